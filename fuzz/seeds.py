@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the inputs that fuzzing begins with, into fuzz/seeds. Every byte is made here; none is from a capture.
+"""Writes the seed inputs of the fuzz targets into fuzz/seeds. Every byte is generated here; none is from a capture.
 
 The target `module` begins with the shipped modules instead: lab/fuzz copies them.
 """
@@ -38,7 +38,7 @@ def tag(tci, ether_type, payload):
 
 
 def checked_ipv4(protocol, payload):
-    """With a right checksum, without which a packet in a tunnel over UDP counts as none."""
+    """With a correct checksum, without which a packet inside a tunnel over UDP is not recognised."""
     packet = bytearray(ipv4(protocol, payload))
     words = sum(struct.unpack(">10H", packet[:20]))
     words = (words & 0xFFFF) + (words >> 16)
@@ -94,7 +94,7 @@ for name, (protocol, above) in TUNNELS.items():
     PACKETS[name] = (1, ethernet(0x0800, checked_ipv4(protocol, above)))
 PACKETS["gre-in-gtp-u"] = (1, ethernet(0x86DD, ipv6(17, datagram(9000, 2152, struct.pack(">BBHI", 0x30, 255, 0, 9) + checked_ipv4(*TUNNELS["gre"])))))
 
-# The order of weir_wire::LinkType::ALL, which the first byte of an input of `classify` picks from.
+# The order of weir_wire::LinkType::ALL, from which the first byte of an input of `classify` selects.
 LINK_TYPES = [0, 1, 101, 108, 113, 228, 229, 276]
 
 
@@ -158,7 +158,7 @@ def capture_inputs():
 
 
 def handshake_inputs():
-    """The first byte says who gets the rest (fuzz_targets/handshake.rs): the responder, the initiator, and so on; or how an honest handshake is edited."""
+    """The first byte selects the recipient of the rest (fuzz_targets/handshake.rs): the responder, the initiator, and so on; or edits of an honest handshake."""
     first = b"weir\x01\x01" + bytes(range(32)) + bytes(155)
     yield "first", b"\x00" + first
     yield "first-of-zeros", b"\x00weir\x01\x01" + bytes(187)
@@ -177,9 +177,9 @@ def handshake_inputs():
 
 
 def view_inputs():
-    """Each packet under a view that anonymises, without payload and with all of it, and more that have addresses inside; and in pseudowires."""
+    """Each packet under an anonymising view, without payload and with all of it, and further packets with inner addresses; and in pseudowires."""
     inner = ipv4(6, TCP)
-    # Behind labels only a right checksum makes it IPv4.
+    # Behind MPLS labels only a correct checksum identifies IPv4.
     total = sum(struct.unpack(">10H", inner[:20]))
     summed = inner[:10] + struct.pack(">H", 0xFFFF - (total % 0xFFFF)) + inner[12:]
     labels = bytes([0, 1, 0, 64, 0, 2, 1, 64])
@@ -198,7 +198,7 @@ def view_inputs():
     for name, (link_type, packet) in packets.items():
         for payload in range(2):
             yield f"{name}-{payload}", bytes([LINK_TYPES.index(link_type), payload, 0, 2]) + bytes(12) + packet
-    # What carries the frame, how it begins, and what is in it: each of them once.
+    # Each outer header, each beginning of the frame, and each content once.
     for number in range(8):
         wire = bytes([number, [0x01, 0x81, 0x19, 0x99][number % 4], number % 5 | number << 7 & 0x80])
         yield f"pseudowire-{number}", bytes([1, number % 2, 0, 2, 0, 0, 0, 0]) + wire + bytes(5) + PACKETS["udp"][1]
@@ -208,31 +208,31 @@ def view_inputs():
 
 
 def control_inputs():
-    """What clients say, a line and perhaps a file, and what nodes answer (apps/node/src/control/protocol.rs)."""
+    """Requests of clients, a line and perhaps a file, and responses of nodes (apps/node/src/control/protocol.rs)."""
     file = "0011223344556677" * 4
     module = '{"session":"s","module":{"module":"m","set":{"a":[1,"b"]}}}'
     said = {
-        "show": '{"weir":1,"ask":"show"}\n',
-        "create": '{"weir":1,"ask":{"create":{"name":"s","memory":"1 MiB","cpu":[{"period":"10ms","slice":"1ms"}],'
+        "show": '{"weir":1,"request":"show"}\n',
+        "create": '{"weir":1,"request":{"create":{"name":"s","memory":"1 MiB","cpu":[{"period":"10ms","slice":"1ms"}],'
         '"channel":[{"interface":"b","filter":"udp"}]}}}\n',
-        "change": '{"weir":1,"ask":{"change":{"session":"s","memory":"2 MiB"}}}\n',
-        "load": '{"weir":1,"ask":{"load":%s},"body":4}\nabcd' % module,
-        "load-sent": '{"weir":1,"ask":{"load":%s},"file":"%s"}\n' % (module, file),
-        "upload": '{"weir":1,"ask":{"upload":{"file":"%s","bytes":9,"from":0}},"body":5}\n12345' % file,
-        "table": '{"weir":1,"ask":{"put-table":{"table":"t"}},"body":1}\n1',
-        "ledger": '{"weir":1,"ask":{"ledger":{"part":"bill","session":"s","since_ns":1,"until_ns":2}}}\n',
+        "change": '{"weir":1,"request":{"change":{"session":"s","memory":"2 MiB"}}}\n',
+        "load": '{"weir":1,"request":{"load":%s},"body":4}\nabcd' % module,
+        "load-sent": '{"weir":1,"request":{"load":%s},"file":"%s"}\n' % (module, file),
+        "upload": '{"weir":1,"request":{"upload":{"file":"%s","bytes":9,"from":0}},"body":5}\n12345' % file,
+        "table": '{"weir":1,"request":{"put-table":{"table":"t"}},"body":1}\n1',
+        "ledger": '{"weir":1,"request":{"ledger":{"part":"usage","session":"s","since_ns":1,"until_ns":2}}}\n',
         "entries": '{"weir":1,"reply":{"entries":{"entries":[{"seq":1,"node":"n","begin":"2026-11-21T12:10:05.000000000Z",'
         '"end":"2026-11-21T12:10:06.000000000Z","kind":"node-stop"}]}}}\n',
-        "two": '{"weir":1,"ask":{"close":{"session":"s"}}}\n{"weir":1,"ask":"reload"}\n',
+        "two": '{"weir":1,"request":{"close":{"session":"s"}}}\n{"weir":1,"request":"reload"}\n',
         "answer": '{"weir":1,"reply":{"done":{"notes":["a"]}}}\n',
-        "other-version": '{"weir":2,"ask":"show"}\n',
+        "other-version": '{"weir":2,"request":"show"}\n',
     }
     for name, text in said.items():
         yield name, text.encode()
 
 
 def filter_inputs():
-    """Filter expressions that together use every part of the language, and some that end too early."""
+    """Filter expressions that together use every part of the language, and some truncated ones."""
     expressions = {
         "empty": "",
         "host": "host 192.0.2.1 and not src host 198.51.100.2",
@@ -264,22 +264,22 @@ def varint(number):
 
 
 def field(number, value):
-    """A field of a protocol buffer: a number, or bytes behind their length."""
+    """A field of a protocol buffer: a number, or bytes after their length."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 class Date(int):
-    """A second, where others are amounts."""
+    """A time in seconds, to distinguish it from numbers."""
 
 
 def payload(*facts):
-    """A block with these facts, each a name and its terms, as weir writes it (core/trust/src/credential/template.rs)."""
+    """A block with these facts, each a name and its terms, encoded as by weir (core/trust/src/credential/template.rs)."""
     symbols = []
 
     def symbol(text):
-        # What every token knows is not said again; of that, this one is needed here.
+        # Default symbols are not repeated; this is the only one needed here.
         if text == "node":
             return 24
         if text not in symbols:
@@ -307,7 +307,7 @@ def payload(*facts):
 
 
 def payload_inputs():
-    """What the last holder of the chain in fuzz_targets/credential.rs may sign: no more than he has, by one part or by all of them; and a little more."""
+    """Blocks that the last holder of the chain in fuzz_targets/credential.rs may sign, by one part or by all of them; and some that exceed the grant a little."""
     # RFC 8032, section 7.1, test 1.
     key = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
     begin = [("weir", "credential", 1, None), ("holder", key)]
@@ -338,7 +338,7 @@ def payload_inputs():
 
 
 def credential_inputs():
-    """A chain of two, as bytes and as the text that the tests have of it; and blocks that somebody signs to pass one on."""
+    """A chain of two, as bytes and as text as in the tests; and blocks signed for a delegation."""
     text = (FOLDER.parent.parent / "core/trust/tests/credential-1.txt").read_bytes()
     digits = text.strip().split(b":")[1].upper()
     yield "chain", base64.b32decode(digits + b"=" * (-len(digits) % 8))

@@ -1,7 +1,7 @@
-//! What a module uses is never more than the bound that was found before it ran: by wasmtime's own fuel, which shares nothing with weir's cost
-//! table, in host functions that answer anything and packets that change while they are read.
+//! A module never uses more than the bound found before it ran: measured by wasmtime's own fuel, which shares nothing
+//! with weir's cost table, with host functions that return any value and packets that change while they are read.
 //!
-//! The input's first byte says which generator makes the module of the rest: loops as compilers emit them, or any valid module.
+//! The input's first byte chooses the generator for the rest: loops as compilers emit them, or any valid module.
 
 #![no_main]
 
@@ -18,12 +18,12 @@ thread_local! {
     static TALLY: RefCell<Tally> = RefCell::default();
 }
 
-/// How often the tally is printed.
+/// The number of runs between two prints of the counts.
 const SAID: u64 = 10_000;
 
 fuzz_target!(|input: &[u8]| {
     let Some(module) = module(input) else { return };
-    // The packets and answers follow from the input too.
+    // Packets and results are derived from the input too.
     let seed =
         input.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add((*byte).into())) & 0xff_ffff;
     match ORACLE.with(|oracle| oracle.check(&module, seed)) {

@@ -1,4 +1,4 @@
-//! Reads arbitrary bytes as a capture: mapped, in windows of a page, and as a stream. All have to end, and with the same answer.
+//! Reads arbitrary bytes as a capture: mapped, in windows of a page, and as a stream. All must end, with the same result.
 
 #![no_main]
 #![forbid(unsafe_code)]
@@ -9,6 +9,6 @@ use libfuzzer_sys::fuzz_target;
 mod exercise;
 
 fuzz_target!(|bytes: &[u8]| {
-    // That it is refused is an answer, too.
+    // A refusal is a valid result.
     let _ = exercise::read_all(bytes);
 });

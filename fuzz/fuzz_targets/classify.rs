@@ -1,4 +1,4 @@
-//! Classifies and patches an arbitrary packet; what every descriptor and every patch promises is checked.
+//! Classifies and patches an arbitrary packet, and checks the guarantees of every descriptor and every patch.
 
 #![no_main]
 #![forbid(unsafe_code)]

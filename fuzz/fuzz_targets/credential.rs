@@ -1,5 +1,7 @@
-//! Reads arbitrary bytes as a credential: from bytes, from text, and as the block that a holder has signed. What is read has the form in which it was written, and is
-//! worth something only to its holder; what an attacker without a key has changed is worth nothing; and what a holder signs, whatever it is, gives no more than he has.
+//! Reads arbitrary bytes as a credential: from bytes, from text, and as a block that a holder has signed. A parsed
+//! credential is re-encoded to the same bytes, and is valid only for its holder. A credential that an attacker
+//! without a key has changed is invalid. A block that a holder signs, whatever its content, grants no more than the
+//! holder has.
 
 #![no_main]
 #![forbid(unsafe_code)]
@@ -11,33 +13,38 @@ use biscuit_auth::format::schema::term::Content;
 use biscuit_auth::{KeyPair, PrivateKey};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
-use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::sync::LazyLock;
-use weir_trust::credential::{Credential, DatedId, Refusal, Situation, Verified};
-use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Resource, Second, View};
+use weir_trust::credential::{Credential, DatedId, CredentialRefusal, Situation, VerifiedCredential};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Resource, Second, PacketView};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::{HEADER_BYTES_MAX, ListHeader, RevocationList, Revocations, RootRevocations};
 use weir_trust::signature::ModuleSignature;
 use weir_units::{BitsPerSecond, Bytes};
 
-/// An operator whose key nobody has, and who has granted nothing.
-static ROOT: LazyLock<PublicKey> = LazyLock::new(|| person(0xa5).public());
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../core/trust/tests/association/pair.rs"]
+mod pair;
+use pair::Seeded;
+
+/// An operator with an unknown key, who has granted nothing.
+static ROOT: LazyLock<PublicKey> = LazyLock::new(|| identity(0xa5).public());
 static NODE: LazyLock<NodeName> = LazyLock::new(|| "node".parse().expect("a name"));
 static REVOCATIONS: LazyLock<Revocations> = LazyLock::new(Revocations::default);
-/// What is passed on.
+/// A chain whose last holder delegates.
 static PARENT: LazyLock<Parent> = LazyLock::new(Parent::new);
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(credential) = Credential::parse(bytes) {
         assert_eq!(credential.as_bytes(), bytes);
-        was_read(&credential);
-        // Whoever has made it did not have the operator's key; where it says that it is of another root, that one is asked.
-        assert!(shown(&credential, &ROOT).is_err());
-        if let Ok(verified) = shown(&credential, credential.claimed_root()) {
-            nobody_gives_more(&verified);
+        check_parsed(&credential);
+        // The input was made without the operator's key. If it names another root, that one is checked.
+        assert!(verify(&credential, &ROOT).is_err());
+        if let Ok(verified) = verify(&credential, credential.claimed_root()) {
+            check_effective_grant(&verified);
         }
     }
-    // Most of what bytes become when some of them change is no block at all, and refused as that: then they choose what one says.
+    // Most changed bytes are no valid block, and are refused as such. These inputs therefore choose the facts of a
+    // valid one.
     match schema::Block::decode(bytes) {
         Ok(_) => signed(bytes),
         Err(_) => signed(&Choices::block(bytes)),
@@ -60,7 +67,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(signature.to_string(), text);
         }
         if let Ok(file) = KeyFile::parse(text) {
-            // Sealed ones would only show how long a derivation takes.
+            // Sealed keys would only measure the cost of a derivation.
             if file.cost().is_none() {
                 let _ = file.open(None);
             }
@@ -70,58 +77,59 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn person(seed: u8) -> Identity {
+fn identity(seed: u8) -> Identity {
     Identity::from_seed(&[seed; 32])
 }
 
-/// What holds of all that was read, whoever has made it.
-fn was_read(credential: &Credential) {
+/// Checks properties of every parsed credential, whatever its source.
+fn check_parsed(credential: &Credential) {
     assert_eq!(credential.to_string().parse().as_ref(), Ok(credential));
     let _ = weir_trust::explain::credential(credential);
 }
 
-/// What it is worth to its holder where this root counts.
-fn shown(credential: &Credential, root: &PublicKey) -> Result<Verified, Refusal> {
+/// The result of verifying a credential of its holder against this root.
+fn verify(credential: &Credential, root: &PublicKey) -> Result<VerifiedCredential, CredentialRefusal> {
     let (roots, peer) = ([*root], credential.claimed_holder());
     credential.verify(&Situation { roots: &roots, revocations: &REVOCATIONS, peer, node: &NODE, now: Second::default() })
 }
 
-/// As what the last holder of a chain signs to pass it on.
+/// Reads the input as the block that the last holder of a chain signs for a delegation.
 fn signed(payload: &[u8]) {
     let block = PARENT.verified.chain().len();
     let credential = match Credential::parse(&PARENT.appended(payload)) {
         Ok(credential) => credential,
-        Err(Refusal::TooLong(_)) => return,
-        Err(Refusal::Block { block: wrong, .. }) if wrong == block => return,
-        // Around it is what it should be.
+        Err(CredentialRefusal::TooLong(_)) => return,
+        Err(CredentialRefusal::Block { block: wrong, .. }) if wrong == block => return,
+        // The surrounding token is valid.
         Err(refusal) => panic!("{refusal}"),
     };
-    was_read(&credential);
-    assert!(shown(&credential, &ROOT).is_err());
-    match shown(&credential, PARENT.verified.root()) {
+    check_parsed(&credential);
+    assert!(verify(&credential, &ROOT).is_err());
+    match verify(&credential, PARENT.verified.root()) {
         Ok(verified) => {
             assert!(verified.chain().starts_with(PARENT.verified.chain()) && verified.chain().len() == block + 1);
             assert!(verified.expires() <= PARENT.verified.expires());
-            gives_no_more(verified.grant(), PARENT.verified.grant());
-            nobody_gives_more(&verified);
+            check_within(verified.grant(), PARENT.verified.grant());
+            check_effective_grant(&verified);
         }
         Err(
-            Refusal::Circular { block: wrong, .. }
-            | Refusal::Widened { block: wrong, .. }
-            | Refusal::NotYet { block: wrong, .. }
-            | Refusal::Expired { block: wrong, .. }
-            | Refusal::Node { block: wrong, .. },
+            CredentialRefusal::Circular { block: wrong, .. }
+            | CredentialRefusal::Widened { block: wrong, .. }
+            | CredentialRefusal::NotYet { block: wrong, .. }
+            | CredentialRefusal::Expired { block: wrong, .. }
+            | CredentialRefusal::Node { block: wrong, .. },
         ) => assert_eq!(wrong, block),
-        // All signatures hold, of whom they should be: it is for nothing else than what it says.
+        // All signatures are valid, by the right keys: the refusal must be about its content.
         Err(refusal) => panic!("{refusal}"),
     }
 }
 
-/// What counts is no more than each block of the chain gives, and what its last one states is what its holder has.
-fn nobody_gives_more(verified: &Verified) {
+/// Checks that the effective grant is within each block of the chain, and that the last block's grant is exactly the
+/// holder's.
+fn check_effective_grant(verified: &VerifiedCredential) {
     let all = verified.grant();
     for (passed_on, link) in (0..).zip(verified.chain().iter().rev()) {
-        gives_no_more(all, &link.grant);
+        check_within(all, &link.grant);
         if let Some(given) = link.grant.delegations {
             assert!(all.delegations.is_some_and(|left| u64::from(left) + passed_on <= u64::from(given)));
         }
@@ -130,7 +138,7 @@ fn nobody_gives_more(verified: &Verified) {
     let last = verified.chain().last().expect("a chain has a last block");
     assert_eq!((&last.holder, last.id), (verified.holder(), verified.id()));
     let Grant { profiles, modules: _, filters: _, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations } = &last.grant;
-    // It would have been refused rather than cut down.
+    // A larger statement would have been refused, not reduced.
     fn counts<T: PartialEq>(stated: &Option<T>, all: &Option<T>) -> bool {
         stated.is_none() || stated == all
     }
@@ -142,10 +150,11 @@ fn nobody_gives_more(verified: &Verified) {
     }
 }
 
-/// Part by part, and not by [`Grant::meet`] and [`Grant::excess`], which are what is tried. How often something can be passed on is another question.
-fn gives_no_more(all: &Grant, given: &Grant) {
+/// Checks `given` against `all` part by part, without [`Grant::meet`] and [`Grant::excess`], which are under test.
+/// The number of delegations is checked elsewhere.
+fn check_within(all: &Grant, given: &Grant) {
     let Grant { profiles, modules, filters, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations: _ } = given;
-    /// Where one gives so much, the other states no more.
+    /// If one states a limit, the other states no more.
     fn is_within<T>(all: &Option<T>, given: &Option<T>, is_at_most: impl Fn(&T, &T) -> bool) -> bool {
         given.as_ref().is_none_or(|given| all.as_ref().is_some_and(|all| is_at_most(all, given)))
     }
@@ -153,14 +162,14 @@ fn gives_no_more(all: &Grant, given: &Grant) {
     assert!(is_within(&all.interfaces, interfaces, |all, given| all.is_subset(given)), "interfaces: {all:?}, {given:?}");
     assert!(is_within(&all.writes, writes, |all, given| all.is_subset(given)), "fields: {all:?}, {given:?}");
     assert!(all.filters.is_superset(filters), "filters: {all:?}, {given:?}");
-    assert!(is_within(&all.view, view, View::is_at_most), "views: {all:?}, {given:?}");
+    assert!(is_within(&all.view, view, PacketView::is_at_most), "views: {all:?}, {given:?}");
     for resource in Resource::ALL {
         let (all, given) = (all.ceilings.get(*resource), ceilings.get(*resource));
         assert!(is_within(&all, &given, |all, given| all <= given), "{resource:?}: {all:?}, {given:?}");
     }
     assert!(is_within(&all.not_before, not_before, |all, given| all >= given), "{all:?}, {given:?}");
     assert!(is_within(&all.expires, expires, |all, given| all <= given), "{all:?}, {given:?}");
-    // By what it means, not by how it is written: some node of each pattern, and each module and signer that is named on either side.
+    // By meaning, not by spelling: a node of each pattern, and each module and signer named on either side.
     let is_node_given = |pattern: &NodePattern, given: &Nodes| {
         let node = match pattern {
             NodePattern::Exactly(node) => Some(node.clone()),
@@ -179,11 +188,11 @@ fn gives_no_more(all: &Grant, given: &Grant) {
     }
 }
 
-/// A chain of two, of which the fuzzer has the last holder's key.
+/// A chain of two, with the last holder's key.
 struct Parent {
-    verified: Verified,
+    verified: VerifiedCredential,
     token: schema::Biscuit,
-    /// The throw-away key at its end, the one that follows it, and the holder's.
+    /// The ephemeral key at its end, the next one, and the holder's.
     last: KeyPair,
     next: KeyPair,
     holder: KeyPair,
@@ -191,28 +200,29 @@ struct Parent {
 
 impl Parent {
     fn new() -> Self {
-        let (random, grant) = (&mut Counting(1), granted());
-        let credential = Credential::mint(&person(1), person(2).public(), grant, random).expect("a grant that can be");
-        // A little less of some of it, so that what is left is not what one block says.
+        let (random, grant) = (&mut Seeded(1), full_grant());
+        let credential = Credential::mint(&identity(1), identity(2).public(), grant, None, random).expect("a grant that can be");
+        // Some parts are reduced, so that the effective grant is not that of one block.
         let ceilings = Ceilings { memory: Some(Bytes(1 << 20)), sessions: Some(3), ..Ceilings::default() };
         let filters = ["port 53".parse().expect("a filter")].into();
         let grant = Grant { ceilings, filters, expires: Second::new(3_000_000_000), ..Grant::default() };
-        let credential = credential.delegate(&person(2), person(3).public(), grant, random).expect("it is no more");
+        let credential = credential.delegate(&identity(2), identity(3).public(), grant, None, random).expect("it is no more");
         let token = schema::Biscuit::decode(credential.as_bytes()).expect("a token");
         let Some(schema::proof::Content::NextSecret(last)) = &token.proof.content else { panic!("it is not sealed") };
         let key = |seed: &[u8]| KeyPair::from(&PrivateKey::from_bytes(seed, Algorithm::Ed25519).expect("a seed"));
         let (last, next, holder) = (key(last), key(&[9; 32]), key(&[3; 32]));
-        let verified = shown(&credential, &person(1).public()).expect("it is its holder's");
+        let verified = verify(&credential, &identity(1).public()).expect("it is its holder's");
         let this = Self { verified, token, last, next, holder };
-        // What is refused is not refused because of how it is signed here.
-        let honest = credential.delegate(&person(3), person(4).public(), Grant::default(), random).expect("it is no more");
+        // Refusals must not be due to the signing here.
+        let honest = credential.delegate(&identity(3), identity(4).public(), Grant::default(), None, random).expect("it is no more");
         let honest = schema::Biscuit::decode(honest.as_bytes()).expect("a token").blocks.remove(1).block;
         let again = Credential::parse(&this.appended(&honest)).expect("it is one");
-        assert!(shown(&again, this.verified.root()).is_ok());
+        assert!(verify(&again, this.verified.root()).is_ok());
         this
     }
 
-    /// With a block of any bytes that the holder has signed: what the library's builders would not make (as `signed_append` in core/trust/tests/people).
+    /// Appends a block of any bytes that the holder has signed, which the library's builders would not create (as
+    /// `signed_append` in core/trust/tests/people).
     fn appended(&self, payload: &[u8]) -> Vec<u8> {
         let mut token = self.token.clone();
         let previous = &self.token.blocks.last().unwrap_or(&self.token.authority).signature;
@@ -237,19 +247,19 @@ impl Parent {
     }
 }
 
-/// Something that restricts every part, none of them to nothing.
-fn granted() -> Grant {
+/// A grant that restricts every part, none of them to nothing.
+fn full_grant() -> Grant {
     fn all<T: std::str::FromStr + Ord>(texts: &[&str]) -> std::collections::BTreeSet<T> {
         texts.iter().map(|text| text.parse().ok().expect("it is one")).collect()
     }
     let name = |text: &str| weir_units::Name::new(text).expect("a name");
-    let set = ModuleSet { hashes: [ModuleHash([7; 32])].into(), signers: [person(5).public()].into() };
+    let set = ModuleSet { hashes: [ModuleHash([7; 32])].into(), signers: [identity(5).public()].into() };
     Grant {
         profiles: Some([name("research")].into()),
         modules: Modules::from(set),
         filters: all(&["udp"]),
         interfaces: Some(all(&["eth0", "eth1"])),
-        view: Some(View::HEADERS),
+        view: Some(PacketView::HEADERS),
         writes: Some([name("dscp"), name("ttl")].into()),
         ceilings: Ceilings {
             cpu: Some(CpuShare(100_000)),
@@ -267,7 +277,8 @@ fn granted() -> Grant {
     }
 }
 
-/// What facts are called, and what their terms are: texts, numbers, dates, keys, nothing; and lists of texts, hashes and keys.
+/// The names of facts, and the kinds of their terms: texts, numbers, dates, keys, nothing; and lists of texts, hashes
+/// and keys.
 const FACTS: [(&str, &str); 18] = [
     ("root", "k"),
     ("holder", "k"),
@@ -288,7 +299,7 @@ const FACTS: [(&str, &str); 18] = [
     ("expires", "d"),
     ("delegations", "n"),
 ];
-/// Texts of which some are within what is given, some are not, and some are close.
+/// Texts, some within the grant, some outside it, and some close to it.
 const WORDS: [&str; 20] = [
     "research",
     "other",
@@ -311,17 +322,17 @@ const WORDS: [&str; 20] = [
     "payload=1",
     "payload=none,addresses=anonymised,macs=zeroed",
 ];
-/// The root's, the holders' of the chain, and others'.
-static KEYS: LazyLock<Vec<PublicKey>> = LazyLock::new(|| (1..=6).map(|seed| person(seed).public()).collect());
+/// Keys: the root's, those of the chain's holders, and others.
+static KEYS: LazyLock<Vec<PublicKey>> = LazyLock::new(|| (1..=6).map(|seed| identity(seed).public()).collect());
 
-/// Bytes that choose what a block says.
+/// Bytes that choose the facts of a block.
 struct Choices<'a> {
     rest: &'a [u8],
     symbols: SymbolTable,
 }
 
 impl Choices<'_> {
-    /// A block of the right form, and with what each has to have, that says whatever is chosen beside.
+    /// A block of valid form with the required facts, and further facts that the input chooses.
     fn block(bytes: &[u8]) -> Vec<u8> {
         let mut this = Choices { rest: bytes, symbols: SymbolTable::new() };
         let kind = this.symbols.insert("credential");
@@ -331,7 +342,7 @@ impl Choices<'_> {
         facts.push(this.fact("holder", vec![key]));
         while !this.rest.is_empty() && facts.len() < 10 {
             let (name, kinds) = FACTS[usize::from(this.byte()) % FACTS.len()];
-            // Now and then with terms that are another one's.
+            // Sometimes with the terms of another fact.
             let other = usize::from(this.byte());
             let kinds = if other < 240 { kinds } else { FACTS[other % FACTS.len()].1 };
             let terms = kinds.chars().map(|kind| this.term(kind)).collect();
@@ -353,7 +364,7 @@ impl Choices<'_> {
     }
 
     fn text(&mut self) -> Content {
-        // Now and then one of no use to anybody.
+        // Sometimes an invalid one.
         let text = match WORDS.get(usize::from(self.byte()) % (WORDS.len() + 4)) {
             Some(word) => (*word).to_owned(),
             None => (0..self.byte() % 32).map(|_| char::from(self.byte())).collect(),
@@ -384,25 +395,3 @@ impl Choices<'_> {
         schema::Fact { predicate: schema::Predicate { name: self.symbols.insert(name), terms } }
     }
 }
-
-/// Randomness that is the same every time.
-struct Counting(u64);
-
-impl RngCore for Counting {
-    fn next_u32(&mut self) -> u32 {
-        impls::next_u32_via_fill(self)
-    }
-    fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        self.0
-    }
-    fn fill_bytes(&mut self, dest: &mut [u8]) {
-        impls::fill_bytes_via_next(self, dest);
-    }
-    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), Error> {
-        self.fill_bytes(dest);
-        Ok(())
-    }
-}
-
-impl CryptoRng for Counting {}

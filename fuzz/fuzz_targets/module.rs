@@ -1,9 +1,10 @@
 //! Admits, compiles and runs an arbitrary module over some packets.
 //!
-//! Input that begins as WebAssembly does is taken as a module's bytes. Any other is what wasm-smith makes a valid module of, one with the
-//! imports and exports of weir's interface; or, where its first byte is a multiple of four, loops as compilers emit them. Whatever the module does, the host
-//! goes on: a fault is the module's own, the masks and counters agree with what was asked for, records can be read, what is published is of tables that the
-//! module publishes and what it has written, and packets and descriptors are what they were.
+//! Input with the magic bytes of WebAssembly is used as a module. From other input wasm-smith makes a valid module
+//! with the imports and exports of weir's interface, or, if its first byte is a multiple of four, a generator makes
+//! loops as compilers emit them. Whatever the module does, the host continues: a fault is the module's own, masks and
+//! counters match the calls, records can be decoded, published versions belong to declared tables and have the
+//! written bytes, and packets and descriptors are unchanged.
 
 #![no_main]
 #![forbid(unsafe_code)]
@@ -16,19 +17,19 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_abi::{Descriptor, code, limit};
-use weir_netio::{Block, Capture, Input, Next};
-use weir_sandbox::{Area, Batch, Engine, Instance, Means, NotPinned, Options, Pinned, Press, TableVersion};
-use weir_admission::{Access, Admitted};
+use weir_netio::{Block, Capture, CaptureInput, CaptureNext};
+use weir_sandbox::{Area, BatchInput, Engine, Instance, InstanceContext, NotPinned, EngineOptions, Pinned, TablePublisher, TableVersion};
+use weir_admission::{TableAccess, Admitted};
 use weir_session::Records;
 use weir_units::Timestamp;
 
 fuzz_target!(|input: &[u8]| {
     let Some((bytes, are_loops)) = module(input) else { return };
     let Ok(admitted) = Admitted::admit(bytes, &[]) else { return };
-    STAGE.with(|stage| stage.play(admitted, are_loops));
+    STAGE.with(|stage| stage.run(admitted, are_loops));
 });
 
-/// The module that an input stands for, and whether it is one of loops.
+/// The module that an input stands for, and whether the loop generator made it.
 fn module(input: &[u8]) -> Option<(Vec<u8>, bool)> {
     match input.split_first() {
         _ if input.starts_with(b"\0asm") => Some((input.to_vec(), false)),
@@ -39,20 +40,20 @@ fn module(input: &[u8]) -> Option<(Vec<u8>, bool)> {
     }
 }
 
-/// Takes what is published.
+/// A publisher that keeps the versions.
 #[derive(Debug, Default)]
-struct Taken(Mutex<Vec<(u32, Vec<u8>)>>);
+struct PublishedTables(Mutex<Vec<(u32, Vec<u8>)>>);
 
-impl Press for Taken {
+impl TablePublisher for PublishedTables {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
-        self.0.lock().expect("nobody panics").push((table, bytes.to_vec()));
-        // Now and then there is no room.
+        self.0.lock().expect("no thread panics").push((table, bytes.to_vec()));
+        // Sometimes there is no room.
         if bytes.len() % 7 == 6 { code::FULL } else { code::OK }
     }
 }
 
-/// What all modules are run on: an engine, and a block of packets in an arena of its own.
-struct Stage {
+/// The environment of all modules: an engine, and a block of packets in an arena of its own.
+struct Environment {
     engine: Engine,
     capture: Capture,
     block: Block,
@@ -63,18 +64,18 @@ struct Stage {
 }
 
 thread_local! {
-    static STAGE: Stage = Stage::set();
+    static STAGE: Environment = Environment::new();
 }
 
-/// Two batches, the second not full.
+/// Two batches, the second one not full.
 const PACKETS: u32 = 100;
 
-impl Stage {
-    fn set() -> Self {
-        let options = Options { call_limit: Duration::from_millis(10), ..Options::default() };
+impl Environment {
+    fn new() -> Self {
+        let options = EngineOptions { call_limit: Duration::from_millis(10), ..EngineOptions::default() };
         let engine = Engine::new(options, None).expect("the engine starts");
-        let mut capture = Capture::open(Input::Bytes(pcap())).expect("a sound capture");
-        let Ok(Next::Block(block)) = capture.next_block() else { panic!("a capture with packets") };
+        let mut capture = Capture::open(CaptureInput::Bytes(pcap())).expect("a sound capture");
+        let Ok(CaptureNext::Block(block)) = capture.next_block() else { panic!("a capture with packets") };
         let descriptors = block.descriptors().to_vec();
         let packets = copies(&block);
         let versions = [&b"0123456789"[..], b"", &[7; 5000], &[9; 100_000]].into_iter().zip(1..);
@@ -83,15 +84,15 @@ impl Stage {
         Self { engine, capture, block, descriptors, packets, versions }
     }
 
-    fn play(&self, admitted: Admitted, are_loops: bool) {
-        // Cranelift may refuse what is too large for it.
+    fn run(&self, admitted: Admitted, are_loops: bool) {
+        // Cranelift may refuse a too large module.
         let Ok(program) = self.engine.load(admitted) else { return };
         let admitted = program.admitted();
-        let taken: Arc<Taken> = Arc::default();
-        let press: Arc<dyn Press> = Arc::clone(&taken) as _;
+        let published: Arc<PublishedTables> = Arc::default();
+        let publisher: Arc<dyn TablePublisher> = Arc::clone(&published) as _;
         let tables = self.versions.iter().rev().cloned().map(Some).collect();
-        let means = Means { press: Some(press), tables, ..Means::default() };
-        let mut instance = Instance::start_with(&self.engine, &program, means)
+        let context = InstanceContext { publisher: Some(publisher), tables, ..InstanceContext::default() };
+        let mut instance = Instance::start_with(&self.engine, &program, context)
             .unwrap_or_else(|error| panic!("the node is to blame: {error}"));
         let ring = self.capture.descriptors();
         let area = Area { fd: ring.fd(), offset: 0, len: bytes(ring.len()) };
@@ -102,10 +103,10 @@ impl Stage {
         let memory = Arc::clone(window);
         let keep = move |address, len| {
             let pin = memory.pin(address, len).map_err(|_| NotPinned::Full)?;
-            let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.most());
+            let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.pieces_max());
             Ok(Pinned { hold: Box::new(pin), pieces, piece, most })
         };
-        instance.keep_by(Some(Box::new(keep))).expect("nothing is under way");
+        instance.set_packet_pinner(Some(Box::new(keep))).expect("nothing is under way");
 
         let mut asked = 0;
         for (round, batch) in self.block.batches().enumerate() {
@@ -113,12 +114,12 @@ impl Stage {
                 let version = self.versions.get((place + round) % (self.versions.len() + 1));
                 let fits =
                     instance.show_table(place, version.map(|version| &**version)).expect("it is mapped");
-                let is_read = table.access != Access::Publish;
+                let is_read = table.access != TableAccess::Publish;
                 assert!(fits || is_read && version.is_some_and(|version| version.len() > table.bytes));
             }
             let first = u32::try_from(batch.first).expect("a small block");
-            let dropped = instance.run(Batch { descriptors: batch.guest_address, mask: batch.mask, first });
-            assert_eq!(dropped & !batch.mask, 0, "drops packets that it was not called for");
+            let dropped = instance.run(BatchInput { descriptors: batch.guest_address, mask: batch.mask, first });
+            assert_eq!(dropped & !batch.mask, 0, "drops packets outside the mask");
             asked += u64::from(batch.mask.count_ones());
             instance.tick(batch.latest, 1, first);
         }
@@ -146,14 +147,14 @@ impl Stage {
                 );
             }
         }
-        for (place, bytes) in taken.0.lock().expect("nobody panics").drain(..) {
+        for (place, bytes) in published.0.lock().expect("no thread panics").drain(..) {
             let table = &admitted.manifest().tables[usize::try_from(place).expect("64 bits")];
             assert!(
-                table.access == Access::Publish
+                table.access == TableAccess::Publish
                     && bytes.len() <= usize::try_from(table.bytes).expect("64 bits")
             );
             assert!(
-                !are_loops || place != loops::TOLD || loops::is_told(&bytes),
+                !are_loops || place != loops::PUBLISHED_TABLE || loops::is_published_value(&bytes),
                 "not what was written: {bytes:?}"
             );
         }
@@ -180,7 +181,7 @@ fn copies(block: &Block) -> Vec<Vec<u8>> {
     (0..block.len()).map(copy).collect()
 }
 
-/// UDP and TCP, a tenth of a second apart.
+/// UDP and TCP packets, a tenth of a second apart.
 fn pcap() -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(0xa1b2_c3d4_u32.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Shows an arbitrary packet under an arbitrary view; what every view promises is checked: no planted address, hardware address or payload is shown.
+//! Applies an arbitrary view to an arbitrary packet, and checks the guarantee of every view: no planted address,
+//! hardware address or payload is visible.
 
 #![no_main]
 #![forbid(unsafe_code)]

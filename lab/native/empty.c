@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * The module that does nothing: what it costs is the loop over the batch.
+ * The empty module: its cost is that of the loop over the batch.
  */
 #include "weir.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * What a natively built module needs around it to be run by the benchmark: the functions weir_host_*, handed on to the program that
- * loads the shared object, and the loop over a batch that the sandbox's loader puts inside a sandboxed module.
+ * The environment of a natively built module in the benchmark: the functions weir_host_*, which forward to the program that loads the
+ * shared object, and the loop over a batch that the sandbox's loader adds to a sandboxed module.
  *
- *   -DLAB_MODULE='"FILE"'  the module is compiled together with this file, so that the compiler can put it inside the loop
- *   -DLAB_NAIVE_FIND       weir_find is a byte loop here instead of the search library of the program
+ *   -DLAB_MODULE='"FILE"'  compiles the module together with this file, so that the compiler can inline it into the loop
+ *   -DLAB_NAIVE_FIND       implements weir_find by a byte loop instead of the program's search library
  */
 #ifdef LAB_MODULE
 #include LAB_MODULE
@@ -80,7 +80,7 @@ int32_t weir_host_find_compile(const void *list, uint32_t len, uint32_t flags)
     return 0;
 }
 
-/* As somebody writes it who has no library: at each byte, each pattern. */
+/* A search without a library: tries each pattern at each byte. */
 int64_t weir_host_find(int32_t handle, const void *bytes, uint32_t len)
 {
     (void)handle;
@@ -132,7 +132,7 @@ WEIR_EXPORT(lab_start) int32_t lab_start(const struct lab_host *with)
     return weir_start != NULL ? weir_start() : 0;
 }
 
-/* As in edge/sandbox/src/rewrite.rs, without the global that tells the host which packet is under way. */
+/* As in edge/sandbox/src/load/rewrite.rs, without the global that holds the current packet for the host. */
 WEIR_EXPORT(lab_run) uint64_t lab_run(const struct weir_packet *descriptors, uint64_t mask)
 {
     uint64_t drops = 0;

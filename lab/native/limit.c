@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * limit FILE: the least that counting SYN packets of a pcap file can cost. Maps the file, walks its records, tests the flag. Nothing is
- * checked that a hostile file could get wrong but the end of the file; no VLAN tags, no IPv6.
+ * limit FILE: the minimal cost of counting SYN packets in a pcap file. Maps the file, walks its records, and tests the flag. Checks only the
+ * end of the file; no VLAN tags, no IPv6.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * receive INTERFACE SECONDS: the least that receiving by AF_XDP in copy mode can cost. Takes packets from queue 0 of an interface, reads the first
- * byte of each, and gives its frame back. Waits where there is none, and then gathers for as long as weir does. Prints packets, and the
- * thread's processor time in nanoseconds.
+ * receive INTERFACE SECONDS: the minimal cost of receiving by AF_XDP in copy mode. Takes packets from queue 0 of an interface, reads the first
+ * byte of each, and returns its frame. If there is no packet, it waits, and then collects packets for as long as weir does. Prints the number
+ * of packets, and the thread's processor time in nanoseconds.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -50,7 +50,7 @@ static uint64_t at(clockid_t clock)
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* A program that redirects what comes by queue N to socket N, attached to the interface. */
+/* Attaches a program to the interface that redirects packets of queue N to socket N. */
 static void attach(int socket, unsigned interface)
 {
     union bpf_attr attr;

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Records lab/sample/sample.pcap: half a minute of traffic between real TCP/IP stacks, in network namespaces.
+"""Records lab/sample/sample.pcap: half a minute of traffic between real TCP/IP stacks in network namespaces.
 
     server 192.0.2.10  ──┐                       ┌── office  198.51.100.1-40, 2001:db8:1::/64  (untagged)
     HTTP, DNS, NTP,      ├── mirror ── delays ───┤
     syslog, telnet       │   tcpdump  and losses └── guests  203.0.113.1-12,  2001:db8:20::/64 (VLAN 20)
 
 Every namespace has one TAP interface, and this process is the switch between them. It delays each client's packets by
-that client's own round-trip time, loses a few, tags the guests' frames as a trunk port does, and copies what passes the
-server's side of it to a mirror port, where tcpdump listens. (The kernel's netem and 802.1Q modules are not needed.)
+that client's own round-trip time, drops a few, tags the guests' frames like a trunk port, and copies the frames on the
+server's side to a mirror port, where tcpdump listens. (The kernel's netem and 802.1Q modules are not needed.)
 
-What is sent is the same every time: it comes from SEED. When it is sent, port numbers and sequence numbers are the
-kernel's. Nothing leaves the namespaces; they have no way out. All processes are in one PID namespace, so that they and
-the network go when this process goes, however it ends.
+The sent data are the same in each recording: they come from SEED. Times, port numbers and sequence numbers differ, as
+the kernel chooses them. Nothing leaves the namespaces. All processes are in one PID namespace, so that they and the
+network end with this process.
 
 Needs root, Linux, iproute2, iputils-ping, tcpdump and dnsmasq:   sudo lab/sample/record.py
 """
@@ -47,7 +47,7 @@ LINK = "lan0"
 GUESTS_VLAN = 20
 SERVER_MAC, OFFICE_MAC, GUESTS_MAC = (f"00:00:5e:00:53:{host:02x}" for host in (0x10, 0x20, 0x30))
 SERVER4, SERVER6 = "192.0.2.10", "2001:db8::10"
-SILENT4 = "192.0.2.66"  # its frames reach the server, which does not have this address and drops them without a word
+SILENT4 = "192.0.2.66"  # its frames reach the server, which does not have this address and drops them silently
 OFFICE4 = [f"198.51.100.{host}" for host in range(1, 41)]
 GUESTS4 = [f"203.0.113.{host}" for host in range(1, 13)]
 OFFICE6 = [f"2001:db8:1::{host}" for host in range(1, 7)]
@@ -55,7 +55,7 @@ GUESTS6 = [f"2001:db8:20::{host}" for host in range(1, 3)]
 CONNECTIONS_PER_CLIENT = 9
 LOSS = 0.004
 
-# What the capture must hold, and a filter that finds it. The README's table is made of this.
+# The required contents of the capture, each with a filter that finds them. The README's table is made from this list.
 CONTENTS = [
     ("packets", ""),
     ("TCP over IPv4", "ip and tcp"),
@@ -104,7 +104,7 @@ def new_namespace(interface, mac):
 
 
 def start_process(work, *arguments):
-    """Forks a child that does `work` in the current namespaces and then ends."""
+    """Forks a child that runs `work` in the current namespaces and then ends."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -123,7 +123,7 @@ def start_process(work, *arguments):
 
 
 def run_as_init(work):
-    """Does `work` as the first process of a new PID namespace: when it ends, the kernel ends all that it started."""
+    """Runs `work` as the first process of a new PID namespace: when it ends, the kernel ends all its children."""
     checked(libc.unshare(CLONE_NEWPID))
 
     def first():
@@ -168,7 +168,7 @@ def addresses(frame):
 
 
 class Switch:
-    """Carries frames between the server's port and the clients' ports, late, and shows them to the mirror port."""
+    """Forwards frames with a delay between the server's port and the clients' ports, and copies them to the mirror port."""
 
     def __init__(self, server, office, guests, mirror, show_from):
         self.server, self.mirror, self.show_from = server, mirror, show_from
@@ -186,7 +186,7 @@ class Switch:
             os.write(self.mirror, frame)
 
     def post(self, now, frame, client, path, action):
-        """Puts a frame on the way between client and server: half a round trip, first in, first out."""
+        """Queues a frame between client and server for half a round trip, first in, first out."""
         if client is not None and self.draw.random() < LOSS:
             return
         one_way = self.round_trips.get(client, 0.0004) / 2
@@ -212,7 +212,7 @@ class Switch:
         self.post(now, frame, client, -port, arrive)
 
     def turn(self):
-        """Waits for the next frame or the next delivery, and does what is due."""
+        """Waits for the next frame or the next delivery, and processes it."""
         now = time.monotonic()
         wait = min(max(self.due[0][0] - now, 0), 0.05) if self.due else 0.05
         ready, _, _ = select.select([self.server, *self.ports], [], [], wait)
@@ -356,7 +356,7 @@ def query(client, number, name, kind):
 
 
 def resolve(clients, start, draw):
-    """Queries of every kind that a desktop sends: A, AAAA, PTR, TXT, and names that there are not."""
+    """Queries of every kind that a desktop sends: A, AAAA, PTR, TXT, and nonexistent names."""
     for number in range(150):
         wait_until(start + number * TRAFFIC_SECONDS / 160)
         name, kind = draw.choice(
@@ -367,7 +367,7 @@ def resolve(clients, start, draw):
 
 
 def keep_time(clients, start, draw):
-    """NTP requests, log lines, and now and then a datagram to a port where nobody listens, or one in fragments."""
+    """NTP requests, log lines, and occasionally a datagram to a closed port, or one in fragments."""
     for number in range(90):
         wait_until(start + number * TRAFFIC_SECONDS / 95)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -401,7 +401,7 @@ def scan(client, start):
 
 
 def flood(clients, start, draw):
-    """Connections that are begun and never go on: 150 SYN a second to an address that does not answer."""
+    """Half-open connections: 150 SYN a second to an address that does not answer."""
     for number in range(600):
         wait_until(start + number / 150)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as half_open:
@@ -412,7 +412,7 @@ def flood(clients, start, draw):
 
 
 def attack(clients, start):
-    """What signature monitors look for, and what looks like it and is not. All of it gets a 404 or a refusal."""
+    """Requests that match the signatures of monitors, and similar ones that do not. All get a 404 or a refusal."""
     code_red = "/default.ida?" + "N" * 224 + "%u9090%u6858%ucbd3%u7801"
     for number, path in enumerate([code_red, code_red.replace("N", "X"), "/default.ida", "/bin/sh", "/usr/local/share/bin/sh", code_red]):
         wait_until(start + number * 1.7)
@@ -431,7 +431,7 @@ def forgiving(work, *arguments):
 
 
 def visit(clients4, clients6, start, seed, more):
-    """Everything that one client namespace does, each in its own thread."""
+    """The activities of one client namespace, each in its own thread."""
     jobs = [(browse, client, start, random.Random(f"{seed}{client}")) for client in clients4 + clients6]
     jobs += [(ping, clients4[0], start + 1, 24), (ping, clients6[0], start + 2, 24), *more]
     threads = [threading.Thread(target=forgiving, args=job) for job in jobs]
@@ -502,16 +502,16 @@ def count(capture, expression):
 
 
 def table(capture):
-    """Counts what CONTENTS lists, as a Markdown table; refuses a capture that lacks any of it."""
+    """Counts the packets of each entry of CONTENTS, as a Markdown table. Refuses a capture without packets of an entry."""
     counts = [(what, count(capture, expression)) for what, expression in CONTENTS]
     missing = [what for what, number in counts if number == 0]
     if missing:
         raise SystemExit(f"record.py: the capture has no {', no '.join(missing)}; run it again")
-    return "".join(["| what | packets |\n|---|---:|\n", *(f"| {what} | {number:,} |\n" for what, number in counts)])
+    return "".join(["| traffic | packets |\n|---|---:|\n", *(f"| {what} | {number:,} |\n" for what, number in counts)])
 
 
 def main():
-    """Records to a temporary file, checks what is in it, and only then puts it in its place."""
+    """Records to a temporary file, checks its contents, and then renames it to its final name."""
     unfinished = CAPTURE.with_suffix(".pcap.tmp")
     try:
         record(unfinished)

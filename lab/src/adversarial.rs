@@ -1,4 +1,4 @@
-//! Modules that are hard to analyse: valid, and as large as admission permits.
+//! Valid modules that are hard to analyse, as large as admission permits.
 
 /// All modules, with their descriptions.
 pub fn all() -> Vec<(&'static str, Vec<u8>)> {
@@ -20,7 +20,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A module of these functions. The last one is the packet function.
+/// A module of these functions. The last one is `weir_packet`.
 fn module(functions: impl Iterator<Item = String>) -> Vec<u8> {
     let functions: Vec<String> = functions.collect();
     let (last, text) = (functions.len() - 1, functions.concat());

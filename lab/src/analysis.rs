@@ -1,6 +1,6 @@
-//! Time and memory of analyses, which read modules of unknown authors.
+//! Time and memory of the analysis of shipped and hostile modules.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::module::Module;
 use crate::statistics::{Sample, processor_time};
 use crate::table::{Table, yes_or_no};
@@ -9,13 +9,13 @@ use std::path::Path;
 use std::process::Command;
 use weir_bounds::{Analysis, CostTable, Environment, Malformed, analyse};
 
-/// Milliseconds, for a shipped module and for a hostile one of a megabyte.
+/// The promised limits in milliseconds, for a shipped module and for a hostile one of 1 MB.
 const PROMISE: f64 = 5.0;
 const PROMISE_HOSTILE: f64 = 50.0;
-/// MiB.
+/// The promised limit in MiB for a hostile module.
 const PROMISE_MEMORY: f64 = 64.0;
 
-/// The time of an analysis of each shipped module, and time and memory of analyses of hostile modules.
+/// The tables: the analysis time of each shipped module, and time and memory for hostile modules.
 pub fn tables(modules: &[Module], rounds: usize) -> Result<String, LabError> {
     let mut shipped = Table::new("module | bytes | ms | quartiles | under 5 ms");
     for module in modules {
@@ -33,7 +33,7 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, LabError> {
             .row(format_args!("{name} | {} | {millis:.1} | {mebibytes:.1} | {kept} | {answer}", wasm.len()));
     }
     Ok(format!(
-        "Medians of {rounds} analyses.\n\n{shipped}\nHostile ones, each analysed once in a process of its own; the memory is the growth of its peak.\n\n{hostile}"
+        "Medians of {rounds} analyses.\n\n{shipped}\nHostile modules, each analysed once in a separate process. Memory is the growth of its peak.\n\n{hostile}"
     ))
 }
 
@@ -47,12 +47,13 @@ fn timed(wasm: &[u8], environment: &Environment) -> (f64, Option<Result<Analysis
     (time.as_secs_f64() * 1e3, analysis)
 }
 
-/// Milliseconds, MiB and the answer of an analysis in a process of its own.
+/// Analyses a module in a separate process. Returns milliseconds, MiB and the result.
 fn in_child(wasm: &[u8]) -> Result<(f64, f64, String), LabError> {
-    let file = tempfile::NamedTempFile::new().doing("a file for a module")?;
-    std::fs::write(file.path(), wasm).doing("writing a module")?;
-    let program = std::env::current_exe().doing("finding this program")?;
-    let output = Command::new(program).arg("--analyse").arg(file.path()).output().doing("bench --analyse")?;
+    let file = tempfile::NamedTempFile::new().context("a file for a module")?;
+    std::fs::write(file.path(), wasm).context("writing a module")?;
+    let program = std::env::current_exe().context("finding this program")?;
+    let output =
+        Command::new(program).arg("--analyse").arg(file.path()).output().context("bench --analyse")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut parts = text.trim().splitn(3, ' ');
     let mut number = || parts.next()?.parse::<f64>().ok();
@@ -67,7 +68,7 @@ fn in_child(wasm: &[u8]) -> Result<(f64, f64, String), LabError> {
     }
 }
 
-/// In the child: analyses a file, and returns a line with milliseconds, MiB and the answer.
+/// The child process: analyses a file, and returns a line with milliseconds, MiB and the result.
 pub fn child(path: &Path) -> Result<String, LabError> {
     let wasm = std::fs::read(path).map_err(LabError::file(path))?;
     let environment =
@@ -90,7 +91,7 @@ pub fn child(path: &Path) -> Result<String, LabError> {
             let mut reasons = analysis.entries.iter().flat_map(|entry| &entry.unbounded);
             format!(
                 "unbounded: {}",
-                reasons.next().map_or_else(String::new, |reason| format!("{:?}", reason.why))
+                reasons.next().map_or_else(String::new, |reason| format!("{:?}", reason.cause))
             )
         }
     };

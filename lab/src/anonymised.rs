@@ -1,7 +1,7 @@
-//! Addresses a second that a view anonymises on one core, and the time to make such a view.
+//! Addresses per second that a view anonymises on one core, and the time to create such a view.
 
 use crate::criterion::{self, Criterion};
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::random::Random;
 use crate::statistics::{Action, count, in_turn, nanos, processor_time};
 use crate::table::Table;
@@ -11,9 +11,9 @@ use std::hint::black_box;
 use weir_wire::PacketView;
 use weir_wire::view::{Transform, ViewKey};
 
-/// Addresses of a set: 64 times those that a view remembers, so that hardly any is remembered when it comes again.
+/// Addresses of a set: 64 times the size of a view's cache, so that almost none is in the cache when it recurs.
 const COUNT: usize = 1 << 20;
-/// Millions of mixed IPv4 addresses that `addresses=anonymised` replaces a second, at least.
+/// The promised rate of `addresses=anonymised` for mixed IPv4 addresses, in millions per second.
 const PROMISED: f64 = 4.0;
 const VIEWS: [(&str, &str); 2] =
     [("ipcrypt-pfx", "addresses=anonymised"), ("Crypto-PAn", "addresses=crypto-pan")];
@@ -42,7 +42,7 @@ fn sets() -> Vec<(&'static str, Vec<IpAddr>)> {
     ]
 }
 
-/// The promise, and all sets under both constructions.
+/// The tables: the promise, and all sets under both constructions.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
     let key = ViewKey::derive(&[9; 32], b"bench");
     let sets = sets();
@@ -50,7 +50,7 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
     let mut making = Table::new("construction | making a view, ms | quartiles");
     let mut first = None;
     for (name, text) in VIEWS {
-        let view: PacketView = text.parse().doing(format_args!("view `{text}`"))?;
+        let view: PacketView = text.parse().context(format_args!("view `{text}`"))?;
         let transform = RefCell::new(Transform::new(view, &key));
         let mut actions: Vec<Action<'_>> =
             vec![Box::new(|| Ok(nanos(1, || _ = black_box(Transform::new(view, &key))) / 1e6))];

@@ -1,7 +1,7 @@
-//! The cost of authorisation: credentials of three blocks on both sides of a handshake, and the decision about a request, on an idle node and on a
-//! node with many sessions and long revocation lists.
+//! The cost of authorisation: a handshake with credentials of three blocks on both sides, and the decision about a
+//! request, on an idle node and on a node with many sessions and a long revocation list.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::handshake::MeasuredHandshake;
 use crate::statistics::{Action, Sample, in_turn, nanos, processor_time, values_in_turn};
 use crate::table::{Table, under};
@@ -10,11 +10,12 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_node::control::policy::{Ground, Policy, Root, World};
+use weir_node::control::policy::{Policy, Root};
 use weir_node::control::protocol::{ControlRequest, Explanation};
 use weir_node::control::spec::SessionSpec;
+use weir_node::server::case_simulation::{CaseEnvironment, SimulatedNode};
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, PrefixId, Situation, VerifiedCredential};
+use weir_trust::credential::{Credential, DelegationId, Situation, VerifiedCredential};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, Second};
 use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::{Reception, RevocationList, Revocations};
@@ -25,15 +26,15 @@ const BENCH: &str = "bench authorise";
 const TIMES: u32 = 50;
 /// Repetitions in a round on a busy node.
 const BUSY_TIMES: u32 = 10;
-/// Milliseconds.
+/// The promised limits in milliseconds: a handshake, both sides together, and a request.
 const BOTH_MAX: f64 = 1.2;
 const REQUEST_MAX: f64 = 0.5;
-/// Sessions of a busy node: of other holders, and under the credential of the request, which count for each of its blocks.
+/// Sessions of a busy node: of other holders, and under the credential of the request.
 const OF_OTHERS: u16 = 500;
 const OF_THE_SAME: u16 = 500;
 /// Credentials that the root of a busy node has revoked.
 const REVOKED: u16 = 1000;
-/// The ceilings of three sessions, and of many.
+/// Ceilings for three sessions, and for many.
 const FEW: Ceilings = Ceilings {
     cpu: Some(CpuShare(200_000)),
     memory: Some(Bytes(128 << 20)),
@@ -52,7 +53,7 @@ pub(crate) struct Peers {
     operator: Identity,
     pub(crate) client: Identity,
     pub(crate) node: Identity,
-    /// Credentials of an operator, a researcher and a student, as bytes.
+    /// A credential of three blocks, encoded.
     pub(crate) clients_credential: Vec<u8>,
     pub(crate) nodes_credential: Vec<u8>,
     roots: [PublicKey; 1],
@@ -62,7 +63,7 @@ pub(crate) struct Peers {
     module: Vec<u8>,
 }
 
-fn person(number: u16) -> Identity {
+fn identity_of(number: u16) -> Identity {
     let mut seed = [0; 32];
     let (begin, _) = seed.split_at_mut(2);
     begin.copy_from_slice(&number.to_be_bytes());
@@ -81,38 +82,38 @@ fn chain(
     let granted = Grant {
         expires: Some(Second::MAX),
         modules: Modules::from(set),
-        filters: filter("tcp or udp").doing(BENCH)?,
+        filters: filter("tcp or udp").context(BENCH)?,
         ceilings,
         ..Grant::default()
     };
     let cpu = ceilings.cpu.map(|share| CpuShare(share.0 / 4));
     let narrowed = Grant {
-        filters: filter("port 443").doing(BENCH)?,
+        filters: filter("port 443").context(BENCH)?,
         ceilings: Ceilings { cpu, ..Ceilings::default() },
         ..Grant::default()
     };
-    let credential = Credential::mint(operator, first.public(), granted, &mut OsRng).doing(BENCH)?;
+    let credential = Credential::mint(operator, first.public(), granted, None, &mut OsRng).context(BENCH)?;
     let credential =
-        credential.delegate(first, second.public(), narrowed.clone(), &mut OsRng).doing(BENCH)?;
-    credential.delegate(second, last.public(), narrowed, &mut OsRng).doing(BENCH)
+        credential.delegate(first, second.public(), narrowed.clone(), None, &mut OsRng).context(BENCH)?;
+    credential.delegate(second, last.public(), narrowed, None, &mut OsRng).context(BENCH)
 }
 
 impl Peers {
     pub(crate) fn new() -> Result<Self, LabError> {
         let module = vec![0x5a; 64 << 10];
-        let operator = person(1);
+        let operator = identity_of(1);
         let credential = |people: [u16; 3]| {
-            let [first, second, last] = people.map(person);
+            let [first, second, last] = people.map(identity_of);
             chain(&operator, [&first, &second, &last], FEW, &module).map(|made| made.as_bytes().to_vec())
         };
         Ok(Self {
-            client: person(4),
-            node: person(7),
+            client: identity_of(4),
+            node: identity_of(7),
             clients_credential: credential([2, 3, 4])?,
             nodes_credential: credential([5, 6, 7])?,
             roots: [operator.public()],
             revocations: Revocations::default(),
-            name: "node".parse().doing(BENCH)?,
+            name: "node".parse().context(BENCH)?,
             now: Second::default(),
             module,
             operator,
@@ -122,7 +123,7 @@ impl Peers {
     fn verified(&self, bytes: &[u8], peer: &PublicKey) -> Result<VerifiedCredential, LabError> {
         let Self { roots, revocations, name, now, .. } = self;
         let situation = Situation { roots, revocations, peer, node: name, now: *now };
-        Credential::parse(bytes).doing(BENCH)?.verify(&situation).doing(BENCH)
+        Credential::parse(bytes).context(BENCH)?.verify(&situation).context(BENCH)
     }
 
     /// Verifies the credential that a peer has shown.
@@ -144,9 +145,9 @@ impl Peers {
     }
 }
 
-/// A busy node: the sessions there are, and a request.
-struct Busy<'a> {
-    world: World<'a>,
+/// A busy node, and a request to it.
+struct BusyNode<'a> {
+    world: SimulatedNode<'a>,
     client: Credential,
     now: Second,
     ask: SessionSpec,
@@ -154,30 +155,32 @@ struct Busy<'a> {
 
 /// A policy with the operator's root, and many of the operator's credentials revoked.
 fn policy(peers: &Peers) -> Result<Policy, LabError> {
-    let ids = (0..REVOKED).map(|number| PrefixId::of_root(&person(20_000 + number).public())).collect();
-    let list = RevocationList::sign(&peers.operator, 1, peers.now, ids).doing(BENCH)?;
+    let ids =
+        (0..REVOKED).map(|number| DelegationId::of_root(&identity_of(20_000 + number).public())).collect();
+    let list = RevocationList::sign(&peers.operator, 1, peers.now, ids).context(BENCH)?;
     let mut policy = Policy::default();
     let key = peers.operator.public();
     policy.roots.push(Root { name: None, key, limit: Grant::default(), file: PathBuf::new() });
-    policy.revocations.accept(&list, &Reception::new(&peers.roots, peers.now)).doing(BENCH)?;
+    policy.revocations.accept(&list, &Reception::new(&peers.roots, peers.now)).context(BENCH)?;
     Ok(policy)
 }
 
-impl<'a> Busy<'a> {
+impl<'a> BusyNode<'a> {
     fn new(policy: &'a Policy, peers: &'a Peers) -> Result<Self, LabError> {
         let Peers { operator, client, module, name, now, .. } = peers;
-        let world = World::new(policy, Ground { node: name, config: None, shipped: |_| None });
-        let credential = chain(operator, [&person(2), &person(3), client], MANY, module)?;
+        let world =
+            SimulatedNode::new(policy, CaseEnvironment { node: name, config: None, shipped: |_| None });
+        let credential = chain(operator, [&identity_of(2), &identity_of(3), client], MANY, module)?;
         let mut this = Self { world, client: credential, now: *now, ask: session()? };
         // Holders alternate, so that the sessions of one holder do not lie together in memory.
         for number in 0..OF_OTHERS.max(OF_THE_SAME) {
             if number < OF_OTHERS {
-                let people = [0, 1, 2].map(|place| person(10_000 + 3 * number + place));
+                let people = [0, 1, 2].map(|place| identity_of(10_000 + 3 * number + place));
                 let credential = chain(operator, people.each_ref(), MANY, module)?;
                 this.explain(&credential, Some(ControlRequest::Create(this.ask.clone())))?;
             }
             if number < OF_THE_SAME {
-                let name = weir_units::Name::new(&format!("other-{number}")).doing(BENCH)?;
+                let name = weir_units::Name::new(&format!("other-{number}")).context(BENCH)?;
                 let create = ControlRequest::Create(SessionSpec { name, ..this.ask.clone() });
                 this.explain(&this.client.clone(), Some(create))?;
             }
@@ -185,7 +188,7 @@ impl<'a> Busy<'a> {
         Ok(this)
     }
 
-    /// Processor time of the explanation of a credential, with the decision about a request, which is permitted.
+    /// Processor time of explaining a credential, and of deciding a request, which must be permitted.
     fn explain(
         &mut self,
         credential: &Credential,
@@ -197,7 +200,7 @@ impl<'a> Busy<'a> {
         let taken =
             processor_time(|| explained = Some(black_box(self.world.explain(credential, self.now, ask))));
         match explained {
-            Some(Explanation { worthless: Some(why), .. }) => Err(LabError::failed(BENCH, why.to_string())),
+            Some(Explanation { invalid: Some(why), .. }) => Err(LabError::failed(BENCH, why.to_string())),
             Some(Explanation { verdict: Some(verdict), .. }) => match verdict.refused {
                 Some(why) => Err(LabError::failed(BENCH, why.to_string())),
                 None => Ok(taken),
@@ -207,7 +210,7 @@ impl<'a> Busy<'a> {
         }
     }
 
-    /// Processor time of an explanation with a request for one more session, which is closed again, and of one without: the difference is the decision.
+    /// Processor time of an explanation with a request for one more session, and of one without. The difference is the decision.
     fn decide(&mut self) -> Result<[Duration; 2], LabError> {
         let client = self.client.clone();
         let with = self.explain(&client, Some(ControlRequest::Create(self.ask.clone())))?;
@@ -217,22 +220,22 @@ impl<'a> Busy<'a> {
     }
 }
 
-/// A request, with its name and the file that comes with it.
+/// A request, with its name in the table and its file.
 type Case<'a> = (&'static str, ControlRequest, Option<&'a [u8]>);
 
 fn session() -> Result<SessionSpec, LabError> {
     let text = "name = \"study\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"10ms\", slice = \"500us\" }]\nchannel = [{ interface = \"eth0\" }]";
-    toml::from_str(text).doing(BENCH)
+    toml::from_str(text).context(BENCH)
 }
 
 fn requests(peers: &Peers) -> Result<[Case<'_>; 2], LabError> {
     let spec = session()?;
-    let module = toml::from_str("module = \"theirs.wasm\"").doing(BENCH)?;
+    let module = toml::from_str("module = \"theirs.wasm\"").context(BENCH)?;
     let load = ControlRequest::Load { session: spec.name.clone(), module, signatures: Vec::new() };
     Ok([("a session", ControlRequest::Create(spec), None), ("a module of 64 KiB", load, Some(&peers.module))])
 }
 
-/// The mean milliseconds of an action.
+/// An action that measures the mean milliseconds of `act`.
 fn repeated<'a>(act: impl Fn() -> Result<(), LabError> + 'a) -> Action<'a> {
     Box::new(move || {
         let mut done = Ok(());
@@ -245,20 +248,19 @@ fn repeated<'a>(act: impl Fn() -> Result<(), LabError> + 'a) -> Action<'a> {
     })
 }
 
-/// Milliseconds of processor time.
+/// The table of the processor time of authorisation.
 pub fn table(rounds: usize) -> Result<String, LabError> {
     let mut peers = Peers::new()?;
     let each = "decision about each request";
-    let first = "with the credential, as in the first request of a connection";
+    let first = "with verifying the credential, as in the first request of a connection";
     let client = peers.verified_client()?;
-    let mut names =
-        vec!["handshake with credentials of three blocks, both sides, which look at them".to_owned()];
+    let mut names = vec!["handshake, both sides show and verify credentials of three blocks".to_owned()];
     let mut actions = vec![repeated(|| peers.handshake())];
     for (what, request, body) in requests(&peers)? {
         let decide = move |client: &Arc<VerifiedCredential>| {
             weir_node::authorise(client, request.clone(), body)
                 .map(|request| _ = black_box(request))
-                .doing(BENCH)
+                .context(BENCH)
         };
         let (again, peers, client) = (decide.clone(), &peers, &client);
         names.push(format!("{what}: {each}"));
@@ -270,7 +272,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
     drop(actions);
     let policy = policy(&peers)?;
     peers.revocations = policy.revocations.clone();
-    let mut busy = Busy::new(&policy, &peers)?;
+    let mut busy = BusyNode::new(&policy, &peers)?;
     let mut decided: [Action<'_, [f64; 2]>; 1] = [Box::new(|| {
         let [mut with, mut without, mut verifying] = [Duration::ZERO; 3];
         for _ in 0..BUSY_TIMES {
@@ -287,7 +289,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         names.push(format!("a session on a busy node: {what}"));
         samples.push(values.iter().flatten().map(|value| value[place]).collect::<Sample>());
     }
-    let mut table = Table::new("what | ms | quartiles | promised | kept");
+    let mut table = Table::new("step | ms | quartiles | promised | kept");
     let limits = std::iter::once(BOTH_MAX).chain(std::iter::repeat(REQUEST_MAX));
     for ((name, sample), limit) in names.iter().zip(&samples).zip(limits) {
         table.row(format_args!("{name} | {} | {}", sample.cells(3), under(limit, sample.median())));

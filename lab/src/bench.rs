@@ -3,44 +3,43 @@
 use crate::corpus::{self, Shape};
 use crate::document::{self, Section};
 use crate::error::LabError;
-use crate::instructions::{self, Exercise};
+use crate::instructions::{self, CountedRun};
 use crate::module::Module;
 use crate::packets::{Packets, packets_of};
-use crate::worst::Search;
+use crate::worst_case::Search;
 use crate::{
-    analysis, authorising, compiling, demultiplexing, descriptors, durable, floods, handshake, idle, live,
-    looped, machine, memory, namespace, place, price, processes, ratios, run, scheduling, shares, start,
-    suspending, versus, views,
+    analysis, authorising, demultiplexing, durable, floods, handshake, idle, live, looped, machine, memory,
+    namespace, paths, price, processes, ratios, run, scheduling, shares, start, suspending, versus, views,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weir_author::Level;
+use weir_author::OptLevel;
 
-/// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
+/// Measures the promises of docs/SPECIFICATION.md, and prints them as tables.
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 struct Cli {
-    /// The parts to measure
+    /// Parts to measure
     #[arg(value_parser = parts(), default_value = ALL)]
     parts: Vec<String>,
-    /// Fewer rounds: for a first look
+    /// Use fewer rounds
     #[arg(long)]
     quick: bool,
-    /// Only these modules
+    /// Measure only this module; can be repeated
     #[arg(short, long = "module", value_name = "NAME")]
     modules: Vec<String>,
-    /// The trace: a classic pcap file [default: a mixed one beside the repository, else the sample capture]
+    /// Trace, a classic pcap file [default: a mixed one beside the repository, else the sample capture]
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// The large capture for whole runs; made by looping the trace where it is not there
+    /// Large capture for whole runs; made by looping the trace if it does not exist
     #[arg(long, value_name = "FILE")]
     big: Option<PathBuf>,
-    /// The earlier program `weir` of `bench versus`, in the checkout that it was built in; the `bench` beside it counts its instructions
+    /// Earlier program `weir` for `versus`, in its own checkout; the `bench` beside it counts instructions
     #[arg(long, value_name = "FILE")]
     old: Option<PathBuf>,
-    /// Write the tables to this file too
+    /// Also write the tables to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Write the tables into docs/SPECIFICATION.md
@@ -49,15 +48,16 @@ struct Cli {
     /// Run one build of a module over the trace, under callgrind
     #[arg(long, hide = true, value_name = "MODULE:BUILD:PACKETS:PASSES")]
     exercise: Option<String>,
-    /// Analyse a module once, in a process of its own
+    /// Analyse a module once, in this process
     #[arg(long, hide = true, value_name = "FILE")]
     analyse: Option<PathBuf>,
 }
 
-/// A part of the benchmark, with its rounds under `--quick` and without.
+/// A part of the benchmark.
 struct Part {
     name: &'static str,
     about: &'static str,
+    /// Rounds with `--quick`, and without.
     rounds: (usize, usize),
     measure: fn(&Bench<'_>, usize) -> Result<String, LabError>,
 }
@@ -65,7 +65,7 @@ struct Part {
 const ALL: &str = "all";
 const MAKE_BIG: &str = "make-big";
 const VERSUS: &str = "versus";
-/// The parts that run in a network namespace of their own.
+/// The parts that run in their own network namespace.
 const IN_NAMESPACES: [&str; 3] = ["floods", "live", "idle"];
 
 const fn part(
@@ -77,16 +77,10 @@ const fn part(
     Part { name, about, rounds, measure }
 }
 
-/// All parts but `versus`, in the order of the output.
+/// All parts, in the order of the output.
 const PARTS: &[Part] = &[
     part("price", "Sandboxed against native modules: time", (31, 151), |bench, rounds| {
         price::tables(&bench.modules, &bench.trace, CACHED, rounds)
-    }),
-    part("descriptor", "Modules over descriptors of several sizes", (31, 151), |bench, rounds| {
-        descriptors::tables(&bench.modules, &bench.trace, CACHED, rounds)
-    }),
-    part("compiling", "Other ways of compiling than the one that is kept", (21, 101), |bench, rounds| {
-        compiling::table(&bench.modules, &bench.trace, CACHED, rounds)
     }),
     part("instructions", "Sandboxed against native modules: instructions", (1, 1), |bench, _| {
         instructions::table(&bench.modules, &bench.trace, COUNTED)
@@ -101,9 +95,9 @@ const PARTS: &[Part] = &[
         start::table(&bench.shipped, rounds)
     }),
     part("corpus", "The share of the corpus that gets a bound", (1, 1), |_, _| {
-        shares::tables(&corpus::build(&Shape::all()?, &Level::ALL)?, &Level::ALL)
+        shares::tables(&corpus::build(&Shape::all()?, &OptLevel::ALL)?, &OptLevel::ALL)
     }),
-    part("bounds", "Bounds against the dearest packets that a search finds", (1, 1), |bench, _| {
+    part("bounds", "Bounds against the most expensive packets that a search finds", (1, 1), |bench, _| {
         bench.bounds()
     }),
     part("analysis", "Time and memory of analyses", (21, 201), |bench, rounds| {
@@ -111,18 +105,16 @@ const PARTS: &[Part] = &[
     }),
     part(
         "demux",
-        "The channels that want a packet: joined filters against libpcap's",
+        "Finding the channels of a packet: joined filters against libpcap's",
         (21, 101),
         |bench, rounds| demultiplexing::tables(&bench.trace, rounds),
     ),
-    part("view", "The cost of showing a packet as a view allows", (5, 41), |bench, rounds| {
+    part("view", "Rewriting a packet for a view", (5, 41), |bench, rounds| {
         views::tables(&bench.trace, rounds)
     }),
     part("schedule", "A decision of the schedulers", (11, 101), |_, rounds| scheduling::tables(rounds)),
-    part("suspend", "A call that can be suspended, and a suspension", (11, 51), |_, rounds| {
-        suspending::tables(rounds)
-    }),
-    part("ward", "Modules in processes of their own", (11, 101), |_, rounds| processes::table(rounds)),
+    part("suspend", "A suspendable call, and a suspension", (11, 51), |_, rounds| suspending::tables(rounds)),
+    part("process", "Modules in sandbox processes", (11, 101), |_, rounds| processes::table(rounds)),
     part("handshake", "Both sides of a handshake", (11, 101), |_, rounds| handshake::tables(rounds)),
     part("authorise", "Credentials, and decisions about requests", (11, 101), |_, rounds| {
         authorising::table(rounds)
@@ -136,37 +128,38 @@ const PARTS: &[Part] = &[
     part("live", "Receiving from an interface, and calling modules (root)", (5, 15), |_, rounds| {
         Ok(format!("{}\n{}", live::table(rounds)?, durable::table(rounds)?))
     }),
-    part("idle", "A node whose sessions have nothing to do (root)", (1, 1), |_, _| idle::table()),
+    part("idle", "A node whose sessions have no packets (root)", (1, 1), |_, _| idle::table()),
 ];
 
 fn parts() -> PossibleValuesParser {
     let others = [
         (ALL, "All of them"),
-        (VERSUS, "An earlier weir (`--old`) against this one; part of `all` where one is named"),
-        (MAKE_BIG, "Only make the large capture"),
+        (VERSUS, "An earlier weir (`--old`) against this one; part of `all` if `--old` is given"),
+        (MAKE_BIG, "Make the large capture"),
     ];
     let all = PARTS.iter().map(|part| (part.name, part.about)).chain(others);
     all.map(|(name, about)| PossibleValue::new(name).help(about)).collect::<Vec<_>>().into()
 }
 
-/// Packets of the large capture, at least.
+/// The least number of packets of the large capture.
 const BIG_PACKETS: u64 = 5_000_000;
-/// Packets that stay in the processor's cache with their descriptors.
+/// Packets that fit into the processor's cache with their descriptors.
 const CACHED: usize = 4096;
 /// Packets whose instructions are counted.
 const COUNTED: usize = 8192;
-/// The exit status where a row of `versus` is outside.
-const OUTSIDE: u8 = 3;
-/// A trace with fewer packets is looped, so that it does not stay in the cache.
+/// A trace with fewer packets is looped, so that it does not fit into the cache.
 const TRACE_PACKETS: u64 = 65_536;
+
+/// The exit status if a module is slower than in the earlier program of `versus`.
+const SLOWER: u8 = 3;
 
 /// The program `bench`.
 pub fn main() -> ExitCode {
     match measure(&Cli::parse()) {
-        Ok(outside) if outside.is_empty() => ExitCode::SUCCESS,
-        Ok(outside) => {
-            eprintln!("bench: more than with the earlier program: {}", outside.join(", "));
-            ExitCode::from(OUTSIDE)
+        Ok(slower) if slower.is_empty() => ExitCode::SUCCESS,
+        Ok(slower) => {
+            eprintln!("bench: slower than the earlier program: {}", slower.join(", "));
+            ExitCode::from(SLOWER)
         }
         Err(error) => {
             eprintln!("bench: {error}");
@@ -175,15 +168,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Measures, and returns the modules that are outside of an earlier program's measures.
+/// Measures the requested parts. Returns the modules that are slower than in the earlier program.
 fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
     if let Some(path) = &cli.analyse {
         println!("{}", analysis::child(path)?);
         return Ok(Vec::new());
     }
-    let source = cli.capture.clone().or_else(place::shared_trace).unwrap_or_else(place::sample);
+    let source = cli.capture.clone().or_else(paths::shared_trace).unwrap_or_else(paths::sample);
     if let Some(exercise) = &cli.exercise {
-        Exercise::from_argument(exercise)?.run(&source)?;
+        CountedRun::from_argument(exercise)?.run(&source)?;
         return Ok(Vec::new());
     }
     let bench = Bench::new(cli, source)?;
@@ -194,7 +187,7 @@ fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
         sections.push(Section { name, text });
     };
     if !namespace::is_inside() {
-        add("machine", machine::facts());
+        add("machine", machine::description());
     }
     for part in PARTS.iter().filter(|part| wants(ALL) || wants(part.name)) {
         let rounds = if cli.quick { part.rounds.0 } else { part.rounds.1 };
@@ -211,27 +204,27 @@ fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
     if wants(MAKE_BIG) {
         bench.big()?;
     }
-    let mut outside = Vec::new();
+    let mut slower = Vec::new();
     if wants(VERSUS) || wants(ALL) && cli.old.is_some() {
         let verdict = bench.versus()?;
         add(VERSUS, verdict.text);
-        outside = verdict.outside;
+        slower = verdict.outside;
     }
     if let Some(path) = &cli.markdown {
         let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();
         std::fs::write(path, text).map_err(LabError::file(path))?;
     }
     if cli.update {
-        document::update(&place::root().join("docs/SPECIFICATION.md"), &sections)?;
+        document::update(&paths::root().join("docs/SPECIFICATION.md"), &sections)?;
     }
-    Ok(outside)
+    Ok(slower)
 }
 
 /// The modules and captures of the measurements.
 struct Bench<'a> {
     cli: &'a Cli,
     modules: Vec<Module>,
-    /// The names of the shipped ones.
+    /// The names of the shipped modules.
     shipped: Vec<String>,
     source: PathBuf,
     /// The source, or a longer capture made of it.
@@ -248,7 +241,7 @@ impl<'a> Bench<'a> {
         let shipped = modules.iter().map(|m| m.name.clone()).filter(|name| name != "empty").collect();
         let mut trace = source.clone();
         if packets_of(Packets::read(&source, usize::MAX)?.batches()) < TRACE_PACKETS {
-            trace = looped::made(&source, "looped", TRACE_PACKETS)?;
+            trace = looped::make_in_scratch(&source, "looped", TRACE_PACKETS)?;
         }
         Ok(Self { cli, modules, shipped, source, trace })
     }
@@ -257,26 +250,26 @@ impl<'a> Bench<'a> {
     fn big(&self) -> Result<PathBuf, LabError> {
         match &self.cli.big {
             Some(big) => looped::make_if_missing(&self.source, big, BIG_PACKETS).map(|()| big.clone()),
-            None => looped::made(&self.source, "big", BIG_PACKETS),
+            None => looped::make_in_scratch(&self.source, "big", BIG_PACKETS),
         }
     }
 
-    /// The text of a part that this program measures in a network namespace.
+    /// The output of a part that this program measures in a network namespace.
     fn in_namespace(&self, part: &Part) -> Result<String, LabError> {
         let quick = self.cli.quick.then_some("--quick");
-        namespace::said(&[part.name].into_iter().chain(quick).map(str::to_owned).collect::<Vec<_>>())
+        namespace::output_of(&[part.name].into_iter().chain(quick).map(str::to_owned).collect::<Vec<_>>())
     }
 
     fn bounds(&self) -> Result<String, LabError> {
         let quick = self.cli.quick;
         let packets = Packets::read(&self.trace, usize::MAX)?;
-        let search = Search { seed: 1, times: if quick { 8 } else { 60 }, batches: 150 };
+        let search = Search { seed: 1, phases: if quick { 8 } else { 60 }, batches: 150 };
         let text = ratios::shipped(&self.modules, &self.source, &packets, search)?;
         if !self.cli.modules.is_empty() {
             return Ok(text);
         }
-        let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
-        let search = Search { seed: 2, times: if quick { 4 } else { 20 }, batches: 40 };
+        let corpus = corpus::build(&Shape::all()?, &OptLevel::ALL)?;
+        let search = Search { seed: 2, phases: if quick { 4 } else { 20 }, batches: 40 };
         Ok(format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, &self.source, search)?))
     }
 

@@ -1,9 +1,9 @@
-//! Runs several builds of one module over the same packets in turn, and checks that all of them do the same.
+//! Runs several builds of one module over the same packets in turn, and checks that their outputs are equal.
 
 use crate::error::LabError;
 use crate::module::Module;
 use crate::native::thread_time;
-use crate::packets::{BLOCK_BATCHES, Packets, Ready, Tick, packets_of};
+use crate::packets::{BLOCK_BATCHES, Packets, ReadyBatch, Tick, packets_of};
 use crate::statistics::Sample;
 use std::hash::Hasher;
 use std::ops::Range;
@@ -13,89 +13,90 @@ use weir_units::Timestamp;
 use xxhash_rust::xxh3::Xxh3;
 use {weir_admission::StreamField, weir_session::Records};
 
-/// A build of a module that can be given packets.
-pub trait Contestant {
+/// A running build of a module.
+pub trait ModuleBuild {
     /// Processes a batch; returns the mask of the packets that it drops.
     fn run(&mut self, batch: BatchInput) -> u64;
     /// Advances packet time.
     fn tick(&mut self, tick: Tick);
     /// Ends the packets.
     fn stop(&mut self, now: Timestamp);
-    /// Begins a block of packets. The limits of ticks count for each block.
+    /// Begins a block of packets. The limits of a tick apply to each block separately.
     fn begin_block(&mut self);
-    /// Takes the results since the last call. `empty` is used for records from now on.
+    /// Takes the output since the last call. Later records go to `empty`.
     fn take(&mut self, empty: Records) -> PassResult;
     /// The first fault.
     fn fault(&self) -> Option<String>;
 }
 
-/// Results of a build.
+/// The output of a build.
 #[derive(Default)]
 pub struct PassResult {
-    /// Emitted records.
+    /// Records, in the order of emission.
     pub records: Records,
-    /// Sent frames, whose stream is their output.
+    /// Sent frames. The stream of each is the number of its output.
     pub frames: Records,
-    /// Patched packets.
+    /// Patches, in the order of the calls.
     pub patches: Vec<Patch>,
-    /// Published tables, with their places.
+    /// Published tables: the index in the manifest, and the contents.
     pub published: Vec<(u32, Vec<u8>)>,
 }
 
-/// The results of a build in a round: counts and hashes.
+/// The number of outputs of one kind, and a hash of them in their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deeds {
-    /// Records emitted.
-    pub records: usize,
-    /// Hash of their streams, rows and strings, in the order of emission.
-    pub rows: u64,
-    /// Packets dropped.
-    pub dropped: u64,
-    /// Hash of all verdicts.
-    pub verdicts: u64,
-    /// Packets patched, counted once for each patch.
-    pub patches: usize,
-    /// Hash of the patches.
-    pub patched: u64,
-    /// Frames sent.
-    pub frames: usize,
-    /// Hash of their outputs and bytes.
-    pub sent: u64,
-    /// Versions of tables published.
-    pub versions: usize,
-    /// Hash of their tables and bytes.
-    pub published: u64,
+pub struct CountedHash {
+    /// The number of outputs.
+    pub count: usize,
+    /// The hash of their contents.
+    pub hash: u64,
 }
 
-impl Deeds {
-    /// Appends later results.
+impl CountedHash {
+    /// Appends later outputs.
     fn add(&mut self, later: Self) {
-        let join = |a: u64, b: u64| (a.rotate_left(9) ^ b).wrapping_mul(SPREAD);
-        self.records += later.records;
-        self.rows = join(self.rows, later.rows);
-        self.dropped += later.dropped;
-        self.verdicts = join(self.verdicts, later.verdicts);
-        self.patches += later.patches;
-        self.patched = join(self.patched, later.patched);
-        self.frames += later.frames;
-        self.sent = join(self.sent, later.sent);
-        self.versions += later.versions;
-        self.published = join(self.published, later.published);
+        self.count += later.count;
+        self.hash = (self.hash.rotate_left(9) ^ later.hash).wrapping_mul(SPREAD);
+    }
+}
+
+/// The digest of a build's output in a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputDigest {
+    /// Emitted records: stream, fields and strings.
+    pub records: CountedHash,
+    /// Dropped packets. The hash is that of all verdicts.
+    pub drops: CountedHash,
+    /// Patches.
+    pub patches: CountedHash,
+    /// Sent frames, with their outputs.
+    pub frames: CountedHash,
+    /// Published versions of tables.
+    pub tables: CountedHash,
+}
+
+impl OutputDigest {
+    /// Appends later output.
+    fn add(&mut self, later: Self) {
+        self.records.add(later.records);
+        self.drops.add(later.drops);
+        self.patches.add(later.patches);
+        self.frames.add(later.frames);
+        self.tables.add(later.tables);
     }
 }
 
 /// An odd number with many bits, so that joined hashes stay distinguishable.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The length of a cycle of the time stamp counter.
+/// The period of the time stamp counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// In nanoseconds.
+    /// Nanoseconds of a cycle.
     pub nanos_per_cycle: f64,
 }
 
 impl Clock {
-    /// Compares the counter with the clock, for a twentieth of a second.
+    /// Compares the counter with the clock for 50 ms.
     pub fn calibrate() -> Self {
         let calibration = ClockCheck::begin();
         let begin = Instant::now();
@@ -106,16 +107,16 @@ impl Clock {
     }
 }
 
-/// A build with its name and its measured times.
-pub struct Entry<'a> {
-    /// The way of building.
+/// A build with its measured times.
+pub struct MeasuredBuild<'a> {
+    /// The kind of build, as in tables.
     pub name: String,
-    /// The running build.
-    pub build: Box<dyn Contestant + 'a>,
+    /// The build under measurement.
+    pub build: Box<dyn ModuleBuild + 'a>,
     packets: &'a Packets,
-    /// Nanoseconds of processor time a packet, one number for each round.
+    /// Nanoseconds of processor time per packet, one value per round.
     pub nanos: Sample,
-    /// The places of fields in each stream's rows. Bytes between them are padding.
+    /// The byte ranges of the fields in each stream's rows. Other bytes are padding and are not compared.
     fields: Vec<Vec<Range<usize>>>,
     compared: bool,
     taken: Vec<Records>,
@@ -126,13 +127,13 @@ pub struct Entry<'a> {
     published: Vec<(u32, Vec<u8>)>,
 }
 
-impl<'a> Entry<'a> {
-    /// An entry without measurements.
+impl<'a> MeasuredBuild<'a> {
+    /// A build without measurements.
     pub fn new(
         name: impl Into<String>,
         module: &Module,
         packets: &'a Packets,
-        build: Box<dyn Contestant + 'a>,
+        build: Box<dyn ModuleBuild + 'a>,
     ) -> Self {
         let place = |field: &StreamField| field.offset..field.offset + field.ty.size();
         let streams = module.manifest.streams.iter();
@@ -153,18 +154,22 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Leaves out the hashes of records, which take instructions too.
+    /// Disables the hashing of records, so that its instructions are not counted.
     pub fn without_comparison(self) -> Self {
         Self { compared: false, ..self }
     }
 
-    /// Runs once over all batches. Returns the processor time of the build.
+    /// Runs the build once over all batches. Returns its processor time, and the digest of its output.
     ///
-    /// Records are taken after each block, as in a run. They are hashed after the pass, which is not measured, and neither is writing descriptors.
-    // Instructions are counted in the function of this name.
+    /// Records are taken after each block, as in a run. Hashing them and writing descriptors is not measured.
+    // `instructions` counts inside the function of this name.
     #[inline(never)]
-    pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> Result<(Duration, Deeds), LabError> {
-        let mut deeds = Deeds::default();
+    pub fn pass(
+        &mut self,
+        batches: &[ReadyBatch],
+        ticks: &[Tick],
+    ) -> Result<(Duration, OutputDigest), LabError> {
+        let mut digest = OutputDigest::default();
         let mut ticks = ticks.iter().peekable();
         let mut taken = Duration::ZERO;
         for (block, batches) in batches.chunks(BLOCK_BATCHES).enumerate() {
@@ -173,8 +178,7 @@ impl<'a> Entry<'a> {
             self.build.begin_block();
             for (i, ready) in batches.iter().enumerate() {
                 let drops = self.build.run(ready.batch);
-                deeds.dropped += u64::from(drops.count_ones());
-                deeds.verdicts = (deeds.verdicts.rotate_left(7) ^ drops).wrapping_mul(SPREAD);
+                digest.drops.add(CountedHash { count: drops.count_ones() as usize, hash: drops });
                 while let Some(tick) = ticks.next_if(|tick| tick.before <= block * BLOCK_BATCHES + i + 1) {
                     self.build.tick(*tick);
                 }
@@ -182,20 +186,20 @@ impl<'a> Entry<'a> {
             self.take();
             taken += thread_time().saturating_sub(begin);
         }
-        self.account(&mut deeds);
-        Ok((taken, deeds))
+        self.account(&mut digest);
+        Ok((taken, digest))
     }
 
-    /// The end of the packets.
-    pub fn stop(&mut self, now: Timestamp) -> Deeds {
-        let mut deeds = Deeds::default();
+    /// Stops the build at the end of the packets.
+    pub fn stop(&mut self, now: Timestamp) -> OutputDigest {
+        let mut digest = OutputDigest::default();
         self.build.stop(now);
         self.take();
-        self.account(&mut deeds);
-        deeds
+        self.account(&mut digest);
+        digest
     }
 
-    /// Takes all results.
+    /// Collects the output since the last call.
     fn take(&mut self) {
         let PassResult { records, frames, patches, mut published } =
             self.build.take(self.spare.pop().unwrap_or_default());
@@ -212,11 +216,11 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Counts and hashes the taken results, and leaves the buffers for the next ones.
-    fn account(&mut self, deeds: &mut Deeds) {
+    /// Counts and hashes the collected output. The buffers are kept for later output.
+    fn account(&mut self, digest: &mut OutputDigest) {
         let mut hash = Xxh3::new();
         for mut records in self.taken.drain(..) {
-            deeds.records += records.len();
+            digest.records.count += records.len();
             if self.compared {
                 for record in records.iter() {
                     hash.write_u16(record.stream);
@@ -229,111 +233,111 @@ impl<'a> Entry<'a> {
             records.clear();
             self.spare.push(records);
         }
-        deeds.rows = hash.finish();
-        (deeds.patches, deeds.patched) = (self.patches, xxhash_rust::xxh3::xxh3_64(&self.patched));
+        digest.records.hash = hash.finish();
+        digest.patches = CountedHash { count: self.patches, hash: xxhash_rust::xxh3::xxh3_64(&self.patched) };
         self.patches = 0;
         self.patched.clear();
         let mut hash = Xxh3::new();
         for frames in self.frames.drain(..) {
-            deeds.frames += frames.len();
+            digest.frames.count += frames.len();
             for frame in frames.iter() {
                 hash.write_u16(frame.stream);
                 hash.write(frame.row);
             }
         }
-        deeds.sent = hash.finish();
+        digest.frames.hash = hash.finish();
         let mut hash = Xxh3::new();
         for (table, bytes) in self.published.drain(..) {
-            deeds.versions += 1;
+            digest.tables.count += 1;
             hash.write_u32(table);
             hash.write_usize(bytes.len());
             hash.write(&bytes);
         }
-        deeds.published = hash.finish();
+        digest.tables.hash = hash.finish();
     }
 }
 
-/// The repetitions of a contest.
+/// The repetitions of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
-    /// Turns of each build; a number is measured in each.
+pub struct Repetitions {
+    /// Measured values per build.
     pub rounds: usize,
-    /// Each turn begins with a pass that is not measured, so that packets and the module's tables are in the processor's cache again.
+    /// True: each turn begins with an unmeasured pass, which fills the processor's cache.
     pub warm: bool,
-    /// Measured passes over the packets in each turn.
+    /// Measured passes over the packets per turn.
     pub passes: u32,
 }
 
-impl Effort {
+impl Repetitions {
     /// For packets that stay in the processor's cache.
     pub fn cached(rounds: usize) -> Self {
         Self { rounds, warm: true, passes: 4 }
     }
 
-    /// For more packets, in fewer rounds.
+    /// For packets that exceed the cache: fewer rounds of one pass.
     pub fn streamed(rounds: usize) -> Self {
         Self { rounds: rounds / 4 + 2, warm: false, passes: 1 }
     }
 }
 
-/// Runs all builds over the packets in turn, in each round beginning with another one, and ends them. A first round is not measured. Returns the results
-/// of all passes, which must be the same for all builds.
-pub fn contest(
+/// Runs all builds over the packets in turn, each round starting with another build, and then stops them. The first round is not measured.
+/// Returns the digest of the output, which must be the same for all builds.
+pub fn compare_builds(
     module: &str,
-    entries: &mut [Entry<'_>],
-    batches: &[Ready],
+    entries: &mut [MeasuredBuild<'_>],
+    batches: &[ReadyBatch],
     ticks: &[Tick],
-    effort: Effort,
-) -> Result<Deeds, LabError> {
-    let Effort { rounds, warm, passes } = effort;
+    repetitions: Repetitions,
+) -> Result<OutputDigest, LabError> {
+    let Repetitions { rounds, warm, passes } = repetitions;
     let packets = packets_of(batches) * u64::from(passes);
-    let mut total = Deeds::default();
+    let mut total = OutputDigest::default();
     for round in 0..=rounds {
-        let mut first: Option<(Deeds, String)> = None;
+        let mut first: Option<(OutputDigest, String)> = None;
         for turn in 0..entries.len() {
             let place = (turn + round) % entries.len();
             let entry = &mut entries[place];
-            let mut deeds = Deeds::default();
+            let mut digest = OutputDigest::default();
             if warm {
-                deeds.add(entry.pass(batches, ticks)?.1);
+                digest.add(entry.pass(batches, ticks)?.1);
             }
             let mut all = Duration::ZERO;
             for _ in 0..passes {
                 let (taken, pass) = entry.pass(batches, ticks)?;
-                deeds.add(pass);
+                digest.add(pass);
                 all += taken;
             }
             if round > 0 {
                 entry.nanos.add(all, packets);
             }
-            agree(module, round, &mut first, entry, deeds)?;
+            agree(module, round, &mut first, entry, digest)?;
         }
-        if let Some((deeds, _)) = first {
-            total.add(deeds);
+        if let Some((digest, _)) = first {
+            total.add(digest);
         }
     }
     let now = batches.last().map_or(Timestamp(0), |ready| ready.latest);
     let mut first = None;
     for entry in entries {
-        let deeds = entry.stop(now);
-        agree(module, rounds + 1, &mut first, entry, deeds)?;
+        let digest = entry.stop(now);
+        agree(module, rounds + 1, &mut first, entry, digest)?;
     }
-    total.add(first.map_or_else(Deeds::default, |(deeds, _)| deeds));
+    total.add(first.map_or_else(OutputDigest::default, |(digest, _)| digest));
     Ok(total)
 }
 
 fn agree(
     module: &str,
     round: usize,
-    first: &mut Option<(Deeds, String)>,
-    entry: &Entry<'_>,
-    deeds: Deeds,
+    first: &mut Option<(OutputDigest, String)>,
+    entry: &MeasuredBuild<'_>,
+    digest: OutputDigest,
 ) -> Result<(), LabError> {
     if let Some(fault) = entry.build.fault() {
         return Err(LabError::failed(format_args!("{module}, {}", entry.name), fault));
     }
-    let (expected, one) = first.get_or_insert_with(|| (deeds, entry.name.clone()));
-    if *expected == deeds {
+    let (expected, one) = first.get_or_insert_with(|| (digest, entry.name.clone()));
+    if *expected == digest {
         return Ok(());
     }
     Err(LabError::Differ {
@@ -341,6 +345,6 @@ fn agree(
         round,
         one: one.clone(),
         other: entry.name.clone(),
-        details: format!("{expected:?} and {deeds:?}"),
+        details: format!("{expected:?} and {digest:?}"),
     })
 }

@@ -1,4 +1,4 @@
-//! The time to load a holder's module, while the node compiles large modules for two holders with smaller shares.
+//! The time to load a holder's module while the node compiles large modules for two holders with smaller shares.
 
 use crate::figure::synthetic;
 use crate::floods::{AT, EXPIRES, Target};
@@ -8,7 +8,7 @@ use rand_core::OsRng;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use weir_node::client::{Client, Upload, Whereabouts};
+use weir_node::client::{Client, NodeLocation, Upload};
 use weir_node::control::protocol::ControlRequest;
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
 use weir_trust::credential::Credential;
@@ -16,19 +16,19 @@ use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
 use weir_trust::key::Identity;
 use weir_units::Bytes;
 
-/// Rounds, each with new holders, because the share of a holder takes minutes to pay for seconds of compiling.
+/// Rounds, each with new holders: after seconds of compiling a holder's share is exhausted for minutes.
 const ROUNDS: usize = 5;
-/// Shares of a core, in percent, and functions of the module: of the two holders, and of the third.
+/// The share of a core in percent and the functions of the module: for each of the two holders, and for the third.
 const SMALL: (u64, usize) = (1, 300);
 const THIRD: (u64, usize) = (5, 20);
-/// The time by which the two holders' compilers are at work.
+/// The time after which the two holders' modules are being compiled.
 const HEAD_START: Duration = Duration::from_secs(2);
-/// The longest time until the third holder's module is loaded, in seconds, as promised.
+/// The promised limit of the time to load the third holder's module, in seconds.
 const TIME_MAX: f64 = 3.0;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The times until modules are loaded, on an idle node and while the node compiles for others.
+/// The table of loading times, on an idle node and while the node compiles for others.
 pub(crate) fn table(target: &Target) -> Result<Table, Failure> {
     let mut table = Table::new(
         "modules of one holder | while there are | loaded | took, s: median | quartiles | longest | promised | kept",
@@ -50,7 +50,7 @@ pub(crate) fn table(target: &Target) -> Result<Table, Failure> {
         let took = std::thread::scope(|scope| {
             for small in [&one, &two] {
                 let done = &done;
-                // The node may abort these: each has ten seconds of a processor at most.
+                // The node may abort this one: compiling has a limit of ten seconds.
                 scope.spawn(move || {
                     _ = small.load();
                     done.fetch_add(1, Ordering::AcqRel);
@@ -71,7 +71,7 @@ pub(crate) fn table(target: &Target) -> Result<Table, Failure> {
 
 /// A holder with a session, and a module that the node has not compiled before.
 struct Holder {
-    node: Whereabouts,
+    node: NodeLocation,
     module: Vec<u8>,
 }
 
@@ -84,35 +84,36 @@ impl Holder {
             ..Ceilings::default()
         };
         let grant = Grant { expires: Second::new(EXPIRES), ceilings, ..Grant::default() };
-        let credential = Credential::mint(&target.root, identity.public(), grant, &mut OsRng)?;
+        let credential = Credential::mint(&target.root, identity.public(), grant, None, &mut OsRng)?;
         let node = target.as_seen_by(&identity, credential.as_bytes(), AT.into());
         let session: SessionSpec = toml::from_str(&format!(
             "name = 'study'\nmemory = '8 MiB'\nchannel = [{{ interface = 'b' }}]\ncpu = [{{ period = '10ms', slice = '{}us' }}]\n",
             percent * 100
         ))?;
-        Client::to(&node)?.order(ControlRequest::Create(session), &[])?;
+        Client::connect_to(&node)?.execute(ControlRequest::Create(session), &[])?;
         let module = synthetic::assemble("hard", "", &hard(functions, number))?;
         Ok(Self { node, module })
     }
 
-    /// Loads the module, as `weir load` does. Returns the seconds that it took.
+    /// Loads the module as `weir load` does. Returns the duration in seconds.
     fn load(&self) -> Result<f64, Failure> {
         let begin = Instant::now();
         let module: ModuleSpec = toml::from_str("module = 'hard'")?;
         let session = "study".parse()?;
         let request = ControlRequest::Load { session, module, signatures: Vec::new() };
-        let connect = || Client::to(&self.node);
-        match Upload::of(&self.module) {
-            None => connect()?.order(request, &self.module)?,
+        let connect = || Client::connect_to(&self.node);
+        match Upload::new(&self.module) {
+            None => connect()?.execute(request, &self.module)?,
             Some(upload) => upload
                 .send(&mut || connect(), &mut std::thread::sleep, &mut |_| ())?
-                .order_with(request, upload.hash())?,
+                .execute_with_file(request, upload.hash())?,
         };
         Ok(begin.elapsed().as_secs_f64())
     }
 }
 
-/// The text of a module with functions that take some milliseconds to compile. Each number and each process has a text of its own.
+/// The text of a module with functions that take some milliseconds each to compile. It differs for each number and
+/// process, so it is not cached.
 fn hard(functions: usize, number: usize) -> String {
     let mut text = String::from("(module (memory (export \"memory\") 1)\n");
     let seed = usize::try_from(std::process::id()).unwrap_or_default() * 7919 + number * 1_000_003;

@@ -1,36 +1,36 @@
-//! A corpus of small functions in the shapes of common packet code, which were not written for the analyser: lab/corpus. Each is a module, built as
-//! `weir build` builds it but at every optimisation level, because each level makes other loops of the same source.
+//! A corpus of small functions in the shapes of common packet code, not written for the analyser: lab/corpus. Each is a module, built as by
+//! `weir build`, but at every optimisation level, as each level compiles the same source to other loops.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::module::{Class, Module};
-use crate::place;
+use crate::paths;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_admission::Manifest;
-use weir_author::{BuildError, BuildOptions, Level, ModuleLanguage};
+use weir_author::{BuildError, BuildOptions, ModuleLanguage, OptLevel};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A source of the corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Its file's name without the ending.
+    /// The file name without its extension.
     pub name: String,
     /// The language.
     pub lang: ModuleLanguage,
     text: String,
 }
 
-/// A module of the corpus.
+/// A source of the corpus, built at one optimisation level.
 #[derive(Clone, Debug)]
 pub struct CorpusModule {
-    /// Its source's name.
+    /// The name of the source.
     pub shape: String,
     /// The language.
     pub lang: ModuleLanguage,
     /// The optimisation level.
-    pub level: Level,
+    pub level: OptLevel,
     /// The module.
     pub module: Module,
 }
@@ -41,12 +41,12 @@ impl fmt::Display for CorpusModule {
     }
 }
 
-/// The built modules, and the reasons for missing ones.
+/// The built modules, and the reasons for missing languages.
 #[derive(Debug, Default)]
 pub struct Corpus {
     /// The modules, by language, name and level.
     pub samples: Vec<CorpusModule>,
-    /// Languages whose compilers are not here, each with what is missing.
+    /// Languages that were not built, each with the missing tool.
     pub skipped: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl Shape {
     pub fn all() -> Result<Vec<Self>, LabError> {
         let mut all = Vec::new();
         for (lang, folder, ending) in [(ModuleLanguage::C, "c", "c"), (ModuleLanguage::Rust, "rust", "rs")] {
-            let folder = place::root().join("lab/corpus").join(folder);
+            let folder = paths::root().join("lab/corpus").join(folder);
             let mut paths = files(&folder)?;
             paths.retain(|path| path.extension().is_some_and(|found| found == ending));
             for path in paths {
@@ -74,15 +74,15 @@ impl Shape {
         Ok(all)
     }
 
-    /// The name of the module that a level makes of it.
-    fn module_name(&self, level: Level) -> String {
+    /// The name of the module that a level compiles it to.
+    fn module_name(&self, level: OptLevel) -> String {
         format!("{}-o{}", self.name.replace('_', "-"), level.name())
     }
 
-    /// Builds it at a level, whatever was built before. Says with what.
-    fn build(&self, level: Level, options: &BuildOptions) -> Result<(Vec<u8>, String), LabError> {
+    /// Builds it at a level, ignoring the cache. Returns the module and the compiler's version.
+    fn build(&self, level: OptLevel, options: &BuildOptions) -> Result<(Vec<u8>, String), LabError> {
         let name = self.module_name(level);
-        let folder = place::scratch().join("corpus/folders").join(&name);
+        let folder = paths::scratch().join("corpus/folders").join(&name);
         let write = |file: &str, text: &str| {
             let path = folder.join(file);
             std::fs::create_dir_all(path.parent().unwrap_or(&folder))
@@ -105,17 +105,17 @@ impl Shape {
     }
 }
 
-/// Builds these sources at these levels. What was built before from the same source, with the same library, flags and compilers is taken from
-/// the scratch folder.
-pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
+/// Builds these sources at these levels. Modules that were built before from the same source, library, flags and
+/// compiler come from the scratch folder.
+pub fn build(shapes: &[Shape], levels: &[OptLevel]) -> Result<Corpus, LabError> {
     let options =
-        BuildOptions { target_dir: Some(place::scratch().join("corpus/target")), ..BuildOptions::default() };
+        BuildOptions { target_dir: Some(paths::scratch().join("corpus/target")), ..BuildOptions::default() };
     let recipe = recipe()?;
     let mut corpus = Corpus::default();
-    let mut jobs: Vec<(&Shape, Level, String)> = Vec::new();
+    let mut jobs: Vec<(&Shape, OptLevel, String)> = Vec::new();
     for lang in [ModuleLanguage::C, ModuleLanguage::Rust] {
         let of_lang: Vec<&Shape> = shapes.iter().filter(|shape| shape.lang == lang).collect();
-        // The first one is built in any case, to learn what with, and whether at all.
+        // The first source is always built, to find the compiler and its version.
         let (Some(probe), Some(level)) = (of_lang.first(), levels.first()) else { continue };
         let toolchain = match probe.build(*level, &options) {
             Ok((_, toolchain)) => toolchain,
@@ -132,7 +132,7 @@ pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
     let made = Mutex::new(Vec::new());
     let next = [AtomicUsize::new(0), AtomicUsize::new(0)];
     std::thread::scope(|scope| {
-        // cargo has one target folder and locks it, so one thread is enough for Rust.
+        // Rust has one thread: cargo locks its target folder.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         for (lang, threads) in [(ModuleLanguage::C, threads), (ModuleLanguage::Rust, 1)] {
             let jobs: Vec<_> = jobs.iter().filter(|(shape, ..)| shape.lang == lang).cloned().collect();
@@ -168,12 +168,12 @@ pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
 
 fn cached(
     shape: &Shape,
-    level: Level,
+    level: OptLevel,
     recipe: &str,
     options: &BuildOptions,
 ) -> Result<CorpusModule, LabError> {
     let name = shape.module_name(level);
-    let folder = place::scratch().join("corpus/cache");
+    let folder = paths::scratch().join("corpus/cache");
     let key = xxh3_128(format!("{recipe}\n{MANIFEST}{CARGO}\n{name}\n{}", shape.text).as_bytes());
     let kept = folder.join(format!("{key:032x}.wasm"));
     let wasm = match std::fs::read(&kept) {
@@ -181,7 +181,7 @@ fn cached(
         Err(_) => {
             let (wasm, _) = shape.build(level, options)?;
             std::fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
-            // Under another name until it is whole: another test may read it meanwhile.
+            // Under a temporary name until it is complete: another test may read it meanwhile.
             let part = kept.with_extension(format!("{}.part", std::process::id()));
             std::fs::write(&part, &wasm)
                 .and_then(|()| std::fs::rename(&part, &kept))
@@ -189,7 +189,7 @@ fn cached(
             wasm
         }
     };
-    let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes()).doing(&name)?;
+    let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes()).context(&name)?;
     let module =
         Module { name, source: PathBuf::new(), wasm, manifest, class: Class::Header, tables: Vec::new() };
     Ok(CorpusModule { shape: shape.name.clone(), lang: shape.lang, level, module })
@@ -199,11 +199,11 @@ fn is_missing(error: &BuildError) -> bool {
     matches!(error, BuildError::NoClang { .. } | BuildError::NoLinker | BuildError::NoRust { .. })
 }
 
-/// A digest of everything that all modules are made with but the compilers: the libraries for authors, and the code that has the flags.
+/// A digest of the inputs of every build but the compiler: the SDKs, and the code with the compiler flags.
 fn recipe() -> Result<String, LabError> {
     let mut all = Vec::new();
     for folder in ["guest/sdk-c", "guest/sdk-rust", "guest/sdk-rust/src", "apps/author/src"] {
-        for path in files(&place::root().join(folder))? {
+        for path in files(&paths::root().join(folder))? {
             all.extend(std::fs::read(&path).map_err(LabError::file(&path))?);
         }
     }

@@ -1,4 +1,5 @@
-//! Packets made to cost a module as much as they can: whole headers of all lengths, payloads of the formats that modules read, flows that meet again.
+//! Generated packets that cost a module as much as possible: headers of all lengths, payloads in formats that modules
+//! parse, recurring flows.
 
 use crate::random::Random;
 use std::ops::Range;
@@ -7,19 +8,19 @@ use weir_admission::ParameterValue;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 
-/// A packet with all that a descriptor says beside its bytes.
+/// A packet, with the fields of its descriptor that do not follow from its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crafted {
-    /// From the Ethernet header on.
+pub struct CraftedPacket {
+    /// The bytes from the Ethernet header on.
     pub bytes: Vec<u8>,
-    /// Time since the packet before, in ns; it can go back.
+    /// Nanoseconds since the previous packet. Negative: time goes backwards.
     pub gap_ns: i64,
-    /// A flow hash other than that of the bytes: an attacker who knows the hash function finds packets for each value.
+    /// A flow hash that replaces that of the bytes: an attacker who knows the hash function finds packets for each value.
     pub flow_hash: Option<u64>,
 }
 
-impl Crafted {
-    /// The packet's descriptor at this time and place.
+impl CraftedPacket {
+    /// The packet's descriptor for a time, an address and a packet number.
     pub fn descriptor(&self, ts: u64, data: u32, number: u64) -> Descriptor {
         let len = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         let link_type = LinkType::Ethernet;
@@ -33,31 +34,31 @@ impl Crafted {
     }
 }
 
-/// Captured bytes that the packets of a time have.
+/// The captured lengths of a phase's packets.
 const LENGTHS: &[&[usize]] = &[&[60, 90], &[60, 200, 600, 1514], &[1514], &[1514, 9018], &[100, 65_549]];
 
-/// Common properties of the packets of a phase.
+/// The common properties of a phase's packets.
 #[derive(Clone, Debug)]
-pub struct Weather {
-    /// The number of flows; 0: each packet has a flow of its own.
+pub struct TrafficProfile {
+    /// The number of flows. 0: each packet is a new flow.
     flows: usize,
-    /// Bits of the flow's hash that are the same for all, so that tables fill in one place; `None`: hashes are those of the bytes.
+    /// The bits of the flow hash that are equal for all packets, so that table entries collide. `None`: the hash of the bytes.
     same_hash: Option<u64>,
-    /// Time between packets, in ns.
+    /// Nanoseconds between packets.
     gap: Range<i64>,
     /// Captured bytes.
     lengths: &'static [usize],
-    /// The capture itself in its order, with little between: conversations that make sense.
+    /// Packets of the capture in their order with short gaps, so that conversations are complete.
     replayed: bool,
 }
 
-impl Weather {
-    /// Returns true if most packets are the capture's.
+impl TrafficProfile {
+    /// Returns whether most packets are those of the capture.
     pub fn is_replayed(&self) -> bool {
         self.replayed
     }
 
-    /// Another time.
+    /// A random profile.
     pub fn any(random: &mut Random) -> Self {
         let same = [0, 0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF << 32, 0xFFFF << 48, 0xFFF_FFFF << 16, !0xFF, !1];
         let gaps =
@@ -72,23 +73,24 @@ impl Weather {
     }
 }
 
-/// Makes packets.
+/// Generates packets.
 #[derive(Debug)]
-pub struct Mint {
+pub struct PacketGenerator {
     random: Random,
-    /// Byte strings that the module may look for, and ports that it may care about.
+    /// Byte strings that the module may search for.
     words: Vec<Vec<u8>>,
+    /// Ports that the module may test for.
     ports: Vec<u16>,
     /// Packets of a capture.
     recorded: Vec<Vec<u8>>,
-    /// The next of them.
+    /// The index of the next recorded packet.
     at: usize,
 }
 
-/// Ports of protocols that modules take apart.
+/// Ports of protocols that modules parse.
 const PORTS: [u16; 14] = [53, 80, 443, 22, 161, 1812, 67, 68, 69, 111, 666, 8080, 0, 65_535];
 
-/// Beginnings and what then comes again and again: the densest messages of formats that modules read.
+/// The densest messages of formats that modules parse: a beginning, and a unit that is repeated.
 const FORMATS: &[(&[u8], &[u8])] = &[
     (b"", b"\n"),
     (b"", b"\r\n"),
@@ -116,8 +118,8 @@ const FORMATS: &[(&[u8], &[u8])] = &[
     (b"SSH-2.0-", b" "),
 ];
 
-impl Mint {
-    /// For a module: its bytes and parameters say what it may look for. The same seed makes the same packets.
+impl PacketGenerator {
+    /// A generator for a module, whose bytes and parameters give the strings to search for. The same seed gives the same packets.
     pub fn new(seed: u64, wasm: &[u8], parameters: &[ParameterValue], recorded: Vec<Vec<u8>>) -> Self {
         let mut words: Vec<Vec<u8>> = wasm
             .split(|byte| !(b' '..=b'~').contains(byte))
@@ -137,29 +139,29 @@ impl Mint {
             }
         }
         words.retain(|word| !word.is_empty());
-        // The same word once; the longest are what is searched longest.
+        // Each word once, the longest first: they cost a search most.
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         words.dedup();
         words.truncate(64);
         Self { random: Random::new(seed), words, ports, recorded, at: 0 }
     }
 
-    /// The generator of all its decisions.
+    /// The source of randomness.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
-    /// A packet.
-    pub fn packet(&mut self, weather: &Weather) -> Crafted {
-        let flow = match weather.flows {
+    /// A packet of a phase with this profile.
+    pub fn packet(&mut self, profile: &TrafficProfile) -> CraftedPacket {
+        let flow = match profile.flows {
             0 => self.random.word(),
             flows => u64::try_from(self.random.below(flows)).unwrap_or(0),
         };
-        let len = *self.random.of(weather.lengths);
-        if let Some(bytes) = self.recorded.get(self.at).filter(|_| weather.replayed) {
+        let len = *self.random.of(profile.lengths);
+        if let Some(bytes) = self.recorded.get(self.at).filter(|_| profile.replayed) {
             self.at = (self.at + 1) % self.recorded.len();
             let bytes = bytes.clone();
-            return Crafted { bytes, gap_ns: weather.gap.start.max(1000), flow_hash: None };
+            return CraftedPacket { bytes, gap_ns: profile.gap.start.max(1000), flow_hash: None };
         }
         let bytes = if self.random.once_in(5) && !self.recorded.is_empty() {
             let mut bytes = self.random.of(&self.recorded).clone();
@@ -168,28 +170,28 @@ impl Mint {
         } else {
             self.headers(flow, len)
         };
-        let span = weather.gap.end.abs_diff(weather.gap.start);
+        let span = profile.gap.end.abs_diff(profile.gap.start);
         let more = i64::try_from(self.random.word() % span.max(1)).unwrap_or(0);
         let free = self.random.word();
-        Crafted {
+        CraftedPacket {
             bytes,
-            gap_ns: weather.gap.start + more,
-            flow_hash: weather.same_hash.map(|same| (0x1234_5678_9ABC_DEF1 & same) | (free & !same)),
+            gap_ns: profile.gap.start + more,
+            flow_hash: profile.same_hash.map(|same| (0x1234_5678_9ABC_DEF1 & same) | (free & !same)),
         }
     }
 
-    /// Headers of a flow, and a payload up to a length.
+    /// Headers of a flow, and a payload that fills the packet to a length.
     fn headers(&mut self, flow: u64, len: usize) -> Vec<u8> {
         let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         match self.random.below(24) {
             0 => {
-                // A neighbour announces itself, in values without contents.
+                // LLDP with empty values.
                 out.extend([0x88, 0xCC]);
                 out.extend([2, 0].into_iter().cycle().take(len.saturating_sub(14)));
                 return out;
             }
             1 => {
-                // What follows the headers of the link is nothing that has a name.
+                // An unknown EtherType.
                 out.extend([self.random.byte(), self.random.byte()]);
                 self.fill(&mut out, len);
                 return out;
@@ -205,7 +207,7 @@ impl Mint {
         };
         self.upper(&mut out, flow, protocol);
         self.fill(&mut out, len);
-        settle(&mut out, begin);
+        fix_lengths(&mut out, begin);
         out
     }
 
@@ -264,7 +266,7 @@ impl Mint {
             out.extend([0, 0, 0, 0]);
             return;
         }
-        // Small numbers, so that acknowledgements meet what they acknowledge.
+        // Small sequence numbers, so that acknowledgements match segments.
         let number = |random: &mut Random| u32::try_from(random.below(64)).unwrap_or(0) * 100;
         out.extend(number(&mut self.random).to_be_bytes());
         out.extend(number(&mut self.random).to_be_bytes());
@@ -277,14 +279,14 @@ impl Mint {
         }
     }
 
-    /// A payload up to a length of the packet.
+    /// Appends a payload that fills the packet to a length.
     fn fill(&mut self, out: &mut Vec<u8>, len: usize) {
         let room = len.saturating_sub(out.len());
         match self.random.below(8) {
             0 => out.extend(std::iter::repeat_n(*self.random.of(&[0u8, 0xFF, b'A', 0x90]), room)),
             1 => out.extend((0..room).map(|_| self.random.byte())),
             2 | 3 if !self.words.is_empty() => {
-                // A word but for its last byte, as often as it fits; or its first bytes; and the word itself.
+                // A word repeated: whole, without its last byte, or only its first bytes.
                 let word = self.random.of(&self.words).clone();
                 let cut = match self.random.below(3) {
                     0 => word.len(),
@@ -302,21 +304,21 @@ impl Mint {
         }
     }
 
-    /// A packet like another, or like two others.
-    pub fn mutate(&mut self, one: &Crafted, other: &Crafted) -> Crafted {
+    /// A mutation of one packet, with parts of another.
+    pub fn mutate(&mut self, one: &CraftedPacket, other: &CraftedPacket) -> CraftedPacket {
         let mut made = one.clone();
         for _ in 0..=self.random.below(4) {
             self.change(&mut made, other);
         }
         if !self.random.once_in(6) && made.bytes.get(12..14) == Some(&[0x08, 0x00]) {
-            settle(&mut made.bytes, 14);
+            fix_lengths(&mut made.bytes, 14);
         }
         made
     }
 
-    fn change(&mut self, made: &mut Crafted, other: &Crafted) {
+    fn change(&mut self, made: &mut CraftedPacket, other: &CraftedPacket) {
         let len = made.bytes.len();
-        // Headers are looked at more than the rest.
+        // Modules read headers more than the rest.
         let reach = if self.random.once_in(2) { len.min(80) } else { len };
         let at = self.random.below(reach);
         match self.random.below(10) {
@@ -335,7 +337,7 @@ impl Mint {
                 made.bytes.resize(wanted, filler);
             }
             6 => {
-                // Something that is there once more.
+                // A part of the packet, repeated to its end.
                 let part: Vec<u8> =
                     made.bytes.iter().skip(at).take(1 + self.random.below(24)).copied().collect();
                 let end = (at + part.len()).min(len);
@@ -373,8 +375,8 @@ impl Mint {
     }
 }
 
-/// Makes the lengths in an IP header those of the packet.
-fn settle(packet: &mut [u8], begin: usize) {
+/// Sets the lengths in the IP and UDP headers to those of the packet.
+fn fix_lengths(packet: &mut [u8], begin: usize) {
     let len = u16::try_from(packet.len().saturating_sub(begin)).unwrap_or(u16::MAX);
     let Some(header) = packet.get_mut(begin..) else { return };
     let udp = match header.first().map(|byte| byte >> 4) {
@@ -404,30 +406,30 @@ mod tests {
     use super::*;
     use weir_abi::flag;
 
-    fn mint() -> Mint {
+    fn generator() -> PacketGenerator {
         let value = ParameterValue::U64(7);
-        Mint::new(1, b"\0\0User-Agent: evil\0\0", &[value], Vec::new())
+        PacketGenerator::new(1, b"\0\0User-Agent: evil\0\0", &[value], Vec::new())
     }
 
     #[test]
     fn the_same_seed_makes_the_same_packets() {
         let make = || {
-            let mut mint = mint();
-            let weather = Weather::any(mint.random());
-            (0..50).map(|_| mint.packet(&weather)).collect::<Vec<_>>()
+            let mut generator = generator();
+            let profile = TrafficProfile::any(generator.random());
+            (0..50).map(|_| generator.packet(&profile)).collect::<Vec<_>>()
         };
         assert_eq!(make(), make());
     }
 
     #[test]
     fn most_packets_have_headers_that_weir_understands_and_all_kinds_come() {
-        let mut mint = mint();
+        let mut generator = generator();
         let mut seen = 0;
         let mut malformed = 0;
         for _ in 0..40 {
-            let weather = Weather::any(mint.random());
+            let profile = TrafficProfile::any(generator.random());
             for _ in 0..50 {
-                let descriptor = mint.packet(&weather).descriptor(1, weir_abi::ARENA_BASE, 0);
+                let descriptor = generator.packet(&profile).descriptor(1, weir_abi::ARENA_BASE, 0);
                 seen |= descriptor.flags;
                 malformed += u32::from(descriptor.flags & flag::MALFORMED != 0);
             }

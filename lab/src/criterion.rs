@@ -1,4 +1,4 @@
-//! Criteria: a measured value, its limit, and the answer.
+//! Criteria: a measured value against its limit.
 
 use crate::table::{Table, yes_or_no};
 
@@ -10,7 +10,7 @@ pub struct Criterion {
     pub wanted: String,
     pub measured: String,
     pub is_kept: bool,
-    /// The distance of the value beyond its limit, as a part of the limit.
+    /// The distance from the limit, as a fraction of the limit.
     beyond: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The time of deliveries of revocation lists to a node, while peers without a credential hold connections to it.
+//! The time to deliver revocation lists to a node while peers without a credential hold connections to it.
 
 use crate::floods::{AT, EXPIRES, Target, connect_from};
 use crate::statistics::Sample;
@@ -8,25 +8,25 @@ use std::io::{self, Read};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use weir_node::client::{Client, ClientError, Whereabouts};
+use weir_node::client::{Client, ClientError, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, Reply};
-use weir_trust::credential::{DatedId, PrefixId};
+use weir_trust::credential::{DatedId, DelegationId};
 use weir_trust::grant::Second;
 use weir_trust::key::Identity;
 use weir_trust::revocation::RevocationList;
 
-/// Threads of attackers, all from one address, each under a new key for each connection.
+/// Attacking threads, all from one address, with a new key for each connection.
 const THREADS: usize = 7;
-/// Deliveries of each kind.
+/// Deliveries by each kind of peer.
 const DELIVERIES: u16 = 25;
-/// The longest time of one, in seconds, as promised.
+/// The promised limit of a delivery in seconds.
 const TIME_MAX: f64 = 2.0;
 /// The time limit of a delivery.
 const TRIED: Duration = Duration::from_secs(60);
-/// The address of a deliverer without a right.
+/// The address of a peer without a right.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 9);
 
-/// The times of deliveries by a root's key, by a holder, and by a peer without a right.
+/// The table of delivery times by a root's key, by a holder, and by a peer without a right.
 pub(crate) fn table(target: &Target) -> io::Result<Table> {
     let is_over = AtomicBool::new(false);
     let held = AtomicUsize::new(0);
@@ -34,10 +34,10 @@ pub(crate) fn table(target: &Target) -> io::Result<Table> {
         Table::new("deliveries | by | taken | took, s: median | quartiles | longest | promised | kept");
     let relay = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let relayed = relay.local_addr()?;
-    std::thread::spawn(move || pass_on(&relay));
+    std::thread::spawn(move || relay_connections(&relay));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| hold(target, &is_over, &held));
+            scope.spawn(|| hold_connections(target, &is_over, &held));
         }
         let begin = Instant::now();
         while held.load(Ordering::Acquire) < THREADS && begin.elapsed() < TRIED {
@@ -57,7 +57,7 @@ pub(crate) fn table(target: &Target) -> io::Result<Table> {
             for count in 0..DELIVERIES {
                 let number = u16::try_from(kind).unwrap_or_default() * DELIVERIES + count;
                 let there = target.as_seen_by(identity, credential, at);
-                if let Some(took) = delivered(&target.root, number, &there) {
+                if let Some(took) = deliver(&target.root, number, &there) {
                     sample.push(took);
                 }
             }
@@ -69,8 +69,8 @@ pub(crate) fn table(target: &Target) -> io::Result<Table> {
     Ok(table)
 }
 
-/// An attacker: repeatedly holds a place of a peer without a credential for as long as possible.
-fn hold(target: &Target, is_over: &AtomicBool, held: &AtomicUsize) {
+/// An attacker: opens connections without a credential and holds each one for as long as possible.
+fn hold_connections(target: &Target, is_over: &AtomicBool, held: &AtomicUsize) {
     let mut count = 0;
     while !is_over.load(Ordering::Acquire) {
         let (key, within) = (Identity::generate(&mut OsRng), Duration::from_secs(5));
@@ -85,16 +85,16 @@ fn hold(target: &Target, is_over: &AtomicBool, held: &AtomicUsize) {
     }
 }
 
-/// Delivers a list of one entry, as `weir credential deliver` does. Returns the seconds, or nothing after the time limit.
-fn delivered(root: &Identity, number: u16, there: &Whereabouts) -> Option<f64> {
+/// Delivers a list of one entry as `weir credential deliver` does. Returns the seconds, or `None` after the time limit.
+fn deliver(root: &Identity, number: u16, there: &NodeLocation) -> Option<f64> {
     let mut seed = [0; 32];
     seed.split_at_mut(2).0.copy_from_slice(&number.to_be_bytes());
-    let id = PrefixId::of_root(&Identity::from_seed(&seed).public());
+    let id = DelegationId::of_root(&Identity::from_seed(&seed).public());
     let entry = DatedId { id, expires: Second::new(EXPIRES) };
     let list = RevocationList::sign(root, u64::from(number) + 1, Second::default(), entry.into()).ok()?;
     let (begin, mut pause) = (Instant::now(), Duration::from_millis(200));
     while begin.elapsed() < TRIED {
-        if offered(&list, there).is_ok() {
+        if offer(&list, there).is_ok() {
             return Some(begin.elapsed().as_secs_f64());
         }
         std::thread::sleep(pause);
@@ -103,17 +103,19 @@ fn delivered(root: &Identity, number: u16, there: &Whereabouts) -> Option<f64> {
     None
 }
 
-fn offered(list: &RevocationList, there: &Whereabouts) -> Result<(), ClientError> {
-    let mut client = Client::to(there)?;
+fn offer(list: &RevocationList, there: &NodeLocation) -> Result<(), ClientError> {
+    let mut client = Client::connect_to(there)?;
     client.send(ControlRequest::Revoke, list.header().unwrap_or_default().as_bytes())?;
     match client.receive()? {
-        Reply::Uploaded { .. } => client.order(ControlRequest::Revoke, list.to_string().as_bytes()).map(drop),
+        Reply::Uploaded { .. } => {
+            client.execute(ControlRequest::Revoke, list.to_string().as_bytes()).map(drop)
+        }
         _ => Err(ClientError::Gone),
     }
 }
 
-/// Passes connections on to the node from another address.
-fn pass_on(relay: &TcpListener) {
+/// Relays connections to the node from another address.
+fn relay_connections(relay: &TcpListener) {
     while let Ok((mut client, _)) = relay.accept() {
         let from = SocketAddrV4::new(ELSEWHERE, 0);
         let Ok(mut node) = connect_from(from, AT) else { continue };

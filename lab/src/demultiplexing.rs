@@ -1,8 +1,9 @@
-//! The cost of finding the channels that want a packet: all filters joined, compared with each of them run by libpcap.
+//! The cost of finding the channels of a packet: all filters joined, compared with libpcap running each filter.
 
 use crate::criterion::{self, Criterion};
-use crate::error::{Doing, LabError};
-use crate::place;
+use crate::error::{Context, LabError};
+use crate::packets::copies;
+use crate::paths;
 use crate::random::Random;
 use crate::statistics::{Action, Sample, count, in_turn, nanos, processor_time};
 use crate::table::Table;
@@ -11,26 +12,26 @@ use std::hint::black_box;
 use std::path::Path;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_demux::{ChannelSet, Demux, FilterProgram, JoinLimits, Packet};
-use weir_netio::{Capture, CaptureInput, CaptureNext, compile_filter};
+use weir_netio::compile_filter;
 use weir_wire::{LinkType, Meta, PEEK, classify_into};
 
-/// The cost of a hundred channels, at most, as a multiple of the cost of one.
+/// The promised limit of the cost of 100 channels, as a multiple of the cost of one.
 const PROMISE: f64 = 3.0;
 /// Packets that stay in the processor's cache.
 const PACKETS: usize = 4096;
 /// Numbers of channels.
 const CHANNELS: [usize; 3] = [10, 100, 1000];
-/// Channels that are measured alone, two of each kind. The mean of them stands for one channel.
+/// Channels that are measured alone, two of each kind. Their mean is the cost of one channel.
 const ALONE: usize = 12;
 
-/// The first bytes of a packet, as the source copies them.
-struct Head {
+/// The first bytes of a packet, as copied by a packet source.
+struct PacketHead {
     bytes: [u8; PEEK],
     len: usize,
     meta: Meta,
 }
 
-impl Head {
+impl PacketHead {
     fn packet(&self) -> Packet<'_> {
         let Meta { cap_len, wire_len, .. } = self.meta;
         Packet { head: self.bytes.get(..self.len).unwrap_or_default(), cap_len, wire_len }
@@ -45,12 +46,12 @@ struct Filter {
 }
 
 /// A number of channels, with their filters joined.
-struct Contender {
+struct JoinedFilters {
     filters: Vec<Filter>,
     demux: Demux,
 }
 
-/// The measured values of a number of channels: nanoseconds a packet, and milliseconds of joining.
+/// The measured costs: nanoseconds per packet, and milliseconds of joining.
 struct Costs {
     alone: Sample,
     classified: Sample,
@@ -58,23 +59,23 @@ struct Costs {
     joining: Sample,
 }
 
-/// Nanoseconds a packet by the number of channels. Fails where the joined filters and libpcap differ.
+/// The table of nanoseconds per packet by the number of channels. Fails if the joined filters and libpcap disagree.
 pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
     let (heads, descriptors) = read(trace)?;
     let expressions = mix(&heads, &descriptors, CHANNELS[CHANNELS.len() - 1]);
-    let mut contenders = Vec::new();
+    let mut joined_sets = Vec::new();
     for expression in expressions.iter().take(ALONE) {
-        contenders.push(Contender::new(std::slice::from_ref(expression), &heads)?);
+        joined_sets.push(JoinedFilters::new(std::slice::from_ref(expression), &heads)?);
     }
     for channels in CHANNELS {
-        contenders.push(Contender::new(&expressions[..channels], &heads)?);
+        joined_sets.push(JoinedFilters::new(&expressions[..channels], &heads)?);
     }
     let mut actions: Vec<Action<'_>> = vec![Box::new(|| Ok(per_packet(&heads, only_classify)))];
-    contenders.iter().for_each(|contender| actions.extend(contender.actions(&heads)));
+    joined_sets.iter().for_each(|joined_set| actions.extend(joined_set.actions(&heads)));
     let mut samples = in_turn(rounds, &mut actions)?.into_iter();
     let mut next = || samples.next().unwrap_or_default();
     let classify = next();
-    let costs: Vec<Costs> = contenders
+    let costs: Vec<Costs> = joined_sets
         .iter()
         .map(|_| Costs { alone: next(), classified: next(), libpcap: next(), joining: next() })
         .collect();
@@ -95,44 +96,44 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
         "channels | ns | quartiles | with classifying, ns | libpcap, ns | wanted by | tables, KiB | joining, ms | interpreted",
     );
     table.row(format_args!("none | | | {:.1}", classify.median()));
-    let mut row = |name: String, costs: &Costs, contenders: &[Contender]| {
-        let each = |value: &dyn Fn(&Contender) -> f64| {
-            contenders.iter().map(value).sum::<f64>() / count(contenders.len().max(1))
+    let mut row = |name: String, costs: &Costs, joined_sets: &[JoinedFilters]| {
+        let each = |value: &dyn Fn(&JoinedFilters) -> f64| {
+            joined_sets.iter().map(value).sum::<f64>() / count(joined_sets.len().max(1))
         };
         table.row(format_args!(
             "{name} | {} | {:.1} | {:.1} | {:.2} | {:.0} | {:.2} | {}",
             costs.alone.cells(1),
             costs.classified.median(),
             costs.libpcap.median(),
-            each(&|contender| contender.wanted(&heads)),
-            each(&|contender| count(contender.demux.memory()) / 1024.0),
+            each(&|joined_set| joined_set.wanted(&heads)),
+            each(&|joined_set| count(joined_set.demux.memory()) / 1024.0),
             costs.joining.median(),
-            contenders.iter().map(|contender| contender.demux.interpreted().count()).sum::<usize>(),
+            joined_sets.iter().map(|joined_set| joined_set.demux.interpreted().count()).sum::<usize>(),
         ));
     };
-    row(format!("1 (mean of {ALONE})"), &one, &contenders[..ALONE]);
-    for (contender, costs) in contenders[ALONE..].iter().zip(many) {
-        row(contender.filters.len().to_string(), costs, std::slice::from_ref(contender));
+    row(format!("1 (mean of {ALONE})"), &one, &joined_sets[..ALONE]);
+    for (joined_set, costs) in joined_sets[ALONE..].iter().zip(many) {
+        row(joined_set.filters.len().to_string(), costs, std::slice::from_ref(joined_set));
     }
     Ok(format!(
         "{}\nThe first {} packets of `{}`, in the processor's cache; medians of {rounds} rounds in turn.\n\n{table}",
         criterion::table(&criteria),
         heads.len(),
-        place::shown(trace)
+        paths::display(trace)
     ))
 }
 
-impl Contender {
-    fn new(expressions: &[String], heads: &[Head]) -> Result<Self, LabError> {
+impl JoinedFilters {
+    fn new(expressions: &[String], heads: &[PacketHead]) -> Result<Self, LabError> {
         let filters = expressions.iter().map(|e| compile(e)).collect::<Result<Vec<_>, _>>()?;
         let demux = join(&filters)?;
         for (number, head) in heads.iter().enumerate() {
             let mut wanted = ChannelSet::NONE;
-            // None of these filters looks beyond the first bytes.
+            // None of these filters reads beyond the first bytes.
             let more = demux.channels(&head.packet(), &mut wanted).is_err();
             let packet = head.packet();
             for (channel, filter) in filters.iter().enumerate() {
-                // The first bytes suffice: these filters do not ask for a length.
+                // The first bytes suffice: these filters do not test the length.
                 let alone = filter.libpcap.filter(packet.head);
                 if more || alone != wanted.contains(channel) {
                     return Err(LabError::Differ {
@@ -148,10 +149,10 @@ impl Contender {
         Ok(Self { filters, demux })
     }
 
-    /// The measurements of [`Costs`], in their order.
-    fn actions<'a>(&'a self, heads: &'a [Head]) -> [Action<'a>; 4] {
+    /// The measurements for the fields of [`Costs`], in their order.
+    fn actions<'a>(&'a self, heads: &'a [PacketHead]) -> [Action<'a>; 4] {
         let Self { filters, demux } = self;
-        let find = move |head: &Head, wanted: &mut ChannelSet| {
+        let find = move |head: &PacketHead, wanted: &mut ChannelSet| {
             black_box(demux.channels(&black_box(head).packet(), wanted).is_ok());
             black_box(wanted);
         };
@@ -185,8 +186,8 @@ impl Contender {
         ]
     }
 
-    /// The mean number of channels that want a packet.
-    fn wanted(&self, heads: &[Head]) -> f64 {
+    /// The mean number of channels per packet.
+    fn wanted(&self, heads: &[PacketHead]) -> f64 {
         let mut total = 0;
         for head in heads {
             let mut wanted = ChannelSet::NONE;
@@ -198,14 +199,14 @@ impl Contender {
     }
 }
 
-fn only_classify(_: usize, head: &Head) {
+fn only_classify(_: usize, head: &PacketHead) {
     let mut descriptor = Descriptor::default();
     black_box(classify_into(&black_box(head).bytes[..head.len], &head.meta, &mut descriptor).is_ok());
     black_box(&descriptor);
 }
 
-/// The nanoseconds of some work for a packet.
-fn per_packet(heads: &[Head], mut work: impl FnMut(usize, &Head)) -> f64 {
+/// The nanoseconds of `work` per packet.
+fn per_packet(heads: &[PacketHead], mut work: impl FnMut(usize, &PacketHead)) -> f64 {
     let time = processor_time(|| heads.iter().enumerate().for_each(|(number, head)| work(number, head)));
     time.as_secs_f64() * 1e9 / count(heads.len().max(1))
 }
@@ -217,44 +218,37 @@ fn mean(costs: &[Costs], sample: impl Fn(&Costs) -> &Sample) -> Sample {
 
 fn compile(expression: &str) -> Result<Filter, LabError> {
     let what = format!("filter `{expression}`");
-    let program = compile_filter(expression, LinkType::Ethernet).doing(&what)?;
-    let dead = pcap::Capture::dead(Linktype::ETHERNET).doing(&what)?;
-    let libpcap = dead.compile(expression, true).doing(&what)?;
+    let program = compile_filter(expression, LinkType::Ethernet).context(&what)?;
+    let dead = pcap::Capture::dead(Linktype::ETHERNET).context(&what)?;
+    let libpcap = dead.compile(expression, true).context(&what)?;
     Ok(Filter { expression: expression.to_owned(), program, libpcap })
 }
 
 fn join(filters: &[Filter]) -> Result<Demux, LabError> {
     let programs: Vec<Option<&FilterProgram>> = filters.iter().map(|filter| Some(&filter.program)).collect();
-    Demux::new(&programs, &JoinLimits::default()).doing("joining all filters")
+    Demux::new(&programs, &JoinLimits::default()).context("joining all filters")
 }
 
-/// The trace's first packets.
-fn read(trace: &Path) -> Result<(Vec<Head>, Vec<Descriptor>), LabError> {
-    let mut capture = Capture::open(CaptureInput::File(trace.to_owned()))?;
-    let (mut heads, mut descriptors, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-    while let CaptureNext::Block(block) = capture.next_block()? {
-        for (i, descriptor) in block.descriptors().iter().enumerate() {
-            if heads.len() == PACKETS {
-                return Ok((heads, descriptors));
-            }
-            if descriptor.link_type != LinkType::Ethernet.number() {
-                continue;
-            }
-            block.copy_packet(i, &mut bytes);
-            let len = bytes.len().min(PEEK);
-            let mut head = [0; PEEK];
-            head[..len].copy_from_slice(&bytes[..len]);
-            let Some(meta) = Meta::of(descriptor) else { continue };
-            heads.push(Head { bytes: head, len, meta });
-            descriptors.push(*descriptor);
+/// The first packets of the trace.
+fn read(trace: &Path) -> Result<(Vec<PacketHead>, Vec<Descriptor>), LabError> {
+    let (mut heads, mut descriptors) = (Vec::new(), Vec::new());
+    for (packet, descriptor) in copies(trace, PACKETS)? {
+        let len = packet.len().min(PEEK);
+        let mut bytes = [0; PEEK];
+        bytes[..len].copy_from_slice(&packet[..len]);
+        if descriptor.link_type == LinkType::Ethernet.number()
+            && let Some(meta) = Meta::from_descriptor(&descriptor)
+        {
+            heads.push(PacketHead { bytes, len, meta });
+            descriptors.push(descriptor);
         }
     }
     Ok((heads, descriptors))
 }
 
-/// Filters for hosts, networks and ports of the trace, and then for random ones. Filters of a kind overlap: nets of two sizes, ranges of ports, and
-/// hosts with a port.
-fn mix(heads: &[Head], descriptors: &[Descriptor], channels: usize) -> Vec<String> {
+/// Filters for hosts, networks and ports of the trace, then for random ones. They overlap: networks of two sizes, port
+/// ranges, hosts with a port.
+fn mix(heads: &[PacketHead], descriptors: &[Descriptor], channels: usize) -> Vec<String> {
     let (mut hosts, mut ports): (Vec<[u8; 4]>, Vec<u16>) = (Vec::new(), Vec::new());
     for (head, descriptor) in heads.iter().zip(descriptors) {
         let at = usize::from(descriptor.l3_offset) + 12;

@@ -10,12 +10,12 @@ pub struct Section {
     pub text: String,
 }
 
-/// Replaces the sections of a document. Where one has no place, nothing is changed.
+/// Replaces the sections of a document. Changes nothing if one of them has no place in the document.
 pub fn update(path: &Path, sections: &[Section]) -> Result<(), LabError> {
     let mut text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
     for section in sections {
         text = replaced(&text, section).ok_or_else(|| {
-            LabError::failed(path.display(), format!("no place for `bench:{}`", section.name))
+            LabError::failed(path.display(), format!("it has no section `bench:{}`", section.name))
         })?;
     }
     std::fs::write(path, text).map_err(LabError::file(path))

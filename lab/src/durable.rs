@@ -1,6 +1,6 @@
 //! The cost of records that survive a crash: writing them with and without the write-ahead log.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::statistics::{Action, Sample, processor_time, values_in_turn};
 use crate::table::Table;
 use std::path::Path;
@@ -13,17 +13,17 @@ use {
 
 /// Rows of each file.
 const ROWS: u32 = 400_000;
-/// Rows a second. Rows of one second are flushed to the log together.
+/// Rows per second. The rows of a second are flushed to the log together.
 const RATES: [u32; 3] = [100_000, 10_000, 1_000];
-/// A row of a usual flow record.
+/// The manifest of a module with a typical flow record.
 const MANIFEST: &str = "name = 'flows'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
     field = [{ name = 'time', type = 'timestamp' }, { name = 'source', type = 'ip' }, { name = 'destination', type = 'ip' }, \
     { name = 'bytes', type = 'u64' }, { name = 'packets', type = 'u64' }, { name = 'port', type = 'u16' }]\n";
 
-/// The table of costs.
+/// The table of the cost per row, with and without the log.
 pub fn table(rounds: usize) -> Result<String, LabError> {
-    let manifest = Manifest::parse(MANIFEST.as_bytes()).doing("the manifest of flow records")?;
-    let dir = tempfile::tempdir().doing("making a folder")?;
+    let manifest = Manifest::parse(MANIFEST.as_bytes()).context("the manifest of flow records")?;
+    let dir = tempfile::tempdir().context("making a folder")?;
     let mut table = Table::new(
         "rows a second | without a log, ns a row | with a log, ns a row | processor time, ratio | quartiles | wall-clock time, ratio",
     );
@@ -31,7 +31,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         let (dir, manifest) = (dir.path(), &manifest);
         let both = [Durability::AtEnd, Durability::Seconds];
         let mut actions = both.map(|durability| -> Action<'_, (f64, f64)> {
-            Box::new(move || write(dir, manifest, durability, rate).doing("writing records"))
+            Box::new(move || write(dir, manifest, durability, rate).context("writing records"))
         });
         let values = values_in_turn(rounds, &mut actions)?;
         let sample =
@@ -51,7 +51,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
     ))
 }
 
-/// Processor time and wall-clock time of one file, in ns a row.
+/// Writes a file. Returns its processor time and wall-clock time, in nanoseconds per row.
 fn write(
     dir: &Path,
     manifest: &Manifest,
@@ -75,7 +75,7 @@ fn write(
     written.map(|()| (each(processor.as_secs_f64()), each(begin.elapsed().as_secs_f64())))
 }
 
-/// A flow between two of ten thousand hosts. Sizes do not repeat.
+/// The row of a flow between two of ten thousand hosts, with a pseudorandom size.
 fn row(n: u32) -> Vec<u8> {
     let address =
         |host: u32| [&[0; 10][..], &[0xff, 0xff], &(0x0a00_0000 + host % 10_000).to_be_bytes()].concat();

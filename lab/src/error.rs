@@ -10,11 +10,11 @@ use weir_sandbox::LoadError;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// A benchmark or an experiment that cannot be made. An experiment that does not show what it must is no error, but a
-/// [`Criterion`](crate::criterion::Criterion) that is not kept.
+/// The reason why a benchmark or an experiment cannot be carried out. A criterion that is not kept is no error, but a
+/// [`Criterion`](crate::criterion::Criterion) of the result.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A step failed: of a file, a program, a module, or the node.
+    /// A step failed: reading a file, running a program, loading a module, or talking to the node.
     #[error("{what}: {cause}")]
     Failed { what: String, cause: Cause },
     #[error(transparent)]
@@ -29,15 +29,15 @@ pub enum LabError {
     Node(#[from] ClientError),
     #[error("{module}: {error}")]
     Build { module: String, error: Box<weir_author::BuildError> },
-    /// Two builds of a module did different things over the same packets. Rounds count from 0.
+    /// Two builds of a module gave different output for the same packets. Rounds count from 0.
     #[error("{module}, round {round}: {one} and {other} differ: {details}")]
     Differ { module: String, round: usize, one: String, other: String, details: String },
     /// A packet used more than the bound of the module: the analysis or the meter is wrong.
     #[error("{module}: a packet used {fuel} fuel, its bound is {bound}: {packet:?}")]
-    Bound { module: String, fuel: u64, bound: String, packet: Box<crate::crafted::Crafted> },
-    /// The measured values do not suffice for a judgement.
-    #[error("there is nothing to judge: {0}")]
-    Nothing(String),
+    Bound { module: String, fuel: u64, bound: String, packet: Box<crate::crafted::CraftedPacket> },
+    /// The measured values do not suffice to check the criteria.
+    #[error("the criteria cannot be checked: {0}")]
+    NoData(String),
     #[error("there is no figure `{0}`: `weir-lab list` lists the figures")]
     Unknown(String),
     #[error("this needs root, unshare(1) and ip(8): traffic runs in a network namespace of its own")]
@@ -55,24 +55,24 @@ impl LabError {
     }
 }
 
-/// Names the step in which an error occurred.
-pub trait Doing<T> {
-    fn doing(self, what: impl Display) -> Result<T, LabError>;
+/// Adds the step in which an error occurred.
+pub trait Context<T> {
+    fn context(self, what: impl Display) -> Result<T, LabError>;
 }
 
-impl<T, E: Into<Cause>> Doing<T> for Result<T, E> {
-    fn doing(self, what: impl Display) -> Result<T, LabError> {
+impl<T, E: Into<Cause>> Context<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> Result<T, LabError> {
         self.map_err(|error| LabError::failed(what, error))
     }
 }
 
-/// As [`Doing`], for errors that have only a text.
-pub trait Saying<T> {
-    fn saying(self, what: impl Display) -> Result<T, LabError>;
+/// As [`Context`], for errors that implement only `Debug`.
+pub trait DebugContext<T> {
+    fn debug_context(self, what: impl Display) -> Result<T, LabError>;
 }
 
-impl<T, E: Debug> Saying<T> for Result<T, E> {
-    fn saying(self, what: impl Display) -> Result<T, LabError> {
+impl<T, E: Debug> DebugContext<T> for Result<T, E> {
+    fn debug_context(self, what: impl Display) -> Result<T, LabError> {
         self.map_err(|error| LabError::failed(what, format!("{error:?}")))
     }
 }

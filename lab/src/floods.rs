@@ -1,6 +1,6 @@
-//! Access to a node during floods of peers without a right: the waits of valid clients, and the node's processor time.
+//! Access to a node while peers without a right flood it: the waits of valid clients, and the node's processor time.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::figure::network::{Cable, ip};
 use crate::figure::node::NodeProcess;
 use crate::handshake::write_key;
@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weir_node::client::{Client, Whereabouts};
+use weir_node::client::{Client, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::association::{CREDENTIALS_BYTES_MAX, Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
@@ -24,20 +24,20 @@ use weir_trust::key::{Identity, PublicKey};
 
 /// The node's address.
 pub(crate) const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
-/// Connections of attackers with random bytes as a credential, and the time after which each is made anew.
+/// Attacking connections with random bytes as a credential, and the interval in which each is opened again.
 const CONNECTIONS: u8 = 72;
 const ANEW: Duration = Duration::from_secs(2);
 /// Valid clients meanwhile.
 const CLIENTS: usize = 49;
-/// First messages a second.
+/// First handshake messages per second.
 const FIRST_MESSAGES: u32 = 1000;
-/// The sources of these first messages.
+/// The number of source addresses of these messages.
 const SOURCES: u32 = 200;
-/// Valid peers meanwhile.
+/// Valid clients meanwhile.
 const PEERS: usize = 6;
-/// The time for which processor time is measured.
+/// The duration of the measurement of processor time.
 const TIME: Duration = Duration::from_secs(15);
-/// The promises: the longest wait in seconds, and the share of a core.
+/// The promised limits: the longest wait in seconds, and the share of a core.
 const WAIT_MAX: f64 = 1.0;
 const CORE_MAX: f64 = 0.1;
 /// The expiry of all credentials.
@@ -52,22 +52,22 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The node as a client with this identity and credential finds it.
-    pub(crate) fn as_seen_by(&self, identity: &Identity, credential: &[u8], at: SocketAddr) -> Whereabouts {
-        Whereabouts::There {
+    /// The node's location for a client with this identity and credential.
+    pub(crate) fn as_seen_by(&self, identity: &Identity, credential: &[u8], at: SocketAddr) -> NodeLocation {
+        NodeLocation::Remote {
             addresses: vec![at],
-            expected: Some(self.node),
+            expected: vec![self.node],
             identity: Box::new(identity.clone()),
             credential: credential.to_vec(),
         }
     }
 
-    /// Asks the node for its state a number of times, with pauses. Returns the seconds of each answer.
+    /// Asks the node for its state a number of times, with pauses. Returns the seconds until each answer.
     fn ask(&self, times: usize, pause: Duration) -> Vec<f64> {
         let once = |_| {
             let begin = Instant::now();
             let there = self.as_seen_by(&self.holder, &self.credential, AT.into());
-            let asked = Client::to(&there).and_then(|mut client| {
+            let asked = Client::connect_to(&there).and_then(|mut client| {
                 client.send(ControlRequest::Show, &[])?;
                 client.receive()
             });
@@ -83,7 +83,7 @@ impl Target {
 pub fn table() -> Result<String, LabError> {
     ip("link set dev lo up")?;
     let _cable = Cable::new("a", "b")?;
-    let folder = tempfile::tempdir().doing("making a folder")?;
+    let folder = tempfile::tempdir().context("making a folder")?;
     let [root, own, holder] = [(); 3].map(|()| Identity::generate(&mut OsRng));
     let node = NodeProcess::start(&format!(
         "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n[remote]\nlisten = \"{AT}\"\nkey = {:?}\nname = \"ix-1.example\"\nroots = [\"{}\"]\n",
@@ -92,7 +92,7 @@ pub fn table() -> Result<String, LabError> {
     ))?;
     let grant = Grant { expires: Second::new(EXPIRES), ..Grant::default() };
     let credential =
-        Credential::mint(&root, holder.public(), grant, &mut OsRng).doing("minting a credential")?;
+        Credential::mint(&root, holder.public(), grant, None, &mut OsRng).context("minting a credential")?;
     let target = Target { node: own.public(), root, holder, credential: credential.as_bytes().to_vec() };
     let processes: Vec<u32> = std::iter::once(node.pid()).chain(children(node.pid())).collect();
 
@@ -106,14 +106,14 @@ pub fn table() -> Result<String, LabError> {
     let ask = || target.ask(CLIENTS, Duration::from_millis(100));
     row(CLIENTS, "no others", ask());
     for sources in [CONNECTIONS, 4, 1] {
-        let served = among_nonsense(target.node, sources, ask);
+        let served = with_invalid_credentials(target.node, sources, ask);
         let plural = if sources == 1 { "their own address" } else { &format!("{sources} addresses") };
         row(CLIENTS, &format!("{CONNECTIONS} connections with invalid credentials, from {plural}"), served);
     }
-    let idle = share(&processes, || std::thread::sleep(TIME / 3));
+    let idle = core_share(&processes, || std::thread::sleep(TIME / 3));
     let mut flooded = (Vec::new(), 0);
-    let busy = share(&processes, || {
-        flooded = among_first_messages(target.node, || {
+    let busy = core_share(&processes, || {
+        flooded = with_first_messages(target.node, || {
             let begin = Instant::now();
             let served = target.ask(PEERS, TIME / 8);
             std::thread::sleep(TIME.saturating_sub(begin.elapsed()));
@@ -128,8 +128,8 @@ pub fn table() -> Result<String, LabError> {
     let seconds = TIME.as_secs();
     processor
         .row(format_args!("{sent} first messages in {seconds} s | {busy:.3} | at most {CORE_MAX} | {kept}"));
-    let deliveries = deliveries::table(&target).doing("delivering revocation lists")?;
-    let loads = compile_queue::table(&target).doing("loading modules")?;
+    let deliveries = deliveries::table(&target).context("delivering revocation lists")?;
+    let loads = compile_queue::table(&target).context("loading modules")?;
     Ok(format!(
         "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}\n\
          Deliveries of revocation lists while seven threads from one address hold connections, each under a new key and without a credential:\n\n{deliveries}\n\
@@ -151,8 +151,8 @@ fn from(address: [u8; 2]) -> io::Result<TcpStream> {
     connect_from(SocketAddrV4::new(Ipv4Addr::new(127, 0, high, low), 0), AT)
 }
 
-/// Does some work while attackers show random bytes as their credentials, from a number of addresses.
-fn among_nonsense(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64>) -> Vec<f64> {
+/// Does some work while attackers at a number of addresses show random bytes as their credentials.
+fn with_invalid_credentials(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64>) -> Vec<f64> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for number in 0..CONNECTIONS {
@@ -162,7 +162,7 @@ fn among_nonsense(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64
                 while !is_over.load(Ordering::Acquire) {
                     let begin = Instant::now();
                     // The node closes the connection at any time.
-                    _ = show_nonsense(node, [0, 1 + number % addresses]);
+                    _ = show_invalid_credentials(node, [0, 1 + number % addresses]);
                     std::thread::sleep(ANEW.saturating_sub(begin.elapsed()));
                 }
             });
@@ -174,8 +174,8 @@ fn among_nonsense(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64
     })
 }
 
-/// Makes a handshake under a new key, shows random bytes, and keeps the connection until the node closes it.
-fn show_nonsense(node: PublicKey, address: [u8; 2]) -> io::Result<()> {
+/// Makes a handshake with a new key, shows random bytes as a credential, and keeps the connection until the node closes it.
+fn show_invalid_credentials(node: PublicKey, address: [u8; 2]) -> io::Result<()> {
     let wrong = |_| io::Error::from(io::ErrorKind::InvalidData);
     let unframed = || io::Error::from(io::ErrorKind::InvalidInput);
     let mut socket = from(address)?;
@@ -185,20 +185,20 @@ fn show_nonsense(node: PublicKey, address: [u8; 2]) -> io::Result<()> {
     let mut second = [0; frame::LENGTH_BYTES + SECOND_BYTES];
     socket.read_exact(&mut second)?;
     let (_, second) = second.split_at(frame::LENGTH_BYTES);
-    let mut nonsense = vec![0; CREDENTIALS_BYTES_MAX];
-    OsRng.fill_bytes(&mut nonsense);
-    let met = initiator.second(second).map_err(wrong)?;
-    let (_, third) = met.introduce(&Identity::generate(&mut OsRng), &nonsense).map_err(wrong)?;
+    let mut invalid = vec![0; CREDENTIALS_BYTES_MAX];
+    OsRng.fill_bytes(&mut invalid);
+    let met = initiator.read_second(second).map_err(wrong)?;
+    let (_, third) = met.introduce(&Identity::generate(&mut OsRng), &invalid).map_err(wrong)?;
     socket.write_all(&frame::framed(&third).ok_or_else(unframed)?)?;
     io::copy(&mut socket, &mut io::sink()).map(drop)
 }
 
-/// Does some work while attackers send only first messages. Also returns the number of messages.
-fn among_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Vec<f64>, u64) {
+/// Does some work while attackers send only first handshake messages. Also returns the number of messages.
+fn with_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Vec<f64>, u64) {
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let worked = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The same message again costs this program no time.
+            // The same message each time, so that this program needs little processor time.
             let Ok((_, first)) = Initiator::begin(Some(node), &mut OsRng) else { return };
             let Some(first) = frame::framed(&first) else { return };
             let (mut open, begin) = (VecDeque::new(), Instant::now());
@@ -227,8 +227,8 @@ fn among_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Ve
     (worked, sent.load(Ordering::Acquire))
 }
 
-/// The share of a core that processes take during some work.
-fn share(processes: &[u32], work: impl FnOnce()) -> f64 {
+/// The share of a core that processes use during some work.
+fn core_share(processes: &[u32], work: impl FnOnce()) -> f64 {
     let time = || processes.iter().filter_map(|id| process_time(*id)).sum::<Duration>();
     let (before, begin) = (time(), Instant::now());
     work();
@@ -251,13 +251,13 @@ mod tests {
     #[test]
     fn the_share_of_a_core_is_that_of_the_processes_that_are_named() {
         let own = [std::process::id()];
-        let busy = share(&own, || {
+        let busy = core_share(&own, || {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(50) {
                 std::hint::spin_loop();
             }
         });
         assert!(busy > 0.0);
-        assert!(share(&[], || ()).abs() < f64::EPSILON);
+        assert!(core_share(&[], || ()).abs() < f64::EPSILON);
     }
 }

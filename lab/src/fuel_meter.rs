@@ -1,6 +1,6 @@
-//! The exact fuel of a module's calls.
+//! The exact fuel use of a module's calls.
 
-use crate::crafted::Crafted;
+use crate::crafted::CraftedPacket;
 use crate::error::LabError;
 use crate::module::Module;
 use crate::native;
@@ -9,37 +9,38 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, Descriptor};
-use weir_sandbox::{Area, BatchInput, Control, Engine, EngineOptions, Instance, LoadedModule};
+use weir_sandbox::{Area, BatchInput, CheckMode, Engine, EngineOptions, Instance, LoadedModule};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
-/// Room for a batch of the longest packets that are tried.
+/// Bytes for a batch of the longest packets that a search tries.
 const ARENA_BYTES: usize = BATCH_PACKETS << 17;
-/// No call is abandoned for the fuel that it uses.
+/// The fuel limit of a call, which no call reaches.
 const ENOUGH: u64 = 1 << 50;
-/// The time at which packets begin: far enough from 0 for time to go back.
+/// The time of the first packet. Time can go backwards from there.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
-/// An engine that counts.
+/// An engine that counts fuel exactly.
 #[derive(Debug)]
-pub struct Counter(Engine);
+pub struct FuelCounter(Engine);
 
-/// A module that is compiled to be counted.
-pub struct Counted<'a> {
+/// A module compiled for exact counting.
+pub struct CountedModule<'a> {
     engine: &'a Engine,
     program: LoadedModule,
     name: String,
 }
 
-/// An instance of it, which packets are given one by one.
+/// An instance of a [`CountedModule`], called for one packet at a time.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct PacketFuelMeter {
     instance: Instance,
     name: String,
     arena: File,
     descriptors: File,
-    /// Packet time now, and when the next tick is due.
+    /// The packet time in nanoseconds.
     now: u64,
+    /// The period of ticks, and the time of the next one, in nanoseconds.
     tick: Option<(u64, u64)>,
     number: u64,
     bytes: Vec<u8>,
@@ -47,22 +48,26 @@ pub struct Gauge {
     spare: Records,
 }
 
-impl Counter {
-    /// Starts it.
+impl FuelCounter {
+    /// Starts the engine.
     pub fn new() -> Result<Self, LabError> {
-        let options = EngineOptions { control: Control::Exact(ENOUGH), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::Exact(ENOUGH), ..EngineOptions::default() };
         Ok(Self(Engine::new(options, None)?))
     }
 
     /// Compiles a module.
-    pub fn load(&self, module: &Module) -> Result<Counted<'_>, LabError> {
-        Ok(Counted { engine: &self.0, program: self.0.load(module.admit()?)?, name: module.name.clone() })
+    pub fn load(&self, module: &Module) -> Result<CountedModule<'_>, LabError> {
+        Ok(CountedModule {
+            engine: &self.0,
+            program: self.0.load(module.admit()?)?,
+            name: module.name.clone(),
+        })
     }
 }
 
-impl Counted<'_> {
-    /// Starts an instance, with nothing in its tables.
-    pub fn start(&self) -> Result<Gauge, LabError> {
+impl CountedModule<'_> {
+    /// Starts an instance with empty tables.
+    pub fn start(&self) -> Result<PacketFuelMeter, LabError> {
         let mut instance = Instance::start(self.engine, &self.program)?;
         let folder = std::env::temp_dir();
         let failed = || LabError::file(&folder);
@@ -77,7 +82,7 @@ impl Counted<'_> {
         instance.map_packets(area(arena.as_fd(), ARENA_BYTES)).map_err(failed())?;
         instance.ignore_patches();
         let period = self.program.admitted().tick().filter(|period| *period > Nanos(0));
-        let gauge = Gauge {
+        let fuel_meter = PacketFuelMeter {
             instance,
             name: self.name.clone(),
             arena,
@@ -89,13 +94,14 @@ impl Counted<'_> {
             lines: Vec::new(),
             spare: Records::default(),
         };
-        gauge.is_alive().map(|()| gauge)
+        fuel_meter.is_alive().map(|()| fuel_meter)
     }
 }
 
-impl Gauge {
-    /// Runs a batch of packets, each in a call of its own; puts what each used into `fuel`. Packets that end in a fault used what they used until then.
-    pub fn measure(&mut self, packets: &[Crafted], fuel: &mut Vec<u64>) -> Result<(), LabError> {
+impl PacketFuelMeter {
+    /// Runs a batch of packets, each in a separate call, and writes the fuel used by each into `fuel`. A faulting call
+    /// counts up to its fault.
+    pub fn measure(&mut self, packets: &[CraftedPacket], fuel: &mut Vec<u64>) -> Result<(), LabError> {
         self.bytes.clear();
         self.lines.clear();
         for packet in packets {
@@ -119,7 +125,7 @@ impl Gauge {
         self.is_alive()
     }
 
-    /// Ticks, where packet time has reached the next one. How much a tick uses is not what is looked for here.
+    /// Calls `weir_tick` if packet time has reached the next tick. The fuel of ticks is not measured.
     fn pass_time(&mut self) {
         let Some((period, next)) = &mut self.tick else { return };
         if self.now >= *next {

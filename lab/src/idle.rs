@@ -1,4 +1,4 @@
-//! A node whose sessions have nothing to do.
+//! The processor time of a node whose sessions have no packets.
 
 use crate::error::LabError;
 use crate::figure::network::cable;
@@ -12,11 +12,11 @@ use weir_node::control::protocol::Snapshot;
 
 /// Sessions, each with a channel and a module.
 const SESSIONS: u32 = 1000;
-/// The most that they may take of a core, in percent.
+/// The promised limit in percent of a core.
 const PROMISE: f64 = 1.0;
 const TIME: Duration = Duration::from_secs(5);
 
-/// The share of a core that idle sessions take, and the processor time that their creation takes. Runs in a network namespace.
+/// The table of the share of a core that idle sessions use, with the processor time of their creation. Runs in a network namespace.
 pub fn table() -> Result<String, LabError> {
     cable("a", "b")?;
     let mut config = String::from("[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n");
@@ -35,7 +35,7 @@ pub fn table() -> Result<String, LabError> {
         |snapshot: &Snapshot| snapshot.sessions.iter().filter(|session| !session.modules.is_empty()).count();
     node.until("the start of all modules", |snapshot| loaded(snapshot) == SESSIONS as usize)?;
     let used = || {
-        let gone = || LabError::Nothing("the node has ended".to_owned());
+        let gone = || LabError::NoData("the node has ended".to_owned());
         process_time(node.pid()).ok_or_else(gone)
     };
     let setting_up = used()?.as_secs_f64();

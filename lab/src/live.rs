@@ -1,13 +1,13 @@
 //! The cost of receiving from an interface, compared with a bare loop, and the cost of calling modules.
 
 use crate::criterion::{self, Criterion};
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::figure::monitor::{BUFFER, Calls, Monitor, MonitorReceiving, Wakeup};
 use crate::figure::network::{Cable, Traffic, datagram_of};
 use crate::machine::{OTHER_CORE, bind};
 use crate::module::Module;
 use crate::native::{Compiler, compile_program};
-use crate::place;
+use crate::paths;
 use crate::statistics::{all_in_turn, count};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -15,24 +15,24 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use weir_netio::SocketKind;
 
-/// Packets offered each second, to both.
+/// Offered packets per second.
 const RATE: u64 = 150_000;
 const TIME: Duration = Duration::from_millis(800);
-/// Modules that do nothing. The framework's cost is that of one of them.
+/// The number of empty modules. The framework's cost is that of one of them.
 const MODULES: usize = 32;
-/// The time of receiving, at most, as a multiple of the bare loop's.
+/// The promised limit of the time of receiving, as a multiple of the bare loop's.
 const PROMISE: f64 = 1.1;
-/// Cycles of the framework for a packet and module, at most, and the aim.
+/// Cycles of the framework per packet and module: the promised limit, and the aim.
 const FRAMEWORK: (f64, f64) = (60.0, 20.0);
 const RECEIVING: MonitorReceiving =
     MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: BUFFER };
 
-/// The costs, measured in a network namespace.
+/// The table of the costs. Runs in a network namespace.
 pub fn table(rounds: usize) -> Result<String, LabError> {
     bind(OTHER_CORE)?;
     let compiler = Compiler::clang().or_else(Compiler::gcc);
     let compiler = compiler.ok_or_else(|| LabError::failed("clang-19 or gcc", "not installed"))?;
-    let program = compile_program(&place::root().join("lab/native/receive.c"), &compiler)?;
+    let program = compile_program(&paths::root().join("lab/native/receive.c"), &compiler)?;
     let many = vec![Module::empty()?.wasm; MODULES];
     let [bare, weir, framework] = all_in_turn(
         rounds,
@@ -85,7 +85,7 @@ fn bare_loop(program: &Path) -> Result<f64, LabError> {
     let seconds = (TIME + Duration::from_millis(200)).as_secs_f64();
     let mut command = Command::new(program);
     command.args(["b", &seconds.to_string()]).stdout(Stdio::piped());
-    let mut child = command.spawn().doing("starting the bare loop")?;
+    let mut child = command.spawn().context("starting the bare loop")?;
     let text = child.stdout.take().map(BufReader::new).map_or(Ok(String::new()), |mut said| {
         let mut line = String::new();
         said.read_line(&mut line)?;
@@ -97,22 +97,22 @@ fn bare_loop(program: &Path) -> Result<f64, LabError> {
         Ok::<_, std::io::Error>(line)
     });
     _ = child.wait();
-    let text = text.doing("reading from the bare loop")?;
+    let text = text.context("reading from the bare loop")?;
     let mut numbers = text.split_whitespace().skip(1).filter_map(|word| word.parse::<f64>().ok());
     match (numbers.next(), numbers.next()) {
         (Some(packets), Some(nanos)) if packets > 0.0 => Ok(nanos / packets),
-        _ => Err(LabError::Nothing(format!("the bare loop said: {text}"))),
+        _ => Err(LabError::NoData(format!("the bare loop said: {text}"))),
     }
 }
 
-/// Nanoseconds a packet of weir's thread, and cycles a packet in these modules.
+/// Nanoseconds per packet of weir's thread, and cycles per packet in these modules.
 fn monitor(modules: &[Vec<u8>]) -> Result<(f64, f64), LabError> {
     let _cable = Cable::new("a", "b")?;
     let mut monitor = Monitor::start("b", RECEIVING, modules, Calls::Batches)?;
     let trial = monitor.trial(&traffic()?, RATE, TIME)?;
     let (seen, cpu) = monitor.finish()?;
     if seen == 0 {
-        return Err(LabError::Nothing("no packet arrived".to_owned()));
+        return Err(LabError::NoData("no packet arrived".to_owned()));
     }
     Ok((cpu.as_secs_f64() * 1e9 / seen as f64, trial.cycles_a_packet()))
 }

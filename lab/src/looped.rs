@@ -1,7 +1,7 @@
-//! Large captures, made by looping a small one with shifted time stamps.
+//! Large captures, made by repeating a small one with shifted time stamps.
 
 use crate::error::LabError;
-use crate::place;
+use crate::paths;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ const RECORD_HEADER: usize = 16;
 /// A classic pcap file in memory.
 struct Pcap {
     bytes: Vec<u8>,
-    /// The places of the records.
+    /// The offsets of the records.
     records: Vec<usize>,
     big_endian: bool,
-    /// Units of the time stamps' second part in a second.
+    /// Units of a time stamp's fraction per second.
     fraction: u64,
 }
 
@@ -28,7 +28,7 @@ impl Pcap {
             Some([0x4d, 0x3c, 0xb2, 0xa1]) => (false, 1_000_000_000),
             Some([0xa1, 0xb2, 0xc3, 0xd4]) => (true, 1_000_000),
             Some([0xa1, 0xb2, 0x3c, 0x4d]) => (true, 1_000_000_000),
-            _ => return Err(unusable("it should be a classic pcap file, to be looped")),
+            _ => return Err(unusable("only a classic pcap file can be looped")),
         };
         let mut this = Self { bytes, records: Vec::new(), big_endian, fraction };
         let mut at = FILE_HEADER;
@@ -41,13 +41,13 @@ impl Pcap {
             at = next;
         }
         if this.records.is_empty() {
-            return Err(unusable("it has no packets to be looped"));
+            return Err(unusable("it has no packets"));
         }
         this.bytes.truncate(at);
         Ok(this)
     }
 
-    /// The u32 at `at`, which is inside.
+    /// The 32-bit number at offset `at`, or 0 beyond the end.
     fn word(&self, at: usize) -> u32 {
         let bytes = self.bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).unwrap_or([0; 4]);
         if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
@@ -75,8 +75,8 @@ impl Pcap {
     }
 }
 
-/// Writes a capture that repeats the packets of `from` until there are at least `packets`, each time later by the capture's length and a
-/// millisecond. Returns how many there are.
+/// Writes a capture that repeats the packets of `from` until it has at least `packets`. Each repetition is later by the
+/// capture's duration and a millisecond. Returns the number of packets.
 pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, LabError> {
     let mut capture = Pcap::read(from)?;
     let times = || capture.records.iter().map(|record| capture.time(*record));
@@ -86,7 +86,7 @@ pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, LabError> {
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(LabError::file(folder))?;
     }
-    // Under another name until it is whole.
+    // Under a temporary name until it is complete.
     let part = to.with_extension(format!("{}.part", std::process::id()));
     let mut write = || {
         let mut file = BufWriter::with_capacity(1 << 20, File::create(&part)?);
@@ -102,7 +102,7 @@ pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, LabError> {
     Ok(rounds * each)
 }
 
-/// As [`make`], unless the file exists.
+/// As [`make`], but does nothing if the file exists.
 pub fn make_if_missing(from: &Path, to: &Path, packets: u64) -> Result<(), LabError> {
     if to.is_file() {
         return Ok(());
@@ -111,9 +111,9 @@ pub fn make_if_missing(from: &Path, to: &Path, packets: u64) -> Result<(), LabEr
 }
 
 /// A capture of at least this many packets in the scratch folder, named after `from`.
-pub fn made(from: &Path, kind: &str, packets: u64) -> Result<PathBuf, LabError> {
+pub fn make_in_scratch(from: &Path, kind: &str, packets: u64) -> Result<PathBuf, LabError> {
     let name = from.file_name().unwrap_or_default().to_string_lossy();
-    let to = place::scratch().join(format!("{kind}-{name}"));
+    let to = paths::scratch().join(format!("{kind}-{name}"));
     make_if_missing(from, &to, packets).map(|()| to)
 }
 
@@ -126,9 +126,9 @@ mod tests {
     fn a_looped_capture_has_more_packets_and_its_time_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("looped.pcap");
-        let written = make(&place::sample(), &to, 20_000).unwrap();
+        let written = make(&paths::sample(), &to, 20_000).unwrap();
 
-        let once = Packets::read(&place::sample(), usize::MAX).unwrap();
+        let once = Packets::read(&paths::sample(), usize::MAX).unwrap();
         let looped = Packets::read(&to, usize::MAX).unwrap();
         let each = packets_of(once.batches());
         assert_eq!(written, each * 20_000u64.div_ceil(each));

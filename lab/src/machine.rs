@@ -1,6 +1,6 @@
-//! The machine: its description, and its cores.
+//! The machine under measurement: its description, and its cores.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::native::Compiler;
 use std::process::Command;
 
@@ -9,14 +9,14 @@ pub const CORE: u16 = 1;
 /// The core of senders and observers, which are not measured.
 pub const OTHER_CORE: u16 = 0;
 
-/// Binds the calling thread, and the processes that it starts, to a core.
+/// Binds the calling thread, and the processes that it starts later, to a core.
 pub fn bind(core: u16) -> Result<(), LabError> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(usize::from(core));
-    rustix::thread::sched_setaffinity(None, &set).doing("binding a thread to a core")
+    rustix::thread::sched_setaffinity(None, &set).context("binding a thread to a core")
 }
 
-/// The machine in a few words: processor, cores and kernel.
+/// One line about the machine: processor, cores and kernel.
 pub fn name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let of = |key: &str| {
@@ -30,7 +30,7 @@ pub fn name() -> String {
 }
 
 /// The machine and the compilers, in lines of a Markdown list.
-pub fn facts() -> String {
+pub fn description() -> String {
     let mut lines = vec![format!("- {}", name())];
     for compiler in [Compiler::clang(), Compiler::gcc()].into_iter().flatten() {
         lines.push(format!("- {}", compiler.version));

@@ -1,6 +1,6 @@
-//! Memory of whole runs: it must not grow with the capture.
+//! The memory of whole runs, which must not grow with the capture.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::packets::{Packets, packets_of};
 use crate::table::{Table, yes_or_no};
 use crate::{looped, run};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The interval of looks at a run.
+/// The sampling interval.
 const EVERY: Duration = Duration::from_micros(500);
-/// MB.
+/// The promised limit in MB.
 const MOST: f64 = 200.0;
 
 /// Peak memory of all modules over a trace, ten times the trace, ten times the trace compressed, and a large capture.
 pub fn table(trace: &Path, big: &Path, modules: &[String]) -> Result<String, LabError> {
     let packets = packets_of(Packets::read(trace, usize::MAX)?.batches());
-    let tenfold = looped::made(trace, "tenfold", 10 * packets)?;
+    let tenfold = looped::make_in_scratch(trace, "tenfold", 10 * packets)?;
     let compressed = compressed(&tenfold)?;
     let mut table = Table::new("capture | bytes | RssAnon + RssShmem, MB | RssFile, MB | under 200 MB");
     for (name, capture) in
@@ -29,7 +29,7 @@ pub fn table(trace: &Path, big: &Path, modules: &[String]) -> Result<String, Lab
         let bytes = std::fs::metadata(capture).map_or(0, |meta| meta.len());
         table.row(format_args!("{name} | {bytes} | {held:.1} | {file:.1} | {}", yes_or_no(held <= MOST)));
     }
-    Ok(format!("Peaks of all eight modules with --jobs 1, looked at every {EVERY:?}.\n\n{table}"))
+    Ok(format!("Peaks of all eight modules with --jobs 1, sampled every {EVERY:?}.\n\n{table}"))
 }
 
 fn compressed(capture: &Path) -> Result<PathBuf, LabError> {
@@ -49,12 +49,12 @@ fn compressed(capture: &Path) -> Result<PathBuf, LabError> {
     Ok(to)
 }
 
-/// Peaks of a process, in MB: of its own memory, and of pages of the capture, which the kernel takes back when it needs them.
+/// The peaks of a process in MB: its own memory, and pages of the capture, which the kernel can reclaim.
 fn peak(command: &mut Command) -> Result<(f64, f64), LabError> {
     const MEGABYTES: f64 = 1.048_576;
     let shown = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().doing(&shown)?;
+    let mut child = command.spawn().context(&shown)?;
     let status = format!("/proc/{}/status", child.id());
     let (mut held, mut file) = (0.0f64, 0.0f64);
     loop {
@@ -62,7 +62,7 @@ fn peak(command: &mut Command) -> Result<(f64, f64), LabError> {
             held = held.max((mebibytes(&text, "RssAnon:") + mebibytes(&text, "RssShmem:")) * MEGABYTES);
             file = file.max(mebibytes(&text, "RssFile:") * MEGABYTES);
         }
-        match child.try_wait().doing(&shown)? {
+        match child.try_wait().context(&shown)? {
             Some(ended) if ended.success() => return Ok((held, file)),
             Some(ended) => return Err(LabError::failed(shown, ended.to_string())),
             None => std::thread::sleep(EVERY),
@@ -70,7 +70,7 @@ fn peak(command: &mut Command) -> Result<(f64, f64), LabError> {
     }
 }
 
-/// A field of /proc/PID/status, which is in KiB, in MiB.
+/// A field of /proc/PID/status, converted from KiB to MiB.
 pub(crate) fn mebibytes(status: &str, field: &str) -> f64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0

@@ -1,11 +1,11 @@
 //! The modules that are measured.
 
-use crate::error::{Doing, LabError};
-use crate::place;
+use crate::error::{Context, LabError};
+use crate::paths;
 use std::path::PathBuf;
 use weir_admission::{Admitted, Manifest, sources};
 
-/// A module: its source, and the file that a sandbox loads.
+/// A module: its C source, and the WebAssembly that a sandbox loads.
 #[derive(Clone, Debug)]
 pub struct Module {
     /// The name of its folder.
@@ -16,9 +16,9 @@ pub struct Module {
     pub wasm: Vec<u8>,
     /// The description of its parameters, streams and tables.
     pub manifest: Manifest,
-    /// The class of its promise.
+    /// The class, which decides the promise about its price.
     pub class: Class,
-    /// The contents of tables that it reads, by their places in the manifest.
+    /// The contents of tables that it reads: the index in the manifest, and the bytes.
     pub tables: Vec<(usize, Vec<u8>)>,
 }
 
@@ -29,7 +29,7 @@ pub enum Class {
     Header,
     /// Searches payloads.
     Search,
-    /// Sends, or is a load.
+    /// Sends frames, or loads the processor.
     Active,
     /// Does nothing.
     Empty,
@@ -72,7 +72,7 @@ impl Module {
         }
         match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
             Some((name, class)) => Self::read(name, *class),
-            None => Err(LabError::failed(name, "there is no such module")),
+            None => Err(LabError::failed(name, "no shipped module has this name")),
         }
     }
 
@@ -82,16 +82,16 @@ impl Module {
         append_manifest(&mut wasm, EMPTY_MANIFEST);
         Ok(Self {
             name: "empty".to_owned(),
-            source: place::root().join("lab/native/empty.c"),
+            source: paths::root().join("lab/native/empty.c"),
             wasm,
-            manifest: Manifest::parse(EMPTY_MANIFEST.as_bytes()).doing("empty")?,
+            manifest: Manifest::parse(EMPTY_MANIFEST.as_bytes()).context("empty")?,
             class: Class::Empty,
             tables: Vec::new(),
         })
     }
 
     fn read(name: &str, class: Class) -> Result<Self, LabError> {
-        let folder = place::root().join("guest/modules").join(name);
+        let folder = paths::root().join("guest/modules").join(name);
         let read = |file: &str| {
             let path = folder.join(file);
             std::fs::read(&path).map_err(LabError::file(&path))
@@ -100,7 +100,7 @@ impl Module {
             name: name.to_owned(),
             source: folder.join(format!("{name}.c")),
             wasm: read(&format!("{name}.wasm"))?,
-            manifest: Manifest::parse(&read("weir.toml")?).doing(name)?,
+            manifest: Manifest::parse(&read("weir.toml")?).context(name)?,
             class,
             tables: Vec::new(),
         })
@@ -108,7 +108,7 @@ impl Module {
 
     /// Admits the module, with the parameters at their defaults.
     pub fn admit(&self) -> Result<Admitted, LabError> {
-        Admitted::admit(self.wasm.clone(), &[]).doing(&self.name)
+        Admitted::admit(self.wasm.clone(), &[]).context(&self.name)
     }
 
     /// The text of its `module.h`.

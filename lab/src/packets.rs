@@ -1,6 +1,6 @@
-//! Packets and their descriptors in memory files, for many rounds by sandboxes and native code alike.
+//! Packets and their descriptors in memory files, which sandboxes and native builds map.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::native;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -15,34 +15,34 @@ use weir_units::{Nanos, Timestamp};
 const PACKETS_MAX: usize = DESCRIPTORS_MAX as usize / DESCRIPTOR_BYTES;
 /// Batches of a block.
 pub const BLOCK_BATCHES: usize = BLOCK_PACKETS / BATCH_PACKETS;
+const BLOCK_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
 
-/// A classified capture. As in a run, modules see the descriptors of one block at a time, which have just been written.
+/// A classified capture. As in a run, modules see the descriptors of one block at a time, just after they were written.
 #[derive(Debug)]
 pub struct Packets {
     path: PathBuf,
     /// The descriptors of all packets.
     all: Vec<u8>,
-    /// The descriptors of a block, which modules see.
+    /// The descriptors of the current block, which modules see.
     descriptors: File,
-    block_bytes: usize,
     capture: File,
     capture_len: usize,
-    batches: Vec<Ready>,
+    batches: Vec<ReadyBatch>,
 }
 
-/// A batch and when it ends.
+/// A batch of packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready {
+pub struct ReadyBatch {
     /// The arguments of a call.
     pub batch: BatchInput,
-    /// The latest time stamp up to its end.
+    /// The latest time stamp of the packets up to its end.
     pub latest: Timestamp,
 }
 
 /// A call of `weir_tick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// The batch that it comes before.
+    /// The index of the batch that it precedes.
     pub before: usize,
     /// The packet time, a multiple of the period.
     pub now: Timestamp,
@@ -51,17 +51,8 @@ pub struct Tick {
 }
 
 impl Packets {
-    /// Reads a capture file through [`weir_netio`]: as many of its first packets as one window shows, at most `most`.
+    /// Reads the first packets of a capture file through [`weir_netio`]: those of its first window, at most `most`.
     pub fn read(path: &Path, most: usize) -> Result<Self, LabError> {
-        Self::read_spread(path, most, DESCRIPTOR_BYTES)
-    }
-
-    /// The same, with a descriptor at each multiple of `size` bytes: as much of it as there is room for, and zeros behind it. The addresses in
-    /// [batches](Self::batches) are those of descriptors without room between them.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn read_spread(path: &Path, most: usize, size: usize) -> Result<Self, LabError> {
         let mut capture = Capture::open(CaptureInput::File(path.to_owned()))?;
         let mut window: Option<(u64, u64, usize)> = None;
         let mut all: Vec<Descriptor> = Vec::new();
@@ -80,15 +71,14 @@ impl Packets {
         let unusable = |why: &str| LabError::failed(path.display(), why);
         let Some((_, offset, capture_len)) = window else { return Err(unusable("it has no packets")) };
         if offset != 0 || u64::try_from(capture_len).unwrap_or(u64::MAX) > file_len.next_multiple_of(4096) {
-            return Err(unusable("the benchmark needs a plain pcap or pcapng file, not a compressed one"));
+            return Err(unusable("the benchmark needs an uncompressed pcap or pcapng file"));
         }
         let batches = batches(&all);
-        let block_bytes = BLOCK_PACKETS * size;
         let folder = std::env::temp_dir();
         let descriptors = in_memory().map_err(LabError::file(&folder))?;
-        descriptors.set_len(u64::try_from(block_bytes).unwrap_or(0)).map_err(LabError::file(&folder))?;
-        let (path, all) = (path.to_owned(), spread(native::bytes_of(&all), size));
-        Ok(Self { path, all, descriptors, block_bytes, capture: file, capture_len, batches })
+        descriptors.set_len(u64::try_from(BLOCK_BYTES).unwrap_or(0)).map_err(LabError::file(&folder))?;
+        let (path, all) = (path.to_owned(), native::bytes_of(&all).to_vec());
+        Ok(Self { path, all, descriptors, capture: file, capture_len, batches })
     }
 
     /// The capture's file.
@@ -96,15 +86,15 @@ impl Packets {
         &self.path
     }
 
-    /// Room for the descriptors of a block.
+    /// The memory for the descriptors of a block.
     pub fn descriptors(&self) -> Area<'_> {
-        Area { fd: self.descriptors.as_fd(), offset: 0, len: self.block_bytes }
+        Area { fd: self.descriptors.as_fd(), offset: 0, len: BLOCK_BYTES }
     }
 
-    /// Writes the descriptors of a block, by its number, into that room.
+    /// Writes the descriptors of the block with this index into that memory.
     pub fn show(&self, block: usize) -> Result<(), LabError> {
-        let from = (block * self.block_bytes).min(self.all.len());
-        let to = (from + self.block_bytes).min(self.all.len());
+        let from = (block * BLOCK_BYTES).min(self.all.len());
+        let to = (from + BLOCK_BYTES).min(self.all.len());
         self.descriptors.write_all_at(&self.all[from..to], 0).map_err(LabError::file(&self.path))
     }
 
@@ -113,34 +103,40 @@ impl Packets {
         Area { fd: self.capture.as_fd(), offset: 0, len: self.capture_len }
     }
 
-    /// The first batches, with at least `packets` packets if there are so many.
-    pub fn first(&self, packets: usize) -> &[Ready] {
+    /// The first batches, with at least `packets` packets if the capture has as many.
+    pub fn first(&self, packets: usize) -> &[ReadyBatch] {
         &self.batches[..packets.div_ceil(BATCH_PACKETS).min(self.batches.len())]
     }
 
     /// All batches.
-    pub fn batches(&self) -> &[Ready] {
+    pub fn batches(&self) -> &[ReadyBatch] {
         &self.batches
     }
 }
 
-/// Descriptors at multiples of `size` bytes.
-fn spread(descriptors: &[u8], size: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(descriptors.len() / DESCRIPTOR_BYTES * size);
-    for descriptor in descriptors.chunks(DESCRIPTOR_BYTES) {
-        bytes.extend(descriptor.iter().take(size));
-        bytes.resize(bytes.len().next_multiple_of(size), 0);
+/// Copies of the first packets of a capture, with their descriptors.
+pub(crate) fn copies(path: &Path, most: usize) -> Result<Vec<(Vec<u8>, Descriptor)>, LabError> {
+    let mut capture = Capture::open(CaptureInput::File(path.to_owned()))?;
+    let mut packets = Vec::new();
+    while packets.len() < most
+        && let CaptureNext::Block(block) = capture.next_block()?
+    {
+        for (index, descriptor) in block.descriptors().iter().enumerate().take(most - packets.len()) {
+            let mut packet = Vec::new();
+            block.copy_packet(index, &mut packet);
+            packets.push((packet, *descriptor));
+        }
     }
-    bytes
+    Ok(packets)
 }
 
 /// The number of packets of these batches.
-pub fn packets_of(batches: &[Ready]) -> u64 {
+pub fn packets_of(batches: &[ReadyBatch]) -> u64 {
     batches.iter().map(|ready| u64::from(ready.batch.mask.count_ones())).sum()
 }
 
-/// The calls of `weir_tick` for a module with this period: before the first batch after each multiple of it.
-pub fn ticks(batches: &[Ready], period: Option<Nanos>) -> Vec<Tick> {
+/// The calls of `weir_tick` for a module with this period: one before the first batch after each multiple of the period.
+pub fn ticks(batches: &[ReadyBatch], period: Option<Nanos>) -> Vec<Tick> {
     let Some(Nanos(period)) = period.filter(|period| period.0 > 0) else { return Vec::new() };
     let mut ticks = Vec::new();
     let mut last: Option<u64> = None;
@@ -158,7 +154,7 @@ pub fn ticks(batches: &[Ready], period: Option<Nanos>) -> Vec<Tick> {
     ticks
 }
 
-fn batches(all: &[Descriptor]) -> Vec<Ready> {
+fn batches(all: &[Descriptor]) -> Vec<ReadyBatch> {
     let mut latest = 0;
     all.chunks(BATCH_PACKETS)
         .enumerate()
@@ -168,19 +164,19 @@ fn batches(all: &[Descriptor]) -> Vec<Ready> {
             let mask = u64::MAX >> (BATCH_PACKETS - chunk.len());
             let first = u32::try_from(i * BATCH_PACKETS).unwrap_or(u32::MAX);
             let batch = BatchInput { descriptors: DESCRIPTORS_BASE.saturating_add(offset), mask, first };
-            Ready { batch, latest: Timestamp(latest) }
+            ReadyBatch { batch, latest: Timestamp(latest) }
         })
         .collect()
 }
 
-/// A file with a batch of empty descriptors.
+/// A file with the descriptors of one batch, all zero.
 pub(crate) fn blank_batch() -> Result<File, LabError> {
-    let file = in_memory().doing("a file of descriptors")?;
-    file.write_all_at(native::bytes_of(&[Descriptor::default(); BATCH_PACKETS]), 0).doing("descriptors")?;
+    let file = in_memory().context("a file of descriptors")?;
+    file.write_all_at(native::bytes_of(&[Descriptor::default(); BATCH_PACKETS]), 0).context("descriptors")?;
     Ok(file)
 }
 
-/// A file without a name, in memory where there is such a file system.
+/// A file without a name, in memory if /dev/shm exists.
 pub(crate) fn in_memory() -> std::io::Result<File> {
     tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile())
 }
@@ -189,9 +185,9 @@ pub(crate) fn in_memory() -> std::io::Result<File> {
 mod tests {
     use super::*;
 
-    fn at(times: &[u64]) -> Vec<Ready> {
+    fn at(times: &[u64]) -> Vec<ReadyBatch> {
         let batch = BatchInput { descriptors: 0, mask: 1, first: 0 };
-        times.iter().map(|t| Ready { batch, latest: Timestamp(*t) }).collect()
+        times.iter().map(|t| ReadyBatch { batch, latest: Timestamp(*t) }).collect()
     }
 
     #[test]

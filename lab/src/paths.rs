@@ -8,7 +8,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The folder for builds and captures of the benchmark; git ignores it.
+/// The folder for builds and captures of the benchmark, ignored by git.
 pub fn scratch() -> PathBuf {
     target().join("lab")
 }
@@ -18,8 +18,8 @@ pub fn weir() -> PathBuf {
     target().join("release/weir")
 }
 
-/// The same, if it is there.
-pub fn built() -> Result<PathBuf, LabError> {
+/// The program `weir`, or an error if it has not been built.
+pub fn built_weir() -> Result<PathBuf, LabError> {
     let program = weir();
     if program.is_file() {
         return Ok(program);
@@ -33,7 +33,7 @@ fn target() -> PathBuf {
     set.unwrap_or_else(|| root().join("target"))
 }
 
-/// A larger trace than the sample, in a collection beside the repository.
+/// A larger trace than the sample, in a collection beside the repository, if there is one.
 pub fn shared_trace() -> Option<PathBuf> {
     Some(root().join("../shared/traces/mixed/composite-mixed-a.pcap")).filter(|path| path.is_file())
 }
@@ -43,8 +43,8 @@ pub fn sample() -> PathBuf {
     root().join("lab/sample/sample.pcap")
 }
 
-/// A path for readers: relative to the repository, or the file's name.
-pub fn shown(path: &Path) -> String {
+/// A path as text: relative to the repository if inside it, else the file name.
+pub fn display(path: &Path) -> String {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match absolute(path).strip_prefix(absolute(&root())) {
         Ok(inside) => inside.display().to_string(),

@@ -1,9 +1,9 @@
 //! The cost of modules in sandbox processes.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::module::Module;
 use crate::packets::blank_batch;
-use crate::place;
+use crate::paths;
 use crate::statistics::all_in_turn;
 use crate::table::{Table, yes_or_no};
 use std::hint::black_box;
@@ -22,15 +22,15 @@ use weir_wire::WriteFields;
 const CALLS: u32 = 500;
 /// Starts of each kind at least.
 const STARTS: usize = 40;
-/// Milliseconds that namespaces, a user, an empty root and a control group may add to a start.
+/// The promised limit in milliseconds that namespaces, a user, an empty root and a control group add to a start.
 const PROMISE: f64 = 5.0;
 
-/// Nanoseconds of a call on the clock, because the calling thread waits while another process works; and the time of starts.
+/// The tables of the wall-clock time of calls and starts. Processor time would not include waiting for the other process.
 pub fn table(rounds: usize) -> Result<String, LabError> {
     let engine = Engine::new(EngineOptions::default(), None)?;
     let descriptors = blank_batch()?;
     let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES };
-    let launcher = Launcher::Direct(place::built()?);
+    let launcher = Launcher::Direct(paths::built_weir()?);
     let mut table =
         Table::new("a call for | in this process, ns | in its own, ns | quartiles | more, ns a packet");
     for (what, packets) in [("one packet", 1), ("64 packets", BATCH_PACKETS)] {
@@ -38,18 +38,18 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         let call = Call::Batch(BatchInput { descriptors: DESCRIPTORS_BASE, mask, first: 0 });
         let loaded = engine.load_suspendable(Module::empty()?.admit()?)?;
         let mut here = Instance::start(&engine, &loaded)?;
-        here.map_descriptors(area).doing("mapping descriptors")?;
+        here.map_descriptors(area).context("mapping descriptors")?;
         let mut apart = start(&launcher, &engine)?;
-        apart.map_descriptors(area).doing("mapping descriptors")?;
+        apart.map_descriptors(area).context("mapping descriptors")?;
         let [here, there] = all_in_turn(
             rounds,
             [
-                Box::new(|| Ok(nanos_on_the_clock(|| here.begin(call, FuelSlice::WHOLE)))),
-                Box::new(|| Ok(nanos_on_the_clock(|| apart.begin(call, FuelSlice::WHOLE)))),
+                Box::new(|| Ok(nanos_on_the_clock(|| here.begin(call, FuelSlice::UNLIMITED)))),
+                Box::new(|| Ok(nanos_on_the_clock(|| apart.begin(call, FuelSlice::UNLIMITED)))),
             ],
         )?;
         if let Some(fault) = apart.faults().first() {
-            return Err(LabError::failed("bench ward", fault.clone()));
+            return Err(LabError::failed("bench process", fault.clone()));
         }
         let packets = u32::try_from(packets).map_or(1.0, f64::from);
         let more = (there.median() - here.median()) / packets;
@@ -61,9 +61,9 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
     ))
 }
 
-/// Milliseconds to start a process, admit its module and start the module there, with namespaces and without.
+/// The table of the milliseconds to start a process with a module, with namespaces and without.
 fn starts(rounds: usize, engine: &Engine) -> Result<Table, LabError> {
-    let program = place::built()?;
+    let program = paths::built_weir()?;
     // A range of unused users, the default of a node's configuration.
     let settings = Settings {
         first_user: 1_900_000_000,

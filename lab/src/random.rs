@@ -1,16 +1,14 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudorandom numbers that are the same in every run.
 
-/// A generator (S. Vigna's splitmix64): one number after the other from a seed.
+/// The generator splitmix64 (S. Vigna).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -19,28 +17,26 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 where there is none.
+    /// A number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).unwrap_or(u64::MAX);
         usize::try_from(self.word() % end.max(1)).unwrap_or(0)
     }
 
-    /// Returns true once in a number of times.
+    /// Returns true with a probability of one in `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these.
+    /// One element of a slice, which is not empty.
     pub fn of<'a, T>(&mut self, these: &'a [T]) -> &'a T {
         &these[self.below(these.len())]
     }
 
-    /// A byte.
     pub fn byte(&mut self) -> u8 {
         self.word().to_le_bytes()[0]
     }
 
-    /// A 16-bit number.
     pub fn short(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }

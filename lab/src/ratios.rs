@@ -1,55 +1,47 @@
-//! The distance of bounds from the real cost of packets.
+//! Bounds compared with the real cost of packets.
 
-use crate::contest::Contestant;
+use crate::comparison::ModuleBuild;
 use crate::corpus::CorpusModule as Member;
 use crate::criterion::{self, Criterion};
-use crate::error::{Doing, LabError};
-use crate::gauge::Counter;
+use crate::error::{Context, LabError};
+use crate::fuel_meter::FuelCounter;
 use crate::module::Module;
-use crate::packets::{BLOCK_BATCHES, Packets};
-use crate::place;
+use crate::packets::{BLOCK_BATCHES, Packets, copies};
+use crate::paths;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
-use crate::worst::{ETHERNET, Search, WorstOutcome, search};
+use crate::worst_case::{ETHERNET, Search, SearchOutcome, search};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weir_admission::{Calibration, Tier};
-use weir_netio::{Capture, CaptureInput, CaptureNext};
-use weir_sandbox::{BatchInput, Control, Cycles, Engine, EngineOptions};
+use weir_sandbox::{BatchInput, CheckMode, Cycles, Engine, EngineOptions};
 
-/// Promises: bound / worst fuel, of the shipped modules.
+/// The promised limits of bound ÷ worst fuel: the median and the maximum over the shipped modules.
 const MEDIAN: f64 = 2.0;
 const WORST: f64 = 3.0;
 
-/// Packets of a capture from which a search begins.
+/// Packets of the capture that a search starts with.
 const RECORDED: usize = 2000;
-/// Measurements of each packet. The shortest counts, because other programs never make one faster.
+/// Measurements of each packet. The shortest counts, as other programs can only slow one down.
 const TIMED: usize = 5;
 
-/// The packets that a search begins with.
+/// The packets of a capture that a search starts with.
 pub fn recorded(capture: &Path) -> Result<Vec<Vec<u8>>, LabError> {
-    let mut reader = Capture::open(CaptureInput::File(capture.to_owned()))?;
-    let mut packets = Vec::new();
-    while let CaptureNext::Block(block) = reader.next_block()? {
-        for index in 0..block.len().min(RECORDED.saturating_sub(packets.len())) {
-            let mut packet = Vec::new();
-            block.copy_packet(index, &mut packet);
-            packets.push(packet);
-        }
-        if packets.len() >= RECORDED {
-            break;
-        }
-    }
-    Ok(packets)
+    Ok(copies(capture, RECORDED)?.into_iter().map(|(packet, _)| packet).collect())
 }
 
-/// Bounds of the shipped modules beside what a search finds, and beside the time that packets of a trace take.
-pub fn shipped(modules: &[Module], sample: &Path, trace: &Packets, how: Search) -> Result<String, LabError> {
-    let counter = Counter::new()?;
+/// The table of the shipped modules: bounds, the most expensive packets found, and the time of the packets of a trace.
+pub fn shipped(
+    modules: &[Module],
+    sample: &Path,
+    trace: &Packets,
+    search_plan: Search,
+) -> Result<String, LabError> {
+    let counter = FuelCounter::new()?;
     let recorded = recorded(sample)?;
-    let clock = crate::contest::Clock::calibrate();
+    let clock = crate::comparison::Clock::calibrate();
     let calibration = calibrated()?;
     let empty = slow(&Module::empty()?, trace, 0.5)?;
     let mut table = Table::new(
@@ -58,7 +50,7 @@ pub fn shipped(modules: &[Module], sample: &Path, trace: &Packets, how: Search) 
     let mut ratios = Sample::default();
     let mut packets = 0;
     for module in modules.iter().filter(|module| module.name != "empty") {
-        let found = checked(module, &counter, &recorded, how)?;
+        let found = checked(module, &counter, &recorded, search_plan)?;
         packets += found.packets;
         let admitted = module.admit()?;
         let worst = found.ratio(found.worst).max(found.ratio(found.worst_on_ethernet));
@@ -87,7 +79,7 @@ pub fn shipped(modules: &[Module], sample: &Path, trace: &Packets, how: Search) 
     }
     let criteria = [
         Criterion::at_most("bound ÷ worst fuel found, median of the modules", ratios.median(), MEDIAN, ""),
-        Criterion::at_most("bound ÷ worst fuel found, worst of the modules", ratios.most(), WORST, ""),
+        Criterion::at_most("bound ÷ worst fuel found, worst of the modules", ratios.max(), WORST, ""),
     ];
     Ok(format!(
         "{}\n{packets} packets were tried, and none used more than its bound. By `weir calibrate`: {calibration}.\n\n{table}",
@@ -98,26 +90,26 @@ pub fn shipped(modules: &[Module], sample: &Path, trace: &Packets, how: Search) 
 /// The calibration of this machine by `weir calibrate`.
 fn calibrated() -> Result<Calibration, LabError> {
     const WHAT: &str = "weir calibrate";
-    let state = tempfile::tempdir().doing(WHAT)?;
-    let mut command = Command::new(place::built()?);
+    let state = tempfile::tempdir().context(WHAT)?;
+    let mut command = Command::new(paths::built_weir()?);
     command.args(["calibrate", "--quiet"]).env("XDG_STATE_HOME", state.path()).stdout(Stdio::null());
-    let status = command.status().doing(WHAT)?;
+    let status = command.status().context(WHAT)?;
     if !status.success() {
         return Err(LabError::failed(WHAT, status.to_string()));
     }
-    let text = std::fs::read_to_string(state.path().join("weir/calibration.toml")).doing(WHAT)?;
-    Calibration::parse(&text).doing(WHAT)
+    let text = std::fs::read_to_string(state.path().join("weir/calibration.toml")).context(WHAT)?;
+    Calibration::parse(&text).context(WHAT)
 }
 
-/// The same for the functions of the corpus that have a bound, in a few lines.
-pub fn corpus(members: &[&Member], sample: &Path, how: Search) -> Result<String, LabError> {
-    let counter = Counter::new()?;
+/// A summary of the same for the modules of the corpus that have a bound.
+pub fn corpus(members: &[&Member], sample: &Path, search_plan: Search) -> Result<String, LabError> {
+    let counter = FuelCounter::new()?;
     let recorded = recorded(sample)?;
     let mut ratios = Sample::default();
     let mut packets = 0;
     let mut far = Vec::new();
     for member in members {
-        let found = checked(&member.module, &counter, &recorded, how)?;
+        let found = checked(&member.module, &counter, &recorded, search_plan)?;
         packets += found.packets;
         let ratio = found.ratio(found.worst).max(found.ratio(found.worst_on_ethernet));
         ratios.push(ratio);
@@ -134,7 +126,7 @@ pub fn corpus(members: &[&Member], sample: &Path, how: Search) -> Result<String,
         q.median,
         q.lower,
         q.upper,
-        ratios.most()
+        ratios.max()
     );
     if !far.is_empty() {
         let list: Vec<String> =
@@ -144,14 +136,14 @@ pub fn corpus(members: &[&Member], sample: &Path, how: Search) -> Result<String,
     Ok(text)
 }
 
-/// A search whose packets all keep to the bound.
+/// Searches, and fails if a packet exceeds its bound.
 fn checked(
     module: &Module,
-    counter: &Counter,
+    counter: &FuelCounter,
     recorded: &[Vec<u8>],
-    how: Search,
-) -> Result<WorstOutcome, LabError> {
-    let found = search(module, &counter.load(module)?, recorded, how)?;
+    search_plan: Search,
+) -> Result<SearchOutcome, LabError> {
+    let found = search(module, &counter.load(module)?, recorded, search_plan)?;
     match &found.over {
         None => Ok(found),
         Some((cost, packet)) => Err(LabError::Bound {
@@ -163,10 +155,12 @@ fn checked(
     }
 }
 
-/// A quantile of the cycles of a trace's packets, each in a call of its own, without checks.
+/// A quantile of the cycles per packet of a trace, each packet in a separate call, without run-time checks.
 fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
-    let engine =
-        Engine::new(EngineOptions { control: Control::As(Tier::Proved), ..EngineOptions::default() }, None)?;
+    let engine = Engine::new(
+        EngineOptions { check_mode: CheckMode::As(Tier::Proved), ..EngineOptions::default() },
+        None,
+    )?;
     let mut least: Vec<u64> = Vec::new();
     let mut build = Sandboxed::start(&engine, module, trace)?;
     for pass in 0..=TIMED {
@@ -182,7 +176,7 @@ fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
                 let begin = Cycles::now();
                 build.run(one);
                 let taken = Cycles::now().since(begin).0;
-                // In the first pass the kernel gives the module its memory.
+                // The first pass has the page faults of the module's memory.
                 match least.get_mut(place) {
                     Some(least) if pass > 0 => *least = taken.min(*least),
                     Some(_) => {}

@@ -1,9 +1,9 @@
-//! Whole runs: the processor time of programs for a large capture in the page cache.
+//! Whole runs: the processor time of programs over a large capture in the page cache.
 
 use crate::criterion::{self, Criterion};
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::native::{Compiler, compile_program, run_measured};
-use crate::place;
+use crate::paths;
 use crate::statistics::{Action, Sample, in_turn};
 use crate::table::Table;
 use std::path::Path;
@@ -15,12 +15,12 @@ const SYN_FLOOD: &str = "weir run -m syn-flood --jobs 1";
 const ALL: &str = "weir run, all eight modules, --jobs 1";
 const TCPDUMP: &str = "tcpdump -w /dev/null 'tcp[tcpflags] & tcp-syn != 0'";
 
-/// The processor time a packet of several programs over a capture, and the promises about it.
+/// The table of the processor time per packet of several programs over a capture, with the promises about it.
 pub fn tables(capture: &Path, modules: &[String], rounds: usize) -> Result<String, LabError> {
     let mut programs = programs(capture, modules)?;
     let packets = packets_in(capture, &mut programs)? as f64;
     let names: Vec<&str> = programs.iter().map(|(name, _)| *name).collect();
-    // The first round brings the file into the page cache, and the modules into weir's.
+    // The first round loads the file into the page cache, and the modules into weir's module cache.
     let mut actions: Vec<Action<'_>> = Vec::new();
     for (_, command) in &mut programs {
         actions.push(Box::new(move || Ok(run_measured(command)?.cpu.as_nanos() as f64 / packets)));
@@ -53,7 +53,7 @@ pub fn tables(capture: &Path, modules: &[String], rounds: usize) -> Result<Strin
 fn programs(capture: &Path, modules: &[String]) -> Result<Vec<(&'static str, Command)>, LabError> {
     let mut programs = Vec::new();
     if let Some(compiler) = Compiler::clang().or_else(Compiler::gcc) {
-        let limit = compile_program(&place::root().join("lab/native/limit.c"), &compiler)?;
+        let limit = compile_program(&paths::root().join("lab/native/limit.c"), &compiler)?;
         let mut command = Command::new(limit);
         command.arg(capture);
         programs.push((LIMIT, command));
@@ -74,7 +74,7 @@ fn programs(capture: &Path, modules: &[String]) -> Result<Vec<(&'static str, Com
 
 /// `weir run -r CAPTURE --jobs 1`.
 pub fn weir(capture: &Path) -> Result<Command, LabError> {
-    let mut command = Command::new(place::built()?);
+    let mut command = Command::new(paths::built_weir()?);
     command.args(["run", "--jobs", "1", "-r"]).arg(capture);
     Ok(command)
 }
@@ -82,7 +82,7 @@ pub fn weir(capture: &Path) -> Result<Command, LabError> {
 /// The number of packets of a capture.
 fn packets_in(capture: &Path, programs: &mut [(&str, Command)]) -> Result<u64, LabError> {
     if let Some((_, limit)) = programs.iter_mut().find(|(name, _)| *name == LIMIT) {
-        let output = limit.output().doing(LIMIT)?;
+        let output = limit.output().context(LIMIT)?;
         let said = String::from_utf8_lossy(&output.stdout);
         if let Some(packets) = said.split(' ').next().and_then(|count| count.parse().ok()) {
             return Ok(packets);

@@ -1,25 +1,23 @@
 //! A module in its sandbox, as `weir run` runs it.
 
-use crate::contest::{Contestant, PassResult};
-use crate::error::{Doing, LabError};
+use crate::comparison::{ModuleBuild, PassResult};
+use crate::error::{Context, LabError};
 use crate::module::Module;
 use crate::packets::{Packets, Tick};
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE, code};
+use weir_abi::code;
 use weir_sandbox::{BatchInput, Engine, Instance, InstanceContext, Pinned, TablePublisher, TableVersion};
 use weir_session::Records;
 use weir_units::{Bytes, Timestamp};
 
-/// An instance with mapped packets, and its published tables.
+/// An instance with mapped packets, and the tables that it published.
 #[derive(Debug)]
 pub struct Sandboxed {
     instance: Instance,
     published: Arc<Published>,
-    /// The distance of descriptors.
-    descriptor_bytes: usize,
 }
 
-/// Receives published tables.
+/// Collects published tables.
 #[derive(Debug, Default)]
 struct Published(Mutex<Vec<(u32, Vec<u8>)>>);
 
@@ -31,44 +29,36 @@ impl TablePublisher for Published {
 }
 
 impl Sandboxed {
-    /// Loads and starts a module, and maps the packets.
+    /// Loads and starts a module, and maps the packets into its memory.
     pub fn start(engine: &Engine, module: &Module, packets: &Packets) -> Result<Self, LabError> {
         let program = engine.load(module.admit()?)?;
         let mut tables = Vec::new();
         for (place, bytes) in &module.tables {
-            let version = TableVersion::new(1, bytes).doing("a table")?;
+            let version = TableVersion::new(1, bytes).context("a table")?;
             tables.resize(tables.len().max(place + 1), None);
             tables[*place] = Some(Arc::new(version));
         }
         let published: Arc<Published> = Arc::default();
-        let press: Arc<dyn TablePublisher> = Arc::clone(&published) as _;
-        let means = InstanceContext { tables, press: Some(press), ..InstanceContext::default() };
-        let mut instance = Instance::start_with(engine, &program, means)?;
+        let publisher: Arc<dyn TablePublisher> = Arc::clone(&published) as _;
+        let context = InstanceContext { tables, publisher: Some(publisher), ..InstanceContext::default() };
+        let mut instance = Instance::start_with(engine, &program, context)?;
         let unmapped = |error| LabError::failed(packets.path().display(), error);
         instance.map_descriptors(packets.descriptors()).map_err(unmapped)?;
         instance.map_packets(packets.capture()).map_err(unmapped)?;
         // Kept packets stay in the capture.
         let pinned = || Pinned { hold: Box::new(()), pieces: 0..0, piece: Bytes(0), most: u32::MAX };
-        instance.keep_by(Some(Box::new(move |_, _| Ok(pinned())))).map_err(unmapped)?;
-        let this = Self { instance, published, descriptor_bytes: DESCRIPTOR_BYTES };
+        instance.set_packet_pinner(Some(Box::new(move |_, _| Ok(pinned())))).map_err(unmapped)?;
+        let this = Self { instance, published };
         match this.fault() {
             Some(fault) => Err(LabError::failed(&module.name, fault)),
             None => Ok(this),
         }
     }
-
-    /// The same with descriptors at multiples of another size.
-    pub fn with_descriptors_of(self, descriptor_bytes: usize) -> Self {
-        Self { descriptor_bytes, ..self }
-    }
 }
 
-impl Contestant for Sandboxed {
+impl ModuleBuild for Sandboxed {
     fn run(&mut self, batch: BatchInput) -> u64 {
-        let place =
-            (batch.descriptors - DESCRIPTORS_BASE) as usize / DESCRIPTOR_BYTES * self.descriptor_bytes;
-        let descriptors = DESCRIPTORS_BASE + u32::try_from(place).unwrap_or(u32::MAX);
-        self.instance.run(BatchInput { descriptors, ..batch })
+        self.instance.run(batch)
     }
 
     fn tick(&mut self, tick: Tick) {

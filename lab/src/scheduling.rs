@@ -1,45 +1,44 @@
 //! The cost of a decision of the schedulers: the next virtual CPU on a core, and the next packet on a link.
 
-use crate::error::{LabError, Saying};
+use crate::error::{DebugContext, LabError};
 use crate::statistics::{all_in_turn, nanos};
 use crate::table::{Table, under};
 use std::hint::black_box;
 use weir_sched::cpu;
-use weir_sched::cpu::{Core, CoreConfig, CpuTerms, Placement, Ppm, RunOutcome, Weight};
+use weir_sched::cpu::{CoreConfig, CoreScheduler, CpuAllocation, CpuTerms, Ppm, RunOutcome, Weight};
 use weir_sched::link::{
     ChannelId, ChannelTerms, Framing, LinkDecision, LinkReservation, LinkScheduler, LinkSchedulerConfig,
     Pacing, QueueLimit,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// Virtual CPUs or channels, and the limit of a decision among them, in ns.
+/// The number of virtual CPUs or channels, and the promised limit of a decision in nanoseconds.
 const PROMISES: [(u32, f64); 2] = [(10, 200.0), (1000, 1000.0)];
 /// Decisions of a round.
 const DECISIONS: u32 = 50_000;
 /// The shortest period of a virtual CPU.
 const PERIOD: Nanos = Nanos(10_000_000);
-/// Packets that wait in each channel.
+/// Queued packets of each channel.
 const WAITING: u32 = 4;
 const FRAME: u32 = 1514;
 
-/// Nanoseconds of a decision, by the number of virtual CPUs and of channels that all have work.
+/// The table of nanoseconds per decision, by the number of virtual CPUs or channels, which all have work.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
-    let mut table = Table::new("what decides | over | ns for a decision | quartiles | promised | kept");
+    let mut table = Table::new("decision | among | ns per decision | quartiles | promised | kept");
     for (count, promise) in PROMISES {
         let mut core = BusyCore::new(count)?;
         let mut link = BusyLink::new(count)?;
         let [core, link] = all_in_turn(
             rounds,
             [
-                // Short runs: virtual CPUs run in turn, and periods begin and end meanwhile.
+                // Short runs, so that virtual CPUs alternate, and periods begin and end meanwhile.
                 Box::new(|| Ok(nanos(DECISIONS, || core.step(Nanos(5_000))))),
                 Box::new(|| Ok(nanos(DECISIONS, || link.step()))),
             ],
         )?;
-        for (what, over, sample) in [
-            ("core: next and charge", "virtual processors", core),
-            ("link: next and enqueue", "channels", link),
-        ] {
+        for (what, over, sample) in
+            [("core: next and charge", "virtual CPUs", core), ("link: next and enqueue", "channels", link)]
+        {
             let promised = under(promise, sample.median());
             table.row(format_args!("{what} | {count} {over} | {} | {promised}", sample.cells(0)));
         }
@@ -49,27 +48,27 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
 
 /// A core with virtual CPUs that all have work and a reservation. Every other one takes spare time.
 struct BusyCore {
-    core: Core,
+    core: CoreScheduler,
     now: Nanos,
 }
 
 impl BusyCore {
     fn new(count: u32) -> Result<Self, LabError> {
-        let mut core = Core::new(CoreConfig { cap: Ppm(950_000), ..CoreConfig::default() });
+        let mut core = CoreScheduler::new(CoreConfig { cap: Ppm(950_000), ..CoreConfig::default() });
         for number in 0..count {
             // Periods are up to twice the shortest, so that they do not begin together.
             let period = Nanos(PERIOD.0 + u64::from(number) * 7919 % PERIOD.0);
             let slice = Nanos(PERIOD.0 / u64::from(count) * 9 / 10);
             let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
-            let share = Placement::Reserved(cpu::CpuReservation { period, slice, spare });
+            let share = CpuAllocation::Reserved(cpu::CpuReservation { period, slice, spare });
             let terms = CpuTerms { share, overrun: Nanos(0) };
-            let vp = core.create(terms, Nanos(0)).saying("bench schedule")?;
-            core.wake(vp, Nanos(u64::from(number))).saying("bench schedule")?;
+            let vp = core.create(terms, Nanos(0)).debug_context("bench schedule")?;
+            core.wake(vp, Nanos(u64::from(number))).debug_context("bench schedule")?;
         }
         Ok(Self { core, now: Nanos(0) })
     }
 
-    /// A decision, and the charge for the run that it leads to: the whole budget, but at most `run`.
+    /// A decision, and the charge for the run that follows: the whole budget, at most `run`.
     fn step(&mut self, run: Nanos) {
         match black_box(self.core.next(self.now)) {
             cpu::CpuDecision::Run { budget, .. } => {
@@ -82,7 +81,7 @@ impl BusyCore {
     }
 }
 
-/// A link with channels that always have packets. Every other one has a reservation, and all share the rest.
+/// A link with channels that always have packets. Every other one has a reservation. All share the rest.
 struct BusyLink {
     link: LinkScheduler<ChannelId>,
     now: Nanos,
@@ -97,7 +96,7 @@ impl BusyLink {
             channels_max: channels,
             ..LinkSchedulerConfig::ethernet(rate)
         };
-        let mut link = LinkScheduler::new(config).saying("bench schedule")?;
+        let mut link = LinkScheduler::new(config).debug_context("bench schedule")?;
         let share = BitsPerSecond(rate.0 / u64::from(channels));
         for number in 0..channels {
             let terms = ChannelTerms {
@@ -106,17 +105,17 @@ impl BusyLink {
                 weight: 1,
                 queue: QueueLimit { packets: WAITING, bytes: Bytes(1 << 20) },
             };
-            let id = link.open(terms, Nanos(0)).saying("bench schedule")?;
+            let id = link.open(terms, Nanos(0)).debug_context("bench schedule")?;
             for _ in 0..WAITING {
                 link.enqueue(id, id, FRAME, Nanos(0))
                     .map_err(|dropped| dropped.cause)
-                    .saying("bench schedule")?;
+                    .debug_context("bench schedule")?;
             }
         }
         Ok(Self { link, now: Nanos(0) })
     }
 
-    /// A decision, and another packet of the chosen channel.
+    /// A decision, and another packet for the chosen channel.
     fn step(&mut self) {
         match self.link.next(self.now) {
             LinkDecision::Send { packet, .. } => {
@@ -124,7 +123,7 @@ impl BusyLink {
             }
             LinkDecision::Wait { until } => {
                 self.now = until;
-                // The wait is over: this is the decision that counts.
+                // The decision after the wait is the measured one.
                 if let LinkDecision::Send { packet, .. } = self.link.next(self.now) {
                     _ = black_box(self.link.enqueue(packet, packet, FRAME, self.now).is_ok());
                 }
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn everything_promised_is_measured() {
         let text = tables(1).unwrap();
-        for row in ["10 virtual processors", "1000 virtual processors", "10 channels", "1000 channels"] {
+        for row in ["10 virtual CPUs", "1000 virtual CPUs", "10 channels", "1000 channels"] {
             assert!(text.contains(row), "{row}: {text}");
         }
     }

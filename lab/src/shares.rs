@@ -1,4 +1,4 @@
-//! The share of the corpus that gets a bound, and the reasons of the rest.
+//! The share of the corpus that gets a bound, and the reasons why the rest does not.
 
 use crate::corpus::{Corpus, CorpusModule};
 use crate::error::LabError;
@@ -6,7 +6,7 @@ use crate::table::Table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weir_admission::{Admitted, Tier};
-use weir_author::{Level, ModuleLanguage};
+use weir_author::{ModuleLanguage, OptLevel};
 use weir_bounds::EntryBound;
 
 /// The result of admission for a module of the corpus.
@@ -14,18 +14,18 @@ struct Admission {
     tier: Tier,
     /// The bound of the packet function, where it has one.
     packet: String,
-    /// The reason without a bound, in short and in full.
+    /// The reason for a missing bound, in short and in full.
     reason: Option<(String, String)>,
 }
 
-/// The tables: shares by language and level, each source at each level, and each reason.
-pub fn tables(corpus: &Corpus, levels: &[Level]) -> Result<String, LabError> {
+/// The tables: shares by language and level, the result of each source at each level, and the reasons.
+pub fn tables(corpus: &Corpus, levels: &[OptLevel]) -> Result<String, LabError> {
     let mut found = BTreeMap::new();
     for sample in &corpus.samples {
         let admitted = sample.module.admit()?;
         found.insert(
             (sample.lang == ModuleLanguage::Rust, sample.shape.as_str(), sample.level),
-            of(&admitted),
+            inspect(&admitted),
         );
     }
     let mut text = String::new();
@@ -35,26 +35,26 @@ pub fn tables(corpus: &Corpus, levels: &[Level]) -> Result<String, LabError> {
     _ = writeln!(text, "{}\n{}", shares(&found, levels), each(&found, levels));
     let reasons = reasons(&found);
     if !reasons.is_empty() {
-        _ = writeln!(text, "What has no bound, and what its author is told:\n\n{reasons}");
+        _ = writeln!(text, "The reasons for missing bounds, as shown to a module's author:\n\n{reasons}");
     }
     Ok(text)
 }
 
-type All<'a> = BTreeMap<(bool, &'a str, Level), Admission>;
+type Admissions<'a> = BTreeMap<(bool, &'a str, OptLevel), Admission>;
 
-fn of(admitted: &Admitted) -> Admission {
+fn inspect(admitted: &Admitted) -> Admission {
     let analysis = admitted.analysis();
     let reasons = analysis.entries.iter().flat_map(|entry| &entry.unbounded);
     let reason = reasons.clone().next().map(|reason| {
-        // The place is of no use here: the corpus is compiled without lines.
-        (short(&format!("{:?}", reason.why)), reason.why.to_string())
+        // Without the source line: the corpus is compiled without debug information.
+        (short(&format!("{:?}", reason.cause)), reason.cause.to_string())
     });
     let packet = analysis.entry(weir_bounds::EntryPoint::Packet).filter(|entry| entry.is_bounded());
     let bound = |entry: &EntryBound| entry.usage.fuel.to_string();
     Admission { tier: admitted.tier(), packet: packet.map_or_else(String::new, bound), reason }
 }
 
-/// The name of a variant without what it holds.
+/// The name of an enum variant without its fields.
 fn short(debug: &str) -> String {
     debug.split(['(', ' ']).next().unwrap_or_default().to_owned()
 }
@@ -64,16 +64,16 @@ fn is_bounded(found: &Admission) -> bool {
     found.reason.is_none() && !found.packet.is_empty()
 }
 
-/// The names of levels, as cells.
-fn names(levels: &[Level]) -> String {
+/// The names of levels as table cells.
+fn names(levels: &[OptLevel]) -> String {
     levels.iter().map(|level| format!("-O{}", level.name())).collect::<Vec<_>>().join(" | ")
 }
 
-fn shares(all: &All<'_>, levels: &[Level]) -> Table {
+fn shares(all: &Admissions<'_>, levels: &[OptLevel]) -> Table {
     let mut table = Table::new(format_args!("language | functions | {} | all", names(levels)));
     for (name, langs) in [("C", &[false][..]), ("Rust", &[true]), ("both", &[false, true])] {
-        let of = |level: Option<Level>| -> Vec<&Admission> {
-            let wanted = |(rust, _, found): &(bool, &str, Level)| {
+        let of = |level: Option<OptLevel>| -> Vec<&Admission> {
+            let wanted = |(rust, _, found): &(bool, &str, OptLevel)| {
                 langs.contains(rust) && level.is_none_or(|level| level == *found)
             };
             all.iter().filter(|(key, _)| wanted(key)).map(|(_, found)| found).collect()
@@ -93,7 +93,7 @@ fn shares(all: &All<'_>, levels: &[Level]) -> Table {
     table
 }
 
-fn each(all: &All<'_>, levels: &[Level]) -> Table {
+fn each(all: &Admissions<'_>, levels: &[OptLevel]) -> Table {
     let mut table = Table::new(format_args!("function | language | {} | bound at -O3", names(levels)));
     let mut shapes: Vec<(bool, &str)> = all.keys().map(|(rust, shape, _)| (*rust, *shape)).collect();
     shapes.dedup();
@@ -105,14 +105,14 @@ fn each(all: &All<'_>, levels: &[Level]) -> Table {
             Some(Admission { reason: Some((short, _)), .. }) => format!("no: {short}"),
             _ => "no".to_owned(),
         }));
-        row.push(found(Level::Three).map_or_else(String::new, |found| found.packet.clone()));
+        row.push(found(OptLevel::Three).map_or_else(String::new, |found| found.packet.clone()));
         table.row(row.join(" | "));
     }
     table
 }
 
-/// Each reason with how many modules it was given for.
-fn reasons(all: &All<'_>) -> String {
+/// Each reason, with the number of modules.
+fn reasons(all: &Admissions<'_>) -> String {
     let mut counts: BTreeMap<&(String, String), usize> = BTreeMap::new();
     for reason in all.values().filter_map(|found| found.reason.as_ref()) {
         *counts.entry(reason).or_default() += 1;
@@ -124,7 +124,7 @@ fn reasons(all: &All<'_>) -> String {
 pub fn bounded(corpus: &Corpus) -> Result<Vec<&CorpusModule>, LabError> {
     let mut bounded = Vec::new();
     for sample in &corpus.samples {
-        if is_bounded(&of(&sample.module.admit()?)) {
+        if is_bounded(&inspect(&sample.module.admit()?)) {
             bounded.push(sample);
         }
     }

@@ -4,13 +4,13 @@ use crate::error::LabError;
 use crate::native::run_measured;
 use crate::statistics::{Action, in_turn};
 use crate::table::{Table, yes_or_no};
-use crate::{place, run};
+use crate::{paths, run};
 use std::path::{Path, PathBuf};
 
-/// Milliseconds.
+/// The promised limit in milliseconds.
 const PROMISE: f64 = 50.0;
 
-/// The time of runs over one packet, with one module and with all, with compiled modules in the cache and without.
+/// The table of the time of runs over one packet: one module and all, with compiled modules in the cache and without.
 pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
     let folder = tempfile::tempdir().map_err(LabError::file(&std::env::temp_dir()))?;
     let capture = one_packet(folder.path())?;
@@ -25,7 +25,7 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
         let capture = &capture;
         actions.push(Box::new(move || {
             if !warm {
-                // A missing folder need not be removed.
+                // In the first round the folder does not exist.
                 let _ = std::fs::remove_dir_all(&cache);
             }
             std::fs::create_dir_all(&cache).map_err(LabError::file(&cache))?;
@@ -46,7 +46,7 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
 
 /// The sample's first packet, as a capture.
 fn one_packet(folder: &Path) -> Result<PathBuf, LabError> {
-    let sample = place::sample();
+    let sample = paths::sample();
     let mut bytes = std::fs::read(&sample).map_err(LabError::file(&sample))?;
     // 24 bytes of file header, 16 of record header, whose third word is the packet's length. The sample is little-endian.
     let len = bytes.get(32..36).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);

@@ -1,11 +1,11 @@
-//! Measurements in turn, their medians and quartiles. Other programs disturb single rounds, and never make one faster.
+//! Interleaved measurements, with their medians and quartiles. Other programs can only slow a round down.
 
 use crate::error::LabError;
 use crate::native::thread_time;
 use crate::table::under;
 use std::time::Duration;
 
-/// Measured values, one for each round.
+/// Measured values, one per round.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     values: Vec<f64>,
@@ -36,7 +36,7 @@ impl Sample {
         self.values.push(value);
     }
 
-    /// Adds a time for a number of packets, as nanoseconds a packet.
+    /// Adds a time for a number of packets, as nanoseconds per packet.
     pub fn add(&mut self, time: Duration, packets: u64) {
         self.push(time.as_nanos() as f64 / packets.max(1) as f64);
     }
@@ -66,20 +66,16 @@ impl Sample {
     }
 
     /// The largest value; NaN without values.
-    pub fn most(&self) -> f64 {
+    pub fn max(&self) -> f64 {
         self.values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN)
     }
 
-    /// The cells of a row about waits in seconds: served, median, quartiles, longest, and the promise, which is kept where all of `count` were served within it.
+    /// The cells of a row about waits in seconds: served, median, quartiles, longest, promise. The promise is kept if
+    /// all `count` waits ended within it.
     pub fn waits(&self, count: usize, promised: f64) -> String {
-        let (served, longest) = (self.values.len(), self.most());
+        let (served, longest) = (self.values.len(), self.max());
         let judged = if served == count { longest } else { f64::NAN };
         format!("{served} | {} | {longest:.3} | {}", self.cells(3), under(promised, judged))
-    }
-
-    /// The difference to another sample, round by round.
-    pub fn minus(&self, other: &Sample) -> Sample {
-        self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect()
     }
 
     /// The mean of several samples, round by round.
@@ -101,11 +97,11 @@ impl FromIterator<f64> for Sample {
     }
 }
 
-/// An action that is measured. It returns a value.
+/// An action that measures a value.
 pub type Action<'a, V = f64> = Box<dyn FnMut() -> Result<V, LabError> + 'a>;
 
-/// Takes actions in turn, in each round beginning with another one, and returns the values of each action. A first round warms up and is not
-/// recorded.
+/// Runs actions in turn, each round starting with another action, and returns the values of each. The first round warms
+/// up and is not recorded.
 pub fn values_in_turn<V>(rounds: usize, actions: &mut [Action<'_, V>]) -> Result<Vec<Vec<V>>, LabError> {
     let mut values: Vec<Vec<V>> = actions.iter().map(|_| Vec::new()).collect();
     for round in 0..=rounds {
@@ -120,7 +116,7 @@ pub fn values_in_turn<V>(rounds: usize, actions: &mut [Action<'_, V>]) -> Result
     Ok(values)
 }
 
-/// As [`values_in_turn`], for actions with one number as their value.
+/// As [`values_in_turn`], for actions that return a number.
 pub fn in_turn(rounds: usize, actions: &mut [Action<'_>]) -> Result<Vec<Sample>, LabError> {
     Ok(values_in_turn(rounds, actions)?.into_iter().map(Sample::from_iter).collect())
 }
@@ -141,7 +137,7 @@ pub fn processor_time(work: impl FnOnce()) -> Duration {
     thread_time().saturating_sub(begin)
 }
 
-/// The nanoseconds of processor time that one of `times` calls takes.
+/// The mean processor time of `times` calls, in nanoseconds per call.
 pub fn nanos(times: u32, mut act: impl FnMut()) -> f64 {
     processor_time(|| (0..times).for_each(|_| act())).as_secs_f64() * 1e9 / f64::from(times)
 }

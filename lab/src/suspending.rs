@@ -1,7 +1,7 @@
-//! The cost of calls that can be suspended, and of a suspension.
+//! The cost of suspendable calls, and of a suspension.
 
-use crate::contest::Clock;
-use crate::error::{Doing, LabError};
+use crate::comparison::Clock;
+use crate::error::{Context, LabError};
 use crate::figure::synthetic;
 use crate::module::Module;
 use crate::packets::blank_batch;
@@ -14,7 +14,7 @@ use weir_abi::BATCH_BYTES;
 use weir_admission::Admitted;
 use weir_sandbox::{Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, Instance};
 
-/// Iterations of the loop that is suspended. All of them stay within the time limit of a packet.
+/// Iterations of the suspended loop, which stay within the time limit of a packet.
 const ITERATIONS: u32 = 400_000;
 /// Fuel of each slice.
 const SLICE: FuelSlice = FuelSlice { fuel: 20_000, until: None };
@@ -23,7 +23,7 @@ const CALLS: u32 = 20_000;
 /// The first packet of the first batch.
 const ONE: BatchInput = BatchInput { descriptors: weir_abi::DESCRIPTORS_BASE, mask: 1, first: 0 };
 
-/// Nanoseconds of a call and of a suspension.
+/// The table of nanoseconds per call and per suspension.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
     let engine = Engine::new(EngineOptions::default(), None)?;
     let descriptors = blank_batch()?;
@@ -37,10 +37,10 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
         [
             Box::new(|| Ok(nanos(CALLS, || _ = plain.run(ONE)))),
             Box::new(|| {
-                Ok(nanos(CALLS, || _ = black_box(suspendable.begin(Call::Batch(ONE), FuelSlice::WHOLE))))
+                Ok(nanos(CALLS, || _ = black_box(suspendable.begin(Call::Batch(ONE), FuelSlice::UNLIMITED))))
             }),
             Box::new(|| {
-                let whole = nanos(1, || _ = black_box(whole.begin(Call::Batch(ONE), FuelSlice::WHOLE)));
+                let whole = nanos(1, || _ = black_box(whole.begin(Call::Batch(ONE), FuelSlice::UNLIMITED)));
                 suspensions = 0;
                 let sliced = nanos(1, || {
                     let mut step = sliced.begin(Call::Batch(ONE), SLICE);
@@ -59,10 +59,10 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
         }
     }
     let cycle = Clock::calibrate().nanos_per_cycle;
-    let mut table = Table::new("what | ns | quartiles | cycles");
+    let mut table = Table::new("operation | ns | quartiles | cycles");
     for (what, sample) in [
         ("a call for one packet", plain_ns),
-        ("the same where it can be suspended", suspendable_ns),
+        ("a suspendable call for one packet", suspendable_ns),
         ("to suspend a call and resume it", suspension_ns),
     ] {
         table.row(format_args!("{what} | {} | {:.0}", sample.cells(0), sample.median() / cycle));
@@ -78,11 +78,11 @@ fn start(
     wasm: &[u8],
     is_suspendable: bool,
 ) -> Result<Instance, LabError> {
-    let admitted = Admitted::admit(wasm.to_vec(), &[]).doing("bench suspend")?;
+    let admitted = Admitted::admit(wasm.to_vec(), &[]).context("bench suspend")?;
     let program = if is_suspendable { engine.load_suspendable(admitted)? } else { engine.load(admitted)? };
     let mut instance = Instance::start(engine, &program)?;
     let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES };
-    instance.map_descriptors(area).doing("mapping descriptors")?;
+    instance.map_descriptors(area).context("mapping descriptors")?;
     Ok(instance)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// A table. Its head and its rows are texts with `|` between the cells.
+/// A table. The head and the rows are texts with `|` between the cells.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -15,13 +15,12 @@ impl Table {
         table
     }
 
-    /// Appends a row.
     pub fn row(&mut self, cells: impl Display) {
         self.rows.push(cells.to_string().split('|').map(|cell| cell.trim().to_owned()).collect());
     }
 }
 
-/// The cell for a promise that is kept, or not.
+/// The cell for a promise that is kept or not.
 pub fn yes_or_no(is_kept: bool) -> &'static str {
     if is_kept { "yes" } else { "no" }
 }

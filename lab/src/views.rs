@@ -1,25 +1,24 @@
-//! The cost of showing a packet as a view allows, compared with a plain copy.
+//! The cost of rewriting a packet for a view, compared with a plain copy.
 
 use crate::criterion::{self, Criterion};
-use crate::error::{Doing, LabError, Saying};
-use crate::random::Random;
+use crate::error::{Context, LabError};
+use crate::packets::copies;
 use crate::statistics::{Action, Sample, count, in_turn, processor_time};
 use crate::table::Table;
-use crate::{place, pseudonyms};
+use crate::{anonymised, paths};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 use weir_abi::Descriptor;
 use weir_netio::{Capture, CaptureInput, CaptureNext, Selection, ViewStage};
-use weir_units::Timestamp;
 use weir_wire::view::{Transform, ViewKey};
-use weir_wire::{LinkType, Meta, PacketView, classify_into};
+use weir_wire::{Meta, PacketView, classify_into};
 
 /// Packets whose headers stay in the processor's cache.
 const CACHED: usize = 4096;
-/// Packets with random addresses: more than are remembered.
-const RANDOM: usize = 65_536;
-/// The measured views, and the promises over the trace in millions of packets a second.
+/// The least number of packets of a measurement.
+const MEASURED: usize = 65_536;
+/// The measured views, with the promised rates over the trace in millions of packets per second.
 const VIEWS: [(&str, &str, Option<f64>); 5] = [
     ("headers only", "payload=none", Some(6.0)),
     ("headers only, addresses anonymised", "addresses=anonymised", Some(4.0)),
@@ -27,10 +26,10 @@ const VIEWS: [(&str, &str, Option<f64>); 5] = [
     ("addresses anonymised, payload shown", "addresses=anonymised,payload=all", None),
     ("headers only, addresses zeroed", "addresses=zeroed", None),
 ];
-/// Packets of a capture begin at multiples of this, as in an arena.
+/// The alignment of packets in bytes, as in an arena.
 const ALIGNMENT: usize = 64;
 
-/// Packets in a row, with their descriptors.
+/// Packets in contiguous memory, with their descriptors.
 struct Packets {
     name: &'static str,
     bytes: Vec<u8>,
@@ -67,55 +66,24 @@ impl Packets {
 
     /// The whole capture.
     fn of_capture(path: &Path) -> Result<Self, LabError> {
-        let mut capture = Capture::open(CaptureInput::File(path.to_owned()))?;
         let mut packets = Self::new("trace");
-        let mut bytes = Vec::new();
-        while let CaptureNext::Block(block) = capture.next_block()? {
-            for (i, descriptor) in block.descriptors().iter().enumerate() {
-                block.copy_packet(i, &mut bytes);
-                packets.push(&bytes, *descriptor);
-            }
-        }
-        Ok(packets)
-    }
-
-    /// TCP segments without payload, each with two new addresses.
-    fn with_random_addresses(name: &'static str, is_v6: bool) -> Result<Self, LabError> {
-        let mut random = Random::new(1);
-        let mut packets = Self::new(name);
-        for number in 0..RANDOM {
-            let mut packet = vec![2; 12];
-            if is_v6 {
-                packet.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64]);
-            } else {
-                packet.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
-            }
-            for _ in 0..if is_v6 { 32 } else { 8 } {
-                packet.push(random.byte());
-            }
-            packet.extend([0x9c, 0x40, 1, 187, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 16, 1, 0, 0, 0, 0, 0]);
-            let cap_len = u32::try_from(packet.len()).unwrap_or(0);
-            let (ts, link_type, interface, data) = (Timestamp(0), LinkType::Ethernet, 0, 0);
-            let number = u64::try_from(number).unwrap_or(0);
-            let meta = Meta { ts, cap_len, wire_len: cap_len, link_type, interface, number, data };
-            let mut descriptor = Descriptor::default();
-            classify_into(&packet, &meta, &mut descriptor).saying(name)?;
+        for (packet, descriptor) in copies(path, usize::MAX)? {
             packets.push(&packet, descriptor);
         }
         Ok(packets)
     }
 
-    /// Nanoseconds that `work` takes for a packet, after one pass that fills the cache.
+    /// Nanoseconds of `work` per packet, after one pass that fills the cache.
     fn time(&self, mut work: impl FnMut(&[u8], &Descriptor)) -> f64 {
-        // A small set is passed through several times, so that each measurement takes some milliseconds.
-        let passes = (RANDOM / self.places.len().max(1)).max(1);
+        // Several passes over a small set, so that each measurement takes some milliseconds.
+        let passes = (MEASURED / self.places.len().max(1)).max(1);
         let mut pass = || self.iter().for_each(|(packet, descriptor)| work(black_box(packet), descriptor));
         pass();
         let time = processor_time(|| (0..passes).for_each(|_| pass()));
         time.as_secs_f64() * 1e9 / count(passes * self.places.len().max(1))
     }
 
-    /// The samples of a plain copy, of a copy with a new descriptor, and of each view.
+    /// Measures a plain copy, a copy with a new descriptor, and each view, in nanoseconds per packet.
     fn measure(&self, rounds: usize, transforms: &[Transform]) -> Result<Vec<Sample>, LabError> {
         let buffer = || vec![0; self.longest];
         let (mut copied, mut described) = (buffer(), buffer());
@@ -147,7 +115,7 @@ fn copy(out: &mut [u8], packet: &[u8]) {
 
 fn describe(out: &mut [u8], packet: &[u8], like: &Descriptor) {
     copy(out, packet);
-    if let Some(meta) = Meta::of(like) {
+    if let Some(meta) = Meta::from_descriptor(like) {
         let mut descriptor = Descriptor::default();
         let copied = out.get(..packet.len()).unwrap_or_default();
         black_box(classify_into(copied, &meta, &mut descriptor).is_ok());
@@ -155,14 +123,14 @@ fn describe(out: &mut [u8], packet: &[u8], like: &Descriptor) {
     }
 }
 
-/// The same as on a node, from a block of the capture to the memory of modules: packets unchanged, and under each view.
+/// The table of the whole step on a node, from a block of the capture to modules' memory: packets unchanged, and under each view.
 fn selections(trace: &Path, rounds: usize, transforms: &[Transform]) -> Result<Table, LabError> {
     let screens = transforms.iter().map(|transform| Some(ViewStage::new(transform.clone(), None)));
     let mut actions: Vec<Action<'_>> = Vec::new();
     for screen in std::iter::once(None).chain(screens) {
         actions.push(Box::new(move || {
             let mut selection =
-                Selection::through(screen.iter().cloned().collect()).doing("memory for a selection")?;
+                Selection::with_views(screen.iter().cloned().collect()).context("memory for a selection")?;
             // The first pass fills the cache, and touches all memory.
             select(trace, &mut selection)?;
             select(trace, &mut selection)
@@ -178,7 +146,7 @@ fn selections(trace: &Path, rounds: usize, transforms: &[Transform]) -> Result<T
     Ok(table)
 }
 
-/// Nanoseconds for a packet.
+/// Selects all packets of the trace. Returns nanoseconds per packet.
 fn select(trace: &Path, selection: &mut Selection) -> Result<f64, LabError> {
     let mut capture = Capture::open(CaptureInput::File(trace.to_owned()))?;
     let (mut time, mut packets) = (Duration::ZERO, 0);
@@ -191,31 +159,25 @@ fn select(trace: &Path, selection: &mut Selection) -> Result<f64, LabError> {
     Ok(time.as_secs_f64() * 1e9 / count(packets.max(1)))
 }
 
-/// Millions a second.
+/// A time per packet in nanoseconds as millions of packets per second.
 fn rate(sample: &Sample) -> f64 {
     1000.0 / sample.median()
 }
 
-/// Nanoseconds a packet and millions of packets a second, by view and packets.
+/// The tables of nanoseconds per packet and millions of packets per second, by view and packets.
 pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
     let whole = Packets::of_capture(trace)?;
     let cached = whole.first("trace's first", CACHED);
-    let (v4, v6) = ("random IPv4", "random IPv6");
-    let all = [
-        whole,
-        cached,
-        Packets::with_random_addresses(v4, false)?,
-        Packets::with_random_addresses(v6, true)?,
-    ];
+    let all = [whole, cached];
     let key = ViewKey::derive(&[9; 32], b"bench");
     let mut transforms = Vec::new();
     for (_, text, _) in VIEWS {
-        let view: PacketView = text.parse().doing(format_args!("view `{text}`"))?;
+        let view: PacketView = text.parse().context(format_args!("view `{text}`"))?;
         transforms.push(Transform::new(view, &key));
     }
     let mut criteria = Vec::new();
     let mut table =
-        Table::new("packets | bytes each | what is done | ns | quartiles | millions a second | ÷ copied");
+        Table::new("packets | bytes each | operation | ns | quartiles | millions a second | ÷ copied");
     for packets in &all {
         let samples = packets.measure(rounds, &transforms)?;
         if criteria.is_empty() {
@@ -240,11 +202,11 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
         }
     }
     let on_a_node = selections(trace, rounds, &transforms)?;
-    let addresses = pseudonyms::tables(rounds)?;
+    let addresses = anonymised::tables(rounds)?;
     let memory = transforms.iter().map(|transform| transform.memory().0).max().unwrap_or(0);
     Ok(format!(
         "`{}`; medians of {rounds} rounds; a view that anonymises has {} KiB of memory for addresses. A shown packet is described, too.\n\n{}\n{on_a_node}\n{table}\n{addresses}",
-        place::shown(trace),
+        paths::display(trace),
         memory / 1024,
         criterion::table(&criteria)
     ))

@@ -1,13 +1,13 @@
-//! A directed search for the packets that cost a module most, to hold against its bound.
+//! A directed search for the packets that cost a module most fuel, for comparison with its bound.
 //!
-//! It works as fuzzers that are led by coverage do, with the fuel of a packet in place of the covered branches: a packet whose fuel was never seen
-//! before has taken another way through the module, and is kept to be changed further. What comes before a packet matters too, because modules
-//! keep tables; so packets come in times of their own weather: few flows or many, flows that meet in one place of a table, time that stands,
-//! jumps or goes back.
+//! It works like a coverage-guided fuzzer, with a packet's fuel in place of the covered branches. A packet with a new
+//! fuel value has taken a new path through the module, and is kept for further mutation. Earlier packets matter too,
+//! because modules keep tables. So packets come in phases, each with its own traffic profile: few flows or many, flows
+//! that collide in a table, time that stands still, jumps or goes backwards.
 
-use crate::crafted::{Crafted, Mint, Weather};
+use crate::crafted::{CraftedPacket, PacketGenerator, TrafficProfile};
 use crate::error::LabError;
-use crate::gauge::Counted;
+use crate::fuel_meter::CountedModule;
 use crate::module::Module;
 use std::collections::HashSet;
 use weir_abi::BATCH_PACKETS;
@@ -18,46 +18,46 @@ use weir_bounds::{EntryPoint, Linear};
 pub struct Search {
     /// The seed of the random numbers.
     pub seed: u64,
-    /// Times with a weather of their own; each begins with the module as it starts.
-    pub times: usize,
-    /// Batches of each time.
+    /// The number of phases, each with its own traffic profile and a new instance of the module.
+    pub phases: usize,
+    /// Batches per phase.
     pub batches: usize,
 }
 
-/// The longest packet of an Ethernet without jumbo frames.
+/// Bytes of the longest Ethernet frame that is not a jumbo frame, without its check sequence.
 pub const ETHERNET: usize = 1514;
-/// Packets that are kept to be changed.
+/// Packets that are kept for mutation.
 const KEPT: usize = 2048;
 
-/// A packet, and what it cost.
+/// The fuel of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Its captured bytes.
+pub struct PacketCost {
+    /// The captured bytes of the packet.
     pub len: u64,
-    /// Fuel used, counted to the unit.
+    /// The exact fuel use.
     pub fuel: u64,
 }
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorstOutcome {
+pub struct SearchOutcome {
     /// The bound of the packet function.
     pub bound: Linear,
-    /// The packet with the most fuel, of all and of those up to [`ETHERNET`].
-    pub worst: Cost,
-    /// The packet with the most fuel of those up to [`ETHERNET`].
-    pub worst_on_ethernet: Cost,
-    /// The packet that comes closest to the bound at its length.
-    pub closest: Cost,
+    /// The packet with the most fuel.
+    pub worst: PacketCost,
+    /// The packet with the most fuel among those of at most [`ETHERNET`] bytes.
+    pub worst_on_ethernet: PacketCost,
+    /// The packet closest to the bound for its length.
+    pub closest: PacketCost,
     /// Packets tried.
     pub packets: u64,
-    /// A packet that used more than the bound says: then the bound is wrong.
-    pub over: Option<(Cost, Crafted)>,
+    /// A packet that used more than its bound, which proves the bound wrong.
+    pub over: Option<(PacketCost, CraftedPacket)>,
 }
 
-impl WorstOutcome {
-    /// The bound at a packet's length, as a multiple of the fuel.
-    pub fn ratio(&self, cost: Cost) -> f64 {
+impl SearchOutcome {
+    /// The bound for a packet's length, divided by its fuel.
+    pub fn ratio(&self, cost: PacketCost) -> f64 {
         ratio(self.bound.at(cost.len), cost.fuel)
     }
 }
@@ -66,38 +66,39 @@ fn ratio(bound: u64, fuel: u64) -> f64 {
     bound as f64 / fuel.max(1) as f64
 }
 
-/// Searches.
+/// Searches for the most expensive packets of a module. `recorded` are packets of a capture.
 pub fn search(
     module: &Module,
-    counted: &Counted<'_>,
+    counted: &CountedModule<'_>,
     recorded: &[Vec<u8>],
-    how: Search,
-) -> Result<WorstOutcome, LabError> {
+    search_plan: Search,
+) -> Result<SearchOutcome, LabError> {
     let admitted = module.admit()?;
     let bound =
         admitted.analysis().entry(EntryPoint::Packet).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
-    let mut mint = Mint::new(how.seed, admitted.bytes(), admitted.values(), recorded.to_vec());
-    let none = Cost::default();
+    let mut generator =
+        PacketGenerator::new(search_plan.seed, admitted.bytes(), admitted.values(), recorded.to_vec());
+    let none = PacketCost::default();
     let mut found =
-        WorstOutcome { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
-    let mut kept: Vec<Crafted> = Vec::new();
+        SearchOutcome { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
+    let mut kept: Vec<CraftedPacket> = Vec::new();
     let mut seen: HashSet<u64> = HashSet::new();
     let mut costs = Vec::new();
-    for _ in 0..how.times {
-        let weather = Weather::any(mint.random());
-        let mut gauge = counted.start()?;
-        for _ in 0..how.batches {
-            let packets: Vec<Crafted> =
-                (0..BATCH_PACKETS).map(|_| next(&mut mint, &weather, &kept)).collect();
-            gauge.measure(&packets, &mut costs)?;
+    for _ in 0..search_plan.phases {
+        let profile = TrafficProfile::any(generator.random());
+        let mut fuel_meter = counted.start()?;
+        for _ in 0..search_plan.batches {
+            let packets: Vec<CraftedPacket> =
+                (0..BATCH_PACKETS).map(|_| next(&mut generator, &profile, &kept)).collect();
+            fuel_meter.measure(&packets, &mut costs)?;
             for (packet, fuel) in packets.into_iter().zip(&costs) {
-                let cost = Cost { len: u64::try_from(packet.bytes.len()).unwrap_or(0), fuel: *fuel };
+                let cost = PacketCost { len: u64::try_from(packet.bytes.len()).unwrap_or(0), fuel: *fuel };
                 found.take(cost, &packet);
                 if seen.insert(*fuel) {
                     if kept.len() < KEPT {
                         kept.push(packet);
                     } else {
-                        let place = mint.random().below(KEPT);
+                        let place = generator.random().below(KEPT);
                         kept[place] = packet;
                     }
                 }
@@ -107,29 +108,30 @@ pub fn search(
     Ok(found)
 }
 
-fn next(mint: &mut Mint, weather: &Weather, kept: &[Crafted]) -> Crafted {
-    // What was found last is the most promising.
-    let place = |mint: &mut Mint| {
+fn next(generator: &mut PacketGenerator, profile: &TrafficProfile, kept: &[CraftedPacket]) -> CraftedPacket {
+    // Recently found packets are the most promising.
+    let place = |generator: &mut PacketGenerator| {
         let recent = kept.len().min(64);
-        if mint.random().once_in(2) {
-            kept.len() - 1 - mint.random().below(recent)
+        if generator.random().once_in(2) {
+            kept.len() - 1 - generator.random().below(recent)
         } else {
-            mint.random().below(kept.len())
+            generator.random().below(kept.len())
         }
     };
-    let changed = if weather.is_replayed() { mint.random().once_in(8) } else { mint.random().once_in(2) };
+    let changed =
+        if profile.is_replayed() { generator.random().once_in(8) } else { generator.random().once_in(2) };
     if kept.is_empty() || !changed {
-        return mint.packet(weather);
+        return generator.packet(profile);
     }
-    let (one, other) = (place(mint), place(mint));
-    if mint.random().once_in(4) {
+    let (one, other) = (place(generator), place(generator));
+    if generator.random().once_in(4) {
         return kept[one].clone();
     }
-    mint.mutate(&kept[one], &kept[other])
+    generator.mutate(&kept[one], &kept[other])
 }
 
-impl WorstOutcome {
-    fn take(&mut self, cost: Cost, packet: &Crafted) {
+impl SearchOutcome {
+    fn take(&mut self, cost: PacketCost, packet: &CraftedPacket) {
         self.packets += 1;
         if cost.fuel > self.worst.fuel {
             self.worst = cost;

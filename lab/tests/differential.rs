@@ -1,20 +1,20 @@
-//! A module in the sandbox does exactly what the same source does natively: the same records, verdicts and patches over the same packets.
+//! Sandboxed and native builds of a module give the same records, verdicts, patches, frames and tables for the same packets.
 
 use std::io::Write;
 use weir_admission::Manifest;
 use weir_author::BuildError;
-use weir_lab::contest::{Deeds, Effort};
-use weir_lab::instructions::{self, Exercise};
+use weir_lab::comparison::{OutputDigest, Repetitions};
+use weir_lab::instructions::{self, CountedRun};
 use weir_lab::module::{Class, Module};
 use weir_lab::native::Compiler;
 use weir_lab::packets::{Packets, packets_of};
-use weir_lab::place;
-use weir_lab::price::{Builder, How};
+use weir_lab::paths;
+use weir_lab::price::{BuildKind, Builder};
 
 /// Two passes: the second one finds the tables as the first one left them.
-const TWICE: Effort = Effort { rounds: 1, warm: false, passes: 1 };
+const TWICE: Repetitions = Repetitions { rounds: 1, warm: false, passes: 1 };
 
-/// Whether there is anything to compare with; where not, that is said.
+/// Returns whether a C compiler is installed. Reports that the test skips otherwise.
 fn has_compiler() -> bool {
     let has = Compiler::clang().is_some() || Compiler::gcc().is_some();
     if !has {
@@ -25,12 +25,12 @@ fn has_compiler() -> bool {
     has
 }
 
-/// What all builds of a module do over these packets.
-fn deeds(module: &Module, packets: &Packets) -> Deeds {
+/// The digest of the output of all builds of a module over these packets.
+fn digest(module: &Module, packets: &Packets) -> OutputDigest {
     let builder = Builder::open(packets).unwrap();
     let price = builder.measure(module, packets.batches(), TWICE).unwrap_or_else(|error| panic!("{error}"));
-    assert!(price.nanos(How::Sandbox).is_some());
-    price.deeds
+    assert!(price.nanos(BuildKind::Sandbox).is_some());
+    price.digest
 }
 
 #[test]
@@ -38,14 +38,14 @@ fn sandboxed_and_native_builds_of_all_modules_do_the_same() {
     if !has_compiler() {
         return;
     }
-    let packets = Packets::read(&place::sample(), usize::MAX).unwrap();
+    let packets = Packets::read(&paths::sample(), usize::MAX).unwrap();
     let silent: Vec<String> = Module::shipped()
         .unwrap()
         .into_iter()
-        .filter(|module| deeds(module, &packets).records == 0)
+        .filter(|module| digest(module, &packets).records.count == 0)
         .map(|module| module.name)
         .collect();
-    // The sample has something for each of them: that nothing is the same as nothing would prove little.
+    // Equal empty output would prove little.
     assert_eq!(silent, Vec::<String>::new(), "{} packets", packets_of(packets.batches()));
 }
 
@@ -55,10 +55,10 @@ fn a_module_that_does_something_else_natively_is_noticed() {
         eprintln!("SKIPPED: neither clang-19 nor gcc is installed");
         return;
     };
-    let packets = Packets::read(&place::sample(), usize::MAX).unwrap();
+    let packets = Packets::read(&paths::sample(), usize::MAX).unwrap();
     let builder = Builder::open(&packets).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // One more than there are: in the native build only.
+    // Counts each packet twice, in the native build only.
     let mut module = Module::named("port-count").unwrap();
     let source = std::fs::read_to_string(&module.source).unwrap();
     module.source = folder.path().join("port-count.c");
@@ -71,8 +71,8 @@ fn a_module_that_does_something_else_natively_is_noticed() {
     assert!(error.contains("differ"), "{} built it: {error}", compiler.version);
 }
 
-/// A stream of the module `arm` in which packets are lost, a millisecond apart: data, and each tenth time a request for what was sent a moment ago, for what
-/// was sent long ago, and for what was never sent.
+/// A stream of the module `arm`, with packets a millisecond apart. After every tenth data packet comes a request for a
+/// recent packet, an old one, and one that was never sent.
 fn multicast() -> Vec<u8> {
     let mut out = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
     let mut put = |millis: u32, payload: &[u8]| {
@@ -113,22 +113,25 @@ fn modules_that_send_do_the_same_natively() {
     file.write_all(&multicast()).unwrap();
     let packets = Packets::read(file.path(), usize::MAX).unwrap();
     assert_eq!(packets_of(packets.batches()), 5500);
-    let done: Vec<_> = Module::active().unwrap().iter().map(|module| deeds(module, &packets)).collect();
+    let done: Vec<_> = Module::active().unwrap().iter().map(|module| digest(module, &packets)).collect();
     let [arm, flood, spin] = &done[..] else { panic!("{done:?}") };
-    // It answers what it has a copy of, and has others ask the sender.
-    assert!(arm.frames > 1000 && arm.records > 5, "{arm:?}");
-    // Each block's ticks send as much as they may.
-    assert!(flood.frames > 4096 && flood.frames % 4096 == 0 && flood.records == 1, "{flood:?}");
-    assert_eq!((spin.records, spin.frames), (1, 0), "{spin:?}");
+    // arm answers requests for its copies, and forwards the others to the sender.
+    assert!(arm.frames.count > 1000 && arm.records.count > 5, "{arm:?}");
+    // The ticks of each block send up to the limit.
+    assert!(
+        flood.frames.count > 4096 && flood.frames.count % 4096 == 0 && flood.records.count == 1,
+        "{flood:?}"
+    );
+    assert_eq!((spin.records.count, spin.frames.count), (1, 0), "{spin:?}");
 }
 
 #[test]
-fn what_is_kept_read_and_published_is_the_same_natively() {
+fn a_module_that_keeps_packets_and_uses_tables_does_the_same_natively() {
     if !has_compiler() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let source = place::root().join("lab/native/sharing");
+    let source = paths::root().join("lab/native/sharing");
     for name in ["sharing.c", "weir.toml"] {
         std::fs::copy(source.join(name), folder.path().join(name)).unwrap();
     }
@@ -148,12 +151,12 @@ fn what_is_kept_read_and_published_is_the_same_natively() {
         class: Class::Active,
         tables: vec![(0, (0..=255).collect())],
     };
-    let packets = Packets::read(&place::sample(), 5000).unwrap();
-    let done = deeds(&module, &packets);
-    assert!(done.records > 5000 && done.dropped > 100 && done.versions > 100, "{done:?}");
-    // Without the table it is another one.
-    let without = deeds(&Module { tables: Vec::new(), ..module }, &packets);
-    assert!(without.dropped == 0 && without.rows != done.rows, "{without:?}");
+    let packets = Packets::read(&paths::sample(), 5000).unwrap();
+    let done = digest(&module, &packets);
+    assert!(done.records.count > 5000 && done.drops.count > 100 && done.tables.count > 100, "{done:?}");
+    // The contents of the table change the output.
+    let without = digest(&Module { tables: Vec::new(), ..module }, &packets);
+    assert!(without.drops.count == 0 && without.records.hash != done.records.hash, "{without:?}");
 }
 
 #[test]
@@ -162,16 +165,16 @@ fn two_counts_of_a_modules_instructions_agree() {
         eprintln!("SKIPPED: valgrind is not installed, so no instructions are counted");
         return;
     }
-    let exercise = Exercise {
+    let exercise = CountedRun {
         module: "dscp-mark".to_owned(),
-        how: How::Tier(weir_admission::Tier::Proved),
+        kind: BuildKind::Tier(weir_admission::Tier::Proved),
         packets: 512,
         passes: 2,
     };
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_bench"));
-    let count = || instructions::of_program(program, &exercise, &place::sample()).unwrap();
+    let count = || instructions::of_program(program, &exercise, &paths::sample()).unwrap();
     let (one, other) = (count(), count());
     assert!(one > 1.0, "{one} instructions a packet");
-    // A tenth of what `bench versus` takes for a difference.
+    // The count is reproducible to a tenth of a percent.
     assert!((one / other - 1.0).abs() < 0.001, "{one} and {other} instructions a packet");
 }

@@ -1,4 +1,4 @@
-//! The program of the experiments: it knows them all. What each must show is tested beside it, with records that are good and records that are not.
+//! The program of the experiments lists all of them. Unit tests beside each experiment check its criteria with good and with bad records.
 
 use std::process::{Command, Output};
 use weir_lab::figure::FIGURES;
@@ -8,7 +8,7 @@ fn weir_lab(argument: &str) -> Output {
 }
 
 #[test]
-fn the_list_has_each_experiment_with_what_it_is_about_and_what_can_be_switched_off() {
+fn the_list_has_each_experiment_with_its_title_and_the_mechanism_that_can_be_switched_off() {
     let output = weir_lab("list");
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
@@ -21,7 +21,7 @@ fn the_list_has_each_experiment_with_what_it_is_about_and_what_can_be_switched_o
     for figure in FIGURES {
         assert!(text.contains(figure.title) && text.contains(figure.without), "{}", figure.name);
     }
-    // Those of the papers that weir has something to show for.
+    // The figures of the papers that weir reproduces.
     for name in ["price-11", "price-12", "price-13", "price-15", "price-16", "sqosh-6", "flame-5"] {
         assert!(names.contains(&name), "{name}");
     }
@@ -31,32 +31,32 @@ fn the_list_has_each_experiment_with_what_it_is_about_and_what_can_be_switched_o
 }
 
 #[test]
-fn what_is_no_experiment_is_refused() {
+fn an_unknown_experiment_is_refused() {
     let output = weir_lab("price-99");
     assert!(!output.status.success());
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("price-99") && text.contains("weir-lab list"), "{text}");
 }
 
-/// `bench versus` with these arguments: its exit status, and its output.
+/// Runs `bench versus` with these arguments. Returns the exit status and the output.
 fn versus(arguments: &[&str]) -> (Option<i32>, String) {
     let bench = Command::new(env!("CARGO_BIN_EXE_bench")).arg("versus").args(arguments).output().unwrap();
-    let said = [bench.stdout, bench.stderr].concat();
-    (bench.status.code(), String::from_utf8(said).unwrap())
+    let text = [bench.stdout, bench.stderr].concat();
+    (bench.status.code(), String::from_utf8(text).unwrap())
 }
 
 #[test]
-fn an_earlier_program_that_is_not_there_is_refused_and_the_exit_status_says_what_the_rows_say() {
-    let weir = weir_lab::place::weir();
+fn a_missing_earlier_program_is_refused_and_the_exit_status_follows_from_the_rows() {
+    let weir = weir_lab::paths::weir();
     if !weir.is_file() {
-        eprintln!("SKIPPED: there is no {}", weir.display());
+        eprintln!("SKIPPED: {} does not exist", weir.display());
         return;
     }
     for arguments in [&["--quick"][..], &["--quick", "--old", "/nonexistent/weir"]] {
-        let (status, said) = versus(arguments);
-        assert!(status == Some(1) && said.contains("bench versus --old PATH"), "{status:?}: {said}");
+        let (status, text) = versus(arguments);
+        assert!(status == Some(1) && text.contains("bench versus --old PATH"), "{status:?}: {text}");
     }
-    // A copy of the same programs.
+    // The earlier program is a copy of this one.
     let folder = tempfile::tempdir().unwrap();
     for name in ["weir", "bench"] {
         let program = weir.with_file_name(name);
@@ -65,9 +65,9 @@ fn an_earlier_program_that_is_not_there_is_refused_and_the_exit_status_says_what
         }
     }
     let old = folder.path().join("weir");
-    let (status, said) = versus(&["--quick", "--module", "syn-flood", "--old", old.to_str().unwrap()]);
-    let row = said.lines().find(|line| line.starts_with("| syn-flood")).unwrap_or_else(|| panic!("{said}"));
-    // The times of few rounds may differ; the exit status says what the row says.
+    let (status, text) = versus(&["--quick", "--module", "syn-flood", "--old", old.to_str().unwrap()]);
+    let row = text.lines().find(|line| line.starts_with("| syn-flood")).unwrap_or_else(|| panic!("{text}"));
+    // With few rounds the times can differ; the exit status has to agree with the row.
     let is_within = row.trim_end().ends_with("yes |");
-    assert_eq!(status, Some(if is_within { 0 } else { 3 }), "{said}");
+    assert_eq!(status, Some(if is_within { 0 } else { 3 }), "{text}");
 }

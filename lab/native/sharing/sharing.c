@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Keeps packets and lets go of them, also of those that it has not kept, or not any more; reads a table, and publishes another one, sometimes too much of
- * it. For the comparison of the sandbox with what is built natively: no shipped module does these.
+ * Keeps and releases packets, also with handles that were never valid or are not any more. Reads a table, and publishes another one, sometimes
+ * too large. For the comparison of sandboxed and native builds, as no shipped module does these.
  */
 #include "weir.h"
 #include "module.h"

@@ -1,4 +1,4 @@
-//! Charts as SVG files, for light and dark pages alike: they bring their own white ground.
+//! Charts as SVG files, with a white background, so that they suit light and dark pages.
 
 use crate::error::LabError;
 use plotters::chart::{ChartBuilder, SeriesLabelPosition};
@@ -21,33 +21,28 @@ const INK: RGBColor = RGBColor(0x37, 0x41, 0x51);
 const GRID: RGBColor = RGBColor(0xE5, 0xE7, 0xEB);
 const SIZE: (u32, u32) = (900, 420);
 
-/// An axis, from left or from below.
+/// An axis: the quantity with its unit, and the range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChartAxis {
-    /// The quantity, with its unit.
-    pub title: &'static str,
-    /// Its lower end; above 0 on a logarithmic axis.
-    pub from: f64,
-    /// Its upper end.
-    pub to: f64,
-    /// True if equal distances are equal ratios.
-    pub is_logarithmic: bool,
-    /// The labels of whole numbers from 0 on, for rows with names.
-    pub names: Vec<String>,
+    title: &'static str,
+    /// Above 0 on a logarithmic axis.
+    from: f64,
+    to: f64,
+    is_logarithmic: bool,
+    /// The labels of whole numbers from 0 on, for an axis of named rows.
+    names: Vec<String>,
 }
 
 impl ChartAxis {
-    /// One with equal distances.
     pub fn linear(title: &'static str, from: f64, to: f64) -> Self {
         Self { title, from, to, is_logarithmic: false, names: Vec::new() }
     }
 
-    /// One with equal ratios.
     pub fn logarithmic(title: &'static str, from: f64, to: f64) -> Self {
         Self { is_logarithmic: true, ..Self::linear(title, from, to) }
     }
 
-    /// One of rows, of which each has a name.
+    /// An axis of named rows.
     pub fn rows(names: &[&str]) -> Self {
         let count = f64::from(u32::try_from(names.len()).unwrap_or(0));
         let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -76,7 +71,7 @@ fn at(row: usize) -> f64 {
     f64::from(u32::try_from(row).unwrap_or(u32::MAX))
 }
 
-/// A number for people: 1.5k, 20M.
+/// A number with a short unit: 1.5k, 20M.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         v if v >= 0.999e6 => (value / 1e6, "M"),
@@ -88,58 +83,48 @@ fn short(value: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// The form of drawn values.
+/// Values, and the way to draw them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
-    /// Points joined by a line.
+    /// A line through points.
     Line(Vec<(f64, f64)>),
-    /// The same, with a dot at each.
+    /// A line through dots.
     Dotted(Vec<(f64, f64)>),
-    /// Small dots, for each of many.
+    /// Small dots.
     Points(Vec<(f64, f64)>),
-    /// A thin line, for what is expected.
+    /// A thin line, for expected values.
     Expected(Vec<(f64, f64)>),
-    /// Bars to both sides of a row: from, to, row.
+    /// Bars in rows: from, to, row.
     Spans(Vec<(f64, f64, f64)>),
 }
 
-/// Values of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// The label in the legend; series with the same name and colour share one. Without a name there is no label.
-    pub name: String,
-    /// The number of a colour.
-    pub colour: usize,
-    /// Its values.
-    pub mark: Mark,
+struct Series {
+    name: String,
+    colour: usize,
+    mark: Mark,
 }
 
-/// A chart.
+/// A chart with two axes and a legend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// Its horizontal axis.
-    pub x: ChartAxis,
-    /// Its vertical axis.
-    pub y: ChartAxis,
-    /// The series, the first at the bottom.
-    pub series: Vec<Series>,
+    x: ChartAxis,
+    y: ChartAxis,
+    series: Vec<Series>,
 }
 
 impl Chart {
-    /// A chart with nothing in it.
     pub fn new(x: ChartAxis, y: ChartAxis) -> Self {
         Self { x, y, series: Vec::new() }
     }
 
-    /// Adds values.
+    /// Draws values above the earlier ones, in the colour with this number. Series of equal name and colour share a
+    /// label in the legend; an empty name has none.
     pub fn add(&mut self, name: &str, colour: usize, mark: Mark) {
         self.series.push(Series { name: name.to_owned(), colour, mark });
     }
 
-    /// As an SVG document.
-    ///
-    /// # Errors
-    /// [`LabError::Draw`]: an axis is impossible.
+    /// The chart as an SVG document. Fails if the range of an axis is empty.
     pub fn svg(&self, name: &str) -> Result<String, LabError> {
         let failed = |said: String| LabError::failed(format_args!("drawing {name}"), said);
         if [self.x.range(), self.y.range()].iter().any(|range| !range.start.is_finite() || range.is_empty()) {
@@ -203,7 +188,7 @@ impl Chart {
                         let (from, to, row) = span;
                         ((self.x.place(*from), row - 0.35), (self.x.place(*to), row + 0.35))
                     };
-                    // A line makes very short spans visible.
+                    // The line makes very short spans visible.
                     chart.draw_series(spans.iter().map(placed).map(|(from, to)| {
                         PathElement::new(vec![from, (from.0, to.1)], colour.stroke_width(1))
                     }))?;

@@ -8,7 +8,6 @@ pub struct Csv {
     text: String,
 }
 
-/// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// A number; empty for NaN and infinity.
@@ -30,12 +29,11 @@ impl From<&str> for Cell {
 }
 
 impl Csv {
-    /// A table with this head: names, with their units behind the last underscore.
+    /// A table with these column names, each with its unit behind the last underscore.
     pub fn new(head: &[&str]) -> Self {
         Self { text: format!("{}\n", head.join(",")) }
     }
 
-    /// Appends a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         for (place, cell) in cells.into_iter().enumerate() {
             if place > 0 {
@@ -52,13 +50,12 @@ impl Csv {
         self.text.push('\n');
     }
 
-    /// The whole file.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// To a millionth: more digits say nothing, and would change with every run.
+/// Rounds to a millionth: further digits carry no information and change with every run.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

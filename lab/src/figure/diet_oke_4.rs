@@ -9,33 +9,31 @@ use std::time::Duration;
 use weir_netio::SocketKind;
 use weir_units::Bytes;
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "diet-oke-4",
     title: "Diet-OKE, figure 4: the rate without loss, by the size of packets",
-    here: "UDP packets over a veth cable, by AF_XDP, to a thread that asks for them once in a millisecond, like a thread that shares its core, and gives them to \
-the four modules of figure 5 where they lie. For each size the largest rate is searched at which not one packet is lost. The sender, on the other core, does \
-the kernel's part of receiving as well, and does not go beyond what it can keep up; beside it is its rate without a receiver. The buffer for waiting packets \
-has 4 MiB.",
-    paper: "with two receiving threads on a microengine of an IXP1200 (simulated, 1 Gbit/s), 600 to 700 Mbit/s without loss for most sizes, less for \
-small packets, for which there is work too. Packets wait in a circular buffer in SDRAM.",
-    without: "the buffer has 256 KiB, the least that there is",
+    here: "UDP packets over a veth pair, by AF_XDP, to a thread that asks for packets once per millisecond, like a thread that shares its core, and \
+runs the four modules of figure 5 on them in place. For each size a search finds the largest rate at which no packet is lost. The \
+sender, on the other core, also does the kernel's part of receiving, and does not exceed the rate that it can sustain. Its rate without \
+a receiver is shown for comparison. The receive buffer has 4 MiB.",
+    paper: "two receiving threads on a microengine of an IXP1200 (simulated, 1 Gbit/s) receive 600 to 700 Mbit/s without loss for most sizes, and \
+less for small packets, as the work is per packet. Packets wait in a circular buffer in SDRAM.",
+    without: "the buffer has 256 KiB, the minimum",
     run,
 };
 
 const SIZES: [u16; 5] = [60, 124, 252, 508, 1514];
 const RATE_MAX: f64 = 480_000.0;
 const TRIAL: Duration = Duration::from_millis(200);
-/// A rate is without loss where one of these trials is, because the machine itself may take the core away.
+/// A rate counts as without loss if one of these trials has no loss, as the machine itself may take the core away.
 const TRIES: usize = 3;
-/// The least buffer of an interface.
 const LEAST: Bytes = Bytes(256 << 10);
 /// Halvings of the range in which a rate is searched.
 const STEPS: usize = 5;
 const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
-/// The interval in which the thread asks for packets.
+/// The interval at which the thread asks for packets.
 const PERIOD: Duration = Duration::from_millis(1);
-/// The least part of the sender's own rate without loss. The sender does the kernel's part of receiving, too.
+/// The least fraction of the sender's own rate. The sender also does the kernel's part of receiving.
 const PROMISE: f64 = 0.5;
 
 /// The largest rate without loss for a size, and the sender's rate without a receiver, in packets/s.
@@ -43,36 +41,39 @@ const PROMISE: f64 = 0.5;
 struct Point {
     size: f64,
     weir: f64,
-    unheard: f64,
+    sender_only: f64,
 }
 
 fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     bind(OTHER_CORE)?;
     let mut points = Vec::new();
     for size in SIZES {
-        points.push(Point { size: size.into(), weir: rate(size, mechanism)?, unheard: unheard(size)? });
+        points.push(Point {
+            size: size.into(),
+            weir: rate(size, mechanism)?,
+            sender_only: sender_only(size)?,
+        });
     }
     let mut csv =
         Csv::new(&["size_bytes", "received_per_s", "sent_per_s", "received_mbit_per_s", "sent_mbit_per_s"]);
     let mbit = |size: f64, rate: f64| size * 8.0 * rate / 1e6;
-    for Point { size, weir, unheard } in &points {
-        csv.row([*size, *weir, *unheard, mbit(*size, *weir), mbit(*size, *unheard)].map(Into::into));
+    for Point { size, weir, sender_only } in &points {
+        csv.row([*size, *weir, *sender_only, mbit(*size, *weir), mbit(*size, *sender_only)].map(Into::into));
     }
     let of = |rate: fn(&Point) -> f64| {
         points.iter().map(|point| (point.size, mbit(point.size, rate(point)))).collect::<Vec<_>>()
     };
-    let (weir, unheard) = (of(|point| point.weir), of(|point| point.unheard));
-    let most = weir.iter().chain(&unheard).map(|(_, mbit)| *mbit).fold(1.0, f64::max);
+    let (weir, sender_only) = (of(|point| point.weir), of(|point| point.sender_only));
+    let most = weir.iter().chain(&sender_only).map(|(_, mbit)| *mbit).fold(1.0, f64::max);
     let mut chart = Chart::new(
         ChartAxis::linear("size of packets, bytes", 0.0, 1600.0),
         ChartAxis::linear("Mbit/s", 0.0, most * 1.15),
     );
     chart.add("without loss, four modules", 0, Mark::Dotted(weir));
-    chart.add("sent without a receiver", 5, Mark::Dotted(unheard));
+    chart.add("sent without a receiver", 5, Mark::Dotted(sender_only));
     Ok(Outcome::new(&FIGURE, csv, chart, judge(&points)?, String::new()))
 }
 
-/// The largest rate without loss.
 fn rate(size: u16, mechanism: Mechanism) -> Result<f64, LabError> {
     let buffer = if mechanism == Mechanism::On { BUFFER } else { LEAST };
     let receiving = MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Every(PERIOD), buffer };
@@ -82,7 +83,7 @@ fn rate(size: u16, mechanism: Mechanism) -> Result<f64, LabError> {
 }
 
 /// The sender's rate without a receiver, at most [`RATE_MAX`].
-fn unheard(size: u16) -> Result<f64, LabError> {
+fn sender_only(size: u16) -> Result<f64, LabError> {
     let _cable = Cable::new("a", "b")?;
     let traffic = Traffic::start("a", vec![datagram_of(size.into())])?;
     traffic.set(whole(RATE_MAX) as u64);
@@ -105,15 +106,14 @@ fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, Lab
 
 fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
     // NaN stays NaN, which keeps no criterion.
-    let parts = points.iter().map(|point| point.weir / point.unheard);
+    let parts = points.iter().map(|point| point.weir / point.sender_only);
     let least = parts.fold(f64::INFINITY, |a, b| if a.is_nan() || a <= b { a } else { b });
     let (Some(small), Some(large)) = (points.first(), points.last()) else {
-        return Err(LabError::Nothing("no size was tried".to_owned()));
+        return Err(LabError::NoData("no size was tried".to_owned()));
     };
     let throughput = |point: &Point| point.size * point.weir;
-    let part = "without loss, of the sender's rate without a receiver, least of all sizes";
-    let ratio =
-        "Mbit/s with the largest packets, times those with the smallest: work is for packets, not bytes";
+    let part = "rate without loss, of the sender's rate without a receiver, minimum over the sizes";
+    let ratio = "Mbit/s with the largest packets ÷ Mbit/s with the smallest: work is per packet";
     Ok(vec![
         Criterion::at_least(part, least * 100.0, PROMISE * 100.0, "%"),
         Criterion::at_least(ratio, throughput(large) / throughput(small), 5.0, "×"),
@@ -124,8 +124,9 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
 mod tests {
     use super::*;
 
-    fn kept(weir: [f64; 2], unheard: [f64; 2]) -> Vec<bool> {
-        let points = [0, 1].map(|i| Point { size: [60.0, 1514.0][i], weir: weir[i], unheard: unheard[i] });
+    fn kept(weir: [f64; 2], sender_only: [f64; 2]) -> Vec<bool> {
+        let points =
+            [0, 1].map(|i| Point { size: [60.0, 1514.0][i], weir: weir[i], sender_only: sender_only[i] });
         judge(&points).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
@@ -135,6 +136,6 @@ mod tests {
         assert_eq!(kept([300e3, 120e3], [400e3, 400e3]), [false, true]);
         assert_eq!(kept([300e3, 20e3], [400e3, 30e3]), [true, false]);
         assert_eq!(kept([0.0, 0.0], [0.0, 0.0]), [false, false]);
-        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::NoData(_))));
     }
 }

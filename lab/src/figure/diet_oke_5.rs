@@ -1,42 +1,41 @@
-//! Diet-OKE, figure 5: time for each packet of four applications, checked and unchecked, alone and together.
+//! Diet-OKE, figure 5: the time per packet of four applications, checked and unchecked, alone and together.
 
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
-use crate::contest::{Effort, Entry, contest};
+use crate::comparison::{MeasuredBuild, Repetitions, compare_builds};
 use crate::error::LabError;
 use crate::machine::{CORE, OTHER_CORE, bind};
 use crate::module::Module;
 use crate::native::Build;
 use crate::packets::{Packets, ticks};
-use crate::place;
-use crate::price::{Builder, How};
+use crate::paths;
+use crate::price::{BuildKind, Builder};
 use crate::statistics::Sample;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_sandbox::Foreign;
+use weir_sandbox::WasmtimeCheck;
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "diet-oke-5",
     title: "Diet-OKE, figure 5: time for a packet, checked and unchecked, alone and together",
-    here: "The paper's four applications as the modules that come with weir: SYN flood detection, counting of packets to ports, search for a string, and \
-marking of packets. *Checked* is the module as a node runs it, *unchecked* the same C source compiled by clang -O3 (or gcc, where that is what there is), over the \
-same packets: 4096 of the sample capture, in batches. *Together* the other three run on another core at the same time, without a pause. Both builds must say \
-the same of each packet, else the experiment fails.",
-    paper: "on microengines of an IXP1200 at 200 MHz, simulated: checks cost most in the search for \"/bin\", which has a loop over bytes, and little elsewhere; \
-about 20 % is said to be typical. All four take slightly longer while the others run, as they share the bus to memory.",
-    without: "in place of bounds that are proved before, wasmtime's fuel is counted in each block of code",
+    here: "The paper's four applications as modules that come with weir: SYN flood detection, packet counts per port, string search, and marking of \
+packets. *Checked* is the module as a node runs it. *Unchecked* is the same C source compiled by clang -O3 (or gcc, if there is no \
+clang), over the same packets: 4096 of the sample capture, in batches. *Together*: the other three run on another core at the same time, \
+without pause. The experiment fails unless both builds give the same output for each packet.",
+    paper: "on microengines of an IXP1200 at 200 MHz (simulated), checks cost most in the search for \"/bin\", which loops over bytes, and little \
+elsewhere; about 20 % is called typical. All four take slightly longer while the others run, as they share the memory bus.",
+    without: "wasmtime's fuel, charged in each basic block, replaces the bounds that are proved in advance",
     run,
 };
 
 const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
 /// Packets that stay in the processor's cache.
 const PACKETS: usize = 4096;
-const EFFORT: Effort = Effort { rounds: 41, warm: true, passes: 4 };
+const REPETITIONS: Repetitions = Repetitions { rounds: 41, warm: true, passes: 4 };
 /// The typical ratio of checked and unchecked, according to the paper.
 const TYPICAL: f64 = 1.2;
 const SITUATIONS: [&str; 2] = ["alone", "together"];
 
-/// The nanoseconds a packet of one module in a situation.
+/// Nanoseconds per packet of one module in a situation.
 #[derive(Clone, Debug)]
 struct Row {
     module: &'static str,
@@ -49,7 +48,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let rows = record(mechanism)?;
     let criteria = judge(&rows)?;
     let mut csv = Csv::new(&["module", "situation", "checked_ns", "unchecked_ns", "ratio"]);
-    let mut found = String::from("Times as long as unchecked:");
+    let mut found = String::from("Checked ÷ unchecked:");
     for row in &rows {
         let ratio = row.checked.over(&row.unchecked).median();
         csv.row([
@@ -67,9 +66,9 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
 }
 
 fn record(mechanism: Mechanism) -> Result<Vec<Row>, LabError> {
-    let packets = Packets::read(&place::sample(), PACKETS)?;
-    // Both threads write descriptors for their modules, so each has packets of its own.
-    let aside = Packets::read(&place::sample(), PACKETS)?;
+    let packets = Packets::read(&paths::sample(), PACKETS)?;
+    // Both threads write descriptors for their modules, so each has its own packets.
+    let aside = Packets::read(&paths::sample(), PACKETS)?;
     let mut rows = Vec::new();
     for module in MODULES {
         for situation in SITUATIONS {
@@ -99,18 +98,22 @@ fn measure(
     bind(CORE)?;
     let module = Module::named(name)?;
     let builder = Builder::open(packets)?;
-    let checked = if mechanism == Mechanism::On { How::Sandbox } else { How::Wasmtime(Foreign::Fuel) };
+    let checked = if mechanism == Mechanism::On {
+        BuildKind::Sandbox
+    } else {
+        BuildKind::Wasmtime(WasmtimeCheck::Fuel)
+    };
     let plain = Build { this_processor: false, one_unit: false, naive_find: false };
-    let natives = [How::Clang(plain), How::Gcc(plain)];
+    let natives = [BuildKind::Clang(plain), BuildKind::Gcc(plain)];
     let ways = builder.ways(&module);
-    let unchecked = natives.into_iter().find(|how| ways.contains(how)).unwrap_or(natives[0]);
+    let unchecked = natives.into_iter().find(|kind| ways.contains(kind)).unwrap_or(natives[0]);
     let mut entries = Vec::new();
-    for how in [checked, unchecked] {
-        entries.push(Entry::new(how.name(), &module, packets, builder.make(&module, how)?));
+    for kind in [checked, unchecked] {
+        entries.push(MeasuredBuild::new(kind.name(), &module, packets, builder.make(&module, kind)?));
     }
     let batches = packets.batches();
     let ticks = ticks(batches, module.admit()?.tick());
-    contest(name, &mut entries, batches, &ticks, EFFORT)?;
+    compare_builds(name, &mut entries, batches, &ticks, REPETITIONS)?;
     let mut samples = entries.into_iter().map(|entry| entry.nanos);
     let mut next = || samples.next().unwrap_or_default();
     Ok(Row { module: name, situation, checked: next(), unchecked: next() })
@@ -123,9 +126,9 @@ fn disturb(but: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), Lab
     let mut entries = Vec::new();
     for name in MODULES.iter().filter(|name| **name != but) {
         let module = Module::named(name)?;
-        let build = builder.make(&module, How::Sandbox)?;
+        let build = builder.make(&module, BuildKind::Sandbox)?;
         entries.push((
-            Entry::new(*name, &module, packets, build),
+            MeasuredBuild::new(*name, &module, packets, build),
             ticks(packets.batches(), module.admit()?.tick()),
         ));
     }
@@ -145,9 +148,9 @@ fn judge(rows: &[Row]) -> Result<Vec<Criterion>, LabError> {
             ratios.push(row.checked.over(&row.unchecked).median());
         }
         if ratios.median().is_nan() {
-            return Err(LabError::Nothing(format!("nothing was measured {situation}")));
+            return Err(LabError::NoData(format!("nothing was measured {situation}")));
         }
-        let what = format!("checked, times as long as unchecked, {situation}, median of the four");
+        let what = format!("checked ÷ unchecked, {situation}, median of the four");
         criteria.push(Criterion::at_most(what, ratios.median(), TYPICAL, "×"));
     }
     Ok(criteria)
@@ -157,7 +160,7 @@ fn chart(rows: &[Row]) -> Chart {
     let names: Vec<String> = rows
         .iter()
         .flat_map(|row| {
-            ["unchecked", "checked"].map(|how| format!("{}, {}, {how}", row.module, row.situation))
+            ["unchecked", "checked"].map(|kind| format!("{}, {}, {kind}", row.module, row.situation))
         })
         .rev()
         .collect();
@@ -204,7 +207,7 @@ mod tests {
         let kept = |ratios| judge(&made(ratios)).unwrap().iter().map(|v| v.is_kept).collect::<Vec<_>>();
         assert_eq!(kept([1.1, 1.15, 2.0, 0.9]), [true, true]);
         assert_eq!(kept([1.3, 1.4, 2.0, 0.9]), [false, false]);
-        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::NoData(_))));
     }
 
     #[test]

@@ -1,37 +1,38 @@
-//! Diet-OKE, figure 6: what each core does while packets are received and four applications run.
+//! Diet-OKE, figure 6: the activity of each core while packets are received and four applications run.
 
 use super::monitor::{driver, open, shipped, whole};
 use super::network::{cable, datagram, received};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
-use crate::contest::Clock;
-use crate::error::{Doing, LabError, Saying};
+use crate::comparison::Clock;
+use crate::error::{Context, DebugContext, LabError};
 use crate::machine::{CORE, OTHER_CORE, bind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use weir_datapath::seat::BatchDriver;
+use weir_datapath::driver::BatchDriver;
 use weir_netio::{Block, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_sandbox::{Cycles, Engine, EngineOptions};
 use weir_units::{Bytes, Nanos};
 use {weir_admission::Admitted, weir_session::Records};
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "diet-oke-6",
-    title: "Diet-OKE, figure 6: what each core does",
-    here: "One core receives packets by AF_XDP, asking all the time, hands them on where they lie, and sends them on a link when the modules have seen them; the other runs the four modules of \
-figure 5 on them. The first core makes the traffic as well, 16 packets of 1,000 bytes at a time and as many as it can; the kernel's part of receiving is in that. Drawn is what each did, by the processor's time stamp counter, \
-in the first 0.3 ms after the middle of the experiment in which all were at work three times. What is between is asking whether there is something to do. Packets lost are those that were sent at one end and did not arrive at the \
-other, as the kernel counts.",
-    paper: "threads 0 and 1 of the first microengine receive, one waiting for the bus while the other updates the state of the buffer; an application's \
-thread reads a header while three others ask for their next packet. Latencies of the hardware are hidden by the others' work.",
-    without: "one thread receives, runs the modules, and sends, one after the other",
+    title: "Diet-OKE, figure 6: the activity of each core",
+    here: "One core receives packets by AF_XDP with polling, passes them on without copying, and sends them on a link after the modules. The other \
+core runs the four modules of figure 5 on them. The first core also makes the traffic, in bursts of 16 packets of 1,000 bytes at its \
+full rate, which includes the kernel's part of receiving. The chart shows the activities by the processor's time stamp counter, in the \
+first 0.3 ms after the middle of the experiment in which every activity occurs at least three times. Gaps are polling. Lost packets are \
+those that were sent at one end and did not arrive at the other, as counted by the kernel.",
+    paper: "threads 0 and 1 of the first microengine receive, one waiting for the bus while the other updates the state of the buffer. An \
+application's thread reads a header while three others ask for their next packet. The latencies of the hardware are hidden by the work \
+of other threads.",
+    without: "one thread receives, runs the modules, and sends, in sequence",
     run,
 };
 
 const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
-/// Packets that are sent together, and their length.
+/// Packets of a burst, and bytes of a packet.
 const BURST: u16 = 16;
 const LENGTH: usize = 1000;
 const TIME: Duration = Duration::from_millis(400);
@@ -41,15 +42,15 @@ const DRAINED: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The length of the drawn part.
 const DRAWN_MS: f64 = 0.3;
-/// Activities of each row in the drawn part at least.
+/// The least number of activities of each row in the drawn part.
 const TIMES: usize = 3;
-/// Attempts to send one block at most.
+/// The largest number of attempts to send a block.
 const LOOKS_MAX: usize = 10_000;
-/// Blocks that wait for the modules, or for the link, at most.
+/// The largest number of blocks that wait for the modules or for the link.
 const WAITING: usize = 64;
-/// The least part of the time of receiving and sending in which modules run, in percent.
+/// The least percentage of the time of receiving and sending during which modules run.
 const OVERLAP: f64 = 1.0;
-/// Rows, from above: the traffic, receiving, sending, and the modules.
+/// Rows from the top: the traffic, receiving, sending, and the modules.
 const TRAFFIC: usize = 0;
 const RECEIVING: usize = 1;
 const SENDING: usize = 2;
@@ -93,7 +94,7 @@ fn rows() -> Vec<String> {
     first.into_iter().chain(MODULES.iter().map(|name| format!("core {CORE}: {name}"))).collect()
 }
 
-/// The first window of this length after the middle in which all rows were active; the middle where there is none.
+/// The start of the first window of this length after the middle in which all rows were active, or the middle if there is none.
 fn busy_window(spans: &[Span], length: u64, rows: usize) -> u64 {
     let first = spans.iter().map(|span| span.from).min().unwrap_or(0);
     let last = spans.iter().map(|span| span.to).max().unwrap_or(0);
@@ -116,7 +117,7 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), LabError> {
     let engine = Engine::new(EngineOptions::default(), None)?;
     let mut drivers = Vec::new();
     for (name, wasm) in MODULES.iter().zip(shipped(&MODULES)?) {
-        let program = engine.load(Admitted::admit(wasm, &[]).doing(name)?)?;
+        let program = engine.load(Admitted::admit(wasm, &[]).context(name)?)?;
         drivers.push(driver(&engine, &program, &live)?);
     }
     let ends = Ends {
@@ -143,7 +144,7 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), LabError> {
             is_over.store(true, Ordering::Release);
             done
         });
-        let gone = || LabError::Nothing("a thread panicked".to_owned());
+        let gone = || LabError::NoData("a thread panicked".to_owned());
         let (mut spans, sent) = core.join().map_err(|_| gone())??;
         if let Some(aside) = aside {
             spans.extend(aside.join().map_err(|_| gone())??);
@@ -168,7 +169,7 @@ enum Next {
     Run(Vec<BatchDriver>),
 }
 
-/// Makes traffic, receives, and sends processed packets on. Returns the activities, and the number of packets of the traffic.
+/// Makes traffic, receives, and sends processed packets on. Returns the activities, and the number of sent packets.
 fn serve(ends: Ends, mut next: Next) -> Result<(Vec<Span>, u64), LabError> {
     bind(OTHER_CORE)?;
     let Ends { mut live, mut near, mut far } = ends;
@@ -246,7 +247,7 @@ fn take(
 fn work(block: &Block, drivers: &mut [BatchDriver], spans: &mut Vec<Span>) -> Result<(), LabError> {
     for (module, driver) in drivers.iter_mut().enumerate() {
         let from = Cycles::now().0;
-        driver.face(block).saying("a block of packets")?;
+        driver.map_block(block).debug_context("a block of packets")?;
         driver.instance.begin_block();
         for batch in 0..block.batch_count() {
             driver.run(block, batch, u64::MAX);
@@ -281,17 +282,12 @@ fn judge(spans: &[Span], lost: u64) -> Result<Vec<Criterion>, LabError> {
     let modules = of(|span| span.row >= FIRST_MODULE);
     let total: u64 = way.iter().map(|span| span.to - span.from).sum();
     if total == 0 || modules.is_empty() {
-        return Err(LabError::Nothing("nothing was received, or no module ran".to_owned()));
+        return Err(LabError::NoData("nothing was received, or no module ran".to_owned()));
     }
     let both = overlap(&way, &modules) as f64 / total as f64 * 100.0;
     Ok(vec![
-        Criterion::at_least(
-            "modules run while packets are received or sent: of that time",
-            both,
-            OVERLAP,
-            "%",
-        ),
-        Criterion::at_most("packets lost", lost as f64, 0.0, ""),
+        Criterion::at_least("part of receiving and sending during which modules run", both, OVERLAP, "%"),
+        Criterion::at_most("lost packets", lost as f64, 0.0, ""),
     ])
 }
 
@@ -324,7 +320,7 @@ mod tests {
             span(SENDING, 200, 300),
         ];
         assert_eq!(kept(&in_turn, 0), [false, true]);
-        assert!(matches!(judge(&[span(RECEIVING, 0, 1)], 0), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&[span(RECEIVING, 0, 1)], 0), Err(LabError::NoData(_))));
         let (of, with) = (&at_once[..1], &at_once[1..3]);
         assert_eq!(overlap(of, with), 50);
     }

@@ -1,10 +1,10 @@
-//! FLAME, figure 5: cycles that are available for a packet, by the rate at which packets come.
+//! FLAME, figure 5: the cycles that are available per packet, by the rate of packets.
 
 use super::monitor::{BUFFER, Calls, Monitor, MonitorReceiving, Trial, Wakeup, search, shipped, whole};
 use super::network::{Cable, Traffic, datagram_of};
-use super::watch::{DISTURBED, Watch};
+use super::watch::{DISTURBED, PauseWatcher};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
-use crate::contest::Clock;
+use crate::comparison::Clock;
 use crate::error::LabError;
 use crate::machine::{CORE, OTHER_CORE, bind};
 use crate::module::Module;
@@ -13,37 +13,40 @@ use std::time::Duration;
 use weir_netio::SocketKind;
 use weir_units::Bytes;
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "flame-5",
     title: "FLAME, figure 5: cycles available for each packet, by the rate without loss",
-    here: "UDP packets of 60 bytes over a veth cable, to a thread on a core of its own that receives them and runs a module which is busy for a number of \
-turns that stands in the packet. For each rate the largest number is searched with which not one packet is lost and not one in 20 still waits at the end; drawn are the cycles of the middle one of five rounds, or of three where packets are waited for. \
-*AF_PACKET* waits until it is woken, as tcpdump does; so does *blocking*, with AF_XDP; *polling* asks all the time. The kernel's part of receiving is done by the sender's core, in all \
-three. In each round the line a·r^b is fitted to *polling* by least squares in logarithms; it and the cost of one of 400 instances of `trajectory`, which are too many, predict how many of \
-these can run at a rate without loss, and that number is searched right after. Judged is the middle round. Times in which the machine took a core away for more than 1 ms, and packets were lost, are repeated.",
-    paper: "on a 1 GHz Pentium III, polling leaves about 2.5 times the cycles of interrupts; the fit is 3·10⁹ r^-1.1216, with 1310 cycles measured \
-at 500,004 packets/s; the framework takes 60 cycles a packet and module, and a module 210 on average, which predicts 5 modules at 500,000 packets/s.",
-    without: "modules are called for each packet alone, not for batches",
+    here: "UDP packets of 60 bytes over a veth pair, to a thread on its own core that receives them and runs a module with a loop, whose number of \
+iterations stands in the packet. For each rate a search finds the largest number with which no packet is lost and at most one in 20 is \
+still queued at the end. The chart shows the cycles of the median of five rounds, or of three for *blocking* and *AF_PACKET*. \
+*AF_PACKET* sleeps until it is woken, as tcpdump does; so does *blocking*, with AF_XDP; *polling* asks for packets all the time. In all \
+three the sender's core does the kernel's part of receiving. In each round the line a·r^b is fitted to *polling* by least squares in \
+logarithms. The fit, and the cost of one of 400 instances of `trajectory`, which are too many for the rate, predict the number of \
+instances that can run without loss. A search for that number follows at once. The median round is judged. Trials with losses in which \
+the machine took a core away for more than 1 ms are repeated.",
+    paper: "on a 1 GHz Pentium III, polling leaves about 2.5 times the cycles of interrupts. The fit is 3·10⁹ r^-1.1216, with 1310 cycles measured \
+at 500,004 packets/s. The framework takes 60 cycles per packet and module, and a module 210 on average, which predicts 5 modules at \
+500,000 packets/s.",
+    without: "modules are called for one packet at a time, not for batches",
     run,
 };
 
 const RATES: [u64; 5] = [40_000, 70_000, 110_000, 160_000, 220_000];
-/// The rate of the search for the number of modules.
+/// The packet rate of the search for the number of modules.
 const COUNTED: u64 = 160_000;
 const TRIAL: Duration = Duration::from_millis(200);
-/// A rate is without loss where one of these trials is, because the machine itself may take the core away.
+/// A rate counts as without loss if one of these trials has no loss, as the machine itself may take the core away.
 const TRIES: usize = 2;
-/// The cost of a module is the least of these trials. While other users of the machine fill the shared caches, for seconds, hundreds of instances cost
-/// half as much again.
+/// The cost of a module is the least of these trials. While other users of the machine fill the shared caches, hundreds
+/// of instances cost half as much again for seconds.
 const COSTS: usize = 10;
 /// Halvings of the range in which a number is searched.
 const STEPS: usize = 6;
 /// Repetitions of all searches in turn, because the speed of the machine varies over minutes.
 const ROUNDS: usize = 5;
-/// The other ways, which are not judged, are searched only in every second round.
+/// The ways that are not judged are searched only in every second round.
 const BESIDE: usize = 2;
-/// Repetitions of a trial with losses in which the machine took a core away, at most.
+/// The largest number of repetitions of a trial with losses in which the machine took a core away.
 const REPEATS: usize = 6;
 const ITERATIONS_MAX: u32 = 1 << 20;
 /// Cycles of FLAME's framework for each packet and module.
@@ -55,8 +58,8 @@ const TOO_MANY: usize = 400;
 /// The tolerance of the predicted number of modules. The paper calls its model rough.
 const TOLERANCE: f64 = 0.2;
 
-/// A buffer for some ten thousand short packets. AF_XDP frames have one size, whereas AF_PACKET's ring holds packets in a row. With as many bytes for
-/// both, AF_XDP would lose packets in a pause of the machine that AF_PACKET does not notice.
+/// A buffer for some ten thousand short packets. AF_XDP frames have a fixed size, whereas AF_PACKET's ring is compact.
+/// With buffers of equal size AF_XDP would lose packets in a pause of the machine that AF_PACKET survives.
 const FRAMES: Bytes = Bytes(BUFFER.0 * 8);
 
 const WAYS: [(&str, MonitorReceiving); 3] = [
@@ -72,7 +75,6 @@ struct Point {
     cycles: f64,
 }
 
-/// All results.
 #[derive(Clone, Debug, Default)]
 struct Record {
     /// The medians of the rounds.
@@ -85,7 +87,7 @@ struct Record {
     rate: f64,
 }
 
-/// Values that are measured one right after the other.
+/// Values that are measured directly after each other.
 #[derive(Clone, Debug, Default)]
 struct Round {
     /// The cycles that polling leaves.
@@ -97,7 +99,7 @@ struct Round {
 }
 
 impl Round {
-    /// The predicted number of modules at a rate; nothing without a fit.
+    /// The predicted number of modules at a rate, or `None` without a fit.
     fn predicted(&self, rate: f64) -> Option<f64> {
         Some((Fit::of(&self.polling)?.at(rate) / self.module).floor())
     }
@@ -154,13 +156,13 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
 }
 
 fn record(calls: Calls) -> Result<Record, LabError> {
-    let watch = Watch::start(&[OTHER_CORE, CORE])?;
+    let watch = PauseWatcher::start(&[OTHER_CORE, CORE])?;
     let looping = vec![synthetic::looping(ITERATIONS_MAX)?];
     let cycles_a_second = 1e9 / Clock::calibrate().nanos_per_cycle;
     let (polling, gathering) = (WAYS[0].1, WAYS[1].1);
     let many = |way: MonitorReceiving, module: &[u8], count: usize| -> Result<f64, LabError> {
-        let mut stage = Stage::new(way, &vec![module.to_vec(); count], calls, &watch)?;
-        Ok(stage.cost(COUNTED)? / count as f64)
+        let mut cable = MonitoredCable::new(way, &vec![module.to_vec(); count], calls, &watch)?;
+        Ok(cable.cost(COUNTED)? / count as f64)
     };
     let module = shipped(&["trajectory"])?.remove(0);
     let mut record = Record { rate: COUNTED as f64, ..Record::default() };
@@ -172,15 +174,15 @@ fn record(calls: Calls) -> Result<Record, LabError> {
         let mut iteration = None;
         let ways = if number % BESIDE == 0 { WAYS.len() } else { 1 };
         for ((_, way), found) in WAYS.iter().zip(&mut found).take(ways) {
-            let mut stage = Stage::new(*way, &looping, calls, &watch)?;
-            // The cost of an iteration does not depend on the way. It is measured where packets come one by one.
+            let mut cable = MonitoredCable::new(*way, &looping, calls, &watch)?;
+            // The cost of an iteration does not depend on the way. It is measured with one packet at a time.
             let iteration = match iteration {
                 Some(iteration) => iteration,
-                None => *iteration.insert(stage.cost_of_an_iteration()?),
+                None => *iteration.insert(cable.cost_of_an_iteration()?),
             };
             for (rate, found) in RATES.into_iter().zip(found) {
                 let most = (1.2 * cycles_a_second / rate as f64 / iteration).min(f64::from(ITERATIONS_MAX));
-                let most = search(most, STEPS, |iterations| stage.is_loss_free(iterations, rate))?;
+                let most = search(most, STEPS, |iterations| cable.is_loss_free(iterations, rate))?;
                 found.push(most.map(|iterations| iterations * iteration));
             }
         }
@@ -188,13 +190,13 @@ fn record(calls: Calls) -> Result<Record, LabError> {
             Some(Point { rate: rate as f64, cycles: found.last().copied().flatten()? })
         };
         round.polling = RATES.into_iter().zip(&found[0]).filter_map(latest).collect();
-        // Packets always wait for this many, so batches are full, as at the largest rate without loss.
+        // So many instances are always behind, so that batches are full, as at the largest rate without loss.
         round.module = many(polling, &module, TOO_MANY)?;
-        // Half as many again as could run without other work, so that the prediction is well inside the range.
+        // 1.5 times as many as could run without other work, so that the prediction is well inside the range.
         let most = 1.5 * cycles_a_second / record.rate / round.module;
         let measured = search(most, STEPS, |count| {
-            let mut stage = Stage::new(polling, &vec![module.clone(); whole(count)], calls, &watch)?;
-            stage.is_loss_free(0.0, COUNTED)
+            let mut cable = MonitoredCable::new(polling, &vec![module.clone(); whole(count)], calls, &watch)?;
+            cable.is_loss_free(0.0, COUNTED)
         })?;
         round.measured = measured.map_or(0.0, f64::floor);
         record.rounds.push(round);
@@ -209,25 +211,25 @@ fn record(calls: Calls) -> Result<Record, LabError> {
     Ok(record)
 }
 
-/// The median of searches; nothing where most found nothing.
+/// The median of searches, or `None` if most found nothing.
 fn middle(mut found: Vec<Option<f64>>) -> Option<f64> {
     found.sort_by(|a, b| a.unwrap_or(-1.0).total_cmp(&b.unwrap_or(-1.0)));
     found.get(found.len() / 2).copied().flatten()
 }
 
-/// A cable with a monitor at its end.
-struct Stage<'a> {
+/// A veth pair with a monitor at its end.
+struct MonitoredCable<'a> {
     monitor: Monitor,
     _cable: Cable,
-    watch: &'a Watch,
+    watch: &'a PauseWatcher,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> MonitoredCable<'a> {
     fn new(
         way: MonitorReceiving,
         modules: &[Vec<u8>],
         calls: Calls,
-        watch: &'a Watch,
+        watch: &'a PauseWatcher,
     ) -> Result<Self, LabError> {
         let cable = Cable::new("a", "b")?;
         Ok(Self { monitor: Monitor::start("b", way, modules, calls)?, _cable: cable, watch })
@@ -240,7 +242,7 @@ impl<'a> Stage<'a> {
         self.monitor.trial(&traffic, rate, TRIAL)
     }
 
-    /// Cycles for a packet: the least of some trials, because other programs only add to it.
+    /// Cycles per packet: the least of some trials, as other programs can only add to them.
     fn cost(&mut self, rate: u64) -> Result<f64, LabError> {
         let mut least = f64::INFINITY;
         for _ in 0..COSTS {
@@ -277,7 +279,7 @@ struct Fit {
 }
 
 impl Fit {
-    /// The fit by least squares; nothing for less than two rates.
+    /// The fit by least squares, or `None` for fewer than two rates.
     fn of(points: &[Point]) -> Option<Self> {
         let places: Vec<(f64, f64)> =
             points.iter().map(|point| (point.rate.ln(), point.cycles.max(1.0).ln())).collect();
@@ -297,7 +299,7 @@ impl Fit {
 
 fn judge(record: &Record) -> Result<(Vec<Criterion>, String), LabError> {
     let polling = record.ways.first().map_or(&[][..], |(_, points)| points);
-    let nothing = || LabError::Nothing("there are not two rates without loss to fit a line to".to_owned());
+    let nothing = || LabError::NoData("there are not two rates without loss to fit a line to".to_owned());
     let fit = Fit::of(polling).ok_or_else(nothing)?;
     let mut rounds: Vec<(f64, f64, &Round)> = Vec::new();
     for round in &record.rounds {
@@ -313,9 +315,9 @@ fn judge(record: &Record) -> Result<(Vec<Criterion>, String), LabError> {
     };
     let criteria = vec![
         Criterion::at_most("framework, cycles a packet and module", record.framework, FRAMEWORK, ""),
-        Criterion::at_most("b, the fit's exponent: more packets, less for each", fit.b, -0.8, ""),
+        Criterion::at_most("exponent b of the fit", fit.b, -0.8, ""),
         Criterion::at_most(
-            "modules: measured, from what the fit predicts",
+            "modules: deviation of the measured number from the predicted one",
             off.abs(),
             TOLERANCE * 100.0,
             "%",
@@ -370,7 +372,7 @@ mod tests {
         let fit = Fit::of(&made(1.0, 1.0, 1.0).ways[0].1).unwrap();
         assert!((fit.b + 1.1216).abs() < 1e-9 && (fit.a / 3e9 - 1.0).abs() < 1e-9, "{fit:?}");
         assert_eq!(Fit::of(&[Point { rate: 1.0, cycles: 1.0 }]), None);
-        assert!(matches!(judge(&Record::default()), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&Record::default()), Err(LabError::NoData(_))));
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! A link of 100 Mbit/s of a running node, with greedy senders, of which the receiving kernel counts what comes from each.
+//! A link of 100 Mbit/s of a running node with greedy senders, whose traffic the receiving kernel counts separately.
 //!
-//! Each sender is a session with an output channel and the shipped module `flood`. It begins to send when the module is loaded, sends no more when that is
-//! unloaded, and is granted something else by a change of its session: all by the node's control socket, while the others send. At the other end each
-//! has an interface of its own (macvlan), so that the kernel there counts for it alone.
+//! Each sender is a session with an output channel and the shipped module `flood`. It starts to send when the module is
+//! loaded, stops when the module is unloaded, and gets another grant by a change of its session. All of this goes
+//! through the node's control socket while the others send. At the other end each sender has its own macvlan interface,
+//! so that the kernel counts its traffic separately.
 
-use super::network::{cable, datagram_of, ip, received, settle};
-use super::node::{NodeProcess, is_sound, module};
+use super::network::{cable, datagram_of, ip, received, wait_for_carrier};
+use super::node::{NodeProcess, check_no_faults, module};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Outcome};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
@@ -13,49 +14,49 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_netio::{LiveSink, SocketKind};
 
-/// Megabits per second that the link has.
+/// The rate of the link in Mbit/s.
 pub const RATE_MBIT: f64 = 100.0;
-/// Bytes of each frame, and what it costs on the wire beside them.
+/// Bytes of a frame, and its overhead on the wire: preamble, check sequence and gap.
 const FRAME: usize = 1514;
 const OVERHEAD: u64 = 24;
-/// Frames that a sender has waiting at most, and how many it makes in each millisecond: far more than the link takes.
+/// The queue limit of a sender in frames, and the frames that it makes per millisecond: far more than the link takes.
 const WAITING: u32 = 64;
 const FRAMES: u32 = 24;
-/// The reservation of each sender: several times the processor time of making frames.
+/// The CPU reservation of a sender: several times the processor time of making its frames.
 const CPU: &str = "{ period = \"4ms\", slice = \"1ms\" }";
 /// The link's interface, where frames leave.
 const LINK: &str = "a";
-/// The most time that a late wakeup of the link's thread may make up for.
+/// The longest delay of the link's thread that it makes up for.
 const CATCH_UP: &str = "5ms";
-/// The interval of looks at the counters.
+/// The sampling interval of the counters.
 const STEP: Duration = Duration::from_millis(20);
-/// Seconds after a change of a sender from which rates are judged: queued packets are gone by then.
+/// Seconds after an action until the queued packets are gone, so that rates are judged.
 const SETTLED: f64 = 0.1;
 
 /// The grant of a sender's channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScriptGrant {
-    /// Guaranteed, in Mbit/s; none: best effort.
+    /// The guarantee in Mbit/s. `None`: best effort.
     pub reserved: Option<f64>,
-    /// Not more than that, in Mbit/s.
+    /// The cap in Mbit/s.
     pub cap: Option<f64>,
 }
 
 impl ScriptGrant {
-    /// A part of what is left, and nothing for certain.
-    pub const REST: Self = Self { reserved: None, cap: None };
+    /// A share of the unreserved rate, without a guarantee.
+    pub const BEST_EFFORT: Self = Self { reserved: None, cap: None };
 
-    /// A guarantee, and nothing of what is left.
+    /// A guarantee, without a share of the unreserved rate.
     pub fn exactly(mbit: f64) -> Self {
         Self { reserved: Some(mbit), cap: None }
     }
 
-    /// The channel to the link with this grant, as a session's description has it.
+    /// The output channel with this grant, as in a session's description.
     fn output(self, period: Duration) -> String {
         let mut text = format!("name = \"flood\", link = \"{LINK}\", queue = {WAITING}");
         if let Some(mbit) = self.reserved {
             let bytes = mbit * 1e6 / 8.0 * period.as_secs_f64();
-            text += &format!(", limit = \"{bytes:.0}\", period = \"{}us\"", period.as_micros());
+            text += &format!(", reserve_bytes = \"{bytes:.0}\", period = \"{}us\"", period.as_micros());
         }
         if let Some(mbit) = self.cap {
             text += &format!(", cap = \"{:.0} bit/s\"", mbit * 1e6);
@@ -64,18 +65,17 @@ impl ScriptGrant {
     }
 }
 
-/// An action on a sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Act {
-    /// It begins to send as fast as it may.
+pub enum SenderAction {
+    /// It starts to send at its full rate.
     Start,
-    /// It sends no more.
+    /// It stops.
     Stop,
-    /// It is granted something else.
+    /// It gets another grant.
     Change(ScriptGrant),
 }
 
-/// The senders with their grants, the actions on them, and the end. Times in seconds.
+/// The senders, and the actions on them. Times are in seconds.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// Names and grants.
@@ -83,46 +83,47 @@ pub struct Script {
     /// The period of reservations.
     pub period: Duration,
     /// The actions in order: time, sender, action.
-    pub acts: Vec<(f64, usize, Act)>,
+    pub actions: Vec<(f64, usize, SenderAction)>,
     /// The end of the script.
     pub end: f64,
 }
 
-/// The traffic from each sender up to a time, on the wire.
+/// The traffic of each sender up to a time, as counted on the wire.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Look {
-    /// Seconds from the beginning.
+pub struct CounterSample {
+    /// Seconds since the start.
     pub at: f64,
     /// Megabits.
     pub mbit: Vec<f64>,
 }
 
-/// The result of a script.
+/// The record of a script.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Played {
-    /// The traffic at each look.
-    pub looks: Vec<Look>,
-    /// The times at which the node had done the actions, in seconds from the beginning.
+pub struct ScriptRecord {
+    /// The samples of the counters, in order of time.
+    pub samples: Vec<CounterSample>,
+    /// The times at which the node had completed the actions, in seconds since the start.
     pub done: Vec<f64>,
 }
 
 /// A second in which nothing was changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
-    /// When it began.
+    /// The start in seconds.
     pub begin: f64,
-    /// Rates, in Mbit/s.
     pub rates: Vec<f64>,
 }
 
 impl Script {
-    /// Every second, beginning at any look, without a change in it and shortly before it.
-    pub fn steady(&self, played: &Played) -> Vec<Window> {
-        let (looks, mut windows) = (&played.looks, Vec::new());
-        for (place, one) in looks.iter().enumerate() {
-            let Some(other) = looks.iter().skip(place).find(|look| look.at >= one.at + 1.0) else { break };
-            let mut acts = self.acts.iter().zip(&played.done);
-            if acts.all(|((asked, ..), done)| *done + SETTLED <= one.at || *asked >= other.at + SETTLED) {
+    /// All windows of a second that contain no action and do not follow one closely, starting at each sample.
+    pub fn steady(&self, record: &ScriptRecord) -> Vec<Window> {
+        let (samples, mut windows) = (&record.samples, Vec::new());
+        for (place, one) in samples.iter().enumerate() {
+            let Some(other) = samples.iter().skip(place).find(|sample| sample.at >= one.at + 1.0) else {
+                break;
+            };
+            let mut actions = self.actions.iter().zip(&record.done);
+            if actions.all(|((asked, ..), done)| *done + SETTLED <= one.at || *asked >= other.at + SETTLED) {
                 let span = other.at - one.at;
                 let rates = other.mbit.iter().zip(&one.mbit).map(|(b, a)| (b - a) / span).collect();
                 windows.push(Window { begin: one.at, rates });
@@ -131,46 +132,46 @@ impl Script {
         windows
     }
 
-    /// The result of a script where the node acts at once.
+    /// The record of a node that completes each action at once.
     #[cfg(test)]
-    pub fn on_time(&self, looks: Vec<Look>) -> Played {
-        Played { looks, done: self.acts.iter().map(|(at, ..)| *at).collect() }
+    pub fn on_time(&self, samples: Vec<CounterSample>) -> ScriptRecord {
+        ScriptRecord { samples, done: self.actions.iter().map(|(at, ..)| *at).collect() }
     }
 
-    /// The grant of a sender at a time; nothing while it does not send.
-    pub fn granted(&self, sender: usize, at: f64) -> Option<ScriptGrant> {
+    /// The grant of a sender at a time, or `None` while it does not send.
+    pub fn grant_at(&self, sender: usize, at: f64) -> Option<ScriptGrant> {
         let mut grant = self.senders.get(sender)?.1;
         let mut is_sending = false;
-        for (_, _, act) in self.acts.iter().filter(|(when, who, _)| *who == sender && *when <= at) {
-            match act {
-                Act::Start => is_sending = true,
-                Act::Stop => is_sending = false,
-                Act::Change(other) => grant = *other,
+        for (_, _, action) in self.actions.iter().filter(|(when, who, _)| *who == sender && *when <= at) {
+            match action {
+                SenderAction::Start => is_sending = true,
+                SenderAction::Stop => is_sending = false,
+                SenderAction::Change(other) => grant = *other,
             }
         }
         is_sending.then_some(grant)
     }
 
-    /// The rows of what was recorded.
-    pub fn csv(&self, looks: &[Look]) -> Csv {
+    /// The recorded rows.
+    pub fn csv(&self, samples: &[CounterSample]) -> Csv {
         let names: Vec<String> = self.senders.iter().map(|(name, _)| format!("{name}_mbit")).collect();
         let mut csv =
             Csv::new(&["time_s"].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>());
-        for look in looks {
-            csv.row(std::iter::once(look.at).chain(look.mbit.iter().copied()).map(Into::into));
+        for sample in samples {
+            csv.row(std::iter::once(sample.at).chain(sample.mbit.iter().copied()).map(Into::into));
         }
         csv
     }
 
-    /// Rates over time, each over so many looks.
-    pub fn chart(&self, looks: &[Look], span: usize) -> Chart {
+    /// The chart of rates over time, each over `span` samples.
+    pub fn chart(&self, samples: &[CounterSample], span: usize) -> Chart {
         let mut chart = Chart::new(
             ChartAxis::linear("time, s", 0.0, self.end),
             ChartAxis::linear("received, Mbit/s", 0.0, 105.0),
         );
         for (sender, (name, _)) in self.senders.iter().enumerate() {
             let mut points = Vec::new();
-            for (one, other) in looks.iter().zip(looks.iter().skip(span)) {
+            for (one, other) in samples.iter().zip(samples.iter().skip(span)) {
                 points.push((other.at, (other.mbit[sender] - one.mbit[sender]) / (other.at - one.at)));
             }
             chart.add(&name.to_uppercase(), sender, Mark::Line(points));
@@ -179,58 +180,55 @@ impl Script {
     }
 }
 
-/// Plays a script, and judges the result. The chart shows rates over a number of looks.
-///
-/// # Errors
-/// As of [`play`] and of `judge`.
-pub fn shown(
+/// Runs a script, and judges its record. The chart shows rates over `span` samples.
+pub fn run_and_judge(
     figure: &Figure,
     script: &Script,
     span: u32,
-    judge: impl FnOnce(&Played) -> Result<Vec<Criterion>, LabError>,
+    judge: impl FnOnce(&ScriptRecord) -> Result<Vec<Criterion>, LabError>,
 ) -> Result<Outcome, LabError> {
-    let played = play(script)?;
-    let found = format!("Drawn are rates over {} ms.", (STEP * span).as_millis());
-    let (csv, chart) = (script.csv(&played.looks), script.chart(&played.looks, span as usize));
-    Ok(Outcome::new(figure, csv, chart, judge(&played)?, found))
+    let record = run_script(script)?;
+    let found = format!("The chart shows rates over {} ms.", (STEP * span).as_millis());
+    let (csv, chart) = (script.csv(&record.samples), script.chart(&record.samples, span as usize));
+    Ok(Outcome::new(figure, csv, chart, judge(&record)?, found))
 }
 
-/// Plays a script over a cable.
-fn play(script: &Script) -> Result<Played, LabError> {
+/// Runs a script over a veth pair.
+fn run_script(script: &Script) -> Result<ScriptRecord, LabError> {
     bind(OTHER_CORE)?;
     cable(LINK, "b")?;
     // The first packet tells a module the time, so each starting sender gets one on the link's own interface.
     let mut far = LiveSink::open("b", SocketKind::Packet)?;
     let mut node = NodeProcess::start(&format!(
         "blocking = \"200us\"\n[[interface]]\nname = \"{LINK}\"\narena = \"8 MiB\"\noutgoing = false\n\
-         [[link]]\ninterface = \"{LINK}\"\nrate = \"{RATE_MBIT:.0} Mbit/s\"\nreservable = 100\nframe = {FRAME}\ncatch_up = \"{CATCH_UP}\""
+         [[link]]\ninterface = \"{LINK}\"\nrate = \"{RATE_MBIT:.0} Mbit/s\"\nreservable = 100\nframe_max = {FRAME}\ncatch_up = \"{CATCH_UP}\""
     ))?;
     for (number, (name, grant)) in (1u8..).zip(&script.senders) {
         ip(&format!(
             "link add link b name to-{name} address 02:00:00:00:01:{number:02x} type macvlan mode bridge"
         ))?;
         ip(&format!("link set dev to-{name} up"))?;
-        settle(&format!("to-{name}"))?;
+        wait_for_carrier(&format!("to-{name}"))?;
         let output = grant.output(script.period);
         node.create(&format!(
             "name = \"{name}\"\nprofile = \"long\"\ncpu = [{CPU}]\nchannel = [{{ interface = \"{LINK}\" }}]\n{output}"
         ))?;
-        // The module is compiled here, and not while others send.
+        // Compiles the module now, and not while others send.
         load(&mut node, script, usize::from(number) - 1)?;
         node.unload(name, "flood")?;
     }
     let (before, begin) = (count(script)?, Instant::now());
     let is_over = AtomicBool::new(false);
-    let (looks, done) = std::thread::scope(|scope| {
+    let (samples, done) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(script, &before, begin, &is_over));
-        let done = conduct(script, &mut node, &mut far, begin);
+        let done = perform_actions(script, &mut node, &mut far, begin);
         is_over.store(true, Ordering::Release);
-        let panicked = || LabError::Nothing("the thread that reads the counters panicked".to_owned());
+        let panicked = || LabError::NoData("the thread that reads the counters panicked".to_owned());
         (watcher.join().unwrap_or_else(|_| Err(panicked())), done)
     });
-    let played = Played { looks: looks?, done: done? };
-    is_sound(&node.snapshot()?)?;
-    Ok(played)
+    let record = ScriptRecord { samples: samples?, done: done? };
+    check_no_faults(&node.snapshot()?)?;
+    Ok(record)
 }
 
 /// Loads a sender's module.
@@ -243,8 +241,8 @@ fn load(node: &mut NodeProcess, script: &Script, sender: usize) -> Result<(), La
     node.load(name, module(&flood)?, &[])
 }
 
-/// Does the actions of a script, and waits for its end. Returns the times of the actions.
-fn conduct(
+/// Performs the actions of a script, and waits for its end. Returns the completion times of the actions.
+fn perform_actions(
     script: &Script,
     node: &mut NodeProcess,
     far: &mut LiveSink,
@@ -253,16 +251,16 @@ fn conduct(
     let packet = datagram_of(60);
     let wait = |at: f64| std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(begin.elapsed()));
     let mut done = Vec::new();
-    for (at, sender, act) in &script.acts {
+    for (at, sender, action) in &script.actions {
         wait(*at);
         let Some((name, _)) = script.senders.get(*sender) else { continue };
-        match act {
-            Act::Start => {
+        match action {
+            SenderAction::Start => {
                 load(node, script, *sender)?;
                 far.send(&[packet.as_slice()]);
             }
-            Act::Stop => node.unload(name, "flood")?,
-            Act::Change(grant) => {
+            SenderAction::Stop => node.unload(name, "flood")?,
+            SenderAction::Change(grant) => {
                 node.change(&format!("session = \"{name}\"\n{}", grant.output(script.period)))?;
             }
         }
@@ -277,19 +275,19 @@ fn watch(
     before: &[f64],
     begin: Instant,
     is_over: &AtomicBool,
-) -> Result<Vec<Look>, LabError> {
-    let (mut looks, mut due) = (Vec::new(), begin);
+) -> Result<Vec<CounterSample>, LabError> {
+    let (mut samples, mut due) = (Vec::new(), begin);
     while !is_over.load(Ordering::Acquire) {
         let at = begin.elapsed().as_secs_f64();
         let mbit = count(script)?.iter().zip(before).map(|(now, before)| now - before).collect();
-        looks.push(Look { at, mbit });
+        samples.push(CounterSample { at, mbit });
         due += STEP;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
-    Ok(looks)
+    Ok(samples)
 }
 
-/// The traffic from each sender so far, in megabits on the wire.
+/// The traffic of each sender so far, in megabits on the wire.
 fn count(script: &Script) -> Result<Vec<f64>, LabError> {
     let of = |(name, _): &(&str, ScriptGrant)| {
         let (packets, bytes) = received(&format!("to-{name}"))?;
@@ -308,32 +306,36 @@ mod tests {
 
     fn script() -> Script {
         Script {
-            senders: vec![("a", ScriptGrant::REST), ("b", ScriptGrant::exactly(40.0))],
+            senders: vec![("a", ScriptGrant::BEST_EFFORT), ("b", ScriptGrant::exactly(40.0))],
             period: Duration::from_millis(6),
-            acts: vec![(0.0, 0, Act::Start), (2.0, 1, Act::Start), (5.0, 1, Act::Stop)],
+            actions: vec![
+                (0.0, 0, SenderAction::Start),
+                (2.0, 1, SenderAction::Start),
+                (5.0, 1, SenderAction::Stop),
+            ],
             end: 8.0,
         }
     }
 
     #[test]
     fn seconds_with_a_change_are_left_out() {
-        let looks: Vec<Look> = (0..160u32)
+        let samples: Vec<CounterSample> = (0..160u32)
             .map(|i| f64::from(i) * 0.05)
-            .map(|at| Look { at, mbit: vec![at * 60.0, at * 40.0] })
+            .map(|at| CounterSample { at, mbit: vec![at * 60.0, at * 40.0] })
             .collect();
-        let mut played = script().on_time(looks);
-        let windows = script().steady(&played);
+        let mut record = script().on_time(samples);
+        let windows = script().steady(&record);
         let begins: Vec<f64> = windows.iter().map(|window| window.begin).collect();
         for begin in &begins {
-            for act in [0.0, 2.0, 5.0] {
-                assert!(*begin >= act + SETTLED || begin + 1.0 <= act, "{begin}");
+            for action in [0.0, 2.0, 5.0] {
+                assert!(*begin >= action + SETTLED || begin + 1.0 <= action, "{begin}");
             }
         }
         assert!(begins.iter().any(|begin| *begin < 1.0) && begins.iter().any(|begin| *begin > 6.0));
         assert!(windows.iter().all(|window| (window.rates[0] - 60.0).abs() < 1e-6));
         // A late action delays the next window.
-        played.done[1] = 2.6;
-        let later = script().steady(&played);
+        record.done[1] = 2.6;
+        let later = script().steady(&record);
         assert!(later.len() < windows.len());
         assert!(later.iter().all(|window| window.begin + 1.0 <= 2.0 || window.begin >= 2.6 + SETTLED));
     }
@@ -350,7 +352,7 @@ mod tests {
                 output.share(),
             )
         };
-        assert_eq!(read(ScriptGrant::REST), (None, None, 100));
+        assert_eq!(read(ScriptGrant::BEST_EFFORT), (None, None, 100));
         let capped = ScriptGrant { cap: Some(45.0), ..ScriptGrant::exactly(45.0) };
         assert_eq!(read(capped), (Some(45_000_000), Some(45_000_000), 0));
         assert_eq!(read(ScriptGrant::exactly(100.0 / 3.0)), (Some(33_333_334), None, 0));
@@ -359,9 +361,9 @@ mod tests {
     #[test]
     fn the_grant_depends_on_sender_and_time() {
         let mut script = script();
-        script.acts.push((3.0, 1, Act::Change(ScriptGrant::exactly(65.0))));
-        let at = |at| script.granted(1, at).and_then(|grant| grant.reserved);
+        script.actions.push((3.0, 1, SenderAction::Change(ScriptGrant::exactly(65.0))));
+        let at = |at| script.grant_at(1, at).and_then(|grant| grant.reserved);
         assert_eq!([at(1.0), at(2.5), at(4.0), at(6.0)], [None, Some(40.0), Some(65.0), None]);
-        assert_eq!(script.granted(0, 0.5), Some(ScriptGrant::REST));
+        assert_eq!(script.grant_at(0, 0.5), Some(ScriptGrant::BEST_EFFORT));
     }
 }

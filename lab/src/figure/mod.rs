@@ -1,7 +1,8 @@
 //! The experiments of the papers, done with weir: `weir-lab FIGURE`, and `make figures` for all of them.
 //!
-//! An experiment makes its own network namespace, traffic and node, records the results, and checks its criteria. With `--without` the mechanism that
-//! the experiment is about is switched off, and the criteria must fail. [`page`] shows the results beside those of the paper.
+//! An experiment creates its own network namespace, traffic and node, records the results, and checks its criteria.
+//! With `--without` the examined mechanism is switched off, and the criteria must fail. [`page`] shows the results
+//! beside those of the paper.
 
 mod chart;
 mod csv;
@@ -24,29 +25,28 @@ mod sqosh_6;
 pub(crate) mod synthetic;
 mod watch;
 
+use crate::criterion::Criterion;
 use crate::error::LabError;
 use chart::{Chart, ChartAxis, Mark};
 use csv::Csv;
 
-use crate::criterion::Criterion;
-
-/// An experiment.
+/// An experiment, and its texts on the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The paper, and the number of the figure there.
+    /// The paper, and the number of its figure.
     pub name: &'static str,
-    /// The heading of its part of the page.
+    /// The heading on the page.
     pub title: &'static str,
     /// The experiment, in Markdown.
     pub here: &'static str,
     /// The experiment and the result of the paper, in Markdown.
     pub paper: &'static str,
-    /// The effect of `--without`.
+    /// The setup with `--without`.
     pub without: &'static str,
     run: fn(Mechanism) -> Result<Outcome, LabError>,
 }
 
-/// The state of the mechanism that an experiment is about.
+/// The state of the examined mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// In use.
@@ -58,7 +58,7 @@ pub enum Mechanism {
 /// The result of an experiment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Recorded rows, with the name of their file without its ending.
+    /// Recorded rows, with the name of their file without its extension.
     records: Vec<(String, Csv)>,
     /// Charts, likewise.
     charts: Vec<(String, Chart)>,
@@ -68,14 +68,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The result of an experiment with one file of rows and one chart.
+    /// An outcome with one file of rows and one chart.
     fn new(figure: &Figure, csv: Csv, chart: Chart, criteria: Vec<Criterion>, found: String) -> Self {
         let name = figure.name.to_owned();
         Self { records: vec![(name.clone(), csv)], charts: vec![(name, chart)], criteria, found }
     }
 
     /// Returns true if there are criteria and all are kept.
-    fn is_seen(&self) -> bool {
+    fn all_kept(&self) -> bool {
         !self.criteria.is_empty() && self.criteria.iter().all(|criterion| criterion.is_kept)
     }
 }
@@ -117,10 +117,11 @@ mod tests {
 
     #[test]
     fn an_outcome_without_criteria_shows_nothing() {
-        assert!(!Outcome::default().is_seen());
+        assert!(!Outcome::default().all_kept());
         let criterion = |is_kept: bool| Criterion::at_most("a", f64::from(u8::from(!is_kept)), 0.0, "");
         let seen = |kept: &[bool]| {
-            Outcome { criteria: kept.iter().map(|k| criterion(*k)).collect(), ..Outcome::default() }.is_seen()
+            Outcome { criteria: kept.iter().map(|k| criterion(*k)).collect(), ..Outcome::default() }
+                .all_kept()
         };
         assert!(seen(&[true, true]) && !seen(&[true, false]));
     }

@@ -1,7 +1,7 @@
-//! A thread that receives packets and runs modules on them, bound to a core of its own, like each thread of `weir run -i`.
+//! A thread on its own core that receives packets and runs modules on them, like a thread of `weir run -i`.
 
 use super::network::Traffic;
-use crate::error::{Doing, LabError, Saying};
+use crate::error::{Context, DebugContext, LabError};
 use crate::machine::{CORE, bind};
 use crate::module::Module;
 use crate::native::thread_time;
@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_datapath::seat::BatchDriver;
+use weir_datapath::driver::BatchDriver;
 use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_sandbox::{Cycles, Engine, EngineOptions, Instance, LoadedModule};
 use weir_units::{Bytes, Nanos};
 use {weir_admission::Admitted, weir_session::Records};
 
-/// A buffer for some milliseconds of packets, while the thread is kept from its core.
+/// A buffer for the packets of some milliseconds, while the thread does not get its core.
 pub const BUFFER: Bytes = Bytes(4 << 20);
-/// After the sender has stopped, a silence of this length ends a trial.
+/// After the sender has stopped, a trial ends when no packet has come for this long.
 const DRAINED: Duration = Duration::from_millis(60);
-/// One of this many packets may wait at the end.
+/// The fraction of packets that may be queued at the end: one in this many.
 const LATE: u64 = 20;
-/// A waiting thread checks for its end in this interval.
+/// The longest wait for packets, after which a thread checks for its end.
 const WAIT: Nanos = Nanos(20_000_000);
 
 /// A way of receiving packets.
@@ -29,7 +29,7 @@ const WAIT: Nanos = Nanos(20_000_000);
 pub struct MonitorReceiving {
     pub kind: SocketKind,
     pub wakeup: Wakeup,
-    /// Room for packets that wait, or are being processed.
+    /// Memory for packets that are queued or being processed.
     pub buffer: Bytes,
 }
 
@@ -40,20 +40,20 @@ pub enum Wakeup {
     Woken,
     /// All the time.
     Always,
-    /// In this interval, like a thread that shares its core.
+    /// At this interval, like a thread that shares its core.
     Every(Duration),
 }
 
-/// The calls of modules.
+/// The number of packets per call of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// One for up to 64 packets, as usual.
+    /// Up to 64, as in a run.
     Batches,
-    /// One for each packet.
+    /// One.
     Single,
 }
 
-/// A running thread, ended when this is dropped.
+/// A running thread. Dropping this ends it.
 #[derive(Debug)]
 pub struct Monitor {
     shared: Arc<Shared>,
@@ -64,44 +64,42 @@ pub struct Monitor {
 struct Shared {
     seen: AtomicU64,
     cycles: AtomicU64,
-    /// Of all blocks, the least cycles a packet.
+    /// The least cycles per packet of any block.
     least: AtomicU64,
     is_over: AtomicBool,
     is_ready: AtomicBool,
 }
 
-/// The result of some traffic.
+/// The counts of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Packets that were sent.
     pub sent: u64,
-    /// Packets that arrived in all modules.
+    /// Packets that all modules have processed.
     pub seen: u64,
-    /// Packets sent each second.
     pub rate: f64,
-    /// Packets that still waited when the last one was sent.
+    /// Packets that were still queued when the last one was sent.
     pub late: u64,
-    /// Cycles in modules, and in calling them.
+    /// Cycles in modules and in the framework.
     pub cycles: u64,
-    /// Of all blocks of packets, the least cycles in modules for one.
+    /// The least cycles per packet of any block.
     pub least: u64,
 }
 
 impl Trial {
-    /// Returns true if all packets arrived, and would have arrived in longer traffic. A thread that is too slow has ever more packets waiting, and loses
-    /// packets when its buffer is full.
+    /// Returns whether all packets arrived, and would have arrived in a longer trial. The queue of a thread that is too
+    /// slow grows until packets are lost.
     pub fn is_loss_free(&self) -> bool {
         self.sent > 0 && self.seen == self.sent && self.late <= self.sent / LATE
     }
 
-    /// Cycles in modules for each packet.
+    /// Cycles per packet in modules and in the framework.
     pub fn cycles_a_packet(&self) -> f64 {
         self.cycles as f64 / self.seen.max(1) as f64
     }
 }
 
 impl Monitor {
-    /// Begins to receive packets from an interface, for these modules.
+    /// Starts to receive packets from an interface for these modules.
     pub fn start(
         interface: &str,
         receiving: MonitorReceiving,
@@ -113,16 +111,16 @@ impl Monitor {
         let mut drivers = Vec::new();
         let mut last: Option<(&[u8], LoadedModule)> = None;
         for module in modules {
-            // Instances of the same module share a program.
+            // Instances of the same module share compiled code.
             let program = match last.take() {
                 Some((bytes, program)) if bytes == module => program,
-                _ => engine.load(Admitted::admit(module.clone(), &[]).doing("a module")?)?,
+                _ => engine.load(Admitted::admit(module.clone(), &[]).context("a module")?)?,
             };
             drivers.push(driver(&engine, &program, &live)?);
             last = Some((module, program));
         }
         Self::spawn(move |shared| {
-            // The engine ends calls that take too long. It must live as long as its instances.
+            // The engine's watchdog must live as long as the instances.
             let _engine = engine;
             work(live, drivers, receiving, calls, shared)
         })
@@ -139,7 +137,7 @@ impl Monitor {
                 bind(CORE)?;
                 work(&theirs)
             })
-            .doing("starting a monitor")?;
+            .context("starting a monitor")?;
         let monitor = Self { shared, thread: Some(thread) };
         while !monitor.shared.is_ready.load(Ordering::Acquire) && !monitor.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
@@ -147,10 +145,10 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Ends the thread. Returns the packets that it has seen, and its processor time.
+    /// Ends the thread. Returns the number of processed packets, and its processor time.
     pub fn finish(mut self) -> Result<(u64, Duration), LabError> {
         self.shared.is_over.store(true, Ordering::Release);
-        let gone = || LabError::Nothing("the monitor panicked".to_owned());
+        let gone = || LabError::NoData("the monitor panicked".to_owned());
         let cpu = self.thread.take().ok_or_else(gone)?.join().map_err(|_| gone())??;
         Ok((self.shared.seen.load(Ordering::Acquire), cpu))
     }
@@ -159,7 +157,7 @@ impl Monitor {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Sends for some time.
+    /// Sends at a rate for some time, and waits for the last packets.
     pub fn trial(&mut self, traffic: &Traffic, rate: u64, time: Duration) -> Result<Trial, LabError> {
         let counts = |this: &Self| {
             (
@@ -187,7 +185,7 @@ impl Monitor {
             let why = self.thread.take().and_then(|thread| thread.join().ok());
             return Err(why
                 .and_then(Result::err)
-                .unwrap_or_else(|| LabError::Nothing("the monitor ended".to_owned())));
+                .unwrap_or_else(|| LabError::NoData("the monitor ended".to_owned())));
         }
         let sent = last.0 - before.0;
         Ok(Trial {
@@ -210,7 +208,7 @@ impl Drop for Monitor {
     }
 }
 
-/// Receives until the end. Returns the processor time, without opening and closing the interface.
+/// Receives until the end. Returns the processor time, without that of opening and closing the interface.
 fn work(
     mut live: LiveSource,
     mut drivers: Vec<BatchDriver>,
@@ -231,7 +229,7 @@ fn work(
         };
         let begin = Cycles::now();
         for driver in &mut drivers {
-            driver.face(&block).saying("a block of packets")?;
+            driver.map_block(&block).debug_context("a block of packets")?;
             driver.instance.begin_block();
         }
         for batch in 0..block.batch_count() {
@@ -266,7 +264,8 @@ pub fn open(interface: &str, kind: SocketKind, ring: Bytes) -> Result<LiveSource
 
 /// A new instance of a program for the packets of an interface.
 pub fn driver(engine: &Engine, program: &LoadedModule, live: &LiveSource) -> Result<BatchDriver, LabError> {
-    BatchDriver::new(Instance::start(engine, program)?, live.descriptors(), None).saying("a module's driver")
+    BatchDriver::new(Instance::start(engine, program)?, live.descriptors(), None)
+        .debug_context("a module's driver")
 }
 
 /// The shipped modules of these names.
@@ -280,8 +279,9 @@ pub fn whole(value: f64) -> usize {
     value as usize
 }
 
-/// The largest good value up to `most`, to within `most / 2^steps`; none where 0 is not good. A good value may be found bad by mistake, when other
-/// programs take the core away. So the search goes on upwards from the found value, in steps that double while they succeed, and else halve.
+/// The largest good value up to `most`, to within `most / 2^steps`, or `None` if 0 is not good. A good value may be
+/// found bad by mistake, when other programs take the core away. So after bisection the search continues upwards, in
+/// steps that double until one fails, and then halve.
 pub fn search<E>(
     most: f64,
     steps: usize,
@@ -326,7 +326,6 @@ mod tests {
 
     #[test]
     fn a_search_comes_back_from_what_was_bad_by_mistake() {
-        // Whichever look it was.
         for wrong in 2..=10 {
             let mut looks = 0;
             let found = search(1000.0, 10, |value| {

@@ -1,6 +1,6 @@
-//! Cables in a network namespace, and traffic over them.
+//! Veth pairs in a network namespace, and traffic over them.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::machine::{OTHER_CORE, bind};
 use std::process::Command;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use weir_netio::{LiveSink, SocketKind};
 
 /// The time limit for a carrier.
 const CARRIER: Duration = Duration::from_secs(10);
-/// Frames of one call to a sink at most.
+/// The largest number of frames per call of a sink.
 const BURST: usize = 64;
 
 /// Runs `ip` with these arguments.
 pub fn ip(arguments: &str) -> Result<(), LabError> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().doing("running ip(8)")?;
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().context("running ip(8)")?;
     if output.status.success() {
         return Ok(());
     }
@@ -24,7 +24,7 @@ pub fn ip(arguments: &str) -> Result<(), LabError> {
     Err(LabError::failed(format_args!("ip {arguments}"), said))
 }
 
-/// A veth cable between two interfaces, removed when this is dropped.
+/// A veth pair, removed when this is dropped.
 #[derive(Debug)]
 pub struct Cable(String);
 
@@ -37,47 +37,47 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // The end of the namespace removes the cable otherwise.
+        // On failure the end of the namespace removes it.
         _ = ip(&format!("link delete dev {}", self.0));
     }
 }
 
-/// Makes a veth cable between two interfaces, both up, which stays as long as the namespace.
+/// Creates a veth pair with both ends up, which lasts as long as the namespace.
 pub fn cable(one: &str, other: &str) -> Result<(), LabError> {
-    // The host's own packets would mix with the experiment's. A kernel without IPv6 needs nothing.
+    // Without IPv6, whose own packets would mix with the experiment's. Fails on a kernel without IPv6.
     for which in ["all", "default"] {
         _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
     ip(&format!("link add name {one} type veth peer name {other}"))?;
     ip(&format!("link set dev {one} up"))?;
     ip(&format!("link set dev {other} up"))?;
-    settle(one)?;
-    settle(other)
+    wait_for_carrier(one)?;
+    wait_for_carrier(other)
 }
 
-/// Waits until the kernel has noticed the carrier of an interface. Packets sent earlier are lost.
-pub fn settle(interface: &str) -> Result<(), LabError> {
+/// Waits until the kernel has detected the carrier of an interface. Packets sent earlier are lost.
+pub fn wait_for_carrier(interface: &str) -> Result<(), LabError> {
     let begin = Instant::now();
     loop {
         let output = Command::new("ip").args(["link", "show", "dev", interface]).output();
-        let text = output.doing("running ip(8)")?.stdout;
+        let text = output.context("running ip(8)")?.stdout;
         let text = String::from_utf8_lossy(&text);
         if text.contains("state UP") {
             return Ok(());
         }
         if begin.elapsed() > CARRIER {
-            return Err(LabError::failed("the carrier of a cable did not come", text.into_owned()));
+            return Err(LabError::failed("a veth interface got no carrier", text.into_owned()));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A UDP datagram for which only the length matters.
+/// A UDP datagram of this length, between fixed ports.
 pub fn datagram_of(length: usize) -> Vec<u8> {
     datagram((1000, 53), length)
 }
 
-/// A UDP datagram from and to these ports in an Ethernet frame of this length without the check sequence, at least 60.
+/// A UDP datagram between two ports, in an Ethernet frame of this length without the check sequence, from 60 to 1514 bytes.
 pub fn datagram(ports: (u16, u16), length: usize) -> Vec<u8> {
     let length = length.clamp(60, 1514);
     let inner = u16::try_from(length - 14).unwrap_or(u16::MAX);
@@ -99,7 +99,7 @@ pub fn datagram(ports: (u16, u16), length: usize) -> Vec<u8> {
     frame
 }
 
-/// A sender on a thread of its own, at a rate that can be changed. It ends when this is dropped.
+/// A sender on its own thread, with an adjustable rate. Dropping this ends it.
 #[derive(Debug)]
 pub struct Traffic {
     shared: Arc<Shared>,
@@ -108,9 +108,7 @@ pub struct Traffic {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Packets per second.
     rate: AtomicU64,
-    /// Packets sent.
     sent: AtomicU64,
     is_over: AtomicBool,
 }
@@ -128,7 +126,7 @@ impl Traffic {
                 _ = bind(OTHER_CORE);
                 send(sink, &frames, &theirs)
             })
-            .doing("starting a sender")?;
+            .context("starting a sender")?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -164,7 +162,7 @@ fn send(mut sink: LiveSink, frames: &[Vec<u8>], shared: &Shared) {
         let due = u64::try_from(elapsed * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX);
         let waiting = due.saturating_sub(sent);
         if waiting == 0 {
-            // A sleep would last longer than a short wait.
+            // At high rates the wait is shorter than a sleep.
             if rate < 20_000 {
                 std::thread::sleep(Duration::from_micros(100))
             } else {
@@ -184,8 +182,8 @@ fn send(mut sink: LiveSink, frames: &[Vec<u8>], shared: &Shared) {
 
 /// Packets and bytes that the kernel has received on an interface.
 pub fn received(interface: &str) -> Result<(u64, u64), LabError> {
-    let text = std::fs::read_to_string("/proc/net/dev").doing("/proc/net/dev")?;
-    counters(&text, interface).ok_or_else(|| LabError::Nothing(format!("/proc/net/dev has no {interface}")))
+    let text = std::fs::read_to_string("/proc/net/dev").context("/proc/net/dev")?;
+    counters(&text, interface).ok_or_else(|| LabError::NoData(format!("/proc/net/dev has no {interface}")))
 }
 
 fn counters(text: &str, interface: &str) -> Option<(u64, u64)> {

@@ -1,21 +1,21 @@
-//! A whole node: `weir node` as it is built, and its control socket.
+//! A whole node: the built program `weir node`, and its control socket.
 
-use crate::error::{Doing, LabError};
-use crate::place;
+use crate::error::{Context, LabError};
+use crate::paths;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_node::client::{Client, kind};
+use weir_node::client::{Client, reply_kind};
 use weir_node::control::protocol::{Change, ControlRequest, Reply, SessionStatus, Snapshot};
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
 
-/// The time limit for the start and the end of a node, and for a change of its state.
+/// The time limit for the start, the end, and a change of state of a node.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Modules run on one core. The node receives on the other one, which is not measured.
 const CORES: &str = "[cpu]\ncores = [1]\nreceive = 0\n";
-/// A profile with long calls, because experiments measure shares of time.
+/// A profile that permits long calls, because experiments measure shares of time.
 const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
 
 /// A running node, killed when this is dropped.
@@ -37,9 +37,9 @@ impl Drop for Process {
 }
 
 impl NodeProcess {
-    /// Starts a node with a profile `long` and this configuration, which begins with the rest of `[cpu]`. Socket, state and cores are given.
+    /// Starts a node with a profile `long` and this configuration, which begins with further keys of `[cpu]`.
     pub fn start(config: &str) -> Result<Self, LabError> {
-        let folder = tempfile::tempdir().doing("making a folder")?;
+        let folder = tempfile::tempdir().context("making a folder")?;
         let path = |name: &str| folder.path().join(name);
         let write =
             |name: &str, text: &str| std::fs::write(path(name), text).map_err(LabError::file(&path(name)));
@@ -51,23 +51,23 @@ impl NodeProcess {
         );
         write("long.toml", PROFILE)?;
         write("node.toml", &head)?;
-        let said = std::fs::File::create(path("said")).map_err(LabError::file(&path("said")))?;
-        let mut command = Command::new(place::weir());
+        let errors = std::fs::File::create(path("errors")).map_err(LabError::file(&path("errors")))?;
+        let mut command = Command::new(paths::weir());
         command.args(["node", "-c"]).arg(path("node.toml"));
-        command.env("XDG_CACHE_HOME", place::scratch().join("cache"));
-        command.env_remove("SUDO_UID").stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-        let mut process = Process(command.spawn().doing("starting `weir node`")?);
-        let client = within(
+        command.env("XDG_CACHE_HOME", paths::scratch().join("cache"));
+        command.env_remove("SUDO_UID").stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        let mut process = Process(command.spawn().context("starting `weir node`")?);
+        let client = wait_for(
             "the start of the node",
-            || said_in(folder.path()),
+            || error_output(folder.path()),
             || {
-                if let Some(status) = process.0.try_wait().doing("waiting for the node")? {
+                if let Some(status) = process.0.try_wait().context("waiting for the node")? {
                     let what = format!("the node ended with {status}");
-                    return Err(LabError::failed(what, said_in(folder.path())));
+                    return Err(LabError::failed(what, error_output(folder.path())));
                 }
-                match Client::connect(&socket) {
+                match Client::connect_local(&socket) {
                     Ok(client) => Ok(Some(client)),
-                    Err(error) if error.is_absence() => Ok(None),
+                    Err(error) if error.is_unreachable() => Ok(None),
                     Err(error) => Err(error.into()),
                 }
             },
@@ -79,64 +79,66 @@ impl NodeProcess {
         self.process.0.id()
     }
 
-    fn order(&mut self, request: ControlRequest, body: &[u8]) -> Result<(), LabError> {
-        self.client.order(request, body)?;
+    fn execute(&mut self, request: ControlRequest, body: &[u8]) -> Result<(), LabError> {
+        self.client.execute(request, body)?;
         Ok(())
     }
 
     /// Creates a session from the lines of its description.
     pub fn create(&mut self, description: &str) -> Result<(), LabError> {
         let spec: SessionSpec = read(description)?;
-        self.order(ControlRequest::Create(spec), &[])
+        self.execute(ControlRequest::Create(spec), &[])
     }
 
-    /// Changes a session as these lines say.
+    /// Changes a session by the lines of a change.
     pub fn change(&mut self, description: &str) -> Result<(), LabError> {
         let change: Change = read(description)?;
-        self.order(ControlRequest::Change(change), &[])
+        self.execute(ControlRequest::Change(change), &[])
     }
 
     pub fn close(&mut self, session: &str) -> Result<(), LabError> {
-        self.order(ControlRequest::Close { session: name(session)? }, &[])
+        self.execute(ControlRequest::Close { session: name(session)? }, &[])
     }
 
     pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), LabError> {
-        self.order(ControlRequest::Load { session: name(session)?, module, signatures: Vec::new() }, file)
+        self.execute(ControlRequest::Load { session: name(session)?, module, signatures: Vec::new() }, file)
     }
 
     pub fn unload(&mut self, session: &str, module: &str) -> Result<(), LabError> {
-        self.order(ControlRequest::Unload { session: name(session)?, module: name(module)? }, &[])
+        self.execute(ControlRequest::Unload { session: name(session)?, module: name(module)? }, &[])
     }
 
-    /// The node's state.
     pub fn snapshot(&mut self) -> Result<Snapshot, LabError> {
         self.client.send(ControlRequest::Show, &[])?;
         match self.client.receive()? {
             Reply::Snapshot(snapshot) => Ok(*snapshot),
-            other => Err(LabError::Nothing(format!("the node answered {}", kind(&other)))),
+            other => Err(LabError::NoData(format!("the node answered {}", reply_kind(&other)))),
         }
     }
 
-    /// Ends the node as an operator would, so that its records are complete.
+    /// Ends the node by a signal, so that it completes its records.
     pub fn stop(mut self) -> Result<(), LabError> {
-        Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().doing("stopping the node")?;
-        within(
+        Command::new("kill")
+            .args(["-TERM", &self.pid().to_string()])
+            .status()
+            .context("stopping the node")?;
+        wait_for(
             "the end of the node",
-            || said_in(self.folder.path()),
-            || Ok(self.process.0.try_wait().doing("waiting for the node")?.map(drop)),
+            || error_output(self.folder.path()),
+            || Ok(self.process.0.try_wait().context("waiting for the node")?.map(drop)),
         )
     }
 
     /// Waits for a state of the node.
     pub fn until(&mut self, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Result<(), LabError> {
-        within(what, String::new, || Ok(is_so(&self.snapshot()?).then_some(())))
+        wait_for(what, String::new, || Ok(is_so(&self.snapshot()?).then_some(())))
     }
 }
 
-/// Waits for a value, up to the time limit. The error has the text of `said`.
-fn within<T>(
+/// Waits for a value, up to the time limit. A timeout has the text of `errors`.
+fn wait_for<T>(
     what: &str,
-    said: impl Fn() -> String,
+    errors: impl Fn() -> String,
     mut look: impl FnMut() -> Result<Option<T>, LabError>,
 ) -> Result<T, LabError> {
     let begin = Instant::now();
@@ -146,27 +148,27 @@ fn within<T>(
         }
         if begin.elapsed() > PATIENCE {
             let what = format!("{what} did not happen within {} s", PATIENCE.as_secs());
-            return Err(LabError::failed(what, said()));
+            return Err(LabError::failed(what, errors()));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// The error output of a node.
-fn said_in(folder: &Path) -> String {
-    std::fs::read_to_string(folder.join("said")).unwrap_or_default()
+fn error_output(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("errors")).unwrap_or_default()
 }
 
-/// A description, as in the configuration.
+/// Parses a description, as in the configuration.
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, LabError> {
-    toml::from_str(text).doing(text)
+    toml::from_str(text).context(text)
 }
 
 fn name(text: &str) -> Result<Name, LabError> {
-    Name::new(text).doing(text)
+    Name::new(text).context(text)
 }
 
-/// The description of a module, as in the configuration.
+/// Parses the description of a module, as in the configuration.
 pub fn module(text: &str) -> Result<ModuleSpec, LabError> {
     read(text)
 }
@@ -176,15 +178,15 @@ pub fn session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionStat
     snapshot.sessions.iter().find(|session| session.name == name)
 }
 
-/// Fails where a module has lost a call, because its results cannot be judged then.
-pub fn is_sound(snapshot: &Snapshot) -> Result<(), LabError> {
+/// Fails if a module has lost a call, as its results are not valid then.
+pub fn check_no_faults(snapshot: &Snapshot) -> Result<(), LabError> {
     let mut modules = snapshot.sessions.iter().flat_map(|session| &session.modules);
     match modules.find(|module| module.faults > 0) {
         None => Ok(()),
         Some(module) => {
             let (name, faults) = (&module.name, module.faults);
             let fault = module.last_fault.as_deref().unwrap_or("");
-            Err(LabError::Nothing(format!("{name} lost {faults} calls: {fault}")))
+            Err(LabError::NoData(format!("{name} lost {faults} calls: {fault}")))
         }
     }
 }

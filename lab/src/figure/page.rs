@@ -1,4 +1,4 @@
-//! docs/figures: a drawing and a table for each experiment, and one page that shows each beside what the paper found.
+//! docs/figures: a chart and a table for each experiment, and one page that shows them beside the results of the paper.
 
 use super::{FIGURES, Figure, Outcome};
 use crate::error::LabError;
@@ -6,21 +6,21 @@ use crate::{criterion, machine};
 use std::fmt::Write as _;
 use std::path::Path;
 
-const HEAD: &str = "# Figures: what the papers showed, and what weir shows
+const HEAD: &str = "# Figures: the results of the papers, and those of weir
 
-Each figure is an experiment that anyone with root on a Linux machine can run again:
+Each figure is an experiment that anyone with root on a Linux machine can repeat:
 
-    make figures                                  # all of them, and this page
-    target/release/weir-lab list                  # which there are
-    target/release/weir-lab price-11 --into DIR   # one of them, into a folder
-    target/release/weir-lab price-11 --without    # with the mechanism switched off: fails, and says why
+    make figures                                  # all experiments, and this page
+    target/release/weir-lab list                  # the names of the experiments
+    target/release/weir-lab price-11 --into DIR   # one experiment, into a folder
+    target/release/weir-lab price-11 --without    # with the mechanism switched off: its criteria must fail
 
-An experiment makes its own network namespace, in it cables and traffic, and a whole node (`weir node`) where it is about one. It fails when what must be
-seen is not seen. Under each figure is what was measured, on which machine, and what the paper found on its own. The rows that are drawn
-are in the CSV file beside each drawing. Only `weir-lab` writes this page.
+An experiment creates its own network namespace with cables and traffic, and a whole node (`weir node`) if it examines one. It fails if a criterion
+is not kept. Below each figure are the measured values, the machine, and the result of the paper. The rows of each chart are in the CSV file
+beside it. Only `weir-lab` writes this page.
 ";
 
-/// Writes what came out of an experiment into a folder, and its part of the page there. Parts of other experiments stay as they are.
+/// Writes the outcome of an experiment and its part of the page into a folder. The parts of other experiments stay.
 pub fn write(folder: &Path, figure: &Figure, outcome: &Outcome) -> Result<(), LabError> {
     let put = |name: &str, text: &str| -> Result<(), LabError> {
         let path = folder.join(name);
@@ -85,14 +85,13 @@ mod tests {
         assert!(first.starts_with("# Figures") && first.contains("\nold\n"));
         let second = page(&first, figure, "new");
         assert_eq!(second, first.replace("\nold\n", "\nnew\n"));
-        // Where another was there, it still is.
         let Some(other) = FIGURES.get(1) else { return };
         let both = page(&second, other, "its own");
         assert!(both.contains("\nnew\n") && both.contains("\nits own\n"));
     }
 
     #[test]
-    fn a_part_has_the_command_what_was_seen_and_what_the_paper_found() {
+    fn a_part_has_the_command_the_criteria_and_the_result_of_the_paper() {
         let outcome = Outcome {
             criteria: vec![Criterion::at_most("error", 0.2, 1.0, "points")],
             found: "Nothing was missed.".to_owned(),

@@ -1,4 +1,4 @@
-//! Price of Safety, figure 11: what share of a core each of four greedy sessions gets.
+//! Price of Safety, figure 11: the share of a core that each of four greedy sessions gets.
 
 use super::network::{Traffic, cable, datagram_of};
 use super::node::{NodeProcess, module, session, used};
@@ -9,56 +9,53 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use weir_node::control::protocol::Snapshot;
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "price-11",
     title: "Price of Safety, figure 11: shares of a core",
-    here: "Four sessions that could each use a core up: packets always wait for them, and each packet takes them about a millisecond. A has no \
-reservation. B, C and D come at intervals of 3 s with 10, 20 and 30 % of the core, in periods of 4 ms and without spare time. Drawn is the processor time \
-that each had in each 20 ms (five periods), in percent of what the core's thread really got; judged is each whole second. Seconds in which the thread got \
-less than 97 % of the core, because of other programs or of the hypervisor, are not judged: reservations are by the clock on the wall.",
-    paper: "on a 300 MHz Pentium II, B, C and D get their 10, 20 and 30 % in each period of 4 ms from their start on, and A what is left: all at first, \
+    here: "Four sessions, each of which could use the whole core: their queues always have packets, and each packet takes about a millisecond. A \
+has no reservation. B, C and D start at intervals of 3 s with 10, 20 and 30 % of the core, in periods of 4 ms and without spare time. \
+The chart shows the processor time of each session per 20 ms (five periods), in percent of the time that the core's thread had. Each \
+whole second is judged. Seconds in which the thread had less than 97 % of the core, because of other programs or the hypervisor, are not \
+judged, as reservations are in wall-clock time.",
+    paper: "on a 300 MHz Pentium II, B, C and D get their 10, 20 and 30 % in each period of 4 ms from their start on. A gets the rest: first all, \
 then 90, 70 and 40 %.",
     without: "all four share the core as best effort",
     run,
 };
 
-/// The sessions: name, and share of the core in percent.
+/// The sessions: name, and reserved share of the core in percent.
 const SESSIONS: [(&str, Option<f64>); 4] =
     [("a", None), ("b", Some(10.0)), ("c", Some(20.0)), ("d", Some(30.0))];
 /// The interval of the starts of sessions.
 const INTERVAL: Duration = Duration::from_secs(3);
-/// From the start of the last session to the end.
+/// The time from the start of the last session to the end.
 const REST: Duration = Duration::from_secs(5);
-/// The interval of looks.
+/// The sampling interval.
 const STEP: Duration = Duration::from_millis(20);
 const PERIOD_MS: f64 = 4.0;
-/// The least part of the core that its thread must have in a judged second.
+/// The least fraction of a judged second that the core's thread must have had.
 const UNDISTURBED: f64 = 0.97;
 /// The least number of judged seconds of each session.
 const SECONDS_MIN: usize = 2;
-/// The tolerance of a share, in points of percent.
+/// The tolerance of a share, in percentage points.
 const TOLERANCE: f64 = 1.0;
-/// The node's own part of the core at most, in points of percent.
+/// The largest overhead of the node, in percentage points.
 const OVERHEAD: f64 = 2.0;
 
-/// The state at a time. Times in seconds.
+/// The state at a time. All values are in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Look {
+struct CoreSample {
     at: f64,
     /// Processor time of the core's thread.
     core: f64,
-    /// Processor time of each session.
     used: [f64; 4],
 }
 
-/// All records.
 #[derive(Clone, Debug, Default)]
 struct Record {
-    looks: Vec<Look>,
+    samples: Vec<CoreSample>,
     /// The times from which each session had work.
     starts: [f64; 4],
-    /// Missed periods of each session.
     missed: [u64; 4],
 }
 
@@ -66,23 +63,23 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let record = record(mechanism)?;
     let criteria = judge(&record)?;
     let mut csv = Csv::new(&["time_s", "core_s", "a_s", "b_s", "c_s", "d_s"]);
-    for look in &record.looks {
-        let values = [look.at, look.core].into_iter().chain(look.used);
+    for sample in &record.samples {
+        let values = [sample.at, sample.core].into_iter().chain(sample.used);
         csv.row(values.map(Into::into));
     }
-    let mut found =
-        String::from("Periods missed (with work all through, and without the whole slice at their end):");
+    let mut found = String::from("Missed periods (work throughout, but not the whole slice):");
     for ((name, share), (missed, start)) in
         SESSIONS.iter().zip(record.missed.iter().zip(record.starts)).filter(|((_, share), _)| share.is_some())
     {
-        let end = record.looks.last().map_or(0.0, |look| look.at);
+        let end = record.samples.last().map_or(0.0, |sample| sample.at);
         let periods = (end - start) * 1e3 / PERIOD_MS;
         let share = share.unwrap_or_default();
         _ = write!(found, " {} {missed} of {periods:.0} ({share:.0} %),", name.to_uppercase());
     }
     let lost: Vec<String> = disturbed(&record).iter().map(|second| format!("{second:.0}")).collect();
     let lost = if lost.is_empty() { "none".to_owned() } else { lost.join(", ") };
-    _ = write!(found, " and seconds not judged: {lost}.");
+    found.pop();
+    _ = write!(found, ". Seconds not judged: {lost}.");
     Ok(Outcome::new(&FIGURE, csv, chart(&record), criteria, found))
 }
 
@@ -101,17 +98,17 @@ fn record(mechanism: Mechanism) -> Result<Record, LabError> {
     loop {
         let snapshot = node.snapshot()?;
         let begin = *begin.get_or_insert(snapshot.at_ns);
-        let look = look(&snapshot, begin);
-        record.looks.push(look);
+        let sample = sample(&snapshot, begin);
+        record.samples.push(sample);
         for (missed, (name, _)) in record.missed.iter_mut().zip(SESSIONS) {
             let cpu = session(&snapshot, name).and_then(|session| session.cpu.first());
             *missed = cpu.map_or(0, |cpu| cpu.periods_missed);
         }
-        if look.at >= whole.as_secs_f64() {
+        if sample.at >= whole.as_secs_f64() {
             return Ok(record);
         }
         if let Some((name, share)) = SESSIONS.get(next)
-            && look.at >= INTERVAL.as_secs_f64() * f64::from(u32::try_from(next).unwrap_or(0))
+            && sample.at >= INTERVAL.as_secs_f64() * f64::from(u32::try_from(next).unwrap_or(0))
         {
             let cpu = match share.filter(|_| mechanism == Mechanism::On) {
                 Some(percent) => format!(
@@ -125,7 +122,7 @@ fn record(mechanism: Mechanism) -> Result<Record, LabError> {
             ))?;
             node.load(name, module("module = \"busy.wasm\"")?, &busy)?;
             let started = node.snapshot()?;
-            record.starts[next] = self::look(&started, begin).at;
+            record.starts[next] = self::sample(&started, begin).at;
             next += 1;
         }
         due += STEP;
@@ -133,26 +130,26 @@ fn record(mechanism: Mechanism) -> Result<Record, LabError> {
     }
 }
 
-fn look(snapshot: &Snapshot, begin: u64) -> Look {
+fn sample(snapshot: &Snapshot, begin: u64) -> CoreSample {
     let core = snapshot.cores.first().map_or(0, |core| core.busy_ns + core.overhead_ns);
-    Look {
+    CoreSample {
         at: snapshot.at_ns.saturating_sub(begin) as f64 / 1e9,
         core: core as f64 / 1e9,
         used: SESSIONS.map(|(name, _)| used(snapshot, name) as f64 / 1e9),
     }
 }
 
-/// The interpolated state at a time between two looks.
-fn between(looks: &[Look], at: f64) -> Option<Look> {
-    let after = looks.iter().position(|look| look.at >= at)?;
-    let (one, other) = (looks.get(after.checked_sub(1)?)?, looks.get(after)?);
+/// The state at a time, interpolated between two samples.
+fn between(samples: &[CoreSample], at: f64) -> Option<CoreSample> {
+    let after = samples.iter().position(|sample| sample.at >= at)?;
+    let (one, other) = (samples.get(after.checked_sub(1)?)?, samples.get(after)?);
     let part = (at - one.at) / (other.at - one.at);
     let mix = |a: f64, b: f64| a + (b - a) * part;
     let used = std::array::from_fn(|i| mix(one.used[i], other.used[i]));
-    Some(Look { at, core: mix(one.core, other.core), used })
+    Some(CoreSample { at, core: mix(one.core, other.core), used })
 }
 
-/// A whole second: its beginning, the part that the core's thread had, and the sessions' shares of that part in percent.
+/// A whole second: its start, the time that the core's thread had, and the sessions' shares of that time in percent.
 struct Second {
     begin: f64,
     got: f64,
@@ -160,17 +157,17 @@ struct Second {
 }
 
 fn seconds(record: &Record) -> impl Iterator<Item = Second> + '_ {
-    let end = record.looks.last().map_or(0.0, |look| look.at);
+    let end = record.samples.last().map_or(0.0, |sample| sample.at);
     let begins = (0..1000u32).map(f64::from).take_while(move |begin| begin + 1.0 <= end);
     begins.filter_map(|begin| {
-        let (one, other) = (between(&record.looks, begin)?, between(&record.looks, begin + 1.0)?);
+        let (one, other) = (between(&record.samples, begin)?, between(&record.samples, begin + 1.0)?);
         let got = other.core - one.core;
         let shares = std::array::from_fn(|i| (other.used[i] - one.used[i]) / got * 100.0);
         Some(Second { begin, got, shares })
     })
 }
 
-/// The seconds after the first session's start in which other programs had the core.
+/// The seconds after the first session's start in which other programs used the core.
 fn disturbed(record: &Record) -> Vec<f64> {
     let after = seconds(record).filter(|second| second.begin > record.starts[0]);
     after.filter(|second| second.got < UNDISTURBED).map(|second| second.begin).collect()
@@ -185,7 +182,7 @@ fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
         let mine: Vec<&Second> = judged.iter().filter(|second| has(place, second)).collect();
         if mine.len() < SECONDS_MIN {
             let count = mine.len();
-            return Err(LabError::Nothing(format!(
+            return Err(LabError::NoData(format!(
                 "other programs left the core to the node in {count} seconds of session {name}: run it again on a quiet machine"
             )));
         }
@@ -193,11 +190,12 @@ fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
         match share {
             Some(share) => {
                 let off = mine.iter().map(|second| (second.shares[place] - share).abs()).fold(0.0, f64::max);
-                let what = format!("{name}: furthest from {share:.0} % in any of {} seconds", mine.len());
+                let what =
+                    format!("{name}: largest deviation from {share:.0} % in any of {} seconds", mine.len());
                 criteria.push(Criterion::at_most(what, off, TOLERANCE, "points"));
             }
             None => {
-                // Seconds in which a session starts have no constant rest.
+                // In a second in which a session starts the rest is not constant.
                 let steady = mine.iter().filter(|second| {
                     record
                         .starts
@@ -210,9 +208,9 @@ fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
                     100.0 - promised - second.shares[place]
                 });
                 let lacks = lacks.reduce(f64::max).ok_or_else(|| {
-                    LabError::Nothing("a session started in each second that can be judged".to_owned())
+                    LabError::NoData("a session started in each second that can be judged".to_owned())
                 })?;
-                let what = format!("{name}: less than what the others leave, at most");
+                let what = format!("{name}: largest deficit against the rest");
                 criteria.push(Criterion::at_most(what, lacks, TOLERANCE + OVERHEAD, "points"));
             }
         }
@@ -221,13 +219,13 @@ fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
 }
 
 fn chart(record: &Record) -> Chart {
-    let end = record.looks.last().map_or(1.0, |look| look.at);
+    let end = record.samples.last().map_or(1.0, |sample| sample.at);
     let mut chart = Chart::new(
         ChartAxis::linear("time, s", 0.0, end),
         ChartAxis::linear("share of the core's processor time in 20 ms, %", 0.0, 105.0),
     );
     for (place, (name, share)) in SESSIONS.iter().enumerate() {
-        let points = record.looks.windows(2).filter_map(|two| {
+        let points = record.samples.windows(2).filter_map(|two| {
             let got = two[1].core - two[0].core;
             (got > 0.0 && two[1].at > record.starts[place])
                 .then(|| (two[1].at, (two[1].used[place] - two[0].used[place]) / got * 100.0))
@@ -248,17 +246,17 @@ mod tests {
     fn made(got: f64, shares: [f64; 4]) -> Record {
         let starts = [0.0, 3.0, 6.0, 9.0];
         let mut record = Record { starts, ..Record::default() };
-        let mut look = Look::default();
+        let mut sample = CoreSample::default();
         for _ in 0..=700 {
-            record.looks.push(look);
-            look.at += 0.02;
-            look.core += 0.02 * got;
+            record.samples.push(sample);
+            sample.at += 0.02;
+            sample.core += 0.02 * got;
             let mut left = 100.0;
-            for place in (1..4).filter(|place| look.at > starts[*place]) {
-                look.used[place] += 0.02 * got * shares[place] / 100.0;
+            for place in (1..4).filter(|place| sample.at > starts[*place]) {
+                sample.used[place] += 0.02 * got * shares[place] / 100.0;
                 left -= shares[place];
             }
-            look.used[0] += 0.02 * got * left * shares[0] / 100.0;
+            sample.used[0] += 0.02 * got * left * shares[0] / 100.0;
         }
         record
     }
@@ -286,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_core_that_was_taken_away_is_no_evidence() {
-        assert!(matches!(judge(&made(0.9, [1.0, 10.0, 20.0, 30.0])), Err(LabError::Nothing(_))));
-        assert!(matches!(judge(&Record::default()), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&made(0.9, [1.0, 10.0, 20.0, 30.0])), Err(LabError::NoData(_))));
+        assert!(matches!(judge(&Record::default()), Err(LabError::NoData(_))));
     }
 }

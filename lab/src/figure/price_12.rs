@@ -1,19 +1,19 @@
 //! Price of Safety, figure 12: guarantees of a link, one of which changes.
 
-use super::link_script::{Act, Played, RATE_MBIT, Script, ScriptGrant, shown};
+use super::link_script::{RATE_MBIT, Script, ScriptGrant, ScriptRecord, SenderAction, run_and_judge};
 use super::{Criterion, Figure, Mechanism, Outcome};
 use crate::error::LabError;
 use std::time::Duration;
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "price-12",
     title: "Price of Safety, figure 12: shares of a link",
-    here: "Three sessions of a running node, each of which would fill a link of 100 Mbit/s (`[[link]]`) with the frames of full length that its module `flood` sends: D has no \
-guarantee, E 2 ms of the link in each 6 ms, F first 25 % of each 6 ms, then 45, 65 and again 25 %, as its session is changed by the node's control socket. Rates are the \
-receiving kernel's counters, one interface for each sender; on the wire, so with preamble, check sequence and gap. Judged is every second in which nothing changes.",
-    paper: "E gets its 33 Mbit/s all through. F gets 25 %, at 20 s 45 %, 2 s later 65 %, with which the link is full and D gets nothing, and 2 s later 25 % \
-again, whereupon D sends again. Lines are rough because 16⅔ packets of 1500 bytes make a period of E.",
+    here: "Three sessions of a running node with a link of 100 Mbit/s (`[[link]]`). Each could fill the link with the full-length frames of its \
+module `flood`. D has no guarantee. E has 2 ms of the link in each 6 ms. F has 25 % of each 6 ms, then 45, 65 and again 25 %, as its \
+session is changed through the node's control socket. Rates come from the receiving kernel's counters, with one interface per sender, \
+and are on the wire: with preamble, check sequence and gap. Each second without a change is judged.",
+    paper: "E gets its 33 Mbit/s throughout. F gets 25 %, from 20 s on 45 %, 2 s later 65 %, which fills the link and leaves D nothing, and 2 s \
+later 25 % again, so that D sends again. The lines are rough because a period of E is 16⅔ packets of 1500 bytes.",
     without: "none of the three has a guarantee",
     run,
 };
@@ -26,33 +26,34 @@ const THIRD: f64 = RATE_MBIT / 3.0;
 const TOLERANCE: f64 = 0.02;
 
 fn script(mechanism: Mechanism) -> Script {
-    let of = |mbit| if mechanism == Mechanism::On { ScriptGrant::exactly(mbit) } else { ScriptGrant::REST };
-    let start = |sender| (0.0, sender, Act::Start);
-    let change = |at, mbit| (at, 2, Act::Change(of(mbit)));
+    let of =
+        |mbit| if mechanism == Mechanism::On { ScriptGrant::exactly(mbit) } else { ScriptGrant::BEST_EFFORT };
+    let start = |sender| (0.0, sender, SenderAction::Start);
+    let change = |at, mbit| (at, 2, SenderAction::Change(of(mbit)));
     Script {
-        senders: vec![("d", ScriptGrant::REST), ("e", of(THIRD)), ("f", of(25.0))],
+        senders: vec![("d", ScriptGrant::BEST_EFFORT), ("e", of(THIRD)), ("f", of(25.0))],
         period: PERIOD,
-        acts: vec![start(0), start(1), start(2), change(3.5, 45.0), change(6.0, 65.0), change(8.5, 25.0)],
+        actions: vec![start(0), start(1), start(2), change(3.5, 45.0), change(6.0, 65.0), change(8.5, 25.0)],
         end: 12.0,
     }
 }
 
 fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
-    shown(&FIGURE, &script(mechanism), 5, judge)
+    run_and_judge(&FIGURE, &script(mechanism), 5, judge)
 }
 
 /// The criteria, which do not depend on the grants of this run.
-fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
+fn judge(record: &ScriptRecord) -> Result<Vec<Criterion>, LabError> {
     let promised = script(Mechanism::On);
-    let windows = promised.steady(played);
+    let windows = promised.steady(record);
     if windows.is_empty() {
-        return Err(LabError::Nothing("no second without a change was recorded".to_owned()));
+        return Err(LabError::NoData("no second without a change was recorded".to_owned()));
     }
     let mut off = [0.0f64; 3];
     for window in &windows {
         let mut left = RATE_MBIT;
         for (sender, rate) in window.rates.iter().enumerate().filter(|(sender, _)| *sender != D) {
-            let grant = promised.granted(sender, window.begin).and_then(|grant| grant.reserved);
+            let grant = promised.grant_at(sender, window.begin).and_then(|grant| grant.reserved);
             let wanted = grant.unwrap_or(0.0);
             off[sender] = off[sender].max((rate / wanted - 1.0).abs() * 100.0);
             left -= wanted;
@@ -62,39 +63,49 @@ fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
     let count = windows.len();
     Ok(vec![
         Criterion::at_most(
-            format!("E: furthest from 33⅓ Mbit/s in any of {count} seconds"),
+            format!("E: largest deviation from 33⅓ Mbit/s in any of {count} seconds"),
             off[1],
             TOLERANCE * 100.0,
             "%",
         ),
-        Criterion::at_most("F: furthest from its 25, 45, 65, 25 Mbit/s", off[2], TOLERANCE * 100.0, "%"),
-        Criterion::at_most("D: furthest from what is left, of the link", off[D], TOLERANCE * 100.0, "%"),
+        Criterion::at_most(
+            "F: largest deviation from its 25, 45, 65, 25 Mbit/s",
+            off[2],
+            TOLERANCE * 100.0,
+            "%",
+        ),
+        Criterion::at_most(
+            "D: largest deviation from the rest, as a part of the link",
+            off[D],
+            TOLERANCE * 100.0,
+            "%",
+        ),
     ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::link_script::Look;
+    use super::super::link_script::CounterSample;
     use super::*;
 
     /// Rates that follow the script but for these factors.
-    fn made(e: f64, f: f64, d: f64) -> Played {
+    fn made(e: f64, f: f64, d: f64) -> ScriptRecord {
         let promised = script(Mechanism::On);
-        let mut looks = vec![Look { at: 0.0, mbit: vec![0.0; 3] }];
+        let mut samples = vec![CounterSample { at: 0.0, mbit: vec![0.0; 3] }];
         for step in 1..600u32 {
             let at = f64::from(step) * 0.02;
-            let of = |sender| promised.granted(sender, at - 0.02).and_then(|g| g.reserved).unwrap_or(0.0);
+            let of = |sender| promised.grant_at(sender, at - 0.02).and_then(|g| g.reserved).unwrap_or(0.0);
             let left = RATE_MBIT - of(1) - of(2);
-            let last = looks.last().unwrap();
+            let last = samples.last().unwrap();
             let rates = [left * d, of(1) * e, of(2) * f];
             let mbit = last.mbit.iter().zip(rates).map(|(sum, rate)| sum + rate * 0.02).collect();
-            looks.push(Look { at, mbit });
+            samples.push(CounterSample { at, mbit });
         }
-        promised.on_time(looks)
+        promised.on_time(samples)
     }
 
-    fn kept(played: &Played) -> Vec<bool> {
-        judge(played).unwrap().iter().map(|criterion| criterion.is_kept).collect()
+    fn kept(record: &ScriptRecord) -> Vec<bool> {
+        judge(record).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
@@ -104,12 +115,12 @@ mod tests {
         assert_eq!(kept(&made(0.97, 1.0, 1.0)), [false, true, true]);
         assert_eq!(kept(&made(1.0, 1.03, 1.0)), [true, false, true]);
         assert_eq!(kept(&made(1.0, 1.0, 0.9)), [true, true, false]);
-        let thirds: Vec<Look> = (0..600u32)
+        let thirds: Vec<CounterSample> = (0..600u32)
             .map(|i| f64::from(i) * 0.02)
-            .map(|at| Look { at, mbit: vec![at * THIRD; 3] })
+            .map(|at| CounterSample { at, mbit: vec![at * THIRD; 3] })
             .collect();
         // Without guarantees each has a third, which is what E would have had.
         assert_eq!(kept(&script(Mechanism::Off).on_time(thirds)), [true, false, false]);
-        assert!(matches!(judge(&Played::default()), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&ScriptRecord::default()), Err(LabError::NoData(_))));
     }
 }

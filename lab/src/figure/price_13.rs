@@ -1,31 +1,33 @@
-//! Price of Safety, figure 13: what a receiver gets of what is sent to it, by its room for packets and by its period.
+//! Price of Safety, figure 13: the part of the traffic that a receiver gets, by its queue length and its period.
 
 use super::network::{Traffic, cable, datagram_of, received};
 use super::node::{NodeProcess, module, session};
-use super::watch::Watch;
+use super::watch::PauseWatcher;
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
-use crate::namespace::go_at_once;
+use crate::namespace::use_real_time_priority;
 use std::time::{Duration, Instant};
 use weir_netio::{LiveSink, SocketKind};
 use weir_node::control::protocol::Snapshot;
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "price-13",
-    title: "Price of Safety, figure 13: what is received, by room and period",
-    here: "A session with 10 % of a core gets 8 packets of full length at once in each 1.02 ms, 96.5 Mbit/s (so that they come at ever other times of the other's period of 10 ms), looks at each for about a microsecond and lets it go on, to an interface at \
-whose other end the kernel counts it. What it takes to receive and to copy a packet is on its account as well. Beside it, on the same core, another could use the core up and has 4 ms in each 10 ms. The room for \
-the receiver's packets is 4 to 58 of them, its period 1 to 20 ms. Each point is the median of three times 400 ms, which end when nothing is under way any more; other programs of the machine have to wait meanwhile (`SCHED_RR`), and times in which the machine \
-itself took a core away for more than 1 ms are repeated, whatever came out. Thin lines are what \
-must come out where the earliest deadline goes first. The other's deadline is 10 ms after its 4 ms have begun, the receiver's a period after a packet has woken it: with a \
-period of up to 6 ms it never waits for more than a piece of the other's work, with one of 10 ms and more for all 4 ms, and in between for what the period is longer than \
-6 ms. In each 10 ms what comes in such a wait beyond the room is lost; and of packets that come at once, those for which there is no room.",
-    paper: "at about 97 Mbit/s, with a short period all is received even with little room, and with much room all is received even with a long period. With \
-modest room less is received as the period grows, because the receiver is kept from the core for longer; well beyond the other's 4 ms it gets no worse. With \
-the least room much is lost at any period, because of the way from the driver.",
-    without: "the receiver has no reservation, and gets what the other leaves",
+    title: "Price of Safety, figure 13: received packets, by queue length and period",
+    here: "A session with 10 % of a core receives bursts of 8 packets of full length every 1.02 ms, 96.5 Mbit/s. The interval does not divide the \
+other session's period of 10 ms, so bursts come at all phases of it. The receiver's module takes about a microsecond per packet and \
+forwards it to an interface, at whose other end the kernel counts it. Receiving and copying a packet is charged to the receiver as well. \
+The other session on the same core could use the whole core, and has 4 ms in each 10 ms. The receiver's queue holds 4 to 58 packets, and \
+its period is 1 to 20 ms. Each point is the median of three trials of 400 ms. Other programs of the machine have to wait meanwhile \
+(`SCHED_RR`). Trials in which the machine itself took a core away for more than 1 ms are repeated, whatever their result. Thin lines are \
+the prediction for earliest deadline first. The other session's deadline is 10 ms after its 4 ms have begun, the receiver's a period \
+after a packet has woken it. With a period of up to 6 ms the receiver never waits longer than one run of the other, with 10 ms and more \
+it waits for all 4 ms, and in between for the part of its period beyond 6 ms. In each 10 ms the packets that come during such a wait and \
+exceed the queue are lost, as are the packets of a burst that exceed the queue.",
+    paper: "at about 97 Mbit/s, all packets are received with a short period even from a short queue, and with a long queue even at a long period. \
+With a medium queue fewer are received as the period grows, because the receiver waits longer for the core; well beyond the other's 4 ms \
+it gets no worse. With the shortest queue many are lost at any period, on the way from the driver.",
+    without: "the receiver has no reservation, and gets the time that the other leaves",
     run,
 };
 
@@ -34,11 +36,13 @@ const ROOMS: [u32; 6] = [4, 8, 16, 24, 32, 58];
 const PERIODS_MS: [f64; 8] = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0];
 /// The receiver's share of the core.
 const SHARE: f64 = 0.1;
-/// The most processor time of the receiver, in percent of the core: below its slice, so that no packet is lost for want of the slice.
+/// The largest processor time of the receiver in percent of the core: less than its slice, so that no packet is lost
+/// for lack of processor time.
 const ENOUGH: f64 = 9.0;
 /// The slice and the period of the other session.
 const OTHER_MS: (f64, f64) = (4.0, 10.0);
-/// Packets of a burst, and the interval of bursts. The interval does not divide the other's period, so bursts come at ever other times of it.
+/// Packets of a burst, and the interval of bursts. The interval does not divide the other session's period, so bursts
+/// come at all phases of it.
 const BURST: u32 = 8;
 const EVERY: Duration = Duration::from_micros(1020);
 const FRAME: usize = 1514;
@@ -46,24 +50,24 @@ const TRIAL: Duration = Duration::from_millis(400);
 /// The time for the last packets to arrive.
 const DRAINED: Duration = Duration::from_millis(60);
 const TRIALS: usize = 3;
-/// The most trials of a point, where the machine disturbs.
+/// The largest number of trials of a point, with those that the machine disturbed.
 const TRIALS_MAX: usize = 12;
-/// The cores that must not pause: the node's, and that of sender and receiver.
+/// The cores that must not pause: the node's, and that of the sender.
 const CORES: [u16; 2] = [OTHER_CORE, 1];
-/// Iterations of the other's loop for each of 1,000 packets a second: more than it can do.
+/// Iterations of the other session's loop per packet, of which 1,000 come per second: more than a core can do.
 const OTHER_LOOP: u32 = 8_000_000;
 /// Iterations of the receiver's loop.
 const ITERATIONS: u32 = 2_000;
-/// The percentage that counts as all of some thousand packets.
+/// The percentage of received packets that counts as all.
 const ALL: f64 = 98.0;
-/// A queue that outlasts a piece of the other's work, so that a short period suffices; and a short period.
+/// A queue that outlasts one run of the other session, so that a short period suffices; and a short period.
 const MODEST: u32 = 16;
 const SHORT_MS: f64 = 4.0;
-/// A period that is longer than the other's.
+/// A period longer than that of the other session.
 const LONG_MS: f64 = 12.0;
-/// The tolerance of the prediction, in points of percent: a wait is up to a piece of work of 200 us in 10 ms longer or shorter at each end.
+/// The tolerance of the prediction in percentage points: each end of a wait can shift by a run of 200 us in 10 ms.
 const TOLERANCE: f64 = 6.0;
-/// The tolerance between long periods.
+/// The tolerance between long periods, in percentage points.
 const LEVEL: f64 = 4.0;
 
 /// The part of the traffic that was received with a queue and a period.
@@ -71,9 +75,9 @@ const LEVEL: f64 = 4.0;
 struct Point {
     room: u32,
     period_ms: f64,
-    /// Mbit/s that the kernel counted on the way in.
+    /// Incoming Mbit/s, as counted by the kernel.
     offered: f64,
-    /// The forwarded part of it, in percent.
+    /// The forwarded part, in percent.
     received: f64,
     /// Processor time charged to the receiver, in percent of the core.
     used: f64,
@@ -97,7 +101,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
         );
     }
     let found = format!(
-        "{repeated} times were repeated because the machine had taken a core away; {} are judged.",
+        "{repeated} trials were repeated because the machine had taken a core away; {} are judged.",
         points.len() * TRIALS
     );
     Ok(Outcome::new(&FIGURE, csv, chart(&points), judge(&points)?, found))
@@ -107,21 +111,21 @@ fn kilobytes(room: u32) -> f64 {
     f64::from(room) * 1.514
 }
 
-/// The part of the traffic that must be received, in percent.
+/// The predicted part of the traffic that is received, in percent.
 fn predicted(room: u32, period_ms: f64) -> f64 {
     let (slice, period) = OTHER_MS;
     let wait = (period_ms - (period - slice)).clamp(0.0, slice);
     let covered = f64::from(room) / f64::from(BURST) * EVERY.as_secs_f64() * 1e3;
-    // The queue has room for this part of a burst.
+    // The part of a burst that fits into the queue.
     let part = (f64::from(room) / f64::from(BURST)).min(1.0);
     100.0 * (part * (1.0 - wait / period) + wait.min(covered) / period).min(part)
 }
 
-/// The received parts, and the number of repeated trials.
+/// Measures all points. Also returns the number of repeated trials.
 fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
-    go_at_once();
+    use_real_time_priority();
     bind(OTHER_CORE)?;
-    // To the receiver, from the receiver, and to the other.
+    // To the receiver, from the receiver, and to the other session.
     for (one, other) in [("a", "b"), ("c", "d"), ("e", "f")] {
         cable(one, other)?;
     }
@@ -142,7 +146,7 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     let mut sink = LiveSink::open("a", SocketKind::Packet)?;
     let work = synthetic::busy(ITERATIONS)?;
     let (mut points, mut repeated) = (Vec::new(), 0);
-    let watch = Watch::start(&CORES)?;
+    let watch = PauseWatcher::start(&CORES)?;
     for room in ROOMS {
         for period_ms in PERIODS_MS {
             let cpu = match mechanism {
@@ -180,25 +184,25 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     Ok((points, repeated))
 }
 
-/// The result of some traffic.
+/// The measurement of a trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// Mbit/s on the wire that the kernel counted on the way in.
+    /// Incoming Mbit/s on the wire, as counted by the kernel.
     offered: f64,
-    /// The forwarded part of it, as the kernel counts, in percent.
+    /// The forwarded part as counted by the kernel, in percent.
     received: f64,
     /// Processor time charged to the receiver, in percent of the core.
     used: f64,
 }
 
-/// Processor time charged to the receiver, in seconds: its own, and that of others on its behalf.
+/// Processor time charged to the receiver in seconds: its own, and that of other threads on its behalf.
 fn charged(snapshot: &Snapshot) -> f64 {
     let used = session(snapshot, "receiver")
         .map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns + cpu.debited_ns).sum());
     used as f64 / 1e9
 }
 
-/// Sends for some time.
+/// Sends for the time of a trial.
 fn trial(sink: &mut LiveSink, node: &mut NodeProcess) -> Result<Trial, LabError> {
     let before = (received("b")?.0, received("d")?.0, charged(&node.snapshot()?));
     let frame = datagram_of(FRAME);
@@ -207,7 +211,7 @@ fn trial(sink: &mut LiveSink, node: &mut NodeProcess) -> Result<Trial, LabError>
     let mut due = begin;
     while begin.elapsed() < TRIAL {
         sink.send(&burst);
-        // A late burst is not made up for, because that would be a larger one.
+        // A late burst delays the following ones, as catching up would make a larger burst.
         due = (due + EVERY).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
@@ -226,14 +230,14 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
     let some = |is: &dyn Fn(&Point) -> bool| -> Result<Vec<Point>, LabError> {
         let found: Vec<Point> = points.iter().filter(|point| is(point)).copied().collect();
         if found.is_empty() {
-            return Err(LabError::Nothing("not all rooms and periods were tried".to_owned()));
+            return Err(LabError::NoData("not all rooms and periods were tried".to_owned()));
         }
         Ok(found)
     };
     let least = |points: &[Point]| points.iter().map(|point| point.received).fold(f64::INFINITY, f64::min);
     let quick = some(&|point| point.period_ms <= SHORT_MS && point.room >= MODEST)?;
     let roomy = some(&|point| Some(&point.room) == ROOMS.last())?;
-    // The wait is longer than the queue lasts.
+    // Points whose wait is longer than the queue lasts.
     let lossy = some(&|point| {
         let is_short_of_room = predicted(point.room, point.period_ms) < 100.0;
         point.period_ms >= LONG_MS && point.room >= BURST && is_short_of_room
@@ -268,7 +272,7 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
         ),
         Criterion::at_most(
             format!(
-                "periods of {LONG_MS:.0} ms or more, {:.0} KB or more: furthest from what is predicted",
+                "periods of {LONG_MS:.0} ms or more, {:.0} KB or more: largest deviation from the prediction",
                 kilobytes(BURST)
             ),
             off.fold(0.0, f64::max),
@@ -276,7 +280,7 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
             "points",
         ),
         Criterion::at_most(
-            "and from one another, with the same room",
+            format!("periods of {LONG_MS:.0} ms or more: largest difference for the same queue"),
             spread.fold(0.0, f64::max),
             LEVEL,
             "points",
@@ -287,7 +291,7 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
 fn chart(points: &[Point]) -> Chart {
     let mut chart = Chart::new(
         ChartAxis::linear("period of the receiver, ms", 0.0, 25.0),
-        ChartAxis::linear("received, % of what is sent", 0.0, 105.0),
+        ChartAxis::linear("received, % of the traffic", 0.0, 105.0),
     );
     for (number, room) in ROOMS.into_iter().enumerate() {
         let expected = PERIODS_MS.map(|period| (period, predicted(room, period)));
@@ -351,6 +355,6 @@ mod tests {
         assert_eq!(kept(&dear), [false, true, true, true, true, true]);
         // Much room does not help.
         assert!(!kept(&made(|_, period| predicted(16, period)))[2]);
-        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::NoData(_))));
     }
 }

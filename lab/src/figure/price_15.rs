@@ -1,4 +1,4 @@
-//! Price of Safety, figure 15: a cache that asks for more memory where too few requests are answered from it.
+//! Price of Safety, figure 15: a cache that asks for more memory when it answers too few requests.
 
 use super::monitor::open;
 use super::network::{cable, datagram};
@@ -13,22 +13,23 @@ use weir_netio::{LivePoll, LiveSink, SocketKind};
 use weir_node::control::protocol::SessionStatus;
 use weir_units::{Bytes, Nanos};
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "price-15",
     title: "Price of Safety, figure 15: memory and answered requests of active reliable multicast",
-    here: "The shipped module `arm` on a running node, between a sender of 1,000 packets of 1,000 bytes a second and a receiver that loses 25 % of what it gets, from 10 s on \
-50 %, repairs included. The losses are the experiment's own, from a generator with a fixed seed. The receiver asks for a packet 40 ms after it was lost, and again every 40 ms; what goes past arm \
-reaches the sender, who sends the packet again. So a request is for what came 40, 80, 120 … packets ago: to answer nine of ten, arm must have 80 copies at 25 %, 160 at 50 %. It begins with 32, and \
-asks its session for 64 KiB more after each second in which it had a copy for less than 90 % of what was asked for. Requests are counted by who sends them and who gets what went on, \
-memory is what the session has reserved. The stream and the requests come by one interface, as on a shared segment; what goes on, and the repairs, leave by another.",
-    paper: "ARM's heap grows to about 180 KB, with which it answers over 90 % of requests at 25 % loss. At 90 s loss is doubled; noticeably less than 90 % are \
-answered; ARM asks for more, up to about 370 KB after 40 s, with which it is at 90 % again.",
-    without: "the session may not have more memory than it begins with",
+    here: "The shipped module `arm` on a running node, between a sender of 1,000 packets of 1,000 bytes per second and a receiver that loses 25 % \
+of the packets, and 50 % from 10 s on, repairs included. The experiment makes the losses itself, from a generator with a fixed seed. The \
+receiver requests a packet 40 ms after its loss, and again every 40 ms. A request that arm does not answer reaches the sender, which \
+sends the packet again. So requests are for packets of 40, 80, 120 … packets ago: to answer nine of ten, arm needs 80 copies at 25 % \
+loss and 160 at 50 %. It starts with 32, and asks its session for another 64 KiB after each second in which it had a copy for less than \
+90 % of the requests. The experiment counts requests at the receiver and at the sender. Memory is the reserved memory of the session. \
+The stream and the requests come in by one interface, as on a shared segment; forwarded packets and repairs leave by another.",
+    paper: "ARM's heap grows to about 180 KB, with which it answers over 90 % of requests at 25 % loss. At 90 s loss is doubled, and noticeably less \
+than 90 % are answered. ARM asks for more memory, up to about 370 KB after 40 s, with which it reaches 90 % again.",
+    without: "the memory of the session cannot grow beyond its initial size",
     run,
 };
 
-/// Losses: their beginning in seconds, and their part.
+/// Loss rates: the start in seconds, and the lost fraction.
 const LOSSES: [(f64, f64); 2] = [(0.0, 0.25), (10.0, 0.5)];
 const END: f64 = 24.0;
 /// Packets of the stream each second, and their length.
@@ -36,32 +37,32 @@ const RATE: f64 = 1000.0;
 const LENGTH: usize = 1000;
 /// The interval of requests for a lost packet.
 const PATIENCE: Duration = Duration::from_millis(40);
-/// The part of requests that arm must answer, in percent.
+/// The percentage of requests that arm must answer.
 const TARGET: f64 = 90.0;
-/// The time for arm to find the needed memory after a change of loss, in seconds.
+/// Seconds for arm to reach the needed memory after a change of loss.
 const FOUND: f64 = 6.0;
-/// The interval of looks at the node.
+/// The sampling interval of the node's state.
 const STEP: Duration = Duration::from_millis(100);
-/// Bytes that the session may reserve beyond its initial memory.
+/// Bytes that the session may reserve in addition to its initial memory.
 const MORE: u64 = 2 << 20;
 /// More than the initial memory.
 const PLENTY: u64 = 16 << 20;
 /// The least ratio of memory at doubled loss.
 const DOUBLED: f64 = 1.5;
 
-/// The format of arm's packets: see its README.
+/// The format of arm's packets, as in its README.
 const PORT: u16 = 5350;
 const DATA: u8 = 1;
 const NACK: u8 = 2;
 const VERSION: u8 = 1;
 const STREAM: u32 = 7;
-/// The place of the UDP payload in a frame.
+/// The offset of the UDP payload in a frame.
 const PAYLOAD: usize = 42;
 
-/// An event, with its time in seconds from the first packet on.
+/// An event, with its time in seconds since the first packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
-    /// The receiver asked for a packet.
+    /// The receiver requested a packet.
     Asked(f64),
     /// The request reached the sender, unanswered by arm.
     WentOn(f64),
@@ -89,11 +90,10 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
 struct Peers {
     random: Random,
     begin: Instant,
-    /// The stream's next number.
     next: u32,
-    /// Missing packets of the receiver, and the times of their next requests.
+    /// Packets that the receiver lacks, with the times of their next requests.
     lacks: BTreeMap<u32, Instant>,
-    /// The same in order of time.
+    /// The same packets in order of time.
     due: BTreeSet<(Instant, u32)>,
     events: Vec<Event>,
 }
@@ -121,8 +121,8 @@ impl Peers {
         (self.random.word() as f64 / u64::MAX as f64) < loss
     }
 
-    /// The frames to send now: packets of the stream that are due, and requests.
-    fn speak(&mut self) -> Vec<Vec<u8>> {
+    /// The frames that are due: packets of the stream, and requests.
+    fn due_frames(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while f64::from(self.next) < self.at() * RATE {
             frames.push(packet(DATA, self.next));
@@ -144,7 +144,7 @@ impl Peers {
         self.due.insert((at, number));
     }
 
-    /// Processes a frame from the node. Returns the answer of the sender.
+    /// Processes a frame from the node. Returns the sender's answer.
     fn handle(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let (kind, number) = read(frame)?;
         if kind == NACK {
@@ -190,7 +190,7 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, LabError> {
         "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\noutgoing = false\n\
          [[link]]\ninterface = \"c\"\nrate = \"1 Gbit/s\"",
     )?;
-    // The initial memory: the module as it starts, and buffers for frames.
+    // The initial memory: that of the started module, and buffers for frames.
     start(&mut node, PLENTY, PLENTY)?;
     let used = state(&mut node)?.memory_used;
     node.close("arm")?;
@@ -200,14 +200,14 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, LabError> {
     let mut peers = Peers::new();
     let (mut look, mut frame) = (Instant::now(), Vec::new());
     while peers.at() < END {
-        let mut frames = peers.speak();
+        let mut frames = peers.due_frames();
         if let LivePoll::Block(block) = far.next_block(Nanos(500_000))? {
             for place in 0..block.len() {
                 block.copy_packet(place, &mut frame);
                 frames.extend(peers.handle(&frame));
             }
         }
-        // Packets that the cable does not take are lost, and requested again.
+        // Packets that the interface does not take are lost, and requested again.
         for burst in frames.chunks(64) {
             near.send(&burst.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
@@ -236,7 +236,7 @@ fn start(node: &mut NodeProcess, memory: u64, most: u64) -> Result<(), LabError>
 
 fn state(node: &mut NodeProcess) -> Result<SessionStatus, LabError> {
     let snapshot = node.snapshot()?;
-    let gone = || LabError::Nothing("the session is gone".to_owned());
+    let gone = || LabError::NoData("the session is gone".to_owned());
     session(&snapshot, "arm").cloned().ok_or_else(gone)
 }
 
@@ -251,7 +251,7 @@ struct Second {
 }
 
 impl Second {
-    /// The part of requests that arm answered, in percent.
+    /// The percentage of requests that arm answered.
     fn answered(self) -> f64 {
         (1.0 - self.went_on / self.asked) * 100.0
     }
@@ -281,7 +281,7 @@ fn judge(events: &[Event]) -> Result<Vec<Criterion>, LabError> {
     let (first, then, last) =
         (sum(events, FOUND, change), sum(events, change, change + 1.0), sum(events, change + FOUND, END));
     if [first, then, last].iter().any(|part| part.asked < 100.0) {
-        return Err(LabError::Nothing("hardly anything was asked for".to_owned()));
+        return Err(LabError::NoData("there were fewer than 100 requests".to_owned()));
     }
     let begin = events.iter().find_map(|event| match event {
         Event::Reserved(_, bytes) => Some(*bytes),
@@ -303,7 +303,7 @@ fn judge(events: &[Event]) -> Result<Vec<Criterion>, LabError> {
             TARGET,
             "%",
         ),
-        Criterion::at_least("memory asked for at 50 % loss, of that at 25 %", after / before, DOUBLED, "×"),
+        Criterion::at_least("requested memory at 50 % loss ÷ that at 25 %", after / before, DOUBLED, "×"),
     ])
 }
 
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(kept(&made([94.0, 75.0, 88.0], [600.0, 728.0, 920.0])), [true, true, false, true]);
         // It had had more than it needed from the beginning.
         assert_eq!(kept(&made([99.0, 94.0, 94.0], [600.0, 920.0, 920.0])), [true, false, true, false]);
-        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::NoData(_))));
     }
 
     #[test]

@@ -1,88 +1,91 @@
-//! Price of Safety, figure 16: garbage of one event source, collected in the time of another, unless their heaps are two.
+//! Price of Safety, figure 16: garbage of one event source that is collected in the time of another, unless they have separate heaps.
 
 use super::network::{Cable, Traffic, datagram};
-use super::node::{NodeProcess, is_sound, module};
+use super::node::{NodeProcess, check_no_faults, module};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, synthetic};
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::machine::{OTHER_CORE, bind};
-use crate::namespace::go_at_once;
+use crate::namespace::use_real_time_priority;
 use std::time::Duration;
 use weir_netio::{LiveSink, SocketKind};
 use weir_sched::cpu::trace::{TraceEvent, TraceInput, TraceOutput};
 use weir_sched::cpu::{CpuDecision, Debt, RunOutcome, VpId};
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "price-16",
-    title: "Price of Safety, figure 16: garbage of others",
-    here: "A, without a guarantee, and B, with 1 ms in each 4 ms, are virtual processors of two sessions. For each packet they have objects made by the shipped module `hog`, which is \
-written in a garbage-collected language, as a service that the caller pays for. An event of B is over when its call has been served: what it takes is the time from when B's virtual processor was woken for the packet, by the \
-record of what the core was told and decided. B's 50 events a second are all alike, 100 objects each. A's are 397 a second, each of which makes 5 objects, and from 0 s on 2,000. First both call one \
-instance, then each one of its own, in sessions of their own, on the same core. Before that, B has filled 50,000 places, and all garbage has been collected, so that alone B would collect none in these seconds. Drawn is each event, \
-and the longest that B has before A churns (thin line); other programs of the machine have to wait meanwhile (`SCHED_RR`). B is disturbed if more of its events are longer than that line than chance explains: \
-if nothing had changed, any order of all of B's events would be as likely as any other, and so many or more would be longer in less than one of 100 experiments.",
-    paper: "in one heap B, whose own garbage does not change, has to wait for and do an irregular but substantial amount of collecting when A begins to make much; in two heaps \
-B's time stays as it was. There the time on collecting is drawn. Here it is the time of whole events: an instance does one thing at a time, so B waits while it is at work for A, and the collector of this language does its work in \
-small steps where memory is asked for and in a few large ones, nearly all of which fall to A.",
-    without: "what should be two instances is one",
+    title: "Price of Safety, figure 16: garbage collection for others",
+    here: "A, without a guarantee, and B, with 1 ms in each 4 ms, are virtual CPUs of two sessions. For each packet they call a service of the \
+shipped module `hog`, which is written in a garbage-collected language and makes objects. The caller pays for the service. An event of B \
+ends when its call has been served. Its duration counts from the wakeup of B's virtual CPU for the packet, according to the trace of the \
+core's scheduler. B has 50 equal events per second, of 100 objects each. A has 397 per second, of 5 objects each, and of 2,000 each from \
+0 s on. First both call one instance, then each its own, in separate sessions on the same core. Before the measurement B has filled \
+50,000 entries and all garbage has been collected, so that B alone would trigger no collection. The chart shows each event, and B's \
+longest event before A makes much garbage (thin line). Other programs of the machine have to wait meanwhile (`SCHED_RR`). B is disturbed \
+if more of its events exceed that line than chance explains: if nothing had changed, all orders of B's events would be equally likely, \
+and so many or more would exceed it in fewer than one of 100 experiments.",
+    paper: "in one heap B, whose own garbage does not change, has to wait for and perform an irregular but substantial amount of collection when A \
+starts to make much garbage. In two heaps B's time stays the same. The chart of the paper shows collection time, and the one here the \
+duration of whole events: an instance does one thing at a time, so B waits while it works for A. The collector of this language works in \
+small steps at each allocation and in a few large ones, nearly all of which fall to A.",
+    without: "A and B call the same instance in the second run, too",
     run,
 };
 
 /// The owner of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum Owner {
     A,
     B,
 }
 
-/// The arguments of a call of the service: the number of objects, and their places.
-struct Wish {
+/// The arguments of a call of the service: the number of objects, and the range of entries for them.
+struct ServiceArguments {
     objects: u32,
     first: u32,
     places: u32,
 }
 
-/// B's part of the places, which are all filled before it begins; A's is behind it.
+/// B's entries, which are filled before the measurement, and A's entries behind them.
 const B_PLACES: u32 = 50_000;
 const A_PLACES: u32 = 10_000;
-const COLLECT: Wish = Wish { objects: 0, first: 0, places: 0 };
-const FILL: Wish = Wish { objects: 2_500, first: 0, places: B_PLACES };
-const B_EVENT: Wish = Wish { objects: 100, first: 0, places: B_PLACES };
-const A_QUIET: Wish = Wish { objects: 5, first: B_PLACES, places: A_PLACES };
-const A_CHURN: Wish = Wish { objects: 2_000, ..A_QUIET };
-/// Events a second, of B and of A. Neither divides the other, so that events coincide in all ways.
+const COLLECT: ServiceArguments = ServiceArguments { objects: 0, first: 0, places: 0 };
+const FILL: ServiceArguments = ServiceArguments { objects: 2_500, first: 0, places: B_PLACES };
+const B_EVENT: ServiceArguments = ServiceArguments { objects: 100, first: 0, places: B_PLACES };
+const A_QUIET: ServiceArguments = ServiceArguments { objects: 5, first: B_PLACES, places: A_PLACES };
+const A_CHURN: ServiceArguments = ServiceArguments { objects: 2_000, ..A_QUIET };
+/// Events per second of B and of A. Neither divides the other, so that events coincide in all phases.
 const B_RATE: u64 = 50;
 const A_RATE: u64 = 397;
-/// The length of the quiet part, and of the part with much garbage.
+/// The duration of the quiet part, and of the part with much garbage.
 const PART: Duration = Duration::from_millis(4500);
-/// The interval of calls that fill a heap: longer than a call.
+/// The interval of calls that fill a heap, longer than a call.
 const PAUSE: Duration = Duration::from_millis(40);
 /// The ports of A and B, and an unused port.
 const PORTS: [u16; 3] = [1, 2, 3];
-/// The usual level of significance.
+/// The level of significance.
 const LEVEL: f64 = 0.01;
-/// The least number of events in each part.
+/// The least number of B's events in each part.
 const EVENTS_MIN: usize = 100;
 
-/// An event: its owner, its end in seconds since A began to churn, its length, and the processor time of its call, in us.
+/// An event: its owner, its end in seconds since A started to churn, its duration, and the processor time of its call, both in us.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Done {
-    who: Who,
+struct CompletedEvent {
+    owner: Owner,
     at: f64,
     took: f64,
     cpu: f64,
 }
 
 fn run(mechanism: Mechanism) -> Result<super::Outcome, LabError> {
-    go_at_once();
+    use_real_time_priority();
     bind(OTHER_CORE)?;
     let one = record(1)?;
     let two = record(if mechanism == Mechanism::On { 2 } else { 1 })?;
     let mut csv = Csv::new(&["heaps", "who", "time_s", "took_us", "cpu_us"]);
     for (heaps, done) in [("one", &one), ("two", &two)] {
-        for Done { who, at, took, cpu } in done {
-            let who = if *who == Who::A { "a" } else { "b" };
-            csv.row([heaps.into(), who.into(), (*at).into(), (*took).into(), (*cpu).into()]);
+        for CompletedEvent { owner, at, took, cpu } in done {
+            let owner = if *owner == Owner::A { "a" } else { "b" };
+            csv.row([heaps.into(), owner.into(), (*at).into(), (*took).into(), (*cpu).into()]);
         }
     }
     let (criteria, found) = judge(&one, &two)?;
@@ -91,10 +94,11 @@ fn run(mechanism: Mechanism) -> Result<super::Outcome, LabError> {
     Ok(super::Outcome { records: vec![(name, csv)], charts: charts.into(), criteria, found })
 }
 
-/// The sessions in the order in which they are created; `heaps` of them make objects. One is created when A begins to churn, and marks that in the record.
-fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
+/// Runs one experiment, in which `heaps` sessions offer the service. A further session is created when A starts to
+/// churn, as a mark in the trace.
+fn record(heaps: usize) -> Result<Vec<CompletedEvent>, LabError> {
     let _cable = Cable::new("a", "b")?;
-    let folder = tempfile::tempdir().doing("making a folder")?;
+    let folder = tempfile::tempdir().context("making a folder")?;
     let mut node = NodeProcess::start(&format!(
         "blocking = \"200us\"\ntrace = {:?}\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
         folder.path().display().to_string()
@@ -110,16 +114,16 @@ fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
         };
         node.create(&format!(
             "name = \"{name}\"\nprofile = \"long\"\n{cpu}channel = [{{ interface = \"b\", filter = \"udp dst port {port}\" }}]\n\
-             use = [{{ service = \"make\", of = \"{of}\", pays = \"50ms\" }}]\n"
+             use = [{{ service = \"make\", session = \"{of}\", cost_max = \"50ms\" }}]\n"
         ))?;
     }
-    // B's is served first: its period is the shorter one.
+    // B's heap has the shorter period, so it is served first.
     for (name, (period, slice)) in [(names[0], (10, 2500)), (heap_of_b, (2, 500))].into_iter().skip(2 - heaps)
     {
         node.create(&format!(
-            "name = \"{name}\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}us\", spare = true }}]\n\
+            "name = \"{name}\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}us\", borrow = true }}]\n\
              channel = [{{ interface = \"b\", filter = \"udp dst port {unused}\" }}]\n\
-             offer = [{{ service = \"make\", callers = [\"a\", \"b\"], pays = \"caller\" }}]\n"
+             offer = [{{ service = \"make\", callers = [\"a\", \"b\"], payer = \"caller\" }}]\n"
         ))?;
         let hog = "module = \"hog\"\nset = { per-packet = 0, per-tick = 0, size = 64, live = 60000, interval = \"24h\" }";
         node.load(name, module(hog)?, &[])?;
@@ -148,29 +152,29 @@ fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
     churning.set(A_RATE);
     std::thread::sleep(PART);
     drop((a, b, churning));
-    is_sound(&node.snapshot()?)?;
+    check_no_faults(&node.snapshot()?)?;
     node.stop()?;
     let path = folder.path().join("core-1.trace");
-    let text = std::fs::read_to_string(&path).doing("reading the record of a core")?;
+    let text = std::fs::read_to_string(&path).context("reading the record of a core")?;
     read(&text, 2 + heaps)
 }
 
-fn frame(port: u16, wish: &Wish) -> Vec<u8> {
+fn frame(port: u16, arguments: &ServiceArguments) -> Vec<u8> {
     let mut frame = datagram((1000, port), 60);
-    let words = [wish.objects, wish.first, wish.places].map(u32::to_le_bytes);
+    let words = [arguments.objects, arguments.first, arguments.places].map(u32::to_le_bytes);
     frame[synthetic::PAYLOAD_AT..synthetic::PAYLOAD_AT + 12].copy_from_slice(words.as_flattened());
     frame
 }
 
-/// The events of A and B from `PART` before the mark on, from the record of their core. Their virtual processors are the first two that were created, the
-/// mark is the one that was created after so many.
-fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
+/// The events of A and B in a scheduler trace of their core, from `PART` before the mark on. A and B have the first two
+/// virtual CPUs. The mark is the virtual CPU that was created after `mark` others.
+fn read(trace: &str, mark: usize) -> Result<Vec<CompletedEvent>, LabError> {
     let mut created: Vec<VpId> = Vec::new();
     let (mut marked, mut is_suspended) = (None, false);
     let mut states = [State::default(); 2];
-    let mut done: Vec<(Who, u64, u64, u64)> = Vec::new();
+    let mut done: Vec<(Owner, u64, u64, u64)> = Vec::new();
     for line in trace.lines().skip(1) {
-        let unreadable = |_| LabError::Nothing(format!("the record of the core has {line}"));
+        let unreadable = |_| LabError::NoData(format!("the record of the core has {line}"));
         let event: TraceEvent = line.parse().map_err(unreadable)?;
         let now = event.now.0;
         let place = |vp: VpId| created.iter().take(2).position(|id| *id == vp);
@@ -186,31 +190,31 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
                     states[place].woken = now;
                 }
             }
-            // The wakeup for this run. The answer wakes the virtual CPU again before the call is debited.
+            // Stores the wakeup of this run: the answer wakes the virtual CPU again before the call is debited.
             (TraceInput::Next, TraceOutput::Decided(CpuDecision::Run { vp, .. })) => {
                 if let Some(place) = place(vp) {
                     states[place].begun = states[place].woken;
                 }
             }
-            // A call is debited after each run, and ends when it was not suspended.
+            // A call is debited after each run. It ends with the run that is not suspended.
             (TraceInput::Charge(_, outcome), _) => is_suspended = outcome == RunOutcome::Suspended,
-            (TraceInput::Debit(vp, time, Debt::Agreed), TraceOutput::Left(_)) => {
+            (TraceInput::Debit(vp, time, Debt::Agreed), TraceOutput::Undebited(_)) => {
                 let Some(place) = place(vp) else { continue };
                 states[place].cpu += time.0;
                 if !is_suspended {
-                    let who = if place == 0 { Who::A } else { Who::B };
+                    let owner = if place == 0 { Owner::A } else { Owner::B };
                     let cpu = std::mem::take(&mut states[place].cpu);
-                    done.push((who, now, now.saturating_sub(states[place].begun), cpu));
+                    done.push((owner, now, now.saturating_sub(states[place].begun), cpu));
                 }
             }
             _ => {}
         }
     }
     let marked =
-        marked.ok_or_else(|| LabError::Nothing("the record of the core ends too early".to_owned()))?;
+        marked.ok_or_else(|| LabError::NoData("the record of the core ends too early".to_owned()))?;
     let seconds = |at: u64| (i128::from(at) - i128::from(marked)) as f64 / 1e9;
-    let all = done.into_iter().map(|(who, at, took, cpu)| Done {
-        who,
+    let all = done.into_iter().map(|(owner, at, took, cpu)| CompletedEvent {
+        owner,
         at: seconds(at),
         took: took as f64 / 1e3,
         cpu: cpu as f64 / 1e3,
@@ -218,7 +222,7 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
     Ok(all.filter(|done| done.at >= -PART.as_secs_f64()).collect())
 }
 
-/// The state of a virtual CPU: the times of its last wakeup and of the wakeup for its last run, and the processor time of the current call; in ns.
+/// The state of a virtual CPU in nanoseconds: the last wakeup, the wakeup before the last run, and the processor time of the current call.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     woken: u64,
@@ -226,26 +230,26 @@ struct State {
     cpu: u64,
 }
 
-/// The times of B's events in one experiment.
-struct Taken {
-    /// The longest before A began to churn, in us.
+/// The durations of B's events in one experiment.
+struct EventTimes {
+    /// The longest before A started to churn, in us.
     before: f64,
     /// The longest from then on.
     after: f64,
-    /// Events from then on, those of them longer than all before, and the number that chance explains.
+    /// The number of events from then on, of those longer than any before, and of those that chance explains.
     events: usize,
     longer: usize,
     by_chance: usize,
 }
 
-impl Taken {
-    fn of(done: &[Done]) -> Result<Self, LabError> {
+impl EventTimes {
+    fn of(done: &[CompletedEvent]) -> Result<Self, LabError> {
         let part = |is: fn(f64) -> bool| -> Result<Vec<f64>, LabError> {
-            let mine = done.iter().filter(|done| done.who == Who::B && is(done.at));
+            let mine = done.iter().filter(|done| done.owner == Owner::B && is(done.at));
             let took: Vec<f64> = mine.map(|done| done.took).collect();
             if took.len() < EVENTS_MIN {
                 let count = took.len();
-                return Err(LabError::Nothing(format!("B had {count} events in one of the parts")));
+                return Err(LabError::NoData(format!("B had {count} events in one of the parts")));
             }
             Ok(took)
         };
@@ -265,8 +269,9 @@ fn longest(took: &[f64]) -> f64 {
     took.iter().copied().fold(0.0, f64::max)
 }
 
-/// The number of later values that chance makes greater than all earlier ones, where any order is equally likely: more than that are greater with a
-/// probability below `LEVEL`. `k` or more are greater if the greatest `k` of all values are later ones.
+/// The number of later values that chance makes greater than all earlier ones. If all orders are equally likely, more
+/// than that are greater with a probability below `LEVEL`: `k` or more are greater if the `k` greatest of all values
+/// are later ones.
 fn by_chance(earlier: usize, later: usize) -> usize {
     let mut part = 1.0;
     for count in 0..later {
@@ -278,10 +283,10 @@ fn by_chance(earlier: usize, later: usize) -> usize {
     later
 }
 
-fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Criterion>, String), LabError> {
-    let (shared, apart) = (Taken::of(one)?, Taken::of(two)?);
-    let what = |heaps: &str, taken: &Taken| {
-        format!("{heaps}: of B's {} events since A churns, longer than all before", taken.events)
+fn judge(one: &[CompletedEvent], two: &[CompletedEvent]) -> Result<(Vec<Criterion>, String), LabError> {
+    let (shared, apart) = (EventTimes::of(one)?, EventTimes::of(two)?);
+    let what = |heaps: &str, taken: &EventTimes| {
+        format!("{heaps}: of B's {} events since A churns, longer than any before", taken.events)
     };
     let least = (shared.by_chance + 1) as f64;
     let criteria = vec![
@@ -289,7 +294,7 @@ fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Criterion>, String), LabErro
         Criterion::at_most(what("two heaps", &apart), apart.longer as f64, apart.by_chance as f64, "events"),
     ];
     let mut calls: Vec<f64> =
-        one.iter().filter(|done| done.who == Who::A && done.at >= 0.0).map(|done| done.cpu).collect();
+        one.iter().filter(|done| done.owner == Owner::A && done.at >= 0.0).map(|done| done.cpu).collect();
     calls.sort_by(f64::total_cmp);
     let usual = calls.get(calls.len() / 2).copied().unwrap_or(0.0);
     let found = format!(
@@ -304,17 +309,17 @@ fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Criterion>, String), LabErro
     Ok((criteria, found))
 }
 
-fn chart(done: &[Done]) -> Chart {
+fn chart(done: &[CompletedEvent]) -> Chart {
     let part = PART.as_secs_f64();
     let mut chart = Chart::new(
         ChartAxis::linear("time since A makes much garbage, s", -part, part),
         ChartAxis::logarithmic("an event takes, us", 10.0, 100_000.0),
     );
-    if let Ok(Taken { before, .. }) = Taken::of(done) {
+    if let Ok(EventTimes { before, .. }) = EventTimes::of(done) {
         chart.add("", 5, Mark::Expected(vec![(-part, before), (part, before)]));
     }
-    for (who, name, colour) in [(Who::A, "A", 1), (Who::B, "B", 0)] {
-        let these = done.iter().filter(|done| done.who == who);
+    for (owner, name, colour) in [(Owner::A, "A", 1), (Owner::B, "B", 0)] {
+        let these = done.iter().filter(|done| done.owner == owner);
         chart.add(name, colour, Mark::Points(these.map(|done| (done.at, done.took)).collect()));
     }
     chart
@@ -325,16 +330,21 @@ mod tests {
     use super::*;
 
     /// Events of B, of which one in twenty takes so long before and after, in us, and the others 10.
-    fn made(before: f64, after: f64) -> Vec<Done> {
+    fn made(before: f64, after: f64) -> Vec<CompletedEvent> {
         let event = |n: u32| {
             let at = f64::from(n) / 50.0 - 4.5;
             let long = if at < 0.0 { before } else { after };
-            Done { who: Who::B, at, took: if n.is_multiple_of(20) { long } else { 10.0 }, cpu: 9.0 }
+            CompletedEvent {
+                owner: Owner::B,
+                at,
+                took: if n.is_multiple_of(20) { long } else { 10.0 },
+                cpu: 9.0,
+            }
         };
         (0..450).map(event).collect()
     }
 
-    fn kept(one: &[Done], two: &[Done]) -> Vec<bool> {
+    fn kept(one: &[CompletedEvent], two: &[CompletedEvent]) -> Vec<bool> {
         judge(one, two).unwrap().0.iter().map(|criterion| criterion.is_kept).collect()
     }
 
@@ -350,7 +360,7 @@ mod tests {
         assert_eq!(kept(&few, &few), [false, true]);
         few[231].took = 5000.0;
         assert_eq!(kept(&few, &few), [true, false]);
-        assert!(matches!(judge(&disturbed, &calm[..300]), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&disturbed, &calm[..300]), Err(LabError::NoData(_))));
     }
 
     #[test]
@@ -408,17 +418,17 @@ mod tests {
             6000000000 debit 1.0 9000 agreed -> left 0\n";
         let done = read(trace, 3).unwrap();
         let expected = [
-            Done { who: Who::A, at: -1.4996, took: 800.0, cpu: 350.0 },
-            Done { who: Who::B, at: 0.5, took: 100.0, cpu: 9.0 },
+            CompletedEvent { owner: Owner::A, at: -1.4996, took: 800.0, cpu: 350.0 },
+            CompletedEvent { owner: Owner::B, at: 0.5, took: 100.0, cpu: 9.0 },
         ];
         assert_eq!(done, expected, "what came before the quiet part is left out");
-        assert!(matches!(read(trace, 4), Err(LabError::Nothing(_))));
-        assert!(matches!(read("\nx", 0), Err(LabError::Nothing(_))));
+        assert!(matches!(read(trace, 4), Err(LabError::NoData(_))));
+        assert!(matches!(read("\nx", 0), Err(LabError::NoData(_))));
     }
 
     #[test]
     fn a_call_has_the_arguments_that_hog_reads() {
-        let frame = frame(7, &Wish { objects: 1, first: 0x0203, places: 4 });
+        let frame = frame(7, &ServiceArguments { objects: 1, first: 0x0203, places: 4 });
         assert_eq!(frame[36..38], [0, 7]);
         assert_eq!(frame[synthetic::PAYLOAD_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);
     }

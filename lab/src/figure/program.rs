@@ -1,27 +1,27 @@
 //! The program of the experiments, `make figures`.
 
 use super::{FIGURES, Figure, Mechanism, find, page};
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::{criterion, namespace};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Does an experiment of the papers, and fails when what must be seen is not seen.
+/// Carries out an experiment of the papers, and fails if a criterion is not kept.
 #[derive(Debug, Parser)]
 #[command(name = "weir-lab")]
 struct Cli {
-    /// The experiment; `list` lists them, `all` does all of them
+    /// Experiment; `list` lists them, `all` carries out all of them
     figure: String,
-    /// With the mechanism that it is about switched off: then it must fail
+    /// Switch the examined mechanism off; the experiment must fail then
     #[arg(long)]
     without: bool,
-    /// The folder for the drawing, its rows and the page
+    /// Folder for the chart, its rows and the page
     #[arg(long, value_name = "FOLDER", default_value = "out/figures")]
     into: PathBuf,
 }
 
-/// The program `weir-lab`.
+/// Runs the program `weir-lab`.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.figure.as_str() {
@@ -44,7 +44,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Does all experiments. Returns true if all criteria are kept.
+/// Carries out all experiments. Returns whether all criteria are kept.
 fn all(cli: &Cli) -> Result<bool, LabError> {
     let mut failed = Vec::new();
     for figure in FIGURES {
@@ -60,25 +60,25 @@ fn all(cli: &Cli) -> Result<bool, LabError> {
         }
     }
     if !failed.is_empty() {
-        println!("not seen: {}", failed.join(", "));
+        println!("criteria not kept: {}", failed.join(", "));
     }
     Ok(failed.is_empty())
 }
 
-/// Does one experiment in a namespace of its own. Returns true if all its criteria are kept.
+/// Carries out one experiment in its own namespace. Returns whether all its criteria are kept.
 fn one(figure: &Figure, cli: &Cli) -> Result<bool, LabError> {
     if !namespace::is_inside() {
         let mut arguments = vec![figure.name.to_owned(), "--into".to_owned(), cli.into.display().to_string()];
         arguments.extend(cli.without.then(|| "--without".to_owned()));
-        return Ok(namespace::inside(&arguments)?.status().doing("unshare(1)")?.success());
+        return Ok(namespace::command_inside(&arguments)?.status().context("unshare(1)")?.success());
     }
-    namespace::go_first();
+    namespace::raise_priority();
     let mechanism = if cli.without { Mechanism::Off } else { Mechanism::On };
     let outcome = (figure.run)(mechanism)?;
     println!("{}\n{}", criterion::table(&outcome.criteria), outcome.found);
-    // The page shows what weir does, not what it would not do.
+    // The page has only results with the mechanism in use.
     if mechanism == Mechanism::On {
         page::write(&cli.into, figure, &outcome)?;
     }
-    Ok(outcome.is_seen())
+    Ok(outcome.all_kept())
 }

@@ -1,19 +1,19 @@
 //! SQoSH, figure 6: capped senders beside one that takes all it can get.
 
-use super::link_script::{Act, Played, RATE_MBIT, Script, ScriptGrant, shown};
+use super::link_script::{RATE_MBIT, Script, ScriptGrant, ScriptRecord, SenderAction, run_and_judge};
 use super::{Criterion, Figure, Mechanism, Outcome};
 use crate::error::LabError;
 use std::time::Duration;
 
-/// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "sqosh-6",
     title: "SQoSH, figure 6: bandwidth of three senders that come and go",
-    here: "A, B and C are sessions of a running node with a link of 100 Mbit/s (`[[link]]`). Each sends as fast as it may while the module `flood` is loaded there: B from 0.5 s on, A from 3 s, \
-C from 5.5 s; B stops at 8 s, A at 10.5 s, C at 13 s. A has no guarantee, B is guaranteed 40 Mbit/s and C 10, and neither gets more (`cap`). Rates are the receiving kernel's counters, one interface for \
-each sender, on the wire. Judged is every second without a start or a stop.",
-    paper: "on a 100 Mbit/s hub, which carries about 80 Mbit/s of TCP: B gets its 40 Mbit/s from 1 s to 15 s and C its 10 from 9 s to 29 s, whatever A does; A, \
-from 5 s to 20 s, gets about 40, then 30, and when B has stopped the link less C's 10.",
+    here: "A, B and C are sessions of a running node with a link of 100 Mbit/s (`[[link]]`). Each sends at its full rate while the module `flood` \
+is loaded: B from 0.5 s on, A from 3 s, C from 5.5 s; B stops at 8 s, A at 10.5 s, C at 13 s. A has no guarantee. B is guaranteed 40 \
+Mbit/s and C 10 Mbit/s, and both are capped at that rate (`cap`). Rates come from the receiving kernel's counters, with one interface \
+per sender, and are on the wire. Each second without a start or a stop is judged.",
+    paper: "on a 100 Mbit/s hub, which carries about 80 Mbit/s of TCP, B gets its 40 Mbit/s from 1 s to 15 s and C its 10 Mbit/s from 9 s to 29 s, \
+whatever A does. A sends from 5 s to 20 s, and gets about 40, then 30 Mbit/s, and the link less C's 10 Mbit/s when B has stopped.",
     without: "B and C have neither guarantee nor cap",
     run,
 };
@@ -28,34 +28,35 @@ const TOLERANCE: f64 = 0.01;
 fn script(mechanism: Mechanism) -> Script {
     let of = |mbit| match mechanism {
         Mechanism::On => ScriptGrant { cap: Some(mbit), ..ScriptGrant::exactly(mbit) },
-        Mechanism::Off => ScriptGrant::REST,
+        Mechanism::Off => ScriptGrant::BEST_EFFORT,
     };
-    let acts = [(0.5, 1, Act::Start), (3.0, 0, Act::Start), (5.5, 2, Act::Start)];
-    let ends = [(8.0, 1, Act::Stop), (10.5, 0, Act::Stop), (13.0, 2, Act::Stop)];
+    let actions =
+        [(0.5, 1, SenderAction::Start), (3.0, 0, SenderAction::Start), (5.5, 2, SenderAction::Start)];
+    let ends = [(8.0, 1, SenderAction::Stop), (10.5, 0, SenderAction::Stop), (13.0, 2, SenderAction::Stop)];
     Script {
-        senders: vec![("a", ScriptGrant::REST), ("b", of(B_MBIT)), ("c", of(C_MBIT))],
+        senders: vec![("a", ScriptGrant::BEST_EFFORT), ("b", of(B_MBIT)), ("c", of(C_MBIT))],
         period: PERIOD,
-        acts: acts.into_iter().chain(ends).collect(),
+        actions: actions.into_iter().chain(ends).collect(),
         end: 14.0,
     }
 }
 
 fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
-    shown(&FIGURE, &script(mechanism), 10, judge)
+    run_and_judge(&FIGURE, &script(mechanism), 10, judge)
 }
 
-fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
+fn judge(record: &ScriptRecord) -> Result<Vec<Criterion>, LabError> {
     let promised = script(Mechanism::On);
-    let windows = promised.steady(played);
+    let windows = promised.steady(record);
     let mut off = [0.0f64; 3];
     let mut seen = [0usize; 3];
     for window in &windows {
-        let wanted = |sender: usize| match promised.granted(sender, window.begin) {
+        let wanted = |sender: usize| match promised.grant_at(sender, window.begin) {
             Some(grant) => grant.reserved,
             None => Some(0.0),
         };
         let others = wanted(1).unwrap_or(0.0) + wanted(2).unwrap_or(0.0);
-        for sender in (0..3).filter(|sender| promised.granted(*sender, window.begin).is_some()) {
+        for sender in (0..3).filter(|sender| promised.grant_at(*sender, window.begin).is_some()) {
             // A has no guarantee, but the rest.
             let (wanted, whole) = wanted(sender).map_or((RATE_MBIT - others, RATE_MBIT), |mbit| (mbit, mbit));
             off[sender] = off[sender].max((window.rates[sender] - wanted).abs() / whole * 100.0);
@@ -63,47 +64,47 @@ fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
         }
     }
     if seen.contains(&0) {
-        return Err(LabError::Nothing("a sender sent in no whole recorded second".to_owned()));
+        return Err(LabError::NoData("a sender sent in no whole recorded second".to_owned()));
     }
     let limit = TOLERANCE * 100.0;
     Ok(vec![
         Criterion::at_most(
-            format!("B: furthest from 40 Mbit/s in any of {} seconds", seen[1]),
+            format!("B: largest deviation from 40 Mbit/s in any of {} seconds", seen[1]),
             off[1],
             limit,
             "%",
         ),
         Criterion::at_most(
-            format!("C: furthest from 10 Mbit/s in any of {} seconds", seen[2]),
+            format!("C: largest deviation from 10 Mbit/s in any of {} seconds", seen[2]),
             off[2],
             limit,
             "%",
         ),
-        Criterion::at_most("A: furthest from what is left, of the link", off[A], limit, "%"),
+        Criterion::at_most("A: largest deviation from the rest, as a part of the link", off[A], limit, "%"),
     ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::link_script::Look;
+    use super::super::link_script::CounterSample;
     use super::*;
 
-    fn made(rates: impl Fn(f64, [bool; 3]) -> [f64; 3]) -> Played {
+    fn made(rates: impl Fn(f64, [bool; 3]) -> [f64; 3]) -> ScriptRecord {
         let promised = script(Mechanism::On);
-        let mut looks = vec![Look { at: 0.0, mbit: vec![0.0; 3] }];
+        let mut samples = vec![CounterSample { at: 0.0, mbit: vec![0.0; 3] }];
         for step in 1..700u32 {
             let at = f64::from(step) * 0.02;
-            let sends = std::array::from_fn(|sender| promised.granted(sender, at - 0.02).is_some());
+            let sends = std::array::from_fn(|sender| promised.grant_at(sender, at - 0.02).is_some());
             let now = rates(at, sends);
-            let last = looks.last().unwrap();
+            let last = samples.last().unwrap();
             let mbit = (0..3).map(|i| last.mbit[i] + if sends[i] { now[i] * 0.02 } else { 0.0 }).collect();
-            looks.push(Look { at, mbit });
+            samples.push(CounterSample { at, mbit });
         }
-        promised.on_time(looks)
+        promised.on_time(samples)
     }
 
-    fn kept(played: &Played) -> Vec<bool> {
-        judge(played).unwrap().iter().map(|criterion| criterion.is_kept).collect()
+    fn kept(record: &ScriptRecord) -> Vec<bool> {
+        judge(record).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     fn rest(sends: [bool; 3]) -> f64 {
@@ -123,6 +124,6 @@ mod tests {
             [100.0 / f64::from(u32::try_from(count.max(1)).unwrap()); 3]
         });
         assert_eq!(kept(&equal), [false; 3]);
-        assert!(matches!(judge(&Played::default()), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&ScriptRecord::default()), Err(LabError::NoData(_))));
     }
 }

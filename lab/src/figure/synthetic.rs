@@ -1,9 +1,9 @@
 //! Modules that only experiments need.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::module::append_manifest;
 
-/// A module with a loop of this many iterations for each packet. It is proved, so it may run without a reservation.
+/// A module with a loop of this many iterations per packet. It is proved, so it needs no reservation.
 pub fn busy(iterations: u32) -> Result<Vec<u8>, LabError> {
     assemble(
         "busy",
@@ -19,10 +19,10 @@ pub fn busy(iterations: u32) -> Result<Vec<u8>, LabError> {
     )
 }
 
-/// The place in a frame of the payload that [`looping`] and [`calling`] read: behind the headers of a UDP packet over Ethernet.
+/// The offset of the payload that [`looping`] and [`calling`] read: behind the headers of UDP over Ethernet.
 pub const PAYLOAD_AT: usize = 42;
 
-/// A module with a loop of as many iterations as each packet says, up to a limit.
+/// A module with a loop whose number of iterations is in the packet, up to a limit.
 pub fn looping(most: u32) -> Result<Vec<u8>, LabError> {
     assemble(
         "looping",
@@ -41,7 +41,7 @@ pub fn looping(most: u32) -> Result<Vec<u8>, LabError> {
     )
 }
 
-/// A module that calls a service for each packet, with the first 12 bytes behind its headers, and does not wait for an answer.
+/// A module that calls a service for each packet, with the first 12 bytes of the payload, and ignores the answer.
 pub fn calling(service: &str) -> Result<Vec<u8>, LabError> {
     assemble(
         "calling",
@@ -60,9 +60,9 @@ pub fn calling(service: &str) -> Result<Vec<u8>, LabError> {
     )
 }
 
-/// A module of this name from its text, with these lines in its manifest.
+/// Assembles a module from its text, with further lines of its manifest.
 pub fn assemble(name: &str, manifest: &str, text: &str) -> Result<Vec<u8>, LabError> {
-    let mut wasm = wat::parse_str(text).doing(name)?;
+    let mut wasm = wat::parse_str(text).context(name)?;
     let head = format!(
         "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'part of an experiment'\nmemory = '64 KiB'\n{manifest}"
     );

@@ -1,6 +1,7 @@
-//! Pauses of cores: a hypervisor or the firmware sometimes takes a core away for some milliseconds. Packets lost in such a pause say nothing about weir.
+//! Pauses of cores: a hypervisor or the firmware sometimes takes a core away for some milliseconds. Packets lost then
+//! say nothing about weir.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::machine::bind;
 use std::process::Command;
 use std::sync::Arc;
@@ -8,17 +9,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The interval of a check, which takes some microseconds of the core.
+/// The interval of checks, each of which takes some microseconds of the core.
 const STEP: Duration = Duration::from_micros(500);
-/// Above that of all programs of the experiments.
+/// A priority above that of all programs of the experiments.
 const PRIORITY: &str = "50";
-/// A longer pause disturbs a measurement. Shorter ones occur all the time.
+/// The longest pause that does not disturb a measurement. Shorter ones occur all the time.
 pub const DISTURBED: Duration = Duration::from_millis(1);
 
-/// Threads that wake up on their cores twice in each millisecond, above all other priorities there (`SCHED_FIFO`). A late wakeup means that the core did
-/// not run. The threads see all pauses of more than 1.5 ms, and some shorter ones. They end when this is dropped.
+/// Threads that wake up on their cores twice per millisecond, above all other priorities there (`SCHED_FIFO`). A late
+/// wakeup means that the core did not run. The threads see all pauses of more than 1.5 ms, and some shorter ones.
+/// Dropping this ends them.
 #[derive(Debug)]
-pub struct Watch {
+pub struct PauseWatcher {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -29,7 +31,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-impl Watch {
+impl PauseWatcher {
     /// Begins to watch these cores.
     pub fn start(cores: &[u16]) -> Result<Self, LabError> {
         let mut watch = Self { shared: Arc::default(), threads: Vec::new() };
@@ -37,8 +39,8 @@ impl Watch {
             let shared = Arc::clone(&watch.shared);
             let thread = std::thread::Builder::new()
                 .name("watch".to_owned())
-                .spawn(move || look(core, &shared))
-                .doing("starting a watch")?;
+                .spawn(move || watch_core(core, &shared))
+                .context("starting a watch")?;
             watch.threads.push(thread);
         }
         Ok(watch)
@@ -49,8 +51,8 @@ impl Watch {
         Duration::from_nanos(self.shared.longest.swap(0, Ordering::AcqRel))
     }
 
-    /// Repeats a measurement until the wanted number is undisturbed, at most `most` times. The least disturbed ones make up the number where needed.
-    /// Also returns how many were left out.
+    /// Repeats a measurement until `wanted` of them are undisturbed, at most `most` times. Returns the `wanted` least
+    /// disturbed ones, and the number of those left out.
     pub fn undisturbed<T, E>(
         &self,
         wanted: usize,
@@ -70,7 +72,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for PauseWatcher {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
@@ -79,7 +81,7 @@ impl Drop for Watch {
     }
 }
 
-fn look(core: u16, shared: &Shared) {
+fn watch_core(core: u16, shared: &Shared) {
     // Without the right to this priority, other programs count as disturbances.
     _ = bind(core);
     if let Some(thread) =
@@ -101,7 +103,7 @@ mod tests {
 
     #[test]
     fn disturbed_measurements_are_repeated_up_to_a_limit() {
-        let watch = Watch { shared: Arc::default(), threads: Vec::new() };
+        let watch = PauseWatcher { shared: Arc::default(), threads: Vec::new() };
         let pause = |pause: Duration| {
             watch.shared.longest.store(u64::try_from(pause.as_nanos()).unwrap(), Ordering::Release);
         };
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_core_is_watched() {
-        let watch = Watch::start(&[0]).unwrap();
+        let watch = PauseWatcher::start(&[0]).unwrap();
         while watch.longest() == Duration::ZERO {
             std::thread::sleep(STEP);
         }

@@ -1,8 +1,8 @@
-//! Compiling the modules' C sources natively.
+//! Native builds of the modules' C sources.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::module::Module;
-use crate::place;
+use crate::paths;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,12 +16,12 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// The compiler of the modules.
+    /// clang-19, which also compiles the modules to WebAssembly.
     pub fn clang() -> Option<Self> {
         Self::find("clang-19")
     }
 
-    /// The other one.
+    /// gcc, in the version that is installed.
     pub fn gcc() -> Option<Self> {
         Self::find("gcc")
     }
@@ -36,16 +36,16 @@ impl Compiler {
 /// A way to build a module natively.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Build {
-    /// With all that this machine's processor has (`-march=native`), as the sandbox's compiler does, and not with the least common one.
+    /// For this machine's processor (`-march=native`), as the sandbox's compiler does.
     pub this_processor: bool,
-    /// Together with the loop over the batch, so that the module can be inlined into it.
+    /// In one compilation unit with the loop over the batch, so that the module can be inlined into it.
     pub one_unit: bool,
     /// With byte loops instead of search libraries.
     pub naive_find: bool,
 }
 
 impl Build {
-    /// The flags that make the difference.
+    /// The compiler flags of this build.
     pub fn flags(self) -> Vec<&'static str> {
         let mut flags = vec!["-O3"];
         if self.this_processor {
@@ -59,7 +59,7 @@ impl Build {
 
     /// Compiles a module to a shared object in the scratch folder.
     pub fn compile(self, module: &Module, compiler: &Compiler) -> Result<PathBuf, LabError> {
-        let folder = place::scratch().join("native").join(&module.name);
+        let folder = paths::scratch().join("native").join(&module.name);
         std::fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
         let header = folder.join("module.h");
         replace(&header, module.header().as_bytes())?;
@@ -80,14 +80,14 @@ impl Build {
                 "-Wall",
                 "-Wextra",
             ])
-            // Calls between module and loop go directly, as in a program, and not through a table.
+            // Direct calls between module and loop, as in a program, and not through the PLT.
             .args(["-fno-semantic-interposition", "-Wl,-Bsymbolic", "-Wl,-z,defs"])
             .args(self.flags())
             .arg("-I")
-            .arg(place::root().join("guest/sdk-c"))
+            .arg(paths::root().join("guest/sdk-c"))
             .arg("-I")
             .arg(&folder)
-            .arg(place::root().join("lab/native/host.c"));
+            .arg(paths::root().join("lab/native/host.c"));
         if self.one_unit {
             command.arg(format!("-DLAB_MODULE=\"{}\"", module.source.display()));
         } else {
@@ -100,7 +100,7 @@ impl Build {
 
 /// Compiles a program of one file into the scratch folder.
 pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, LabError> {
-    let folder = place::scratch().join("native");
+    let folder = paths::scratch().join("native");
     std::fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
     let name = source.file_stem().unwrap_or_default().to_string_lossy();
     let program = folder.join(format!("{name}-{}", compiler.program));
@@ -110,10 +110,10 @@ pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, La
     Ok(program)
 }
 
-/// Runs the compiler. Its output is renamed to `to` when it is complete, so that no half of it is loaded.
+/// Runs the compiler. Its output gets the name `to` when it is complete, so that no incomplete file is loaded.
 fn compile(mut command: Command, to: &Path) -> Result<(), LabError> {
     let fresh = PathBuf::from(format!("{}.{}", to.display(), std::process::id()));
-    let output = command.arg("-o").arg(&fresh).output().doing(command.get_program().to_string_lossy())?;
+    let output = command.arg("-o").arg(&fresh).output().context(command.get_program().to_string_lossy())?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(LabError::failed(format_args!("{command:?}"), said));

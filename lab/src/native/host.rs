@@ -1,6 +1,6 @@
-//! The functions `weir_host_*` for natively built modules. They do the same work with the same libraries as those of the sandbox; what
-//! they leave out is what makes a sandbox: no check of a pointer, no copy of what could change meanwhile, no limit; but for what a tick may send, which
-//! decides about what a module that sends as fast as it may does.
+//! The functions `weir_host_*` for natively built modules. They do the same work with the same libraries as those of
+//! the sandbox, without its pointer checks, copies and limits. The one limit here is on the frames that a tick sends,
+//! as it decides what a greedy sender does.
 
 use super::Space;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
@@ -50,10 +50,10 @@ pub(super) enum Phase {
     Periodic,
 }
 
-/// A place in which a packet can be kept.
+/// A slot for a kept packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// The number of releases: part of the next handle.
+    /// The number of releases, which is part of the next handle.
     used: i32,
     is_taken: bool,
 }
@@ -65,16 +65,17 @@ pub(super) struct Host<'a> {
     pub(super) values: Vec<ParameterValue>,
     pub(super) records: Records,
     pub(super) patches: Vec<Patch>,
-    /// Index in the block of the batch's first packet, and where its descriptors begin.
+    /// The index in the block of the batch's first packet.
     pub(super) first: u32,
+    /// The descriptors of the batch.
     pub(super) descriptors: *const Descriptor,
     pub(super) phase: Phase,
-    /// Frames that were sent; the stream of each is its output.
+    /// Sent frames. The stream of each is the number of its output.
     pub(super) frames: Records,
-    /// Published tables, by their places.
+    /// Published tables: the index in the manifest, and the contents.
     pub(super) published: Vec<(u32, Vec<u8>)>,
     memory: Bytes,
-    /// Frames and bytes that ticks have sent since the block began.
+    /// Frames and bytes that ticks have sent in this block.
     sent: (u32, u32),
     kept: Vec<Place>,
     free: Vec<usize>,
@@ -82,7 +83,7 @@ pub(super) struct Host<'a> {
     strings: usize,
 }
 
-/// The choice of edge/sandbox/src/run/pattern.rs. A fair comparison needs the same search on both sides.
+/// The same choice of search as in edge/sandbox/src/run/pattern.rs, for a fair comparison.
 enum Patterns {
     One(Box<Finder<'static>>),
     Few(Box<packed::Searcher>),
@@ -111,12 +112,12 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// A block begins: its ticks may send as much again.
+    /// Begins a block, whose ticks have the full limit of frames again.
     pub(super) fn begin_block(&mut self) {
         self.sent = (0, 0);
     }
 
-    /// The functions, for a host that stays where it is as long as the module is used.
+    /// The table of host functions. The host must not move while the module is used.
     pub(super) fn table(host: NonNull<Self>) -> HostTable {
         // SAFETY: `host` was just made by the caller, who has no other reference to it.
         let base = unsafe { host.as_ref() }.space.base();
@@ -156,7 +157,7 @@ unsafe fn host<'h>(context: *mut c_void) -> &'h mut Host<'h> {
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`: the modules that are built natively are trusted.
-unsafe fn given<'b>(bytes: *const u8, len: u32) -> &'b [u8] {
+unsafe fn module_bytes<'b>(bytes: *const u8, len: u32) -> &'b [u8] {
     if len == 0 {
         return &[];
     }
@@ -166,7 +167,7 @@ unsafe fn given<'b>(bytes: *const u8, len: u32) -> &'b [u8] {
 
 unsafe extern "C" fn emit(context: *mut c_void, stream: u32, row: *const u8, len: u32) -> i32 {
     // SAFETY: `Native` calls the module only while nothing else uses the host; module and row are trusted.
-    let (host, row) = unsafe { (host(context), given(row, len)) };
+    let (host, row) = unsafe { (host(context), module_bytes(row, len)) };
     let Some(declared) = host.manifest.streams.get(stream as usize) else { return code::UNKNOWN };
     let Ok(stream) = u16::try_from(stream) else { return code::UNKNOWN };
     host.records.begin(RecordOrder::packet(host.first), stream, row);
@@ -190,12 +191,12 @@ unsafe extern "C" fn patch(
     let (host, described, wanted, index) = unsafe {
         let host = host(context);
         let index = descriptor.offset_from(host.descriptors);
-        (host, *descriptor, given(bytes, len), index)
+        (host, *descriptor, module_bytes(bytes, len), index)
     };
     // SAFETY: where the descriptor says, the packet is mapped in the space.
     let head = unsafe {
         let peek = u32::try_from(PEEK_MAX).unwrap_or(u32::MAX);
-        given(host.space.base().add(described.data as usize), described.cap_len.min(peek))
+        module_bytes(host.space.base().add(described.data as usize), described.cap_len.min(peek))
     };
     match weir_wire::patch::check(head, &described, offset, wanted) {
         Ok(()) => {
@@ -210,7 +211,7 @@ unsafe extern "C" fn patch(
 
 unsafe extern "C" fn find_compile(context: *mut c_void, list: *const u8, len: u32, flags: u32) -> i32 {
     // SAFETY: as in `emit`.
-    let (host, mut rest) = unsafe { (host(context), given(list, len)) };
+    let (host, mut rest) = unsafe { (host(context), module_bytes(list, len)) };
     let mut patterns = Vec::new();
     while let Some((len, tail)) = rest.split_first_chunk::<4>() {
         let Some((pattern, tail)) = tail.split_at_checked(u32::from_le_bytes(*len) as usize) else {
@@ -251,7 +252,7 @@ fn compile(patterns: &[&[u8]], ignore_case: bool) -> Option<Patterns> {
 
 unsafe extern "C" fn find(context: *mut c_void, handle: i32, bytes: *const u8, len: u32) -> i64 {
     // SAFETY: as in `emit`.
-    let (host, bytes) = unsafe { (host(context), given(bytes, len)) };
+    let (host, bytes) = unsafe { (host(context), module_bytes(bytes, len)) };
     let found = match host.patterns.get(handle.cast_unsigned() as usize) {
         Some(Patterns::One(finder)) => finder.find(bytes).map(|at| (0, at)),
         Some(Patterns::Few(searcher)) => searcher.find(bytes).map(|m| (m.pattern().as_usize(), m.start())),
@@ -267,7 +268,7 @@ unsafe extern "C" fn find(context: *mut c_void, handle: i32, bytes: *const u8, l
 
 unsafe extern "C" fn hash(_: *mut c_void, bytes: *const u8, len: u32, seed: u64) -> u64 {
     // SAFETY: as in `emit`.
-    xxhash_rust::xxh3::xxh3_64_with_seed(unsafe { given(bytes, len) }, seed)
+    xxhash_rust::xxh3::xxh3_64_with_seed(unsafe { module_bytes(bytes, len) }, seed)
 }
 
 unsafe extern "C" fn digest(_: *mut c_void, algorithm: u32, bytes: *const u8, len: u32, to: *mut u8) -> i32 {
@@ -277,14 +278,14 @@ unsafe extern "C" fn digest(_: *mut c_void, algorithm: u32, bytes: *const u8, le
     // SAFETY: as in `emit`; the module has room there for a digest of this algorithm.
     unsafe {
         match algorithm {
-            algorithm::SHA1 => digest_by::<Sha1>(given(bytes, len), to),
-            algorithm::SHA256 => digest_by::<Sha256>(given(bytes, len), to),
+            algorithm::SHA1 => digest_by::<Sha1>(module_bytes(bytes, len), to),
+            algorithm::SHA256 => digest_by::<Sha256>(module_bytes(bytes, len), to),
             _ => code::UNKNOWN,
         }
     }
 }
 
-/// Computes a digest, then writes it: the two places may overlap.
+/// Computes a digest, then writes it, as `bytes` and `to` may overlap.
 ///
 /// # Safety
 /// A digest of this algorithm fits at `to`, and `bytes` is not used after that.
@@ -295,7 +296,7 @@ unsafe fn digest_by<D: Digest>(bytes: &[u8], to: *mut u8) -> i32 {
     i32::try_from(digest.len()).unwrap_or(i32::MAX)
 }
 
-/// A native module's log goes nowhere: with the default parameters none has anything to say.
+/// Discards log lines: with the default parameters no module writes any.
 unsafe extern "C" fn log(_: *mut c_void, _: u32, _: *const u8, _: u32) -> i32 {
     code::OK
 }
@@ -325,16 +326,16 @@ unsafe extern "C" fn param_bytes(context: *mut c_void, index: u32, to: *mut u8, 
 
 unsafe extern "C" fn address(context: *mut c_void, bytes: *const u8, len: u32) -> u32 {
     // SAFETY: as in `emit`.
-    let (host, bytes) = unsafe { (host(context), given(bytes, len)) };
+    let (host, bytes) = unsafe { (host(context), module_bytes(bytes, len)) };
     let Some(address) = host.space.keep(bytes, host.strings) else { return 0 };
     host.strings += bytes.len();
     address
 }
 
-/// The limit of a packet is not counted, because no module here sends as much.
+/// The limit per packet is not enforced, as no module here reaches it.
 unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, len: u32) -> i32 {
     // SAFETY: as in `emit`.
-    let (host, frame) = unsafe { (host(context), given(frame, len)) };
+    let (host, frame) = unsafe { (host(context), module_bytes(frame, len)) };
     let outputs = host.manifest.outputs.len();
     let Some(output) = u16::try_from(output).ok().filter(|output| usize::from(*output) < outputs) else {
         return code::UNKNOWN;
@@ -356,10 +357,10 @@ unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, l
     code::OK
 }
 
-/// Bits of a handle that say which place it is of, as in edge/sandbox/src/run/kept.rs.
+/// The number of bits of a handle for the slot, as in edge/sandbox/src/run/kept.rs.
 const PLACE_BITS: u32 = limit::KEPT_PACKETS.trailing_zeros();
 
-/// Packets stay where they are anyway, so what is kept is a handle.
+/// Returns a handle only: the packets stay mapped anyway.
 unsafe extern "C" fn keep(context: *mut c_void, _: *const Descriptor) -> i32 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };
@@ -397,7 +398,7 @@ unsafe extern "C" fn release(context: *mut c_void, handle: i32) -> i32 {
 
 unsafe extern "C" fn publish(context: *mut c_void, table: u32, bytes: *const u8, len: u32) -> i32 {
     // SAFETY: as in `emit`.
-    let (host, bytes) = unsafe { (host(context), given(bytes, len)) };
+    let (host, bytes) = unsafe { (host(context), module_bytes(bytes, len)) };
     match host.manifest.tables.get(table as usize) {
         Some(declared) if declared.access == TableAccess::Publish && len <= declared.bytes => {
             host.published.push((table, bytes.to_vec()));
@@ -408,7 +409,7 @@ unsafe extern "C" fn publish(context: *mut c_void, table: u32, bytes: *const u8,
     }
 }
 
-/// Outside of a session: the module's own ceiling.
+/// Enforces the module's own memory limit, as there is no session.
 unsafe extern "C" fn reserve(context: *mut c_void, bytes: i64) -> i64 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };

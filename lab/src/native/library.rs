@@ -2,8 +2,8 @@
 
 use super::Space;
 use super::host::{Host, HostTable, Phase};
-use crate::contest::{Contestant, PassResult};
-use crate::error::{Doing, LabError};
+use crate::comparison::{ModuleBuild, PassResult};
+use crate::error::{Context, LabError};
 use crate::module::Module;
 use crate::packets::Tick;
 use std::ffi::{CStr, CString, c_void};
@@ -15,7 +15,7 @@ use weir_sandbox::BatchInput;
 use weir_session::Records;
 use weir_units::Timestamp;
 
-/// A natively built module at work.
+/// A natively built module.
 pub struct Native<'a> {
     host: NonNull<Host<'a>>,
     run: extern "C" fn(*const Descriptor, u64) -> u64,
@@ -25,14 +25,14 @@ pub struct Native<'a> {
 }
 
 impl<'a> Native<'a> {
-    /// Loads a shared object that [`super::Build`] made, and starts the module in it.
+    /// Loads a shared object that [`super::Build`] made, and starts its module.
     pub fn load(path: &Path, module: &Module, space: &'a Space) -> Result<Self, LabError> {
         let refused = |said: String| LabError::failed(path.display(), said);
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| refused(e.to_string()))?;
         // SAFETY: a C string that outlives the call.
         let loaded = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
         if !loaded.is_null() {
-            return Err(refused("it is in use".to_owned()));
+            return Err(refused("it is already loaded".to_owned()));
         }
         // SAFETY: as above. Loading runs the object's initialisers: it is built from this repository and trusted as this program is.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -62,7 +62,7 @@ impl<'a> Native<'a> {
             if let Some(window) =
                 admitted.manifest().tables.get(*place).and_then(weir_admission::DeclaredTable::window)
             {
-                space.show_table(window, bytes).doing("a table")?;
+                space.show_table(window, bytes).context("a table")?;
             }
         }
         let host = Box::new(Host::new(space, &admitted));
@@ -85,7 +85,7 @@ impl<'a> Native<'a> {
     }
 }
 
-impl Contestant for Native<'_> {
+impl ModuleBuild for Native<'_> {
     fn run(&mut self, batch: BatchInput) -> u64 {
         let host = self.host();
         let descriptors = host.space.base().wrapping_add(batch.descriptors as usize).cast::<Descriptor>();
@@ -138,7 +138,7 @@ fn last_error() -> String {
     // SAFETY: has no preconditions; the result is a C string or null.
     let said = unsafe { libc::dlerror() };
     if said.is_null() {
-        return "the loader does not say why".to_owned();
+        return "dlerror has no message".to_owned();
     }
     // SAFETY: not null, so a C string; it is copied before the next call.
     unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned()

@@ -1,15 +1,15 @@
 //! Processor time of processes and threads.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The resources of a process until its end.
+/// The time that a process took.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessUsage {
     /// Processor time, in user mode and in the kernel.
     pub cpu: Duration,
-    /// From before it was started to after it ended.
+    /// Wall-clock time from before the start until after the end.
     pub wall: Duration,
 }
 
@@ -18,7 +18,7 @@ pub fn run_measured(command: &mut Command) -> Result<ProcessUsage, LabError> {
     let shown = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
-    let child = command.spawn().doing(&shown)?;
+    let child = command.spawn().context(&shown)?;
     let pid = libc::pid_t::try_from(child.id()).unwrap_or(0);
     let mut status = 0;
     // SAFETY: all zeros is a valid value of this plain C struct.
@@ -37,13 +37,13 @@ pub fn run_measured(command: &mut Command) -> Result<ProcessUsage, LabError> {
     Ok(ProcessUsage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
 }
 
-/// Processor time of the calling thread so far: what other programs took from it meanwhile does not count.
+/// Processor time of the calling thread so far, without the time of other programs on its core.
 pub fn thread_time() -> Duration {
-    // It exists on every Linux.
+    // Every Linux has this clock.
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
 
-/// Processor time of a process so far, with all its threads, to the nanosecond as the scheduler counts it; nothing where there is no process of that number.
+/// Processor time of a process and all its threads so far, as the scheduler counts it, or `None` if there is no such process.
 pub fn process_time(id: u32) -> Option<Duration> {
     let id = libc::pid_t::try_from(id).ok()?;
     let mut clock = 0;
@@ -54,7 +54,7 @@ pub fn process_time(id: u32) -> Option<Duration> {
     }
 }
 
-/// The time of a clock; nothing for a clock that is gone.
+/// The time of a clock, or `None` if its process has ended.
 fn read(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live local.

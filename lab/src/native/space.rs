@@ -1,6 +1,6 @@
-//! Packets for native modules, at the same addresses relative to a base as sandboxes see them.
+//! Packets for native modules, at the same offsets from a base as in a sandbox.
 
-use crate::error::{Doing, LabError};
+use crate::error::{Context, LabError};
 use crate::packets::Packets;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,11 +10,11 @@ use weir_sandbox::Area;
 
 /// Addresses that an offset of 32 bits reaches.
 const RESERVED: usize = 4 << 30;
-/// The place and the size of the area for strings that rows point to.
+/// The offset and the size of the area for strings that rows point to.
 const STRINGS: usize = 1 << 20;
 const STRINGS_BYTES: usize = 1 << 20;
 
-/// 4 GiB of addresses with the capture, its descriptors, and room for strings.
+/// 4 GiB of addresses with the capture, its descriptors, and the area for strings.
 #[derive(Debug)]
 pub struct Space {
     base: *mut u8,
@@ -27,20 +27,20 @@ impl Space {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error()).doing("mapping packets");
+            return Err(io::Error::last_os_error()).context("mapping packets");
         }
         let this = Self { base: base.cast() };
-        this.place(ARENA_BASE as usize, packets.capture()).doing("mapping packets")?;
-        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).doing("mapping packets")?;
+        this.place(ARENA_BASE as usize, packets.capture()).context("mapping packets")?;
+        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).context("mapping packets")?;
         // SAFETY: inside the reservation of `this`, below the packets.
         let made = unsafe {
             libc::mprotect(this.base.add(STRINGS).cast(), STRINGS_BYTES, libc::PROT_READ | libc::PROT_WRITE)
         };
         if made != 0 {
-            return Err(io::Error::last_os_error()).doing("mapping packets");
+            return Err(io::Error::last_os_error()).context("mapping packets");
         }
-        // Zeros: of each table that it is not there.
-        this.protect_tables(libc::PROT_READ).doing("mapping packets")?;
+        // All zero: no table has a version.
+        this.protect_tables(libc::PROT_READ).context("mapping packets")?;
         Ok(this)
     }
 
@@ -52,7 +52,7 @@ impl Space {
         if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Shows the first version of a table in the window that begins at this address, as a sandbox does. No module runs meanwhile.
+    /// Writes the first version of a table into the window at this address, as in a sandbox. No module may run meanwhile.
     pub(crate) fn show_table(&self, window: u32, bytes: &[u8]) -> io::Result<()> {
         let (at, room) = (window as usize, (TABLES_BASE + TABLES_MAX) as usize);
         let header = table::HEADER_BYTES as usize;
@@ -65,7 +65,7 @@ impl Space {
         all[table::LEN..][..4].copy_from_slice(&len.to_le_bytes());
         all.extend_from_slice(bytes);
         self.protect_tables(libc::PROT_READ | libc::PROT_WRITE)?;
-        // SAFETY: inside the room for tables, by the check above, which has just been made writable and has no other writer.
+        // SAFETY: by the check above inside the area for tables, which has just been made writable and has no other writer.
         unsafe { ptr::copy_nonoverlapping(all.as_ptr(), self.base.add(at), all.len()) };
         self.protect_tables(libc::PROT_READ)
     }
@@ -95,22 +95,22 @@ impl Space {
         self.base
     }
 
-    /// Puts `bytes` where an address of 32 bits reaches them, `used` bytes into the room for strings; nothing where that is full.
+    /// Copies `bytes` into the area for strings, at offset `used`. Returns the 32-bit address, or `None` if the area is full.
     pub(crate) fn keep(&self, bytes: &[u8], used: usize) -> Option<u32> {
         if used.checked_add(bytes.len())? > STRINGS_BYTES {
             return None;
         }
-        // SAFETY: inside the room for strings, by the check above, which is writable and has no other writer: the room is used by
-        // one `Host` at a time, through this function.
+        // SAFETY: by the check above inside the area for strings, which is writable. Only one `Host` at a time writes there, through this
+        // function.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(STRINGS + used), bytes.len()) };
         u32::try_from(STRINGS + used).ok()
     }
 
-    /// A copy of what an indirect field of a row points to; nothing where that is outside.
+    /// A copy of the string of an indirect field, or `None` outside of the area for strings.
     pub(crate) fn copy(&self, address: u32, len: u32) -> Option<Vec<u8>> {
         let (start, len) = (address as usize, len as usize);
         (STRINGS <= start && start + len <= STRINGS + STRINGS_BYTES).then(|| {
-            // SAFETY: inside the room for strings, which is readable and has no writer meanwhile.
+            // SAFETY: inside the area for strings, which is readable and has no writer meanwhile.
             unsafe { std::slice::from_raw_parts(self.base.add(start), len) }.to_vec()
         })
     }
