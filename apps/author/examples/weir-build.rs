@@ -1,4 +1,4 @@
-//! `weir build` alone: `cargo run -p weir-author --example weir-build -- DIR...`, for rebuilding the shipped modules without the rest.
+//! `weir build` as a small program, for rebuilding the shipped modules: `cargo run -p weir-author --example weir-build -- DIR...`.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! `weir build`.
+//! `weir build`: builds a module from its folder.
 
-use crate::folder::{ModuleFolder, ModuleSource, replace};
+use crate::folder::{ModuleFolder, ModuleSource, write_atomic};
 use crate::pack::pack;
 use crate::{BuildError, Tools, c, rust};
 use std::path::{Path, PathBuf};
@@ -8,42 +8,42 @@ use weir_admission::{Manifest, ModuleInfo, ModuleRefusal, manifest_of, sources};
 use weir_bounds::EntryPoint;
 use weir_units::Bytes;
 
-/// How to build.
+/// Options of a build.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// Where compilers are looked for.
+    /// The search paths of compilers.
     pub tools: Tools,
-    /// Where the module goes; without it NAME.wasm in the module's folder.
+    /// The output file; `None` for NAME.wasm in the module's folder.
     pub output: Option<PathBuf>,
-    /// Where cargo keeps what it compiled; without it `.weir/target` in the module's folder. Modules of different names can share one.
+    /// Cargo's target folder; `None` for `.weir/target` in the module's folder. Modules with different names can share one.
     pub target_dir: Option<PathBuf>,
-    /// Whether compilers colour their messages.
+    /// True for coloured compiler messages.
     pub color: bool,
-    /// How hard compilers try; without it -O3 for C, and for Rust what the module's Cargo.toml says. For measuring what compilers make of a source:
-    /// modules are shipped without.
-    pub level: Option<Level>,
+    /// The optimisation level; `None` for -O3 in C, and in Rust for the level of the module's Cargo.toml. Shipped modules are built
+    /// with `None`; other values serve measurements.
+    pub level: Option<OptLevel>,
 }
 
-/// How hard a compiler tries.
+/// An optimisation level of a compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// Not at all.
+pub enum OptLevel {
+    /// `-O0`: no optimisation.
     Zero,
-    /// A little.
+    /// `-O1`: some optimisation.
     One,
-    /// For speed.
+    /// `-O2`: optimised for speed.
     Two,
-    /// For speed, whatever the size.
+    /// `-O3`: optimised for speed at the expense of size.
     Three,
-    /// For size.
+    /// `-Os`: optimised for size.
     Size,
 }
 
-impl Level {
-    /// All of them.
+impl OptLevel {
+    /// All levels.
     pub const ALL: [Self; 5] = [Self::Zero, Self::One, Self::Two, Self::Three, Self::Size];
 
-    /// As compilers call it, after `-O` or `opt-level=`.
+    /// The value of `-O` or `opt-level=`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zero => "0",
@@ -56,44 +56,45 @@ impl Level {
 }
 
 impl Default for BuildOptions {
-    /// The environment's compilers, NAME.wasm in the module's folder, no colours, compiled as modules are shipped.
+    /// The compilers of the environment, NAME.wasm in the module's folder, no colours, and the default optimisation level.
     fn default() -> Self {
         Self { tools: Tools::from_environment(), output: None, target_dir: None, color: false, level: None }
     }
 }
 
-/// A module that was built, and that `weir run` admits.
+/// A built module, which `weir run` accepts.
 #[derive(Clone, Debug)]
-pub struct Built {
-    /// Where it is.
+pub struct BuiltModule {
+    /// Path of the .wasm file.
     pub path: PathBuf,
-    /// Its manifest.
+    /// Manifest in the file.
     pub manifest: Manifest,
-    /// Its size.
+    /// Size of the file.
     pub size: Bytes,
-    /// What compilers said that is no error, and what weir has to say.
+    /// Warnings of the compilers and of weir.
     pub messages: String,
-    /// Compiler and linker with their versions, in a line. The same source and the same line give the same bytes, wherever the folder is.
+    /// Compiler and linker with their versions, in one line. Builds of the same source with equal lines are identical, for any path of
+    /// the folder.
     pub toolchain: String,
 }
 
-/// What a compiler made.
-pub(crate) struct Linked {
+/// The output of a compiler and linker.
+pub(crate) struct LinkedModule {
     pub(crate) bytes: Vec<u8>,
     pub(crate) messages: String,
     pub(crate) toolchain: String,
 }
 
-/// Builds the module in `dir`, from weir.toml and `*.c`, or Cargo.toml. What the sources include is put into `dir/.weir` first, and stays there
-/// for editors. The module is written at the end and at once.
+/// Builds the module in `dir` from weir.toml and `*.c`, or Cargo.toml. First writes the files that the sources include into `dir/.weir`,
+/// where they stay for editors. The module's file is replaced atomically at the end.
 ///
 /// # Errors
 ///
-/// See [`BuildError`]. What weir would refuse to run is an error here.
-pub fn build(dir: &Path, options: &BuildOptions) -> Result<Built, BuildError> {
+/// See [`BuildError`]. A module that `weir run` would refuse is an error here.
+pub fn build(dir: &Path, options: &BuildOptions) -> Result<BuiltModule, BuildError> {
     let folder = ModuleFolder::open(dir)?;
     folder.generate()?;
-    let Linked { bytes, mut messages, toolchain } = match &folder.source {
+    let LinkedModule { bytes, mut messages, toolchain } = match &folder.source {
         ModuleSource::C(sources) => c::compile(&folder, sources, options)?,
         ModuleSource::Rust(cargo_toml) => rust::compile(&folder, cargo_toml, options)?,
     };
@@ -107,20 +108,20 @@ pub fn build(dir: &Path, options: &BuildOptions) -> Result<Built, BuildError> {
         .output
         .clone()
         .unwrap_or_else(|| folder.dir.join(folder.manifest.name.as_str()).with_added_extension("wasm"));
-    replace(&path, &module)?;
-    Ok(Built { path, manifest, size: Bytes(module.len() as u64), messages, toolchain })
+    write_atomic(&path, &module)?;
+    Ok(BuiltModule { path, manifest, size: Bytes(module.len() as u64), messages, toolchain })
 }
 
-/// Writes what the sources in `dir` include into `dir/.weir`, as [`build`] does, and nothing else: for editors.
+/// Writes the files that the sources in `dir` include into `dir/.weir`, as [`build`] does. For editors.
 ///
 /// # Errors
 ///
 /// See [`BuildError`].
-pub fn prepare(dir: &Path) -> Result<(), BuildError> {
+pub fn generate_includes(dir: &Path) -> Result<(), BuildError> {
     ModuleFolder::open(dir)?.generate()
 }
 
-/// The `module.h` of the module in `dir`.
+/// Returns the text of `module.h` of the module in `dir`.
 ///
 /// # Errors
 ///
@@ -129,14 +130,15 @@ pub fn c_header(dir: &Path) -> Result<String, BuildError> {
     Ok(sources::c_header(&ModuleFolder::open(dir)?.manifest))
 }
 
-/// What is allowed, and hardly meant.
+/// Warns about a manifest that is valid, but contradicts the module.
 fn contradictions(manifest: &Manifest, facts: &ModuleInfo) -> String {
     match (manifest.tick, facts.entries.has(EntryPoint::Tick)) {
         (Some(_), false) => {
             "weir.toml: warning: there is a `tick`, but the module exports no weir_tick\n".to_owned()
         }
         (None, true) => {
-            "weir.toml: warning: weir_tick is never called; say how often, as in `tick = \"1s\"`\n".to_owned()
+            "weir.toml: warning: weir_tick is never called; set its period, as in `tick = \"1s\"`\n"
+                .to_owned()
         }
         _ => String::new(),
     }

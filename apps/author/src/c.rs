@@ -1,16 +1,16 @@
-//! Modules in C, through clang and wasm-ld.
+//! Builds C modules with clang and wasm-ld.
 
 use crate::BuildError;
-use crate::build::{BuildOptions, Level, Linked};
+use crate::build::{BuildOptions, LinkedModule, OptLevel};
 use crate::folder::ModuleFolder;
 use crate::tools::{run, version_line};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What decides about the code. The features are named one by one, so that newer compilers do not add any.
+/// Compiler options. WebAssembly features are listed one by one, so that newer compilers do not enable others.
 ///
-/// Measured on the shipped modules: jump tables and vectors made of straight-line code cost more in the sandbox than they bring.
-/// Without contraction, floating point gives the same results as a native build does.
+/// Jump tables and vectorised straight-line code made the shipped modules slower in the sandbox. Without contraction, floating-point
+/// results equal those of a native build.
 const COMPILE: &[&str] = &[
     "--target=wasm32",
     "-std=c11",
@@ -23,27 +23,27 @@ const COMPILE: &[&str] = &[
     "-fno-jump-tables",
     "-fno-slp-vectorize",
     "-ffp-contract=off",
-    // So that `weir check` can name lines. The code is the same with and without.
+    // Line tables, for `weir check`. They do not change the code.
     "-gline-tables-only",
     "-ffile-compilation-dir=.",
     "-ffreestanding",
     "-nostdlib",
     "-Wall",
     "-Wextra",
-    // Half of the stack.
+    // Warns above half of the stack.
     "-Wframe-larger-than=8192",
 ];
 
-/// The stack lies below the data, so that one that overflows traps instead of overwriting the module's state. 16 KiB leave the rest of the
-/// first page to the data.
+/// Linker options. The stack is below the data, so that a stack overflow traps instead of overwriting data. A stack of 16 KiB leaves the
+/// rest of the first page to the data.
 const LINK: &[&str] = &["--no-entry", "--export=__stack_pointer", "-z", "stack-size=16384", "--stack-first"];
 
-/// Compiles and links.
+/// Compiles and links a module.
 pub(crate) fn compile(
     folder: &ModuleFolder,
     sources: &[PathBuf],
     options: &BuildOptions,
-) -> Result<Linked, BuildError> {
+) -> Result<LinkedModule, BuildError> {
     let clang = options.tools.clang()?;
     let linker = options.tools.wasm_ld(Some(&clang.program))?;
     let generated = folder.generated();
@@ -52,11 +52,11 @@ pub(crate) fn compile(
         .tempdir_in(&generated)
         .map_err(BuildError::file(&generated))?;
     let mut prefix_map = std::ffi::OsString::from("-ffile-prefix-map=");
-    // Without a slash at its end, which would be taken out of the middle of paths.
+    // Without a trailing slash, which would be removed within paths.
     prefix_map.push(folder.dir.components().as_path());
     prefix_map.push("=.");
 
-    let level = format!("-O{}", options.level.unwrap_or(Level::Three).name());
+    let level = format!("-O{}", options.level.unwrap_or(OptLevel::Three).name());
     let mut messages = String::new();
     let mut link = Command::new(&linker);
     link.args(LINK);
@@ -80,17 +80,17 @@ pub(crate) fn compile(
     }
     let wasm = scratch.path().join("linked.wasm");
     let output = run(link.arg("-o").arg(&wasm))?;
-    let said = said_by_linker(&output, scratch.path());
+    let linker_messages = linker_messages(&output, scratch.path());
     if !output.status.success() {
-        return Err(link_error(&folder.dir, said));
+        return Err(link_error(&folder.dir, linker_messages));
     }
-    messages.push_str(&said);
+    messages.push_str(&linker_messages);
     let bytes = std::fs::read(&wasm).map_err(BuildError::file(&wasm))?;
-    Ok(Linked { bytes, messages, toolchain: format!("{}; {}", clang.version, version_line(&linker)?) })
+    Ok(LinkedModule { bytes, messages, toolchain: format!("{}; {}", clang.version, version_line(&linker)?) })
 }
 
-/// Without the temporary folder, which says nothing to anybody.
-fn said_by_linker(output: &Output, scratch: &Path) -> String {
+/// The linker's messages, without the path of the temporary folder.
+fn linker_messages(output: &Output, scratch: &Path) -> String {
     String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", scratch.to_string_lossy()), "")
 }
 

@@ -1,16 +1,16 @@
-//! The folder of a module: what is in it, and what weir puts beside it in `.weir`, where compilers and editors look for it.
+//! A module's folder: the manifest, the sources, and the generated files in `.weir`, where compilers and editors find them.
 
 use crate::BuildError;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_admission::{Manifest, sources};
 
-/// Generated files; git ignores them.
+/// The folder of generated files, ignored by git.
 pub(crate) const GENERATED: &str = ".weir";
 
 const WEIR_H: &str = include_str!("../../../guest/sdk-c/weir.h");
 
-/// The crate `weir-guest`: a module outside of weir's repository has no other place to take it from.
+/// The files of the crate `weir-guest`, for modules outside of weir's repository.
 const WEIR_GUEST: &[(&str, &str)] = &[
     ("Cargo.toml", include_str!("../../../guest/sdk-rust/Cargo.toml")),
     ("src/lib.rs", include_str!("../../../guest/sdk-rust/src/lib.rs")),
@@ -34,20 +34,20 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/table.rs", include_str!("../../../guest/sdk-rust/src/table.rs")),
 ];
 
-/// What a module is written in.
+/// The source language of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModuleLanguage {
-    /// C11, with clang.
+    /// C11, compiled with clang.
     C,
-    /// Rust without its standard library, with cargo.
+    /// Rust without its standard library, compiled with cargo.
     Rust,
 }
 
-/// A module's folder that was looked at.
+/// The contents of a module's folder.
 pub(crate) struct ModuleFolder {
     pub(crate) dir: PathBuf,
     pub(crate) manifest: Manifest,
-    /// The bytes of weir.toml: they go into the module as they are.
+    /// The bytes of weir.toml, which go into the module unchanged.
     pub(crate) manifest_bytes: Vec<u8>,
     pub(crate) source: ModuleSource,
 }
@@ -55,12 +55,12 @@ pub(crate) struct ModuleFolder {
 pub(crate) enum ModuleSource {
     /// The .c files, sorted.
     C(Vec<PathBuf>),
-    /// The Cargo.toml.
+    /// The path of Cargo.toml.
     Rust(PathBuf),
 }
 
 impl ModuleFolder {
-    /// Reads weir.toml, and looks for sources.
+    /// Reads weir.toml and finds the sources.
     pub(crate) fn open(dir: &Path) -> Result<Self, BuildError> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         let path = dir.join("weir.toml");
@@ -81,14 +81,14 @@ impl ModuleFolder {
         Ok(Self { dir: dir.to_owned(), manifest, manifest_bytes, source })
     }
 
-    /// Where generated files are.
+    /// Returns the folder of generated files.
     pub(crate) fn generated(&self) -> PathBuf {
         self.dir.join(GENERATED)
     }
 
-    /// Writes what the sources include: weir.h and module.h, or module.rs and the crate weir-guest.
+    /// Writes the files that the sources include: weir.h and module.h, or module.rs and the crate weir-guest.
     pub(crate) fn generate(&self) -> Result<(), BuildError> {
-        without_links(&self.generated())?;
+        reject_links(&self.generated())?;
         let lang = match self.source {
             ModuleSource::C(_) => ModuleLanguage::C,
             ModuleSource::Rust(_) => ModuleLanguage::Rust,
@@ -99,32 +99,32 @@ impl ModuleFolder {
 
 pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) -> Result<(), BuildError> {
     let generated = dir.join(GENERATED);
-    keep(&generated.join(".gitignore"), "*\n")?;
+    write_if_changed(&generated.join(".gitignore"), "*\n")?;
     match lang {
         ModuleLanguage::C => {
-            keep(&generated.join("weir.h"), WEIR_H)?;
-            keep(&generated.join("module.h"), &sources::c_header(manifest))
+            write_if_changed(&generated.join("weir.h"), WEIR_H)?;
+            write_if_changed(&generated.join("module.h"), &sources::c_header(manifest))
         }
         ModuleLanguage::Rust => {
             for (path, text) in WEIR_GUEST {
-                keep(&generated.join("weir-guest").join(path), text)?;
+                write_if_changed(&generated.join("weir-guest").join(path), text)?;
             }
-            keep(&generated.join("module.rs"), &sources::rust_source(manifest))
+            write_if_changed(&generated.join("module.rs"), &sources::rust_source(manifest))
         }
     }
 }
 
-/// Reads a file. Opening a FIFO would wait for its writer.
+/// Reads a regular file. Others are rejected, as opening a FIFO would wait for its writer.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         return std::fs::read(path);
     }
-    Err(std::io::Error::other("it is no regular file"))
+    Err(std::io::Error::other("it is not a regular file"))
 }
 
-/// Refuses links, and whatever else is neither a file nor a folder, at a path and below. A module's folder can be a stranger's, and what is written below a link
-/// lands elsewhere.
-fn without_links(root: &Path) -> Result<(), BuildError> {
+/// Rejects symbolic links and special files at a path and below. A module's folder can come from an untrusted source, and a file
+/// written through a link would land elsewhere.
+fn reject_links(root: &Path) -> Result<(), BuildError> {
     let mut waiting = vec![root.to_owned()];
     while let Some(path) = waiting.pop() {
         let kind = match std::fs::symlink_metadata(&path) {
@@ -138,7 +138,7 @@ fn without_links(root: &Path) -> Result<(), BuildError> {
                 waiting.push(entry.map_err(BuildError::file(&path))?.path());
             }
         } else if !kind.is_file() {
-            return Err(BuildError::Strange(path));
+            return Err(BuildError::NotRegular(path));
         }
     }
     Ok(())
@@ -162,16 +162,16 @@ fn source(dir: &Path) -> Result<ModuleSource, BuildError> {
     }
 }
 
-/// Sees to it that a file has this content. One that has it is not touched: cargo compiles again what has a new time.
-fn keep(path: &Path, text: &str) -> Result<(), BuildError> {
+/// Writes a file unless it has this content already. Cargo would recompile a file with a new modification time.
+fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
     if std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
         return Ok(());
     }
-    replace(path, text.as_bytes())
+    write_atomic(path, text.as_bytes())
 }
 
-/// Writes a file so that whoever looks sees the old content or the new, and never a part. Makes its folder.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
+/// Replaces a file atomically, and creates its folder.
+pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || {
         std::fs::create_dir_all(folder)?;
@@ -183,7 +183,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     write().map_err(BuildError::file(path))
 }
 
-/// The usual permissions of a file; the umask applies.
+/// The default permissions of a new file, before the umask.
 fn readable() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }

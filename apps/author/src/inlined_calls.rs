@@ -1,7 +1,7 @@
-//! Where inlined code was called from.
+//! Call sites of inlined code, from the compiler's debug information (DWARF 5, section 3.3.8).
 //!
-//! A loop over a slice is compiled from the library's iterator, an `emit_…` from a generated header. Their lines tell the author little; the line
-//! that calls them does. Compilers say which code was inlined into which (DWARF 5, section 3.3.8).
+//! A loop over a slice is compiled from the library's iterator, and an `emit_…` from a generated header. The author needs the line of
+//! the call instead of the line in the library.
 
 use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit};
 use std::collections::HashMap;
@@ -10,24 +10,24 @@ use wasmparser::{Parser, Payload};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Inlined calls of a module.
+/// The inlined calls of a module.
 #[derive(Debug, Default)]
 pub(crate) struct InlinedCalls(Vec<Call>);
 
 #[derive(Debug)]
 struct Call {
-    /// A part of the code that was inlined, in the contents of the code section.
+    /// A range of the inlined code, as offsets in the code section's contents.
     code: Range<u64>,
-    /// How many scopes it is in.
+    /// The nesting depth of scopes.
     depth: isize,
-    /// The file of the call, as the compiler recorded it.
+    /// The file of the call site, as the compiler recorded it.
     file: String,
     line: u32,
 }
 
 impl InlinedCalls {
-    /// Reads what a linker left of it; where it cannot be read, there are none.
-    pub(crate) fn of(linked: &[u8]) -> Self {
+    /// Reads the debug information of a linked module. Unreadable information gives no calls.
+    pub(crate) fn read(linked: &[u8]) -> Self {
         let mut sections = HashMap::new();
         for payload in Parser::new(0).parse_all(linked).flatten() {
             if let Payload::CustomSection(section) = payload {
@@ -42,16 +42,16 @@ impl InlinedCalls {
         if let Ok(dwarf) = Dwarf::load(load) {
             let mut units = dwarf.units();
             while let Ok(Some(header)) = units.next() {
-                // What was read of a broken unit is as good as that of a whole one.
-                let _ = dwarf.unit(header).and_then(|unit| calls.unit(&dwarf, &unit));
+                // Calls read before an error in a unit are kept.
+                let _ = dwarf.unit(header).and_then(|unit| calls.add_unit(&dwarf, &unit));
             }
         }
-        // Of the calls that a piece of code is in, the outermost first.
+        // Nested calls are ordered from the outermost inwards.
         calls.0.sort_by_key(|call| call.depth);
         calls
     }
 
-    fn unit(&mut self, dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>) -> gimli::Result<()> {
+    fn add_unit(&mut self, dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>) -> gimli::Result<()> {
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
             if entry.tag() != gimli::DW_TAG_inlined_subroutine {
@@ -74,18 +74,18 @@ impl InlinedCalls {
         Ok(())
     }
 
-    /// The calls that the code at an address is in, the outermost first.
-    pub(crate) fn around(&self, address: u32) -> Vec<usize> {
+    /// Returns the indices of the calls that contain the code at an address, outermost first.
+    pub(crate) fn containing(&self, address: u32) -> Vec<usize> {
         let calls = self.0.iter().enumerate();
         calls.filter(|(_, call)| call.code.contains(&address.into())).map(|(index, _)| index).collect()
     }
 
-    /// Where a call is: file and line.
+    /// Returns the file and line of a call site.
     pub(crate) fn site(&self, call: usize) -> Option<(&str, u32)> {
         self.0.get(call).map(|call| (call.file.as_str(), call.line))
     }
 
-    /// The addresses at which a call begins or ends.
+    /// Returns the addresses at which the inlined code of a call begins or ends.
     pub(crate) fn edges(&self) -> impl Iterator<Item = u32> {
         self.0
             .iter()
@@ -108,7 +108,7 @@ fn file(
     let text = |value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
     let name = text(file.path_name())?;
     let folder = file.directory(header).and_then(text);
-    // The others begin from folder 0.
+    // In DWARF 5, other folders are relative to folder 0.
     let first = header.include_directories().first().filter(|_| header.version() >= 5);
     let first = first.filter(|_| file.directory_index() != 0).and_then(|first| text(*first));
     Some([first, folder].into_iter().flatten().rfold(name, |path, folder| {

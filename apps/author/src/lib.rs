@@ -1,4 +1,4 @@
-//! For module authors: [`new`] makes a folder with a module that works, [`build`] makes the .wasm file of such a folder.
+//! Tools for module authors: [`new`] creates a folder with a working module, and [`build`] builds its .wasm file.
 //!
 //! ```no_run
 //! use weir_author::{BuildOptions, ModuleLanguage, build, new};
@@ -16,15 +16,15 @@ mod build;
 mod c;
 mod error;
 mod folder;
-mod inlined;
-mod lines;
+mod inlined_calls;
+mod line_table;
 mod new;
 mod pack;
 mod rust;
 mod tools;
 
-pub use build::{BuildOptions, Built, Level, build, c_header, prepare};
+pub use build::{BuildOptions, BuiltModule, OptLevel, build, c_header, generate_includes};
 pub use error::BuildError;
 pub use folder::ModuleLanguage;
-pub use new::{Created, NewError, new};
+pub use new::{CreatedModule, NewError, new};
 pub use tools::Tools;

@@ -1,12 +1,12 @@
-//! Line tables that a module is shipped with: those of the compiler, without what says where it was built.
+//! The line table of a module: the compiler's lines, without any information about the machine of the build.
 //!
-//! Of code that was inlined into the author's, the line is the author's.
+//! Code inlined into the author's code gets the author's line of the call.
 //!
-//! Compilers put the folders of the machine into their tables, and columns, types and scopes that nobody needs to name a line. So the table is written
-//! anew, as one line program of DWARF 4 (section 6.2): the same whatever the compiler and wherever the folder is.
+//! Compilers put machine-specific paths into their tables, with columns, types and scopes that line numbers do not need. The table is
+//! therefore rewritten as one line program of DWARF 4 (section 6.2), which is the same for all compilers and paths.
 
 use crate::folder::GENERATED;
-use crate::inlined::InlinedCalls;
+use crate::inlined_calls::InlinedCalls;
 use crate::rust::LIBRARY;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,62 +15,65 @@ use wasm_encoder::Encode;
 use wasmparser::Operator;
 use weir_bounds::{Lines, ParsedModule};
 
-/// The custom section.
+/// The name of the custom section.
 pub(crate) const SECTION: &str = ".debug_line";
 
-/// The least advance of the line in an opcode that says both advances, and how many there are.
+/// The smallest line advance of a special opcode (DWARF 4, section 6.2.5.1).
 const LINE_BASE: i64 = -5;
+/// The number of line advances of special opcodes.
 const LINE_RANGE: i64 = 14;
-/// Arguments of the opcodes 1 to 12.
+/// The number of arguments of the standard opcodes 1 to 12.
 const ARGUMENTS: [u8; 12] = [0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
+/// The first special opcode.
 const OPCODE_BASE: i64 = 13;
-/// Opcodes.
+// Standard opcodes.
 const COPY: u8 = 1;
 const ADVANCE_PC: u8 = 2;
 const ADVANCE_LINE: u8 = 3;
 const SET_FILE: u8 = 4;
 
-/// The contents of the section for what a linker made of the module in this folder; empty if there are no lines.
+/// Returns the contents of the section for the linked module in this folder; empty if the linker left no lines.
 pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
     let Ok(module) = ParsedModule::parse(linked.to_vec()) else { return Vec::new() };
     let lines = Lines::new(&module);
-    let calls = InlinedCalls::of(linked);
+    let calls = InlinedCalls::read(linked);
     let folders = [Some(dir.to_owned()), dir.canonicalize().ok(), std::path::absolute(dir).ok()];
-    let mut files = Files { folders: folders.into_iter().flatten().collect(), ..Files::default() };
-    let recorded = Recorded { rows: lines.rows().collect(), calls: &calls };
+    let mut files =
+        SourceFiles { folders: folders.into_iter().flatten().collect(), ..SourceFiles::default() };
+    let debug = DebugLines { rows: lines.rows().collect(), calls: &calls };
     let loops = loops(&module);
     let edges = loops.iter().flat_map(|body| [body.start, body.start + LOOP_BYTES]);
     let mut addresses: Vec<u32> =
-        recorded.rows.iter().map(|(address, _)| *address).chain(calls.edges()).chain(edges).collect();
+        debug.rows.iter().map(|(address, _)| *address).chain(calls.edges()).chain(edges).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let mut program = Vec::new();
-    // Address, file and line of a sequence that is under way.
-    let mut at: Option<(u32, u64, i64)> = None;
+    // Address, file and line of the last row of the open sequence.
+    let mut last: Option<(u32, u64, i64)> = None;
     for address in &addresses {
         let address = *address;
         let frames = match loops.iter().find(|body| body.start == address) {
-            Some(body) => recorded.of_loop(body),
-            None => recorded.frames(address),
+            Some(body) => debug.frames_of_loop(body),
+            None => debug.frames(address),
         };
-        // The author's own line if there is one. Code that no line has to answer for counts as what was before it.
+        // The author's own line is preferred. Code without a line (line 0) gets the line of the code before it.
         let innermost = frames.first().copied();
         let own = frames.into_iter().find(|(file, line)| *line > 0 && files.is_own(file));
-        let to = match (own.or(innermost), at) {
+        let to = match (own.or(innermost), last) {
             (Some((_, 0)), Some((_, file, line))) => Some((file, line)),
             (Some((_, 0)) | None, _) => None,
             (Some((file, line)), _) => Some((files.number(file), i64::from(line))),
         };
-        if at.map(|(_, file, line)| (file, line)) == to {
+        if last.map(|(_, file, line)| (file, line)) == to {
             continue;
         }
-        let (from, file, line) = at.unwrap_or_else(|| {
+        let (from, file, line) = last.unwrap_or_else(|| {
             program.extend([0, 5, 2]);
             program.extend(address.to_le_bytes());
             (address, 1, 1)
         });
         let advance = i64::from(address) - i64::from(from);
-        at = match to {
+        last = match to {
             Some((next_file, next_line)) => {
                 if next_file != file {
                     program.push(SET_FILE);
@@ -90,39 +93,41 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
     if program.is_empty() { program } else { unit(&files.names, &program) }
 }
 
-/// What the compiler recorded.
-struct Recorded<'a> {
-    /// From which address on which line holds.
+/// The compiler's debug information.
+struct DebugLines<'a> {
+    /// The start address of each line.
     rows: Vec<(u32, Option<(&'a str, u32)>)>,
     calls: &'a InlinedCalls,
 }
 
-impl<'a> Recorded<'a> {
+impl<'a> DebugLines<'a> {
     fn line(&self, address: u32) -> Option<(&'a str, u32)> {
         let after = self.rows.partition_point(|(begin, _)| *begin <= address);
         self.rows.get(after.checked_sub(1)?)?.1
     }
 
-    /// The line of the code at an address, and those of the calls that it is in, the innermost first. Empty where there is no code.
+    /// Returns the line of the code at an address, then those of the enclosing inlined calls, innermost first. Empty without code.
     fn frames(&self, address: u32) -> Vec<(&'a str, u32)> {
         let Some(line) = self.line(address) else { return Vec::new() };
-        let around = self.calls.around(address);
-        std::iter::once(line).chain(around.iter().rev().filter_map(|call| self.calls.site(*call))).collect()
+        let enclosing = self.calls.containing(address);
+        std::iter::once(line)
+            .chain(enclosing.iter().rev().filter_map(|call| self.calls.site(*call)))
+            .collect()
     }
 
-    /// The same for a loop as a whole: the first line that it has in the function that it is written in. The instruction itself mostly has the line of
-    /// what the compiler put before the loop.
-    fn of_loop(&self, body: &Range<u32>) -> Vec<(&'a str, u32)> {
+    /// Returns the line of a whole loop, then those of the enclosing inlined calls: the first line of the loop in the function that
+    /// contains it in the source. The `loop` instruction itself mostly has the line of code that the compiler put before the loop.
+    fn frames_of_loop(&self, body: &Range<u32>) -> Vec<(&'a str, u32)> {
         let first = self.rows.partition_point(|(address, _)| *address <= body.start);
         let inside = self.rows.get(first..).unwrap_or_default().iter();
         let inside = inside.take_while(|(address, _)| *address < body.end);
-        // Only lines that begin in the loop: what goes on from before it is not of it.
+        // Only rows that begin in the loop: a row that begins before it is not the loop's.
         let has_line = |line: &Option<(&str, u32)>| line.is_some_and(|(_, line)| line > 0);
         let chains: Vec<(u32, Vec<usize>)> = inside
             .filter(|(_, line)| has_line(line))
-            .map(|(address, _)| (*address, self.calls.around(*address)))
+            .map(|(address, _)| (*address, self.calls.containing(*address)))
             .collect();
-        // The calls that all of the loop is in: the function that it is written in is the one that was called last.
+        // The calls common to the whole loop; the innermost is the function that contains the loop in the source.
         let Some((_, shared)) = chains.first() else { return self.frames(body.start) };
         let len = (0..shared.len())
             .find(|depth| chains.iter().any(|(_, chain)| chain.get(*depth) != shared.get(*depth)))
@@ -139,10 +144,10 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Bytes of a `loop` instruction with its type.
+/// Length of a `loop` instruction with its block type.
 const LOOP_BYTES: u32 = 2;
 
-/// The loops of a module, each from its `loop` instruction to its end, in the contents of the code section.
+/// Returns the loops of a module, each from its `loop` instruction to its `end`, as offsets in the code section's contents.
 fn loops(module: &ParsedModule) -> Vec<Range<u32>> {
     let mut found = Vec::new();
     let code = module.code().start;
@@ -162,15 +167,15 @@ fn loops(module: &ParsedModule) -> Vec<Range<u32>> {
     found
 }
 
-/// Files by the number that the table gives them, from 1.
+/// The files of the table, numbered from 1.
 #[derive(Default)]
-struct Files {
+struct SourceFiles {
     folders: Vec<PathBuf>,
     names: Vec<String>,
     numbers: HashMap<String, u64>,
 }
 
-impl Files {
+impl SourceFiles {
     fn number(&mut self, recorded: &str) -> u64 {
         if let Some(known) = self.numbers.get(recorded) {
             return *known;
@@ -186,23 +191,23 @@ impl Files {
         number
     }
 
-    /// Whether the author wrote it: it is in the module's folder, and not what weir put there.
+    /// Returns true for the author's files: those in the module's folder, except generated ones.
     fn is_own(&self, recorded: &str) -> bool {
-        let path = without_detours(Path::new(recorded));
+        let path = normalize(Path::new(recorded));
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
         inside.is_relative() && !inside.starts_with(GENERATED) && !inside.starts_with(LIBRARY)
     }
 
-    /// The path of a source as it is from the module's folder. Of a file elsewhere, only what does not depend on this machine: its crate's folder
-    /// and what is in it, or else its name.
+    /// Returns the path of a source relative to the module's folder. For a file elsewhere, returns only the part that does not depend on the
+    /// machine: the path from its crate's folder, or else its name.
     fn name(&self, recorded: &str) -> String {
-        let path = without_detours(Path::new(recorded));
+        let path = normalize(Path::new(recorded));
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
         if inside.is_relative() {
             return inside.to_string_lossy().into_owned();
         }
         let parts: Vec<_> = inside.iter().skip(1).map(|part| part.to_string_lossy()).collect();
-        // What cargo compiled for another module's folder, and used for this one's too.
+        // A generated file of another module's folder, if both share cargo's target folder.
         let generated = parts.iter().rposition(|part| part == GENERATED);
         let of_crate = || parts.iter().rposition(|part| part == "src")?.checked_sub(1);
         let first = generated.or_else(of_crate).unwrap_or(parts.len().saturating_sub(1));
@@ -210,8 +215,8 @@ impl Files {
     }
 }
 
-/// The path without `.` and without folders that are left again.
-fn without_detours(path: &Path) -> PathBuf {
+/// Removes `.` and resolves `..` in a path.
+fn normalize(path: &Path) -> PathBuf {
     let mut direct = PathBuf::new();
     for part in path.components() {
         match part {
@@ -225,19 +230,19 @@ fn without_detours(path: &Path) -> PathBuf {
     direct
 }
 
-/// A row of the table, by the advances from the last one.
+/// Encodes a row of the table by its advances from the last one.
 fn row(program: &mut Vec<u8>, address: i64, line: i64) {
-    let both = |address: i64, line: i64| {
+    let special_opcode = |address: i64, line: i64| {
         let is_short = (LINE_BASE..LINE_BASE + LINE_RANGE).contains(&line);
         is_short.then_some(line - LINE_BASE + LINE_RANGE * address + OPCODE_BASE)
     };
-    if let Some(opcode) = both(address, line).and_then(|opcode| u8::try_from(opcode).ok()) {
+    if let Some(opcode) = special_opcode(address, line).and_then(|opcode| u8::try_from(opcode).ok()) {
         program.push(opcode);
         return;
     }
     program.push(ADVANCE_PC);
     address.unsigned_abs().encode(program);
-    match both(0, line).and_then(|opcode| u8::try_from(opcode).ok()) {
+    match special_opcode(0, line).and_then(|opcode| u8::try_from(opcode).ok()) {
         Some(opcode) => program.push(opcode),
         None => {
             program.push(ADVANCE_LINE);
@@ -247,14 +252,14 @@ fn row(program: &mut Vec<u8>, address: i64, line: i64) {
     }
 }
 
-/// A line program with its header.
+/// Encodes a line program with its header.
 fn unit(files: &[String], program: &[u8]) -> Vec<u8> {
     let mut lists = vec![1, 1, 1];
     lists.extend(LINE_BASE.to_le_bytes().first());
     lists.extend(LINE_RANGE.to_le_bytes().first());
     lists.extend(OPCODE_BASE.to_le_bytes().first());
     lists.extend(ARGUMENTS);
-    // No folders; files with folder, time and length unknown.
+    // No folders; the folder, time and length of files are unknown.
     lists.push(0);
     for file in files {
         lists.extend(file.bytes().filter(|byte| *byte != 0));
@@ -276,18 +281,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_say_nothing_of_the_machine() {
-        let files = Files { folders: vec![PathBuf::from("/home/somebody/mine")], ..Files::default() };
-        let free = |recorded: &str| files.name(recorded);
-        assert_eq!(free("/home/somebody/mine/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
-        assert_eq!(free("src/lib.rs"), "src/lib.rs");
-        assert_eq!(free("/rustc/0123/library/core/src/slice/iter.rs"), "core/src/slice/iter.rs");
-        assert_eq!(free("/home/somebody/.cargo/registry/src/index/sha-1.0/src/lib.rs"), "sha-1.0/src/lib.rs");
-        assert_eq!(free("/usr/lib/clang/19/include/wasm_simd128.h"), "wasm_simd128.h");
-        assert_eq!(free("/src/x.c"), "x.c");
-        assert_eq!(free("src/../.weir/./module.rs"), ".weir/module.rs");
-        assert_eq!(free("/tmp/other/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
-        assert_eq!(free("/"), "");
+    fn paths_do_not_depend_on_the_machine() {
+        let files =
+            SourceFiles { folders: vec![PathBuf::from("/home/somebody/mine")], ..SourceFiles::default() };
+        let name = |recorded: &str| files.name(recorded);
+        assert_eq!(name("/home/somebody/mine/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
+        assert_eq!(name("src/lib.rs"), "src/lib.rs");
+        assert_eq!(name("/rustc/0123/library/core/src/slice/iter.rs"), "core/src/slice/iter.rs");
+        assert_eq!(name("/home/somebody/.cargo/registry/src/index/sha-1.0/src/lib.rs"), "sha-1.0/src/lib.rs");
+        assert_eq!(name("/usr/lib/clang/19/include/wasm_simd128.h"), "wasm_simd128.h");
+        assert_eq!(name("/src/x.c"), "x.c");
+        assert_eq!(name("src/../.weir/./module.rs"), ".weir/module.rs");
+        assert_eq!(name("/tmp/other/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
+        assert_eq!(name("/"), "");
         for own in ["/home/somebody/mine/src/lib.rs", "mine.c", "./a/b.h"] {
             assert!(files.is_own(own), "{own}");
         }

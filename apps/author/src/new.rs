@@ -1,4 +1,4 @@
-//! `weir new`.
+//! `weir new`: creates a module's folder from a template.
 
 use crate::BuildError;
 use crate::folder::{ModuleLanguage, generate};
@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use weir_admission::{Manifest, Name, NameError};
 use weir_units::Shown as _;
 
-/// Files of a new module, with `{{name}}` where its name goes.
+/// Template files of a C module; `{{name}}` stands for the module's name.
 const C: &[(&str, &str)] = &[
     ("weir.toml", include_str!("../templates/weir.toml")),
     ("{{name}}.c", include_str!("../templates/module.c")),
     ("compile_flags.txt", include_str!("../templates/compile_flags.txt")),
     ("README.md", include_str!("../templates/README.c.md")),
 ];
+/// Template files of a Rust module.
 const RUST: &[(&str, &str)] = &[
     ("weir.toml", include_str!("../templates/weir.toml")),
     ("Cargo.toml", include_str!("../templates/Cargo.toml.in")),
@@ -21,38 +22,38 @@ const RUST: &[(&str, &str)] = &[
     ("README.md", include_str!("../templates/README.rust.md")),
 ];
 
-/// Why there is no new module. Nothing was written.
+/// Errors of [`new`].
 #[derive(Debug, thiserror::Error)]
 pub enum NewError {
-    /// The folder's name becomes the module's.
+    /// The folder's name is not a valid module name.
     #[error("a module is named after its folder: {0}")]
     Name(#[from] NameError),
-    /// Something is there.
-    #[error("{} is there already, and not empty: choose another name, or move it away", .0.shown())]
+    /// The path exists and is not an empty folder.
+    #[error("{} exists already, and is not an empty folder: choose another name, or move it away", .0.shown())]
     Exists(PathBuf),
-    /// A file that cannot be written.
+    /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] BuildError),
 }
 
-/// A new module.
+/// A module's folder created by [`new`].
 #[derive(Clone, Debug)]
-pub struct Created {
-    /// Its folder.
+pub struct CreatedModule {
+    /// The folder.
     pub dir: PathBuf,
-    /// Its name.
+    /// The module's name.
     pub name: Name,
-    /// The files that were written, without what is generated, relative to the folder.
+    /// Paths of the files, relative to the folder; without generated files.
     pub files: Vec<PathBuf>,
 }
 
-/// Makes a folder with a module that works, to be changed: it counts packets and bytes by protocol. The last part of the path is the
+/// Creates a folder with a working example module, which counts packets and bytes by protocol. The last part of the path is the
 /// module's name.
 ///
 /// # Errors
 ///
 /// See [`NewError`].
-pub fn new(dir: &Path, lang: ModuleLanguage) -> Result<Created, NewError> {
+pub fn new(dir: &Path, lang: ModuleLanguage) -> Result<CreatedModule, NewError> {
     let name = Name::new(&dir.file_name().unwrap_or_default().to_string_lossy())?;
     match std::fs::read_dir(dir) {
         Ok(mut entries) => {
@@ -70,7 +71,7 @@ pub fn new(dir: &Path, lang: ModuleLanguage) -> Result<Created, NewError> {
     for (path, text) in if lang == ModuleLanguage::C { C } else { RUST } {
         let fill = |text: &str| text.replace("{{name}}", name.as_str());
         let path = PathBuf::from(fill(path));
-        crate::folder::replace(&dir.join(&path), fill(text).as_bytes())?;
+        crate::folder::write_atomic(&dir.join(&path), fill(text).as_bytes())?;
         files.push(path);
     }
     let toml = dir.join("weir.toml");
@@ -78,5 +79,5 @@ pub fn new(dir: &Path, lang: ModuleLanguage) -> Result<Created, NewError> {
     let manifest = Manifest::parse(&bytes)
         .map_err(|error| BuildError::Manifest { path: toml, error: Box::new(error) })?;
     generate(dir, &manifest, lang)?;
-    Ok(Created { dir: dir.to_owned(), name, files })
+    Ok(CreatedModule { dir: dir.to_owned(), name, files })
 }

@@ -1,17 +1,17 @@
-//! From what a linker makes to what `weir run` takes.
+//! Turns the linker's output into a module for `weir run`.
 
-use crate::lines;
+use crate::line_table;
 use std::path::Path;
 use wasm_encoder::RawSection;
 use wasmparser::{Parser, Payload};
 use weir_abi::MANIFEST_SECTION;
 
-/// Adds the manifest. Of the custom sections only the names and the lines of the source in `dir` stay, which messages use: what else there is says
-/// with which compiler and where the module was built, and would make two builds of one source differ.
+/// Adds the manifest and a line table to a linked module. Other custom sections except the names are removed: they depend on the
+/// compiler and the machine, so that two builds of one source would differ.
 ///
 /// # Errors
 ///
-/// What the parser says, if these are not the bytes of a module.
+/// The bytes are not a WebAssembly module.
 pub(crate) fn pack(
     linked: &[u8],
     manifest: &[u8],
@@ -29,9 +29,9 @@ pub(crate) fn pack(
             module.section(&RawSection { id, data: linked.get(start..end).unwrap_or_default() });
         }
     }
-    let lines = lines::line_table(linked, dir);
+    let lines = line_table::line_table(linked, dir);
     if !lines.is_empty() {
-        module.section(&wasm_encoder::CustomSection { name: lines::SECTION.into(), data: lines.into() });
+        module.section(&wasm_encoder::CustomSection { name: line_table::SECTION.into(), data: lines.into() });
     }
     module.section(&wasm_encoder::CustomSection { name: MANIFEST_SECTION.into(), data: manifest.into() });
     Ok(module.finish())

@@ -1,7 +1,7 @@
-//! Modules in Rust, through cargo.
+//! Builds Rust modules with cargo.
 
 use crate::BuildError;
-use crate::build::{BuildOptions, Linked};
+use crate::build::{BuildOptions, LinkedModule};
 use crate::folder::ModuleFolder;
 use crate::tools::{Tools, run, version_line};
 use std::ffi::OsString;
@@ -9,37 +9,37 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_units::Shown as _;
 
-/// Targets that will do, the first that is installed.
+/// Suitable targets; the first installed one is used.
 const TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32v1-none"];
 
-/// The stack lies below the data, so that one that overflows traps instead of overwriting the module's state.
+/// Linker arguments. The stack is below the data, so that a stack overflow traps instead of overwriting data.
 const LINK: [&str; 2] = ["-zstack-size=32768", "--export=__stack_pointer"];
 
-/// What the folder of the compiler's own library is called, wherever it is.
+/// The name that replaces the path of the compiler's library in file names.
 pub(crate) const LIBRARY: &str = "rust";
 
-/// From Rust 1.88 on, one can choose the version of DWARF.
+/// The first minor version of Rust 1 with `-Cdwarf-version`.
 const DWARF_VERSION_MINOR: u32 = 88;
 
-/// A Rust compiler that can make WebAssembly.
+/// A Rust compiler with a WebAssembly target.
 struct Toolchain {
     rustc: PathBuf,
     cargo: PathBuf,
     version: String,
     target: &'static str,
-    /// The library has to be compiled from its source.
+    /// True if the core library must be compiled from source.
     from_source: bool,
     sysroot: PathBuf,
-    /// Where the compiler brings no linker along.
+    /// The linker, if the compiler includes none.
     linker: Option<PathBuf>,
 }
 
-/// Compiles and links.
+/// Compiles and links a module.
 pub(crate) fn compile(
     folder: &ModuleFolder,
     cargo_toml: &Path,
     options: &BuildOptions,
-) -> Result<Linked, BuildError> {
+) -> Result<LinkedModule, BuildError> {
     let toolchain = Toolchain::find(&options.tools, &folder.dir)?;
     let target_dir = options.target_dir.clone().unwrap_or_else(|| folder.generated().join("target"));
     let mut cargo = Command::new(&toolchain.cargo);
@@ -56,14 +56,14 @@ pub(crate) fn compile(
         })
         .env("CARGO_ENCODED_RUSTFLAGS", toolchain.flags())
         .env("RUSTC", &toolchain.rustc)
-        // So that `weir check` can name lines.
+        // Line tables, for `weir check`.
         .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
         .env("CARGO_PROFILE_RELEASE_STRIP", "none");
     if options.color {
         cargo.env("CARGO_TERM_COLOR", "always");
     }
     if let Some(level) = options.level {
-        // What the environment says about a profile goes before what the package says.
+        // The environment's profile overrides the package's.
         cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level.name());
     }
     for variable in
@@ -72,7 +72,7 @@ pub(crate) fn compile(
         cargo.env_remove(variable);
     }
     if toolchain.from_source {
-        // The switch is unstable; this is how a released compiler accepts it.
+        // `-Zbuild-std` is unstable; RUSTC_BOOTSTRAP lets a release compiler accept it.
         cargo.env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std=core,alloc,panic_abort");
     }
     let output = run(&mut cargo)?;
@@ -87,10 +87,10 @@ pub(crate) fn compile(
     let path =
         artifact(&output.stdout, cargo_toml).ok_or_else(|| BuildError::NoCdylib(cargo_toml.to_owned()))?;
     let bytes = std::fs::read(&path).map_err(BuildError::file(&path))?;
-    Ok(Linked { bytes, messages: warnings(&messages), toolchain: toolchain.describe()? })
+    Ok(LinkedModule { bytes, messages: warnings(&messages), toolchain: toolchain.describe()? })
 }
 
-/// The .wasm file that cargo says it made of this package.
+/// Finds the .wasm file of this package in cargo's messages.
 fn artifact(stdout: &[u8], cargo_toml: &Path) -> Option<PathBuf> {
     let ours = cargo_toml.canonicalize().ok()?;
     String::from_utf8_lossy(stdout)
@@ -106,7 +106,7 @@ fn artifact(stdout: &[u8], cargo_toml: &Path) -> Option<PathBuf> {
         .find(|path| path.extension().is_some_and(|extension| extension == "wasm"))
 }
 
-/// Without cargo's lines of progress.
+/// Removes cargo's progress lines from its messages.
 fn warnings(messages: &str) -> String {
     let progress =
         ["Compiling ", "Finished ", "Blocking ", "Updating ", "Locking ", "Downloading ", "Downloaded "];
@@ -120,7 +120,7 @@ fn warnings(messages: &str) -> String {
 }
 
 impl Toolchain {
-    /// The first compiler that has a library for WebAssembly, or else the first that has the library's source.
+    /// Finds the first compiler with a library for WebAssembly, or else the first with the library's source.
     fn find(tools: &Tools, dir: &Path) -> Result<Self, BuildError> {
         let compilers = match &tools.rustc {
             Some(named) => tools.find(named).into_iter().collect(),
@@ -130,7 +130,7 @@ impl Toolchain {
         let mut from_source = None;
         for rustc in compilers {
             let ask = |arguments: &[&str]| {
-                // In the module's folder, where a rust-toolchain.toml may say which compiler to take.
+                // Run in the module's folder, where a rust-toolchain.toml may select the compiler.
                 let output = Command::new(&rustc).args(arguments).current_dir(dir).output().ok()?;
                 output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
             };
@@ -143,7 +143,7 @@ impl Toolchain {
             let has_source = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs").is_file();
             if installed.is_none() && !has_source {
                 let version = about.lines().next().unwrap_or_default();
-                tried.push(format!("{} ({version}) has no library for it", rustc.shown()));
+                tried.push(format!("{} ({version}) has no library for WebAssembly", rustc.shown()));
                 continue;
             }
             let Some(cargo) = rustc.parent().map(|folder| folder.join("cargo")).filter(|path| path.is_file())
@@ -177,7 +177,7 @@ impl Toolchain {
         from_source.ok_or(BuildError::NoRust { tried: tried.join(", ") })
     }
 
-    /// For CARGO_ENCODED_RUSTFLAGS: separated by 0x1f, so that paths may have spaces.
+    /// Returns the value of CARGO_ENCODED_RUSTFLAGS: flags separated by 0x1f, so that paths may contain spaces.
     fn flags(&self) -> OsString {
         let mut flags: Vec<OsString> = vec!["-Ctarget-feature=+simd128,+bulk-memory".into()];
         flags.extend(LINK.iter().map(|argument| format!("-Clink-arg={argument}").into()));
@@ -186,7 +186,7 @@ impl Toolchain {
             flag.push(linker);
             flags.push(flag);
         }
-        // Places in the library's source can end up in panics: not where this machine has them.
+        // Panic locations in the library's source must not contain paths of this machine.
         let source = self.sysroot.join("lib/rustlib/src/rust");
         for folder in [source.canonicalize().ok(), Some(source)].into_iter().flatten() {
             let mut flag = OsString::from("--remap-path-prefix=");
@@ -195,14 +195,14 @@ impl Toolchain {
             flag.push(LIBRARY);
             flags.push(flag);
         }
-        // Older compilers name the files of a library as if they were the module's: the folder is in another part of their tables.
+        // In DWARF 4 tables, library files appear without their folders, as if they were the module's.
         if self.minor().is_some_and(|minor| minor >= DWARF_VERSION_MINOR) {
             flags.push("-Cdwarf-version=5".into());
         }
         flags.join("\u{1f}".as_ref())
     }
 
-    /// 88 of "rustc 1.88.0 (6b00bc388 2025-06-23)".
+    /// The minor version: 88 for "rustc 1.88.0 (6b00bc388 2025-06-23)".
     fn minor(&self) -> Option<u32> {
         self.version.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
     }

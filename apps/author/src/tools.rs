@@ -1,4 +1,4 @@
-//! Compilers and linkers, wherever they are.
+//! Finds compilers and linkers.
 
 use crate::BuildError;
 use std::ffi::{OsStr, OsString};
@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weir_units::Shown as _;
 
-/// Where compilers are looked for. The environment comes in here and nowhere else.
+/// The search paths of compilers, and the only input from the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
-    /// Folders to search, as in the variable PATH.
+    /// Folders to search, separated as in the variable PATH.
     pub path: OsString,
-    /// The C compiler to use and no other: a path, or a name to be found in `path`.
+    /// The C compiler to use: a path, or a name to search for in `path`. `None` searches for clang.
     pub clang: Option<OsString>,
-    /// The Rust compiler to use and no other: likewise.
+    /// The Rust compiler to use: a path, or a name to search for in `path`. `None` searches for rustc.
     pub rustc: Option<OsString>,
 }
 
-/// A C compiler that can make WebAssembly.
+/// A C compiler with a WebAssembly target.
 pub(crate) struct Clang {
     pub(crate) program: PathBuf,
     pub(crate) version: String,
 }
 
 impl Tools {
-    /// From PATH, WEIR_CC and WEIR_RUSTC.
+    /// Reads PATH, WEIR_CC and WEIR_RUSTC.
     pub fn from_environment() -> Self {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self { path: set("PATH").unwrap_or_default(), clang: set("WEIR_CC"), rustc: set("WEIR_RUSTC") }
     }
 
-    /// The named compiler, or the first that can make WebAssembly of clang-19 (with which the shipped modules are built), clang, and
-    /// clang-N, the newest first.
+    /// Finds the named compiler, or the first one with a WebAssembly target among clang-19 (which builds the shipped modules), clang, and
+    /// clang-N, newest first.
     pub(crate) fn clang(&self) -> Result<Clang, BuildError> {
         let candidates = match &self.clang {
             Some(named) => self.find(named).into_iter().collect(),
@@ -44,7 +44,7 @@ impl Tools {
                 let version = version_line(&program)?;
                 return Ok(Clang { program, version });
             }
-            tried.push(format!("{} cannot make WebAssembly", program.shown()));
+            tried.push(format!("{} has no WebAssembly target", program.shown()));
         }
         if tried.is_empty() {
             tried.push(match &self.clang {
@@ -55,14 +55,14 @@ impl Tools {
         Err(BuildError::NoClang { tried: tried.join(", ") })
     }
 
-    /// The linker: of the same version as the shipped modules are built with, of any other, or the one beside the compiler.
+    /// Finds wasm-ld: version 19 (which links the shipped modules), any other version, or the one in the compiler's folder.
     pub(crate) fn wasm_ld(&self, clang: Option<&Path>) -> Result<PathBuf, BuildError> {
         let beside =
             || Some(clang?.canonicalize().ok()?.parent()?.join("wasm-ld")).filter(|path| path.is_file());
         self.candidates("wasm-ld", 19).into_iter().next().or_else(beside).ok_or(BuildError::NoLinker)
     }
 
-    /// `name-preferred`, `name`, then `name-N`, the newest first; those that are there.
+    /// Returns the existing programs of `name-preferred`, `name`, and `name-N`, newest first.
     fn candidates(&self, name: &str, preferred: u32) -> Vec<PathBuf> {
         let mut numbered: Vec<u32> = self
             .folders()
@@ -83,7 +83,7 @@ impl Tools {
             .collect()
     }
 
-    /// The first program of that name; a name with a folder in it is a path.
+    /// Finds the first program with a name; a name with a folder in it is a path.
     pub(crate) fn find(&self, name: &OsStr) -> Option<PathBuf> {
         if Path::new(name).components().count() > 1 {
             return Some(PathBuf::from(name)).filter(|path| path.is_file());
@@ -91,11 +91,11 @@ impl Tools {
         self.find_all(name).into_iter().next()
     }
 
-    /// All programs of that name, each once.
+    /// Finds all programs with a name, each once.
     pub(crate) fn find_all(&self, name: &OsStr) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         for folder in self.folders() {
-            // Links to the folder are followed, links to the program are not: what a program does can depend on its name.
+            // Links to the folder are resolved, but not links to the program, whose behaviour can depend on its name.
             let Ok(folder) = folder.canonicalize() else { continue };
             let program = folder.join(name);
             if program.is_file() && !found.contains(&program) {
@@ -110,13 +110,13 @@ impl Tools {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command and waits for its end.
 pub(crate) fn run(command: &mut Command) -> Result<Output, BuildError> {
     let program = PathBuf::from(command.get_program());
     command.output().map_err(|source| BuildError::Run { program, source })
 }
 
-/// The first line of what a program says about itself.
+/// Returns the first line of a program's `--version`.
 pub(crate) fn version_line(program: &Path) -> Result<String, BuildError> {
     let output = run(Command::new(program).arg("--version"))?;
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned())

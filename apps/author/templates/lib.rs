@@ -1,10 +1,10 @@
-//! {{name}}: counts packets and bytes by protocol. A module that works, to be changed.
+//! {{name}}: counts packets and bytes by protocol. A working module to start from.
 
-// In the sandbox there is no standard library. On your own machine there is, so that `cargo check` and editors work.
+// The sandbox has no standard library. On your own machine it is used, so that `cargo check` and editors work.
 #![cfg_attr(target_arch = "wasm32", no_std)]
 #![forbid(unsafe_code)]
 
-// Made from weir.toml by `weir build`: a struct for each stream, a function for each parameter.
+// Generated from weir.toml by `weir build`: a struct for each stream, a function for each parameter.
 #[path = "../.weir/module.rs"]
 mod module;
 
@@ -17,7 +17,7 @@ struct Count {
     bytes: u64,
 }
 
-/// What the module keeps from packet to packet.
+/// The module's state, kept from packet to packet.
 struct Counter {
     by_protocol: [Count; 256],
 }
@@ -27,8 +27,8 @@ impl Counter {
         Self { by_protocol: [Count { packets: 0, bytes: 0 }; 256] }
     }
 
-    /// Called for every packet. weir has parsed the headers already: the packet says what was found. What may not be there is an
-    /// `Option`, and bytes are slices that end where the packet ends.
+    /// Called for every packet. weir has parsed the headers already. Headers and fields that may be missing are `Option`s, and bytes are
+    /// slices that end where the packet ends.
     fn packet(&mut self, packet: &Packet) -> Verdict {
         if packet.is_ip() {
             let count = &mut self.by_protocol[usize::from(packet.ip_proto)];
@@ -39,7 +39,7 @@ impl Counter {
     }
 
     /// Called when packet time has passed `now`, the end of an interval. After a gap without packets it is called once, and `periods`
-    /// says how many intervals have ended: the packets that were counted are from the first of them. Parameters are constants of the
+    /// is the number of intervals that have ended; the counted packets are from the first. Parameters are constants of the
     /// running module: read them where they are used.
     fn tick(&mut self, now: u64, periods: u64) {
         self.report(now - periods * param::interval());
@@ -50,8 +50,8 @@ impl Counter {
         self.report(now - now % param::interval());
     }
 
-    /// The loop goes around as often as the table is long, so weir knows what a call costs at most, and runs the module without checks:
-    /// `weir check` says so. A parameter is a limit as good as a constant. For a loop without such a limit there is `.bounded::<MAX>()`.
+    /// The loop is bounded by the length of the table, so weir knows the maximum cost of a call, and runs the module without checks: see
+    /// `weir check`. A parameter is as good a limit as a constant. For a loop without such a limit, use `.bounded::<MAX>()`.
     fn report(&mut self, begin: u64) {
         for (protocol, count) in self.by_protocol.iter_mut().enumerate() {
             if count.packets != 0 {
@@ -63,7 +63,7 @@ impl Counter {
     }
 }
 
-// What weir calls, and with which state. (Tables whose size is a parameter are allocated in `start`, which is called once, before the
+// The entry points that weir calls, and their state. (Tables whose size is a parameter are allocated in `start`, which is called once, before the
 // first packet; this module needs none.)
 weir_guest::module! {
     state: Counter = Counter::new();

@@ -1,15 +1,15 @@
-/* {{name}}: counts packets and bytes by protocol. A module that works, to be changed. */
-#include "weir.h"   /* what weir offers */
-#include "module.h" /* made from weir.toml: struct protocols_row, emit_protocols(), param_interval() */
+/* {{name}}: counts packets and bytes by protocol. A working module to start from. */
+#include "weir.h"   /* weir's functions and types */
+#include "module.h" /* generated from weir.toml: struct protocols_row, emit_protocols(), param_interval() */
 
-/* A module's memory lives as long as the run: what one packet leaves here, the next one finds. (Tables whose size is a parameter are
+/* A module's memory is kept for the whole run, from packet to packet. (Tables whose size is a parameter are
  * allocated in weir_start, which is called once, before the first packet; this module needs none.) */
 static struct {
     uint64_t packets;
     uint64_t bytes;
 } counts[256];
 
-/* Called for every packet. weir has parsed the headers already: *p says what was found, and where.
+/* Called for every packet. weir has parsed the headers already: *p holds the results, with offsets.
  * Test the flags before you use a field that depends on them. */
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
@@ -20,8 +20,8 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
     return WEIR_PASS;
 }
 
-/* The loop goes up to a constant, so weir knows what a call costs at most, and runs the module without checks: `weir check` says so. A
- * parameter is a limit as good as a constant. For a loop without such a limit there is WEIR_FOR(MAX, ...). */
+/* The loop has a constant limit, so weir knows the maximum cost of a call, and runs the module without checks: see `weir check`. A
+ * parameter is as good a limit as a constant. For a loop without such a limit, use WEIR_FOR(MAX, ...). */
 static void report(uint64_t begin)
 {
     for (uint32_t protocol = 0; protocol < 256; protocol++) {
@@ -39,7 +39,7 @@ static void report(uint64_t begin)
 }
 
 /* Called when packet time has passed `now`, the end of an interval. After a gap without packets it is called once, and `periods`
- * says how many intervals have ended: the packets that were counted are from the first of them. Parameters are constants of the
+ * is the number of intervals that have ended; the counted packets are from the first. Parameters are constants of the
  * running module: read them where they are used. */
 WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 {

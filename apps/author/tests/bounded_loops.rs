@@ -1,23 +1,23 @@
-//! The bounded loops of weir.h and weir-guest: loops like all others, whose bound the analyser sees at every optimisation level.
+//! The bounded loops of weir.h and weir-guest: the analyser finds their bounds at every optimisation level.
 
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use std::process::Command;
 use weir_admission::Admitted;
-use weir_author::{BuildOptions, Level, ModuleLanguage, build, new};
+use weir_author::{BuildOptions, ModuleLanguage, OptLevel, build, new};
 use weir_bounds::{Analysis, CostTable, EntryPoint, analyse};
 
 const TOML: &str = "name = '{{name}}'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
 /// Builds a module of one source file, and analyses it.
-fn analysed(lang: ModuleLanguage, source: &str, level: Level) -> Analysis {
+fn analysed(lang: ModuleLanguage, source: &str, level: OptLevel) -> Analysis {
     analysed_with("", lang, source, level)
 }
 
-/// As above, with more in its manifest.
-fn analysed_with(manifest: &str, lang: ModuleLanguage, source: &str, level: Level) -> Analysis {
+/// Builds a module with extra lines in its manifest, and analyses it.
+fn analysed_with(manifest: &str, lang: ModuleLanguage, source: &str, level: OptLevel) -> Analysis {
     let home = tempfile::tempdir().unwrap();
-    // The tests share cargo's folder, in which a package of the same name would take another's place.
+    // The tests share cargo's target folder, where packages of the same name would overwrite each other.
     let name = format!("bounded{}", level.name());
     let dir = home.path().join(&name);
     new(&dir, lang).unwrap();
@@ -34,8 +34,8 @@ fn analysed_with(manifest: &str, lang: ModuleLanguage, source: &str, level: Leve
     analyse(admitted.module(), &admitted.environment(), &CostTable::standard()).unwrap()
 }
 
-/// Nothing but the bounds says when these loops end: a list that can have a circle, text without an end, a limit in memory. They are in
-/// each other, two in a line, between `if` and `else`.
+/// Loops that only their bounds end: over a list that may be cyclic, over text without an end, up to a limit in memory. Some are nested,
+/// two are on one line, and one is between `if` and `else`.
 const C: &str = r#"
 #include "weir.h"
 
@@ -55,7 +55,7 @@ static __attribute__((noinline)) uint32_t walk(uint32_t first)
     return steps;
 }
 
-/* Nothing comes after a loop that never ends by itself: no warning says that a value is missing there. */
+/* No code follows a loop without an end, and the compiler must not warn about a missing return value. */
 static __attribute__((noinline)) uint32_t last(uint32_t at)
 {
     WEIR_FOR(20, ;;) {
@@ -145,10 +145,11 @@ weir_guest::module! {
 "#;
 
 #[test]
-fn the_analyser_sees_the_bound_at_levels_that_optimise() {
-    // Without optimisation locals are in memory. For Rust, each level compiles the library anew.
-    let c = [Level::One, Level::Two, Level::Three, Level::Size].map(|level| (ModuleLanguage::C, C, level));
-    let rust = [Level::Three, Level::Size].map(|level| (ModuleLanguage::Rust, RUST, level));
+fn the_analyser_finds_the_bounds_at_all_optimising_levels() {
+    // At -O0, locals are in memory. Rust has fewer levels, as each compiles the library again.
+    let c = [OptLevel::One, OptLevel::Two, OptLevel::Three, OptLevel::Size]
+        .map(|level| (ModuleLanguage::C, C, level));
+    let rust = [OptLevel::Three, OptLevel::Size].map(|level| (ModuleLanguage::Rust, RUST, level));
     for (lang, source, level) in c.into_iter().chain(rust) {
         if if lang == ModuleLanguage::C { has_c() } else { has_rust() } {
             let found = analysed(lang, source, level);
@@ -156,15 +157,15 @@ fn the_analyser_sees_the_bound_at_levels_that_optimise() {
                 let bound = found.entry(entry).unwrap();
                 assert!(bound.is_bounded(), "{lang:?} {level:?}: {:?}", bound.unbounded);
             }
-            // Not more than the bounds say: 16 x 8 x 100 trips of a walk of less than 100 units of fuel each.
+            // At most 16 x 8 x 100 trips of less than 100 units of fuel each.
             let packet = found.entry(EntryPoint::Packet).unwrap().usage.fuel;
             assert!(packet.at(1500) < 16 * 8 * 100 * 100, "{lang:?} {level:?}: {packet}");
         }
     }
 }
 
-/// A loop that sets bits of a Bloom filter and finds out whether all were set: clang makes two loops of it, of which the inner one goes around while bits
-/// are set, and both advance one counter.
+/// A loop that sets bits of a Bloom filter and tests whether all were set. Clang splits it into two loops with one counter; the inner one
+/// runs while bits are set.
 const BLOOM: &str = r#"
 #include "weir.h"
 #include "module.h"
@@ -208,7 +209,8 @@ fn a_loop_that_the_compiler_splits_in_two_has_its_bound() {
             "for (COUNTER i = 0; i < 16; i++)",
         ] {
             let form = form.replace("COUNTER", counter);
-            let found = analysed_with(HASHES, ModuleLanguage::C, &BLOOM.replace("LOOP", &form), Level::Three);
+            let found =
+                analysed_with(HASHES, ModuleLanguage::C, &BLOOM.replace("LOOP", &form), OptLevel::Three);
             let bound = found.entry(EntryPoint::Packet).unwrap();
             assert!(bound.is_bounded(), "{form}: {:?}", bound.unbounded);
             split += usize::from(found.loops.len() == 2);
@@ -218,7 +220,7 @@ fn a_loop_that_the_compiler_splits_in_two_has_its_bound() {
 }
 
 #[test]
-fn scratch_memory_is_part_of_the_bounds_by_what_is_taken() {
+fn the_bound_includes_clearing_the_scratch_memory_taken() {
     if !has_c() {
         return;
     }
@@ -230,7 +232,7 @@ fn scratch_memory_is_part_of_the_bounds_by_what_is_taken() {
              \x20   uint8_t *taken = weir_scratch_take(&scratch, {bytes});\n\
              \x20   return taken != NULL && taken[p->cap_len & 511] != 0;\n}}\n"
         );
-        let found = analysed(ModuleLanguage::C, &source, Level::Three);
+        let found = analysed(ModuleLanguage::C, &source, OptLevel::Three);
         let bound = found.entry(EntryPoint::Packet).unwrap();
         assert!(bound.is_bounded(), "{:?}", bound.unbounded);
         bound.usage.fuel.constant
@@ -241,7 +243,7 @@ fn scratch_memory_is_part_of_the_bounds_by_what_is_taken() {
     assert!(large >= small + (65_536 - 1024) * byte && large < small + 65_536 * byte, "{small} {large}");
 }
 
-/// What loops do, said by the program that has them: its exit status is 0, or the line that is wrong.
+/// A native program that tests its loops. Its exit status is 0, or the line of the failed test.
 const NATIVE: &str = r#"
 #include "weir.h"
 
@@ -300,7 +302,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn natively_they_are_loops_like_all_others_and_trap_past_the_bound() {
+fn in_native_builds_bounded_loops_trap_past_their_bound() {
     if Command::new("cc").arg("--version").output().is_err() {
         return;
     }
@@ -308,7 +310,7 @@ fn natively_they_are_loops_like_all_others_and_trap_past_the_bound() {
     let source = home.path().join("loops.c");
     std::fs::write(&source, NATIVE).unwrap();
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/sdk-c");
-    for level in Level::ALL {
+    for level in OptLevel::ALL {
         let program = home.path().join(format!("loops{}", level.name()));
         let mut cc = Command::new("cc");
         cc.args(["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-DWEIR_NATIVE", "-I"]).arg(&sdk);

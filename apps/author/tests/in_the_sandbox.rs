@@ -1,4 +1,4 @@
-//! What authors build, at work: over the sample capture, in the sandbox.
+//! Built modules run on the sample capture in the sandbox.
 
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
@@ -15,9 +15,9 @@ use {
 
 const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
-/// What a module did with the sample capture.
-struct Ran {
-    /// Stream, row, and what its strings point to.
+/// The results of a module on the sample capture.
+struct ModuleRun {
+    /// Stream, row, and the row's variable-length data.
     records: Vec<(u16, Vec<u8>, Vec<u8>)>,
     log: Vec<LogLine>,
     patches: Vec<Patch>,
@@ -27,8 +27,8 @@ struct Ran {
 }
 
 /// Builds the module of these files and runs it, without ticks.
-fn run(lang: ModuleLanguage, files: &[(&str, &str)], settings: &[ParameterSetting]) -> Ran {
-    // The tests share cargo's folder, in which a package of the same name would take another's place.
+fn run(lang: ModuleLanguage, files: &[(&str, &str)], settings: &[ParameterSetting]) -> ModuleRun {
+    // The tests share cargo's target folder, where packages of the same name would overwrite each other.
     static BUILT: AtomicU32 = AtomicU32::new(0);
     let home = tempfile::tempdir().unwrap();
     let name = match lang {
@@ -69,7 +69,7 @@ fn run(lang: ModuleLanguage, files: &[(&str, &str)], settings: &[ParameterSettin
     }
     instance.stop(last);
     let records = instance.take_records(Records::default());
-    Ran {
+    ModuleRun {
         records: records.iter().map(|r| (r.stream, r.row.to_vec(), r.tail.to_vec())).collect(),
         log: instance.take_log(),
         patches: instance.take_patches(),
@@ -84,8 +84,8 @@ fn u64_at(row: &[u8], offset: usize) -> u64 {
 }
 
 #[test]
-fn a_new_module_counts_what_is_in_the_capture_in_either_language() {
-    let ran: Vec<Ran> = [(ModuleLanguage::C, has_c()), (ModuleLanguage::Rust, has_rust())]
+fn a_new_module_in_either_language_counts_the_packets_of_the_capture() {
+    let ran: Vec<ModuleRun> = [(ModuleLanguage::C, has_c()), (ModuleLanguage::Rust, has_rust())]
         .into_iter()
         .filter(|(_, present)| *present)
         .map(|(lang, _)| run(lang, &[], &[]))
@@ -105,7 +105,7 @@ fn a_new_module_counts_what_is_in_the_capture_in_either_language() {
     }
     if let [c, rust] = ran.as_slice() {
         // time u64, protocol u8 and padding, packets u64, bytes u64
-        let fields = |ran: &Ran| -> Vec<_> {
+        let fields = |ran: &ModuleRun| -> Vec<_> {
             ran.records
                 .iter()
                 .map(|(_, row, _)| (u64_at(row, 0), row[8], u64_at(row, 16), u64_at(row, 24)))
@@ -224,7 +224,7 @@ module! {
 "#;
 
 #[test]
-fn the_rust_sdk_does_what_it_says() {
+fn the_rust_sdk_works_in_the_sandbox() {
     if !has_rust() {
         return;
     }
@@ -232,7 +232,7 @@ fn the_rust_sdk_does_what_it_says() {
     let line = PROBE.lines().position(|line| line.contains("packet.bytes()[")).unwrap() + 1;
     let texts: Vec<&str> = ran.log.iter().map(|line| line.text.as_str()).collect();
     assert_eq!(texts, ["4 places", &format!("panicked at src/lib.rs:{line}")]);
-    // Reading past the end lost packet 7, and nothing else was lost.
+    // Reading past the end lost packet 7, and no other.
     assert_eq!((ran.counters.faults, ran.counters.lost), (1, 1));
     assert_eq!(u64::from(ran.dropped), ran.totals.udp);
     assert!(!ran.patches.is_empty() && ran.patches.iter().all(|patch| patch.bytes == [9]));
@@ -245,7 +245,7 @@ fn the_rust_sdk_does_what_it_says() {
 }
 
 #[test]
-fn a_batch_module_in_rust_drops_what_it_says() {
+fn a_batch_module_in_rust_drops_the_chosen_packets() {
     if !has_rust() {
         return;
     }
@@ -256,7 +256,7 @@ fn a_batch_module_in_rust_drops_what_it_says() {
     assert_eq!((u64::from(ran.dropped), ran.counters.faults), (ran.totals.tcp, 0));
 }
 
-/// A module whose bounded loops go around 64 times for every packet, and once more for packet 7; and that is told about lost calls.
+/// A module whose bounded loops run 64 times for every packet, and 65 times for packet 7. It also records lost calls.
 const BOUNDED_TOML: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
     [[stream]]\nname = 'end'\nfield = [{ name = 'packets', type = 'u64' }, { name = 'begun', type = 'u64' }, { name = 'trips', type = 'u64' }, { name = 'lost', type = 'i64' }]\n";
 
@@ -330,7 +330,7 @@ weir_guest::module! {
 "#;
 
 #[test]
-fn a_bounded_loop_past_its_bound_loses_that_packet_and_the_module_is_told() {
+fn exceeding_a_loop_bound_loses_the_packet_and_calls_weir_lost() {
     let c = [("weir.toml", BOUNDED_TOML), ("m.c", BOUNDED_C)];
     let rust = [("weir.toml", BOUNDED_TOML), ("src/lib.rs", BOUNDED_RUST)];
     for (lang, present, files) in [(ModuleLanguage::C, has_c(), c), (ModuleLanguage::Rust, has_rust(), rust)]
@@ -342,14 +342,14 @@ fn a_bounded_loop_past_its_bound_loses_that_packet_and_the_module_is_told() {
         assert_eq!((ran.counters.faults, ran.counters.lost), (1, 1), "{lang:?}");
         let (_, end, _) = ran.records.last().unwrap();
         let all = ran.totals.packets;
-        let said: Vec<u64> = [0, 8, 16, 24].into_iter().map(|offset| u64_at(end, offset)).collect();
-        // 64 trips of the lost packet were made, too: a module's memory stays as it was when the call ended.
-        assert_eq!(said, [all - 1, all, 64 * all, 1], "{lang:?}");
+        let printed: Vec<u64> = [0, 8, 16, 24].into_iter().map(|offset| u64_at(end, offset)).collect();
+        // The 64 trips for the lost packet count: the memory is not rolled back.
+        assert_eq!(printed, [all - 1, all, 64 * all, 1], "{lang:?}");
     }
 }
 
-/// Looks for anything that is not zero in what it takes, and leaves it full. `begun` counts what was found, `trips` what was refused, `lost` what was
-/// given twice.
+/// A module that takes scratch memory, checks that it is zero, and fills it. `begun` counts non-zero bytes, `trips` refusals, `lost`
+/// overlapping allocations.
 const SCRATCH_C: &str = r#"
 #include "weir.h"
 #include "module.h"
@@ -422,7 +422,7 @@ weir_guest::module! {
 "#;
 
 #[test]
-fn nothing_of_a_packet_is_left_in_scratch_memory_for_the_next() {
+fn scratch_memory_is_cleared_between_packets() {
     let c = [("weir.toml", BOUNDED_TOML), ("m.c", SCRATCH_C)];
     let rust = [("weir.toml", BOUNDED_TOML), ("src/lib.rs", SCRATCH_RUST)];
     for (lang, present, files) in [(ModuleLanguage::C, has_c(), c), (ModuleLanguage::Rust, has_rust(), rust)]
@@ -434,12 +434,12 @@ fn nothing_of_a_packet_is_left_in_scratch_memory_for_the_next() {
         assert_eq!((ran.counters.faults, ran.dropped), (0, 0), "{lang:?}");
         let (_, end, _) = ran.records.last().unwrap();
         let all = ran.totals.packets;
-        let said: Vec<u64> = [0, 8, 16, 24].into_iter().map(|offset| u64_at(end, offset)).collect();
-        assert_eq!(said, [all, 0, all, 0], "{lang:?}");
+        let printed: Vec<u64> = [0, 8, 16, 24].into_iter().map(|offset| u64_at(end, offset)).collect();
+        assert_eq!(printed, [all, 0, all, 0], "{lang:?}");
     }
 }
 
-/// A module that digests an example of FIPS 180-4, one of RFC 6234 and too many bytes, when it stops.
+/// A module that computes digests at its stop: of an example of FIPS 180-4, one of RFC 6234, and too many bytes.
 const DIGEST_TOML: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
     [[stream]]\nname = 'digests'\nfield = [{ name = 'digest', type = 'bytes' }, { name = 'code', type = 'i64' }]\n";
 
@@ -516,7 +516,7 @@ module! {
 "#;
 
 #[test]
-fn digests_of_both_sdks_are_those_of_the_standards() {
+fn digests_of_both_sdks_match_the_standards() {
     let wanted = [
         "a9993e364706816aba3e25717850c26c9cd0d89d",
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -534,8 +534,8 @@ fn digests_of_both_sdks_are_those_of_the_standards() {
         let ran = run(lang, &[("weir.toml", DIGEST_TOML), (file, text)], &[]);
         assert_eq!(ran.counters.faults, 0);
         let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
-        let said: Vec<String> = ran.records.iter().map(|(_, _, tail)| hex(tail)).collect();
-        assert_eq!(said, wanted, "{lang:?}");
+        let printed: Vec<String> = ran.records.iter().map(|(_, _, tail)| hex(tail)).collect();
+        assert_eq!(printed, wanted, "{lang:?}");
         let codes: Vec<i64> = ran.records.iter().map(|(_, row, _)| u64_at(row, 8).cast_signed()).collect();
         assert_eq!(codes, [20, 32, 20, 32, -2], "{lang:?}");
     }

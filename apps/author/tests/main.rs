@@ -1,4 +1,4 @@
-//! All integration tests of `weir-author`, in one program: each program links the same libraries once more.
+//! The integration tests of `weir-author`, in one program so that the libraries are linked only once.
 
 mod bounded_loops;
 mod guide;

@@ -1,15 +1,17 @@
-//! From nothing to a module that is admitted, as an author goes.
+//! `weir new` and `weir build`: from an empty folder to an admitted module.
 
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use weir_admission::Admitted;
-use weir_author::{BuildError, BuildOptions, ModuleLanguage, NewError, Tools, build, c_header, new, prepare};
+use weir_author::{
+    BuildError, BuildOptions, ModuleLanguage, NewError, Tools, build, c_header, generate_includes, new,
+};
 use weir_bounds::EntryPoint;
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
-/// A folder with these files, and what building it says.
-fn build_c(files: &[(&str, &str)]) -> Result<weir_author::Built, BuildError> {
+/// Builds a folder with these files.
+fn build_c(files: &[(&str, &str)]) -> Result<weir_author::BuiltModule, BuildError> {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(dir.path().join(name), text).unwrap();
@@ -36,7 +38,7 @@ fn a_new_module_in_c_builds_without_a_warning_and_is_admitted() {
     let settings = [("interval".to_owned(), vec!["5s".to_owned()])];
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &settings).unwrap();
     assert_eq!(admitted.tick().map(|tick| tick.0), Some(5_000_000_000));
-    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().entries.has(EntryPoint::Stop));
+    assert!(admitted.info().stack_pointer.is_some() && admitted.info().entries.has(EntryPoint::Stop));
     assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 4096, "{}", built.size);
     assert!(c_header(&dir).unwrap().contains("struct protocols_row {"));
@@ -54,13 +56,13 @@ fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
     assert_eq!(built.messages, "");
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &[]).unwrap();
     assert_eq!(admitted.tick().map(|tick| tick.0), Some(1_000_000_000));
-    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().entries.has(EntryPoint::Stop));
+    assert!(admitted.info().stack_pointer.is_some() && admitted.info().entries.has(EntryPoint::Stop));
     assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 16_384, "{}", built.size);
 }
 
 #[test]
-fn the_same_source_gives_the_same_bytes_wherever_it_is() {
+fn builds_do_not_depend_on_the_path_of_the_folder() {
     let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     for (lang, present, options) in
         [(ModuleLanguage::C, has_c(), options()), (ModuleLanguage::Rust, has_rust(), rust_options())]
@@ -72,7 +74,7 @@ fn the_same_source_gives_the_same_bytes_wherever_it_is() {
             let dir = home.path().join(format!("deep-{lang:?}").to_lowercase()).join("same");
             new(&dir, lang).unwrap();
             if lang == ModuleLanguage::C {
-                // A name of the file in the code is the usual way for a folder to get in.
+                // `__FILE__` is the usual way for a path to get into the code.
                 let source = dir.join("same.c");
                 let text = std::fs::read_to_string(&source).unwrap();
                 std::fs::write(
@@ -100,7 +102,7 @@ fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
         }
         let dir = home.path().join(format!("lines-{lang:?}").to_lowercase());
         let created = new(&dir, lang).unwrap();
-        // A slash at the end is as good as none.
+        // A trailing slash makes no difference.
         let bytes = std::fs::read(build(&dir.join(""), &options).unwrap().path).unwrap();
         let module = weir_bounds::ParsedModule::parse(bytes.clone()).unwrap();
         let lines = weir_bounds::Lines::new(&module);
@@ -112,7 +114,7 @@ fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
         assert!(of_source.clone().count() > 10, "{lang:?}: {named:?}");
         assert!(of_source.clone().all(|(_, line)| *line as usize <= text.lines().count()), "{named:?}");
         assert!(named.iter().all(|(file, _)| !file.starts_with('/') && !file.contains("..")), "{named:?}");
-        // Each byte of code is named once, in order.
+        // Addresses are in order.
         let addresses: Vec<u32> = lines.rows().map(|(address, _)| address).collect();
         assert!(addresses.is_sorted(), "{lang:?}");
         let sections: Vec<String> = custom_sections(&bytes);
@@ -121,7 +123,7 @@ fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
 }
 
 #[test]
-fn a_loop_has_the_line_that_it_begins_at_also_where_headers_and_hoisted_code_come_first() {
+fn a_loop_has_its_first_line_even_if_inlined_or_hoisted_code_precedes_it() {
     if !has_c() {
         return;
     }
@@ -173,7 +175,7 @@ fn custom_sections(bytes: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn what_editors_need_is_there_before_the_first_build_and_git_ignores_it() {
+fn generated_files_exist_before_the_first_build_and_git_ignores_them() {
     let home = tempfile::tempdir().unwrap();
     for lang in [ModuleLanguage::C, ModuleLanguage::Rust] {
         let dir = home.path().join(format!("{lang:?}").to_lowercase());
@@ -189,7 +191,7 @@ fn what_editors_need_is_there_before_the_first_build_and_git_ignores_it() {
         // A change of the manifest reaches the editor without a build.
         let toml = std::fs::read_to_string(dir.join("weir.toml")).unwrap();
         std::fs::write(dir.join("weir.toml"), toml.replace("\"protocols\"", "\"renamed\"")).unwrap();
-        prepare(&dir).unwrap();
+        generate_includes(&dir).unwrap();
         let header =
             dir.join(".weir").join(generated.iter().find(|file| file.starts_with("module")).unwrap());
         assert!(std::fs::read_to_string(header).unwrap().to_lowercase().contains("renamed"));
@@ -197,7 +199,7 @@ fn what_editors_need_is_there_before_the_first_build_and_git_ignores_it() {
 }
 
 #[test]
-fn links_where_generated_files_go_are_refused_and_nothing_is_written_behind_them() {
+fn symbolic_links_in_the_generated_folder_are_refused_and_not_followed() {
     use std::os::unix::fs::symlink;
     let files = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
     for place in [".weir", ".weir/weir.h", ".weir/weir-guest", ".weir/target/wasm32-unknown-unknown/release"]
@@ -213,7 +215,7 @@ fn links_where_generated_files_go_are_refused_and_nothing_is_written_behind_them
             std::fs::write(dir.join("weir.toml"), MANIFEST).unwrap();
             std::fs::write(dir.join("m.c"), "").unwrap();
             symlink(if to_file { &kept } else { &elsewhere }, &link).unwrap();
-            for error in [build(&dir, &options()).unwrap_err(), prepare(&dir).unwrap_err()] {
+            for error in [build(&dir, &options()).unwrap_err(), generate_includes(&dir).unwrap_err()] {
                 let expected = format!("{} is neither a file nor a folder", link.display());
                 assert!(error.to_string().starts_with(&expected), "{error}");
             }
@@ -224,13 +226,16 @@ fn links_where_generated_files_go_are_refused_and_nothing_is_written_behind_them
 }
 
 #[test]
-fn nothing_that_is_there_is_overwritten_by_a_new_module() {
+fn a_new_module_overwrites_no_existing_file() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("taken");
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join("thesis"), "years of work").unwrap();
     let error = new(&dir, ModuleLanguage::C).unwrap_err();
-    assert!(matches!(error, NewError::Exists(_)) && error.to_string().contains("not empty"), "{error}");
+    assert!(
+        matches!(error, NewError::Exists(_)) && error.to_string().contains("not an empty folder"),
+        "{error}"
+    );
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
     assert!(matches!(new(&dir.join("thesis"), ModuleLanguage::C), Err(NewError::Exists(_))));
 
@@ -243,20 +248,20 @@ fn nothing_that_is_there_is_overwritten_by_a_new_module() {
 }
 
 #[test]
-fn a_folder_that_is_no_module_says_what_is_missing() {
+fn the_error_for_an_incomplete_folder_says_what_is_missing() {
     let home = tempfile::tempdir().unwrap();
     let error = |dir: &Path| build(dir, &options()).unwrap_err().to_string();
     assert!(
-        error(home.path()).contains("there is no weir.toml here; give the folder of a module, or make one")
+        error(home.path()).contains("there is no weir.toml here; give the folder of a module, or create one")
     );
     assert!(error(&home.path().join("nowhere")).contains("there is no weir.toml here"));
 
     let toml = home.path().join("weir.toml");
     std::fs::write(&toml, "name = 'm'\nabi = 2\n").unwrap();
-    let said = error(home.path());
+    let printed = error(home.path());
     assert!(
-        said.contains("weir.toml: the manifest cannot be read") && said.contains("missing field"),
-        "{said}"
+        printed.contains("weir.toml: the manifest cannot be read") && printed.contains("missing field"),
+        "{printed}"
     );
     std::fs::write(&toml, format!("{MANIFEST}tick = '5'\n")).unwrap();
     assert!(error(home.path()).contains("weir.toml: tick: a duration of at least 1 us"));
@@ -272,29 +277,29 @@ fn a_folder_that_is_no_module_says_what_is_missing() {
 }
 
 #[test]
-fn the_compilers_words_reach_the_author_with_the_name_of_the_file() {
+fn compiler_errors_are_shown_with_file_and_line() {
     if !has_c() {
         return;
     }
-    let said = error_of(&[("weir.toml", MANIFEST), ("m.c", "#include \"weir.h\"\nint x = ;\n")]);
-    assert!(said.contains("/m.c:2:9: error: expected expression"), "{said}");
-    assert!(said.contains("clang could not build "), "{said}");
+    let printed = error_of(&[("weir.toml", MANIFEST), ("m.c", "#include \"weir.h\"\nint x = ;\n")]);
+    assert!(printed.contains("/m.c:2:9: error: expected expression"), "{printed}");
+    assert!(printed.contains("clang could not build "), "{printed}");
 }
 
 #[test]
-fn a_function_that_nobody_defines_is_named() {
+fn an_undefined_function_is_named() {
     if !has_c() {
         return;
     }
     let source = "#include \"weir.h\"\nunsigned strlen(const char *);\n\
         WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n{ return (int)strlen((const char *)weir_bytes(p)); }\n";
-    let said = error_of(&[("weir.toml", MANIFEST), ("m.c", source)]);
-    assert!(said.contains("nobody defines `strlen`. There is no C library in a module"), "{said}");
-    assert!(!said.contains("build-"), "the temporary folder is of no interest: {said}");
+    let printed = error_of(&[("weir.toml", MANIFEST), ("m.c", source)]);
+    assert!(printed.contains("undefined: `strlen`. There is no C library in a module"), "{printed}");
+    assert!(!printed.contains("build-"), "the temporary folder is of no interest: {printed}");
 }
 
 #[test]
-fn what_weir_would_not_run_is_not_built() {
+fn a_module_that_weir_run_would_refuse_is_not_built() {
     if !has_c() {
         return;
     }
@@ -323,15 +328,15 @@ fn what_weir_would_not_run_is_not_built() {
         std::fs::write(dir.path().join("weir.toml"), format!("{MANIFEST}{manifest}")).unwrap();
         std::fs::write(dir.path().join("m.c"), format!("#include \"weir.h\"\n{packet}{source}")).unwrap();
         std::fs::write(dir.path().join("m.wasm"), "the last one that worked").unwrap();
-        let said = build(dir.path(), &options()).unwrap_err().to_string();
-        assert!(said.contains(message), "{said}\n  should say: {message}");
+        let printed = build(dir.path(), &options()).unwrap_err().to_string();
+        assert!(printed.contains(message), "{printed}\n  should say: {message}");
         assert_eq!(std::fs::read(dir.path().join("m.wasm")).unwrap(), b"the last one that worked");
         let left: Vec<_> =
             std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 4, "weir.toml, m.c, m.wasm, .weir: {left:?}");
     }
-    let said = error_of(&[("weir.toml", MANIFEST), ("m.c", "#include \"weir.h\"\n")]);
-    assert!(said.contains("exports neither of them; it must export exactly one"), "{said}");
+    let printed = error_of(&[("weir.toml", MANIFEST), ("m.c", "#include \"weir.h\"\n")]);
+    assert!(printed.contains("exports neither of them; it must export exactly one"), "{printed}");
 }
 
 #[test]
@@ -353,7 +358,7 @@ fn several_c_files_are_one_module() {
 }
 
 #[test]
-fn a_tick_that_never_comes_is_pointed_out() {
+fn a_tick_without_a_period_or_an_entry_point_gives_a_warning() {
     if !has_c() {
         return;
     }
@@ -365,13 +370,13 @@ fn a_tick_that_never_comes_is_pointed_out() {
         messages(&format!("{MANIFEST}tick = '1s'\n"), packet).contains("the module exports no weir_tick")
     );
     assert!(
-        messages(MANIFEST, &format!("{packet}{tick}")).contains("weir_tick is never called; say how often")
+        messages(MANIFEST, &format!("{packet}{tick}")).contains("weir_tick is never called; set its period")
     );
     assert_eq!(messages(&format!("{MANIFEST}tick = '1s'\n"), &format!("{packet}{tick}")), "");
 }
 
 #[test]
-fn names_that_are_keywords_can_be_fields_and_parameters() {
+fn language_keywords_can_name_fields_and_parameters() {
     let manifest = |lang: &str| {
         format!(
             "{MANIFEST}[[parameter]]\nname = 'type'\ntype = 'u64'\ndefault = 1\n[[parameter]]\nname = 'self'\ntype = 'prefix'\ndefault = '::/0'\n\
@@ -415,7 +420,7 @@ fn names_that_are_keywords_can_be_fields_and_parameters() {
 }
 
 #[test]
-fn without_a_compiler_the_author_learns_what_to_install() {
+fn without_a_compiler_the_error_says_what_to_install() {
     let home = tempfile::tempdir().unwrap();
     let nothing = BuildOptions { tools: Tools::default(), ..options() };
     let c = home.path().join("c");
@@ -439,7 +444,7 @@ fn without_a_compiler_the_author_learns_what_to_install() {
 }
 
 #[test]
-fn errors_in_rust_reach_the_author_as_rustc_says_them() {
+fn rustc_errors_are_shown_unchanged() {
     if !has_rust() {
         return;
     }
@@ -449,17 +454,17 @@ fn errors_in_rust_reach_the_author_as_rustc_says_them() {
     let source = dir.join("src/lib.rs");
     let text = std::fs::read_to_string(&source).unwrap();
     std::fs::write(&source, text.replace("packet: Counter::packet", "packet: Counter::tick")).unwrap();
-    let said = build(&dir, &rust_options()).unwrap_err().to_string();
-    assert!(said.contains("mismatched types") && said.contains("src/lib.rs:"), "{said}");
+    let printed = build(&dir, &rust_options()).unwrap_err().to_string();
+    assert!(printed.contains("mismatched types") && printed.contains("src/lib.rs:"), "{printed}");
 
     std::fs::write(&source, text.replace("packet: Counter::packet", "paket: Counter::packet")).unwrap();
-    let said = build(&dir, &rust_options()).unwrap_err().to_string();
-    assert!(said.contains("weir does not call `paket`"), "{said}");
+    let printed = build(&dir, &rust_options()).unwrap_err().to_string();
+    assert!(printed.contains("weir does not call `paket`"), "{printed}");
 
     let cargo = dir.join("Cargo.toml");
     std::fs::write(&source, text).unwrap();
     let toml = std::fs::read_to_string(&cargo).unwrap();
     std::fs::write(&cargo, toml.replace("crate-type = [\"cdylib\"]", "crate-type = [\"rlib\"]")).unwrap();
-    let said = build(&dir, &rust_options()).unwrap_err().to_string();
-    assert!(said.contains("`crate-type = [\"cdylib\"]`"), "{said}");
+    let printed = build(&dir, &rust_options()).unwrap_err().to_string();
+    assert!(printed.contains("`crate-type = [\"cdylib\"]`"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! The crate weir-guest says the same as the contract does, and its own tests pass.
+//! The SDKs agree with the contract, and the tests of the crate weir-guest pass.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ macro_rules! same_fields {
                 stringify!($field)
             );
         )+
-        // All fields of both: a field that one has and the list lacks does not compile.
+        // Exhaustive patterns: a field missing from the list does not compile.
         let guest::Descriptor { $($field: _),+ } = guest::Descriptor::default();
         let weir_abi::Descriptor { $($field: _),+ } = weir_abi::Descriptor::default();
     };
@@ -36,7 +36,7 @@ macro_rules! same_values {
 }
 
 #[test]
-fn the_descriptor_is_the_contracts() {
+fn the_sdks_descriptor_equals_the_contracts() {
     assert_eq!(size_of::<guest::Descriptor>(), weir_abi::DESCRIPTOR_BYTES);
     same_fields!(ts_ns data cap_len wire_len flags flow_hash l3_offset l4_offset payload_offset ether_type payload_len src_port
         dst_port ip_proto tcp_flags ttl tos vlan_tci interface link_type vlan_count mpls_count number inner_flow_hash stream annotation inner_offset tunnel tunnel_count spare);
@@ -45,7 +45,7 @@ fn the_descriptor_is_the_contracts() {
 }
 
 #[test]
-fn limits_codes_and_imports_are_the_contracts() {
+fn limits_and_codes_equal_the_contracts() {
     let lib = include_str!("../../../guest/sdk-rust/src/lib.rs");
     let number = |text: &str| -> u64 {
         let plain = |text: &str| text.trim().replace('_', "").parse::<u64>().unwrap();
@@ -83,7 +83,7 @@ fn limits_codes_and_imports_are_the_contracts() {
     }
 }
 
-/// The text between the lines that begin and end a block, and where it stands in its file.
+/// The byte range of a generated block, between its begin and end lines.
 fn block(file: &str, what: &str) -> std::ops::Range<usize> {
     let (begin, end) = (format!("{what}: begin"), format!("{what}: end"));
     let from = file.find(&begin).expect("a block");
@@ -126,7 +126,7 @@ fn rust_signature(known: &HostDefinition, mark: &str) -> String {
     format!("fn {}({}) -> {}", known.name, parameters.join(", "), of(known.result))
 }
 
-/// The result of a function of a host that has nothing.
+/// The result of a host function in native builds, which have no host.
 fn absent(known: &HostDefinition) -> String {
     match (known.result, known.value) {
         (HostType::F64, _) => "0.0".to_owned(),
@@ -157,7 +157,7 @@ fn reference() -> String {
             CallPhase::Any => "",
             CallPhase::Start => "at start",
             CallPhase::Running => "after the start",
-            CallPhase::Packet => "for a packet at hand",
+            CallPhase::Packet => "for a packet of the call",
         };
         let right = match known.right {
             RequiredRight::Nothing => "",
@@ -183,7 +183,7 @@ fn reference() -> String {
     text
 }
 
-/// The entry points that modules of the SDKs have.
+/// The entry points in the SDKs.
 fn in_sdks() -> impl Iterator<Item = &'static entry::EntryDefinition> {
     ENTRY_POINTS.iter().filter(|known| known.name.starts_with(weir_abi::RESERVED_PREFIX))
 }
@@ -191,10 +191,10 @@ fn in_sdks() -> impl Iterator<Item = &'static entry::EntryDefinition> {
 fn c_signature(known: &entry::EntryDefinition) -> String {
     let of = |ty| match ty {
         EntryType::Descriptor | EntryType::Descriptors => "const struct weir_packet *",
-        EntryType::Mask | EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::Ticket => {
+        EntryType::Mask | EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::CallNumber => {
             "uint64_t "
         }
-        EntryType::Service | EntryType::MessageBytes => "uint32_t ",
+        EntryType::Service | EntryType::MessageLength => "uint32_t ",
         EntryType::Cause | EntryType::Status => "int32_t ",
     };
     let result = match known.result {
@@ -208,7 +208,7 @@ fn c_signature(known: &entry::EntryDefinition) -> String {
     format!("{result} {}({parameters})", known.name)
 }
 
-/// Text of a record without what is only for a page with links.
+/// The text of a definition without links and code marks.
 fn plain(text: &str) -> String {
     let mut parts = text.split('[');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -232,24 +232,24 @@ fn c_entry_points() -> String {
     text
 }
 
-/// A parameter of the function that a Rust module gives to `module!`: its type, and its value.
+/// The type and value of a parameter in Rust's `module!`; `None` if Rust has no such parameter.
 fn rust_parameter(parameter: &entry::EntryParameter) -> Option<(&'static str, String)> {
     let name = parameter.name;
     Some(match parameter.ty {
         EntryType::Descriptor => ("&$crate::Packet<'_>", format!("&$crate::generated::packet({name})")),
         EntryType::Descriptors => ("$crate::Batch<'_>", format!("$crate::generated::batch({name}, mask)")),
-        // It is in the batch.
+        // Part of the batch.
         EntryType::Mask => return None,
-        EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::Ticket => {
+        EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::CallNumber => {
             ("u64", name.to_owned())
         }
-        EntryType::Service | EntryType::MessageBytes => ("u32", name.to_owned()),
+        EntryType::Service | EntryType::MessageLength => ("u32", name.to_owned()),
         EntryType::Cause => ("$crate::Lost", format!("{name}.into()")),
         EntryType::Status => ("$crate::service::Status", format!("{name}.into()")),
     })
 }
 
-/// The type of the result of that function; nothing where it has none.
+/// The result type of a function of `module!`; empty if it has none.
 fn rust_result(known: &entry::EntryDefinition) -> &'static str {
     match known.result {
         EntryResult::Nothing => "",
@@ -263,7 +263,7 @@ fn arrow(result: &str) -> String {
     if result.is_empty() { String::new() } else { format!(" -> {result}") }
 }
 
-/// The function's type, for people. The state has this type.
+/// The readable type of a function of `module!`, with this state type.
 fn rust_type(known: &entry::EntryDefinition, state: &str) -> String {
     let mut types = vec![format!("&mut {state}")];
     for parameter in known.parameters {
@@ -278,8 +278,8 @@ fn rust_type(known: &entry::EntryDefinition, state: &str) -> String {
 fn rust_example() -> String {
     let mut text = String::new();
     for (place, known) in in_sdks().enumerate() {
-        let is_second = known.presence == EntryPresence::Either
-            && in_sdks().take(place).any(|other| other.presence == EntryPresence::Either);
+        let is_second = known.presence == EntryPresence::ExactlyOne
+            && in_sdks().take(place).any(|other| other.presence == EntryPresence::ExactlyOne);
         let or = if is_second { "// or " } else { "" };
         let line = format!("///     {or}{0}: Counter::{0};", known.key);
         text += &format!("{line:<48}// {}\n", rust_type(known, "Counter"));
@@ -292,10 +292,12 @@ fn rust_entry_points() -> String {
     for known in in_sdks() {
         let of = |ty| match ty {
             EntryType::Descriptor | EntryType::Descriptors => "*const $crate::Descriptor",
-            EntryType::Mask | EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::Ticket => {
-                "u64"
-            }
-            EntryType::Service | EntryType::MessageBytes => "u32",
+            EntryType::Mask
+            | EntryType::Time
+            | EntryType::Periods
+            | EntryType::Bytes
+            | EntryType::CallNumber => "u64",
+            EntryType::Service | EntryType::MessageLength => "u32",
             EntryType::Cause | EntryType::Status => "i32",
         };
         let raw: Vec<String> = known
@@ -338,12 +340,12 @@ fn called_when() -> String {
     for known in &ENTRY_POINTS {
         let is_in_sdks = in_sdks().any(|other| other.entry == known.entry);
         let code = |text: String| if is_in_sdks { format!("`{text}`") } else { String::new() };
-        let name = if known.place == EntryLocation::Export {
+        let name = if known.location == EntryLocation::Export {
             format!("`{}`", known.name)
         } else {
             known.name.to_owned()
         };
-        let limits = match known.allowance {
+        let limits = match known.work_limit {
             WorkLimit::Start => "`start`",
             WorkLimit::Packet if known.packets > 1 => "`packet`, `per-byte`, for each packet",
             WorkLimit::Packet => "`packet`, `per-byte`",
@@ -362,7 +364,7 @@ fn called_when() -> String {
     text
 }
 
-/// `WEIR_WRITE=1 cargo test -p weir-author --test author sdk_rust` writes the blocks.
+/// Checks generated blocks. `WEIR_WRITE=1 cargo test -p weir-author --test author sdk_rust` writes them.
 fn generated(blocks: &[(&str, &str, String)]) {
     for (file, what, wanted) in blocks {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
@@ -375,27 +377,27 @@ fn generated(blocks: &[(&str, &str, String)]) {
         assert_eq!(
             text[block(&text, what)],
             *wanted,
-            "{file}: set WEIR_WRITE=1 to write it from the records"
+            "{file}: set WEIR_WRITE=1 to write it from the definitions"
         );
     }
 }
 
 #[test]
-fn both_sdks_and_the_reference_have_each_host_function_and_entry_point_as_its_record_says() {
+fn sdks_and_reference_match_the_definitions_of_host_functions_and_entry_points() {
     let c: String = HOST_FUNCTIONS.iter().map(c_declaration).collect();
     generated(&[
         ("guest/sdk-c/weir.h", "host functions", c),
         ("guest/sdk-rust/src/host.rs", "host functions", rust_declarations()),
-        ("docs/MODULES.md", "host functions", reference()),
+        ("docs/reference/MODULE.md", "host functions", reference()),
         ("guest/sdk-c/weir.h", "entry points", c_entry_points()),
         ("guest/sdk-rust/src/entry.rs", "entry points", rust_entry_points()),
         ("guest/sdk-rust/src/entry.rs", "functions of a module", rust_example()),
-        ("docs/MODULES.md", "entry points", called_when()),
+        ("docs/reference/MODULE.md", "entry points", called_when()),
     ]);
 }
 
 #[test]
-fn what_needs_no_sandbox_is_tested_outside_of_it() {
+fn the_rust_sdks_own_tests_pass() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/sdk-rust/Cargo.toml");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["test", "--offline", "--lib", "--manifest-path"])
@@ -404,7 +406,7 @@ fn what_needs_no_sandbox_is_tested_outside_of_it() {
         .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("sdk-rust"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!said.contains(" 0 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!printed.contains(" 0 passed"), "{printed}");
 }

@@ -1,5 +1,5 @@
-//! Code that people wrote, in all the shapes that a compiler gives it: the shipped modules and the corpus, compiled at every level, use no more
-//! than their bound on packets of every kind.
+//! Soundness of bounds on real code: the shipped modules and the corpus, compiled at every optimisation level, never exceed their bounds
+//! on packets of every kind.
 
 #[path = "../../../edge/sandbox/tests/oracle/mod.rs"]
 mod oracle;
@@ -8,13 +8,13 @@ use crate::toolchain::{has_c, options};
 use oracle::exact::{Tally, run};
 use oracle::space::Shown;
 use std::path::{Path, PathBuf};
-use weir_author::{BuildOptions, Level, build};
-use weir_sandbox::{Control, Engine};
+use weir_author::{BuildOptions, OptLevel, build};
+use weir_sandbox::{CheckMode, Engine};
 
-/// Packets of so many kinds for each module.
+/// Packet sequences for each module.
 const SEEDS: u64 = 2;
 
-/// Fuel that nothing here uses up.
+/// More fuel than any module here uses.
 const PLENTY: u64 = 1 << 50;
 
 fn root() -> PathBuf {
@@ -28,7 +28,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Builds the module of these files at every level, and runs it.
+/// Builds a module from these files at every level, and runs it.
 fn at_every_level(name: &str, files: &[PathBuf], engine: &Engine, shown: &Shown, tally: &mut Tally) {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join(name);
@@ -36,7 +36,7 @@ fn at_every_level(name: &str, files: &[PathBuf], engine: &Engine, shown: &Shown,
     for file in files {
         std::fs::copy(file, dir.join(file.file_name().unwrap())).unwrap();
     }
-    for level in Level::ALL {
+    for level in OptLevel::ALL {
         let built = build(&dir, &BuildOptions { level: Some(level), ..options() }).unwrap();
         let module = std::fs::read(built.path).unwrap();
         for seed in 0..SEEDS {
@@ -47,12 +47,13 @@ fn at_every_level(name: &str, files: &[PathBuf], engine: &Engine, shown: &Shown,
 }
 
 #[test]
-fn what_people_wrote_keeps_its_bound_at_every_level_of_optimisation() {
+fn real_modules_keep_their_bounds_at_every_optimisation_level() {
     if !has_c() {
         return;
     }
-    let control = Control::Exact(PLENTY);
-    let engine = Engine::new(weir_sandbox::EngineOptions { control, ..Default::default() }, None).unwrap();
+    let control = CheckMode::Exact(PLENTY);
+    let engine =
+        Engine::new(weir_sandbox::EngineOptions { check_mode: control, ..Default::default() }, None).unwrap();
     let (shown, mut tally) = (Shown::new(), Tally::default());
     let is_source = |path: &PathBuf| {
         path.extension().is_some_and(|ending| ending == "c" || ending == "h" || ending == "toml")
@@ -61,7 +62,7 @@ fn what_people_wrote_keeps_its_bound_at_every_level_of_optimisation() {
     for folder in files(&root().join("guest/modules")).iter().filter(|path| path.is_dir()) {
         let sources: Vec<PathBuf> = files(folder).into_iter().filter(is_source).collect();
         let name = folder.file_name().unwrap().to_string_lossy();
-        // hog is made by another compiler, at one level.
+        // hog is written in AssemblyScript, and has one level.
         if !sources.iter().any(|path| path.extension().is_some_and(|ending| ending == "c")) {
             assert_eq!(name, "hog");
             continue;
@@ -78,7 +79,7 @@ fn what_people_wrote_keeps_its_bound_at_every_level_of_optimisation() {
         at_every_level(&name, &[source, named], &engine, &shown, &mut tally);
         modules += 1;
     }
-    println!("{modules} sources at {} levels: {tally:?}", Level::ALL.len());
+    println!("{modules} sources at {} levels: {tally:?}", OptLevel::ALL.len());
     assert!(modules >= 20 && tally.modules as u64 >= modules * 5 * SEEDS * 9 / 10, "{modules}: {tally:?}");
     assert!(tally.bounded > tally.calls / 2 && tally.tight > 0, "{tally:?}");
 }

@@ -1,4 +1,4 @@
-//! Named tables as authors use them, in C and in Rust: what is read, what is published, and that a loop over a table has a bound.
+//! Named tables in C and Rust: reading, publishing, and the bound of a loop over a table.
 
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ const MANIFEST: &str = "name = 'sums'\nversion = '1'\nabi = 2\nlicense = 'MIT'\n
     [[table]]\nname = 'unused'\naccess = 'read'\nbytes = '100 KiB'\n\
     [[table]]\nname = 'for'\naccess = 'read'\nbytes = '1 KiB'\n";
 
-/// At each tick they publish the sum of a table's words of four bytes, and its version.
+/// A module that publishes the sum of a table's 4-byte words, and the table's version, at each tick.
 const C: &str = r#"#include "weir.h"
 #include "module.h"
 
@@ -54,7 +54,7 @@ impl Sums {
     fn tick(&mut self, _now: u64, _periods: u64) {
         let sum: u64 = table::FOR.read(|bytes| {
             let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-            // What the compiler makes of a sum, in many words at a time, would have no bound that weir sees.
+            // Without `bounded`, the vectorised loop would have no bound that weir finds.
             words.bounded::<256>().map(u64::from).sum()
         });
         let mut out = [0; 16];
@@ -83,7 +83,7 @@ impl TablePublisher for Last {
 }
 
 #[test]
-fn both_sdks_read_whole_tables_within_a_bound_and_publish_theirs() {
+fn both_sdks_read_tables_within_a_bound_and_publish_tables() {
     let engine = Engine::new(weir_sandbox::EngineOptions::default(), None).unwrap();
     let rust = rust_options();
     for (lang, present, file, source, options) in [
@@ -103,14 +103,14 @@ fn both_sdks_read_whole_tables_within_a_bound_and_publish_theirs() {
         let admitted = Admitted::admit(std::fs::read(built.path).unwrap(), &[]).unwrap();
         assert_eq!(admitted.tier(), Tier::Proved, "{lang:?}: {:?}", admitted.why());
         let last = Arc::new(Last::default());
-        let press: Arc<dyn TablePublisher> = Arc::clone(&last) as _;
-        let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
-        let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), means).unwrap();
+        let publisher: Arc<dyn TablePublisher> = Arc::clone(&last) as _;
+        let context = InstanceContext { publisher: Some(publisher), ..InstanceContext::default() };
+        let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), context).unwrap();
         let tick = |instance: &mut Instance| {
             instance.tick(Timestamp(1_000_000_000), 1, 0);
             assert_eq!(instance.incidents(), [], "{lang:?}");
-            let said = std::mem::take(&mut *last.0.lock().unwrap());
-            [0, 8].map(|at| u64::from_le_bytes(said[at..at + 8].try_into().unwrap()))
+            let printed = std::mem::take(&mut *last.0.lock().unwrap());
+            [0, 8].map(|at| u64::from_le_bytes(printed[at..at + 8].try_into().unwrap()))
         };
         assert_eq!(tick(&mut instance), [0, 0]);
         for (number, bytes) in [(1, &[200; 1024][..]), (2, b"\x01\x02\0\0\x03\0\0\0rest"), (9, b"")] {

@@ -1,4 +1,4 @@
-//! Writes a page of fabricated data, to look at: `cargo run -p weir-report --example sample > sample.html`.
+//! Prints a sample page with fabricated data: `cargo run -p weir-report --example sample > sample.html`.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
 #[path = "../tests/page/fabricated.rs"]

@@ -4,32 +4,32 @@ use crate::text;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
 
-/// An axis with its ticks. Logarithmic axes hold the logarithms.
+/// An axis with ticks. The coordinates of a logarithmic axis are base-10 logarithms.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     from: f64,
     to: f64,
     ticks: Vec<(f64, String)>,
-    /// What it shows, and the unit.
+    /// The quantity and its unit.
     pub(crate) title: String,
 }
 
 impl Axis {
-    /// From 0 to a round value at or above `max`.
+    /// An axis from 0 to a round value at or above `max`.
     pub(crate) fn counts(max: f64, title: &str) -> Self {
         Self::linear(0.0, max.max(1.0), 5, title)
     }
 
-    /// From a round value at or below `min` to one at or above `max`, with about `wanted` ticks.
+    /// An axis from a round value at or below `min` to one at or above `max`, with about `wanted` ticks.
     pub(crate) fn linear(min: f64, max: f64, wanted: usize, title: &str) -> Self {
-        let (min, max) = sane(min, max);
+        let (min, max) = sanitize(min, max);
         let step = round_step((max - min) / wanted as f64);
         let (from, to) = ((min / step).floor() * step, (max / step).ceil() * step);
         let ticks = steps(from, to, step).map(|value| (value, text::si(value))).collect();
         Self { from, to, ticks, title: title.to_owned() }
     }
 
-    /// Whole numbers from `min` to `max`, with half of one to spare at both ends.
+    /// An axis of whole numbers from `min` to `max`, with a margin of 0.5 at both ends.
     pub(crate) fn whole(min: f64, max: f64, title: &str) -> Self {
         let (min, max) = (min.min(max), max.max(min));
         let step = round_step((max - min) / 12.0).max(1.0);
@@ -37,14 +37,14 @@ impl Axis {
         Self { from: min - 0.5, to: max + 0.5, ticks, title: title.to_owned() }
     }
 
-    /// Shares in percent.
+    /// An axis of shares from 0 to 1, labelled in percent.
     pub(crate) fn percent(title: &str) -> Self {
         let ticks =
             steps(0.0, 1.0, 0.25).map(|v| (v, format!("{} %", text::significant(v * 100.0)))).collect();
         Self { from: 0.0, to: 1.0, ticks, title: title.to_owned() }
     }
 
-    /// Time since `origin`, from 0 to `seconds`, in the unit that fits.
+    /// An axis of the time since `origin`, from 0 to `seconds`, labelled in a suitable unit.
     pub(crate) fn time(seconds: f64, wanted: usize, origin: &str) -> Self {
         let to = if seconds.is_finite() { seconds.clamp(1e-9, 1e12) } else { 1e-9 };
         let (scale, unit) = match to {
@@ -61,11 +61,11 @@ impl Axis {
         Self { from: 0.0, to, ticks, title: format!("time since {origin} ({unit})") }
     }
 
-    /// Durations from `min` to `max` ns, logarithmic, with at most about `most` ticks.
+    /// A logarithmic axis of durations from `min` to `max` ns, with at most about `most` ticks.
     pub(crate) fn log_durations(min: f64, max: f64, most: f64, title: &str) -> Self {
-        let (from, to) = sane(min.max(1.0).log10(), max.max(1.0).log10());
+        let (from, to) = sanitize(min.max(1.0).log10(), max.max(1.0).log10());
         let decades = to - from;
-        // 1-2-5 where there is room, else powers of ten, else some of them.
+        // Ticks at 1, 2 and 5 times powers of ten; with less room only at powers of ten, or at every second or third.
         let within: &[f64] = if decades * 3.0 <= most { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let every =
             [1u8, 2, 3].into_iter().find(|every| decades <= most * f64::from(*every)).map_or(6, usize::from);
@@ -78,37 +78,37 @@ impl Axis {
         Self { from, to, ticks, title: title.to_owned() }
     }
 
-    /// One row for each label, the first on top; row i is at `labels.len() - 1 - i`.
+    /// An axis with one row for each label, the first on top; row i is at `labels.len() - 1 - i`.
     pub(crate) fn rows(labels: &[String]) -> Self {
         let ticks =
             labels.iter().rev().enumerate().map(|(index, label)| (index as f64, label.clone())).collect();
         Self { from: -0.5, to: labels.len() as f64 - 0.5, ticks, title: String::new() }
     }
 
-    /// Without a title, where the plot below has it.
+    /// Removes the title, for a plot above another one with the same axis.
     pub(crate) fn untitled(mut self) -> Self {
         self.title.clear();
         self
     }
 
-    /// Characters of the longest tick.
+    /// The number of characters of the longest tick label.
     pub(crate) fn widest(&self) -> usize {
         self.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0)
     }
 
-    /// The upper end.
+    /// Returns the upper end.
     pub(crate) fn to(&self) -> f64 {
         self.to
     }
 
-    /// The lower end.
+    /// Returns the lower end.
     pub(crate) fn from(&self) -> f64 {
         self.from
     }
 }
 
-/// Finite, not the same, and not so large that ticks could not be told apart.
-fn sane(min: f64, max: f64) -> (f64, f64) {
+/// Makes the ends finite, different, and small enough for distinct ticks.
+fn sanitize(min: f64, max: f64) -> (f64, f64) {
     const MOST: f64 = 1e15;
     let (min, max) = match (min.is_finite(), max.is_finite()) {
         (true, true) => (min.clamp(-MOST, MOST), max.clamp(-MOST, MOST)),
@@ -120,7 +120,7 @@ fn sane(min: f64, max: f64) -> (f64, f64) {
     if max - min > least.max(1e-12) { (min, max) } else { (min - least.max(0.5), min + least.max(0.5)) }
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is not below `step`.
+/// Rounds `step` up to 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     if !step.is_finite() || step < 1e-12 {
         return 1.0;
@@ -135,7 +135,7 @@ fn steps(from: f64, to: f64, step: f64) -> impl Iterator<Item = f64> {
     (0..100u32)
         .map(move |index| (first + f64::from(index)) * step)
         .take_while(move |value| *value <= to + step * 1e-6)
-        // No "-0".
+        // Turns -0 into 0.
         .map(|value| value + 0.0)
 }
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn no_values_make_an_axis_endless_or_undefined() {
+    fn axes_are_finite_for_all_values() {
         let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1e300, 1e300, 1e-300];
         for a in odd {
             for b in odd {

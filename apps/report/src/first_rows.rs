@@ -1,4 +1,4 @@
-//! The first rows of a stream, as a table.
+//! The first rows of a stream as a table.
 
 use crate::page::{HtmlCell, table};
 use crate::value;
@@ -7,18 +7,18 @@ use {
     weir_session::Record,
 };
 
-/// A stream's first rows as text.
+/// The first rows of a stream, as text.
 #[derive(Debug)]
 pub(crate) struct FirstRows {
     fields: Vec<StreamField>,
     rows: Vec<Vec<String>>,
     most: usize,
-    /// Rows that there were.
+    /// Number of all rows of the stream.
     pub(crate) total: u64,
 }
 
 impl FirstRows {
-    /// Keeps `most` rows.
+    /// Creates a table that keeps `most` rows.
     pub(crate) fn new(stream: &DeclaredStream, most: usize) -> Self {
         Self { fields: stream.fields.clone(), rows: Vec::new(), most, total: 0 }
     }
@@ -30,14 +30,14 @@ impl FirstRows {
         }
     }
 
-    /// The table.
+    /// Renders the table.
     pub(crate) fn html(&self) -> String {
         let head: Vec<HtmlCell> = self
             .fields
             .iter()
             .map(|field| {
                 let name = field.name.as_str().replace('_', " ");
-                // Values with a unit of their own do not need the column's.
+                // Durations and the like are printed with their own units.
                 let unit = if value::is_number(field.ty) && field.ty != weir_abi::row::FieldType::Duration {
                     field.unit.as_str()
                 } else {
@@ -56,8 +56,8 @@ impl FirstRows {
         table(&head, rows)
     }
 
-    /// "50 of 1 234 rows".
-    pub(crate) fn how_many(&self) -> String {
+    /// The number of rows shown and of all rows: "50 of 1 234 rows".
+    pub(crate) fn row_count(&self) -> String {
         let (shown, total) = (self.rows.len() as u64, self.total);
         match total {
             0 => "no rows".to_owned(),

@@ -1,4 +1,4 @@
-//! A histogram of durations whose bins grow with the duration.
+//! A histogram of durations with logarithmic bins.
 
 use crate::series::float;
 
@@ -10,9 +10,9 @@ const BINS: usize = 48 * 19;
 #[derive(Debug)]
 pub(crate) struct LogHistogram {
     bins: Vec<u64>,
-    /// Durations that were counted.
+    /// Number of durations in the bins.
     pub(crate) count: u64,
-    /// Those that were not positive, and are in no bin.
+    /// Number of durations that were not positive, and are in no bin.
     pub(crate) not_positive: u64,
 }
 
@@ -34,7 +34,7 @@ impl LogHistogram {
             self.not_positive += 1;
             return;
         };
-        // The tiny amount keeps exact powers of ten in the bin that they begin.
+        // The small offset keeps exact powers of ten in the bin that begins with them, despite rounding.
         let bin = (float(ns).log10() * PER_DECADE + 1e-9) as usize;
         if let Some(count) = self.bins.get_mut(bin.min(BINS - 1)) {
             *count += 1;
@@ -42,7 +42,7 @@ impl LogHistogram {
         }
     }
 
-    /// The duration in ns below which a share of all lies.
+    /// Returns the duration in ns below which a share of all durations lies.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = float(self.count) * share;
         let mut below = 0u64;
@@ -52,17 +52,17 @@ impl LogHistogram {
         })
     }
 
-    /// First bin that is not empty, and the one after the last.
+    /// Returns the index of the first non-empty bin, and the index after the last.
     fn used(&self) -> Option<(usize, usize)> {
         let first = self.bins.iter().position(|count| *count > 0)?;
         let last = self.bins.iter().rposition(|count| *count > 0)?;
         Some((first, last + 1))
     }
 
-    /// Bars for a plot: from, to (ns) and count, of which there are about `wanted`.
+    /// Returns about `wanted` bars for a plot: start and end in ns, and count.
     pub(crate) fn bars(&self, wanted: usize) -> Vec<(f64, f64, u64)> {
         let Some((first, end)) = self.used() else { return Vec::new() };
-        // Divisors of a decade's bins, so that bars begin at the powers of ten.
+        // Divisors of the bins per decade, so that bars begin at powers of ten.
         let by =
             [1, 2, 3, 4, 6, 8, 12].into_iter().find(|by| (end - first).div_ceil(*by) <= wanted).unwrap_or(24);
         let first = first / by * by;
@@ -76,7 +76,7 @@ impl LogHistogram {
             .collect()
     }
 
-    /// Points of the cumulative distribution: ns and the share at or below.
+    /// Returns points of the cumulative distribution: the duration in ns, and the share at or below it.
     pub(crate) fn cumulative(&self) -> Vec<(f64, f64)> {
         let Some((first, end)) = self.used() else { return Vec::new() };
         let mut below = 0u64;
@@ -89,7 +89,7 @@ impl LogHistogram {
     }
 }
 
-/// Where bin `index` begins, in ns.
+/// The start of bin `index` in ns.
 fn edge(index: f64) -> f64 {
     10f64.powf(index / PER_DECADE)
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_right_to_a_bin() {
+    fn quantiles_are_accurate_to_one_bin() {
         let mut histogram = LogHistogram::default();
         for ns in 1..=1_000_000 {
             histogram.add(ns);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_duration_has_a_place() {
+    fn durations_of_any_size_are_counted() {
         let mut histogram = LogHistogram::default();
         for ns in [i64::MIN, -1, 0, 1, 1_000, i64::MAX] {
             histogram.add(ns);

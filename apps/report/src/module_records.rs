@@ -1,93 +1,107 @@
-//! Which stream goes into which plot.
+//! The records of each module in the report: a preview of every stream, and the summary of a shipped module.
 
-use crate::facts::RunModuleInfo;
-use crate::findings;
 use crate::first_rows::FirstRows;
+use crate::run_info::RunModuleInfo;
+use crate::summaries;
 use std::fmt::Debug;
 use {
     weir_admission::{Manifest, Name},
     weir_session::Record,
 };
 
-/// Rows of a stream that are shown where nothing else is made of it.
+/// Rows of a stream that the page shows.
 const PREVIEW_ROWS: usize = 10;
 
-/// What is made of a shipped module's records.
-pub(crate) trait Finding: Debug + Send {
-    /// Takes a record of the stream with this index.
+/// Accumulates the records of a shipped module, and renders a section of the page from them.
+pub(crate) trait RecordSummary: Debug + Send {
+    /// Adds a record of the stream with this index.
     fn record(&mut self, stream: u16, record: &Record<'_>);
 
-    /// What to show; `None` where there was nothing.
+    /// Renders the section; `None` without records.
     fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection>;
 }
 
-/// What a section needs to know of the run.
+/// Facts of the run that sections need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SectionContext<'a> {
     /// Time of the first packet, ns; `None` without packets.
     pub(crate) start: Option<u64>,
     /// Seconds from the first packet to the last.
     pub(crate) seconds: f64,
-    /// The module.
+    /// Facts of the module, if known.
     pub(crate) facts: Option<&'a RunModuleInfo>,
 }
 
 impl SectionContext<'_> {
-    /// Seconds from the first packet, or from `first` where that is not known.
+    /// Seconds from the first packet to `ts`; from `first` if the time of the first packet is not known.
     pub(crate) fn elapsed(&self, ts: u64, first: u64) -> f64 {
         crate::series::float(ts.saturating_sub(self.start.unwrap_or(first))) / 1e9
     }
 }
 
-/// A part of the page.
+/// A section of the page.
 #[derive(Debug)]
 pub(crate) struct ReportSection {
-    /// Its heading.
+    /// The heading, as plain text.
     pub(crate) title: &'static str,
     /// One or two sentences, as HTML.
     pub(crate) note: String,
     /// The plots and tables, as HTML.
     pub(crate) body: String,
-    /// What goes to the top of the page.
+    /// A card for the top of the page.
     pub(crate) highlight: Option<Highlight>,
 }
 
-/// A number that matters.
+/// A card with a key figure.
 #[derive(Debug)]
 pub(crate) struct Highlight {
-    /// What it is.
+    /// The name of the figure.
     pub(crate) label: &'static str,
-    /// The number; text, not HTML.
+    /// The figure; text, not HTML.
     pub(crate) value: String,
-    /// More about it; text, not HTML.
+    /// Details; text, not HTML.
     pub(crate) detail: String,
-    /// Whether somebody should look at it.
+    /// True if the figure needs attention.
     pub(crate) alarm: bool,
 }
 
-/// A module's streams.
+/// The name and first rows of a stream.
 #[derive(Debug)]
-pub(crate) struct ModuleSinks {
-    pub(crate) label: String,
-    pub(crate) finding: Option<Box<dyn Finding>>,
-    pub(crate) streams: Vec<(Name, String, FirstRows)>,
+pub(crate) struct StreamPreview {
+    pub(crate) name: Name,
+    /// The description of the stream in the manifest.
+    pub(crate) description: String,
+    pub(crate) rows: FirstRows,
 }
 
-impl ModuleSinks {
+/// The records of one module.
+#[derive(Debug)]
+pub(crate) struct ModuleRecords {
+    pub(crate) label: String,
+    /// The summary, for a shipped module.
+    pub(crate) summary: Option<Box<dyn RecordSummary>>,
+    pub(crate) streams: Vec<StreamPreview>,
+}
+
+impl ModuleRecords {
     pub(crate) fn new(label: &str, manifest: &Manifest) -> Self {
         let streams = manifest
             .streams
             .iter()
-            .map(|stream| (stream.name.clone(), stream.summary.clone(), FirstRows::new(stream, PREVIEW_ROWS)))
+            .map(|stream| StreamPreview {
+                name: stream.name.clone(),
+                description: stream.summary.clone(),
+                rows: FirstRows::new(stream, PREVIEW_ROWS),
+            })
             .collect();
-        Self { label: label.to_owned(), finding: findings::of(manifest), streams }
+        Self { label: label.to_owned(), summary: summaries::for_module(manifest), streams }
     }
 
     pub(crate) fn record(&mut self, record: &Record<'_>) {
-        let Some((_, _, rows)) = self.streams.get_mut(usize::from(record.stream)) else { return };
-        rows.record(record);
-        if let Some(finding) = &mut self.finding {
-            finding.record(record.stream, record);
+        let Some(stream) = self.streams.get_mut(usize::from(record.stream)) else { return };
+        stream.rows.record(record);
+        if let Some(summary) = &mut self.summary {
+            summary.record(record.stream, record);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The page.
+//! Renders the HTML page.
 
 use crate::axis::Axis;
-use crate::facts::{CaptureInfo, RunModuleInfo};
-use crate::plot::{BLUE, GREEN, PlotMark, full, svg};
+use crate::module_records::{Highlight, ModuleRecords, ReportSection, SectionContext, StreamPreview};
+use crate::plot::{BLUE, GREEN, PlotMark, full_width, svg};
+use crate::run_info::{CaptureInfo, RunModuleInfo};
 use crate::series::{BinnedSeries, float};
-use crate::sinks::{Highlight, ModuleSinks, ReportSection, SectionContext};
 use crate::text::{date, duration, escape, grouped, si, significant};
 use std::fmt::Write;
 use weir_units::Bytes;
@@ -13,11 +13,11 @@ const STYLE: &str = include_str!("style.css");
 const MESSAGES_MAX: usize = 20;
 const MESSAGE_CHARS_MAX: usize = 400;
 
-/// A table's cell: text, not HTML.
+/// A cell of a table; its text is not HTML.
 #[derive(Clone, Debug)]
 pub(crate) struct HtmlCell {
     pub(crate) text: String,
-    /// Whether it is set flush right, as numbers are.
+    /// True for alignment to the right, as for numbers.
     pub(crate) right: bool,
 }
 
@@ -31,12 +31,12 @@ impl HtmlCell {
     }
 }
 
-/// A table that scrolls sideways where it is too wide.
+/// Renders a table, which scrolls sideways if it is too wide.
 pub(crate) fn table(head: &[HtmlCell], rows: impl Iterator<Item = Vec<HtmlCell>>) -> String {
     table_of(head, rows.map(|row| (row, None)))
 }
 
-/// A table with a bar in the last column; the share is from 0 to 1.
+/// Renders a table with a bar in the last column; the share is from 0 to 1.
 pub(crate) fn table_with_bars(head: &[HtmlCell], rows: impl Iterator<Item = (Vec<HtmlCell>, f64)>) -> String {
     table_of(head, rows.map(|(row, share)| (row, Some(share))))
 }
@@ -68,7 +68,7 @@ fn table_of(head: &[HtmlCell], rows: impl Iterator<Item = (Vec<HtmlCell>, Option
     out
 }
 
-/// What the colours of a plot mean: class of the colour, word.
+/// Renders the legend of a plot from pairs of a colour's CSS class and a word.
 pub(crate) fn legend(keys: &[(&str, &str)]) -> String {
     if keys.is_empty() {
         return String::new();
@@ -78,21 +78,21 @@ pub(crate) fn legend(keys: &[(&str, &str)]) -> String {
     format!("<div class=\"legend\">{items}</div>")
 }
 
-/// A plot with its title and legend (HTML).
+/// Renders a plot with its title (text) and legend (HTML).
 pub(crate) fn figure(title: &str, legend: &str, plot: &str) -> String {
     let title = escape(title);
     format!("<figure aria-label=\"{title}\"><figcaption>{title}</figcaption>{legend}{plot}</figure>")
 }
 
-/// Two plots side by side: title, legend, plot.
+/// Renders two plots side by side, each given as title, legend and plot.
 pub(crate) fn pair(a: (&str, &str, &str), b: (&str, &str, &str)) -> String {
     format!("<div class=\"pair\">{}{}</div>", figure(a.0, a.1, a.2), figure(b.0, b.1, b.2))
 }
 
-/// The whole page.
+/// Renders the whole page.
 pub(crate) fn render(
     traffic: &BinnedSeries<2>,
-    modules: &[ModuleSinks],
+    modules: &[ModuleRecords],
     capture: &CaptureInfo,
     facts: &[RunModuleInfo],
 ) -> String {
@@ -103,7 +103,7 @@ pub(crate) fn render(
         .enumerate()
         .filter_map(|(index, module)| {
             let context = SectionContext { start: span.map(|span| span.0), seconds, facts: facts.get(index) };
-            Some((module.label.as_str(), module.finding.as_ref()?.section(&context)?))
+            Some((module.label.as_str(), module.summary.as_ref()?.section(&context)?))
         })
         .collect();
     let mut out = String::with_capacity(1 << 16);
@@ -203,13 +203,19 @@ fn cards<'a>(out: &mut String, capture: &CaptureInfo, highlights: impl Iterator<
         ("TCP", grouped(capture.tcp), share(capture.tcp)),
         ("UDP", grouped(capture.udp), share(capture.udp)),
         ("IPv6", grouped(capture.ipv6), share(capture.ipv6)),
-        ("TCP SYN", grouped(capture.tcp_syn), "connections asked for".to_owned()),
+        ("TCP SYN", grouped(capture.tcp_syn), "connection attempts".to_owned()),
     ] {
         card(out, label, &value, &detail, "");
     }
     out.push_str("</div><div class=\"cards found\">");
-    for found in highlights {
-        card(out, found.label, &found.value, &found.detail, if found.alarm { " alarm" } else { "" });
+    for highlight in highlights {
+        card(
+            out,
+            highlight.label,
+            &highlight.value,
+            &highlight.detail,
+            if highlight.alarm { " alarm" } else { "" },
+        );
     }
     out.push_str("</div>");
 }
@@ -230,7 +236,7 @@ fn per(rate: f64, unit: &str) -> String {
     if rate.is_finite() { format!("{}\u{202f}{unit}", spaced(&si(rate))) } else { String::new() }
 }
 
-/// "1.2M" as "1.2 M".
+/// Puts a space before the prefix: "1.2M" becomes "1.2 M".
 fn spaced(si: &str) -> String {
     match si.char_indices().next_back() {
         Some((at, prefix)) if prefix.is_ascii_alphabetic() => {
@@ -242,7 +248,7 @@ fn spaced(si: &str) -> String {
 
 fn push_traffic(out: &mut String, traffic: &BinnedSeries<2>, seconds: f64) {
     let plot = |k: usize, factor: f64, color, unit: &'static str| {
-        full(210, |size| {
+        full_width(210, |size| {
             let rates = traffic.rates(k, usize::try_from(size.width / 4).unwrap_or(200));
             let top = rates.iter().map(|rate| rate.per_second * factor).fold(0.0, f64::max);
             let x = Axis::time(seconds, size.ticks(), "the first packet");
@@ -331,7 +337,7 @@ fn push_modules(out: &mut String, facts: &[RunModuleInfo]) {
     out.push_str("</section>");
 }
 
-/// Bars of the time per packet, the dearest module first.
+/// Renders bars of the time per packet, slowest module first.
 fn cost(facts: &[RunModuleInfo]) -> String {
     let mut costs: Vec<(&str, f64)> = facts
         .iter()
@@ -352,7 +358,7 @@ fn cost(facts: &[RunModuleInfo]) -> String {
         let x = Axis::linear(0.0, most.max(1.0) * 1.05, 5, "ns per packet");
         svg(size, &x, &Axis::rows(&labels), &[PlotMark::Rows(bars.clone(), BLUE)])
     };
-    let plot = crate::plot::both(
+    let plot = crate::plot::wide_and_narrow(
         crate::plot::Size { width: 1110, height },
         crate::plot::Size { width: 350, height },
         draw,
@@ -360,7 +366,7 @@ fn cost(facts: &[RunModuleInfo]) -> String {
     figure("Cost per module", "", &plot)
 }
 
-fn push_records(out: &mut String, modules: &[ModuleSinks], facts: &[RunModuleInfo]) {
+fn push_records(out: &mut String, modules: &[ModuleRecords], facts: &[RunModuleInfo]) {
     if modules.iter().all(|module| module.streams.is_empty()) {
         return;
     }
@@ -380,13 +386,16 @@ fn push_records(out: &mut String, modules: &[ModuleSinks], facts: &[RunModuleInf
                 .collect();
             push(out, format_args!("<p class=\"note\">{}</p>", list.join(" ")));
         }
-        for (name, summary, rows) in &module.streams {
+        for StreamPreview { name, description, rows } in &module.streams {
             let path = facts
                 .and_then(|facts| facts.streams.iter().find(|stream| stream.name == name.as_str()))
                 .and_then(|stream| stream.path.as_deref())
                 .map_or_else(String::new, |path| format!(" <code>{}</code>", escape(path)));
-            let title =
-                format!("<b>{name}</b> <span>{}</span>{path}<em>{}</em>", rows.how_many(), escape(summary));
+            let title = format!(
+                "<b>{name}</b> <span>{}</span>{path}<em>{}</em>",
+                rows.row_count(),
+                escape(description)
+            );
             if rows.total == 0 {
                 push(out, format_args!("<p class=\"stream\">{title}</p>"));
             } else {
@@ -411,7 +420,7 @@ fn shortened(text: &str) -> String {
     short
 }
 
-/// Writing to a String cannot fail.
+/// Appends formatted text; writing to a `String` cannot fail.
 fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }

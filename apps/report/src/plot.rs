@@ -1,6 +1,6 @@
 //! Plots as inline SVG.
 //!
-//! Colours are fixed words here; the page's style sheet replaces them for dark screens. Each plot is drawn twice, for wide
+//! Colours are fixed values here; the page's style sheet replaces them for dark screens. Each plot is drawn twice, for wide
 //! screens and for phones, because scaling one drawing would make its text too large or too small.
 
 use crate::axis::Axis;
@@ -12,22 +12,22 @@ use plotters::prelude::{
 };
 use plotters::style::{Color, IntoFont, TRANSPARENT};
 
-/// Main series.
+/// Colour of the main series.
 pub(crate) const BLUE: RGBColor = RGBColor(0x25, 0x63, 0xEB);
-/// Second series.
+/// Colour of the second series.
 pub(crate) const ORANGE: RGBColor = RGBColor(0xD9, 0x77, 0x06);
-/// Third series.
+/// Colour of the third series.
 pub(crate) const GREEN: RGBColor = RGBColor(0x05, 0x96, 0x69);
-/// Alarms.
+/// Colour of alarms.
 pub(crate) const RED: RGBColor = RGBColor(0xDC, 0x26, 0x26);
 const INK: RGBColor = RGBColor(0x4B, 0x55, 0x63);
 const GRID: RGBColor = RGBColor(0xE5, 0xE7, 0xEB);
 const AXIS: RGBColor = RGBColor(0x9C, 0xA3, 0xAF);
 
-/// Plotters draws on whole pixels; on a finer grid, curves are smooth.
-const FINE: u32 = 4;
+/// Drawing pixels per CSS pixel. Plotters draws on whole pixels, so a finer grid makes curves smooth.
+const SUBPIXELS: u32 = 4;
 
-/// A drawing's size in CSS pixels.
+/// The size of a drawing in CSS pixels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) width: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// How many ticks a time axis has.
+    /// The number of ticks of a time axis.
     pub(crate) fn ticks(self) -> usize {
         if self.width < 480 {
             5
@@ -47,57 +47,57 @@ impl Size {
     }
 }
 
-/// What is drawn, in the axes' coordinates.
+/// An element of a plot, in the coordinates of its axes.
 #[derive(Clone, Debug)]
 pub(crate) enum PlotMark {
-    /// A line, and how thick it is in pixels.
+    /// A line, and its width in pixels.
     Line(Vec<(f64, f64)>, RGBColor, f64),
-    /// The area between a line and the lower end of the axis.
+    /// The area between a line and the lower end of the y axis.
     Area(Vec<(f64, f64)>, RGBColor),
-    /// Bars from the lower end: from, to, height.
+    /// Vertical bars: start and end on the x axis, and height.
     Bars(Vec<(f64, f64, f64)>, RGBColor),
-    /// Bars from the left end, half a row to both sides: row, length, and what is written behind it.
+    /// Horizontal bars: row, length, and the text after the bar.
     Rows(Vec<(f64, f64, String)>, RGBColor),
-    /// Points, and their radius in pixels.
+    /// Dots, and their radius in pixels.
     Dots(Vec<(f64, f64)>, RGBColor, f64),
-    /// Vertical intervals with end strokes: x, from, to.
+    /// Vertical error bars: x, start and end on the y axis.
     Whiskers(Vec<(f64, f64, f64)>, RGBColor),
-    /// Shaded over the whole height: from, to.
+    /// Intervals of the x axis, shaded over the whole height.
     Bands(Vec<(f64, f64)>, RGBColor),
-    /// A straight line.
+    /// A straight line between two points.
     Rule((f64, f64), (f64, f64), RGBColor),
-    /// Words above a point, beginning or ending there.
-    Words((f64, f64), RGBColor, String, LabelSide),
+    /// Text above a point, on one side of it.
+    Label((f64, f64), RGBColor, String, LabelSide),
 }
 
-/// On which side of their point words are, where there is room.
+/// The preferred side of a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum LabelSide {
     Left,
     Right,
 }
 
-/// Draws for wide screens and for phones.
-pub(crate) fn both(wide: Size, narrow: Size, draw: impl Fn(Size) -> String) -> String {
+/// Draws a plot for wide screens and for phones.
+pub(crate) fn wide_and_narrow(wide: Size, narrow: Size, draw: impl Fn(Size) -> String) -> String {
     format!("<div class=\"wide\">{}</div><div class=\"narrow\">{}</div>", draw(wide), draw(narrow))
 }
 
-/// A plot that takes half of a wide page.
-pub(crate) fn half(draw: impl Fn(Size) -> String) -> String {
-    both(Size { width: 540, height: 300 }, Size { width: 350, height: 260 }, draw)
+/// Draws a plot that takes half of a wide page.
+pub(crate) fn half_width(draw: impl Fn(Size) -> String) -> String {
+    wide_and_narrow(Size { width: 540, height: 300 }, Size { width: 350, height: 260 }, draw)
 }
 
-/// A plot over the full width.
-pub(crate) fn full(height: u32, draw: impl Fn(Size) -> String) -> String {
-    both(Size { width: 1110, height }, Size { width: 350, height: height.clamp(200, 260) }, draw)
+/// Draws a plot over the full width.
+pub(crate) fn full_width(height: u32, draw: impl Fn(Size) -> String) -> String {
+    wide_and_narrow(Size { width: 1110, height }, Size { width: 350, height: height.clamp(200, 260) }, draw)
 }
 
-/// A plot as an `<svg>` element.
+/// Renders a plot as an `<svg>` element.
 pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> String {
     let mut out = String::new();
     let drawn = draw(&mut out, size, x, y, marks);
     match drawn {
-        // Inline, the namespace is known.
+        // An inline SVG needs no namespace.
         Ok(()) => out.replace(" xmlns=\"http://www.w3.org/2000/svg\"", ""),
         Err(error) => {
             format!("<p>This plot could not be drawn: {}</p>", crate::text::escape(&error.to_string()))
@@ -109,25 +109,25 @@ type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
 fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> Result<(), DrawError> {
     let area: DrawingArea<SVGBackend<'_>, Shift> =
-        SVGBackend::with_string(out, (size.width * FINE, size.height * FINE)).into_drawing_area();
-    // Room for the widest label at about 7 pixels a character, and for the title.
+        SVGBackend::with_string(out, (size.width * SUBPIXELS, size.height * SUBPIXELS)).into_drawing_area();
+    // The left margin fits the widest label, at about 8 pixels a character, and the title.
     let title = if y.title.is_empty() { 0 } else { 22 };
     let most = size.width / 3;
     let left = (u32::try_from(y.widest().max(4)).unwrap_or(most) * 8 + 12 + title).min(most);
-    let label = ("sans-serif", 15 * FINE).into_font();
+    let label = ("sans-serif", 15 * SUBPIXELS).into_font();
     let mut chart = ChartBuilder::on(&area)
-        .margin_top(10 * FINE)
-        .margin_right(18 * FINE)
-        .margin_bottom(2 * FINE)
-        .y_label_area_size(left * FINE)
-        .x_label_area_size(if x.title.is_empty() { 26 } else { 46 } * FINE)
+        .margin_top(10 * SUBPIXELS)
+        .margin_right(18 * SUBPIXELS)
+        .margin_bottom(2 * SUBPIXELS)
+        .y_label_area_size(left * SUBPIXELS)
+        .x_label_area_size(if x.title.is_empty() { 26 } else { 46 } * SUBPIXELS)
         .build_cartesian_2d(x.clone(), y.clone())?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID.stroke_width(FINE))
-        .axis_style(AXIS.stroke_width(FINE))
-        .set_all_tick_mark_size(4 * FINE)
+        .bold_line_style(GRID.stroke_width(SUBPIXELS))
+        .axis_style(AXIS.stroke_width(SUBPIXELS))
+        .set_all_tick_mark_size(4 * SUBPIXELS)
         .label_style(TextStyle::from(label.clone()).color(&INK))
         .axis_desc_style(TextStyle::from(label.clone()).color(&INK))
         .x_desc(x.title.as_str())
@@ -148,7 +148,7 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) ->
                 chart.draw_series(bars.iter().filter(|bar| bar.2 > 0.0).map(|(from, to, height)| {
                     let mut bar =
                         Rectangle::new([(*from, y.from()), (*to, *height)], color.mix(0.75).filled());
-                    bar.set_margin(0, 0, FINE / 2, FINE / 2);
+                    bar.set_margin(0, 0, SUBPIXELS / 2, SUBPIXELS / 2);
                     bar
                 }))?;
             }
@@ -157,12 +157,12 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) ->
                     Rectangle::new([(x.from(), row - 0.32), (*length, row + 0.32)], color.mix(0.75).filled())
                 }))?;
                 for (row, length, text) in rows {
-                    words(&chart, (*length, *row), text, INK, (LabelSide::Right, false))?;
+                    write_label(&chart, (*length, *row), text, INK, (LabelSide::Right, false))?;
                 }
             }
             PlotMark::Dots(points, color, radius) => {
                 let radius = pixels(*radius);
-                let points = apart(&chart, points);
+                let points = without_overlaps(&chart, points);
                 chart.draw_series(
                     points.iter().map(|point| Circle::new(*point, radius, color.mix(0.8).filled())),
                 )?;
@@ -186,7 +186,7 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) ->
             PlotMark::Rule(from, to, color) => {
                 chart.draw_series([PathElement::new(vec![*from, *to], stroke(*color, 1.5))])?;
             }
-            PlotMark::Words(at, color, text, side) => words(&chart, *at, text, *color, (*side, true))?,
+            PlotMark::Label(at, color, text, side) => write_label(&chart, *at, text, *color, (*side, true))?,
         }
     }
     drop(chart);
@@ -196,8 +196,8 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) ->
 type Chart<'a, 'b> =
     plotters::chart::ChartContext<'a, SVGBackend<'b>, plotters::coord::cartesian::Cartesian2d<Axis, Axis>>;
 
-/// Without the points that would hardly be seen behind another.
-fn apart(chart: &Chart<'_, '_>, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// Omits points that almost coincide with an earlier one.
+fn without_overlaps(chart: &Chart<'_, '_>, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut taken = std::collections::BTreeSet::new();
     let near = |point: &(f64, f64)| {
         let (x, y) = chart.plotting_area().map_coordinate(point);
@@ -206,8 +206,8 @@ fn apart(chart: &Chart<'_, '_>, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points.iter().copied().filter(|point| taken.insert(near(point))).collect()
 }
 
-/// Writes a few words beside a point, and above it if wanted; on the other side where there is no room.
-fn words(
+/// Writes a label beside a point, optionally above it. If there is no room on its side, it is on the other.
+fn write_label(
     chart: &Chart<'_, '_>,
     at: (f64, f64),
     text: &str,
@@ -226,8 +226,8 @@ fn words(
     let right = room(LabelSide::Right) && (side == LabelSide::Right || !room(LabelSide::Left));
     let (h, shift) = if right { (HPos::Left, pixels(6.0)) } else { (HPos::Right, -pixels(6.0)) };
     let v = if above { VPos::Bottom } else { VPos::Center };
-    let style = TextStyle::from(("sans-serif", 15 * FINE).into_font()).color(&color).pos(Pos::new(h, v));
-    // The stripped area counts from its own corner.
+    let style = TextStyle::from(("sans-serif", 15 * SUBPIXELS).into_font()).color(&color).pos(Pos::new(h, v));
+    // Coordinates of the stripped area start at its own corner.
     let at = (left + shift - across.start, top - down.start);
     area.strip_coord_spec().draw_text(text, &style, at)
 }
@@ -238,5 +238,5 @@ fn stroke(color: RGBColor, width: f64) -> ShapeStyle {
 
 #[expect(clippy::cast_possible_truncation, reason = "a few pixels")]
 fn pixels(css: f64) -> i32 {
-    (css * f64::from(FINE)).round() as i32
+    (css * f64::from(SUBPIXELS)).round() as i32
 }

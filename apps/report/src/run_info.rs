@@ -1,25 +1,25 @@
-//! What the host knows about a run.
+//! The host's information about a run.
 
 use weir_units::{Bytes, Nanos, Timestamp};
 
-/// The capture and the run over it.
+/// The capture and the run on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaptureInfo {
-    /// The file, or `-`.
+    /// The name of the file or interface; `-` is standard input.
     pub name: String,
     /// Packets read.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Total bytes of the packets on the wire.
     pub wire_bytes: u64,
-    /// Time stamp of the first packet.
+    /// Timestamp of the first packet.
     pub start: Option<Timestamp>,
-    /// From the earliest packet to the latest.
+    /// Time from the earliest packet to the latest.
     pub duration: Nanos,
-    /// What is to be said where the capture ends in the middle of a record.
+    /// A message if the capture ends in the middle of a record.
     pub truncated: Option<String>,
     /// Other warnings of the run.
     pub warnings: Vec<String>,
-    /// The filter expression, where there is one.
+    /// The filter expression, if there is one.
     pub filter: Option<String>,
     /// TCP packets.
     pub tcp: u64,
@@ -29,54 +29,54 @@ pub struct CaptureInfo {
     pub ipv6: u64,
     /// TCP packets with SYN and without ACK.
     pub tcp_syn: u64,
-    /// What the run took.
+    /// Time that the run took.
     pub elapsed: Nanos,
-    /// On how many threads.
+    /// Number of threads.
     pub jobs: usize,
 }
 
-/// A module's part of the run.
+/// The run of one module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunModuleInfo {
-    /// What it is called on the page.
+    /// Name on the page, unique within the run.
     pub label: String,
-    /// Its version.
+    /// Version from the manifest.
     pub version: String,
-    /// What it does, in a line.
+    /// Summary from the manifest, one line.
     pub summary: String,
-    /// How it was kept within its limits: proved, supervised or metered.
+    /// Tier: proved, supervised or metered.
     pub tier: String,
-    /// Why it was not proved, in a few words.
+    /// Short reason why the module is not proved.
     pub tier_reason: Option<String>,
-    /// Its parameters as they were in force: name, value.
+    /// Names and values of its parameters, with defaults.
     pub parameters: Vec<(String, String)>,
-    /// Packets that it was called for.
+    /// Packets that the module was called for.
     pub packets: u64,
-    /// Records that it emitted.
+    /// Records that the module emitted.
     pub records: u64,
-    /// Records that it wanted to emit and that were not taken.
+    /// Records refused because a limit was exceeded.
     pub dropped_records: u64,
     /// Calls that ended in a fault.
     pub faults: u64,
-    /// Time per packet, where it was measured.
+    /// Processor time per packet in ns, if measured.
     pub ns_per_packet: Option<f64>,
-    /// Cycles per packet, where they were measured.
+    /// Processor cycles per packet, if measured.
     pub cycles_per_packet: Option<f64>,
-    /// Private memory at the end.
+    /// Private memory at the end of the run.
     pub memory: Bytes,
-    /// Its streams.
+    /// Streams of the module.
     pub streams: Vec<StreamInfo>,
-    /// What it logged and what became of it: faults, the reason for its end.
+    /// Messages about faults, losses and the end of the module.
     pub messages: Vec<String>,
 }
 
-/// One stream's rows.
+/// The rows of one stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamInfo {
-    /// Its name.
+    /// Name of the stream.
     pub name: String,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// The file, where one was written.
+    /// Path of the file, if one was written.
     pub path: Option<String>,
 }

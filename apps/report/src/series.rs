@@ -5,7 +5,7 @@ use weir_units::Timestamp;
 const BINS_MAX: usize = 1024;
 const WIDTH_MIN: u64 = 100_000;
 
-/// Sums of `K` quantities in bins of equal width. The width doubles whenever the time does not fit any more.
+/// Sums of `K` quantities in bins of equal width. The width doubles whenever the time span exceeds the maximum number of bins.
 #[derive(Debug)]
 pub(crate) struct BinnedSeries<const K: usize> {
     start: u64,
@@ -55,11 +55,11 @@ impl<const K: usize> BinnedSeries<K> {
             match usize::try_from(more) {
                 Ok(more) if self.bins.len() + more <= BINS_MAX => {
                     self.bins.splice(0..0, std::iter::repeat_n([0; K], more));
-                    // The first bin may begin before 1970; what it is short of does not show.
+                    // The first bin may begin before 1970; the saturation is not visible.
                     self.start = self.start.saturating_sub(self.width.saturating_mul(more as u64));
                     return;
                 }
-                // A bin of more than 292 years holds every time there is.
+                // A bin of more than 292 years covers all times.
                 _ if self.width > u64::MAX / 2 => return self.start = ts,
                 _ => self.fold(),
             }
@@ -71,12 +71,12 @@ impl<const K: usize> BinnedSeries<K> {
         self.width = self.width.saturating_mul(2);
     }
 
-    /// Earliest time and latest.
+    /// The earliest and latest time, in ns.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         (!self.bins.is_empty()).then_some((self.first, self.last))
     }
 
-    /// At most `most` points: seconds since the first, and the rate per second of quantity `k`.
+    /// Returns the rates of quantity `k`, in at most `most` bins.
     pub(crate) fn rates(&self, k: usize, most: usize) -> Vec<BinRate> {
         let by = self.bins.len().div_ceil(most.max(1)).max(1);
         let width = self.width.saturating_mul(by as u64);
@@ -85,7 +85,7 @@ impl<const K: usize> BinnedSeries<K> {
         for (index, sums) in folded(&self.bins, by).iter().enumerate() {
             let begin = self.start.saturating_add(width.saturating_mul(index as u64));
             let end = begin.saturating_add(width);
-            // The first and the last bin are only partly in the capture. Of less than half a bin no rate is made.
+            // The capture covers only parts of the first and the last bin. Less than half a bin is merged into the one before.
             let inside = end.min(self.last).saturating_sub(begin.max(self.first));
             let to = seconds(end.min(self.last).saturating_sub(self.first));
             if inside < width / 2
@@ -105,9 +105,9 @@ impl<const K: usize> BinnedSeries<K> {
 /// The rate in a bin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BinRate {
-    /// Begin, seconds since the first time.
+    /// Start of the bin, in seconds since the earliest time.
     pub(crate) from: f64,
-    /// End.
+    /// End of the bin, in seconds since the earliest time.
     pub(crate) to: f64,
     /// Amount per second.
     pub(crate) per_second: f64,
@@ -119,7 +119,7 @@ fn folded<const K: usize>(bins: &[[u64; K]], by: usize) -> Vec<[u64; K]> {
         .collect()
 }
 
-/// A count as a coordinate; what a plot shows has far fewer digits than are lost above 2^53.
+/// Converts a count to a coordinate. Above 2^53 it is inexact, which a plot does not show.
 #[expect(clippy::cast_precision_loss, reason = "for a plot")]
 pub(crate) fn float(value: u64) -> f64 {
     value as f64
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_stay_few_and_lose_nothing() {
+    fn the_number_of_bins_is_bounded_and_sums_are_exact() {
         let mut series = BinnedSeries::<1>::default();
         for n in 0..1_000_000u64 {
             series.add(Timestamp(1_700_000_000_000_000_000 + n * 3_600_000_000), [2]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_goes_backwards_or_far_away_is_counted() {
+    fn times_in_any_order_and_range_are_counted() {
         let mut series = BinnedSeries::<1>::default();
         for ts in [1_000_000_000, 999_000_000, 5, 0, u64::MAX, 7, u64::MAX / 2, 1] {
             series.add(Timestamp(ts), [1]);

@@ -1,10 +1,10 @@
-//! Text for people, and safe in HTML.
+//! Formats numbers and dates, and escapes text for HTML.
 
 use std::fmt::Write;
 use weir_units::{Timestamp, is_plain};
 
-/// Escapes a stranger's text for use between tags and in quoted attributes. Control characters become visible, as on a terminal, and so do those that
-/// turn the direction of writing: they would let a name show as another.
+/// Escapes untrusted text for use between tags and in quoted attributes. Control characters are shown as escapes. So are characters
+/// that change the direction of writing, which could make one name look like another.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -21,7 +21,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// 1234567 as "1 234 567", with spaces that do not break.
+/// Groups digits by thousands with non-breaking spaces: 1234567 becomes "1 234 567".
 pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() * 2);
@@ -34,7 +34,7 @@ pub(crate) fn grouped(value: u64) -> String {
     out
 }
 
-/// Three significant digits with a prefix: 0, 950, 1.25k, 20M.
+/// Formats three significant digits with an SI prefix: 0, 950, 1.25k, 20M.
 pub(crate) fn si(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -50,7 +50,7 @@ pub(crate) fn si(value: f64) -> String {
     format!("{}{prefix}", significant(value / scale))
 }
 
-/// Three significant digits, without zeros at the end.
+/// Formats three significant digits, without trailing zeros.
 pub(crate) fn significant(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 99.95 => 0,
@@ -64,7 +64,7 @@ pub(crate) fn significant(value: f64) -> String {
     if decimals == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_owned() }
 }
 
-/// Nanoseconds in the unit that fits, three significant digits: "1.25 ms".
+/// Formats nanoseconds in a suitable unit with three significant digits: "1.25 ms".
 pub(crate) fn duration(ns: f64) -> String {
     let (scale, unit) = match ns.abs() {
         v if v >= 86_400e9 * 2.0 => (86_400e9, "d"),
@@ -78,7 +78,7 @@ pub(crate) fn duration(ns: f64) -> String {
     format!("{}\u{202f}{unit}", significant(ns / scale))
 }
 
-/// "2026-03-01 12:00:00.123456789 UTC", with as many decimals as asked for.
+/// Formats a time in UTC with a number of decimals: "2026-03-01 12:00:00.123456789".
 pub(crate) fn date(ts: Timestamp, decimals: usize) -> String {
     let (days, seconds) = (ts.0 / 86_400_000_000_000, ts.0 / 1_000_000_000 % 86_400);
     // Days to a civil date, counting eras of 400 years from 0000-03-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_be_markup_is_escaped() {
+    fn markup_is_escaped() {
         assert_eq!(escape("<b a='\"'>&\u{7}\u{202e}"), r"&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{7}\u{202e}");
     }
 

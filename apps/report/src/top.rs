@@ -1,16 +1,16 @@
-//! The most frequent keys of a stream of any length.
+//! The most frequent keys of a stream, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 const ENTRIES_MAX: usize = 8_192;
 
-/// Keys with a weight and something to remember of each. When there are too many, the half with the smaller weights is forgotten: what
-/// remains is a lower bound (after Misra and Gries, 1982).
+/// Keys with a weight and a value each. When there are too many, the half with the smaller weights is removed, so weights are lower
+/// bounds (after Misra and Gries, 1982).
 #[derive(Debug)]
 pub(crate) struct TopKeys<K, V> {
     entries: HashMap<K, (u64, V)>,
-    /// Whether anything was forgotten.
+    /// True if keys were removed.
     pub(crate) incomplete: bool,
 }
 
@@ -21,7 +21,7 @@ impl<K, V> Default for TopKeys<K, V> {
 }
 
 impl<K: Hash + Eq + Ord + Copy, V: Default> TopKeys<K, V> {
-    /// Adds to a key's weight and returns what is remembered of it.
+    /// Adds to a key's weight, and returns its value.
     pub(crate) fn add(&mut self, key: K, weight: u64) -> &mut V {
         if self.entries.len() >= ENTRIES_MAX && !self.entries.contains_key(&key) {
             self.shrink();
@@ -40,12 +40,12 @@ impl<K: Hash + Eq + Ord + Copy, V: Default> TopKeys<K, V> {
         self.incomplete = true;
     }
 
-    /// Distinct keys that are remembered.
+    /// Number of distinct keys kept.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The `most` heaviest, in an order that depends on nothing else.
+    /// The `most` heaviest keys with weight and value. Keys of equal weight are ordered by the key.
     pub(crate) fn heaviest(&self, most: usize) -> Vec<(K, u64, &V)> {
         let mut all: Vec<_> =
             self.entries.iter().map(|(key, (weight, value))| (*key, *weight, value)).collect();
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heavy_ones_survive_a_flood_of_light_ones() {
+    fn heavy_keys_survive_many_light_ones() {
         let mut top = TopKeys::<u64, ()>::default();
         for n in 0..1_000_000u64 {
             top.add(n % 3, 1);

@@ -1,4 +1,4 @@
-//! Fields of a record by their names in the manifest.
+//! Reads fields of records by their names in the manifest.
 
 use crate::text;
 use std::net::Ipv6Addr;
@@ -9,10 +9,10 @@ use {
     weir_session::Record,
 };
 
-/// Characters of a value that a table shows.
+/// Maximum number of characters of a value in a table.
 const SHOWN_MAX: usize = 160;
 
-/// The fields of these names; `None` where one is missing.
+/// Finds the fields of these names; `None` if one is missing.
 pub(crate) fn fields<const N: usize>(stream: &DeclaredStream, names: [&str; N]) -> Option<[StreamField; N]> {
     let mut found = Vec::with_capacity(N);
     for name in names {
@@ -38,7 +38,7 @@ pub(crate) fn signed(field: &StreamField, record: &Record<'_>) -> Option<i64> {
     }
 }
 
-/// NaN and infinities too.
+/// Reads a field as a floating-point number, including NaN and infinities.
 pub(crate) fn number(field: &StreamField, record: &Record<'_>) -> Option<f64> {
     match field.read(record.row, record.tail)? {
         FieldValue::Float(value) => Some(value),
@@ -53,12 +53,12 @@ pub(crate) fn address(field: &StreamField, record: &Record<'_>) -> Option<Ipv6Ad
     }
 }
 
-/// "10.0.0.1" or "2001:db8::1".
+/// Formats an address; an IPv4-mapped one as IPv4: "10.0.0.1" or "2001:db8::1".
 pub(crate) fn address_text(address: Ipv6Addr) -> String {
     address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string())
 }
 
-/// Any value for people, not yet escaped.
+/// Formats a value of any type as text, without HTML escapes.
 pub(crate) fn shown(field: &StreamField, record: &Record<'_>) -> String {
     match field.read(record.row, record.tail) {
         None => String::new(),
@@ -72,7 +72,7 @@ pub(crate) fn shown(field: &StreamField, record: &Record<'_>) -> String {
         Some(FieldValue::Bool(value)) => if value { "yes" } else { "no" }.to_owned(),
         Some(FieldValue::Ip(value)) => address_text(value),
         Some(FieldValue::Bytes(bytes)) => {
-            // Two digits for each byte.
+            // A byte is printed as two digits.
             let most = if field.ty == FieldType::Bytes { SHOWN_MAX / 2 } else { SHOWN_MAX };
             let begin = bytes.get(..most).unwrap_or(bytes);
             let mut text = field.text(begin);
@@ -84,7 +84,7 @@ pub(crate) fn shown(field: &StreamField, record: &Record<'_>) -> String {
     }
 }
 
-/// Whether a column of this type is set flush right.
+/// Returns true for types whose columns are aligned right.
 pub(crate) fn is_number(ty: FieldType) -> bool {
     !matches!(
         ty,

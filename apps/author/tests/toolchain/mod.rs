@@ -1,28 +1,28 @@
-//! Whether this machine can compile modules. A test that cannot says so and passes.
+//! Detects the compilers of this machine. Tests without a compiler print a message and pass.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
 use weir_author::{BuildError, BuildOptions, ModuleLanguage, build, new};
 
-/// The environment's compilers.
+/// Options with the compilers of the environment.
 pub fn options() -> BuildOptions {
     BuildOptions::default()
 }
 
-/// The same, with one place for what cargo compiles, so that the library is compiled once.
+/// Options with a shared target folder for cargo, so that the library is compiled once.
 pub fn rust_options() -> BuildOptions {
     let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
     BuildOptions { target_dir: Some(target_dir), ..BuildOptions::default() }
 }
 
-/// Whether C can be compiled.
+/// Returns true if C modules can be built.
 pub fn has_c() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| can_build(ModuleLanguage::C, &options()))
 }
 
-/// Whether Rust can be compiled.
+/// Returns true if Rust modules can be built.
 pub fn has_rust() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| can_build(ModuleLanguage::Rust, &rust_options()))
@@ -37,7 +37,7 @@ fn can_build(lang: ModuleLanguage, options: &BuildOptions) -> bool {
             let _ = writeln!(std::io::stderr(), "SKIPPED: modules in {lang:?} are not built here: {error}");
             false
         }
-        // Anything else is for the test to find.
+        // Tests report other errors.
         _ => true,
     }
 }

@@ -1,29 +1,27 @@
-//! SYN floods: connections opened and closed, the cumulative sum, alarms, and who was flooded.
+//! SYN floods: connections opened and closed, the cumulative sum, alarms, and the flooded destinations.
 
-use super::stream;
+use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
+use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::page::{HtmlCell, legend, table};
-use crate::plot::{BLUE, GREEN, LabelSide, ORANGE, PlotMark, RED, full, svg};
+use crate::plot::{BLUE, GREEN, LabelSide, ORANGE, PlotMark, RED, full_width, svg};
 use crate::series::float;
-use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::text::grouped;
 use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
-use {
-    weir_admission::{Manifest, StreamField},
-    weir_session::Record,
-};
+use {weir_admission::Manifest, weir_session::Record};
 
 const POINTS_MAX: usize = 1024;
 const DESTINATIONS: usize = 10;
 
+/// Summary of module `syn-flood`.
 #[derive(Debug)]
-pub(crate) struct Flood {
-    intervals: (u16, [StreamField; 6]),
-    top: Option<(u16, [StreamField; 3])>,
+pub(crate) struct FloodSummary {
+    intervals: StreamFields<6>,
+    top: Option<StreamFields<3>>,
     points: Vec<Point>,
-    /// Rows that a point stands for.
+    /// Rows that each point aggregates.
     rows_per_point: u64,
     rows: u64,
     alarms: u64,
@@ -32,7 +30,7 @@ pub(crate) struct Flood {
     destinations: TopKeys<Ipv6Addr, Flooded>,
 }
 
-/// Rows one after another.
+/// One or more consecutive rows.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     from: u64,
@@ -44,6 +42,7 @@ struct Point {
     alarm: bool,
 }
 
+/// Statistics of a flooded destination.
 #[derive(Debug, Default)]
 struct Flooded {
     intervals: u64,
@@ -51,12 +50,12 @@ struct Flooded {
     most: u64,
 }
 
-impl Flood {
+impl FloodSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
-        let with = |sum| stream(manifest, "intervals", ["time", "syn", "fin", "rst", sum, "alarm"]);
+        let fields = |sum| stream_fields(manifest, "intervals", ["time", "syn", "fin", "rst", sum, "alarm"]);
         Some(Self {
-            intervals: with("cusum").or_else(|| with("statistic"))?,
-            top: stream(manifest, "top", ["time", "destination", "count"]),
+            intervals: fields("cusum").or_else(|| fields("statistic"))?,
+            top: stream_fields(manifest, "top", ["time", "destination", "count"]),
             points: Vec::new(),
             rows_per_point: 1,
             rows: 0,
@@ -67,8 +66,8 @@ impl Flood {
         })
     }
 
-    fn interval(&mut self, record: &Record<'_>) -> Option<()> {
-        let [time, syn, fin, rst, sum, alarm] = &self.intervals.1;
+    fn add_interval(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, syn, fin, rst, sum, alarm] = &self.intervals.fields;
         let time = value::unsigned(time, record)?;
         let closed = value::unsigned(fin, record)?.saturating_add(value::unsigned(rst, record)?);
         let sum = Some(value::number(sum, record)?).filter(|sum| sum.is_finite()).unwrap_or(0.0);
@@ -82,10 +81,10 @@ impl Flood {
         self.rows += 1;
         self.alarms += u64::from(alarm);
         match self.points.last_mut() {
-            Some(point) if point.rows < self.rows_per_point => point.join(&row),
+            Some(point) if point.rows < self.rows_per_point => point.merge(&row),
             _ => {
                 if self.points.len() >= POINTS_MAX {
-                    self.points = self.points.chunks(2).filter_map(joined).collect();
+                    self.points = self.points.chunks(2).filter_map(merged).collect();
                     self.rows_per_point *= 2;
                 }
                 self.points.push(row);
@@ -94,8 +93,8 @@ impl Flood {
         Some(())
     }
 
-    fn destination(&mut self, record: &Record<'_>) -> Option<()> {
-        let [time, destination, count] = &self.top.as_ref()?.1;
+    fn add_destination(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, destination, count] = &self.top.as_ref()?.fields;
         let (time, count) = (value::unsigned(time, record)?, value::unsigned(count, record)?);
         let flooded = self.destinations.add(value::address(destination, record)?, count);
         if flooded.intervals == 0 {
@@ -111,7 +110,7 @@ impl Flood {
         let interval = if self.shortest == u64::MAX { 0 } else { self.shortest };
         let at = |ts: u64| context.elapsed(ts, first);
         let end = at(self.last.saturating_add(interval)).max(context.seconds);
-        // A point's level holds until its last interval ends.
+        // A point's value extends to the end of its last interval.
         let level = |value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
             self.points
                 .iter()
@@ -136,7 +135,7 @@ impl Flood {
             let (_, value) = facts.parameters.iter().find(|(name, _)| name == "threshold")?;
             value.parse::<f64>().ok().filter(|value| value.is_finite())
         });
-        let counts = full(220, |size| {
+        let counts = full_width(220, |size| {
             let x = Axis::time(end, size.ticks(), "").untitled();
             let y = Axis::counts(top(&syn).max(top(&closed)), "packets per interval");
             let lines = [
@@ -147,7 +146,7 @@ impl Flood {
             ];
             svg(size, &x, &y, &lines)
         });
-        let sums = full(220, |size| {
+        let sums = full_width(220, |size| {
             let x = Axis::time(end, size.ticks(), "the first packet");
             let y = Axis::linear(
                 0.0,
@@ -162,7 +161,7 @@ impl Flood {
             ];
             if let Some(threshold) = threshold {
                 marks.push(PlotMark::Rule((0.0, threshold), (end, threshold), RED));
-                marks.push(PlotMark::Words(
+                marks.push(PlotMark::Label(
                     (0.0, threshold),
                     RED,
                     "alarm threshold".to_owned(),
@@ -179,7 +178,7 @@ impl Flood {
 }
 
 impl Point {
-    fn join(&mut self, other: &Point) {
+    fn merge(&mut self, other: &Point) {
         self.last = other.last;
         self.rows += other.rows;
         self.syn = self.syn.saturating_add(other.syn);
@@ -189,19 +188,19 @@ impl Point {
     }
 }
 
-fn joined(points: &[Point]) -> Option<Point> {
+fn merged(points: &[Point]) -> Option<Point> {
     let (first, rest) = points.split_first()?;
     let mut point = *first;
-    rest.iter().for_each(|other| point.join(other));
+    rest.iter().for_each(|other| point.merge(other));
     Some(point)
 }
 
-impl Finding for Flood {
+impl RecordSummary for FloodSummary {
     fn record(&mut self, stream: u16, record: &Record<'_>) {
-        if stream == self.intervals.0 {
-            self.interval(record);
-        } else if self.top.as_ref().is_some_and(|top| top.0 == stream) {
-            self.destination(record);
+        if stream == self.intervals.stream {
+            self.add_interval(record);
+        } else if self.top.as_ref().is_some_and(|top| top.stream == stream) {
+            self.add_destination(record);
         }
     }
 

@@ -1,29 +1,28 @@
-//! Sampled flows: when the heaviest were seen, and who they are.
+//! Sampled flows: the samples of the heaviest flows over time, and their endpoints.
 
-use super::stream;
+use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
+use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::page::{HtmlCell, figure, table};
-use crate::plot::{BLUE, PlotMark, full, svg};
-use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
+use crate::plot::{BLUE, PlotMark, full_width, svg};
 use crate::text::{duration, grouped};
 use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
 use weir_units::Bytes;
-use {
-    weir_admission::{Manifest, StreamField},
-    weir_session::Record,
-};
+use {weir_admission::Manifest, weir_session::Record};
 
-/// Samples that are plotted, picked evenly from all.
+/// Number of samples that are plotted, picked uniformly from all.
 const RESERVOIR: usize = 4_096;
-const LANES: usize = 12;
+/// Number of flows in the plot.
+const PLOTTED_FLOWS: usize = 12;
 const ROWS: usize = 15;
 
+/// Summary of module `trajectory`.
 #[derive(Debug)]
-pub(crate) struct Flows {
-    samples: (u16, [StreamField; 3]),
-    flows: Option<(u16, [StreamField; 6])>,
+pub(crate) struct FlowSummary {
+    samples: StreamFields<3>,
+    flows: Option<StreamFields<6>>,
     top: TopKeys<u64, Flow>,
     reservoir: Vec<(u64, u64)>,
     seen: u64,
@@ -36,15 +35,24 @@ struct Flow {
     bytes: u64,
     first: u64,
     last: u64,
-    ends: Option<(Ipv6Addr, u64, Ipv6Addr, u64, u64)>,
+    endpoints: Option<FlowEndpoints>,
 }
 
-impl Flows {
+#[derive(Debug)]
+struct FlowEndpoints {
+    source: Ipv6Addr,
+    source_port: u64,
+    destination: Ipv6Addr,
+    destination_port: u64,
+    protocol: u64,
+}
+
+impl FlowSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
         let names = ["flow", "source", "source_port", "destination", "destination_port", "protocol"];
         Some(Self {
-            samples: stream(manifest, "samples", ["time", "flow", "wire_len"])?,
-            flows: stream(manifest, "flows", names),
+            samples: stream_fields(manifest, "samples", ["time", "flow", "wire_len"])?,
+            flows: stream_fields(manifest, "flows", names),
             top: TopKeys::default(),
             reservoir: Vec::new(),
             seen: 0,
@@ -53,8 +61,8 @@ impl Flows {
         })
     }
 
-    fn sample(&mut self, record: &Record<'_>) -> Option<()> {
-        let [time, flow, len] = &self.samples.1;
+    fn add_sample(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, flow, len] = &self.samples.fields;
         let (time, label) = (value::unsigned(time, record)?, value::unsigned(flow, record)?);
         let len = value::unsigned(len, record)?;
         let flow = self.top.add(label, 1);
@@ -66,7 +74,7 @@ impl Flows {
         if self.reservoir.len() < RESERVOIR {
             self.reservoir.push((time, label));
         } else {
-            // Reservoir sampling (Vitter's algorithm R). The sequence is fixed, so that one input gives one page.
+            // Reservoir sampling (Vitter 1985, algorithm R). The random sequence is fixed, so that the page depends on the input only.
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
@@ -78,26 +86,27 @@ impl Flows {
         Some(())
     }
 
-    fn flow(&mut self, record: &Record<'_>) -> Option<()> {
-        let [flow, source, source_port, destination, destination_port, protocol] = &self.flows.as_ref()?.1;
-        let ends = (
-            value::address(source, record)?,
-            value::unsigned(source_port, record)?,
-            value::address(destination, record)?,
-            value::unsigned(destination_port, record)?,
-            value::unsigned(protocol, record)?,
-        );
-        self.top.add(value::unsigned(flow, record)?, 0).ends = Some(ends);
+    fn add_flow(&mut self, record: &Record<'_>) -> Option<()> {
+        let [flow, source, source_port, destination, destination_port, protocol] =
+            &self.flows.as_ref()?.fields;
+        let endpoints = FlowEndpoints {
+            source: value::address(source, record)?,
+            source_port: value::unsigned(source_port, record)?,
+            destination: value::address(destination, record)?,
+            destination_port: value::unsigned(destination_port, record)?,
+            protocol: value::unsigned(protocol, record)?,
+        };
+        self.top.add(value::unsigned(flow, record)?, 0).endpoints = Some(endpoints);
         Some(())
     }
 }
 
-impl Finding for Flows {
+impl RecordSummary for FlowSummary {
     fn record(&mut self, stream: u16, record: &Record<'_>) {
-        if stream == self.samples.0 {
-            self.sample(record);
-        } else if self.flows.as_ref().is_some_and(|flows| flows.0 == stream) {
-            self.flow(record);
+        if stream == self.samples.stream {
+            self.add_sample(record);
+        } else if self.flows.as_ref().is_some_and(|flows| flows.stream == stream) {
+            self.add_flow(record);
         }
     }
 
@@ -106,21 +115,21 @@ impl Finding for Flows {
             return None;
         }
         let heaviest = self.top.heaviest(ROWS);
-        let lanes: Vec<u64> = heaviest.iter().take(LANES).map(|(label, ..)| *label).collect();
+        let plotted: Vec<u64> = heaviest.iter().take(PLOTTED_FLOWS).map(|(label, ..)| *label).collect();
         let first = self.reservoir.iter().map(|(time, _)| *time).min().unwrap_or(0);
         let points: Vec<(f64, f64)> = self
             .reservoir
             .iter()
             .filter_map(|(time, label)| {
-                let lane = lanes.iter().position(|lane| lane == label)?;
-                Some((context.elapsed(*time, first), crate::series::float((lanes.len() - 1 - lane) as u64)))
+                let rank = plotted.iter().position(|flow| flow == label)?;
+                Some((context.elapsed(*time, first), crate::series::float((plotted.len() - 1 - rank) as u64)))
             })
             .collect();
         let end = points.iter().map(|point| point.0).fold(context.seconds, f64::max);
-        let height = u32::try_from(lanes.len()).unwrap_or(0) * 22 + 62;
-        let plot = full(height, |size| {
+        let height = u32::try_from(plotted.len()).unwrap_or(0) * 22 + 62;
+        let plot = full_width(height, |size| {
             let x = Axis::time(end, size.ticks(), "the first packet");
-            let y = Axis::rows(&(1..=lanes.len()).map(|rank| format!("#{rank}")).collect::<Vec<_>>());
+            let y = Axis::rows(&(1..=plotted.len()).map(|rank| format!("#{rank}")).collect::<Vec<_>>());
             svg(size, &x, &y, &[PlotMark::Dots(points.clone(), BLUE, 2.5)])
         });
         let head = [
@@ -134,10 +143,12 @@ impl Finding for Flows {
             HtmlCell::left("label"),
         ];
         let rows = heaviest.iter().zip(1u64..).map(|((label, count, flow), rank)| {
-            let (source, destination, protocol) = match flow.ends {
-                Some((source, sp, destination, dp, protocol)) => {
-                    (endpoint(source, sp), endpoint(destination, dp), protocol_name(protocol))
-                }
+            let (source, destination, protocol) = match &flow.endpoints {
+                Some(ends) => (
+                    endpoint(ends.source, ends.source_port),
+                    endpoint(ends.destination, ends.destination_port),
+                    protocol_name(ends.protocol),
+                ),
                 None => Default::default(),
             };
             vec![
@@ -153,12 +164,12 @@ impl Finding for Flows {
         });
         let plus = if self.top.incomplete { "more than " } else { "" };
         let flows = format!("{plus}{}", grouped(self.top.len() as u64));
-        let body =
-            figure(&format!("The {} flows with most samples", lanes.len()), "", &plot) + &table(&head, rows);
+        let body = figure(&format!("The {} flows with most samples", plotted.len()), "", &plot)
+            + &table(&head, rows);
         Some(ReportSection {
             title: "Sampled flows",
             note: format!(
-                "{} packets of {flows} flows were sampled, {} together. A packet is sampled wherever it passes or nowhere.",
+                "{} packets of {flows} flows were sampled, {} together. A packet is sampled at every node that it passes, or at none.",
                 grouped(self.seen),
                 Bytes(self.bytes)
             ),
@@ -173,7 +184,7 @@ impl Finding for Flows {
     }
 }
 
-/// "10.0.0.1:80", "[2001:db8::1]:80", without a port where it is 0.
+/// Formats an endpoint: "10.0.0.1:80" or "[2001:db8::1]:80"; without the port if it is 0.
 fn endpoint(address: Ipv6Addr, port: u64) -> String {
     let text = value::address_text(address);
     match (port, text.contains(':')) {

@@ -1,8 +1,8 @@
 //! Packets whose payload matched.
 
-use super::stream;
+use super::{StreamFields, stream_fields};
 use crate::first_rows::FirstRows;
-use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
+use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::text::grouped;
 use crate::top::TopKeys;
 use crate::value;
@@ -14,8 +14,9 @@ use {
 
 const ROWS: usize = 50;
 
+/// Summary of modules `worm` and `payload-match`: packets whose payload matched.
 #[derive(Debug)]
-pub(crate) struct Hits {
+pub(crate) struct MatchSummary {
     title: &'static str,
     label: &'static str,
     alarm: bool,
@@ -25,7 +26,7 @@ pub(crate) struct Hits {
     sources: TopKeys<Ipv6Addr, ()>,
 }
 
-impl Hits {
+impl MatchSummary {
     pub(crate) fn worm(manifest: &Manifest) -> Option<Self> {
         Self::new(manifest, "hits", "Worm signatures", "Worm signature hits", true)
     }
@@ -41,13 +42,13 @@ impl Hits {
         label: &'static str,
         alarm: bool,
     ) -> Option<Self> {
-        let (index, [source]) = stream(manifest, name, ["source"])?;
+        let StreamFields { stream: index, fields: [source] } = stream_fields(manifest, name, ["source"])?;
         let rows = FirstRows::new(manifest.streams.get(usize::from(index))?, ROWS);
         Some(Self { title, label, alarm, stream: index, source, rows, sources: TopKeys::default() })
     }
 }
 
-impl Finding for Hits {
+impl RecordSummary for MatchSummary {
     fn record(&mut self, stream: u16, record: &Record<'_>) {
         if stream == self.stream {
             self.rows.record(record);
@@ -66,7 +67,7 @@ impl Finding for Hits {
                 Some((address, count, ())) => {
                     format!("most from {} ({})", value::address_text(*address), grouped(*count))
                 }
-                None => "in the packets that were looked at".to_owned(),
+                None => "in the packets examined".to_owned(),
             },
             alarm: self.alarm && total > 0,
         });
@@ -75,7 +76,7 @@ impl Finding for Hits {
             note: if total == 0 {
                 "Nothing was found.".to_owned()
             } else {
-                self.rows.how_many() + ", oldest first."
+                self.rows.row_count() + ", oldest first."
             },
             body: if total == 0 { String::new() } else { self.rows.html() },
             highlight,

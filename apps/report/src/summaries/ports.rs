@@ -1,54 +1,71 @@
 //! UDP packets and bytes by port.
 
-use super::stream;
+use super::{StreamFields, stream_fields};
+use crate::module_records::{RecordSummary, ReportSection, SectionContext};
 use crate::page::{HtmlCell, table_with_bars};
 use crate::series::float;
-use crate::sinks::{Finding, ReportSection, SectionContext};
 use crate::text::grouped;
 use crate::top::TopKeys;
 use crate::value;
 use weir_units::Bytes;
-use {
-    weir_admission::{Manifest, StreamField},
-    weir_session::Record,
-};
+use {weir_admission::Manifest, weir_session::Record};
 
 const ROWS: usize = 20;
 
+/// Summary of module `port-count`.
 #[derive(Debug)]
-pub(crate) struct Ports {
-    totals: (u16, [StreamField; 5]),
-    ports: TopKeys<u64, Traffic>,
+pub(crate) struct PortSummary {
+    totals: StreamFields<5>,
+    ports: TopKeys<u64, PortTraffic>,
 }
 
+/// Packets and bytes in one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct PacketBytes {
+    packets: u64,
+    bytes: u64,
+}
+
+impl PacketBytes {
+    fn add(&mut self, other: Self) {
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// Traffic to and from a port.
 #[derive(Debug, Default)]
-struct Traffic {
-    to: (u64, u64),
-    from: (u64, u64),
+struct PortTraffic {
+    to: PacketBytes,
+    from: PacketBytes,
 }
 
-impl Ports {
+impl PortSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
-        let totals =
-            stream(manifest, "totals", ["port", "packets_to", "bytes_to", "packets_from", "bytes_from"])?;
+        let totals = stream_fields(
+            manifest,
+            "totals",
+            ["port", "packets_to", "bytes_to", "packets_from", "bytes_from"],
+        )?;
         Some(Self { totals, ports: TopKeys::default() })
     }
 
-    fn row(&mut self, record: &Record<'_>) -> Option<()> {
-        let [port, packets_to, bytes_to, packets_from, bytes_from] = &self.totals.1;
+    fn add_row(&mut self, record: &Record<'_>) -> Option<()> {
+        let [port, packets_to, bytes_to, packets_from, bytes_from] = &self.totals.fields;
         let read = |field| value::unsigned(field, record);
-        let (to, from) = ((read(packets_to)?, read(bytes_to)?), (read(packets_from)?, read(bytes_from)?));
-        let traffic = self.ports.add(read(port)?, to.0.saturating_add(from.0));
-        traffic.to = (traffic.to.0.saturating_add(to.0), traffic.to.1.saturating_add(to.1));
-        traffic.from = (traffic.from.0.saturating_add(from.0), traffic.from.1.saturating_add(from.1));
+        let to = PacketBytes { packets: read(packets_to)?, bytes: read(bytes_to)? };
+        let from = PacketBytes { packets: read(packets_from)?, bytes: read(bytes_from)? };
+        let traffic = self.ports.add(read(port)?, to.packets.saturating_add(from.packets));
+        traffic.to.add(to);
+        traffic.from.add(from);
         Some(())
     }
 }
 
-impl Finding for Ports {
+impl RecordSummary for PortSummary {
     fn record(&mut self, stream: u16, record: &Record<'_>) {
-        if stream == self.totals.0 {
-            self.row(record);
+        if stream == self.totals.stream {
+            self.add_row(record);
         }
     }
 
@@ -65,10 +82,10 @@ impl Finding for Ports {
         let rows = heaviest.iter().map(|(port, packets, traffic)| {
             let cells = vec![
                 HtmlCell::right(&port.to_string()),
-                HtmlCell::right(&grouped(traffic.to.0)),
-                HtmlCell::right(&Bytes(traffic.to.1).to_string()),
-                HtmlCell::right(&grouped(traffic.from.0)),
-                HtmlCell::right(&Bytes(traffic.from.1).to_string()),
+                HtmlCell::right(&grouped(traffic.to.packets)),
+                HtmlCell::right(&Bytes(traffic.to.bytes).to_string()),
+                HtmlCell::right(&grouped(traffic.from.packets)),
+                HtmlCell::right(&Bytes(traffic.from.bytes).to_string()),
             ];
             (cells, float(*packets) / float(most))
         });
@@ -78,7 +95,7 @@ impl Finding for Ports {
             note: if all > ROWS {
                 format!("The {ROWS} busiest of {all} ports. The bar is the packets in both directions.")
             } else {
-                "The ports that were asked for. The bar is the packets in both directions.".to_owned()
+                "The configured ports. The bar is the packets in both directions.".to_owned()
             },
             body: table_with_bars(&head, rows),
             highlight: None,

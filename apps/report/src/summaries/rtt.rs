@@ -1,12 +1,12 @@
 //! Round-trip times: histogram and cumulative distribution.
 
-use super::stream;
+use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
 use crate::histogram::LogHistogram;
+use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::page::{HtmlCell, pair, table};
-use crate::plot::{BLUE, LabelSide, ORANGE, PlotMark, Size, half, svg};
+use crate::plot::{BLUE, LabelSide, ORANGE, PlotMark, Size, half_width, svg};
 use crate::series::float;
-use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::text::{duration, grouped};
 use crate::value;
 use {
@@ -14,8 +14,9 @@ use {
     weir_session::Record,
 };
 
+/// Summary of module `rtt`: the distribution of round-trip times.
 #[derive(Debug)]
-pub(crate) struct Rtt {
+pub(crate) struct RttSummary {
     stream: u16,
     rtt: StreamField,
     syns: Option<StreamField>,
@@ -23,15 +24,15 @@ pub(crate) struct Rtt {
     ambiguous: u64,
 }
 
-impl Rtt {
+impl RttSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
-        let (index, [rtt]) = stream(manifest, "rtts", ["rtt"])?;
-        let syns = stream(manifest, "rtts", ["syns"]).map(|(_, [syns])| syns);
-        Some(Self { stream: index, rtt, syns, all: LogHistogram::default(), ambiguous: 0 })
+        let StreamFields { stream, fields: [rtt] } = stream_fields(manifest, "rtts", ["rtt"])?;
+        let syns = stream_fields(manifest, "rtts", ["syns"]).map(|StreamFields { fields: [syns], .. }| syns);
+        Some(Self { stream, rtt, syns, all: LogHistogram::default(), ambiguous: 0 })
     }
 }
 
-impl Finding for Rtt {
+impl RecordSummary for RttSummary {
     fn record(&mut self, stream: u16, record: &Record<'_>) {
         if stream != self.stream {
             return;
@@ -46,7 +47,7 @@ impl Finding for Rtt {
     fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
         let quantile = |share| self.all.quantile(share);
         let (median, high) = (quantile(0.5)?, quantile(0.95)?);
-        // Both with their words at these heights, where the plot is empty.
+        // The labels are at heights where the plot is empty.
         let rules = |top: f64, heights: [f64; 2]| {
             let [at_median, at_high] = heights;
             [
@@ -54,15 +55,15 @@ impl Finding for Rtt {
                 (high, ORANGE, "95 %", at_high, LabelSide::Right),
             ]
             .into_iter()
-            .flat_map(move |(ns, color, word, height, side)| {
+            .flat_map(move |(ns, color, name, height, side)| {
                 let x = ns.log10();
                 [
                     PlotMark::Rule((x, 0.0), (x, top), color),
-                    PlotMark::Words((x, top * height), color, format!("{word} {}", duration(ns)), side),
+                    PlotMark::Label((x, top * height), color, format!("{name} {}", duration(ns)), side),
                 ]
             })
         };
-        let histogram = half(|size| {
+        let histogram = half_width(|size| {
             let bars = self.all.bars(if size.width < 480 { 24 } else { 36 });
             let x = time_axis(&bars, size);
             let most = bars.iter().map(|bar| bar.2).max().unwrap_or(0);
@@ -72,7 +73,7 @@ impl Finding for Rtt {
                 [PlotMark::Bars(bars, BLUE)].into_iter().chain(rules(y.to(), [0.93, 0.85])).collect();
             svg(size, &x, &y, &marks)
         });
-        let cumulative = half(|size| {
+        let cumulative = half_width(|size| {
             let x = time_axis(&self.all.bars(36), size);
             let y = Axis::percent("handshakes at or below");
             let points: Vec<_> =

@@ -1,30 +1,29 @@
 //! Long-range dependence: the wavelet log-scale diagram (Veitch and Abry, 1999) with the fitted line.
 
-use super::stream;
+use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
+use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::page::{figure, legend, pair};
-use crate::plot::{BLUE, ORANGE, PlotMark, half, svg};
+use crate::plot::{BLUE, ORANGE, PlotMark, half_width, svg};
 use crate::series::float;
-use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::value;
-use {
-    weir_admission::{Manifest, StreamField},
-    weir_session::Record,
-};
+use {weir_admission::Manifest, weir_session::Record};
 
 const OCTAVES_MAX: usize = 64;
 const HISTORY_MAX: usize = 512;
 
+/// Summary of module `lrd`.
 #[derive(Debug)]
-pub(crate) struct Scaling {
-    scales: (u16, [StreamField; 5]),
-    estimate: (u16, [StreamField; 6]),
+pub(crate) struct ScalingSummary {
+    scales: StreamFields<5>,
+    estimate: StreamFields<6>,
     /// The octaves of the latest estimate.
     octaves: Vec<Octave>,
     octaves_time: u64,
-    /// Estimates over time, thinned out when there are too many.
+    /// Estimates over time; every second one is removed when there are too many.
     history: Vec<Estimate>,
-    every: u64,
+    /// One in `keep_every` estimates is added to the history.
+    keep_every: u64,
     seen: u64,
     latest: Option<Estimate>,
 }
@@ -47,11 +46,11 @@ struct Estimate {
     last: f64,
 }
 
-impl Scaling {
+impl ScalingSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
         Some(Self {
-            scales: stream(manifest, "scales", ["time", "octave", "log2_energy", "lower", "upper"])?,
-            estimate: stream(
+            scales: stream_fields(manifest, "scales", ["time", "octave", "log2_energy", "lower", "upper"])?,
+            estimate: stream_fields(
                 manifest,
                 "estimate",
                 ["time", "hurst", "lower", "upper", "first_octave", "last_octave"],
@@ -59,14 +58,14 @@ impl Scaling {
             octaves: Vec::new(),
             octaves_time: 0,
             history: Vec::new(),
-            every: 1,
+            keep_every: 1,
             seen: 0,
             latest: None,
         })
     }
 
-    fn octave(&mut self, record: &Record<'_>) -> Option<()> {
-        let [time, octave, y, lower, upper] = &self.scales.1;
+    fn add_octave(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, octave, y, lower, upper] = &self.scales.fields;
         let time = value::unsigned(time, record)?;
         if time != self.octaves_time {
             self.octaves.clear();
@@ -85,8 +84,8 @@ impl Scaling {
         Some(())
     }
 
-    fn estimate(&mut self, record: &Record<'_>) -> Option<()> {
-        let [time, hurst, lower, upper, first, last] = &self.estimate.1;
+    fn add_estimate(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, hurst, lower, upper, first, last] = &self.estimate.fields;
         let estimate = Estimate {
             time: value::unsigned(time, record)?,
             hurst: value::number(hurst, record)?,
@@ -97,10 +96,10 @@ impl Scaling {
         };
         let finite = estimate.hurst.is_finite() && estimate.lower.is_finite() && estimate.upper.is_finite();
         self.latest = Some(estimate).filter(|_| finite);
-        if finite && self.seen.is_multiple_of(self.every) {
+        if finite && self.seen.is_multiple_of(self.keep_every) {
             if self.history.len() >= HISTORY_MAX {
                 self.history = self.history.iter().copied().step_by(2).collect();
-                self.every *= 2;
+                self.keep_every *= 2;
             }
             self.history.push(estimate);
         }
@@ -108,8 +107,8 @@ impl Scaling {
         Some(())
     }
 
-    /// The line over the fitted octaves: its slope is 2 H - 1, its height the mean weighted as in the regression.
-    fn line(&self) -> Option<[(f64, f64); 2]> {
+    /// The line over the fitted octaves. Its slope is 2 H - 1, and its intercept the mean with the weights of the regression.
+    fn fitted_line(&self) -> Option<[(f64, f64); 2]> {
         let estimate = self.latest?;
         let slope = 2.0 * estimate.hurst - 1.0;
         let (mut weights, mut height) = (0.0, 0.0);
@@ -125,8 +124,8 @@ impl Scaling {
     }
 
     fn diagram(&self) -> String {
-        let fold = |of: &dyn Fn(&Octave) -> f64, with: fn(f64, f64) -> f64, from: f64| {
-            self.octaves.iter().map(of).fold(from, with)
+        let fold = |value: &dyn Fn(&Octave) -> f64, combine: fn(f64, f64) -> f64, start: f64| {
+            self.octaves.iter().map(value).fold(start, combine)
         };
         let x = Axis::whole(
             fold(&|o| o.octave, f64::min, f64::INFINITY),
@@ -139,12 +138,12 @@ impl Scaling {
             5,
             "log2 of the energy",
         );
-        half(|size| {
+        half_width(|size| {
             let mut marks = vec![
                 PlotMark::Whiskers(self.octaves.iter().map(|o| (o.octave, o.lower, o.upper)).collect(), BLUE),
                 PlotMark::Dots(self.octaves.iter().map(|o| (o.octave, o.y)).collect(), BLUE, 3.5),
             ];
-            if let Some(line) = self.line() {
+            if let Some(line) = self.fitted_line() {
                 marks.push(PlotMark::Line(line.to_vec(), ORANGE, 2.2));
             }
             svg(size, &x, &y, &marks)
@@ -157,7 +156,7 @@ impl Scaling {
         let end = self.history.last().map_or(0.0, at).max(context.seconds);
         let low = self.history.iter().map(|e| e.lower).fold(0.5, f64::min).max(-0.5);
         let high = self.history.iter().map(|e| e.upper).fold(1.0, f64::max).min(2.0);
-        half(|size| {
+        half_width(|size| {
             let x = Axis::time(end, size.ticks(), "the first packet");
             let y = Axis::linear(low, high, 5, "Hurst parameter H (1)");
             let whiskers = self.history.iter().map(|e| (at(e), e.lower, e.upper)).collect();
@@ -172,12 +171,12 @@ impl Scaling {
     }
 }
 
-impl Finding for Scaling {
+impl RecordSummary for ScalingSummary {
     fn record(&mut self, stream: u16, record: &Record<'_>) {
-        if stream == self.scales.0 {
-            self.octave(record);
-        } else if stream == self.estimate.0 {
-            self.estimate(record);
+        if stream == self.scales.stream {
+            self.add_octave(record);
+        } else if stream == self.estimate.stream {
+            self.add_estimate(record);
         }
     }
 

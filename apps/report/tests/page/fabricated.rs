@@ -1,4 +1,4 @@
-//! A run that never happened: records in the shape of the shipped modules' own manifests.
+//! A fabricated run, with records that fit the manifests of the shipped modules.
 
 use weir_report::{CaptureInfo, RunModuleInfo, RunReport, StreamInfo};
 use weir_units::{Nanos, Timestamp};
@@ -19,7 +19,7 @@ pub enum Value<'a> {
     Text(&'a [u8]),
 }
 
-/// A module that is announced to a report.
+/// A module added to a report.
 pub struct Module {
     pub manifest: Manifest,
     pub index: usize,
@@ -31,13 +31,13 @@ pub fn manifest(name: &str) -> Manifest {
     Manifest::parse(&std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))).unwrap()
 }
 
-pub fn announce(report: &mut RunReport, label: &str, manifest: Manifest) -> Module {
+pub fn add_module(report: &mut RunReport, label: &str, manifest: Manifest) -> Module {
     let rows = vec![0; manifest.streams.len()];
-    Module { index: report.module(label, &manifest), manifest, rows }
+    Module { index: report.add_module(label, &manifest), manifest, rows }
 }
 
 impl Module {
-    /// Emits a row; fields that are not named are 0.
+    /// Emits a row; fields without a value are 0.
     pub fn emit(&mut self, report: &mut RunReport, stream: &str, values: &[(&str, Value<'_>)]) {
         let index = self.manifest.streams.iter().position(|s| s.name.as_str() == stream).unwrap();
         let layout = &self.manifest.streams[index];
@@ -62,7 +62,10 @@ impl Module {
         }
         self.rows[index] += 1;
         let stream = u16::try_from(index).unwrap();
-        report.record(self.index, &Record { order: RecordOrder::packet(0), stream, row: &row, tail: &tail });
+        report.add_record(
+            self.index,
+            &Record { order: RecordOrder::packet(0), stream, row: &row, tail: &tail },
+        );
     }
 
     pub fn facts(&self, label: &str, packets: u64, ns: f64) -> RunModuleInfo {
@@ -87,7 +90,7 @@ impl Module {
     }
 }
 
-/// Uniform numbers from 0 to 1.
+/// A generator of random numbers.
 pub struct Random(pub u64);
 
 impl Random {
@@ -100,13 +103,13 @@ impl Random {
         (self.bits() & 0xff_ffff) as f64 / f64::from(0x100_0000)
     }
 
-    /// About normal, mean 0, deviation 1.
+    /// An approximately normal number with mean 0 and deviation 1.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 }
 
-/// Ten minutes with a flood in the middle; everything that a page can show.
+/// A run of ten minutes with a flood in the middle, which fills every part of the page.
 pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
     use Value::{Float, Int, Ip, Text};
     let mut report = RunReport::new();
@@ -117,11 +120,11 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         let n = (90.0 + 25.0 * (tick as f64 / 700.0).sin() + 14.0 * random.normal()).max(1.0) as u64;
         let n = n + if flood { 140 } else { 0 };
         let size = n * 620;
-        report.traffic(Timestamp(START + tick * SECOND / 10), n, size);
+        report.add_packets(Timestamp(START + tick * SECOND / 10), n, size);
         (packets, bytes) = (packets + n, bytes + size);
     }
 
-    let mut rtt = announce(&mut report, "rtt", manifest("rtt"));
+    let mut rtt = add_module(&mut report, "rtt", manifest("rtt"));
     for n in 0..24_000u64 {
         let center = if random.uniform() < 0.35 { 3e6f64 } else { 42e6 };
         let ns = center * (0.45 * random.normal()).exp();
@@ -141,7 +144,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         rtt.emit(&mut report, "rtts", &values);
     }
 
-    let mut flood = announce(&mut report, "syn-flood", manifest("syn-flood"));
+    let mut flood = add_module(&mut report, "syn-flood", manifest("syn-flood"));
     let mut cusum = 0.0f64;
     for second in 0..600u64 {
         let on = (290..380).contains(&second);
@@ -179,7 +182,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         }
     }
 
-    let mut lrd = announce(&mut report, "lrd", manifest("lrd"));
+    let mut lrd = add_module(&mut report, "lrd", manifest("lrd"));
     for minute in 1..=10u64 {
         let time = Int(START + minute * 60 * SECOND);
         for octave in 1..=(9 + minute / 3) {
@@ -211,7 +214,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         lrd.emit(&mut report, "estimate", &values);
     }
 
-    let mut trajectory = announce(&mut report, "trajectory", manifest("trajectory"));
+    let mut trajectory = add_module(&mut report, "trajectory", manifest("trajectory"));
     for n in 0..6_000u64 {
         let flow = (random.uniform().powi(3) * 60.0) as u64;
         let begin = (flow * 37) % 500;
@@ -239,7 +242,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         trajectory.emit(&mut report, "samples", &values);
     }
 
-    let mut ports = announce(&mut report, "port-count", manifest("port-count"));
+    let mut ports = add_module(&mut report, "port-count", manifest("port-count"));
     for (port, to) in [(53u64, 18_230u64), (123, 1_204), (443, 9_800), (666, 3)] {
         let values = [
             ("port", Int(port)),
@@ -251,7 +254,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         ports.emit(&mut report, "totals", &values);
     }
 
-    let mut worm = announce(&mut report, "worm", manifest("worm"));
+    let mut worm = add_module(&mut report, "worm", manifest("worm"));
     for n in 0..70u64 {
         let values = [
             ("time", Int(START + n * 7 * SECOND)),
@@ -264,7 +267,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         ];
         worm.emit(&mut report, "hits", &values);
     }
-    let payload = announce(&mut report, "payload-match", manifest("payload-match"));
+    let payload = add_module(&mut report, "payload-match", manifest("payload-match"));
 
     let modules = [
         (&rtt, "rtt", 9.1),

@@ -1,9 +1,9 @@
-//! The page, as a browser and a suspicious reader see it.
+//! The page: its content, its escaping and its size.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
 mod fabricated;
 
-use fabricated::{Module, START, Value, announce, manifest, run};
+use fabricated::{Module, START, Value, add_module, manifest, run};
 use weir_report::{CaptureInfo, RunModuleInfo, RunReport, StreamInfo};
 use weir_units::Timestamp;
 use {
@@ -45,13 +45,13 @@ fn every_part_is_on_the_page_of_a_full_run() {
     ] {
         assert!(page.contains(wanted), "{wanted}");
     }
-    // The flood's 122 alarms and the median are what was put in.
+    // The flood's 122 alarms and the median match the fabricated data.
     assert!(page.contains("<b>122</b>"));
     assert!(page.contains("<b>29.4\u{202f}ms</b>"));
     assert_sound(&page);
 }
 
-/// Nothing is loaded, nothing runs, no number is undefined, and every tag is closed.
+/// Asserts that the page loads nothing and runs no script, has no undefined number, and closes every tag.
 fn assert_sound(page: &str) {
     let lower = page.to_lowercase();
     for bad in ["http:", "https:", "//", "<script", "url(", "@import", "src=", "nan", "-inf", "infinity"] {
@@ -73,7 +73,7 @@ fn around(text: &str, what: &str) -> String {
 }
 
 #[test]
-fn a_run_without_anything_has_a_page() {
+fn an_empty_run_has_a_page() {
     let page = RunReport::new().render(&CaptureInfo::default(), &[]);
     assert!(page.contains("<b>0</b>") && !page.contains("Traffic over time"));
     assert_sound(&page);
@@ -81,7 +81,7 @@ fn a_run_without_anything_has_a_page() {
     let mut report = RunReport::new();
     for name in ["rtt", "syn-flood", "lrd", "trajectory", "port-count", "worm", "payload-match", "dscp-mark"]
     {
-        announce(&mut report, name, manifest(name));
+        add_module(&mut report, name, manifest(name));
     }
     let page = report.render(&CaptureInfo::default(), &[]);
     assert!(page.contains("no rows"));
@@ -91,10 +91,10 @@ fn a_run_without_anything_has_a_page() {
 #[test]
 fn a_single_packet_and_a_single_row_of_each_have_a_page() {
     let mut report = RunReport::new();
-    report.traffic(Timestamp(START), 1, 60);
+    report.add_packets(Timestamp(START), 1, 60);
     for name in ["rtt", "syn-flood", "lrd", "trajectory", "port-count", "worm", "payload-match", "dscp-mark"]
     {
-        let mut module = announce(&mut report, name, manifest(name));
+        let mut module = add_module(&mut report, name, manifest(name));
         let streams: Vec<String> = module.manifest.streams.iter().map(|s| s.name.to_string()).collect();
         for stream in streams {
             module.emit(&mut report, &stream, &[]);
@@ -107,17 +107,17 @@ const HOSTILE: &str =
     "</code></style><script>alert(1)</script><img src=x onerror='a'>\" style=\"position:fixed\u{202e}";
 
 #[test]
-fn what_strangers_wrote_is_text() {
+fn hostile_text_from_modules_and_captures_is_escaped() {
     let mut report = RunReport::new();
-    report.traffic(Timestamp(START), 1, 60);
-    let mut worm = announce(&mut report, HOSTILE, manifest("worm"));
+    report.add_packets(Timestamp(START), 1, 60);
+    let mut worm = add_module(&mut report, HOSTILE, manifest("worm"));
     worm.emit(&mut report, "hits", &[("text", Value::Text(HOSTILE.as_bytes()))]);
     let text = format!(
         "name='own'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='''{0}'''\n[[stream]]\nname='s'\nsummary='''{0}'''\n\
          [[stream.field]]\nname='f'\ntype='bytes'\nunit='''{0}'''\nsummary='''{0}'''\n[[stream.field]]\nname='n'\ntype='u8'\nunit='''{0}'''\n",
         HOSTILE.replace('\'', "`").replace(|c| !weir_admission::is_plain(c), "")
     );
-    let mut own = announce(&mut report, "own", Manifest::parse(text.as_bytes()).unwrap());
+    let mut own = add_module(&mut report, "own", Manifest::parse(text.as_bytes()).unwrap());
     own.emit(&mut report, "s", &[("f", Value::Text(HOSTILE.as_bytes()))]);
     let hostile = || HOSTILE.to_owned();
     let capture = CaptureInfo {
@@ -163,20 +163,20 @@ fn a_report_can_be_shared_by_threads_under_a_lock() {
 #[test]
 fn rows_of_another_layout_are_ignored() {
     let mut report = RunReport::new();
-    let rtt = announce(&mut report, "rtt", manifest("rtt"));
+    let rtt = add_module(&mut report, "rtt", manifest("rtt"));
     for (module, stream, row) in [(rtt.index, 0, &[][..]), (rtt.index, 7, &[0; 64]), (99, 0, &[0; 64])] {
-        report.record(module, &Record { order: RecordOrder::packet(0), stream, row, tail: &[] });
+        report.add_record(module, &Record { order: RecordOrder::packet(0), stream, row, tail: &[] });
     }
     assert_sound(&report.render(&CaptureInfo::default(), &[]));
 }
 
 #[test]
-fn odd_numbers_from_modules_make_no_odd_page() {
+fn extreme_numbers_from_modules_do_not_break_the_page() {
     let mut report = RunReport::new();
-    report.traffic(Timestamp(u64::MAX), u64::MAX, u64::MAX);
-    report.traffic(Timestamp(0), 1, 1);
-    let mut flood = announce(&mut report, "syn-flood", manifest("syn-flood"));
-    let mut lrd = announce(&mut report, "lrd", manifest("lrd"));
+    report.add_packets(Timestamp(u64::MAX), u64::MAX, u64::MAX);
+    report.add_packets(Timestamp(0), 1, 1);
+    let mut flood = add_module(&mut report, "syn-flood", manifest("syn-flood"));
+    let mut lrd = add_module(&mut report, "lrd", manifest("lrd"));
     let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, -1e308, 0.0];
     for (n, value) in odd.into_iter().enumerate() {
         let (v, t) = (Value::Float(value), Value::Int(u64::MAX / 3 * (n as u64 % 3)));
@@ -203,14 +203,14 @@ fn odd_numbers_from_modules_make_no_odd_page() {
             &[("hurst", v), ("lower", v), ("upper", v), ("last_octave", Value::Int(9))],
         );
     }
-    let mut rtt = announce(&mut report, "rtt", manifest("rtt"));
+    let mut rtt = add_module(&mut report, "rtt", manifest("rtt"));
     for ns in [i64::MAX, 1, 0, -1, i64::MIN] {
         rtt.emit(&mut report, "rtts", &[("rtt", Value::Int(ns.cast_unsigned()))]);
     }
     assert_sound(&report.render(&CaptureInfo::default(), &[]));
 }
 
-/// Resident memory that is not of files, in KiB.
+/// Anonymous resident memory of the process in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
@@ -223,13 +223,13 @@ fn millions_of_records_take_a_few_mebibytes_and_the_page_stays_small() {
     let before = resident();
     let mut report = RunReport::new();
     let names = ["rtt", "syn-flood", "trajectory", "worm"];
-    let mut modules = names.map(|name| announce(&mut report, name, manifest(name)));
+    let mut modules = names.map(|name| add_module(&mut report, name, manifest(name)));
     let [rtt, flood, trajectory, worm] = &mut modules;
     for n in 0..500_000u64 {
         let time = Int(START + n * 100_000_000);
         let ip = Ip((n.wrapping_mul(0x9e37_79b9) as u32).to_be_bytes());
         let label = Int(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        report.traffic(Timestamp(START + n * 100_000_000), 1, 100);
+        report.add_packets(Timestamp(START + n * 100_000_000), 1, 100);
         rtt.emit(&mut report, "rtts", &[("time", time), ("rtt", Int(n * 1_000))]);
         flood.emit(&mut report, "intervals", &[("time", time), ("syn", Int(n)), ("alarm", Int(1))]);
         flood.emit(&mut report, "top", &[("time", time), ("destination", ip), ("count", Int(n))]);
@@ -237,7 +237,7 @@ fn millions_of_records_take_a_few_mebibytes_and_the_page_stays_small() {
         trajectory.emit(&mut report, "samples", &[("time", time), ("flow", label)]);
         worm.emit(&mut report, "hits", &[("source", ip), ("text", Text(&[b'x'; 500]))]);
     }
-    // Kept, the rows would take over 300 MiB. Other tests run in this process at the same time, and have some memory too.
+    // The rows themselves would take over 300 MiB. The limit leaves room for other tests in this process.
     let used = resident().saturating_sub(before);
     assert!(used < 64 << 10, "{used} KiB");
     let page = report.render(&CaptureInfo::default(), &[]);
