@@ -1,6 +1,7 @@
-//! A node's client: asks over the node's socket or over a network, and reads what it answers.
+//! A node's client, over the node's local socket or the network.
 //!
-//! What is said is [`crate::control::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them. [`Upload`] sends a long file in parts.
+//! The protocol is that of [`crate::control::protocol`]. [`encode`] and [`decode`] are pure functions; [`Client`] connects
+//! them to a stream. [`Upload`] sends a long file in parts.
 
 mod upload;
 
@@ -18,41 +19,43 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_remote::{ConnectError, SecureStream};
+use weir_trust::association::HandshakeError;
 use weir_trust::grant::ModuleHash;
 use weir_trust::key::{Identity, PublicKey};
 use weir_units::{Bytes, Shown as _, beside, shown};
 
-/// Where a node listens whose configuration says nothing else.
+/// The default path of a node's local socket.
 pub const SOCKET: &str = "/run/weir/node.sock";
-/// How long a node may take for an answer. Closing a session waits for its modules, loading one for its compiler.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it may take to reach a node elsewhere, and to find out who it is.
-const REACHING: Duration = Duration::from_secs(10);
-/// The first pause before a client that is held off tries again. Each later one is twice as long, up to [`AGAIN_MAX`].
-const AGAIN: Duration = Duration::from_millis(200);
-/// The longest pause of a client that is held off.
-const AGAIN_MAX: Duration = Duration::from_secs(1);
-/// The port of a node of which only the host is said.
+/// The timeout for a reply. Closing a session waits for its modules, and loading a module for the compiler.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The timeout for connecting to a remote node, with the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first pause before a refused connection is retried. Each pause is twice as long as the last, up to
+/// [`RETRY_PAUSE_MAX`].
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause before a refused connection is retried.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The default TCP port of a remote node.
 pub const PORT: u16 = 7353;
 
-/// The longest request.
+/// The maximum length of a request's line.
 const LINE_MAX: Bytes = Bytes(LINE_BYTES_MAX as u64);
 
-/// Why there is no answer, or not the one that was asked for.
+/// The error of a request, or of a connection to a node.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No node listens at the socket.
     #[error(
-        "no node listens at {}: start one with `weir node -c node.toml`, or name the socket of the one that runs with --socket PATH (or WEIR_SOCKET)",
+        "no node listens at {}: start one with `weir node -c node.toml`, or name a running node's socket with --socket PATH (or WEIR_SOCKET)",
         .0.shown()
     )]
-    Nobody(PathBuf),
-    /// The system lets somebody else in.
-    #[error("the node at {} does not let you in: {who} may ask it", .socket.shown())]
+    NoNode(PathBuf),
+    /// The socket's permissions do not admit this user.
+    #[error("you may not connect to the node at {}: {who} may", .socket.shown())]
     Permission {
         /// The socket.
         socket: PathBuf,
-        /// Who is let in, as far as the socket says.
+        /// The user and group that the socket admits.
         who: SocketAccess,
     },
     /// The socket cannot be reached for another reason.
@@ -60,88 +63,90 @@ pub enum ClientError {
     Connect {
         /// The socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A node elsewhere has no address.
+    /// The name of a remote node has no address.
     #[error("the node's name has no address")]
     NoAddress,
-    /// A node elsewhere cannot be reached, or is not who it should be.
+    /// A remote node cannot be reached, or does not have the expected key.
     #[error(transparent)]
     Remote(#[from] weir_remote::ConnectError),
-    /// The node went away.
+    /// The node has closed the connection.
     #[error(
-        "the node went away before it had answered: see its log, and `weir session list` when it is there again"
+        "the node closed the connection before it had answered: see its log, and `weir session list` when it runs again"
     )]
     Gone,
-    /// The node says nothing.
-    #[error("the node has not answered for {} s: it may still do what it was asked; see its log", .0.as_secs())]
-    Late(Duration),
-    /// It speaks another version of the protocol.
+    /// The node has not answered in time.
+    #[error("the node has not answered for {} s: it may still execute the request; see its log", .0.as_secs())]
+    Timeout(Duration),
+    /// The node speaks another version of the protocol.
     #[error(
-        "the node speaks version {0} of the protocol, this weir version {VERSION}: use the weir that the node was started from"
+        "the node speaks version {0} of the protocol, but this weir speaks version {VERSION}: use the weir that the node was started with"
     )]
     Version(u32),
-    /// What came is no answer.
-    #[error("what answers is no node, or a broken one: {0}")]
-    NoAnswer(String),
-    /// An answer of a kind that was not asked for.
-    #[error("the node answered something else than it was asked: {0}")]
-    Other(&'static str),
-    /// An answer without an end.
+    /// The received bytes are no reply.
+    #[error("the reply is not that of a node: {0}")]
+    InvalidReply(String),
+    /// The kind of the reply does not fit the request.
+    #[error("the node's reply does not fit the request: it is {0}")]
+    UnexpectedReply(&'static str),
+    /// The reply is too long.
     #[error("the node's answer is longer than {}", Bytes(ANSWER_BYTES_MAX as u64))]
     AnswerTooLong,
-    /// The request does not fit.
-    #[error("the request has {}, and {limit} is the most", beside(*.0, &[LINE_MAX]), limit = beside(LINE_MAX, &[*.0]))]
+    /// The request's line is too long. Contains its length.
+    #[error("the request has {}, but the maximum is {limit}", beside(*.0, &[LINE_MAX]), limit = beside(LINE_MAX, &[*.0]))]
     AskTooLong(Bytes),
-    /// The file does not fit.
-    #[error("the file has {has}, and {most} is the most for a {what}", has = beside(*has, &[*most]), most = beside(*most, &[*has]))]
+    /// The file is too long.
+    #[error("the file has {has}, but the maximum for a {what} is {most}", has = beside(*has, &[*most]), most = beside(*most, &[*has]))]
     BodyTooLong {
-        /// What it has.
+        /// The length of the file.
         has: Bytes,
-        /// What it may have.
+        /// The maximum length.
         most: Bytes,
-        /// What it is.
+        /// The kind of file, such as `module`.
         what: &'static str,
     },
-    /// A file does not arrive, as the node has less and less of it.
+    /// An upload failed because the node has repeatedly lost the parts that it had received.
     #[error(
-        "the node has lost what was there of the file again and again: it has no room for it, or does not stay up; see its log, or try again later"
+        "the node has repeatedly lost the received part of the file: it has no memory for it, or restarts; see its log, or try again later"
     )]
     Lost,
-    /// The node did not do it, and says why.
+    /// The node refused the request. Contains its reason.
     #[error("{0}")]
     Refused(String),
-    /// The connection broke.
+    /// The connection has failed.
     #[error("the connection to the node broke: {0}")]
     Io(io::Error),
 }
 
 impl ClientError {
-    /// Returns true if the same request may succeed a moment later: the node was not reached, or had no room.
-    pub fn may_pass(&self) -> bool {
+    /// Returns true if the same request may succeed soon: the node was not reached, or its quotas were used up.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Remote(error) => !matches!(error, ConnectError::Handshake(_)),
-            Self::Refused(why) => why.contains("try again") || why.contains("that is the most"),
-            error => error.is_absence(),
+            Self::Refused(why) => ["try again", "that is the most", "which is the maximum"]
+                .iter()
+                .any(|text| why.contains(text)),
+            error => error.is_unreachable(),
         }
     }
 
-    /// Whether the node is not there, or not any more, so that trying again may help.
-    pub fn is_absence(&self) -> bool {
+    /// Returns true if the node was not reached or the connection failed, so that another connection may succeed.
+    pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
-            Self::Nobody(_)
+            Self::NoNode(_)
                 | Self::Connect { .. }
                 | Self::Remote(_)
                 | Self::Gone
-                | Self::Late(_)
+                | Self::Timeout(_)
                 | Self::Io(_)
         )
     }
 }
 
-/// Who may connect to a socket: its owner, and the group that can write it.
+/// The users who may connect to a socket: its owner, and a group with write permission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketAccess {
     user: Option<String>,
@@ -161,14 +166,14 @@ impl fmt::Display for SocketAccess {
 impl SocketAccess {
     fn of(socket: &Path) -> Self {
         let Ok(meta) = socket.metadata() else { return Self::default() };
-        let name = |file: &str, id: u32| name_in(&std::fs::read_to_string(file).unwrap_or_default(), id);
+        let name = |file: &str, id: u32| name_of_id(&std::fs::read_to_string(file).unwrap_or_default(), id);
         let group = (meta.mode() & 0o020 != 0).then(|| name("/etc/group", meta.gid()));
         Self { user: Some(name("/etc/passwd", meta.uid())), group }
     }
 }
 
-/// The name that belongs to a number in passwd(5) or group(5); the number where it has none.
-fn name_in(file: &str, id: u32) -> String {
+/// The name of a number in passwd(5) or group(5); the number itself if it has none.
+fn name_of_id(file: &str, id: u32) -> String {
     let number = id.to_string();
     let fields = |line: &str| {
         let mut fields = line.split(':');
@@ -178,10 +183,10 @@ fn name_in(file: &str, id: u32) -> String {
     file.lines().find_map(fields).map_or(number.clone(), |name| shown(&name))
 }
 
-/// A request as it is sent: its line, and the body's bytes.
+/// Encodes a request: its line, followed by the body's bytes.
 ///
 /// # Errors
-/// The line or the body is longer than a node takes.
+/// The line or the body is longer than a node accepts.
 pub fn encode(ask: ControlRequest, body: &[u8]) -> Result<Vec<u8>, ClientError> {
     let (what, most) = body_of(&ask);
     let too_long =
@@ -190,13 +195,13 @@ pub fn encode(ask: ControlRequest, body: &[u8]) -> Result<Vec<u8>, ClientError> 
         return Err(too_long());
     }
     let ask = Ask { body: u32::try_from(body.len()).map_err(|_| too_long())?, ..Ask::new(ask) };
-    let mut bytes = line(&ask)?;
+    let mut bytes = encode_line(&ask)?;
     bytes.extend_from_slice(body);
     Ok(bytes)
 }
 
-fn line(ask: &Ask) -> Result<Vec<u8>, ClientError> {
-    let mut bytes = serde_json::to_vec(ask).map_err(|error| ClientError::NoAnswer(error.to_string()))?;
+fn encode_line(ask: &Ask) -> Result<Vec<u8>, ClientError> {
+    let mut bytes = serde_json::to_vec(ask).map_err(|error| ClientError::InvalidReply(error.to_string()))?;
     bytes.push(b'\n');
     if bytes.len() > LINE_BYTES_MAX {
         return Err(ClientError::AskTooLong(Bytes(bytes.len() as u64)));
@@ -204,36 +209,36 @@ fn line(ask: &Ask) -> Result<Vec<u8>, ClientError> {
     Ok(bytes)
 }
 
-/// The next answer.
+/// Reads and decodes the next reply.
 ///
 /// # Errors
-/// The source ends or fails, or what comes is no answer of this version.
+/// The source ends or fails, or the bytes are no reply of this version.
 pub fn decode(source: &mut impl BufRead) -> Result<Reply, ClientError> {
     #[derive(Deserialize)]
-    struct Spoken {
+    struct ReplyVersion {
         weir: u32,
     }
     let mut line = Vec::new();
     let most = ANSWER_BYTES_MAX as u64 + 1;
-    source.by_ref().take(most).read_until(b'\n', &mut line).map_err(broken)?;
+    source.by_ref().take(most).read_until(b'\n', &mut line).map_err(connection_error)?;
     if line.len() > ANSWER_BYTES_MAX {
         return Err(ClientError::AnswerTooLong);
     }
     if line.pop() != Some(b'\n') {
         return Err(ClientError::Gone);
     }
-    let no_answer = |error: serde_json::Error| ClientError::NoAnswer(shown(&error.to_string()));
-    // The version first: what else another one says is not known here.
-    let spoken: Spoken = serde_json::from_slice(&line).map_err(no_answer)?;
-    if spoken.weir != VERSION {
-        return Err(ClientError::Version(spoken.weir));
+    let invalid_reply = |error: serde_json::Error| ClientError::InvalidReply(shown(&error.to_string()));
+    // The version is checked first, because other versions may have other replies.
+    let version: ReplyVersion = serde_json::from_slice(&line).map_err(invalid_reply)?;
+    if version.weir != VERSION {
+        return Err(ClientError::Version(version.weir));
     }
-    Ok(serde_json::from_slice::<Response>(&line).map_err(no_answer)?.reply)
+    Ok(serde_json::from_slice::<Response>(&line).map_err(invalid_reply)?.reply)
 }
 
-fn broken(error: io::Error) -> ClientError {
+fn connection_error(error: io::Error) -> ClientError {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late(PATIENCE),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Timeout(REPLY_TIMEOUT),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             ClientError::Gone
         }
@@ -241,56 +246,57 @@ fn broken(error: io::Error) -> ClientError {
     }
 }
 
-/// Where a node is, and how one gets to it.
+/// The address of a node, with the keys to reach it.
 #[derive(Debug)]
-pub enum Whereabouts {
-    /// On this machine, at its own socket.
-    Here(PathBuf),
-    /// Elsewhere.
-    There {
-        /// Its addresses, of which the first that answers is taken.
+pub enum NodeLocation {
+    /// A node on this machine, by the path of its local socket.
+    Local(PathBuf),
+    /// A remote node.
+    Remote {
+        /// The node's addresses, which are tried in order.
         addresses: Vec<SocketAddr>,
-        /// Who it has to be; whoever answers where nothing is said.
-        expected: Option<PublicKey>,
-        /// Who asks.
+        /// The keys of which the node has to prove one, tried in order; any key if there are none. While the key of a
+        /// node is being replaced, they are the old and the new one.
+        expected: Vec<PublicKey>,
+        /// The client's key pair.
         identity: Box<Identity>,
-        /// By what right.
+        /// The client's credential; empty for operators.
         credential: Vec<u8>,
     },
 }
 
-/// What a node is spoken with over.
+/// The stream of a connection to a node.
 #[derive(Debug)]
-pub enum Wire {
-    /// Its own socket.
-    Here(UnixStream),
-    /// An association with it.
-    There {
-        /// Which.
+pub enum NodeStream {
+    /// A connection to the local socket.
+    Local(UnixStream),
+    /// An encrypted connection to a remote node.
+    Remote {
+        /// The encrypted stream.
         stream: Box<SecureStream>,
-        /// How long an answer may take.
-        patience: Option<Duration>,
+        /// The timeout for a reply; none waits without limit.
+        reply_timeout: Option<Duration>,
     },
 }
 
-impl Read for Wire {
+impl Read for NodeStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Here(stream) => stream.read(bytes),
-            Self::There { stream, patience } => {
-                stream.set_deadline(patience.map(|patience| Instant::now() + patience));
+            Self::Local(stream) => stream.read(bytes),
+            Self::Remote { stream, reply_timeout } => {
+                stream.set_deadline(reply_timeout.map(|reply_timeout| Instant::now() + reply_timeout));
                 stream.read(bytes)
             }
         }
     }
 }
 
-impl Write for Wire {
+impl Write for NodeStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Here(stream) => stream.write(bytes),
-            Self::There { stream, .. } => {
-                stream.set_deadline(Some(Instant::now() + PATIENCE));
+            Self::Local(stream) => stream.write(bytes),
+            Self::Remote { stream, .. } => {
+                stream.set_deadline(Some(Instant::now() + REPLY_TIMEOUT));
                 stream.write(bytes)
             }
         }
@@ -298,15 +304,15 @@ impl Write for Wire {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Here(stream) => stream.flush(),
-            Self::There { stream, .. } => stream.flush(),
+            Self::Local(stream) => stream.flush(),
+            Self::Remote { stream, .. } => stream.flush(),
         }
     }
 }
 
 /// A connection to a node.
 #[derive(Debug)]
-pub struct Client<S = Wire> {
+pub struct Client<S = NodeStream> {
     stream: BufReader<S>,
 }
 
@@ -314,25 +320,33 @@ impl Client {
     /// Connects to a node.
     ///
     /// # Errors
-    /// It is not there, or does not let the caller in.
-    pub fn to(node: &Whereabouts) -> Result<Self, ClientError> {
+    /// The node cannot be reached, or refuses the connection.
+    pub fn connect_to(node: &NodeLocation) -> Result<Self, ClientError> {
         match node {
-            Whereabouts::Here(socket) => Self::connect(socket),
-            Whereabouts::There { addresses, expected, identity, credential } => {
+            NodeLocation::Local(socket) => Self::connect_local(socket),
+            NodeLocation::Remote { addresses, expected, identity, credential } => {
                 let mut failed = ClientError::NoAddress;
                 let begin = Instant::now();
-                let mut pause = AGAIN;
+                let mut pause = RETRY_PAUSE;
                 for address in addresses {
+                    let mut keys = expected.iter().copied();
+                    let mut key = keys.next();
                     loop {
-                        match weir_remote::connect(*address, identity, *expected, credential, REACHING) {
+                        match weir_remote::connect(*address, identity, key, credential, CONNECT_TIMEOUT) {
                             Ok(stream) => {
-                                let (stream, patience) = (Box::new(stream), Some(PATIENCE));
-                                return Ok(Self::over(Wire::There { stream, patience }));
+                                let (stream, reply_timeout) = (Box::new(stream), Some(REPLY_TIMEOUT));
+                                return Ok(Self::new(NodeStream::Remote { stream, reply_timeout }));
                             }
-                            // So a node holds off those who come too often, of whom it does not yet know who they are.
-                            Err(ConnectError::Closed(_)) if begin.elapsed() + pause < REACHING => {
+                            // A node closes connections of unauthenticated peers that come too often.
+                            Err(ConnectError::Closed(_)) if begin.elapsed() + pause < CONNECT_TIMEOUT => {
                                 std::thread::sleep(pause);
-                                pause = (pause * 2).min(AGAIN_MAX);
+                                pause = (pause * 2).min(RETRY_PAUSE_MAX);
+                            }
+                            // Nothing was disclosed to this node, as it has another key.
+                            Err(ConnectError::Handshake(HandshakeError::Unexpected { .. }))
+                                if keys.len() > 0 =>
+                            {
+                                key = keys.next();
                             }
                             Err(error) => {
                                 failed = error.into();
@@ -346,14 +360,14 @@ impl Client {
         }
     }
 
-    /// Connects to the node that listens there.
+    /// Connects to the node that listens at a local socket.
     ///
     /// # Errors
-    /// There is none, or it does not let the caller in.
-    pub fn connect(socket: &Path) -> Result<Self, ClientError> {
+    /// No node listens, or its socket does not admit this user.
+    pub fn connect_local(socket: &Path) -> Result<Self, ClientError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                ClientError::Nobody(socket.to_owned())
+                ClientError::NoNode(socket.to_owned())
             }
             io::ErrorKind::PermissionDenied => {
                 ClientError::Permission { socket: socket.to_owned(), who: SocketAccess::of(socket) }
@@ -362,21 +376,21 @@ impl Client {
         };
         let stream = UnixStream::connect(socket).map_err(failed)?;
         stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .set_read_timeout(Some(REPLY_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(REPLY_TIMEOUT)))
             .map_err(failed)?;
-        Ok(Self::over(Wire::Here(stream)))
+        Ok(Self::new(NodeStream::Local(stream)))
     }
 
-    /// Waits for answers as long as it takes: for what comes when it comes.
+    /// Removes the timeout for replies, for requests with a stream of replies.
     ///
     /// # Errors
-    /// The system refuses.
-    pub fn wait_forever(&mut self) -> Result<(), ClientError> {
+    /// The system's error.
+    pub fn remove_reply_timeout(&mut self) -> Result<(), ClientError> {
         match self.stream.get_mut() {
-            Wire::Here(stream) => stream.set_read_timeout(None).map_err(ClientError::Io),
-            Wire::There { patience, .. } => {
-                *patience = None;
+            NodeStream::Local(stream) => stream.set_read_timeout(None).map_err(ClientError::Io),
+            NodeStream::Remote { reply_timeout, .. } => {
+                *reply_timeout = None;
                 Ok(())
             }
         }
@@ -384,87 +398,91 @@ impl Client {
 }
 
 impl<S: Read + Write> Client<S> {
-    /// Over a stream that is there.
-    pub fn over(stream: S) -> Self {
+    /// Creates a client over a connected stream.
+    pub fn new(stream: S) -> Self {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Asks, without waiting for the answer.
+    /// Sends a request, without waiting for the reply.
     ///
     /// # Errors
     /// The request is too long, or cannot be sent.
     pub fn send(&mut self, ask: ControlRequest, body: &[u8]) -> Result<(), ClientError> {
-        self.put(&encode(ask, body)?)
+        self.write(&encode(ask, body)?)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let stream = self.stream.get_mut();
         match stream.write_all(bytes).and_then(|()| stream.flush()) {
             Ok(()) => Ok(()),
-            // A node that takes no more has perhaps said why.
+            // A node that has closed the connection may have sent a reason before.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match decode(&mut self.stream) {
                 Ok(Reply::Refused { why }) => Err(ClientError::Refused(shown(&why))),
                 Err(error @ ClientError::Version(_)) => Err(error),
                 _ => Err(ClientError::Gone),
             },
-            Err(error) => Err(broken(error)),
+            Err(error) => Err(connection_error(error)),
         }
     }
 
-    /// The next answer; a refusal is an error.
+    /// Receives the next reply. A refusal is an error.
     ///
     /// # Errors
-    /// There is no answer, or the node refused.
+    /// No valid reply arrives, or the node refuses the request.
     pub fn receive(&mut self) -> Result<Reply, ClientError> {
         match decode(&mut self.stream)? {
-            Reply::Refused { why } => Err(ClientError::Refused(plain(&why))),
+            Reply::Refused { why } => Err(ClientError::Refused(without_control_characters(&why))),
             reply => Ok(reply),
         }
     }
 
-    /// Asks for something to be done. Gives back what the node has to say beside that it is done.
+    /// Sends a request and waits until it is executed. Returns the node's notes.
     ///
     /// # Errors
-    /// It was not done, or nobody knows.
-    pub fn order(&mut self, ask: ControlRequest, body: &[u8]) -> Result<Vec<String>, ClientError> {
+    /// The node refuses the request. After other errors it may or may not have been executed.
+    pub fn execute(&mut self, ask: ControlRequest, body: &[u8]) -> Result<Vec<String>, ClientError> {
         self.send(ask, body)?;
-        self.done()
+        self.receive_done()
     }
 
-    /// Asks for something to be done with a file that was [sent](Upload) before.
+    /// Executes a request with a file that was [uploaded](Upload) before.
     ///
     /// # Errors
-    /// As [`Self::order`].
-    pub fn order_with(&mut self, ask: ControlRequest, file: ModuleHash) -> Result<Vec<String>, ClientError> {
-        self.put(&line(&Ask { file: Some(file), ..Ask::new(ask) })?)?;
-        self.done()
+    /// As [`Self::execute`].
+    pub fn execute_with_file(
+        &mut self,
+        ask: ControlRequest,
+        file: ModuleHash,
+    ) -> Result<Vec<String>, ClientError> {
+        self.write(&encode_line(&Ask { file: Some(file), ..Ask::new(ask) })?)?;
+        self.receive_done()
     }
 
-    fn done(&mut self) -> Result<Vec<String>, ClientError> {
+    fn receive_done(&mut self) -> Result<Vec<String>, ClientError> {
         match self.receive()? {
-            Reply::Done { notes } => Ok(notes.iter().map(|note| plain(note)).collect()),
-            other => Err(ClientError::Other(kind(&other))),
+            Reply::Done { notes } => Ok(notes.iter().map(|note| without_control_characters(note)).collect()),
+            other => Err(ClientError::UnexpectedReply(reply_kind(&other))),
         }
     }
 }
 
-/// What an answer is, in words.
-pub fn kind(reply: &Reply) -> &'static str {
+/// A description of a reply's kind.
+pub fn reply_kind(reply: &Reply) -> &'static str {
     match reply {
-        Reply::Done { .. } => "that it is done",
+        Reply::Done { .. } => "a confirmation",
         Reply::Refused { .. } => "a refusal",
-        Reply::Snapshot(_) => "how things are",
+        Reply::Snapshot(_) => "a snapshot",
         Reply::Record(_) => "a record",
-        Reply::Uploaded { .. } => "how much of a file is there",
-        Reply::Explained(_) => "what a credential allows",
-        Reply::Entries { .. } => "what the ledger says",
-        Reply::Missed { .. } => "that records were missed",
-        Reply::Revocations(_) => "what is revoked",
+        Reply::Uploaded { .. } => "the progress of an upload",
+        Reply::Explained(_) => "an explanation of a credential",
+        Reply::Entries { .. } => "entries of the ledger",
+        Reply::Missed { .. } => "a number of missed records",
+        Reply::Revocations(_) => "a list of revocations",
     }
 }
 
-/// A text of several lines for a terminal, all of it: a node's reasons can hold what strangers wrote.
-fn plain(text: &str) -> String {
+/// Removes control characters other than newlines, as a node's texts can contain untrusted input.
+fn without_control_characters(text: &str) -> String {
     text.chars().filter(|c| *c == '\n' || weir_units::is_plain(*c)).collect()
 }
 
@@ -474,20 +492,20 @@ mod tests {
     use crate::control::protocol::{ModuleStatus, SessionStatus, Snapshot};
     use weir_admission::{MODULE_BYTES_MAX, Name};
 
-    /// Answers what it was told to, and remembers what it was asked.
-    struct Script {
+    /// A stream with prepared replies, which records the sent bytes.
+    struct ScriptedStream {
         answers: io::Cursor<Vec<u8>>,
         asked: Vec<u8>,
         most: usize,
     }
 
-    impl Read for Script {
+    impl Read for ScriptedStream {
         fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
             self.answers.read(to)
         }
     }
 
-    impl Write for Script {
+    impl Write for ScriptedStream {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.asked.len() + bytes.len() > self.most {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -500,29 +518,29 @@ mod tests {
         }
     }
 
-    fn client(answers: &str) -> Client<Script> {
+    fn client(answers: &str) -> Client<ScriptedStream> {
         let answers = io::Cursor::new(answers.as_bytes().to_vec());
-        Client::over(Script { answers, asked: Vec::new(), most: usize::MAX })
+        Client::new(ScriptedStream { answers, asked: Vec::new(), most: usize::MAX })
     }
 
     #[test]
     fn a_request_is_a_line_and_its_body() {
         let mut client = client("{\"weir\":1,\"reply\":{\"done\":{\"notes\":[\"a\\u001b[2J\"]}}}\n");
         let table = Name::new("a").unwrap();
-        let notes = client.order(ControlRequest::PutTable { table }, b"\0asm").unwrap();
+        let notes = client.execute(ControlRequest::PutTable { table }, b"\0asm").unwrap();
         assert_eq!(notes, ["a[2J"]);
         let asked = &client.stream.get_ref().asked;
-        assert_eq!(asked, b"{\"weir\":1,\"ask\":{\"put-table\":{\"table\":\"a\"}},\"body\":4}\n\0asm");
+        assert_eq!(asked, b"{\"weir\":1,\"request\":{\"put-table\":{\"table\":\"a\"}},\"body\":4}\n\0asm");
     }
 
     #[test]
-    fn what_does_not_fit_is_not_sent() {
+    fn a_request_or_body_that_is_too_long_is_not_sent() {
         let mut module: crate::control::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
         let (session, signatures) = (Name::new("a").unwrap(), Vec::new());
         let load = ControlRequest::Load { session, module: module.clone(), signatures };
         let error = encode(load, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
         assert!(matches!(error, ClientError::BodyTooLong { what: "module", .. }));
-        // Where no file belongs to it, none is too long.
+        // A request without a file accepts no body.
         assert!(matches!(
             encode(ControlRequest::Show, &[0]),
             Err(ClientError::BodyTooLong { what: "request", .. })
@@ -534,28 +552,28 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none_are_told_apart() {
+    fn invalid_and_unexpected_replies_have_distinct_errors() {
         for (answer, says) in [
-            ("", "went away"),
-            ("{\"weir\":1,\"reply\":", "went away"),
-            ("\n", "no node, or a broken one"),
-            ("\0\u{7f}\n", "no node, or a broken one"),
-            ("HTTP/1.1 400 Bad Request\r\n", "no node, or a broken one"),
+            ("", "closed the connection"),
+            ("{\"weir\":1,\"reply\":", "closed the connection"),
+            ("\n", "no node, or a connection_error one"),
+            ("\0\u{7f}\n", "no node, or a connection_error one"),
+            ("HTTP/1.1 400 Bad Request\r\n", "no node, or a connection_error one"),
             ("{\"weir\":1}\n", "missing field `reply`"),
             ("{\"weir\":1,\"reply\":\"moo\"}\n", "unknown variant `moo`"),
-            ("{\"weir\":-1,\"reply\":\"moo\"}\n", "no node, or a broken one"),
-            ("{\"weir\":2,\"reply\":\"moo\"}\n", "version 2 of the protocol, this weir version 1"),
+            ("{\"weir\":-1,\"reply\":\"moo\"}\n", "no node, or a connection_error one"),
+            ("{\"weir\":2,\"reply\":\"moo\"}\n", "version 2 of the protocol, but this weir speaks version 1"),
             (
                 "{\"weir\":1,\"reply\":{\"missed\":{\"rows\":1}}}\n",
-                "something else than it was asked: that records were missed",
+                "does not fit the request: it is a number of missed records",
             ),
             ("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"no room\\nat all\"}}}\n", "no room\nat all"),
         ] {
-            let error = client(answer).order(ControlRequest::Reload, &[]).unwrap_err().to_string();
+            let error = client(answer).execute(ControlRequest::Reload, &[]).unwrap_err().to_string();
             assert!(error.contains(says), "{answer:?}: {error}");
         }
         let deep = "[".repeat(LINE_BYTES_MAX - 1) + "\n";
-        assert!(matches!(client(&deep).receive(), Err(ClientError::NoAnswer(_))));
+        assert!(matches!(client(&deep).receive(), Err(ClientError::InvalidReply(_))));
         let long = "x".repeat(ANSWER_BYTES_MAX) + "\n";
         assert!(matches!(client(&long).receive(), Err(ClientError::AnswerTooLong)));
     }
@@ -572,23 +590,23 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_takes_no_more_is_heard_all_the_same() {
+    fn a_refusal_is_read_even_if_the_node_has_closed_the_connection() {
         let mut client = client("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"too large\"}}}\n");
         client.stream.get_mut().most = 10;
-        let error = client.order(ControlRequest::Reload, &[]).unwrap_err();
+        let error = client.execute(ControlRequest::Reload, &[]).unwrap_err();
         assert!(matches!(&error, ClientError::Refused(why) if why == "too large"), "{error}");
     }
 
     #[test]
-    fn a_socket_that_is_not_there_says_how_to_start_a_node() {
-        let error = Client::connect(Path::new("/nowhere/node.sock")).unwrap_err();
-        assert!(error.is_absence() && error.to_string().contains("`weir node -c node.toml`"), "{error}");
+    fn the_error_of_a_missing_socket_says_how_to_start_a_node() {
+        let error = Client::connect_local(Path::new("/nowhere/node.sock")).unwrap_err();
+        assert!(error.is_unreachable() && error.to_string().contains("`weir node -c node.toml`"), "{error}");
     }
 
     #[test]
-    fn who_may_ask_has_names() {
+    fn users_and_groups_of_a_socket_are_shown_by_name() {
         let file = "root:x:0:\nweir:x:987:a,b\nbad\n";
-        assert_eq!((name_in(file, 987).as_str(), name_in(file, 5).as_str()), ("weir", "5"));
+        assert_eq!((name_of_id(file, 987).as_str(), name_of_id(file, 5).as_str()), ("weir", "5"));
         let who =
             |group: Option<&str>| SocketAccess { user: Some("root".into()), group: group.map(str::to_owned) };
         assert_eq!(who(None).to_string(), "only user root");

@@ -1,69 +1,69 @@
-//! What comes from clients, with an oracle: for the fuzz target `control`, and the tests.
+//! An oracle for untrusted input of clients, for the fuzz target `control` and tests.
 
 use crate::client::{decode, encode};
+use crate::control::protocol::request_reader::{ParsedRequest, read_request};
 use crate::control::protocol::{ControlRequest, LINE_BYTES_MAX, PART_BYTES_MAX};
-use crate::server::service::{Heard, hear};
+use crate::control::visibility::GrantedVisibility;
 use crate::server::uploads::Uploads;
-use crate::sessions::view::Bounds;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_admission::MODULE_BYTES_MAX;
 use weir_trust::credential::VerifiedCredential;
 
-/// Reads bytes as all that a client says, who holds this credential, and as an answer of a node.
+/// Reads bytes as the requests of a holder of this credential, and as a reply of a node.
 ///
 /// # Panics
-/// Something does not hold that always should: that what is read is written as it was read, that a holder's request stays within his credential, that what is kept of
-/// files is within bounds.
+/// An invariant is violated: a parsed request is encoded to the same request, a holder's request stays within the
+/// credential, and the memory for uploads is bounded.
 pub fn control(bytes: &[u8], holder: &Arc<VerifiedCredential>) {
     _ = decode(&mut &*bytes);
     let (uploads, now) = (Uploads::default(), Instant::now());
     let mut source = bytes;
     loop {
         let before = source.len();
-        match hear(&mut source) {
-            Ok(Heard::Ask(ask, len)) => {
+        match read_request(&mut source) {
+            Ok(ParsedRequest::Request(ask, len)) => {
                 assert!(
                     before - source.len() <= LINE_BYTES_MAX
                         && len <= MODULE_BYTES_MAX.max(weir_abi::limit::TABLE_BYTES as usize)
                 );
                 let mut body = vec![0; len.min(source.len())];
                 let is_whole = source.read_exact(&mut body).is_ok() && body.len() == len;
-                written_and_read(&ask.ask);
-                held(ask.ask.clone(), &body, holder);
+                check_encoding(&ask.ask);
+                check_authorisation(ask.ask.clone(), &body, holder);
                 if let (ControlRequest::Upload(part), true) = (&ask.ask, is_whole) {
                     assert!(len <= PART_BYTES_MAX);
-                    if let Ok(there) = uploads.take(&[], part, &body, now) {
-                        assert!(there <= part.bytes);
+                    if let Ok(received) = uploads.add_part(&[], part, &body, now) {
+                        assert!(received <= part.bytes);
                     }
                 }
                 if let Some(file) = &ask.file
-                    && let Ok(whole) = uploads.file(&[], file, now)
+                    && let Ok(whole) = uploads.complete_file(&[], file, now)
                 {
                     assert_eq!(weir_trust::grant::ModuleHash::of(&whole), *file);
                 }
             }
-            Ok(Heard::Wrong(why)) => {
+            Ok(ParsedRequest::Invalid(why)) => {
                 assert!(!why.is_empty());
                 return;
             }
-            Ok(Heard::End) | Err(_) => return,
+            Ok(ParsedRequest::End) | Err(_) => return,
         }
     }
 }
 
-/// What was read is the same when it is written and read again.
-fn written_and_read(ask: &ControlRequest) {
+/// Checks that a request is the same after it was encoded and parsed again.
+fn check_encoding(ask: &ControlRequest) {
     let Ok(line) = encode(ask.clone(), &[]) else { return };
-    match hear(&mut &*line) {
-        Ok(Heard::Ask(again, 0)) => assert_eq!(again.ask, *ask),
+    match read_request(&mut &*line) {
+        Ok(ParsedRequest::Request(again, 0)) => assert_eq!(again.ask, *ask),
         other => panic!("{other:?}"),
     }
 }
 
-/// What is done for a holder is what he may have done.
-fn held(ask: ControlRequest, body: &[u8], holder: &Arc<VerifiedCredential>) {
+/// Checks that an authorised request is within the holder's rights.
+fn check_authorisation(ask: ControlRequest, body: &[u8], holder: &Arc<VerifiedCredential>) {
     let body = Some(body).filter(|body| !body.is_empty());
     match crate::control::authority::authorise(holder, ask, body) {
         Ok(
@@ -72,13 +72,13 @@ fn held(ask: ControlRequest, body: &[u8], holder: &Arc<VerifiedCredential>) {
             | ControlRequest::Rate(_)
             | ControlRequest::Reload,
         ) => {
-            panic!("only the operator may do that")
+            panic!("a request of the operator was authorised for a holder")
         }
         Ok(ControlRequest::Create(spec)) => {
-            // Its name is the node's, whatever it was called, and its packets are those of the credential's filters, by its view.
+            // The session has the node's internal name, and its channels are bounded by the credential's filters and view.
             let begins = spec.name.as_str().len();
             assert!(begins > 33, "{}", spec.name);
-            let bounds = Bounds::of(holder);
+            let bounds = GrantedVisibility::from_credential(holder);
             assert!(spec.channels.iter().all(|channel| channel.bounds == bounds));
         }
         Ok(_) | Err(_) => {}
@@ -96,9 +96,10 @@ mod tests {
     use weir_trust::revocation::Revocations;
     use weir_units::Bytes;
 
-    struct Counting(u64);
+    /// A deterministic random number generator.
+    struct SeededRng(u64);
 
-    impl rand_core::RngCore for Counting {
+    impl rand_core::RngCore for SeededRng {
         fn next_u32(&mut self) -> u32 {
             rand_core::impls::next_u32_via_fill(self)
         }
@@ -117,9 +118,9 @@ mod tests {
         }
     }
 
-    impl rand_core::CryptoRng for Counting {}
+    impl rand_core::CryptoRng for SeededRng {}
 
-    /// Who may have 10 % of a core, 16 MiB, two sessions and datagrams.
+    /// A holder that may use 10 % of a core, 16 MiB, two sessions and UDP packets.
     static HOLDER: LazyLock<Arc<VerifiedCredential>> = LazyLock::new(|| {
         let grant = Grant {
             expires: Some(Second::MAX),
@@ -133,7 +134,7 @@ mod tests {
             ..Grant::default()
         };
         let (operator, peer) = (Identity::from_seed(&[1; 32]), Identity::from_seed(&[2; 32]).public());
-        let credential = Credential::mint(&operator, peer, grant, &mut Counting(1)).unwrap();
+        let credential = Credential::mint(&operator, peer, grant, None, &mut SeededRng(1)).unwrap();
         let (roots, revocations) = ([operator.public()], Revocations::default());
         let node = "node".parse().unwrap();
         let now = Second::default();
@@ -141,22 +142,22 @@ mod tests {
         Arc::new(credential.verify(&situation).unwrap())
     });
 
-    /// Requests as clients write them.
+    /// Valid requests and replies.
     fn requests() -> Vec<String> {
         let hash = "0011223344556677".repeat(4);
         [
-            r#"{"weir":1,"ask":"show"}"#.to_owned(),
-            r#"{"weir":1,"ask":{"watch":{"every":"500ms"}}}"#.to_owned(),
-            r#"{"weir":1,"ask":{"create":{"name":"s","memory":"1 MiB","cpu":[{"period":"10ms","slice":"1ms"}],"channel":[{"interface":"b","filter":"udp"}]}}}"#.to_owned(),
-            r#"{"weir":1,"ask":{"change":{"session":"s","channel":[{"interface":"b"}],"memory":"2 MiB"}}}"#.to_owned(),
-            r#"{"weir":1,"ask":{"load":{"session":"s","module":{"module":"m","set":{"a":[1,"b"]}}}},"body":4}"#.to_owned() + "\nabcd",
-            format!(r#"{{"weir":1,"ask":{{"upload":{{"file":"{hash}","bytes":9,"from":0}}}},"body":5}}"#) + "\n12345",
-            format!(r#"{{"weir":1,"ask":{{"load":{{"session":"s","module":{{"module":"m"}}}}}},"file":"{hash}"}}"#),
-            r#"{"weir":1,"ask":{"follow":{"session":"s","module":"m","stream":"r"}}}"#.to_owned(),
-            r#"{"weir":1,"ask":{"put-table":{"table":"t"}},"body":1}"#.to_owned() + "\n1",
-            r#"{"weir":1,"ask":{"rate":{"link":"l","rate":"1 Mbit/s"}}}"#.to_owned(),
-            r#"{"weir":1,"ask":"reload"}"#.to_owned(),
-            r#"{"weir":1,"ask":{"ledger":{"part":"bill","session":"s","since_ns":1,"until_ns":2}}}"#.to_owned(),
+            r#"{"weir":1,"request":"show"}"#.to_owned(),
+            r#"{"weir":1,"request":{"watch":{"every":"500ms"}}}"#.to_owned(),
+            r#"{"weir":1,"request":{"create":{"name":"s","memory":"1 MiB","cpu":[{"period":"10ms","slice":"1ms"}],"channel":[{"interface":"b","filter":"udp"}]}}}"#.to_owned(),
+            r#"{"weir":1,"request":{"change":{"session":"s","channel":[{"interface":"b"}],"memory":"2 MiB"}}}"#.to_owned(),
+            r#"{"weir":1,"request":{"load":{"session":"s","module":{"module":"m","set":{"a":[1,"b"]}}}},"body":4}"#.to_owned() + "\nabcd",
+            format!(r#"{{"weir":1,"request":{{"upload":{{"file":"{hash}","bytes":9,"from":0}}}},"body":5}}"#) + "\n12345",
+            format!(r#"{{"weir":1,"request":{{"load":{{"session":"s","module":{{"module":"m"}}}}}},"file":"{hash}"}}"#),
+            r#"{"weir":1,"request":{"follow":{"session":"s","module":"m","stream":"r"}}}"#.to_owned(),
+            r#"{"weir":1,"request":{"put-table":{"table":"t"}},"body":1}"#.to_owned() + "\n1",
+            r#"{"weir":1,"request":{"rate":{"link":"l","rate":"1 Mbit/s"}}}"#.to_owned(),
+            r#"{"weir":1,"request":"reload"}"#.to_owned(),
+            r#"{"weir":1,"request":{"ledger":{"part":"usage","session":"s","since_ns":1,"until_ns":2}}}"#.to_owned(),
             r#"{"weir":1,"reply":{"entries":{"entries":[{"seq":1,"node":"n","begin":"2026-11-21T12:10:05.000000000Z","end":"2026-11-21T12:10:06.000000000Z","kind":"node-stop"}],"read":1000}}}"#.to_owned(),
             r#"{"weir":1,"reply":{"done":{"notes":["a"]}}}"#.to_owned(),
             r#"{"weir":1,"reply":{"uploaded":{"bytes":7}}}"#.to_owned(),
@@ -166,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_write_is_read() {
-        for request in requests().iter().filter(|request| request.contains("ask")) {
-            let heard = hear(&mut request.as_bytes()).unwrap();
-            assert!(matches!(heard, Heard::Ask(..)), "{request}: {heard:?}");
+    fn valid_requests_are_parsed() {
+        for request in requests().iter().filter(|request| request.contains("request")) {
+            let parsed = read_request(&mut request.as_bytes()).unwrap();
+            assert!(matches!(parsed, ParsedRequest::Request(..)), "{request}: {parsed:?}");
             control(request.as_bytes(), &HOLDER);
         }
         control(requests().concat().as_bytes(), &HOLDER);
@@ -178,9 +179,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Requests of which some bytes were changed, left out or doubled, one after the other; and bytes of no kind.
+        /// Sequences of requests with changed, missing or added bytes; and random bytes.
         #[test]
-        fn whatever_is_said_is_read_or_refused(
+        fn any_input_is_parsed_or_refused(
             which in proptest::collection::vec(0..15usize, 1..5),
             edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6),
             noise in proptest::collection::vec(any::<u8>(), 0..200),

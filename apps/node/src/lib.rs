@@ -1,27 +1,25 @@
-//! The live node: several parties' modules on one machine's live traffic, each with what it was promised.
+//! The live node: modules of several parties on one machine's live traffic, each with guaranteed resources.
+//!
+//! - [`control`]: requests, session descriptions, configuration and authorisation. No thread, socket or packet.
+//! - `core_thread`: the thread of each core that runs modules, and a module's task on it.
+//! - [`sessions`]: what the sessions of a node have: modules, memory, channels, tables, links, records and usage.
+//! - [`server`]: connections, requests in their order, metrics, and the state that the node keeps between requests.
+//! - [`client`]: the client's side of the node's protocol.
 
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod control;
-mod error;
-pub mod exercise;
-mod guest;
-mod intake;
-mod laps;
-pub mod link;
-mod outbox;
-mod overflow;
-mod plan;
-mod runner;
+mod core_thread;
+pub mod input_oracle;
+mod log;
 pub mod server;
 pub mod sessions;
-mod tenant;
-mod trace;
+mod sync;
 
 pub use control::authority::authorise;
-pub use error::NodeError;
+pub use sessions::error::NodeError;
 pub use sessions::view::SecretError;
 pub use weir_os::spawner::{SPAWNER, ServeError, serve as start_processes};
-pub use weir_remote::{KEEPER, keep as keep_key};
-pub use weir_sandbox::{SandboxProcessError, WARD, ward_child};
+pub use weir_remote::{KEY_AGENT_ARGUMENT, run_key_agent};
+pub use weir_sandbox::{SandboxProcessError, SANDBOX_ARGUMENT, sandbox_child};

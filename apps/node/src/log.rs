@@ -1,7 +1,8 @@
-//! What the node says: a line for each thing that happened, on standard error, where the service manager takes it up.
+//! The node's log on standard error, one line for each event.
 //!
-//! As text, each line begins with `weir: `; where standard error is the journal's (systemd), with the number of its level before that, as sd-daemon(3) has it. As JSON (RFC 8259), each line
-//! is an object with `time` (RFC 3339, UTC), `level` (`info` or `warning`), `node`, `message`, and where it is about one `session`, `module` and `interface`.
+//! A text line begins with `weir: `. If standard error is systemd's journal, the syslog level comes first, as in
+//! sd-daemon(3). A JSON line (RFC 8259) is an object with `time` (RFC 3339, UTC), `level` (`info` or `warning`), `node` and
+//! `message`, and with the `session`, `module` and `interface` that it is about, if any.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -11,36 +12,35 @@ use weir_admission::{Name, is_plain};
 use weir_ledger::show_time;
 use weir_units::Timestamp;
 
-/// How lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
-    /// For people.
+    /// Lines of text.
     #[default]
     Text,
-    /// For programs.
+    /// A JSON object on each line.
     Json,
 }
 
-/// How a line is written, and by which node. Of a process, and for as long as it runs: what it says before is text.
-static HOW: OnceLock<(LogFormat, Name)> = OnceLock::new();
+/// The format and the node's name, for the whole process. Lines before [`begin`] are text.
+static FORMAT: OnceLock<(LogFormat, Name)> = OnceLock::new();
 
-/// From now on lines are written so, by the node of this name.
+/// Sets the format of all further lines, and the name of the node in them.
 pub(crate) fn begin(format: LogFormat, node: &Name) {
-    _ = HOW.set((format, node.clone()));
+    _ = FORMAT.set((format, node.clone()));
 }
 
-/// How much it matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Level {
-    /// Something has gone wrong, or is not as it should be.
+    /// Something has failed, or needs the operator's attention.
     Warning,
-    /// What happens.
+    /// A normal event.
     Info,
 }
 
-/// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Line<'a> {
     time: String,
@@ -56,7 +56,7 @@ struct Line<'a> {
     message: String,
 }
 
-/// What a line is about, beside what it says.
+/// The subject of log lines: a session, a module, an interface, or the node in general.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct About<'a> {
     session: Option<&'a str>,
@@ -64,47 +64,47 @@ pub(crate) struct About<'a> {
     interface: Option<&'a str>,
 }
 
-/// About a session.
+/// Lines about a session.
 pub(crate) fn session(session: &Name) -> About<'_> {
     About { session: Some(session.as_str()), ..About::default() }
 }
 
-/// About an interface.
+/// Lines about an interface.
 pub(crate) fn interface(interface: &str) -> About<'_> {
     About { interface: Some(interface), ..About::default() }
 }
 
-/// Says what happens.
-pub fn say(what: &str) {
-    About::default().say(&what);
+/// Logs a normal event.
+pub fn info(what: &str) {
+    About::default().info(&what);
 }
 
-/// Says what has gone wrong.
+/// Logs a warning.
 pub(crate) fn warn(what: &dyn Display) {
     About::default().warn(what);
 }
 
 impl<'a> About<'a> {
-    /// And about a module of it.
+    /// Lines about a module of the session.
     pub(crate) fn module(self, module: &'a Name) -> Self {
         Self { module: Some(module.as_str()), ..self }
     }
 
-    /// Says what happens.
-    pub(crate) fn say(self, what: &dyn Display) {
-        self.put(Level::Info, what);
+    /// Logs a normal event.
+    pub(crate) fn info(self, what: &dyn Display) {
+        self.write(Level::Info, what);
     }
 
-    /// Says what has gone wrong.
+    /// Logs a warning.
     pub(crate) fn warn(self, what: &dyn Display) {
-        self.put(Level::Warning, what);
+        self.write(Level::Warning, what);
     }
 
-    fn put(self, level: Level, what: &dyn Display) {
+    fn write(self, level: Level, what: &dyn Display) {
         let Self { session, module, interface } = self;
-        // What is not plain text is left out: modules must not write on an operator's terminal.
+        // Control characters are removed, so that text from modules cannot control the operator's terminal.
         let message: String = what.to_string().chars().filter(|c| is_plain(*c)).collect();
-        let line = match HOW.get() {
+        let line = match FORMAT.get() {
             Some((LogFormat::Json, node)) => {
                 let (time, node) = (show_time(now()), Some(node.as_str()));
                 json(&Line { time, level, node, session, module, interface, message })
@@ -117,7 +117,7 @@ impl<'a> About<'a> {
 }
 
 fn json(line: &Line<'_>) -> String {
-    // Texts and numbers alone: there is nothing that could not be written.
+    // Strings and numbers can always be serialised.
     serde_json::to_string(line).unwrap_or_default() + "\n"
 }
 
@@ -130,14 +130,14 @@ fn text(level: Level, message: &str, is_journal: bool) -> String {
     format!("{level}weir: {message}\n")
 }
 
-/// Whether standard error is the journal's, which takes a level from the beginning of a line.
+/// Returns true if standard error is systemd's journal, which reads a level from the beginning of a line.
 fn is_journal() -> bool {
     static IS: OnceLock<bool> = OnceLock::new();
     *IS.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some())
 }
 
 fn now() -> Timestamp {
-    weir_datapath::moment::wall_clock()
+    weir_datapath::clock::wall_clock()
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_for_people_or_for_programs() {
+    fn lines_are_written_as_text_or_as_json() {
         assert_eq!(text(Level::Warning, "eth0 is down", false), "weir: eth0 is down\n");
         assert_eq!(text(Level::Warning, "eth0 is down", true), "<4>weir: eth0 is down\n");
         assert_eq!(text(Level::Info, "it is up", true), "<6>weir: it is up\n");

@@ -1,62 +1,62 @@
-//! A file that is too long for one message, in parts: who sends it goes on where it is, also over another connection.
+//! Uploads a file in parts. After a broken connection the upload resumes over a new one.
 
-use super::{Client, ClientError, kind};
+use super::{Client, ClientError, reply_kind};
 use crate::control::protocol::{ControlRequest, FilePart, PART_BYTES_MAX, Reply};
 use std::io::{Read, Write};
 use std::time::Duration;
 use weir_remote::ConnectError;
 use weir_trust::grant::ModuleHash;
 
-/// How long is waited before the first new connection; each time it is twice as long,
+/// The pause before the first new connection. Each pause is twice as long as the last, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(200);
-/// up to this.
+/// The longest pause before a new connection.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long is waited in all without getting any further.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// How often a node may have less than it had, or not take what it should.
+/// The maximum of all pauses together without progress.
+const PAUSES_TOTAL_MAX: Duration = Duration::from_secs(180);
+/// The maximum number of parts that the node did not accept or has lost again.
 const LOST_MAX: u32 = 8;
 
-/// What happens to a file on its way, for whoever waits.
+/// A step of an upload, for the display of its progress.
 #[derive(Debug)]
 pub enum UploadStep<'a> {
-    /// So much is there.
-    There {
-        /// Bytes,
+    /// The node has received a part.
+    Progress {
+        /// The number of received bytes.
         bytes: usize,
-        /// of so many.
+        /// The length of the file.
         of: usize,
     },
-    /// The connection broke.
-    Broken {
-        /// How.
+    /// The connection has failed.
+    Disconnected {
+        /// The error of the connection.
         why: &'a ClientError,
-        /// There will be another one after this.
+        /// The pause until the next connection.
         pause: Duration,
     },
-    /// The node has less of it than it had, as after a start: it is sent again from there on.
-    Anew {
-        /// So much was there.
+    /// The node has lost received bytes, as after a restart, and the upload continues from an earlier position.
+    Restarted {
+        /// The number of bytes that the node had received before.
         had: usize,
     },
 }
 
-/// A file to send.
+/// A file to upload.
 #[derive(Debug)]
 pub struct Upload<'a> {
     bytes: &'a [u8],
     hash: ModuleHash,
 }
 
-/// The times to wait for another connection.
+/// The pauses between connections, until the maximum is reached.
 #[derive(Debug)]
 struct Pauses {
     next: Duration,
-    left: Duration,
+    remaining: Duration,
 }
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self { next: PAUSE, left: PATIENCE }
+        Self { next: PAUSE, remaining: PAUSES_TOTAL_MAX }
     }
 }
 
@@ -65,73 +65,74 @@ impl Iterator for Pauses {
 
     fn next(&mut self) -> Option<Duration> {
         let pause = self.next;
-        self.left = self.left.checked_sub(pause)?;
+        self.remaining = self.remaining.checked_sub(pause)?;
         self.next = (pause * 2).min(PAUSE_MAX);
         Some(pause)
     }
 }
 
-/// Whether it is the connection that failed, so that another one may do. Not so where the node is another one than it should be.
-fn may_pass(error: &ClientError) -> bool {
-    error.is_absence() && !matches!(error, ClientError::Remote(ConnectError::Handshake(_)))
+/// Returns true if another connection may succeed. It cannot if the node has another key than expected.
+fn is_transient(error: &ClientError) -> bool {
+    error.is_unreachable() && !matches!(error, ClientError::Remote(ConnectError::Handshake(_)))
 }
 
 impl<'a> Upload<'a> {
-    /// Of these bytes; nothing where they are few enough to go with a request.
-    pub fn of(bytes: &'a [u8]) -> Option<Self> {
+    /// Creates the upload of a file. Returns none if the file is short enough to be the body of one request.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
         (bytes.len() > PART_BYTES_MAX).then(|| Self { bytes, hash: ModuleHash::of(bytes) })
     }
 
-    /// What a request calls it by that is about it.
+    /// The hash by which a request names the uploaded file.
     pub fn hash(&self) -> ModuleHash {
         self.hash
     }
 
-    /// Sends what is not there yet. Gives back a connection, after as many as it took; it waits by `sleep` before each new one.
+    /// Uploads the parts that the node does not have yet. Returns the last connection, for the request that uses the file.
+    /// `sleep` waits before each new connection, and `report` is called for each step.
     ///
     /// # Errors
-    /// It cannot be reached, also in a while, or does not take it.
+    /// The node cannot be reached for minutes, or refuses the file.
     pub fn send<S: Read + Write>(
         &self,
         connect: &mut dyn FnMut() -> Result<Client<S>, ClientError>,
         sleep: &mut dyn FnMut(Duration),
-        tell: &mut dyn FnMut(UploadStep<'_>),
+        report: &mut dyn FnMut(UploadStep<'_>),
     ) -> Result<Client<S>, ClientError> {
         let (mut client, mut pauses) = (connect()?, Pauses::default());
-        // What is there as far as is known, and the most that was.
-        let (mut there, mut most, mut lost) = (None, 0, 0);
+        // The received bytes, if known; the last known number of them; and the number of lost parts.
+        let (mut received, mut last, mut lost) = (None, 0, 0);
         loop {
-            match self.part(&mut client, there) {
+            match self.send_part(&mut client, received) {
                 Ok(now) => {
-                    if now < most {
-                        tell(UploadStep::Anew { had: most });
+                    if now < last {
+                        report(UploadStep::Restarted { had: last });
                     }
-                    if now > most {
+                    if now > last {
                         pauses = Pauses::default();
-                    } else if there.is_some() || now < most {
+                    } else if received.is_some() || now < last {
                         lost += 1;
                     }
                     if lost > LOST_MAX {
                         return Err(ClientError::Lost);
                     }
-                    most = now;
-                    tell(UploadStep::There { bytes: now, of: self.bytes.len() });
+                    last = now;
+                    report(UploadStep::Progress { bytes: now, of: self.bytes.len() });
                     if now >= self.bytes.len() {
                         return Ok(client);
                     }
-                    there = Some(now);
+                    received = Some(now);
                 }
-                Err(error) if may_pass(&error) => {
-                    client = again(connect, sleep, tell, error, &mut pauses)?;
-                    there = None;
+                Err(error) if is_transient(&error) => {
+                    client = reconnect(connect, sleep, report, error, &mut pauses)?;
+                    received = None;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Sends the part that begins there; where that is not known, it asks. How much is there then.
-    fn part<S: Read + Write>(
+    /// Sends the part that begins at `from`, or an empty part if that is not known. Returns the number of received bytes.
+    fn send_part<S: Read + Write>(
         &self,
         client: &mut Client<S>,
         from: Option<usize>,
@@ -144,25 +145,25 @@ impl<'a> Upload<'a> {
         client.send(ControlRequest::Upload(part), bytes)?;
         match client.receive()? {
             Reply::Uploaded { bytes } => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
-            other => Err(ClientError::Other(kind(&other))),
+            other => Err(ClientError::UnexpectedReply(reply_kind(&other))),
         }
     }
 }
 
-/// Another connection.
-fn again<S>(
+/// Tries new connections until one succeeds or the pauses are used up.
+fn reconnect<S>(
     connect: &mut dyn FnMut() -> Result<Client<S>, ClientError>,
     sleep: &mut dyn FnMut(Duration),
-    tell: &mut dyn FnMut(UploadStep<'_>),
+    report: &mut dyn FnMut(UploadStep<'_>),
     mut why: ClientError,
     pauses: &mut Pauses,
 ) -> Result<Client<S>, ClientError> {
     loop {
         let Some(pause) = pauses.next() else { return Err(why) };
-        tell(UploadStep::Broken { why: &why, pause });
+        report(UploadStep::Disconnected { why: &why, pause });
         sleep(pause);
         match connect() {
-            Err(error) if may_pass(&error) => why = error,
+            Err(error) if is_transient(&error) => why = error,
             connected => return connected,
         }
     }
@@ -178,12 +179,12 @@ mod tests {
     use std::rc::Rc;
     use std::time::Instant;
 
-    /// A node that takes parts, and its connections, each of which breaks after so many bytes.
+    /// A simulated node. Each connection fails after a number of bytes from `breaks`, taken from the end.
     #[derive(Default)]
     struct Node {
         uploads: RefCell<Uploads>,
         breaks: RefCell<Vec<usize>>,
-        /// It starts anew after each of so many connections.
+        /// The number of further connections before each of which the node loses all files.
         forgets: RefCell<u32>,
     }
 
@@ -201,7 +202,7 @@ mod tests {
             let whole = end + 1 + ask.body as usize;
             let Some(body) = self.asked.get(end + 1..whole) else { return };
             let ControlRequest::Upload(part) = ask.ask else { panic!("{ask:?}") };
-            let reply = match self.node.uploads.borrow().take(&[], &part, body, Instant::now()) {
+            let reply = match self.node.uploads.borrow().add_part(&[], &part, body, Instant::now()) {
                 Ok(bytes) => Reply::Uploaded { bytes },
                 Err(error) => Reply::Refused { why: error.to_string() },
             };
@@ -242,18 +243,18 @@ mod tests {
         }
         let left = node.breaks.borrow_mut().pop().unwrap_or(usize::MAX);
         let (asked, answers) = (Vec::new(), Vec::new());
-        Ok(Client::over(Connection { node: Rc::clone(node), left, asked, answers }))
+        Ok(Client::new(Connection { node: Rc::clone(node), left, asked, answers }))
     }
 
-    /// What was told, and all that was waited.
+    /// Uploads a file. Returns the result, the reported steps and the pauses.
     fn send(node: &Rc<Node>, file: &[u8]) -> (Result<(), ClientError>, Vec<String>, Vec<Duration>) {
         let (mut told, mut pauses) = (Vec::new(), Vec::new());
-        let upload = Upload::of(file).unwrap();
+        let upload = Upload::new(file).unwrap();
         let sent = upload.send(&mut || connect(node), &mut |pause| pauses.push(pause), &mut |step| {
             told.push(match step {
-                UploadStep::There { bytes, of } => format!("{bytes} of {of}"),
-                UploadStep::Broken { .. } => "broken".to_owned(),
-                UploadStep::Anew { had } => format!("anew after {had}"),
+                UploadStep::Progress { bytes, of } => format!("{bytes} of {of}"),
+                UploadStep::Disconnected { .. } => "broken".to_owned(),
+                UploadStep::Restarted { had } => format!("anew after {had}"),
             });
         });
         (sent.map(|_| ()), told, pauses)
@@ -264,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_goes_with_its_request_and_what_is_long_in_parts() {
-        assert!(Upload::of(&vec![0; PART_BYTES_MAX]).is_none());
+    fn a_short_file_is_a_requests_body_and_a_long_one_is_uploaded_in_parts() {
+        assert!(Upload::new(&vec![0; PART_BYTES_MAX]).is_none());
         let (node, file) = (Rc::new(Node::default()), long());
         let (sent, told, pauses) = send(&node, &file);
         sent.unwrap();
@@ -276,28 +277,32 @@ mod tests {
         );
         assert!(pauses.is_empty());
         let hash = ModuleHash::of(&file);
-        assert_eq!(*node.uploads.borrow().file(&[], &hash, Instant::now()).unwrap(), file);
-        // It is there: nothing is sent again.
+        assert_eq!(*node.uploads.borrow().complete_file(&[], &hash, Instant::now()).unwrap(), file);
+        // A file that the node has is not sent again.
         assert_eq!(send(&node, &file).1, ["655360 of 655360"]);
     }
 
     #[test]
-    fn wherever_the_connection_breaks_it_goes_on_where_it_was() {
+    fn an_upload_resumes_wherever_the_connection_breaks() {
         let file = long();
-        // In the middle of a line, of a part, before an answer, in it: wherever.
+        // In a line, in a part, before a reply, or in a reply.
         for at in (0..PART_BYTES_MAX * 3).step_by(9973) {
             let node = Rc::new(Node { breaks: vec![usize::MAX, at].into(), ..Node::default() });
             let (sent, told, _) = send(&node, &file);
             sent.unwrap();
             let hash = ModuleHash::of(&file);
-            assert_eq!(*node.uploads.borrow().file(&[], &hash, Instant::now()).unwrap(), file, "{at}");
+            assert_eq!(
+                *node.uploads.borrow().complete_file(&[], &hash, Instant::now()).unwrap(),
+                file,
+                "{at}"
+            );
             assert!(!told.iter().any(|step| step.starts_with("anew")), "{at}: {told:?}");
         }
     }
 
     #[test]
-    fn pauses_grow_and_end_unless_it_gets_further() {
-        // Each time one part arrives, and then nothing for a while.
+    fn pauses_grow_until_there_is_progress_and_end_without_it() {
+        // One part arrives, and then some connections fail.
         let enough = PART_BYTES_MAX + 1000;
         let node = Node { breaks: vec![enough, 0, 0, 0, enough, 0, 0, enough].into(), ..Node::default() };
         let (sent, _, pauses) = send(&Rc::new(node), &long());
@@ -306,16 +311,16 @@ mod tests {
         assert_eq!(
             millis,
             [200, 400, 800, 200, 400, 800, 1600],
-            "from the beginning after each that arrived"
+            "the pauses start again after each part that arrived"
         );
         let node = Node { breaks: vec![0; 1000].into(), ..Node::default() };
         let (sent, _, pauses) = send(&Rc::new(node), &long());
         assert!(matches!(sent, Err(ClientError::Gone)));
-        assert!(pauses.iter().sum::<Duration>() <= PATIENCE && pauses.len() > 10, "{pauses:?}");
+        assert!(pauses.iter().sum::<Duration>() <= PAUSES_TOTAL_MAX && pauses.len() > 10, "{pauses:?}");
     }
 
     #[test]
-    fn a_node_that_has_forgotten_it_gets_it_again_but_not_for_ever() {
+    fn a_file_that_the_node_has_lost_is_sent_again_a_limited_number_of_times() {
         let enough = PART_BYTES_MAX + 1000;
         let breaks = |count| vec![enough; count].into();
         let node = Node { breaks: breaks(1), forgets: 3.into(), ..Node::default() };

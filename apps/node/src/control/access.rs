@@ -1,4 +1,4 @@
-//! Access from elsewhere: counters of the peers that connect, and log lines on floods of them.
+//! Remote access: counters of connecting peers, and log lines on floods of them.
 
 use crate::control::protocol::RemoteStatus;
 use std::collections::BTreeMap;
@@ -8,30 +8,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_remote::{AcceptCounters, Acceptor};
 
-/// The reason for which a peer is refused that has proven who it is.
+/// The cause for which an authenticated peer is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It showed a credential that is not valid here, and was told why.
+    /// Its credential is not valid here. The peer was told the reason.
     Credential,
-    /// The same, but the pool of unverified peers was full: its connection was closed without a word.
+    /// Its credential is not valid here, and the pool of unverified peers was full, so the connection was closed
+    /// without a reply.
     Unheard,
-    /// It has a right to be here, but all slots for such clients are taken.
+    /// It has the right to connect, but all slots of holders are taken.
     Slots,
-    /// It showed no credential, and all places for such peers are taken.
+    /// It has no credential, and all slots of such peers are taken.
     Anonymous,
-    /// The system gave no thread.
+    /// The operating system refused a thread.
     Thread,
 }
 
 const CAUSES: [(Cause, &str); 5] = [
     (Cause::Credential, "credential"),
-    (Cause::Unheard, "credential-unheard"),
+    (Cause::Unheard, "credential-no-reply"),
     (Cause::Slots, "slots"),
     (Cause::Anonymous, "anonymous"),
     (Cause::Thread, "thread"),
 ];
 
-/// Counters of access from elsewhere.
+/// Counters of remote access.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteAccessCounters {
     acceptor: OnceLock<Acceptor>,
@@ -39,7 +40,7 @@ pub(crate) struct RemoteAccessCounters {
     clients: AtomicU64,
 }
 
-/// A client that has a slot, for as long as this is there.
+/// A connected client, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Connected<'a>(&'a AtomicU64);
 
@@ -50,7 +51,7 @@ impl Drop for Connected<'_> {
 }
 
 impl RemoteAccessCounters {
-    /// Takes the counters of this acceptor in.
+    /// Includes the counters of this acceptor.
     pub(crate) fn begin(&self, acceptor: &Acceptor) {
         _ = self.acceptor.set(acceptor.clone());
     }
@@ -62,19 +63,19 @@ impl RemoteAccessCounters {
         }
     }
 
-    /// Counts a client.
+    /// Counts a connected client.
     pub(crate) fn connected(&self) -> Connected<'_> {
         self.clients.fetch_add(1, Ordering::Relaxed);
         Connected(&self.clients)
     }
 
-    /// The counters; nothing where the node is not reached from elsewhere.
-    pub(crate) fn shot(&self) -> Option<RemoteStatus> {
+    /// Returns the counters, or `None` without remote access.
+    pub(crate) fn status(&self) -> Option<RemoteStatus> {
         let counters = self.acceptor.get()?.counters();
         let AcceptCounters { gate, half_open, authenticated, .. } = counters;
         let by_cause = [
-            ("displaced", gate.evicted),
-            ("late", gate.late),
+            ("evicted", gate.evicted),
+            ("timeout", gate.late),
             ("source-rate", gate.refused_source),
             ("invalid", counters.invalid),
             ("closed", counters.closed),
@@ -92,19 +93,19 @@ impl RemoteAccessCounters {
             answered: gate.answered,
             unanswered: gate.unanswered,
             authenticated,
-            proven: gate.proven,
+            authorised: gate.proven,
             clients: self.clients.load(Ordering::Relaxed),
             refused: by_cause.map(|(name, count)| (name.to_owned(), count)).collect(),
         })
     }
 }
 
-/// Refused peers in [`WINDOW`] from which on there is a log line.
+/// The number of refused peers in [`WINDOW`] that counts as a flood.
 const FEW: u64 = 100;
 /// The time between two log lines on refused peers.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The log lines about floods of refused peers: one when a flood begins, and then one a minute while it lasts.
+/// Log lines about floods of refused peers: one when a flood begins, and then one a minute while it lasts.
 #[derive(Debug)]
 pub(crate) struct FloodLog {
     since: Instant,
@@ -117,7 +118,7 @@ impl FloodLog {
         Self { since: now, before: BTreeMap::new(), is_quiet: true }
     }
 
-    /// The line that is due, if one is. `refused` are all that were refused so far, by cause.
+    /// Returns the log line that is due. `refused` are all refusals so far, by cause.
     pub(crate) fn line(&mut self, refused: &BTreeMap<String, u64>, now: Instant) -> Option<String> {
         let of = |name: &str| self.before.get(name).copied().unwrap_or(0);
         let new: Vec<(&String, u64)> = refused
@@ -138,7 +139,7 @@ impl FloodLog {
             for (place, (name, count)) in new.iter().enumerate() {
                 _ = write!(line, "{} {name} {count}", if place == 0 { "" } else { "," });
             }
-            line + " (see \"Over the network\" in docs/OPERATING.md)"
+            line + " (see \"Over the network\" in docs/reference/NODE.md)"
         });
         (self.since, self.before, self.is_quiet) = (now, refused.clone(), !is_flood);
         line
@@ -155,35 +156,38 @@ mod tests {
             assert_eq!(cause as usize, place);
         }
         let access = RemoteAccessCounters::default();
-        assert_eq!(access.shot(), None);
+        assert_eq!(access.status(), None);
         access.begin(&Acceptor::new(weir_trust::gate::GateLimits::default()));
         access.refused(Cause::Unheard);
         let client = access.connected();
-        let shot = access.shot().unwrap();
-        assert_eq!((shot.refused["credential-unheard"], shot.refused["credential"], shot.clients), (1, 0, 1));
-        assert_eq!(shot.refused.len(), 6 + CAUSES.len());
+        let status = access.status().unwrap();
+        assert_eq!(
+            (status.refused["credential-no-reply"], status.refused["credential"], status.clients),
+            (1, 0, 1)
+        );
+        assert_eq!(status.refused.len(), 6 + CAUSES.len());
         drop(client);
-        assert_eq!(access.shot().unwrap().clients, 0);
+        assert_eq!(access.status().unwrap().clients, 0);
     }
 
     #[test]
-    fn a_flood_has_a_line_at_once_and_then_one_a_minute() {
+    fn a_flood_has_a_log_line_at_once_and_then_one_a_minute() {
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
         let mut log = FloodLog::new(begin);
-        let refused = |count: u64| BTreeMap::from([("closed".to_owned(), 3), ("late".to_owned(), count)]);
-        // An hour of 1,000 a second, looked at each 100 ms: one line when it begins, and one a minute.
+        let refused = |count: u64| BTreeMap::from([("closed".to_owned(), 3), ("timeout".to_owned(), count)]);
+        // An hour of 1,000 refusals a second, checked every 100 ms: one line when it begins, and one a minute.
         let lines: Vec<String> =
             (1..=36_000).filter_map(|step| log.line(&refused(step * 100), at(step * 100))).collect();
         assert_eq!(lines.len(), 60, "{:?}", lines.first());
         assert!(
             lines[0].starts_with("103 connections from elsewhere")
-                && lines[0].contains(": closed 3, late 100 (")
+                && lines[0].contains(": closed 3, timeout 100 (")
         );
         assert!(
-            lines[1].starts_with("60000 connections") && lines[1].contains("in the last 60 s: late 60000")
+            lines[1].starts_with("60000 connections") && lines[1].contains("in the last 60 s: timeout 60000")
         );
-        // A few a minute have none.
+        // A few refusals a minute have no line.
         let mut log = FloodLog::new(begin);
         let few = (1..=600).filter_map(|second| log.line(&refused(second), at(second * 1000)));
         assert_eq!(few.count(), 0);

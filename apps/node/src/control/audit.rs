@@ -1,41 +1,45 @@
-//! Every decision on a request, for the ledger: who asked, by what right, for what, and what came of it.
+//! Decisions on requests, for the ledger: requester, right, request and outcome.
 //!
-//! A change that was made has an entry of its own, at once, as has a module that was refused: so many in a minute. Everything else (who looked, who was refused, whoever changes the same again
-//! and again) has one for each kind in each minute, with a count: who asks, by which right, for what, and with which outcome tell kinds apart. Of that there is a bounded number in a minute for all who have their right from one grant of a root, and for all
-//! strangers together; the rest is counted in one entry ([`LedgerEvent::Unlisted`]). So nobody fills a disk by being refused.
+//! A completed change has an entry of its own at once, as has a refused module, up to a number per minute. All other
+//! decisions (queries, refusals, repeated changes) have one entry per kind and minute, with a count. The kind consists
+//! of requester, right, request and outcome. The number of kinds per minute is bounded for all holders under one grant
+//! of a root, and for all strangers together. Further decisions are counted in one entry ([`LedgerEvent::Unlisted`]).
+//! So a flood of refusals does not fill the disk.
 
-use crate::control::authority::{Asker, SessionOwner, in_ledger, line};
+use crate::control::authority::{Asker, SessionOwner, delegation_chain, in_ledger};
 use crate::control::protocol::{ControlRequest, Reply};
 use std::collections::BTreeMap;
 use weir_admission::Name;
 use weir_ledger::{Decision, DecisionOutcome, LedgerEvent, LedgerText};
-use weir_trust::credential::{Credential, DatedId, PrefixId, VerifiedCredential};
+use weir_trust::credential::{Credential, DatedId, DelegationId, VerifiedCredential};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
-/// For so long repeated decisions are one entry.
-const WHILE: Nanos = Nanos(60 * Nanos::SECOND.0);
-/// Kinds of decisions in that time that have entries of their own: of all who have their right from one grant of a root, and of the operator,
-const OF_ONE_MAX: usize = 32;
-/// and changes of one in that time that have an entry of their own each, at once;
+/// The time for which repeated decisions share an entry.
+const MINUTE: Nanos = Nanos(60 * Nanos::SECOND.0);
+/// The most kinds of decisions in that time with entries of their own, for one party: all holders under one grant of a
+/// root, or the operator.
+const PARTY_KINDS_MAX: usize = 32;
+/// The most changes of one party in that time with entries of their own.
 const CHANGES_MAX: usize = 128;
-/// of all strangers together,
-const OF_STRANGERS_MAX: usize = 8;
-/// and of all together.
-const OF_ALL_MAX: usize = 512;
-/// The depth of a chain up to which each holder has half of its delegator's room, so that a delegate's flood leaves room for its delegator.
+/// The most kinds of decisions in that time for all strangers together.
+const STRANGER_KINDS_MAX: usize = 8;
+/// The most kinds of decisions in that time for all parties together.
+const KINDS_MAX: usize = 512;
+/// The depth of a chain up to which each holder has half of its delegator's number, so that a delegate's flood leaves
+/// entries for its delegator.
 const DEPTH_MAX: usize = 3;
 
-/// Who asks, as far as it matters here.
+/// The requester, as far as limits distinguish them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
     Operator,
-    /// By the first of the [line]: those who delegate to themselves are still one.
-    Holder(PrefixId),
+    /// The first identifier of the [chain](delegation_chain), so delegates of one holder are one party.
+    Holder(DelegationId),
     Stranger,
 }
 
-/// What tells one kind of decision from another.
+/// The kind of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     party: Party,
@@ -50,15 +54,15 @@ struct Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Tally {
+struct KindCounter {
     first: Timestamp,
-    /// Those that stand in no entry yet.
+    /// Decisions without an entry so far.
     count: u64,
-    /// Whether there is an entry of this kind.
+    /// True if there is an entry of this kind.
     is_entered: bool,
 }
 
-/// A decision that is about to be made.
+/// A decision on a request, before its outcome is known.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingDecision {
     party: Party,
@@ -67,9 +71,8 @@ pub(crate) struct PendingDecision {
 }
 
 impl PendingDecision {
-    /// Of a request, before anything was decided.
-    /// `session` is what the node calls the one that it is about.
-    pub(crate) fn of(asker: &Asker, ask: &ControlRequest, session: Option<&Name>) -> Self {
+    /// Begins the decision on a request. `session` is the node's name of its session.
+    pub(crate) fn for_request(asker: &Asker, ask: &ControlRequest, session: Option<&Name>) -> Self {
         let (request, is_change) = described(ask);
         let mut decision = Decision::new(request, DecisionOutcome::Allowed);
         decision.session = session.map(|session| LedgerText::new(session.as_str()));
@@ -80,14 +83,14 @@ impl PendingDecision {
                 decision.key = key.as_ref().map(|key| LedgerText::new(&key.to_string()));
                 Party::Operator
             }
-            Asker::Holder(credential) => by(&mut decision, credential),
+            Asker::Holder(credential) => enter_requester(&mut decision, credential),
         };
         Self { party, decision, is_change }
     }
 
-    /// The record of a request that was not read.
+    /// Begins the decision on a request that was not read.
     pub(crate) fn unread(asker: &Asker) -> Self {
-        Self::of(asker, &ControlRequest::Show, None).called("(not read)")
+        Self::for_request(asker, &ControlRequest::Show, None).called("(not read)")
     }
 
     fn called(mut self, request: &str) -> Self {
@@ -95,7 +98,7 @@ impl PendingDecision {
         self
     }
 
-    /// Of somebody who has shown a credential that is worth nothing, or too many others.
+    /// Begins the decision on a peer without a valid credential, or beyond the limit of peers.
     pub(crate) fn of_stranger(key: &PublicKey, request: &str) -> Self {
         let decision = Decision {
             key: Some(LedgerText::new(&key.to_string())),
@@ -104,66 +107,91 @@ impl PendingDecision {
         Self { party: Party::Stranger, decision, is_change: false }
     }
 
-    /// Of an operator who has come from elsewhere.
+    /// Begins the decision on a remote operator.
     pub(crate) fn of_operator(key: &PublicKey) -> Self {
         let key = Some(LedgerText::new(&key.to_string()));
         let decision = Decision { key, ..Decision::new("connect", DecisionOutcome::Allowed) };
         Self { party: Party::Operator, decision, is_change: false }
     }
 
-    /// Of somebody who has come with a credential that is worth something.
-    pub(crate) fn of_guest(credential: &VerifiedCredential) -> Self {
+    /// Begins the decision on a peer with a valid credential.
+    pub(crate) fn of_peer(credential: &VerifiedCredential) -> Self {
         let mut decision = Decision::new("connect", DecisionOutcome::Allowed);
-        let party = by(&mut decision, credential);
+        let party = enter_requester(&mut decision, credential);
         Self { party, decision, is_change: false }
     }
 
-    /// With what a credential that is worth nothing says of itself.
+    /// The decision to restore a saved session when the node starts. `owner` is none for the operator's sessions.
+    pub(crate) fn for_restore(session: &Name, owner: Option<&SessionOwner>) -> Self {
+        let mut decision = Decision::new("restore", DecisionOutcome::Allowed);
+        decision.session = Some(LedgerText::new(session.as_str()));
+        decision.called = owner.map(|owner| LedgerText::new(owner.given.as_str()));
+        let party = owner.map_or(Party::Operator, |owner| enter_requester(&mut decision, &owner.credential));
+        Self { party, decision, is_change: true }
+    }
+
+    /// Begins the decision not to restore a saved session, whose credential is not valid or was not verified.
+    pub(crate) fn for_restore_claim(
+        session: &Name,
+        called: Option<&Name>,
+        claimed: Option<&Credential>,
+    ) -> Self {
+        let restore = Self::for_restore(session, None);
+        let Some(claimed) = claimed else { return restore };
+        let first = claimed.claimed_blocks().first().map(|link| link.id);
+        let party = first.map_or(Party::Stranger, Party::Holder);
+        let mut claiming = Self { party, ..restore }.claiming(claimed);
+        claiming.decision.key = Some(LedgerText::new(&claimed.claimed_holder().to_string()));
+        claiming.decision.called = called.map(|called| LedgerText::new(called.as_str()));
+        claiming
+    }
+
+    /// Adds the identifiers that an invalid credential claims.
     #[must_use]
     pub(crate) fn claiming(mut self, credential: &Credential) -> Self {
-        let ids = DatedId::of_chain(credential.claimed_links()).map(|id| LedgerText::new(&id.to_string()));
+        let ids = DatedId::of_chain(credential.claimed_blocks()).map(|id| LedgerText::new(&id.to_string()));
         self.decision.claims = ids.collect();
         self
     }
 
-    /// It was not permitted.
+    /// Completes it as a refusal.
     pub(crate) fn refused(self, why: &str) -> Self {
-        self.came_to(DecisionOutcome::Refused, Some(why))
+        self.with_outcome(DecisionOutcome::Refused, Some(why))
     }
 
-    /// It was looked at: what came of it is in the reply, and whether it was a matter of what whoever asks may do.
+    /// Completes it by the reply. `is_refusal` tells a lack of rights from a failure.
     pub(crate) fn answered(self, reply: &Reply, is_refusal: bool) -> Self {
         match reply {
             Reply::Refused { why } if is_refusal => self.refused(why),
-            Reply::Refused { why } => self.came_to(DecisionOutcome::Failed, Some(why)),
-            _ => self.came_to(DecisionOutcome::Allowed, None),
+            Reply::Refused { why } => self.with_outcome(DecisionOutcome::Failed, Some(why)),
+            _ => self.with_outcome(DecisionOutcome::Allowed, None),
         }
     }
 
-    fn came_to(mut self, outcome: DecisionOutcome, reason: Option<&str>) -> Self {
+    fn with_outcome(mut self, outcome: DecisionOutcome, reason: Option<&str>) -> Self {
         self.decision.outcome = outcome;
         self.decision.reason = reason.map(LedgerText::new);
         self
     }
 }
 
-/// Enters who asks, and by what right.
-fn by(decision: &mut Decision, credential: &VerifiedCredential) -> Party {
+/// Enters the requester and their chain. Returns their party.
+fn enter_requester(decision: &mut Decision, credential: &VerifiedCredential) -> Party {
     let (key, credentials) = in_ledger(credential);
     (decision.key, decision.credentials) = (Some(key), credentials);
     party_of(credential)
 }
 
 fn party_of(credential: &VerifiedCredential) -> Party {
-    line(credential).next().map_or(Party::Stranger, |(first, _)| Party::Holder(first))
+    delegation_chain(credential).next().map_or(Party::Stranger, |(first, _)| Party::Holder(first))
 }
 
-/// The depth of a holder whose chain has so many links.
+/// Returns the depth of a holder whose chain has `links` links.
 fn depth_of(links: usize) -> usize {
     links.saturating_sub(1).min(DEPTH_MAX)
 }
 
-/// What a request is in a word, and whether it changes anything.
+/// Returns the word for a request, and true if it changes anything.
 fn described(ask: &ControlRequest) -> (&'static str, bool) {
     match ask {
         ControlRequest::Show => ("show", false),
@@ -186,14 +214,14 @@ fn described(ask: &ControlRequest) -> (&'static str, bool) {
     }
 }
 
-/// An entry that is due: from when, until now, what.
+/// An entry that is due: its begin, its end, and the event.
 pub(crate) type Due = (Timestamp, Timestamp, LedgerEvent);
 
 /// Decisions of the present minute.
 #[derive(Debug)]
 pub(crate) struct Decisions {
     began: Timestamp,
-    kinds: BTreeMap<Kind, Tally>,
+    kinds: BTreeMap<Kind, KindCounter>,
     of: BTreeMap<Party, usize>,
     changes: BTreeMap<Party, usize>,
     allowed: u64,
@@ -202,80 +230,81 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// None yet, in a minute that begins now.
+    /// Creates a minute that begins now.
     pub(crate) fn since(began: Timestamp) -> Self {
         let (kinds, of, changes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { began, kinds, of, changes, allowed: 0, refused: 0, handshakes: 0 }
     }
 
-    /// Takes a decision. Gives it back where it has an entry of its own, at once.
-    pub(crate) fn note(&mut self, at: Timestamp, asked: PendingDecision) -> Option<LedgerEvent> {
+    /// Adds a decision. Returns an event that needs an entry of its own at once.
+    pub(crate) fn add(&mut self, at: Timestamp, asked: PendingDecision) -> Option<LedgerEvent> {
         let PendingDecision { party, decision, is_change } = asked;
         let depth = depth_of(decision.credentials.len());
-        if is_change && decision.outcome == DecisionOutcome::Allowed && self.has_room(&party, depth) {
+        if is_change && decision.outcome == DecisionOutcome::Allowed && self.take_change(&party, depth) {
             return Some(LedgerEvent::Decision(Box::new(decision)));
         }
         let Decision { key, credentials, claims, request, session, called, outcome, reason, .. } = decision;
-        let most = if party == Party::Stranger { OF_STRANGERS_MAX } else { OF_ONE_MAX >> depth };
+        let most = if party == Party::Stranger { STRANGER_KINDS_MAX } else { PARTY_KINDS_MAX >> depth };
         let kind = Kind { party, key, credentials, claims, request, session, called, outcome, reason };
-        if let Some(tally) = self.kinds.get_mut(&kind) {
-            tally.count = tally.count.saturating_add(1);
+        if let Some(counter) = self.kinds.get_mut(&kind) {
+            counter.count = counter.count.saturating_add(1);
             return None;
         }
         let there = self.of.get(&kind.party).copied().unwrap_or(0);
-        if there >= most || self.kinds.len() >= OF_ALL_MAX {
+        if there >= most || self.kinds.len() >= KINDS_MAX {
             let unlisted =
                 if outcome == DecisionOutcome::Allowed { &mut self.allowed } else { &mut self.refused };
             *unlisted = unlisted.saturating_add(1);
             return None;
         }
         self.of.insert(kind.party.clone(), there + 1);
-        self.kinds.insert(kind, Tally { first: at, count: 1, is_entered: false });
+        self.kinds.insert(kind, KindCounter { first: at, count: 1, is_entered: false });
         None
     }
 
-    /// Whether one more entry of what somebody has changed is made at once. The operator is not held to a number.
-    fn has_room(&mut self, party: &Party, depth: usize) -> bool {
+    /// Counts a change. Returns true if it gets an entry of its own. The operator has no limit.
+    fn take_change(&mut self, party: &Party, depth: usize) -> bool {
         if *party == Party::Operator {
             return true;
         }
         let there = self.changes.entry(party.clone()).or_default();
-        let has_room = *there < CHANGES_MAX >> depth;
-        // A change without room takes no room from later ones.
-        *there += usize::from(has_room);
-        has_room
+        let is_listed = *there < CHANGES_MAX >> depth;
+        // A change without an entry does not use up the limit.
+        *there += usize::from(is_listed);
+        is_listed
     }
 
-    /// Whether what came of a change is to be entered beside the decision on it. What is not is counted.
-    pub(crate) fn takes(&mut self, owner: Option<&SessionOwner>, is_done: bool) -> bool {
+    /// Returns true if the outcome of a change gets an entry beside the decision on it. Other outcomes are counted.
+    pub(crate) fn lists_outcome(&mut self, owner: Option<&SessionOwner>, is_done: bool) -> bool {
         let party = owner.map_or(Party::Operator, |owner| party_of(&owner.credential));
         let depth = depth_of(owner.map_or(0, |owner| owner.credential.chain().len()));
-        let takes = self.has_room(&party, depth);
-        if !takes {
+        let is_listed = self.take_change(&party, depth);
+        if !is_listed {
             let unlisted = if is_done { &mut self.allowed } else { &mut self.refused };
             *unlisted = unlisted.saturating_add(1);
         }
-        takes
+        is_listed
     }
 
-    /// Counts handshakes that came to nothing.
+    /// Counts failed handshakes.
     pub(crate) fn handshakes_failed(&mut self, count: u64) {
         self.handshakes = self.handshakes.saturating_add(count);
     }
 
-    /// What is due now: each kind when it has come up first, and once more at the end of the minute where it was repeated. With `is_last` the minute ends now.
+    /// Returns the entries that are due: each kind at its first occurrence, and once more at the end of the minute if
+    /// it was repeated. `is_last` ends the minute now.
     pub(crate) fn due(&mut self, now: Timestamp, is_last: bool) -> Vec<Due> {
-        let is_over = is_last || now.since(self.began) >= WHILE || now < self.began;
+        let is_over = is_last || now.since(self.began) >= MINUTE || now < self.began;
         let mut due = Vec::new();
-        for (kind, tally) in &mut self.kinds {
-            if tally.count > 0 && (is_over || !tally.is_entered) {
+        for (kind, counter) in &mut self.kinds {
+            if counter.count > 0 && (is_over || !counter.is_entered) {
                 let Kind { key, credentials, claims, request, session, called, outcome, reason, .. } =
                     kind.clone();
-                let count = std::mem::take(&mut tally.count);
+                let count = std::mem::take(&mut counter.count);
                 let decision =
                     Decision { key, credentials, claims, request, session, called, outcome, reason, count };
-                due.push((tally.first.min(now), now, LedgerEvent::Decision(Box::new(decision))));
-                (tally.first, tally.is_entered) = (now, true);
+                due.push((counter.first.min(now), now, LedgerEvent::Decision(Box::new(decision))));
+                (counter.first, counter.is_entered) = (now, true);
             }
         }
         if is_over {
@@ -322,29 +351,29 @@ mod tests {
         assert_eq!(decisions.due(at(59), false), []);
         let unlisted = LedgerEvent::Unlisted { allowed: 0, refused: 0, handshakes: 3 };
         assert_eq!(decisions.due(at(60), false), [(at(0), at(60), unlisted.clone())]);
-        // Nor does a last one that is short have an earlier beginning.
+        // A short last minute begins at the end of the previous one.
         decisions.handshakes_failed(3);
         assert_eq!(decisions.due(at(61), true), [(at(60), at(61), unlisted)]);
     }
 
     #[test]
-    fn a_change_is_entered_at_once_and_what_is_repeated_has_a_count() {
+    fn a_change_is_entered_at_once_and_repeated_decisions_are_counted() {
         let mut decisions = decisions();
         let session = Name::new("s").unwrap();
         let close = ControlRequest::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
-        let asked = || PendingDecision::of(&Asker::Operator(None), &close, Some(&session));
-        let entered = decisions.note(at(1), asked().answered(&done, false));
+        let asked = || PendingDecision::for_request(&Asker::Operator(None), &close, Some(&session));
+        let entered = decisions.add(at(1), asked().answered(&done, false));
         let Some(LedgerEvent::Decision(decision)) = entered else { panic!("{entered:?}") };
         assert_eq!((decision.request.as_str(), decision.outcome), ("close", DecisionOutcome::Allowed));
         assert_eq!(decision.session, Some(LedgerText::new("s")));
         for second in 1..=30 {
-            assert_eq!(decisions.note(at(second), asked().refused("no")), None);
+            assert_eq!(decisions.add(at(second), asked().refused("no")), None);
         }
-        // The first is seen soon, the others with the minute's end.
+        // The first is entered soon, the others at the end of the minute.
         assert_eq!(listed(&decisions.due(at(30), false)), [("no".to_owned(), 30)]);
         for second in 31..=40 {
-            decisions.note(at(second), asked().refused("no"));
+            decisions.add(at(second), asked().refused("no"));
         }
         assert_eq!(decisions.due(at(40), false), []);
         let due = decisions.due(at(60), false);
@@ -354,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_changes_the_same_again_and_again_fills_no_ledger_and_is_counted() {
+    fn repeated_changes_of_one_holder_do_not_fill_the_ledger_and_are_counted() {
         let mut decisions = decisions();
         let session = Name::new("s").unwrap();
         let close = ControlRequest::Close { session: session.clone() };
@@ -362,33 +391,33 @@ mod tests {
         let by = |party: Party| {
             let asked = PendingDecision {
                 party,
-                ..PendingDecision::of(&Asker::Operator(None), &close, Some(&session))
+                ..PendingDecision::for_request(&Asker::Operator(None), &close, Some(&session))
             };
             asked.answered(&done, false)
         };
-        let holder = || Party::Holder(PrefixId::of_root(&key(1)));
+        let holder = || Party::Holder(DelegationId::of_root(&key(1)));
         let entered = |decisions: &mut Decisions, party: &dyn Fn() -> Party| {
-            (0..1000).filter(|_| decisions.note(at(1), by(party())).is_some()).count()
+            (0..1000).filter(|_| decisions.add(at(1), by(party())).is_some()).count()
         };
         assert_eq!(entered(&mut decisions, &holder), CHANGES_MAX);
         assert_eq!(entered(&mut decisions, &|| Party::Operator), 1000);
         let due = decisions.due(at(2), false);
         assert_eq!(listed(&due), [(String::new(), 1000 - CHANGES_MAX as u64)]);
-        // In the next minute there is room again.
+        // The next minute has new entries.
         decisions.due(at(60), false);
         assert_eq!(entered(&mut decisions, &holder), CHANGES_MAX);
     }
 
     #[test]
-    fn a_delegates_flood_leaves_room_for_what_its_delegator_does() {
+    fn a_delegates_flood_leaves_entries_for_its_delegator() {
         let mut decisions = decisions();
         let session = Name::new("s").unwrap();
         let close = ControlRequest::Close { session: session.clone() };
-        let party = || Party::Holder(PrefixId::of_root(&key(1)));
+        let party = || Party::Holder(DelegationId::of_root(&key(1)));
         let by = |links: usize| {
             let mut asked = PendingDecision {
                 party: party(),
-                ..PendingDecision::of(&Asker::Operator(None), &close, Some(&session))
+                ..PendingDecision::for_request(&Asker::Operator(None), &close, Some(&session))
             };
             asked.decision.credentials =
                 (0..links).map(|link| LedgerText::new(&format!("weir-id:{link}"))).collect();
@@ -396,18 +425,18 @@ mod tests {
         };
         let done = Reply::Done { notes: Vec::new() };
         for number in 0..1000 {
-            decisions.note(at(1), by(2).refused(&number.to_string()));
-            decisions.note(at(1), by(2).answered(&done, false));
+            decisions.add(at(1), by(2).refused(&number.to_string()));
+            decisions.add(at(1), by(2).answered(&done, false));
         }
-        let own = (0..1000).filter(|_| decisions.note(at(1), by(1).answered(&done, false)).is_some()).count();
+        let own = (0..1000).filter(|_| decisions.add(at(1), by(1).answered(&done, false)).is_some()).count();
         assert_eq!(own, CHANGES_MAX / 2);
-        (0..8).for_each(|number| drop(decisions.note(at(1), by(1).refused(&format!("own {number}")))));
+        (0..8).for_each(|number| drop(decisions.add(at(1), by(1).refused(&format!("own {number}")))));
         let due = decisions.due(at(2), false);
         assert_eq!(listed(&due).iter().filter(|(reason, _)| reason.starts_with("own")).count(), 8);
     }
 
     #[test]
-    fn a_flood_of_strangers_is_counted_and_takes_no_room_from_others() {
+    fn a_flood_of_strangers_is_counted_and_takes_no_entries_from_others() {
         let mut decisions = decisions();
         let mut entries = 0;
         for second in 0..3600_u64 {
@@ -415,18 +444,19 @@ mod tests {
                 let reason = format!("{second} {n}");
                 let asked =
                     PendingDecision::of_stranger(&key(u8::try_from(n).unwrap()), "connect").refused(&reason);
-                assert_eq!(decisions.note(at(second), asked), None);
+                assert_eq!(decisions.add(at(second), asked), None);
                 decisions.handshakes_failed(1);
             }
-            let operator = PendingDecision::of(&Asker::Operator(None), &ControlRequest::Reload, None);
-            decisions.note(at(second), operator.refused(&format!("{}", second / 60)));
+            let operator =
+                PendingDecision::for_request(&Asker::Operator(None), &ControlRequest::Reload, None);
+            decisions.add(at(second), operator.refused(&format!("{}", second / 60)));
             entries += decisions.due(at(second), false).len();
         }
         let last = decisions.due(at(3600), true);
         entries += last.len();
-        // In each of 60 minutes, and what begins the next, eight and one for the rest; and of the operator's one at its beginning, how often that was repeated, and the next
-        // minute's, which begins a second early.
-        assert!(entries <= 61 * (OF_STRANGERS_MAX + 4), "{entries}");
+        // In each of 60 minutes, and at the begin of the next: eight of strangers and one for the rest; and one of the
+        // operator, its repetitions, and that of the next minute, which begins a second early.
+        assert!(entries <= 61 * (STRANGER_KINDS_MAX + 4), "{entries}");
         let Some((_, _, LedgerEvent::Unlisted { refused, handshakes, .. })) = last.last() else {
             panic!("{last:?}")
         };
@@ -434,15 +464,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_of_the_counts() {
+    fn every_decision_is_counted() {
         let mut decisions = decisions();
         for n in 0..1000 {
-            decisions.note(
+            decisions.add(
                 at(1),
-                PendingDecision::of(&Asker::Operator(None), &ControlRequest::Show, None)
+                PendingDecision::for_request(&Asker::Operator(None), &ControlRequest::Show, None)
                     .refused(&n.to_string()),
             );
-            decisions.note(at(1), PendingDecision::of(&Asker::Operator(None), &ControlRequest::Show, None));
+            decisions.add(
+                at(1),
+                PendingDecision::for_request(&Asker::Operator(None), &ControlRequest::Show, None),
+            );
         }
         let due = decisions.due(at(2), true);
         let counted: u64 = listed(&due).iter().map(|(_, count)| count).sum();
@@ -451,6 +484,6 @@ mod tests {
             _ => None,
         });
         assert_eq!(counted + unlisted.unwrap(), 2000);
-        assert_eq!(due.len(), OF_ONE_MAX + 1);
+        assert_eq!(due.len(), PARTY_KINDS_MAX + 1);
     }
 }

@@ -1,13 +1,14 @@
-//! Lists in what is asked for are counted while they are read. Of one that is too long no more is kept than there may be, and nothing is done of it: it is not even asked who
-//! asks. So what a request costs before somebody is in his turn is bounded by this, and not by how much fits on a line.
+//! Lists with a bounded length, which is checked while they are read. A list that is too long is refused before its
+//! requester is even identified. So the cost of a request before its turn is bounded by these limits, and not by the
+//! length of a line.
 
-use crate::control::handling::ShardField;
-use crate::control::offers::{OfferSpec, UseSpec};
+use crate::control::link_spec::OutputSpec;
+use crate::control::preprocessing::ShardField;
 use crate::control::quantity::{self, Exact, QuantityText};
+use crate::control::services::{OfferSpec, UseSpec};
 use crate::control::share::{SHARES_MAX, ShareGrant};
 use crate::control::spec::{ChannelSpec, ModuleSpec, PARTS_MAX, ProcessorSpec, TomlValue};
-use crate::link::OutputSpec;
-use crate::sessions::tables::TableGrant;
+use crate::control::table_grant::TableGrant;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
 use std::collections::BTreeMap;
@@ -16,22 +17,22 @@ use std::marker::PhantomData;
 use weir_admission::{Name, ParameterValue};
 use weir_wire::WriteFields;
 
-/// The longest name or path of a module, in bytes: as long as a path can be.
+/// The longest name or path of a module, in bytes: the longest path of the system.
 const MODULE_BYTES_MAX: usize = 4096;
 
-/// Something of which there are lists.
+/// An entry of lists.
 pub(crate) trait SpecList {
-    /// What several of it are.
-    const WHAT: &'static str;
-    /// How many there can be in one list.
-    const MOST: usize = PARTS_MAX;
+    /// Plural of the kind of entry.
+    const PLURAL: &'static str;
+    /// The most entries of one list.
+    const COUNT_MAX: usize = PARTS_MAX;
 }
 
-macro_rules! counted {
-    ($($of:ty = $what:literal;)+) => { $(impl SpecList for $of { const WHAT: &'static str = $what; })+ };
+macro_rules! bounded {
+    ($($of:ty = $what:literal;)+) => { $(impl SpecList for $of { const PLURAL: &'static str = $what; })+ };
 }
 
-counted! {
+bounded! {
     ProcessorSpec = "virtual processors";
     ChannelSpec = "channels";
     OutputSpec = "output channels";
@@ -41,32 +42,32 @@ counted! {
     TableGrant = "tables";
     Name = "names in a list";
     ShardField = "fields";
-    Written = "fields";
-    // Of modules.
+    WritableField = "fields";
+    // Signatures of modules.
     String = "signatures";
 }
 
 impl SpecList for ShareGrant {
-    const WHAT: &'static str = "shares";
-    const MOST: usize = SHARES_MAX;
+    const PLURAL: &'static str = "shares";
+    const COUNT_MAX: usize = SHARES_MAX;
 }
 
 impl SpecList for TomlValue {
-    const WHAT: &'static str = "values in a list";
-    /// No parameter has more of them, of a byte each.
-    const MOST: usize = ParameterValue::BYTES_MAX;
+    const PLURAL: &'static str = "values in a list";
+    /// No parameter has more values, of a byte each.
+    const COUNT_MAX: usize = ParameterValue::BYTES_MAX;
 }
 
-/// The name of a field that can be written.
+/// The name of a writable field.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Written(String);
+struct WritableField(String);
 
 fn too_many<T: SpecList, E: Error>() -> E {
-    E::custom(format_args!("too many {} ({} at most)", T::WHAT, T::MOST))
+    E::custom(format_args!("too many {} ({} at most)", T::PLURAL, T::COUNT_MAX))
 }
 
-/// For `#[serde(deserialize_with = "counted::list")]`.
+/// For `#[serde(deserialize_with = "bounded_list::list")]`.
 pub(crate) fn list<'de, T: Deserialize<'de> + SpecList, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -79,13 +80,13 @@ impl<'de, T: Deserialize<'de> + SpecList> Visitor<'de> for List<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of up to {} {}", T::MOST, T::WHAT)
+        write!(f, "a list of up to {} {}", T::COUNT_MAX, T::PLURAL)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
         let mut all = Vec::new();
         while let Some(one) = from.next_element()? {
-            if all.len() >= T::MOST {
+            if all.len() >= T::COUNT_MAX {
                 return Err(too_many::<T, _>());
             }
             all.push(one);
@@ -94,7 +95,7 @@ impl<'de, T: Deserialize<'de> + SpecList> Visitor<'de> for List<T> {
     }
 }
 
-/// For `#[serde(with = "counted::texts")]`: several that are written as text.
+/// For `#[serde(with = "bounded_list::texts")]`: values written as text.
 pub(crate) mod texts {
     use super::*;
 
@@ -109,14 +110,14 @@ pub(crate) mod texts {
     }
 
     impl<T: SpecList> SpecList for QuantityText<T> {
-        const WHAT: &'static str = T::WHAT;
-        const MOST: usize = T::MOST;
+        const PLURAL: &'static str = T::PLURAL;
+        const COUNT_MAX: usize = T::COUNT_MAX;
     }
 }
 
-/// For `#[serde(deserialize_with = "counted::writes")]`: fields that may be written.
+/// For `#[serde(deserialize_with = "bounded_list::writes")]`: writable fields.
 pub(crate) fn writes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteFields>, D::Error> {
-    let names: Vec<Written> = list(from)?;
+    let names: Vec<WritableField> = list(from)?;
     names
         .iter()
         .map(|name| WriteFields::named(&name.0).map_err(D::Error::custom))
@@ -124,7 +125,7 @@ pub(crate) fn writes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteF
         .map(Some)
 }
 
-/// For `#[serde(deserialize_with = "counted::module")]`: a module's name or path.
+/// For `#[serde(deserialize_with = "bounded_list::module")]`: name or path of a module.
 pub(crate) fn module<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let module = String::deserialize(from)?;
     if module.len() > MODULE_BYTES_MAX {
@@ -135,7 +136,7 @@ pub(crate) fn module<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Er
     Ok(module)
 }
 
-/// For `#[serde(deserialize_with = "counted::settings")]`: parameters of a module.
+/// For `#[serde(deserialize_with = "bounded_list::settings")]`: parameters of a module.
 pub(crate) fn settings<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, TomlValue>, D::Error> {
     from.deserialize_map(Settings)
 }
@@ -143,20 +144,20 @@ pub(crate) fn settings<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<St
 struct Settings;
 
 impl SpecList for Settings {
-    const WHAT: &'static str = "parameters of a module";
+    const PLURAL: &'static str = "parameters of a module";
 }
 
 impl<'de> Visitor<'de> for Settings {
     type Value = BTreeMap<String, TomlValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "up to {} {}", Self::MOST, Self::WHAT)
+        write!(f, "up to {} {}", Self::COUNT_MAX, Self::PLURAL)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
         let mut all = BTreeMap::new();
         while let Some((name, given)) = from.next_entry()? {
-            if all.len() >= Self::MOST {
+            if all.len() >= Self::COUNT_MAX {
                 return Err(too_many::<Self, _>());
             }
             all.insert(name, given);
@@ -167,13 +168,13 @@ impl<'de> Visitor<'de> for Settings {
 
 impl<'de> Deserialize<'de> for TomlValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(SpecEntry)
+        from.deserialize_any(TomlValueVisitor)
     }
 }
 
-struct SpecEntry;
+struct TomlValueVisitor;
 
-impl<'de> Visitor<'de> for SpecEntry {
+impl<'de> Visitor<'de> for TomlValueVisitor {
     type Value = TomlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,15 +214,15 @@ impl<'de> Visitor<'de> for SpecEntry {
 mod tests {
     use crate::control::protocol::{Ask, ControlRequest, LINE_BYTES_MAX};
     use crate::control::spec::{PARTS_MAX, SessionSpec, TomlValue};
-    use crate::server::service::{Heard, hear};
+    use crate::control::protocol::request_reader::{ParsedRequest, read_request};
 
-    /// A list of so many of these, of which each is told from the others by `N`.
+    /// A list of `count` entries, with `N` replaced by the index.
     fn list(one: &str, count: usize) -> String {
         let all: Vec<String> = (0..count).map(|n| one.replace('N', &n.to_string())).collect();
         all.join(",")
     }
 
-    /// Requests of which one list has as many entries as are asked for, and what these are.
+    /// Requests in which one list has `count` entries, each with the kind of entry.
     fn requests(count: usize) -> Vec<(String, &'static str)> {
         let create = |list: String| format!(r#"{{"create":{{"name":"s",{list}}}}}"#);
         let change = |list: String| format!(r#"{{"change":{{"session":"s",{list}}}}}"#);
@@ -235,14 +236,14 @@ mod tests {
             ("channel", r#"{"interface":"","name":"aN"}"#, "channels"),
             ("output", r#"{"link":"","name":"aN"}"#, "output channels"),
             ("offer", r#"{"service":"aN","callers":[]}"#, "offers"),
-            ("use", r#"{"service":"aN","of":"b"}"#, "uses"),
+            ("use", r#"{"service":"aN","session":"b"}"#, "uses"),
             ("read", r#""aN""#, "tables"),
             ("publish", r#""aN""#, "tables"),
         ] {
             all.extend(both(name, one).map(|line| (line, what)));
         }
         all.push((create(format!(r#""module":[{}]"#, list(r#"{"module":"mN"}"#, count))), "modules"));
-        for name in ["withdraw", "forgo", "revoke_read", "revoke_publish"] {
+        for name in ["remove_offer", "remove_use", "remove_read", "remove_publish"] {
             all.push((changed(name), "names in a list"));
         }
         let callers = format!(r#""offer":[{{"service":"s","callers":[{}]}}]"#, list(r#""aN""#, count));
@@ -259,25 +260,25 @@ mod tests {
         let set = format!(r#","set":{{{}}}"#, list(r#""aN":1"#, count));
         all.push((load(&set, ""), "parameters of a module"));
         all.push((load("", &format!(r#","signatures":[{}]"#, list(r#""""#, count))), "signatures"));
-        let explained = |(ask, what): &(String, _)| (format!(r#"{{"explain":{{"ask":{ask}}}}}"#), *what);
+        let explained = |(ask, what): &(String, _)| (format!(r#"{{"explain":{{"request":{ask}}}}}"#), *what);
         let explained: Vec<_> = all.iter().map(explained).collect();
         all.into_iter().chain(explained).collect()
     }
 
-    fn said(ask: &str) -> Heard {
-        let line = format!("{{\"weir\":1,\"ask\":{ask}}}\n");
+    fn said(ask: &str) -> ParsedRequest {
+        let line = format!("{{\"weir\":1,\"request\":{ask}}}\n");
         assert!(line.len() <= LINE_BYTES_MAX, "{} bytes", line.len());
-        hear(&mut line.as_bytes()).unwrap()
+        read_request(&mut line.as_bytes()).unwrap()
     }
 
     #[test]
-    fn of_nothing_there_are_more_than_so_many_wherever_it_is_listed() {
+    fn every_list_in_a_request_is_bounded() {
         for (request, what) in requests(PARTS_MAX) {
-            assert!(matches!(said(&request), Heard::Ask(..)), "{what}: {:?}", said(&request));
+            assert!(matches!(said(&request), ParsedRequest::Request(..)), "{what}: {:?}", said(&request));
         }
-        // One more, and as many as fit on a line, of which most are not even kept.
+        // One more entry, and as many as fit on a line, of which most are not even stored.
         for (request, what) in requests(PARTS_MAX + 1).into_iter().chain(requests(20_000)) {
-            let Heard::Wrong(why) = said(&request) else { panic!("{what}: it was read") };
+            let ParsedRequest::Invalid(why) = said(&request) else { panic!("{what}: it was read") };
             let says = format!("this is no request: too many {what} (64 at most) at line 1 column ");
             let column = why.strip_prefix(&says).unwrap_or_else(|| panic!("{what}: {why}"));
             assert!(column.parse::<usize>().unwrap() < 8192, "{what}: {why}");
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_parameter_is_given_is_read_as_it_was_written() {
+    fn values_of_parameters_are_read_without_loss() {
         let read = |text: &str| serde_json::from_str::<TomlValue>(text).map_err(|error| error.to_string());
         let text = |text: &str| TomlValue::Text(text.to_owned());
         for (given, expected) in [
@@ -308,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_is_counted_as_well_and_a_modules_name_has_its_length() {
+    fn lists_in_a_configuration_are_bounded_as_well_and_so_is_a_modules_name() {
         let channels = "[[channel]]\ninterface = \"e\"\n".repeat(PARTS_MAX + 1);
         let error = toml::from_str::<SessionSpec>(&format!("name = \"s\"\n{channels}")).unwrap_err();
         assert!(error.message().contains("too many channels (64 at most)"), "{error}");
         for (len, is_read) in [(4096, true), (4097, false)] {
             let module = "m".repeat(len);
             let line = format!(
-                r#"{{"weir":1,"ask":{{"load":{{"session":"s","module":{{"module":"{module}"}}}}}}}}"#
+                r#"{{"weir":1,"request":{{"load":{{"session":"s","module":{{"module":"{module}"}}}}}}}}"#
             );
             let read = serde_json::from_str::<Ask>(&line);
             assert_eq!(

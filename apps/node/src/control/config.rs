@@ -1,9 +1,10 @@
-//! The node's configuration: one TOML file, taken whole or not at all.
+//! The node's configuration: one TOML file, which is accepted as a whole or refused.
 
+use crate::control::isolation_config::{FIRST_USER_MAX, FIRST_USER_MIN, IsolationConfig};
+use crate::control::link_spec::LinkConfig;
 use crate::control::quantity;
+use crate::control::renamed_keys::with_advice;
 use crate::control::spec::{SessionSpec, SpecError};
-use crate::link::LinkConfig;
-use crate::server::isolation::{FIRST_USER_MAX, FIRST_USER_MIN, IsolationConfig};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,38 +19,42 @@ use weir_units::{Bytes, Nanos};
 
 /// The longest configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
-/// Sessions of a node at most.
+/// Longest packet that a module is shown: the largest IP packet with its headers in front. Longer packets are cut at
+/// capture. The MTU of the interface is no limit here, because the kernel merges packets (GRO) and weir reassembles
+/// datagrams.
+pub const PACKET_BYTES_MAX: u32 = (64 << 10) + 256;
+/// The most sessions of a node.
 pub const SESSIONS_MAX: usize = 4096;
 
-/// What a node is to do.
+/// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfiguration {
-    /// The node itself.
+    /// Name, files and memory of the node.
     #[serde(default)]
     pub node: NodeConfig,
-    /// How it is reached from elsewhere, and whose credentials count. Not at all where nothing is said.
+    /// Remote access; none by default.
     #[serde(default)]
     pub remote: Option<RemoteConfig>,
-    /// The folder with profiles, roots of trust and what was taken back, beside what of these stands here.
+    /// Folder with profiles, roots of trust and revocation lists, beside those of this file.
     #[serde(default)]
     pub policy: Option<PolicyConfig>,
-    /// The walls around processes that it starts.
+    /// Isolation of the processes that the node starts.
     #[serde(default)]
     pub isolation: IsolationConfig,
-    /// Its cores.
+    /// Cores and their scheduling.
     #[serde(default)]
     pub cpu: CpuConfig,
-    /// Where packets come from.
+    /// Interfaces that packets come from.
     #[serde(default, rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,
-    /// Where packets go out.
+    /// Links that packets are sent on.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkConfig>,
     /// Profiles that sessions can name.
     #[serde(default, rename = "profile")]
     pub profiles: Vec<ProfileConfig>,
-    /// Named tables of the operator's.
+    /// Named tables of the operator.
     #[serde(default, rename = "table")]
     pub tables: Vec<TableConfig>,
     /// Sessions that exist from the start.
@@ -57,35 +62,37 @@ pub struct NodeConfiguration {
     pub sessions: Vec<SessionSpec>,
 }
 
-/// The node itself.
+/// Name, files and memory of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeConfig {
-    /// What it is called, in the ledger and in metrics.
+    /// Name in the ledger and in metrics.
     #[serde(with = "quantity::text")]
     pub name: Name,
-    /// How it writes what it has to say.
-    pub log: crate::server::log::LogFormat,
-    /// The socket for `weir session`, `weir top` and the like.
+    /// Format of the log.
+    pub log: crate::log::LogFormat,
+    /// Path of the local socket for `weir session`, `weir top` and others.
     pub socket: PathBuf,
-    /// Where the ledger and the sessions' records are kept.
+    /// State folder, for the ledger and the sessions' records.
     pub state: PathBuf,
-    /// Where metrics are served, over HTTP at /metrics: a loopback address. Not at all where none is given.
+    /// True if sessions that requests have created come back after a restart.
+    pub restore: bool,
+    /// Loopback address of the metrics server (HTTP, /metrics); none by default.
     pub metrics: Option<SocketAddr>,
-    /// How often the ledger is written: what can be lost in a crash.
+    /// Interval of ledger entries, which bounds the loss in a crash.
     #[serde(with = "quantity::text")]
-    pub interval: Nanos,
-    /// A stream's file is ended when it has so many bytes …
+    pub ledger_interval: Nanos,
+    /// Size at which a stream's file is completed, in bytes.
     #[serde(with = "quantity::text")]
-    pub records_bytes: Bytes,
-    /// … or has been written for so long.
+    pub record_file_size: Bytes,
+    /// Age at which a stream's file is completed.
     #[serde(with = "quantity::text")]
-    pub records_time: Nanos,
+    pub record_file_age: Nanos,
     /// Memory that sessions can reserve together.
     #[serde(with = "quantity::text")]
     pub memory: Bytes,
-    /// Memory beside that, in which packets wait for modules of those who come with credentials; a quarter of it for any one of them. What waits for the operator's own is
-    /// not limited.
+    /// Additional memory for waiting packets of credential holders' modules. Each party gets at most a quarter. Packets
+    /// for the operator's sessions are not limited.
     #[serde(with = "quantity::text")]
     pub packet_memory: Bytes,
 }
@@ -94,76 +101,80 @@ impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             name: Name::new("node").unwrap_or_else(|_| unreachable!("the tests read it")),
-            log: crate::server::log::LogFormat::default(),
+            log: crate::log::LogFormat::default(),
             socket: PathBuf::from("/run/weir/node.sock"),
             state: PathBuf::from("/var/lib/weir"),
+            restore: true,
             metrics: None,
-            interval: Nanos::SECOND,
-            records_bytes: Bytes(256 << 20),
-            records_time: Nanos(3600 * Nanos::SECOND.0),
+            ledger_interval: Nanos::SECOND,
+            record_file_size: Bytes(256 << 20),
+            record_file_age: Nanos(3600 * Nanos::SECOND.0),
             memory: Bytes(1 << 30),
             packet_memory: Bytes(512 << 20),
         }
     }
 }
 
-/// How a node is reached from elsewhere, and by whom.
+/// Remote access to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteConfig {
-    /// Where it listens (TCP).
+    /// TCP address to listen at.
     pub listen: SocketAddr,
-    /// The file of the node's own private key, as `weir key new` writes it without a passphrase; relative to the configuration's.
+    /// File of the node's private key, as `weir key new` writes it without a passphrase; relative to the
+    /// configuration's.
     pub key: PathBuf,
-    /// What credentials call the node, such as `ix-1.example`; its own name where nothing is said.
+    /// Name of the node in credentials, such as `ix-1.example`; the node's own name by default.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub name: Option<NodeName>,
-    /// The operators whose credentials count, for whatever they grant: their public keys. Those that may grant less stand in the policy's folder.
+    /// Public keys of the roots whose credentials count without a limit. Roots with a limit stand in the policy's
+    /// folder.
     #[serde(default, with = "quantity::texts")]
     pub roots: Vec<PublicKey>,
-    /// Keys of those who may ask for all that the operator may at the node's own socket, without a credential: its operators, from elsewhere. Nobody where nothing is said.
+    /// Public keys of remote operators, who have all rights of the local socket without a credential; none by default.
     #[serde(default, with = "quantity::texts")]
     pub operators: Vec<PublicKey>,
-    /// Files with what they have taken back, relative to the configuration's. They are read again with the configuration.
+    /// Files with revocation lists of these roots, relative to the configuration's. They are read again with the
+    /// configuration.
     #[serde(default)]
     pub revocations: Vec<PathBuf>,
 }
 
-/// Where the operator's policy is.
+/// Place of the operator's policy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// The folder, relative to the configuration's file. It is read again with the configuration.
+    /// Folder, relative to the configuration's file. It is read again with the configuration.
     pub dir: PathBuf,
 }
 
-/// Its cores.
+/// Cores and their scheduling.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CpuConfig {
-    /// The cores on which modules run; one thread is bound to each. The last of the machine where nothing is said.
+    /// Cores on which modules run, with one thread bound to each; by default the last core of the machine.
     pub cores: Vec<u16>,
-    /// The longest that a module may keep a core before others are looked at.
+    /// Longest time for which a module may keep a core.
     #[serde(with = "quantity::text")]
     pub blocking: Nanos,
-    /// The share of a core that can be reserved, in percent.
+    /// Reservable share of a core, in percent.
     pub reservable: u8,
-    /// The core of the threads that take packets from interfaces; any where nothing is said.
-    pub receive: Option<u16>,
-    /// Whether those threads ask for packets all the time, instead of waiting for them. Give them a core of their own then.
+    /// Core of the receive threads; any by default.
+    pub receive_core: Option<u16>,
+    /// True if receive threads poll for packets in place of waiting. They need a core of their own then.
     pub poll: bool,
-    /// A folder for a record of what each core was told and decided, from which the same decisions can be made again. None where nothing is said.
+    /// Folder for traces of the cores' schedulers, from which their decisions can be replayed; none by default.
     pub trace: Option<PathBuf>,
 }
 
 impl CpuConfig {
-    /// As the scheduler of each core takes it.
+    /// Returns the configuration of each core's scheduler.
     pub(crate) fn of_cores(&self) -> CoreConfig {
         let cap = Ppm(u32::from(self.reservable) * 10_000);
-        CoreConfig { blocking: self.blocking, cap, ..CoreConfig::default() }
+        CoreConfig { blocking_max: self.blocking, cap, ..CoreConfig::default() }
     }
 
-    /// The cores on which modules run.
+    /// Returns the cores on which modules run.
     pub fn module_cores(&self) -> Vec<u16> {
         if !self.cores.is_empty() {
             return self.cores.clone();
@@ -172,11 +183,11 @@ impl CpuConfig {
         vec![u16::try_from(count - 1).unwrap_or(0)]
     }
 
-    /// This thread's cores for work that no module waits for: compilers and requests of holders. The core that receives packets is left out if others remain. None if
-    /// modules run on all cores.
+    /// Returns the cores of this thread for work that no module waits for: compilers and holders' requests. The receive
+    /// core is left out if others remain. `None` if modules run on all cores.
     pub(crate) fn other_cores(&self) -> Option<Cores> {
         let modules = self.module_cores();
-        let with_receiver: Vec<u16> = modules.iter().copied().chain(self.receive).collect();
+        let with_receiver: Vec<u16> = modules.iter().copied().chain(self.receive_core).collect();
         Cores::without(&with_receiver).or_else(|| Cores::without(&modules))
     }
 }
@@ -187,45 +198,45 @@ impl Default for CpuConfig {
             cores: Vec::new(),
             blocking: Nanos(100_000),
             reservable: 90,
-            receive: None,
+            receive_core: None,
             poll: false,
             trace: None,
         }
     }
 }
 
-/// Where packets come from.
+/// An interface that packets come from.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceConfig {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// How packets are taken from it.
+    /// Kind of socket that receives packets.
     #[serde(default)]
     pub kind: ReceiveMethod,
-    /// Memory for its packets.
+    /// Memory for received packets.
     #[serde(with = "quantity::text", default = "arena_default")]
     pub arena: Bytes,
-    /// Whether it is to see packets that are not for this machine.
+    /// True to receive packets for other machines too.
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// Whether it is to see packets that this machine sends, too. Not where packets are forwarded from.
+    /// True to see packets that this machine sends too. False for interfaces whose packets are forwarded.
     #[serde(default = "yes")]
     pub outgoing: bool,
-    /// With AF_XDP: whether the card itself writes into the memory that modules read, which takes a driver that can.
+    /// With AF_XDP: true if the card writes into the arena itself, which needs support by its driver.
     #[serde(default)]
     pub zero_copy: bool,
 }
 
 impl InterfaceConfig {
-    /// Whether packets that this machine sends are among its packets.
+    /// Returns true if packets that this machine sends are among its packets.
     pub fn sees_outgoing(&self) -> bool {
         self.outgoing && self.kind != ReceiveMethod::Xdp
     }
 }
 
 impl InterfaceConfig {
-    /// How it is opened.
+    /// Returns the options for opening it.
     pub(crate) fn options(&self) -> LiveOptions {
         LiveOptions {
             kind: match self.kind {
@@ -234,7 +245,7 @@ impl InterfaceConfig {
                 ReceiveMethod::Xdp => weir_netio::SocketKind::Xdp,
             },
             ring: self.arena,
-            snap_len: crate::guest::PACKET_BYTES_MAX,
+            snap_len: PACKET_BYTES_MAX,
             promiscuous: self.promiscuous,
             direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
             zero_copy: self.zero_copy,
@@ -252,16 +263,16 @@ fn yes() -> bool {
     true
 }
 
-/// How packets are taken from an interface.
+/// The kind of socket that receives packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceiveMethod {
-    /// The way that suits it.
+    /// The kind that suits the interface.
     #[default]
     Auto,
-    /// AF_PACKET: every packet is seen, and goes on to the system all the same.
+    /// AF_PACKET: the kernel processes each packet as well.
     Packet,
-    /// AF_XDP: packets are taken away before the system sees them.
+    /// AF_XDP: selected packets bypass the kernel.
     Xdp,
 }
 
@@ -269,79 +280,78 @@ pub enum ReceiveMethod {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileConfig {
-    /// What it is called.
+    /// Name of the profile.
     #[serde(with = "quantity::text")]
     pub name: Name,
-    /// Its file, relative to the configuration's.
+    /// Path of the file, relative to the configuration's.
     pub file: PathBuf,
 }
 
-/// A named table of the operator's.
+/// A named table of the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
-    /// What it is called.
+    /// Name of the table.
     #[serde(with = "quantity::text")]
     pub name: Name,
-    /// The file with its bytes, relative to the configuration's. It is read again with the configuration.
+    /// Path of the file with its contents, relative to the configuration's. It is read again with the configuration.
     pub file: PathBuf,
 }
 
-/// Why a configuration cannot be used. To blame is the operator.
+/// Error of a configuration. The operator is to blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeConfigError {
-    /// Not TOML, or not this shape of it.
+    /// The text is no TOML, or has another structure.
     #[error("{}{message}", line.map_or_else(String::new, |line| format!("line {line}: ")))]
     Read {
-        /// Line, from 1, where it is known.
+        /// Line, from 1, if it is known.
         line: Option<usize>,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
-    /// Longer than [`CONFIG_BYTES_MAX`].
+    /// The text is longer than [`CONFIG_BYTES_MAX`].
     #[error("it has {0} bytes; {CONFIG_BYTES_MAX} is the most")]
     TooLong(usize),
-    /// A session that cannot be.
+    /// A session's description is invalid.
     #[error(transparent)]
     Session(#[from] SpecError),
-    /// Two of one name.
+    /// Two parts have one name.
     #[error("there are two {what}s called `{name}`")]
     Twice {
-        /// Interface, profile or session.
+        /// Kind of the parts: interface, profile or session.
         what: &'static str,
         /// Their name.
         name: String,
     },
-    /// Two who publish one table.
+    /// A table has two publishers.
     #[error("table `{table}` has two publishers: {first}, and session `{second}`")]
     Published {
-        /// Which table.
+        /// Name of the table.
         table: Name,
-        /// Who does.
+        /// First publisher.
         first: String,
-        /// And who does, too.
+        /// Session that publishes it as well.
         second: Name,
     },
-    /// Too many sessions.
+    /// There are too many sessions.
     #[error("{0} sessions; {SESSIONS_MAX} is the most")]
     TooMany(usize),
-    /// A value out of range.
+    /// A value is out of range.
     #[error("[{section}]: `{key}` is {given}; it must be {wanted}")]
     Range {
-        /// The part of the file.
+        /// Section of the file.
         section: &'static str,
-        /// The key.
+        /// Key in the section.
         key: &'static str,
-        /// What it is.
+        /// The given value.
         given: String,
-        /// What would be right.
+        /// The allowed values.
         wanted: &'static str,
     },
 }
 
 impl NodeConfiguration {
-    /// Reads and checks a configuration. Whether its files are there, its interfaces and cores, and whether what it reserves fits,
-    /// only the node can say.
+    /// Reads and checks a configuration. Files, interfaces, cores and the sum of reservations are checked by the node.
     pub fn parse(text: &str) -> Result<Self, NodeConfigError> {
         if text.len() > CONFIG_BYTES_MAX {
             return Err(NodeConfigError::TooLong(text.len()));
@@ -349,16 +359,17 @@ impl NodeConfiguration {
         let config: Self = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start));
             let line = before.map(|before| before.bytes().filter(|byte| *byte == b'\n').count() + 1);
-            NodeConfigError::Read { line, message: error.message().to_owned() }
+            NodeConfigError::Read { line, message: with_advice(error.message()) }
         })?;
         config.check()?;
         Ok(config)
     }
 
-    /// What credentials call the node.
+    /// Returns the node's name in credentials.
     ///
     /// # Errors
-    /// It has no other name than its own, which is none for that.
+    ///
+    /// Without a `name` in `[remote]`: the node's own name is not valid in credentials.
     pub fn name(&self) -> Result<NodeName, NodeNameError> {
         match self.remote.as_ref().and_then(|remote| remote.name.as_ref()) {
             Some(name) => Ok(name.clone()),
@@ -366,7 +377,7 @@ impl NodeConfiguration {
         }
     }
 
-    /// Interfaces whose packets have among them those that this machine sends.
+    /// Returns the interfaces that also see packets sent by this machine.
     pub(crate) fn outgoing(&self) -> Vec<String> {
         let seen = self.interfaces.iter().filter(|interface| interface.sees_outgoing());
         seen.map(|interface| interface.name.clone()).collect()
@@ -387,7 +398,7 @@ impl NodeConfiguration {
             self.interfaces.iter().map(|interface| interface.name.clone()).collect();
         let mut profiles: Vec<Name> = self.profiles.iter().map(|profile| profile.name.clone()).collect();
         if self.policy.is_some() {
-            // Which profiles there are in its folder is seen when that is read.
+            // The profiles of the folder are known only after it has been read.
             profiles.extend(self.sessions.iter().filter_map(|session| session.profile.clone()));
         }
         self.sessions.iter().try_for_each(|session| session.check(&interfaces, &profiles))?;
@@ -398,7 +409,7 @@ impl NodeConfiguration {
         Ok(())
     }
 
-    /// Each table has one publisher.
+    /// Checks that each table has one publisher.
     fn check_tables(&self) -> Result<(), NodeConfigError> {
         let operators = self.tables.iter().map(|table| (&table.name, "the operator".to_owned()));
         let mut publishers: BTreeMap<&Name, String> = operators.collect();
@@ -418,31 +429,30 @@ impl NodeConfiguration {
             if is_right { Ok(()) } else { Err(NodeConfigError::Range { section, key, given, wanted }) }
         };
         let (node, cpu) = (&self.node, &self.cpu);
-        let interval = node.interval;
+        let interval = node.ledger_interval;
         let seconds = Nanos(100 * Nanos::MILLISECOND.0)..=Nanos(60 * Nanos::SECOND.0);
         range(
             seconds.contains(&interval),
             "node",
-            "interval",
+            "ledger_interval",
             interval.to_string(),
             "between 100 ms and 60 s",
         )?;
-        let time = node.records_time;
-        range(time >= Nanos::SECOND, "node", "records_time", time.to_string(), "at least 1 s")?;
-        let bytes = node.records_bytes;
-        range(bytes.0 >= 1 << 20, "node", "records_bytes", bytes.to_string(), "at least 1 MiB")?;
+        let time = node.record_file_age;
+        range(time >= Nanos::SECOND, "node", "record_file_age", time.to_string(), "at least 1 s")?;
+        let bytes = node.record_file_size;
+        range(bytes.0 >= 1 << 20, "node", "record_file_size", bytes.to_string(), "at least 1 MiB")?;
         let given = node.packet_memory;
         let wanted =
             "at least 8 MiB: of that one party has a quarter, in which one long packet has to find room";
         range(given.0 >= 8 << 20, "node", "packet_memory", given.to_string(), wanted)?;
         if let Some(address) = node.metrics {
-            let wanted =
-                "a loopback address, such as 127.0.0.1:9137: whoever reads metrics sees all sessions";
+            let wanted = "a loopback address, such as 127.0.0.1:9137: metrics show all sessions";
             range(address.ip().is_loopback(), "node", "metrics", address.to_string(), wanted)?;
         }
-        let first = self.isolation.first_user;
+        let first = self.isolation.first_uid;
         let users = (FIRST_USER_MIN..=FIRST_USER_MAX).contains(&first);
-        range(users, "isolation", "first_user", first.to_string(), "between 65536 and 2147482623")?;
+        range(users, "isolation", "first_uid", first.to_string(), "between 65536 and 2147482623")?;
         let blocking = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
         let given = cpu.blocking.to_string();
         range(blocking.contains(&cpu.blocking), "cpu", "blocking", given, "between 10 us and 10 ms")?;
@@ -482,9 +492,9 @@ mod tests {
     }
 
     #[test]
-    fn the_example_is_right() {
+    fn the_example_configuration_is_valid_and_its_comments_are_true() {
         let config = NodeConfiguration::parse(include_str!("../../../../docs/node/node.toml")).unwrap();
-        // What it says of what holds without it is so.
+        // The defaults in its comments are true.
         let example = NodeConfig { metrics: None, ..config.node };
         assert_eq!(example, NodeConfig::default());
         assert_eq!(config.cpu, CpuConfig::default());
@@ -498,7 +508,7 @@ mod tests {
             [node]
             name = "ix-1"
             metrics = "127.0.0.1:9137"
-            interval = "500ms"
+            ledger_interval = "500ms"
             [cpu]
             cores = [1]
             blocking = "50us"
@@ -519,11 +529,11 @@ mod tests {
         .unwrap();
         assert_eq!(config.interfaces[0].kind, ReceiveMethod::Packet);
         assert_eq!(config.sessions[0].modules[0].module, "rtt");
-        assert_eq!(config.node.interval, Nanos(500_000_000));
+        assert_eq!(config.node.ledger_interval, Nanos(500_000_000));
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_of_a_configuration_name_their_line() {
         for (text, says) in [
             ("[node]\n\nnmae = \"x\"", "line 3: unknown field `nmae`"),
             ("[node]\nname = ", "line 2: "),
@@ -532,7 +542,10 @@ mod tests {
                 "[node]\nmetrics = \"0.0.0.0:1\"",
                 "[node]: `metrics` is 0.0.0.0:1; it must be a loopback address",
             ),
-            ("[node]\ninterval = \"1ms\"", "`interval` is 1 ms; it must be between 100 ms and 60 s"),
+            (
+                "[node]\nledger_interval = \"1ms\"",
+                "`ledger_interval` is 1 ms; it must be between 100 ms and 60 s",
+            ),
             ("[node]\npacket_memory = \"4 MiB\"", "`packet_memory` is 4 MiB; it must be at least 8 MiB"),
             ("[cpu]\ncores = [1, 1]", "[cpu]: `cores` is [1, 1]; it must be each core once"),
             ("[cpu]\nreservable = 0", "`reservable` is 0"),

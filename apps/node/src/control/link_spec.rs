@@ -1,4 +1,4 @@
-//! What is asked of links and output channels: the same in the node's configuration and in requests.
+//! Descriptions of links and output channels, for the node's configuration and for requests.
 
 use crate::control::config::NodeConfigError;
 use crate::control::quantity;
@@ -11,38 +11,52 @@ use weir_sched::link::{
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// Output channels of all sessions on one link at most.
+/// The most output channels on one link.
 const CHANNELS_MAX: u32 = 4096;
 /// The lowest and the highest rate of a link.
 const RATES: std::ops::RangeInclusive<BitsPerSecond> = BitsPerSecond(8_000)..=BitsPerSecond(1 << 44);
 /// The shortest and the longest period of a reservation.
 const PERIODS: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
-/// The weight of a channel without a reservation where nothing is said.
+/// The default weight of a channel without a reservation.
 const WEIGHT: u16 = 100;
 /// The longest name of an interface.
 const INTERFACE_NAME_MAX: usize = 15;
 
-/// A way out: an interface, and how fast it is.
+/// A link: an interface and its rate.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkConfig {
-    /// The interface to send on. Links are named by their interfaces.
+    /// Interface to send on, which names the link.
     pub interface: String,
-    /// Bits on the wire per second.
+    /// Rate on the wire, in bits per second.
     #[serde(with = "quantity::text")]
     pub rate: BitsPerSecond,
-    /// The share of the rate that sessions can reserve together, in percent.
+    /// Share of the rate that sessions can reserve together, in percent.
     #[serde(default = "reservable_default")]
     pub reservable: u8,
-    /// What a frame costs on the wire beside its own bytes.
+    /// Bytes on the wire for each frame, beside its own.
     #[serde(default = "overhead_default")]
     pub overhead: u32,
-    /// The longest frame, with its link header. Nobody waits longer for a frame that is under way than this takes.
+    /// Longest frame, with its link header, in bytes. Another frame waits at most as long as this one takes.
     #[serde(default = "frame_default")]
-    pub frame: u32,
-    /// When the node's thread was woken late, it makes up for so much time by sending back to back.
+    pub frame_max: u32,
+    /// Longest time that the link thread makes up for by sending back to back, after it was woken late.
     #[serde(with = "quantity::text", default = "catch_up_default")]
     pub catch_up: Nanos,
+}
+
+/// A change of a link. Missing keys stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkRateChange {
+    /// Interface of the link.
+    pub link: String,
+    /// Rate on the wire, in bits per second.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub rate: Option<BitsPerSecond>,
+    /// Reservable share of the rate, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservable: Option<u8>,
 }
 
 fn reservable_default() -> u8 {
@@ -63,33 +77,33 @@ fn catch_up_default() -> Nanos {
 }
 
 impl LinkConfig {
-    /// How much can be reserved at this rate.
+    /// Returns the reservable part of a rate.
     pub fn reservable_of(rate: BitsPerSecond, percent: u8) -> BitsPerSecond {
         let part = u128::from(rate.0) * u128::from(percent.min(100)) / 100;
         BitsPerSecond(u64::try_from(part).unwrap_or(rate.0))
     }
 
-    /// As its scheduler takes it.
-    pub(super) fn scheduled(&self) -> Scheduled {
+    /// Returns the configuration of the link's scheduler.
+    pub(crate) fn scheduled(&self) -> Scheduled {
         let least = if self.overhead == 0 { Framing::NONE.least } else { Framing::ETHERNET.least };
         Scheduled {
             rate: self.rate,
             reservable: Self::reservable_of(self.rate, self.reservable),
             framing: Framing { overhead: self.overhead, least },
-            frame_max: self.frame,
+            frame_max: self.frame_max,
             pacing: Pacing::Link { catch_up: self.catch_up },
             channels_max: CHANNELS_MAX,
         }
     }
 
-    /// Whether a running link can become this one: only its rate can change, and how much of it can be reserved.
+    /// Returns true if a running link can change to `other`: only the rate and its reservable share may differ.
     pub(crate) fn can_become(&self, other: &Self) -> bool {
-        let Self { interface, rate: _, reservable: _, overhead, frame, catch_up } = self;
-        (interface, overhead, frame, catch_up)
-            == (&other.interface, &other.overhead, &other.frame, &other.catch_up)
+        let Self { interface, rate: _, reservable: _, overhead, frame_max, catch_up } = self;
+        (interface, overhead, frame_max, catch_up)
+            == (&other.interface, &other.overhead, &other.frame_max, &other.catch_up)
     }
 
-    /// Checks what can be checked without a node.
+    /// Checks all parts that need no node.
     pub(crate) fn check(&self) -> Result<(), NodeConfigError> {
         let range = |is_right: bool, key, given: String, wanted| {
             if is_right {
@@ -112,8 +126,8 @@ impl LinkConfig {
         )?;
         range(self.overhead <= 256, "overhead", self.overhead.to_string(), "at most 256 bytes")?;
         let frames = 64..=FRAME_MAX / 4;
-        let given = self.frame.to_string();
-        range(frames.contains(&self.frame), "frame", given, "between 64 and 262144 bytes")?;
+        let given = self.frame_max.to_string();
+        range(frames.contains(&self.frame_max), "frame_max", given, "between 64 and 262144 bytes")?;
         let most = Nanos(100 * Nanos::MILLISECOND.0);
         range(self.catch_up <= most, "catch_up", self.catch_up.to_string(), "at most 100 ms")
     }
@@ -123,33 +137,34 @@ impl LinkConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputSpec {
-    /// What it is called in its session.
+    /// Name in the session.
     #[serde(with = "quantity::text", default = "crate::control::spec::main")]
     pub name: Name,
-    /// The link, by its interface.
+    /// Interface of the link.
     pub link: String,
-    /// What it is guaranteed, in bits on the wire per second: evenly, or with `period` in each such time.
+    /// Guaranteed rate on the wire, in bits per second: even, or with `period` in each period.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub reserve: Option<BitsPerSecond>,
-    /// How often its limit is renewed. Up to the limit may go at once.
+    /// Period after which the reservation is renewed. Up to `reserve_bytes` may be sent at once.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub period: Option<Nanos>,
-    /// Bytes on the wire that it is guaranteed in each period, instead of `reserve`.
+    /// Guaranteed bytes on the wire in each period, in place of `reserve`.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub limit: Option<Bytes>,
-    /// What it never exceeds.
+    pub reserve_bytes: Option<Bytes>,
+    /// Highest rate on the wire, in bits per second.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub cap: Option<BitsPerSecond>,
-    /// Its share of what reservations leave, relative to others; 0: none. Where nothing is said: 0 with a reservation, else 100.
+    /// Weight among the channels that share the rest of the bandwidth; 0 for none. The default is 0 with a reservation,
+    /// and 100 without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
-    /// Frames that wait at most. The session's memory is charged for all of them.
+    /// Length of the queue, in frames. The session's memory is charged for all of them.
     #[serde(default = "queue_default")]
     pub queue: u32,
-    /// Which frames may go out, in the language of pcap-filter(7); all where it is empty.
+    /// Filter of the frames that may be sent, in the language of pcap-filter(7); empty for all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub filter: String,
-    /// A TAP device, which is made where there is none: what programs send into it goes out through this channel.
+    /// TAP device, which is created if it is missing. Frames that programs send into it are sent through this channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<String>,
 }
@@ -159,9 +174,9 @@ fn queue_default() -> u32 {
 }
 
 impl OutputSpec {
-    /// What it is guaranteed.
+    /// Returns the reservation.
     pub fn reservation(&self) -> Option<LinkReservation> {
-        match (self.reserve, self.limit, self.period) {
+        match (self.reserve, self.reserve_bytes, self.period) {
             (Some(rate), None, None) => LinkReservation::rate(rate),
             (Some(rate), None, Some(period)) => {
                 let bytes = u128::from(rate.0) * u128::from(period.0) / (8 * u128::from(Nanos::SECOND.0));
@@ -172,20 +187,20 @@ impl OutputSpec {
         }
     }
 
-    /// Its share of what reservations leave.
+    /// Returns the weight.
     pub fn share(&self) -> u16 {
         self.weight.unwrap_or(if self.reservation().is_some() { 0 } else { WEIGHT })
     }
 
-    /// Memory for all the frames that can wait for a link.
+    /// Returns the memory of a full queue.
     pub fn memory(&self, link: &LinkConfig) -> Bytes {
-        Bytes(u64::from(self.queue) * u64::from(link.frame))
+        Bytes(u64::from(self.queue) * u64::from(link.frame_max))
     }
 
-    /// As the scheduler of such a link takes it.
-    pub(super) fn terms(&self, link: &Scheduled) -> ChannelTerms {
-        // Who reserves as much as its cap is to get it: two frames make up for the time that others' frames take, and the rest for that by which the link's
-        // thread was late, as it does for those without a cap.
+    /// Returns the terms for the scheduler of a link.
+    pub(crate) fn terms(&self, link: &Scheduled) -> ChannelTerms {
+        // A channel whose reservation equals its cap has to reach it. So the cap allows a burst of two frames, for the
+        // frames of others in between, and of the time by which the link thread was late.
         let frames = 2 * u64::from(link.framing.on_wire(link.frame_max));
         let late = match link.pacing {
             Pacing::Link { catch_up } => catch_up,
@@ -199,12 +214,12 @@ impl OutputSpec {
             reservation: self.reservation(),
             cap: self.cap.and_then(capped),
             weight: self.share(),
-            // What may wait is limited where frames come in.
+            // The queue is limited at its entry.
             queue: QueueLimit { packets: QUEUE_PACKETS_MAX, bytes: Bytes(u64::MAX) },
         }
     }
 
-    /// Checks what can be checked without a node.
+    /// Checks all parts that need no node.
     pub(crate) fn check(&self, session: &Name) -> Result<(), SpecError> {
         let range = |key, given: String, wanted: &str| SpecError::Range {
             session: session.clone(),
@@ -223,20 +238,24 @@ impl OutputSpec {
         if let Some(period) = self.period.filter(|period| !PERIODS.contains(period)) {
             return Err(range("period", period.to_string(), "between 100 us and 10 s"));
         }
-        let is_whole = match (self.reserve, self.limit, self.period) {
+        let is_whole = match (self.reserve, self.reserve_bytes, self.period) {
             (None, None, None) | (Some(_), None, _) => true,
             (None, Some(limit), Some(_)) => limit.0 <= 1 << 40,
             _ => false,
         };
         if !is_whole {
-            let wanted = "`reserve`, or `reserve` with `period`, or `limit` with `period`, e.g. limit = 25000, period = \"6ms\"";
-            return Err(range("limit", self.limit.map_or("missing".to_owned(), |it| it.to_string()), wanted));
+            let wanted = "`reserve`, or `reserve` with `period`, or `reserve_bytes` with `period`, e.g. reserve_bytes = \"25000\", period = \"6ms\"";
+            return Err(range(
+                "reserve_bytes",
+                self.reserve_bytes.map_or("missing".to_owned(), |it| it.to_string()),
+                wanted,
+            ));
         }
-        let is_reserved = self.reserve.is_some() || self.limit.is_some();
+        let is_reserved = self.reserve.is_some() || self.reserve_bytes.is_some();
         let reservation = self.reservation();
         if is_reserved && reservation.is_none() {
-            let given = self.limit.map_or("too low".to_owned(), |limit| limit.to_string());
-            return Err(range("limit", given, "at least a byte in each period"));
+            let given = self.reserve_bytes.map_or("too low".to_owned(), |limit| limit.to_string());
+            return Err(range("reserve_bytes", given, "at least a byte in each period"));
         }
         if let (Some(reservation), Some(cap)) = (reservation, self.cap)
             && cap < reservation.bits_per_second()
@@ -261,7 +280,7 @@ impl OutputSpec {
     }
 }
 
-/// Whether it can be an interface's name, and nothing that means more than its letters to the kernel.
+/// Checks that a name can be an interface's, without characters that mean more to the kernel.
 fn is_interface(name: &str) -> Option<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':');
     let fits = (1..=INTERFACE_NAME_MAX).contains(&name.len()) && name.chars().all(is_plain);
@@ -280,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_is_a_rate_or_so_much_in_each_period() {
+    fn a_reservation_is_a_rate_or_an_amount_in_each_period() {
         let rate = |text| output(text).unwrap().reservation().map(LinkReservation::bits_per_second);
         assert_eq!(rate(""), None);
         assert_eq!(rate("reserve = \"40 Mbit/s\""), Some(BitsPerSecond(40_000_000)));
@@ -291,12 +310,12 @@ mod tests {
             (bursty.bits_per_second(), bursty.period()),
             (BitsPerSecond(40_000_000), Nanos(5_000_000))
         );
-        assert_eq!(rate("limit = \"25000\"\nperiod = \"6ms\""), Some(BitsPerSecond(33_333_334)));
+        assert_eq!(rate("reserve_bytes = \"25000\"\nperiod = \"6ms\""), Some(BitsPerSecond(33_333_334)));
         assert_eq!([output("").unwrap().share(), output("reserve = \"1Mbit/s\"").unwrap().share()], [100, 0]);
     }
 
     #[test]
-    fn a_cap_makes_up_for_what_the_link_makes_up_for() {
+    fn a_cap_allows_a_burst_for_the_time_that_the_link_catches_up() {
         let link = |text: &str| -> LinkConfig {
             toml::from_str(&format!("interface = \"e\"\nrate = \"100 Mbit/s\"\n{text}")).unwrap()
         };
@@ -305,19 +324,22 @@ mod tests {
                 output("reserve = \"40 Mbit/s\"\ncap = \"40 Mbit/s\"").unwrap().terms(&link.scheduled());
             terms.cap.unwrap().burst()
         };
-        // Two frames of 1518 bytes and 24 beside them; and 5,000 bytes in each millisecond.
+        // Two frames of 1518 bytes with 24 bytes of framing, and 5,000 bytes for each millisecond.
         assert_eq!(burst(link("catch_up = \"0us\"")), Bytes(3084));
         assert_eq!(burst(link("catch_up = \"2ms\"")), Bytes(13_084));
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_with_its_place() {
+    fn errors_of_an_output_channel_name_their_place() {
         for (text, says) in [
             ("reserve = \"40\"", "`40` is not a rate"),
             ("reserve = \"0 bit/s\"", "output channel `main`: `reserve` is 0 bit/s"),
-            ("limit = \"25000\"", "`limit` with `period`"),
-            ("period = \"6ms\"", "`limit` is missing"),
-            ("reserve = \"1Mbit/s\"\nlimit = \"25000\"\nperiod = \"6ms\"", "`limit` is 24.4 KiB"),
+            ("reserve_bytes = \"25000\"", "`reserve_bytes` with `period`"),
+            ("period = \"6ms\"", "`reserve_bytes` is missing"),
+            (
+                "reserve = \"1Mbit/s\"\nreserve_bytes = \"25000\"\nperiod = \"6ms\"",
+                "`reserve_bytes` is 24.4 KiB",
+            ),
             ("reserve = \"8 bit/s\"\nperiod = \"1ms\"", "at least a byte in each period"),
             ("reserve = \"2Mbit/s\"\nperiod = \"11s\"", "`period` is 11 s"),
             ("reserve = \"2Mbit/s\"\ncap = \"1Mbit/s\"", "at least what is reserved, 2 Mbit/s"),
@@ -336,7 +358,7 @@ mod tests {
     #[test]
     fn an_output_says_the_same_in_toml_and_in_json() {
         let spec = output(
-            "limit = \"25000\"\nperiod = \"6ms\"\ncap = \"50 Mbit/s\"\nfilter = \"udp\"\ntap = \"weir0\"",
+            "reserve_bytes = \"25000\"\nperiod = \"6ms\"\ncap = \"50 Mbit/s\"\nfilter = \"udp\"\ntap = \"weir0\"",
         );
         let spec = spec.unwrap();
         let json = serde_json::to_string(&spec).unwrap();
@@ -350,6 +372,6 @@ mod tests {
         assert_eq!(now.scheduled().reservable, BitsPerSecond(90_000_000));
         assert!(now.can_become(&link("rate = \"50 Mbit/s\"\nreservable = 10")));
         assert!(!now.can_become(&link("rate = \"100 Mbit/s\"\noverhead = 0")));
-        assert!(!now.can_become(&link("rate = \"100 Mbit/s\"\nframe = 9018")));
+        assert!(!now.can_become(&link("rate = \"100 Mbit/s\"\nframe_max = 9018")));
     }
 }

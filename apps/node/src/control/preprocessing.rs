@@ -1,35 +1,36 @@
-//! What a channel asks to have done with its packets on the way to its modules.
+//! The preprocessing that a channel requests for its packets.
 
-use crate::control::counted;
-use crate::control::spec::{ChannelSpec, QUEUE_USUAL, RecordVisibility};
+use crate::control::bounded_list;
+use crate::control::spec::{ChannelSpec, MappedPackets, QUEUE_USUAL};
 use serde::{Deserialize, Serialize};
 use weir_datapath::queue::PacketQueue;
 use weir_demux::KeyField;
 use weir_wire::PacketView;
 
-/// Sub-flows of a channel at most.
+/// The most sub-flows of a channel.
 pub const SUBFLOWS_MAX: u16 = 1024;
 
-/// What is done about checksums.
+/// The handling of checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Checksum {
-    /// A packet with a wrong one, of IPv4, TCP, UDP or ICMP, is dropped and counted.
+    /// Packets with a wrong IPv4, TCP, UDP or ICMP checksum are dropped and counted.
     Verify,
 }
 
-/// Sub-flows of a channel. Each has the same part of the channel's queue; a module gets them in turn, and in each the packets in the order of arrival.
+/// Division of a channel's queue into sub-flows of equal length. A module gets packets of the sub-flows in turn, and
+/// those of each in the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubFlowSpec {
-    /// Packets that have these fields in common are in one.
-    #[serde(deserialize_with = "counted::list")]
+    /// Fields that all packets of a sub-flow have in common.
+    #[serde(deserialize_with = "bounded_list::list")]
     pub by: Vec<ShardField>,
-    /// How many queues there are. Which one a packet gets into is chosen by a hash with a key, so several flows share one where there are many.
+    /// Number of queues. A keyed hash of the fields chooses the queue of a packet, so several flows can share one.
     pub queues: u16,
 }
 
-/// A field by which packets are divided.
+/// A field that divides packets into sub-flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardField {
@@ -37,18 +38,18 @@ pub enum ShardField {
     SrcAddr,
     /// Destination address.
     DstAddr,
-    /// TCP or UDP source port. Fragments have none, so that all of a datagram are in one sub-flow.
+    /// TCP or UDP source port. Fragments have none, so all fragments of a datagram are in one sub-flow.
     SrcPort,
     /// TCP or UDP destination port.
     DstPort,
-    /// The protocol above IP.
+    /// Protocol above IP.
     Protocol,
-    /// The outermost VLAN tag's number.
+    /// Identifier of the outermost VLAN tag.
     Vlan,
 }
 
 impl SubFlowSpec {
-    /// The fields as they are looked up.
+    /// Returns the fields for the classifier.
     pub fn fields(&self) -> Vec<KeyField> {
         let field = |field: &ShardField| match field {
             ShardField::SrcAddr => KeyField::Source,
@@ -62,20 +63,20 @@ impl SubFlowSpec {
     }
 }
 
-/// What is wrong: the key, what it is, and what would be right.
+/// A faulty key: its name, the given value, and the allowed values.
 type Wrong = (&'static str, String, String);
 
 impl ChannelSpec {
-    /// Whether something is done with its packets before a module sees them.
-    pub(crate) fn is_handled(&self) -> bool {
+    /// Returns true if packets are preprocessed before a module sees them.
+    pub(crate) fn is_preprocessed(&self) -> bool {
         self.checksum.is_some() || self.reassemble
     }
 
-    pub(crate) fn check_handling(&self) -> Result<(), Wrong> {
+    pub(crate) fn check_preprocessing(&self) -> Result<(), Wrong> {
         self.check_view()?;
-        if self.reassemble && self.sees == RecordVisibility::All {
+        if self.reassemble && self.visibility == MappedPackets::All {
             let wanted =
-                "false where `sees` is \"all\": whole datagrams are in memory of their own".to_owned();
+                "false where `visibility` is \"all\": whole datagrams are in memory of their own".to_owned();
             return Err(("reassemble", "true".to_owned(), wanted));
         }
         if let Some(subflows) = &self.subflows {
@@ -92,19 +93,20 @@ impl ChannelSpec {
         Ok(())
     }
 
-    /// A view has memory of its own, and what is hidden of a packet goes nowhere.
+    /// Checks that hidden fields cannot be seen in another way: a view needs memory of its own, and its packets are not
+    /// forwarded.
     fn check_view(&self) -> Result<(), Wrong> {
         let view = self.shows();
         if view == PacketView::ALL {
             return Ok(());
         }
-        if self.sees == RecordVisibility::All {
+        if self.visibility == MappedPackets::All {
             let wanted = format!(
                 "\"selected\" where its packets are shown by a view (`{view}`): the interface's own memory has them as they are"
             );
-            return Err(("sees", "\"all\"".to_owned(), wanted));
+            return Err(("visibility", "\"all\"".to_owned(), wanted));
         }
-        if self.subflows.is_some() && self.is_handled() {
+        if self.subflows.is_some() && self.is_preprocessed() {
             let wanted = format!(
                 "left out where its packets are shown by a view (`{view}`) and something is done with them before (`checksum`, `reassemble`): they would be \
                  divided by what is hidden"

@@ -1,24 +1,24 @@
-//! Sessions whose modules run in processes of their own: what they can have, and what they cannot.
+//! Sessions whose modules run in processes of their own, and the parts that they cannot have.
 
-use crate::control::spec::{RecordVisibility, SessionSpec, SpecError};
+use crate::control::spec::{MappedPackets, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
 use weir_admission::Admitted;
 
-/// Where the modules of a session run.
+/// The process that the modules of a session run in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Process {
-    /// In the node's process, each in its sandbox.
+    /// The node's process, each module in its sandbox.
     #[default]
     Node,
-    /// Each in a process of its own, which has nothing but what its module may see.
+    /// A process for each module, which has only the memory that the module may see.
     Own,
 }
 
 impl SessionSpec {
-    /// Checks that what is not for processes of their own is not asked for there.
+    /// Checks that a session with processes of its own has only parts that are available there.
     pub(crate) fn check_process(&self) -> Result<(), SpecError> {
-        let sees_all = self.channels.iter().any(|channel| channel.sees == RecordVisibility::All);
+        let sees_all = self.channels.iter().any(|channel| channel.visibility == MappedPackets::All);
         let what = match self.process {
             Process::Node => return Ok(()),
             Process::Own if sees_all => "channels that see all of an interface's memory",
@@ -26,12 +26,12 @@ impl SessionSpec {
             Process::Own if !self.offers.is_empty() || !self.uses.is_empty() => "services",
             Process::Own => return Ok(()),
         };
-        Err(SpecError::Apart { session: self.name.clone(), what })
+        Err(SpecError::OwnProcess { session: self.name.clone(), what })
     }
 }
 
-/// What a module wants that there is not in a process of its own.
-pub(crate) fn not_apart(admitted: &Admitted) -> Option<&'static str> {
+/// Returns the first property of a module that is not available in a process of its own.
+pub(crate) fn unsupported_in_own_process(admitted: &Admitted) -> Option<&'static str> {
     let manifest = admitted.manifest();
     [
         (!manifest.tables.is_empty(), "has named tables"),
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_for_processes_of_their_own_is_refused_in_words() {
+    fn parts_unavailable_in_own_processes_are_refused_by_name() {
         let why = |more: &str| {
             let text = format!("name = \"a\"\nprocess = \"own\"\n{more}");
             let spec: SessionSpec = toml::from_str(&text).unwrap();
@@ -55,11 +55,11 @@ mod tests {
         };
         assert_eq!(why("channel = [{ interface = \"b\" }]"), "");
         for (more, says) in [
-            ("channel = [{ interface = \"b\", sees = \"all\" }]", "no channels that see all of"),
+            ("channel = [{ interface = \"b\", visibility = \"all\" }]", "no channels that see all of"),
             ("read = [\"t\"]", "no named tables"),
             ("publish = [\"t\"]", "no named tables"),
             ("offer = [{ service = \"s\", callers = [] }]", "no services"),
-            ("use = [{ service = \"s\", of = \"b\" }]", "no services"),
+            ("use = [{ service = \"s\", session = \"b\" }]", "no services"),
         ] {
             assert!(why(more).contains(says), "{more}: {}", why(more));
         }

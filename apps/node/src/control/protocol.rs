@@ -1,21 +1,25 @@
-//! What is said over the node's socket.
+//! Messages over the node's sockets.
 //!
-//! A message is one line of JSON, of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]; one with a `body` is followed by that many bytes, the file of a module or table. The client
-//! asks, the node answers each request in its order; a [`ControlRequest::Follow`] or [`ControlRequest::Watch`] is answered again and again until the client goes.
-//! A file that is too long for one message comes before, in [parts](ControlRequest::Upload), and the request names it: so it can go on after a connection has broken.
-//! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
+//! A message is one line of JSON: of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]. A
+//! message with a `body` is followed by that many bytes, the file of a module or table. The node answers the requests
+//! of a client in their order. A [`ControlRequest::Follow`] or [`ControlRequest::Watch`] is answered again and again
+//! until the client disconnects.
+//!
+//! A file that is too long for one message is uploaded first, in [parts](ControlRequest::Upload), and the request names
+//! it. So an upload can continue after a connection has broken. Every message carries the protocol's version. A node
+//! refuses a request of another version, and names its own.
 
-mod shot;
+pub(crate) mod request_reader;
 
+pub use crate::control::link_spec::LinkRateChange;
 pub use crate::control::spec::Change;
-pub use crate::sessions::limits::{LimitUsage, LimitsStatus};
-pub use shot::{
-    ChannelStatus, CoreStatus, DelegatedStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus,
-    ProcessStatus, RemoteStatus, RevocationCounts, RevocationsStatus, ServicesStatus, SessionStatus,
-    Snapshot, TableStatus, Taken, ViewStatus, VirtualCpuStatus,
+pub use crate::control::status::{
+    ChannelStatus, CoreStatus, DelegatedStatus, InterfaceStatus, LimitUsage, LimitsStatus, LinkStatus,
+    ModuleStatus, OutputStatus, ProcessStatus, RemoteStatus, RevocationCounts, RevocationsStatus,
+    ServicesStatus, SessionStatus, Snapshot, TableStatus, Taken, ViewStatus, VirtualCpuStatus,
 };
 
-use crate::control::counted;
+use crate::control::bounded_list;
 use crate::control::quantity;
 use crate::control::spec::{ModuleSpec, SessionSpec, TomlValue};
 use serde::{Deserialize, Serialize};
@@ -24,126 +28,131 @@ use weir_admission::{MODULE_BYTES_MAX, Name};
 use weir_ledger::LedgerEntry;
 use weir_trust::grant::ModuleHash;
 use weir_trust::revocation::LIST_BYTES_MAX;
-use weir_units::{BitsPerSecond, Nanos};
+use weir_units::Nanos;
 
-/// The version that this node speaks.
+/// Version of the protocol that this node speaks.
 pub const VERSION: u32 = 1;
-/// The longest line of a client.
+/// Longest line of a client, in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// The longest line of a node: one with thousands of sessions has much to say.
+/// Longest line of a node, in bytes: thousands of sessions make a long snapshot.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// The longest part of a file that comes in parts. It is short enough to arrive within a minute where little does, and long enough that few have to be answered.
+/// Longest part of an uploaded file, in bytes. It is short enough to arrive within a minute on a slow connection, and
+/// long enough that few parts are needed.
 pub const PART_BYTES_MAX: usize = 256 << 10;
 
-/// From a client.
+/// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// The protocol's version.
+    /// Version of the protocol.
     pub weir: u32,
-    /// What is wanted.
+    /// The request.
+    #[serde(rename = "request")]
     pub ask: ControlRequest,
-    /// Bytes that follow the line.
+    /// Length of the body that follows the line, in bytes.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub body: u32,
-    /// In the place of a body: a file that has come before, in parts.
+    /// Hash of a file that was uploaded before, in place of a body.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub file: Option<ModuleHash>,
 }
 
 impl Ask {
-    /// A request without a body.
+    /// Creates a message without a body.
     pub fn new(ask: ControlRequest) -> Self {
         Self { weir: VERSION, ask, body: 0, file: None }
     }
 }
 
-/// What a client wants.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ControlRequest {
-    /// What the node is and does: [`Reply::Snapshot`].
+    /// State of the node: [`Reply::Snapshot`].
     Show,
-    /// A [`Reply::Snapshot`] now and after each such time.
+    /// A [`Reply::Snapshot`] now and after each interval.
     Watch {
-        /// How often.
+        /// Interval.
         #[serde(with = "quantity::text")]
         every: Nanos,
     },
-    /// A session: [`Reply::Done`].
+    /// Creates a session: [`Reply::Done`].
     Create(SessionSpec),
-    /// Other reservations for a session: [`Reply::Done`].
+    /// Changes a session: [`Reply::Done`].
     Change(Change),
-    /// The end of a session: [`Reply::Done`], when its modules have stopped.
+    /// Closes a session: [`Reply::Done`], once its modules have stopped.
     Close {
-        /// Which.
+        /// Name of the session.
         #[serde(with = "quantity::text")]
         session: Name,
     },
-    /// A module for a session; its file is the body, or none where `module` is the name of a shipped one. [`Reply::Done`].
+    /// Loads a module into a session: [`Reply::Done`]. The body is its file, unless `module` names a shipped one.
     Load {
-        /// Which session.
+        /// Name of the session.
         #[serde(with = "quantity::text")]
         session: Name,
-        /// Which module, and how it is set.
+        /// Module, with its parameters.
         module: ModuleSpec,
-        /// Who vouches for it: texts of [`weir_trust::signature::ModuleSignature`].
-        #[serde(default, deserialize_with = "counted::list", skip_serializing_if = "Vec::is_empty")]
+        /// Signatures of the module, as texts of [`weir_trust::signature::ModuleSignature`].
+        #[serde(default, deserialize_with = "bounded_list::list", skip_serializing_if = "Vec::is_empty")]
         signatures: Vec<String>,
     },
-    /// A part of a module's file, which is the body; without one it is asked how much is there: [`Reply::Uploaded`].
+    /// Uploads a part of a module's file, which is the body. Without a body, asks how much of the file is there:
+    /// [`Reply::Uploaded`].
     Upload(FilePart),
-    /// The end of a module: [`Reply::Done`].
+    /// Unloads a module: [`Reply::Done`].
     Unload {
-        /// Which session.
+        /// Name of the session.
         #[serde(with = "quantity::text")]
         session: Name,
-        /// Which module, as it is called there.
+        /// Name of the module in the session.
         #[serde(with = "quantity::text")]
         module: Name,
     },
-    /// The records of a stream as they come: [`Reply::Record`].
+    /// Follows the records of a stream: [`Reply::Record`].
     Follow {
-        /// Which session.
+        /// Name of the session.
         #[serde(with = "quantity::text")]
         session: Name,
-        /// Which module.
+        /// Name of the module in the session.
         #[serde(with = "quantity::text")]
         module: Name,
-        /// Which of its streams.
+        /// Name of the stream.
         #[serde(with = "quantity::text")]
         stream: Name,
     },
-    /// The next version of a named table of the operator's; its bytes are the body: [`Reply::Done`].
+    /// Publishes the next version of an operator's table. The body is its contents: [`Reply::Done`].
     PutTable {
-        /// Which.
+        /// Name of the table.
         #[serde(with = "quantity::text")]
         table: Name,
     },
-    /// The end of a named table of the operator's: [`Reply::Done`].
+    /// Removes an operator's table: [`Reply::Done`].
     RemoveTable {
-        /// Which.
+        /// Name of the table.
         #[serde(with = "quantity::text")]
         table: Name,
     },
-    /// Another rate for a link: [`Reply::Done`].
+    /// Changes the rate of a link: [`Reply::Done`].
     Rate(LinkRateChange),
-    /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
+    /// Explains the rights of a credential on this node, and the result of a request: [`Reply::Explained`]. The body is
+    /// the module's file, if the request loads one.
     Explain(Box<Explain>),
-    /// Reads the ledger: [`Reply::Entries`] until its end, then [`Reply::Done`]. The holder of a credential gets the entries about their own sessions, and the
-    /// bills of their delegates' sessions.
+    /// Reads the ledger: [`Reply::Entries`] until its end, then [`Reply::Done`]. The holder of a credential gets the
+    /// entries about their own sessions, and the usage of their delegates' sessions.
     Ledger(LedgerAsk),
-    /// A revocation list; its text is the body: [`Reply::Done`]. Every peer may deliver one that a root has signed. A body that is the header of a list alone is an
-    /// offer: [`Reply::Uploaded`] where the node wants the whole list.
+    /// Delivers a revocation list. Its text is the body: [`Reply::Done`]. Every peer may deliver a list that a root has
+    /// signed. A body with the header of a list alone is an offer, and [`Reply::Uploaded`] requests the whole list.
     Revoke,
-    /// All that is revoked, of the root of the asker's credential, or of all roots for an operator: [`Reply::Revocations`].
+    /// All revocations under the root of the requester's credential, or under all roots for an operator:
+    /// [`Reply::Revocations`].
     Revocations,
     /// Reads the configuration again: [`Reply::Done`].
     Reload,
 }
 
 impl ControlRequest {
-    /// The session that it is about.
+    /// Returns the session that the request is about.
     pub fn session(&self) -> Option<&Name> {
         match self {
             Self::Create(spec) => Some(&spec.name),
@@ -171,101 +180,101 @@ impl ControlRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilePart {
-    /// The SHA-256 of the whole file. It is of whoever sends it, and nobody else can go on with it or use it.
+    /// SHA-256 of the whole file. Uploads belong to their sender: no other holder can continue or use them.
     #[serde(with = "quantity::text")]
     pub file: ModuleHash,
-    /// The bytes of the whole file.
+    /// Length of the whole file, in bytes.
     pub bytes: u32,
-    /// Where in it the part begins: behind all that is there. One that begins elsewhere is not taken.
+    /// Offset of the part, which has to be the number of bytes that are there. Other parts are refused.
     pub from: u32,
 }
 
-/// What is to be explained.
+/// A request for an explanation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Explain {
-    /// The credential, as text. Whoever has come with one asks about that one, and leaves this out.
+    /// The credential, as text. Without it, the credential of the connection is explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// A request that would be made with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// A request to judge by it.
+    #[serde(default, rename = "request", skip_serializing_if = "Option::is_none")]
     pub ask: Option<ControlRequest>,
 }
 
-/// What a credential allows on a node.
+/// The rights of a credential on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// What credentials call the node.
+    /// Name of the node in credentials.
     pub node: String,
-    /// When, in seconds since 1970.
+    /// Time of the explanation, in seconds since 1970.
     pub at: u64,
-    /// Whose credential it is.
+    /// Key of the credential's holder.
     pub holder: String,
-    /// The root of its chain.
+    /// Key of the root of its chain.
     pub root: String,
-    /// The identifiers of its chain, root first, each with the time at which it expires.
+    /// Identifiers of its chain, root first, each with the time at which it expires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
-    /// Why it is worth nothing here and now; then nothing of the rest is said.
+    /// Reason why the credential is not valid here and now. The other fields are empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worthless: Option<String>,
-    /// What it allows, part by part, in words.
+    pub invalid: Option<String>,
+    /// Rights in words: part of the grant, and its text.
     #[serde(default)]
     pub allows: Vec<(String, String)>,
-    /// Usage under the credential: the sum over the sessions of its holder and of the holder's delegates. For the operator also the sums under each earlier holder of the chain, and under
-    /// the root.
+    /// Usage under the credential: the sum over the sessions of its holder and of the holder's delegates. For the
+    /// operator also the sums under each earlier holder of the chain, and under the root.
     #[serde(default)]
     pub used: Vec<UsedStatus>,
     /// Rights over sessions that the holder shares with others, and that others share with the holder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<SharedStatus>,
-    /// What would come of the request; nothing where none was named.
+    /// Result of the request; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<RequestVerdict>,
 }
 
-/// Something that is given, and how much of it is used.
+/// A granted amount and its usage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsedStatus {
-    /// To whom it is given.
-    pub whose: String,
-    /// What.
-    pub part: String,
-    /// So much is used,
+    /// Holder of the ceiling.
+    pub holder: String,
+    /// Name of the resource.
+    pub resource: String,
+    /// Used amount, with its unit.
     pub used: String,
-    /// of so much.
-    pub given: String,
+    /// Granted amount, with its unit.
+    pub granted: String,
 }
 
 /// A right over a session that its owner shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedStatus {
-    /// The session, by the name that the credential's holder has for it.
+    /// Name that the credential's holder has for the session.
     pub session: String,
     /// The right and the key of its holder: `follow=KEY` or `manage=KEY`.
     pub share: String,
 }
 
-/// What would come of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestVerdict {
-    /// Why it would be refused; nothing where it would not.
+    /// Reason of a refusal; `None` if it would be permitted.
     pub refused: Option<String>,
 }
 
-/// What is wanted of the ledger.
+/// A query of the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerAsk {
-    /// Which part of it.
+    /// Part of the ledger.
     pub part: LedgerPart,
-    /// Only what is about sessions that whoever asks calls so.
+    /// Only entries about sessions that the requester calls by this name.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub session: Option<Name>,
-    /// Only what ends after this, ns since 1970 (0: from the beginning) …
+    /// Only entries that end after this time, in ns since 1970; 0 for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
-    /// … and not after this.
+    /// Only entries that end at this time or before, in ns since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ns: Option<u64>,
 }
@@ -274,30 +283,17 @@ pub struct LedgerAsk {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LedgerPart {
-    /// What each session used, in one [`Event::Usage`](weir_ledger::LedgerEvent::Usage) for all intervals.
+    /// Usage of each session, in one [`Event::Usage`](weir_ledger::LedgerEvent::Usage) for all intervals.
     #[default]
-    Bill,
-    /// Decisions on requests, and ends of sessions that nobody asked for.
+    Usage,
+    /// Decisions on requests, and closings of sessions without a request.
     Decisions,
-    /// All of it.
+    /// All entries.
     Entries,
 }
 
-/// What changes of a link; what is missing stays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkRateChange {
-    /// Its interface.
-    pub link: String,
-    /// Bits on the wire per second.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub rate: Option<BitsPerSecond>,
-    /// How much of that can be reserved, in percent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reservable: Option<u8>,
-}
-
-/// What a request's body is the file of, and how long it can be; no longer than nothing, where no file belongs to it.
+/// Returns the kind of file that a request's body contains, and its longest length in bytes; 0 for a request without a
+/// file.
 pub fn body_of(ask: &ControlRequest) -> (&'static str, usize) {
     match ask {
         ControlRequest::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
@@ -312,54 +308,55 @@ pub fn body_of(ask: &ControlRequest) -> (&'static str, usize) {
     }
 }
 
-/// From the node.
+/// A message of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
-    /// The protocol's version.
+    /// Version of the protocol.
     pub weir: u32,
-    /// What it says.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// What a node says.
+/// A reply of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// It is done. What the asking party should know beside that.
+    /// The request is done.
     Done {
-        /// Lines for people.
+        /// Notes for the requester.
         notes: Vec<String>,
     },
-    /// It is not done, and nothing has changed.
+    /// The request is refused, and nothing has changed.
     Refused {
-        /// Why, and what to do.
+        /// Reason, and advice.
         why: String,
     },
-    /// How things are.
+    /// State of the node.
     Snapshot(Box<Snapshot>),
     /// A row of a stream: its fields by name.
     Record(BTreeMap<String, TomlValue>),
-    /// So much of a file is there, from its beginning.
+    /// The first `bytes` bytes of a file are there.
     Uploaded {
-        /// Bytes.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// What a credential allows.
+    /// Rights of a credential.
     Explained(Box<Explanation>),
-    /// What the ledger says: the next of it, which can be nothing, where much of it is about others.
+    /// The next entries of the ledger. They can be empty where the ledger is about other holders.
     Entries {
-        /// As they stand there; to a holder, as they concern him.
+        /// Entries; for a holder in the form that concerns them.
         entries: Vec<LedgerEntry>,
-        /// How much of the ledger was read, in thousandths; of which a holder is told nothing, as it says how much others do.
+        /// Part of the ledger read so far, in thousandths. Not told to a holder, as it would reveal the activity of
+        /// others.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         read: Option<u16>,
     },
-    /// Rows that a follower was too slow for.
+    /// Rows that a slow follower has missed.
     Missed {
-        /// So many.
+        /// Number of rows.
         rows: u64,
     },
-    /// All that is revoked, by root.
+    /// All revocations, by root.
     Revocations(Vec<RevocationsStatus>),
 }
 
@@ -376,19 +373,19 @@ mod tests {
             signatures: Vec::new(),
         };
         for (ask, line) in [
-            (Ask::new(ControlRequest::Show), r#"{"weir":1,"ask":"show"}"#),
+            (Ask::new(ControlRequest::Show), r#"{"weir":1,"request":"show"}"#),
             (
                 Ask::new(ControlRequest::Watch { every: Nanos(500_000_000) }),
-                r#"{"weir":1,"ask":{"watch":{"every":"500000000ns"}}}"#,
+                r#"{"weir":1,"request":{"watch":{"every":"500000000ns"}}}"#,
             ),
             (
                 Ask::new(ControlRequest::Close { session: name("alice") }),
-                r#"{"weir":1,"ask":{"close":{"session":"alice"}}}"#,
+                r#"{"weir":1,"request":{"close":{"session":"alice"}}}"#,
             ),
             (
                 Ask { file: Some(ModuleHash([0xab; 32])), ..Ask::new(load.clone()) },
                 &format!(
-                    r#"{{"weir":1,"ask":{{"load":{{"session":"alice","module":{{"module":"theirs.wasm","set":{{"port":53}},"channel":"main","cpu":"main"}}}}}},"file":"{}"}}"#,
+                    r#"{{"weir":1,"request":{{"load":{{"session":"alice","module":{{"module":"theirs.wasm","set":{{"port":53}},"channel":"main","cpu":"main"}}}}}},"file":"{}"}}"#,
                     "ab".repeat(32)
                 ),
             ),
@@ -402,13 +399,13 @@ mod tests {
                     }))
                 },
                 &format!(
-                    r#"{{"weir":1,"ask":{{"upload":{{"file":"{}","bytes":9,"from":7}}}},"body":2}}"#,
+                    r#"{{"weir":1,"request":{{"upload":{{"file":"{}","bytes":9,"from":7}}}},"body":2}}"#,
                     "01".repeat(32)
                 ),
             ),
             (
                 Ask { body: 4, ..Ask::new(load) },
-                r#"{"weir":1,"ask":{"load":{"session":"alice","module":{"module":"theirs.wasm","set":{"port":53},"channel":"main","cpu":"main"}}},"body":4}"#,
+                r#"{"weir":1,"request":{"load":{"session":"alice","module":{"module":"theirs.wasm","set":{"port":53},"channel":"main","cpu":"main"}}},"body":4}"#,
             ),
         ] {
             assert_eq!(serde_json::to_string(&ask).unwrap(), line);
@@ -417,18 +414,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_a_reason() {
+    fn an_invalid_request_is_refused_with_a_reason() {
         for (line, says) in [
             ("{", "EOF"),
-            (r#"{"weir":1}"#, "missing field `ask`"),
-            (r#"{"weir":1,"ask":"explode"}"#, "unknown variant `explode`"),
-            (r#"{"weir":1,"ask":{"close":{"session":"../x"}}}"#, "is not a name"),
-            (r#"{"weir":1,"ask":"show","more":1}"#, "unknown field `more`"),
-            (r#"{"weir":1,"ask":"show","file":"../x"}"#, "is no hash of a module"),
-            (r#"{"weir":1,"ask":{"upload":{"file":"00","bytes":1,"from":0}}}"#, "is no hash of a module"),
+            (r#"{"weir":1}"#, "missing field `request`"),
+            (r#"{"weir":1,"request":"explode"}"#, "unknown variant `explode`"),
+            (r#"{"weir":1,"request":{"close":{"session":"../x"}}}"#, "is not a name"),
+            (r#"{"weir":1,"request":"show","more":1}"#, "unknown field `more`"),
+            (r#"{"weir":1,"request":"show","file":"../x"}"#, "is no hash of a module"),
+            (r#"{"weir":1,"request":{"upload":{"file":"00","bytes":1,"from":0}}}"#, "is no hash of a module"),
         ] {
             let error = serde_json::from_str::<Ask>(line).unwrap_err().to_string();
             assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_examples_of_the_document_are_requests_and_replies() {
+        let lines = include_str!("../../../../docs/WIRE.md").lines().map(str::trim);
+        let examples: Vec<&str> = lines.filter(|line| line.starts_with(r#"{"weir":1,"#)).collect();
+        assert!(examples.len() >= 8, "{examples:?}");
+        for line in examples {
+            if line.starts_with(r#"{"weir":1,"request":"#) {
+                serde_json::from_str::<Ask>(line).map(drop).unwrap_or_else(|error| panic!("{line}: {error}"));
+            } else {
+                serde_json::from_str::<Response>(line)
+                    .map(drop)
+                    .unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
         }
     }
 }

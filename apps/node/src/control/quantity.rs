@@ -1,7 +1,7 @@
-//! Quantities and names in configuration and messages: text in, checked values out; and out again without losing anything.
+//! Quantities and names in configuration and messages, read from text and written without loss.
 
 use crate::control::share::ShareGrant;
-use crate::sessions::tables::TableGrant;
+use crate::control::table_grant::TableGrant;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,18 +12,18 @@ use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// A quantity or a name that is written as text.
 pub(crate) trait Exact: FromStr<Err: Display> + Display {
-    /// As it reads back to the same value.
+    /// Returns a text that reads back to the same value.
     fn exact(&self) -> String {
         self.to_string()
     }
 
-    /// What the text says, or why it says nothing.
+    /// Reads a text, or returns the reason why that is impossible.
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map_err(|error: Self::Err| error.to_string())
     }
 }
 
-// As people are shown these, they are rounded.
+// The usual texts of these are rounded.
 impl Exact for Nanos {
     fn exact(&self) -> String {
         format!("{}ns", self.0)
@@ -82,7 +82,7 @@ pub(crate) mod text {
     }
 }
 
-/// For `#[serde(with = "quantity::texts")]`: several.
+/// For `#[serde(with = "quantity::texts")]`: a list.
 pub(crate) mod texts {
     use super::*;
     use serde::ser::SerializeSeq;

@@ -1,6 +1,7 @@
-//! Amounts of resources in configuration and messages: their keys stand beside those of the structure that has them.
+//! Amounts of resources in configuration and messages, whose keys stand beside the other keys of a structure.
 //!
-//! The keys and units are those of the [table of resources](Resource). A structure names neither: it has one field of [`Amounts`], and what is not one of its own keys is looked up there.
+//! Keys and units are those of the [table of resources](Resource). The structure has one field of [`Amounts`], and each
+//! key that is not its own is looked up in the table.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -8,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use std::fmt;
 use weir_trust::grant::{Amounts, Resource};
 
-/// The keys by which a structure has amounts.
+/// The set of keys for amounts.
 #[derive(Clone, Copy)]
 pub(crate) enum AmountKeys {
     /// The keys of a session's limits.
@@ -28,15 +29,15 @@ impl AmountKeys {
     fn all(self) -> Vec<&'static str> {
         match self {
             Self::Session => Resource::limits().map(|(_, limit)| limit.key).collect(),
-            Self::Grant => Resource::ALL.iter().map(|resource| resource.row().name).collect(),
+            Self::Grant => Resource::ALL.iter().map(|resource| resource.definition().name).collect(),
         }
     }
 }
 
-/// Has a structure with `#[serde(remote = "Self")]` and a field `$field` of [`Amounts`] read that field's keys beside its own, and write them.
+/// Reads and writes the amounts in field `$field` of a structure with `#[serde(remote = "Self")]` beside its own keys.
 macro_rules! beside {
     ($type:ident, $field:ident, $keys:expr, and written) => {
-        $crate::control::amounts::beside!($type, $field, $keys);
+        $crate::control::resource_keys::beside!($type, $field, $keys);
 
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -48,7 +49,7 @@ macro_rules! beside {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let mut amounts = weir_trust::grant::Amounts::default();
-                let rest = Self::deserialize($crate::control::amounts::Beside {
+                let rest = Self::deserialize($crate::control::resource_keys::Beside {
                     from,
                     keys: $keys,
                     amounts: &mut amounts,
@@ -61,13 +62,13 @@ macro_rules! beside {
 
 pub(crate) use beside;
 
-/// For `#[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]`: the limits of a session.
+/// For `#[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")]`: the limits of a session.
 pub(crate) fn session<S: Serializer>(amounts: &Amounts, to: S) -> Result<S::Ok, S::Error> {
     let mut map = to.serialize_map(None)?;
     for (resource, amount) in amounts.stated() {
-        let row = resource.row();
-        let Some(limit) = &row.limit else { continue };
-        match row.unit.exact(amount) {
+        let definition = resource.definition();
+        let Some(limit) = &definition.limit else { continue };
+        match definition.unit.exact(amount) {
             Some(text) => map.serialize_entry(limit.key, &text)?,
             None => map.serialize_entry(limit.key, &amount)?,
         }
@@ -75,7 +76,7 @@ pub(crate) fn session<S: Serializer>(amounts: &Amounts, to: S) -> Result<S::Ok, 
     map.end()
 }
 
-/// A deserializer of a structure that takes the keys of amounts out.
+/// A deserializer of a structure that separates the keys of amounts.
 pub(crate) struct Beside<'a, D> {
     pub(crate) from: D,
     pub(crate) keys: AmountKeys,
@@ -105,7 +106,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Beside<'_, D> {
     }
 }
 
-/// The structure's visitor, or its entries, without those of amounts.
+/// The structure's visitor or map access, without the keys of amounts.
 struct Split<'a, T> {
     then: T,
     keys: AmountKeys,
@@ -141,7 +142,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Split<'_, A> {
                 Some(Key::Amount(resource)) => {
                     let amount = self.then.next_value_seed(AmountSeed(resource))?;
                     if self.amounts.get(resource).is_some() {
-                        return Err(A::Error::custom(format!("duplicate field of {}", resource.row().title)));
+                        return Err(A::Error::custom(format!("duplicate field of {}", resource.definition().title)));
                     }
                     self.amounts.set(resource, amount);
                 }
@@ -158,13 +159,13 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Split<'_, A> {
     }
 }
 
-/// A key of the structure, or of an amount.
+/// A key of the structure or of an amount.
 enum Key<T> {
     Own(T),
     Amount(Resource),
 }
 
-/// Reads a key. The structure's seed is left for the next one where it is an amount's.
+/// Seed of a key. If the key is that of an amount, the structure's seed stays for the next key.
 struct KeySeed<'a, K> {
     seed: &'a mut Option<K>,
     keys: AmountKeys,
@@ -198,7 +199,7 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for KeySeed<'_, K> {
     }
 }
 
-/// A key that is none of the structure's, with those that are.
+/// The error of an unknown key, with the known ones.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Unknown(String);
@@ -216,7 +217,7 @@ impl<'de> DeserializeSeed<'de> for AmountSeed {
     type Value = Option<u64>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<u64>, D::Error> {
-        let unit = self.0.row().unit;
+        let unit = self.0.definition().unit;
         if unit.exact(0).is_none() {
             return Option::<u64>::deserialize(from);
         }
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_and_values_are_said_with_their_place() {
+    fn errors_of_keys_and_values_name_their_place() {
         for (text, says, at) in [
             ("name = \"a\"\nkept = 1", "unknown field `kept`, expected `name`, `records_per_second`", 2),
             ("kept_packets = -1\nname = \"a\"", "invalid value", 1),

@@ -1,45 +1,43 @@
-//! Services between sessions: what a session offers and uses, and how that changes while it runs.
+//! Services between sessions: offers and uses in a session's description.
 
-use crate::control::counted;
+use crate::control::bounded_list;
 use crate::control::quantity;
 use crate::control::spec::{PARTS_MAX, SessionSpec, SpecError};
-use crate::error::NodeError;
-use crate::sessions::node::Node;
 use serde::{Deserialize, Serialize};
 use weir_admission::{DeclaredService, Name};
-use weir_session::services::{Offer, Payer, ServiceUse};
+use weir_session::services::{Payer, ServiceOffer, ServiceUse};
 use weir_units::{Bytes, Nanos};
 
-/// A service that a session offers: of the first of its modules whose manifest has one of this name.
+/// A service that a session offers. It is that of the first of its modules whose manifest has the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfferSpec {
-    /// The service.
+    /// Name of the service.
     #[serde(with = "quantity::text")]
     pub service: Name,
-    /// The sessions that may call it.
-    #[serde(with = "counted::texts")]
+    /// Sessions that may call it.
+    #[serde(with = "bounded_list::texts")]
     pub callers: Vec<Name>,
-    /// Calls of each of them that wait at most.
+    /// The most waiting calls of each caller.
     #[serde(default = "calls_default")]
     pub queue: u32,
-    /// Whose processor time a call is.
+    /// Session that pays for a call's CPU time.
     #[serde(default)]
-    pub pays: CompileBilling,
+    pub payer: CallPayer,
 }
 
 fn calls_default() -> u32 {
     16
 }
 
-/// Whose processor time a call of a service is.
+/// The session that pays for the CPU time of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CompileBilling {
-    /// Of the session that is called.
+pub enum CallPayer {
+    /// The called session.
     #[default]
     Callee,
-    /// Of the session that calls, up to what it agreed to.
+    /// The calling session, up to the amount that it agreed to.
     Caller,
 }
 
@@ -47,36 +45,36 @@ pub enum CompileBilling {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UseSpec {
-    /// The service, as its modules' manifests name it, and whoever offers it.
+    /// Name of the service in the caller's manifest and in the offer.
     #[serde(with = "quantity::text")]
     pub service: Name,
-    /// The session that offers it.
+    /// Session that offers it.
     #[serde(with = "quantity::text")]
-    pub of: Name,
-    /// The most processor time that a call may cost who calls; nothing, where it is not said.
+    pub session: Name,
+    /// The most CPU time that the caller pays for a call; nothing by default.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub pays: Option<Nanos>,
+    pub cost_max: Option<Nanos>,
 }
 
 impl SessionSpec {
-    /// Where a service is that its modules call by this name.
+    /// Returns the provider of a service that the session's modules call by this name.
     pub fn used(&self, service: &Name) -> Option<ServiceUse> {
         let used = self.uses.iter().find(|used| used.service == *service)?;
-        Some(ServiceUse { of: used.of.clone(), service: service.clone(), pays: used.pays })
+        Some(ServiceUse { of: used.session.clone(), service: service.clone(), pays: used.cost_max })
     }
 
-    /// What it offers of a module that has these services: names, numbers and terms.
-    pub fn offered(&self, services: &[DeclaredService]) -> Vec<(Name, u32, Offer)> {
+    /// Returns the offers of a module that has these services: name, number and terms of each.
+    pub fn offered(&self, services: &[DeclaredService]) -> Vec<(Name, u32, ServiceOffer)> {
         let bytes = |bytes: Bytes| u32::try_from(bytes.0).unwrap_or(u32::MAX);
         let terms = |(number, service): (u32, &DeclaredService)| {
             let offer = self.offers.iter().find(|offer| offer.service == service.name)?;
-            let payer = match offer.pays {
-                CompileBilling::Callee => Payer::Callee,
-                CompileBilling::Caller => Payer::Caller,
+            let payer = match offer.payer {
+                CallPayer::Callee => Payer::Callee,
+                CallPayer::Caller => Payer::Caller,
             };
             let (callers, queue) = (offer.callers.clone(), offer.queue);
             let (request, answer) = (bytes(service.request), bytes(service.answer));
-            Some((service.name.clone(), number, Offer { callers, queue, request, answer, payer }))
+            Some((service.name.clone(), number, ServiceOffer { callers, queue, request, answer, payer }))
         };
         (0..).zip(services).filter_map(terms).collect()
     }
@@ -103,9 +101,10 @@ impl OfferSpec {
     }
 }
 
-/// What keeps a session from calling a service that it uses, as far as these sessions say. Others can come later.
+/// Returns the reason why a session cannot call a service that it uses, judged by these sessions. Other sessions may be
+/// created later.
 pub fn obstacle(user: &SessionSpec, used: &UseSpec, sessions: &[SessionSpec]) -> Option<String> {
-    let UseSpec { service, of, .. } = used;
+    let UseSpec { service, session: of, .. } = used;
     let Some(offering) = sessions.iter().find(|session| session.name == *of) else {
         return Some(format!(
             "it uses service `{service}` of session `{of}`, and there is none of that name"
@@ -119,21 +118,9 @@ pub fn obstacle(user: &SessionSpec, used: &UseSpec, sessions: &[SessionSpec]) ->
             "it uses service `{service}`, which session `{of}` does not offer to it (`callers`)"
         ));
     }
-    (offer.pays == CompileBilling::Caller && used.pays.is_none()).then(|| {
-        format!("it uses service `{service}` of session `{of}`, whose callers pay, and does not agree to that (`pays`)")
+    (offer.payer == CallPayer::Caller && used.cost_max.is_none()).then(|| {
+        format!("it uses service `{service}` of session `{of}`, whose callers pay, and does not agree to that (`cost_max`)")
     })
-}
-
-impl Node {
-    /// Has the modules of a session offer and use what the session does now. Calls that are under way go on.
-    pub(crate) fn tell_services(&self, session: &Name) -> Result<(), NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        for module in there.modules.values() {
-            let uses = module.calls.iter().map(|name| there.spec.used(name)).collect();
-            module.desk.change(uses, there.spec.offered(&module.services));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -146,26 +133,28 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_session_from_calling_is_found() {
+    fn obstacles_of_a_service_call_are_found() {
         let alice = |of: &str, more: &str| {
-            session(&format!("name = \"alice\"\nuse = [{{ service = \"lookup\", of = \"{of}\"{more} }}]"))
+            session(&format!(
+                "name = \"alice\"\nuse = [{{ service = \"lookup\", session = \"{of}\"{more} }}]"
+            ))
         };
         let offers = |name: &str, more: &str| {
             session(&format!("name = \"{name}\"\noffer = [{{ service = \"lookup\", {more} }}]"))
         };
         let all = [
             offers("free", "callers = [\"bob\", \"alice\"]"),
-            offers("dear", "callers = [\"alice\"], pays = \"caller\""),
+            offers("dear", "callers = [\"alice\"], payer = \"caller\""),
             offers("closed", "callers = [\"bob\"]"),
             session("name = \"silent\""),
         ];
         for (user, says) in [
             (alice("free", ""), None),
-            (alice("dear", ", pays = \"1ms\""), None),
+            (alice("dear", ", cost_max = \"1ms\""), None),
             (alice("dear", ""), Some("whose callers pay")),
             (alice("closed", ""), Some("does not offer to it (`callers`)")),
             (alice("silent", ""), Some("which does not offer it")),
-            (alice("nobody", ""), Some("there is none of that name")),
+            (alice("missing", ""), Some("there is none of that name")),
         ] {
             let found = obstacle(&user, &user.uses[0], &all);
             assert_eq!(found.is_some(), says.is_some(), "{found:?}");
@@ -174,19 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn services_come_change_and_go_and_what_is_not_there_cannot_go() {
+    fn services_are_added_changed_and_withdrawn_and_a_missing_one_is_an_error() {
         let mut spec = session(
             "name = \"a\"\noffer = [{ service = \"old\", callers = [] }, { service = \"s\", callers = [] }]",
         );
         let change = |text: &str| serde_json::from_str::<Change>(text).unwrap();
         let first = r#"{"session": "a", "offer": [{"service": "s", "callers": ["b"], "queue": 3}, {"service": "new", "callers": []}],
-            "withdraw": ["old"], "use": [{"service": "s", "of": "b"}]}"#;
+            "remove_offer": ["old"], "use": [{"service": "s", "session": "b"}]}"#;
         spec = spec.changed(&change(first)).unwrap();
         let offers: Vec<_> = spec.offers.iter().map(|offer| (offer.service.as_str(), offer.queue)).collect();
         assert_eq!((offers, spec.uses.len()), (vec![("s", 3), ("new", 16)], 1));
-        spec = spec.changed(&change(r#"{"session": "a", "forgo": ["s"]}"#)).unwrap();
+        spec = spec.changed(&change(r#"{"session": "a", "remove_use": ["s"]}"#)).unwrap();
         assert!(spec.uses.is_empty());
-        let error = spec.changed(&change(r#"{"session": "a", "withdraw": ["old"]}"#)).unwrap_err();
+        let error = spec.changed(&change(r#"{"session": "a", "remove_offer": ["old"]}"#)).unwrap_err();
         assert!(error.to_string().contains("there is no offer `old`; there is s, new"), "{error}");
     }
 }

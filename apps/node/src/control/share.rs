@@ -1,12 +1,8 @@
 //! Rights over a session that its owner gives to earlier holders in the chain of the owner's credential.
 
-use crate::control::authority::{RequestRefusal, SessionOwner};
 use crate::control::spec::{SessionSpec, SpecError};
-use crate::error::NodeError;
-use crate::sessions::node::{Node, SessionState};
 use std::fmt;
 use std::str::FromStr;
-use weir_admission::Name;
 use weir_trust::key::PublicKey;
 
 /// The most shares of one session: two for each holder that a chain can have before its owner.
@@ -15,14 +11,14 @@ pub const SHARES_MAX: usize = 16;
 /// A right that can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShareableRight {
-    /// To read the records of its modules, and to see what it consists of.
+    /// To read the records of its modules, and to see its parts.
     Follow,
-    /// To load and unload its modules and to change it, and to see what it consists of.
+    /// To load and unload its modules, to change it, and to see its parts.
     Manage,
 }
 
 impl ShareableRight {
-    /// The word for it.
+    /// Returns the word of the right.
     pub fn word(self) -> &'static str {
         match self {
             Self::Follow => "follow",
@@ -34,13 +30,13 @@ impl ShareableRight {
 /// A right over a session, for the holder of a key: `follow=KEY` or `manage=KEY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareGrant {
-    /// The right.
+    /// Shared right.
     pub right: ShareableRight,
     /// The key of an earlier holder in the chain of the session owner's credential.
     pub key: PublicKey,
 }
 
-/// A text that is no share.
+/// Error of a text that is not a share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` shares nothing: write follow=KEY or manage=KEY, with the public key of an earlier holder of your credential", .0.escape_debug())]
 pub struct ShareError(String);
@@ -64,50 +60,13 @@ impl FromStr for ShareGrant {
 }
 
 impl SessionSpec {
-    /// Checks that there are not too many.
+    /// Checks that the session has at most [`SHARES_MAX`] shares.
     pub(crate) fn check_shares(&self) -> Result<(), SpecError> {
         let count = self.share.len();
         if count > SHARES_MAX {
             return Err(SpecError::TooMany { session: self.name.clone(), what: "share", count });
         }
         Ok(())
-    }
-}
-
-impl SessionState {
-    /// Checks that its owner still shares the right by which something was permitted.
-    ///
-    /// # Errors
-    ///
-    /// The owner has taken it back since.
-    pub(crate) fn check_shared(&self, by: Option<&ShareGrant>) -> Result<(), NodeError> {
-        match by.filter(|by| !self.spec.share.contains(by)) {
-            Some(by) => Err(Box::new(RequestRefusal::not_shared(&self.spec.name, *by)).into()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The right by which a request was permitted: the owner of its session, and the share by which another holder asks. The operator's has neither.
-pub(crate) type By = (Option<SessionOwner>, Option<ShareGrant>);
-
-impl Node {
-    /// The session of a request, if the right by which that was permitted holds still. To be asked under the same hold of the node as what is done by it.
-    ///
-    /// # Errors
-    ///
-    /// The session is another owner's or gone, or its owner has taken the share back.
-    pub(crate) fn still_permitted(
-        &self,
-        session: &Name,
-        (owner, by): &By,
-    ) -> Result<&SessionState, NodeError> {
-        let there = match owner {
-            Some(_) => self.still_of(session, owner.as_ref())?,
-            None => self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?,
-        };
-        there.check_shared(by.as_ref())?;
-        Ok(there)
     }
 }
 
@@ -133,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_given_and_taken_back_one_by_one() {
+    fn shares_are_added_and_withdrawn_one_by_one() {
         let follow = ShareGrant { right: ShareableRight::Follow, key: key(1) };
         let manage = ShareGrant { right: ShareableRight::Manage, key: key(1) };
         let mut spec: SessionSpec = toml::from_str(&format!("name = \"s\"\nshare = [\"{follow}\"]")).unwrap();
-        let change = |share: Vec<ShareGrant>, unshare: Vec<ShareGrant>| {
+        let change = |share: Vec<ShareGrant>, remove_share: Vec<ShareGrant>| {
             let change: Change = serde_json::from_str(r#"{"session": "s"}"#).unwrap();
-            Change { share, unshare, ..change }
+            Change { share, remove_share, ..change }
         };
         spec = spec.changed(&change(vec![manage, follow], vec![])).unwrap();
         assert_eq!(spec.share, [follow, manage]);

@@ -1,4 +1,5 @@
-//! The description of a session: one structure for the node's configuration, requests and command lines, and the change that is derived from it.
+//! The description of a session: one structure for the node's configuration, requests and command lines, and the change
+//! that is derived from it.
 
 mod check;
 mod derived;
@@ -8,16 +9,16 @@ pub(crate) use check::distinct;
 pub use derived::{Keyed, SpecKey};
 pub use error::SpecError;
 
-use crate::control::amounts::{self, AmountKeys};
-use crate::control::apart::Process;
-use crate::control::counted;
-pub use crate::control::handling::{Checksum, ShardField, SubFlowSpec};
-pub use crate::control::offers::{CompileBilling, OfferSpec, UseSpec};
+use crate::control::bounded_list;
+use crate::control::link_spec::OutputSpec;
+pub use crate::control::preprocessing::{Checksum, ShardField, SubFlowSpec};
+use crate::control::process_isolation::Process;
 use crate::control::quantity;
+use crate::control::resource_keys::{self, AmountKeys};
+pub use crate::control::services::{CallPayer, OfferSpec, UseSpec};
 use crate::control::share::ShareGrant;
-use crate::link::OutputSpec;
-use crate::sessions::tables::TableGrant;
-use crate::sessions::view::Bounds;
+use crate::control::table_grant::TableGrant;
+use crate::control::visibility::GrantedVisibility;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_admission::{Name, ParameterSetting};
@@ -27,140 +28,142 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
 use weir_wire::view::RequestedView;
 
-/// Channels, virtual processors and modules of one session at most, of each; and of whatever else a request lists.
+/// The most channels, virtual processors and modules of one session, of each, and the most entries of any other list of
+/// a request.
 pub const PARTS_MAX: usize = 64;
 /// The longest filter expression, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
-/// Packets that wait for a module of a channel without a `queue` at most.
+/// The most packets that wait for a module of a channel without a `queue`.
 pub const QUEUE_USUAL: u32 = 4096;
-/// The shortest and the longest period of a virtual processor.
+/// The shortest and the longest period of a virtual CPU.
 pub const PERIOD: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
 
 derived::session! {
     fixed {
-        /// The session's name. No two sessions of a node have one name.
+        /// The session's name, unique on the node.
         #[serde(with = "quantity::text")]
         name: Name;
-        /// The reservable memory when the session's modules last changed `memory` by themselves, where `memory_max` is not stated: they can have it again at any time.
+        /// The memory ceiling when the session's modules last changed `memory`, if `memory_max` is not stated. The
+        /// modules can reserve up to it again.
         #[serde(skip)]
         memory_max_before: Option<Bytes>;
-        /// The limits, as far as they are stated: a key for each [resource](Resource) that has one.
-        #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
+        /// The stated limits: a key for each [resource](Resource) that has one.
+        #[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")]
         limits: Amounts;
         /// The modules.
-        #[serde(default, rename = "module", deserialize_with = "counted::list")]
+        #[serde(default, rename = "module", deserialize_with = "bounded_list::list")]
         modules: Vec<ModuleSpec>;
     }
     values {
-        /// Memory that it may use at most, for all its modules together.
+        /// The most memory of all its modules together.
         #[serde(default = "memory_default", with = "quantity::text")]
         memory: Bytes = memory_default(), "memory BYTES", #[serde(with = "quantity::maybe")] change memory;
-        /// Where its modules run: in the node's process, or each in a process of its own, which has nothing but what the module may see [default: node].
+        /// The process of its modules: the node's, or one for each module with only the memory that the module may see [default: node].
         #[serde(default, skip_serializing_if = "quantity::is_default")]
         process: Process = Process::Node, "process node|own";
-        /// Under overload sessions lose packets in the order of this number, the lowest first.
+        /// Order in which sessions lose packets under overload, the lowest first.
         #[serde(default)]
         priority: u8 = 0, "priority PRIORITY", change priority;
     }
     options {
-        /// Memory that its modules may reserve for it by themselves [default: no more than --memory].
+        /// The most memory that its modules may reserve by themselves [default: --memory].
         #[serde(with = "quantity::maybe")]
         memory_max: Bytes, "memory-max BYTES";
-        /// Fields of packets that its modules may write, such as ttl,dscp; none, or all [default: all].
-        #[serde(deserialize_with = "counted::writes")]
+        /// Fields of packets that its modules may write, such as ttl,dscp; or none, or all [default: all].
+        #[serde(deserialize_with = "bounded_list::writes")]
         writes: WriteFields, "write FIELDS";
-        /// The profile of the node's configuration by which modules are admitted that are loaded from then on.
+        /// The profile of the node's configuration that admits its modules, from the next load on.
         #[serde(with = "quantity::maybe")]
         profile: Name, "profile NAME";
     }
     lists {
-        /// A virtual processor: name, core, period, slice, spare, weight.
-        #[serde(deserialize_with = "counted::list")]
+        /// A virtual processor: name, core, period, slice, borrow (also take spare time), weight.
+        #[serde(deserialize_with = "bounded_list::list")]
         "cpu" processors: ProcessorSpec, "cpu KEY=VALUE[,...]", "virtual processor" by |cpu| &cpu.name,
-        " One that there is (by its name) is changed, another is new";
-        /// A channel: name, interface, filter, view (what is shown of its packets, such as payload=none), queue, sees (selected or all), lag, late (lose or terminate), checksum=verify (drops those with a wrong one), reassemble, forward (where its packets go on), unattended (pass or drop). Write \, for a comma in a filter, or put it between double quotes.
-        #[serde(deserialize_with = "counted::list")]
+        " An existing one of the name is replaced, another is added";
+        /// A channel: name, interface, filter, view (such as payload=none), queue, visibility (selected or all), lag_max, on_lag (drop or close), checksum=verify (drops packets with a wrong one), reassemble, forward (output channel or TAP device), on_no_module (pass or drop). Write \, for a comma in a filter, or put the filter between double quotes.
+        #[serde(deserialize_with = "bounded_list::list")]
         "channel" channels: ChannelSpec, "channel KEY=VALUE[,...]", "channel" by |channel| &channel.name,
-        " One that there is (by its name), and that no module is loaded for, is changed, another is new";
-        /// An output channel, a share of a link: name, link, reserve, period, limit, cap, weight, queue, filter (what may go out), tap.
-        #[serde(deserialize_with = "counted::list")]
+        " An existing one of the name is replaced if it has no module, another is added";
+        /// An output channel, a share of a link: name, link, reserve, period, reserve_bytes, cap, weight, queue, filter (of the frames that may be sent), tap.
+        #[serde(deserialize_with = "bounded_list::list")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "output" outputs: OutputSpec, "output KEY=VALUE[,...]", "output channel" by |output| &output.name,
-        " One that there is (by its name) is changed, another is new";
-        /// A service of its modules that others may call: service, callers (sessions, with spaces between them), queue, pays (callee or caller).
-        #[serde(deserialize_with = "counted::list")]
+        " An existing one of the name is replaced, another is added";
+        /// A service of its modules that other sessions may call: service, callers (sessions, separated by spaces), queue, payer (callee or caller).
+        #[serde(deserialize_with = "bounded_list::list")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "offer" offers: OfferSpec, "offer KEY=VALUE[,...]", "offer" by |offer| &offer.service,
-        " One that there is (by its name) is changed, another is new",
+        " An existing one of the name is replaced, another is added",
         gone {
-            /// Offer this service no longer; calls that were accepted are still answered.
-            withdraw: Name, "withdraw SERVICE"
+            /// Withdraw the offer of this service. Accepted calls are still answered.
+            remove_offer: Name, "remove-offer SERVICE"
         };
-        /// A service of another session that its modules may call: service, of (the session), pays (what a call may cost it).
-        #[serde(deserialize_with = "counted::list")]
+        /// A service of another session that its modules may call: service, session, cost_max (the most CPU time that a call may cost).
+        #[serde(deserialize_with = "bounded_list::list")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "use" uses: UseSpec, "use KEY=VALUE[,...]", "use" by |used| &used.service,
-        " One that there is (by its name) is changed, another is new",
+        " An existing one of the name is replaced, another is added",
         gone {
-            /// Use this service no longer.
-            forgo: Name, "forgo SERVICE"
+            /// Withdraw the use of this service.
+            remove_use: Name, "remove-use SERVICE"
         };
-        /// A named table that its modules may publish, and nobody else: NAME, or LOCAL=NAME where they call it otherwise.
-        #[serde(with = "counted::texts")]
+        /// A named table that only its modules may publish: NAME, or LOCAL=NAME where their manifests use another name.
+        #[serde(with = "bounded_list::texts")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "publish" publish: TableGrant, "publish TABLE", "own table" by |table| &table.local,
-        " One that there is (by its local name) is changed, another is new",
+        " An existing one of the local name is replaced, another is added",
         gone {
-            /// Its modules may publish this table, by its local name, no longer: it shows nothing any more, and is anybody's.
-            revoke_publish: Name, "revoke-publish LOCAL"
+            /// Withdraw the right to publish this table, by its local name: its contents are removed, and other sessions may publish it.
+            remove_publish: Name, "remove-publish LOCAL"
         };
-        /// A named table that its modules may read: NAME, or LOCAL=NAME where they call it otherwise.
-        #[serde(with = "counted::texts")]
+        /// A named table that its modules may read: NAME, or LOCAL=NAME where their manifests use another name.
+        #[serde(with = "bounded_list::texts")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "read" read: TableGrant, "read TABLE", "readable table" by |table| &table.local,
-        " One that there is (by its local name) is changed, another is new",
+        " An existing one of the local name is replaced, another is added",
         gone {
-            /// Its modules may read this table, by its local name, no longer: from their next call on it is empty for them.
-            revoke_read: Name, "revoke-read LOCAL"
+            /// Withdraw the right to read this table, by its local name: it is empty for the modules from their next call on.
+            remove_read: Name, "remove-read LOCAL"
         };
-        /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both show them its channels and modules. Without a right they can close it and read its sums, and nothing else.
-        #[serde(with = "counted::texts")]
+        /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both let the holder see its channels and modules. Without a share the holder can only close it and read its sums.
+        #[serde(with = "bounded_list::texts")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "share" share: ShareGrant, "share RIGHT=KEY", "share" by |share| share, "",
         gone {
-            /// Share this right no longer: it ends at once, also for a `weir follow` that runs.
-            unshare: ShareGrant, "unshare RIGHT=KEY"
+            /// Withdraw this share at once, also from a running `weir follow`.
+            remove_share: ShareGrant, "remove-share RIGHT=KEY"
         };
     }
 }
 
-amounts::beside!(SessionSpec, limits, AmountKeys::Session, and written);
-amounts::beside!(Change, limits, AmountKeys::Session, and written);
+resource_keys::beside!(SessionSpec, limits, AmountKeys::Session, and written);
+resource_keys::beside!(Change, limits, AmountKeys::Session, and written);
 
 fn memory_default() -> Bytes {
     Bytes(64 << 20)
 }
 
-/// A virtual processor: a slice of a core in each period, or a share of what others leave.
+/// A virtual CPU: a slice of a core in each period, or a share of the time that reservations leave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessorSpec {
-    /// What it is called in its session.
+    /// Name in the session.
     #[serde(with = "quantity::text", default = "main")]
     pub name: Name,
-    /// The core that it is on; the node chooses one with room where none is given.
+    /// Core; the node chooses one with capacity where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u16>,
-    /// How often its slice is renewed. With `slice`, or neither.
+    /// Period after which the slice is renewed. Given together with `slice`, or not at all.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub period: Option<Nanos>,
-    /// Processor time that it is guaranteed in each period.
+    /// Guaranteed CPU time in each period.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub slice: Option<Nanos>,
-    /// Whether it also takes time that nobody has reserved, or that others do not use.
+    /// True if it also takes time that is not reserved or not used by others.
     #[serde(default)]
-    pub spare: bool,
-    /// Its share of what is left, relative to others; for those without a reservation, and for spare time.
+    pub borrow: bool,
+    /// Weight among virtual CPUs without a reservation, and for spare time.
     #[serde(default = "weight_default")]
     pub weight: u32,
 }
@@ -170,141 +173,142 @@ fn weight_default() -> u32 {
 }
 
 pub(crate) fn main() -> Name {
-    // A constant that is a name: the test below reads it.
+    // The test below checks that this constant is a valid name.
     Name::new("main").unwrap_or_else(|_| unreachable!())
 }
 
 impl Default for ProcessorSpec {
-    /// `main`, without a reservation.
+    /// The virtual CPU `main` without a reservation.
     fn default() -> Self {
-        Self { name: main(), core: None, period: None, slice: None, spare: true, weight: weight_default() }
+        Self { name: main(), core: None, period: None, slice: None, borrow: true, weight: weight_default() }
     }
 }
 
-/// Packets for a session: those of an interface that a filter selects, and a queue for them.
+/// A channel: the packets of an interface that a filter selects, and a queue for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelSpec {
-    /// What it is called in its session.
+    /// Name in the session.
     #[serde(with = "quantity::text", default = "main")]
     pub name: Name,
-    /// The interface that the packets are from.
+    /// Interface that the packets come from.
     pub interface: String,
-    /// Which of them, in the language of pcap-filter(7); all where it is empty.
+    /// Filter in the language of pcap-filter(7); empty for all packets.
     #[serde(default)]
     pub filter: String,
-    /// What is shown of them; everything where nothing is said, or what a credential lets its holder see.
+    /// View of the packets; by default all, or the view of the owner's credential.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<RequestedView>,
-    /// What a credential makes of it. It is the node's: neither a configuration nor a request says it.
+    /// Restrictions of the owner's credential, set by the node. Neither a configuration nor a request contains them.
     #[serde(skip)]
-    pub(crate) bounds: Bounds,
-    /// Packets that wait for each module at most. Memory for them comes from the session's. Without it, [`QUEUE_USUAL`] wait, as far as the node has memory.
+    pub(crate) bounds: GrantedVisibility,
+    /// The most packets that wait for each module, in memory of the session. Without it, up to [`QUEUE_USUAL`] packets
+    /// wait while the node has memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
-    /// What the session's modules may read.
+    /// Memory that the session's modules may read.
     #[serde(default)]
-    pub sees: RecordVisibility,
-    /// How far, in bytes of traffic, its oldest packet may lag behind the newest of the interface; half of the interface's arena where
-    /// nothing is said. Only for channels that see all.
+    pub visibility: MappedPackets,
+    /// The most bytes of traffic by which the oldest packet may lag behind the newest of the interface; by default half
+    /// of the interface's arena. Only for channels that see all.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub lag: Option<Bytes>,
-    /// What becomes of one that lags further.
+    pub lag_max: Option<Bytes>,
+    /// Action for a reader that lags further.
     #[serde(default)]
-    pub late: OnLag,
-    /// Where its packets go on: out through the session's output channel of this name, or to the programs behind a TAP device of one. Its module
-    /// decides which, and may change them.
+    pub on_lag: OnLag,
+    /// Target of forwarded packets: an output channel of the session, or a TAP device of one. The channel's module
+    /// decides about each packet, and may change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<String>,
-    /// What becomes of packets that are to go on while the channel has no module.
+    /// Action for packets to forward while the channel has no module.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
-    pub unattended: OnNoModule,
-    /// How the packets are divided, so that none of them pushes out the others.
+    pub on_no_module: OnNoModule,
+    /// Division into sub-flows, so that no flow fills the whole queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subflows: Option<SubFlowSpec>,
-    /// Whether checksums are validated.
+    /// Checksum validation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Checksum>,
-    /// Whether modules get datagrams put together instead of their fragments. Only for channels that see what is selected.
+    /// True if modules get reassembled datagrams in place of fragments. Only for channels that see selected packets.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub reassemble: bool,
 }
 
-/// What becomes of packets of a forwarding channel that has no module, or has none any more.
+/// Action for packets of a forwarding channel without a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnNoModule {
-    /// They go on.
+    /// Packets are forwarded.
     #[default]
     Pass,
-    /// They do not: where the module is what makes forwarding safe.
+    /// Packets are dropped, for channels whose module makes forwarding safe.
     Drop,
 }
 
-/// What is mapped for the modules of a channel.
+/// Memory that is mapped for the modules of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RecordVisibility {
+pub enum MappedPackets {
     /// A copy of the packets that the filter selects, and nothing else.
     #[default]
     Selected,
-    /// The interface's own memory, with every packet of it: nothing is copied.
+    /// The interface's arena with all of its packets, without a copy.
     All,
 }
 
-/// What becomes of a reader that lags too far behind.
+/// Action for a reader that lags too far behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLag {
-    /// It loses its oldest packets.
+    /// The reader loses its oldest packets.
     #[default]
-    Lose,
-    /// Its session is closed.
-    Terminate,
+    Drop,
+    /// The session is closed.
+    Close,
 }
 
-/// A module in a session.
+/// A module of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleSpec {
-    /// What it is called in its session; the module's own name where nothing is said.
+    /// Name in the session; the module's own name by default.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// A shipped module's name, or in the configuration a file's path. A request brings the file's bytes with it.
-    #[serde(deserialize_with = "counted::module")]
+    /// Name of a shipped module, or in the configuration the path of a file. A request carries the file's bytes.
+    #[serde(deserialize_with = "bounded_list::module")]
     pub module: String,
-    /// Its parameters.
-    #[serde(default, rename = "set", deserialize_with = "counted::settings")]
+    /// Parameters.
+    #[serde(default, rename = "set", deserialize_with = "bounded_list::settings")]
     pub settings: BTreeMap<String, TomlValue>,
-    /// The channel whose packets it gets.
+    /// Channel whose packets it gets.
     #[serde(with = "quantity::text", default = "main")]
     pub channel: Name,
-    /// The virtual processor that it runs on.
+    /// Virtual CPU that it runs on.
     #[serde(with = "quantity::text", default = "main")]
     pub cpu: Name,
 }
 
-/// A parameter's value as TOML and JSON have it.
+/// Value of a parameter, as in TOML and JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum TomlValue {
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Whole(i64),
-    /// A number.
+    /// A floating-point number.
     Number(f64),
-    /// Text: also durations, prefixes, and what has a unit.
+    /// Text: also durations, prefixes, and quantities with a unit.
     Text(String),
-    /// Several.
+    /// A list.
     List(Vec<TomlValue>),
 }
 
-// A number is what was written: it is compared only to see whether a configuration has changed.
+// Compared only to see whether a configuration has changed, so NaN does not matter.
 impl Eq for TomlValue {}
 
 impl TomlValue {
-    /// As the command line would have it.
+    /// Returns the value as command-line words.
     fn words(&self) -> Vec<String> {
         match self {
             Self::Bool(value) => vec![value.to_string()],
@@ -317,54 +321,54 @@ impl TomlValue {
 }
 
 impl ModuleSpec {
-    /// Its parameters as admission takes them.
+    /// Returns the parameters for admission.
     pub fn settings(&self) -> Vec<ParameterSetting> {
         self.settings.iter().map(|(name, given)| (name.clone(), given.words())).collect()
     }
 }
 
 impl SessionSpec {
-    /// An empty session of this name.
+    /// Creates an empty session of this name.
     pub fn new(name: Name) -> Self {
         Self::described(name, None, Amounts::default(), Vec::new())
     }
 
-    /// The session after a change.
+    /// Returns the session after a change.
     ///
     /// # Errors
     ///
-    /// Something that is to go is not there, or there is too much of something.
+    /// A removed part is missing, or a list is too long.
     pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
         let mut spec = self.clone();
         if change.memory.is_some() {
             spec.memory_max_before = None;
         }
-        spec.limits = change.limits.or(spec.limits);
+        spec.limits = change.limits.with_defaults(spec.limits);
         spec.processors = spec.all_processors();
         spec.take(change)?;
         spec.check_shares()?;
         Ok(spec)
     }
 
-    /// The limit of a resource: the usual one where none is stated.
+    /// Returns the limit of a resource: the stated one, or the default.
     pub fn limit(&self, of: Resource) -> Option<u64> {
-        let usual = of.row().limit.as_ref().and_then(|limit| limit.default);
+        let usual = of.definition().limit.as_ref().and_then(|limit| limit.default);
         self.limits.get(of).or(usual).filter(|most| *most < u64::MAX)
     }
 
-    /// What it may reserve of memory by itself.
+    /// Returns the memory that its modules may reserve by themselves.
     pub fn memory_ceiling(&self) -> Bytes {
         self.memory_max.or(self.memory_max_before).unwrap_or(self.memory).max(self.memory)
     }
 
-    /// Its virtual processors, with the one that it has without saying so.
+    /// Returns its virtual CPUs, or the default one.
     pub fn all_processors(&self) -> Vec<ProcessorSpec> {
         if self.processors.is_empty() { vec![ProcessorSpec::default()] } else { self.processors.clone() }
     }
 }
 
 impl ProcessorSpec {
-    /// Period and slice, where it has a reservation.
+    /// Returns period and slice, if it has a reservation.
     pub fn reservation(&self) -> Option<(Nanos, Nanos)> {
         self.period.zip(self.slice)
     }
@@ -391,7 +395,7 @@ mod tests {
         profile = "strict"
         priority = 7
         cpu = [{ name = "fast", period = "10ms", slice = "2.5ms" }, { name = "rest", weight = 50 }]
-        channel = [{ name = "web", interface = "eth0", filter = "tcp port 80", sees = "all", lag = "8 MiB", late = "terminate" }]
+        channel = [{ name = "web", interface = "eth0", filter = "tcp port 80", visibility = "all", lag_max = "8 MiB", on_lag = "close" }]
         [[module]]
         name = "w"
         module = "worm"
@@ -404,7 +408,7 @@ mod tests {
     fn a_session_says_the_same_in_toml_and_in_json() {
         let spec = checked(WHOLE).unwrap();
         assert_eq!(spec.processors[0].reservation(), Some((Nanos(10_000_000), Nanos(2_500_000))));
-        assert_eq!(spec.channels[0].lag, Some(Bytes(8 << 20)));
+        assert_eq!(spec.channels[0].lag_max, Some(Bytes(8 << 20)));
         let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let settings = [("signatures", &["a", "b"][..]), ("threshold", &["3"]), ("window", &["1s"])];
         assert_eq!(spec.modules[0].settings(), settings.map(|(key, list)| (key.to_owned(), words(list))));
@@ -413,17 +417,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_sensible() {
+    fn missing_keys_have_sensible_defaults() {
         let spec =
             checked("name = \"a\"\nchannel = [{ interface = \"eth0\" }]\nmodule = [{ module = \"rtt\" }]")
                 .unwrap();
         assert_eq!(spec.all_processors(), [ProcessorSpec::default()]);
-        assert_eq!((spec.channels[0].sees, spec.channels[0].late), (RecordVisibility::Selected, OnLag::Lose));
+        assert_eq!((spec.channels[0].visibility, spec.channels[0].on_lag), (MappedPackets::Selected, OnLag::Drop));
         assert_eq!(spec.modules[0].channel, spec.channels[0].name);
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_of_a_description_name_their_place() {
         for (text, says) in [
             ("name = \"A\"", "`A` is not a name"),
             ("name = \"a\"\ncolour = 1", "unknown field `colour`"),
@@ -452,8 +456,8 @@ mod tests {
                 "`queue` is 0; it must be between 1 and 1000000 packets",
             ),
             (
-                "name = \"a\"\nchannel = [{ interface = \"eth0\", sees = \"all\", reassemble = true }]",
-                "`reassemble` is true; it must be false where `sees` is \"all\"",
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", visibility = \"all\", reassemble = true }]",
+                "`reassemble` is true; it must be false where `visibility` is \"all\"",
             ),
             (
                 "name = \"a\"\nchannel = [{ interface = \"eth0\", checksum = \"repair\" }]",
@@ -480,8 +484,8 @@ mod tests {
                 "`payload` cannot be `some`; it is `all`, `none`, or a number of bytes",
             ),
             (
-                "name = \"a\"\nchannel = [{ interface = \"eth0\", view = \"payload=none\", sees = \"all\" }]",
-                "`sees` is \"all\"; it must be \"selected\" where its packets are shown by a view (`payload=none`)",
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", view = \"payload=none\", visibility = \"all\" }]",
+                "`visibility` is \"all\"; it must be \"selected\" where its packets are shown by a view (`payload=none`)",
             ),
             (
                 "name = \"a\"\noutput = [{ name = \"up\", link = \"eth1\" }]\nchannel = [{ interface = \"eth0\", view = \"ttl=zeroed\", forward = \"up\" }]",
@@ -500,7 +504,7 @@ mod tests {
                 "offer `s`: `queue` is 0; it must be between 1 and 64 calls",
             ),
             (
-                "name = \"a\"\nuse = [{ service = \"s\", of = \"b\" }, { service = \"s\", of = \"c\" }]",
+                "name = \"a\"\nuse = [{ service = \"s\", session = \"b\" }, { service = \"s\", session = \"c\" }]",
                 "two uses called `s`",
             ),
             ("name = \"a\"\nprofile = \"lax\"", "there is no profile `lax`; there is strict"),

@@ -1,16 +1,16 @@
-//! That a session may read or publish a table.
+//! Grants of named tables to sessions.
 
 use crate::control::spec::{SessionSpec, SpecError, distinct};
 use std::fmt;
 use std::str::FromStr;
 use weir_admission::{Name, NameError};
 
-/// A table of the node, and what the session's modules call it: `NAME`, or `LOCAL=NAME`.
+/// A table of the node, and its local name in the session's modules: `NAME`, or `LOCAL=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableGrant {
-    /// As manifests name it.
+    /// Name in manifests.
     pub local: Name,
-    /// As the node does.
+    /// Name on the node.
     pub table: Name,
 }
 
@@ -34,7 +34,7 @@ impl FromStr for TableGrant {
 }
 
 impl SessionSpec {
-    /// Checks that it is clear which table is meant.
+    /// Checks that each local name and each published table is unique.
     pub(crate) fn check_tables(&self) -> Result<(), SpecError> {
         distinct(&self.name, "readable table", self.read.iter().map(|grant| &grant.local))?;
         distinct(&self.name, "own table", self.publish.iter().map(|grant| &grant.local))?;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_to_be_clear_which_table_is_meant() {
+    fn local_and_published_table_names_are_unique() {
         let check = |tables: &str| {
             let spec: SessionSpec = toml::from_str(&format!("name = \"a\"\n{tables}")).unwrap();
             spec.check(&[], &[]).map_err(|error| error.to_string())

@@ -1,37 +1,40 @@
-//! What a credential makes of a channel.
+//! The packets and fields that a credential allows in a channel.
 
-use crate::control::authority;
+use crate::control::delegation::delegation_chain;
 use crate::control::spec::ChannelSpec;
 use std::sync::Arc;
-use weir_trust::credential::{PrefixId, VerifiedCredential};
+use weir_trust::credential::{DelegationId, VerifiedCredential};
 use weir_wire::PacketView;
 use weir_wire::view::RequestedView;
 
-/// Which packets a channel's holder may see, and what of them. It is the node's: neither a configuration nor a request says it.
+/// The restrictions of a channel by its owner's credential. The node sets them: neither a configuration nor a request
+/// contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    /// Filters that all its packets pass, and what whoever wrote each of them may see of a packet: by that it selects. They can be long, and all channels that are asked for
-    /// together have them in common.
+pub(crate) struct GrantedVisibility {
+    /// Filters that all packets of the channel pass, each with the view of its author, by which it selects. They can be
+    /// long, so all channels of a request share them.
     pub(crate) within: Arc<[(String, PacketView)]>,
-    /// What its holder may see. By that the channel's own filter selects.
+    /// View of the owner, by which the channel's own filter selects.
     pub(crate) view: PacketView,
-    /// Who that is, by the first link of his chain; nobody but the operator where there is none.
-    pub(crate) whose: Option<PrefixId>,
-    /// With whom he shares what an interface has for each party: the first of his [line](crate::control::authority::line).
-    pub(crate) party: Option<PrefixId>,
+    /// First link of the owner's chain; `None` for the operator.
+    pub(crate) whose: Option<DelegationId>,
+    /// Party that shares an interface's resources: the first identifier of the [delegation
+    /// chain](delegation_chain).
+    pub(crate) party: Option<DelegationId>,
 }
 
-impl Default for Bounds {
-    /// The operator's own.
+impl Default for GrantedVisibility {
+    /// The operator's channel, without restrictions.
     fn default() -> Self {
         Self { within: Arc::default(), view: PacketView::ALL, whose: None, party: None }
     }
 }
 
-impl Bounds {
-    /// Of a credential: a link's filter was written by the holder of the link before it, who sees what that and all before it show. The first one's was written by the
-    /// root, who sees what the node's operator lets it grant; and what limits that was written by the operator.
-    pub(crate) fn of(credential: &VerifiedCredential) -> Self {
+impl GrantedVisibility {
+    /// Returns the restrictions of a credential. The author of a link's filter is the holder of the link before it, who
+    /// sees what all views up to there show. The first link's filter is by the root, and the root's limit is by the
+    /// node's operator.
+    pub(crate) fn from_credential(credential: &VerifiedCredential) -> Self {
         let (mut bounds, mut within) = (Self::default(), Vec::new());
         let grants = credential.chain().iter().map(|link| &link.grant);
         for grant in std::iter::once(credential.limit()).chain(grants) {
@@ -40,29 +43,30 @@ impl Bounds {
             bounds.view = bounds.view.meet(&grant.view.unwrap_or(PacketView::ALL));
         }
         bounds.whose = credential.chain().first().map(|link| link.id);
-        bounds.party = authority::line(credential).next().map(|(id, _)| id);
+        bounds.party = delegation_chain(credential).next().map(|(id, _)| id);
         Self { within: within.into(), ..bounds }
     }
 }
 
 impl ChannelSpec {
-    /// What is shown of its packets.
+    /// Returns the view of its packets.
     pub fn shows(&self) -> PacketView {
-        self.view.map_or(PacketView::ALL, |asked| asked.alone()).meet(&self.bounds.view)
+        self.view.map_or(PacketView::ALL, |asked| asked.unrestricted()).meet(&self.bounds.view)
     }
 
-    /// Binds it by these, whatever it had before; nothing where it asks to see more than they let it.
-    pub(crate) fn bind(&mut self, bounds: Bounds) -> Option<()> {
+    /// Replaces the restrictions of the channel. Returns `None` if its view exceeds them.
+    pub(crate) fn bind(&mut self, bounds: GrantedVisibility) -> Option<()> {
         let view = match self.view {
             None => bounds.view,
-            Some(asked) => asked.under(&bounds.view)?,
+            Some(asked) => asked.within(&bounds.view)?,
         };
         self.view = (view != PacketView::ALL).then(|| RequestedView::from(view));
         self.bounds = bounds;
         Some(())
     }
 
-    /// The filters that all its packets pass, without those that select everything, each with what it looks at. They are joined as programs: no text reaches beyond its own end.
+    /// Returns the filters that all its packets pass, without empty ones, each with the view by which it selects. They
+    /// are joined as programs, so a text has no effect beyond itself.
     pub(crate) fn filters(&self) -> impl Iterator<Item = (&str, PacketView)> {
         let own = std::iter::once((self.filter.as_str(), self.bounds.view));
         let all = own.chain(self.bounds.within.iter().map(|(filter, view)| (filter.as_str(), *view)));

@@ -1,17 +1,17 @@
-//! The thread of one core: it runs whom the scheduler says, for as long as it says.
+//! The loop of a core thread: it runs the virtual CPU that the scheduler chooses, for as long as the scheduler allows.
 //!
-//! Everything on a core happens on its one thread, between two runs: what others want of it they put into a letter box. So nothing here is locked
-//! while a module runs, and the scheduler sees everything in one order.
+//! All state of a core belongs to its one thread. Other threads put requests into its mailbox, which it reads between
+//! two runs. So no lock is held while a module runs, and the scheduler sees all events in one order.
 
+mod deferred_terms;
 mod mailbox;
-mod promises;
 
-use crate::guest::{ModuleTask, Served};
-use crate::laps::{CpuClock, LateWakeup};
-use crate::trace::{Recorder, Shared, Trace, recorder};
+use crate::core_thread::cpu_clock::{CpuClock, LateWakeup};
+use crate::core_thread::task::{ModuleTask, Progress};
+use crate::core_thread::trace::{Recorder, Shared, Trace, recorder};
+use deferred_terms::DeferredTerms;
+use mailbox::Mailbox;
 pub use mailbox::Waker;
-use mailbox::{Mailbox, lock};
-use promises::Promises;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -21,65 +21,65 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weir_datapath::clock::{ClockReading, monotonic_clock};
 use weir_datapath::egress::TxPacketSink;
-use weir_datapath::moment::{Moment, steady_clock};
 use weir_sandbox::thread_time;
-use weir_sched::cpu::trace::{self, Traced, head};
+use weir_sched::cpu::trace::{self, TracedCore, first_line};
 use weir_sched::cpu::{
-    CoreConfig, CpuDecision, CpuTerms, Debt, Depth, Overload, Placement, PoolId, Pools, Ppm, QueueLoad,
-    ReservationRefusal, RunOutcome, Stats, VcpuWork, VpId,
+    CoreConfig, CpuAllocation, CpuDecision, CpuTerms, Debt, LoadShedder, PoolDepth, PoolId, Pools, Ppm,
+    QueueLoad, ReservationRefusal, RunOutcome, Stats, VcpuWork, VpId,
 };
 use weir_units::Nanos;
 
-/// How long a core's thread may take to answer. A run is far shorter; what takes longer is not answered any more.
+/// Longest time for an answer of a core thread. A run is far shorter, so a thread that takes longer is stuck.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Idle threads look after the time again, at the latest.
+/// Longest sleep of an idle thread.
 const IDLE: Duration = Duration::from_secs(1);
-/// Events of a module that wait at most: packets, of which there is one event for all, news, as well, and a tick.
+/// Most pending work items of a module: one for all packets, one for all events, and one tick.
 const EVENTS: u16 = 3;
 
-/// A core's thread, from outside. It ends when this is dropped.
+/// Handle of a core thread, which ends when the handle is dropped.
 pub struct CoreThread {
     number: u16,
-    letters: Arc<Mailbox>,
+    mailbox: Arc<Mailbox>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A core's thread does not answer: something keeps it that should not be able to.
+/// A core thread does not answer, although no module can keep it that long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("core {core} does not answer; the module that it runs is over its bounds, which is a fault of weir")]
+#[error("core {core} does not answer: the module that it runs exceeds its bounds, which is a fault in weir")]
 pub struct Stuck {
-    /// Which.
+    /// Number of the core.
     pub core: u16,
 }
 
-/// Why a core's thread could not be started. To blame is the node.
+/// Error of the start of a core thread. The node is to blame.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The system gives no thread.
+    /// The operating system refuses a thread.
     #[error("there is no thread for core {core}: {source}")]
     Thread {
-        /// For which.
+        /// Number of the core.
         core: u16,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// What it decides cannot be recorded.
+    /// The trace file cannot be written.
     #[error("what core {core} decides cannot be recorded: {source}; `trace` in [cpu] names a folder")]
     Trace {
-        /// Which.
+        /// Number of the core.
         core: u16,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// It cannot be bound to its core.
+    /// The thread cannot be bound to its core.
     #[error(
         "no thread can be bound to core {core}: {source}; `cores` in [cpu] names cores that this process may use"
     )]
     Bind {
-        /// To which.
+        /// Number of the core.
         core: u16,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
@@ -91,30 +91,30 @@ impl std::fmt::Debug for CoreThread {
 }
 
 impl CoreThread {
-    /// Starts a thread and binds it to its core.
+    /// Starts a thread and binds it to its core. With a folder, it writes a trace of the scheduler there.
     pub fn start(number: u16, config: CoreConfig, folder: Option<&Path>) -> Result<Self, StartError> {
         let failed = |source| StartError::Trace { core: number, source };
         let name = format!("core-{number}");
-        let trace = folder.map(|folder| Trace::create(folder, &name, &head(&config)));
+        let trace = folder.map(|folder| Trace::create(folder, &name, &first_line(&config)));
         let trace = trace.transpose().map_err(failed)?;
-        let letters = Arc::new(Mailbox::default());
-        let (told, hears) = channel();
-        let theirs = Arc::clone(&letters);
+        let mailbox = Arc::new(Mailbox::default());
+        let (sender, receiver) = channel();
+        let mailbox_of_thread = Arc::clone(&mailbox);
         let thread = std::thread::Builder::new()
             .name(format!("weir-core-{number}"))
             .spawn(move || {
                 let bound = bind(number);
                 let is_bound = bound.is_ok();
-                _ = theirs.thread.set(std::thread::current());
-                _ = told.send(bound);
+                _ = mailbox_of_thread.thread.set(std::thread::current());
+                _ = sender.send(bound);
                 if is_bound {
-                    Runner::new(config, theirs, trace).run();
+                    Runner::new(config, mailbox_of_thread, trace).run();
                 }
             })
             .map_err(|source| StartError::Thread { core: number, source })?;
-        let bound = hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("the thread is gone")));
+        let bound = receiver.recv().unwrap_or_else(|_| Err(std::io::Error::other("the thread is gone")));
         bound.map_err(|source| StartError::Bind { core: number, source })?;
-        Ok(Self { number, letters, thread: Some(thread) })
+        Ok(Self { number, mailbox, thread: Some(thread) })
     }
 
     /// The core's number.
@@ -122,24 +122,24 @@ impl CoreThread {
         self.number
     }
 
-    /// Wakes modules on this core.
+    /// Returns a waker for the modules of this core.
     pub fn waker(&self) -> Waker {
-        Waker(Arc::clone(&self.letters))
+        Waker(Arc::clone(&self.mailbox))
     }
 
-    /// Has the thread do something between two runs, and waits for what it says.
+    /// Runs a job on the thread between two runs, and waits for its result.
     pub fn ask<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Runner) -> R + Send + 'static,
     ) -> Result<R, Stuck> {
-        let (told, hears) = channel();
-        self.tell(move |runner| _ = told.send(job(runner)));
-        hears.recv_timeout(ANSWER).map_err(|error| match error {
+        let (sender, receiver) = channel();
+        self.tell(move |runner| _ = sender.send(job(runner)));
+        receiver.recv_timeout(ANSWER).map_err(|error| match error {
             RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected => Stuck { core: self.number },
         })
     }
 
-    /// Has the thread do something between two runs.
+    /// Runs a job on the thread between two runs, without waiting for it.
     pub fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
         self.waker().tell(job);
     }
@@ -147,7 +147,7 @@ impl CoreThread {
 
 impl Drop for CoreThread {
     fn drop(&mut self) {
-        self.tell(|runner| runner.is_over = true);
+        self.tell(|runner| runner.has_ended = true);
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
@@ -167,118 +167,118 @@ pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// What a virtual processor does next.
+/// A unit of work of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    /// A module has packets.
-    Serve(u64),
-    /// Time has reached a module's tick.
+enum WorkItem {
+    /// Packets of a module.
+    Packets(u64),
+    /// A tick of a module.
     Tick(u64),
-    /// There is something else for a module.
-    News(u64),
-    /// A module stops.
+    /// An event of a module.
+    Event(u64),
+    /// The stop call of a module.
     Stop,
 }
 
-/// A module on a virtual processor.
+/// A module's task on a virtual CPU.
 #[derive(Debug)]
 struct VcpuTask {
-    guest: ModuleTask,
+    task: ModuleTask,
     pool: PoolId,
-    /// An event says already that it has packets.
-    is_told: bool,
-    /// An event says already that there are news for it.
-    has_news: bool,
-    /// When the next of its calls of a service is late, as it stands among all.
+    /// A work item for its packets is pending.
+    has_packet_item: bool,
+    /// A work item for its events is pending.
+    has_event_item: bool,
+    /// The deadline of its earliest service call, as registered with the runner.
     deadline: Option<Instant>,
-    /// It gets nothing any more, and stops. Where it is sent then.
+    /// The receiver of the task after its stop call; set while the module stops.
     leaves: Option<Sender<ModuleTask>>,
 }
 
 impl VcpuTask {
-    /// After a run: what is there for it to do next, and when.
-    fn look_ahead(
+    /// Queues the next work of a module after a run, and registers its timers.
+    fn queue_next_work(
         &mut self,
-        served: Served,
-        pools: &mut Pools<Event>,
-        alarms: &mut BinaryHeap<Reverse<(Nanos, u64)>>,
+        served: Progress,
+        pools: &mut Pools<WorkItem>,
+        ticks: &mut BinaryHeap<Reverse<(Nanos, u64)>>,
         deadlines: &mut BTreeSet<(Instant, u64)>,
     ) {
-        let guest = &mut self.guest;
-        // Its first packet tells when its first tick is.
-        if !guest.has_alarm
-            && let Some(at) = guest.next_tick(Moment::now())
+        let task = &mut self.task;
+        // The first packet fixes the time of the first tick.
+        if !task.has_tick_timer
+            && let Some(at) = task.next_tick(ClockReading::now())
         {
-            guest.has_alarm = true;
-            alarms.push(Reverse((at, guest.number)));
+            task.has_tick_timer = true;
+            ticks.push(Reverse((at, task.number)));
         }
-        if served == Served::More && !self.is_told {
-            self.is_told = pools.push(self.pool, Event::Serve(guest.number)).is_ok();
+        if served == Progress::More && !self.has_packet_item {
+            self.has_packet_item = pools.push(self.pool, WorkItem::Packets(task.number)).is_ok();
         }
-        if served != Served::Suspended && !self.has_news && guest.has_news() {
-            self.has_news = pools.push(self.pool, Event::News(guest.number)).is_ok();
+        if served != Progress::Suspended && !self.has_event_item && task.has_event() {
+            self.has_event_item = pools.push(self.pool, WorkItem::Event(task.number)).is_ok();
         }
-        let deadline = guest.next_deadline();
+        let deadline = task.next_deadline();
         if deadline != self.deadline {
             if let Some(old) = std::mem::replace(&mut self.deadline, deadline) {
-                deadlines.remove(&(old, guest.number));
+                deadlines.remove(&(old, task.number));
             }
-            deadlines.extend(deadline.map(|at| (at, guest.number)));
+            deadlines.extend(deadline.map(|at| (at, task.number)));
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct Vp {
-    pools: Pools<Event>,
-    residents: BTreeMap<u64, VcpuTask>,
-    account: TimeSettlement,
+    pools: Pools<WorkItem>,
+    tasks: BTreeMap<u64, VcpuTask>,
+    settlement: TimeSettlement,
 }
 
-/// What a virtual processor owes for the work of others, and they for its work.
+/// Time that a virtual CPU owes for work of other modules, and time that others owe for its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSettlement {
-    /// Time of others that it pays.
-    pub owed: Nanos,
-    /// Time of its own that others pay.
-    pub earned: Nanos,
-    /// Time in which it had work, and others outside of the node had the core before it could run.
+    /// Work of others that this virtual CPU pays for.
+    pub debit: Nanos,
+    /// Work of this virtual CPU that others pay for.
+    pub credit: Nanos,
+    /// Time for which this virtual CPU had work and programs outside the node had the core.
     pub stolen: Nanos,
 }
 
-/// What a core did.
+/// Statistics of a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoreStats {
-    /// Time that is reserved of it.
+    /// Reserved share of the core.
     pub promised: Ppm,
-    /// Time that can be reserved of it.
+    /// Reservable share of the core.
     pub cap: Ppm,
-    /// What its virtual processors had.
+    /// Sums over all virtual CPUs.
     pub total: Stats,
-    /// Processor time of its thread: what is more than they had went into deciding and waking.
+    /// CPU time of the core thread. Its excess over the sums is the cost of scheduling and waking.
     pub thread: Nanos,
-    /// Time that its thread was ready to run, and others outside of the node had the core.
+    /// Time for which the thread was ready to run and programs outside the node had the core.
     pub stolen: Nanos,
 }
 
-/// The state of a core.
+/// State of a core thread.
 pub struct Runner {
-    core: Traced<Recorder>,
+    core: TracedCore<Recorder>,
     trace: Shared,
-    overload: Overload,
-    letters: Arc<Mailbox>,
+    overload: LoadShedder,
+    mailbox: Arc<Mailbox>,
     vps: BTreeMap<VpId, Vp>,
-    /// On which virtual processor a module is.
-    homes: BTreeMap<u64, VpId>,
-    /// The times of due ticks, by the monotonic clock: the wall clock can be set.
-    alarms: BinaryHeap<Reverse<(Nanos, u64)>>,
-    /// When calls of services are late, at most one entry for each module.
+    /// The virtual CPU of each module.
+    vp_of_module: BTreeMap<u64, VpId>,
+    /// Tick timers, by the monotonic clock, since the wall clock can be set.
+    ticks: BinaryHeap<Reverse<(Nanos, u64)>>,
+    /// Deadlines of service calls, at most one for each module.
     deadlines: BTreeSet<(Instant, u64)>,
-    promises: Promises,
+    deferred_terms: DeferredTerms,
     origin: Instant,
-    laps: CpuClock,
-    late: LateWakeup,
-    is_over: bool,
+    clock: CpuClock,
+    late_wakeup: LateWakeup,
+    has_ended: bool,
 }
 
 impl std::fmt::Debug for Runner {
@@ -288,441 +288,444 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    fn new(config: CoreConfig, letters: Arc<Mailbox>, trace: Option<Trace<trace::TraceEvent>>) -> Self {
+    fn new(config: CoreConfig, mailbox: Arc<Mailbox>, trace: Option<Trace<trace::TraceEvent>>) -> Self {
         let origin = Instant::now();
         let trace = Shared::new(RefCell::new(trace));
         Self {
-            core: Traced::new(config, recorder(&trace)),
+            core: TracedCore::new(config, recorder(&trace)),
             trace,
-            overload: Overload::default(),
-            letters,
+            overload: LoadShedder::default(),
+            mailbox,
             vps: BTreeMap::new(),
-            homes: BTreeMap::new(),
-            alarms: BinaryHeap::new(),
+            vp_of_module: BTreeMap::new(),
+            ticks: BinaryHeap::new(),
             deadlines: BTreeSet::new(),
-            promises: Promises::default(),
+            deferred_terms: DeferredTerms::default(),
             origin,
-            laps: CpuClock::begin(),
-            late: LateWakeup::default(),
-            is_over: false,
+            clock: CpuClock::start(),
+            late_wakeup: LateWakeup::default(),
+            has_ended: false,
         }
     }
 
     fn run(mut self) {
-        while !self.is_over {
-            if self.letters.any.swap(false, Ordering::AcqRel) {
-                self.read_letters();
+        while !self.has_ended {
+            if self.mailbox.any.swap(false, Ordering::AcqRel) {
+                self.read_mailbox();
                 continue;
             }
-            self.sound_alarms();
-            self.keep_promises();
+            self.fire_timers();
+            self.apply_deferred_terms();
             let begin = self.now();
             match self.core.next(begin) {
                 CpuDecision::Run { vp, budget, .. } => {
-                    // It had work all the time, and waited for its next period.
-                    self.was_late(vp, self.late.by);
-                    self.late = LateWakeup::default();
-                    self.perform(vp, budget, begin);
+                    // It had work all the time and waited for its next period.
+                    self.add_stolen(vp, self.late_wakeup.by);
+                    self.late_wakeup = LateWakeup::default();
+                    self.run_vp(vp, budget, begin);
                 }
                 CpuDecision::Idle { until } => {
-                    // No virtual processor waited.
-                    _ = self.laps.take_between();
+                    // No virtual CPU waited.
+                    _ = self.clock.take_between();
                     let asleep = self.now();
                     self.wait(until);
-                    // Waiting is no time that was stolen, but for what came between being woken and running.
-                    self.late = LateWakeup::by(self.laps.slept(asleep, self.now()));
+                    // Sleep is not stolen time, but the delay between waking and running is.
+                    self.late_wakeup = LateWakeup::new(self.clock.slept(asleep, self.now()));
                 }
             }
         }
     }
 
     fn now(&self) -> Nanos {
-        elapsed(self.origin)
+        self.origin.elapsed().into()
     }
 
-    fn read_letters(&mut self) {
-        let woken = std::mem::take(&mut *lock(&self.letters.woken));
-        let news = std::mem::take(&mut *lock(&self.letters.news));
-        let lagging = std::mem::take(&mut *lock(&self.letters.lagging));
-        let debts = std::mem::take(&mut *lock(&self.letters.debts));
-        let jobs = std::mem::take(&mut *lock(&self.letters.jobs));
-        // In the order in which they came, and as of then: a thread that wakes up late has not kept those waiting any less who wait for it.
-        let news = news.into_iter().map(|(guest, at)| (at, guest, true));
-        let mut all: Vec<_> = woken.into_iter().map(|(at, guest)| (at, guest, false)).chain(news).collect();
+    fn read_mailbox(&mut self) {
+        let woken = self.mailbox.woken.take();
+        let events = self.mailbox.events.take();
+        let lagging = self.mailbox.lagging.take();
+        let debts = self.mailbox.debts.take();
+        let jobs = self.mailbox.jobs.take();
+        // Requests are handled in their order of arrival and with their time of arrival, so a late wake-up of the
+        // thread does not hide a waiting time.
+        let events = events.into_iter().map(|(module, at)| (at, module, true));
+        let mut all: Vec<_> =
+            woken.into_iter().map(|(at, module)| (at, module, false)).chain(events).collect();
         all.sort_unstable();
-        for (at, guest, is_news) in all {
-            let at = nanos(at.saturating_duration_since(self.origin));
-            if is_news { self.notice_news(guest, at) } else { self.notice(guest, at) }
+        for (at, module, is_event) in all {
+            let at = Nanos::from(at.saturating_duration_since(self.origin));
+            if is_event { self.queue_event(module, at) } else { self.queue_packets(module, at) }
         }
-        lagging.into_iter().for_each(|(guest, position)| self.let_go(guest, position));
-        debts.into_iter().for_each(|(guest, time)| self.pay(guest, Nanos(time)));
+        lagging.into_iter().for_each(|(module, position)| self.evict_packets(module, position));
+        debts.into_iter().for_each(|(module, time)| self.debit_agreed(module, Nanos(time)));
         jobs.into_iter().for_each(|job| job(self));
     }
 
-    /// A virtual processor had work, and did not run for so long because others had the core.
-    fn was_late(&mut self, id: VpId, by: Nanos) {
+    /// Adds time for which a virtual CPU had work while programs outside the node had the core.
+    fn add_stolen(&mut self, id: VpId, by: Nanos) {
         if by.0 > 0
-            && self.late.is_news_to(id)
+            && self.late_wakeup.is_first_for(id)
             && let Some(vp) = self.vps.get_mut(&id)
         {
-            vp.account.stolen.0 = vp.account.stolen.0.saturating_add(by.0);
+            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(by.0);
         }
     }
 
-    /// A module has packets since then, if it is still here.
-    fn notice(&mut self, guest: u64, at: Nanos) {
-        let Some(&id) = self.homes.get(&guest) else { return };
+    /// Queues work for a module that has had packets since `at`, if it is still on this core.
+    fn queue_packets(&mut self, module: u64, at: Nanos) {
+        let Some(&id) = self.vp_of_module.get(&module) else { return };
         let Some(vp) = self.vps.get_mut(&id) else { return };
-        let Some(resident) = vp.residents.get_mut(&guest) else { return };
-        let owed = resident.guest.owed();
-        let is_new = !resident.is_told;
+        let Some(entry) = vp.tasks.get_mut(&module) else { return };
+        let owed = entry.task.take_debit();
+        let is_new = !entry.has_packet_item;
         if is_new {
-            resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest)).is_ok();
+            entry.has_packet_item = vp.pools.push(entry.pool, WorkItem::Packets(module)).is_ok();
         }
-        self.take_off(id, owed, at);
+        self.debit_imposed(id, owed, at);
         if is_new {
             _ = self.core.wake(id, at);
-            self.was_late(id, self.late.by.min(Nanos(self.now().0.saturating_sub(at.0))));
+            self.add_stolen(id, self.late_wakeup.by.min(Nanos(self.now().0.saturating_sub(at.0))));
         }
-        self.balance(id, guest);
+        self.shed_overload(id, module);
     }
 
-    /// Where there is more to do than time, those with the lowest priority make way.
-    fn balance(&mut self, id: VpId, guest: u64) {
-        let filled = |resident: &VcpuTask| resident.guest.filled();
-        let resident = self.vps.get(&id).and_then(|vp| vp.residents.get(&guest));
-        if !self.overload.is_on() && resident.is_none_or(|resident| filled(resident) * 2 < 1000) {
+    /// Sheds the packets of modules with the lowest priority while the core is overloaded.
+    fn shed_overload(&mut self, id: VpId, module: u64) {
+        let fill = |entry: &VcpuTask| entry.task.queue_fill();
+        let entry = self.vps.get(&id).and_then(|vp| vp.tasks.get(&module));
+        if !self.overload.is_shedding() && entry.is_none_or(|entry| fill(entry) * 2 < 1000) {
             return;
         }
-        let loads: Vec<QueueLoad> = self.everybody().map(|(load, _)| load).collect();
-        self.overload.look(&loads);
-        for (_, resident) in self.everybody().filter(|(load, _)| self.overload.sheds(load)) {
-            resident.guest.shed();
+        let loads: Vec<QueueLoad> = self.loads_and_tasks().map(|(load, _)| load).collect();
+        self.overload.update(&loads);
+        for (_, entry) in self.loads_and_tasks().filter(|(load, _)| self.overload.sheds(load)) {
+            entry.task.shed();
         }
     }
 
-    fn everybody(&self) -> impl Iterator<Item = (QueueLoad, &VcpuTask)> {
+    fn loads_and_tasks(&self) -> impl Iterator<Item = (QueueLoad, &VcpuTask)> {
         self.vps.iter().flat_map(|(id, vp)| {
             let share = self.core.core().terms(*id).map(|terms| terms.share);
-            let is_best_effort = matches!(share, Some(Placement::BestEffort(_)));
-            let takes_spare = matches!(share, Some(Placement::Reserved(of)) if of.spare.is_some());
-            let load = move |resident: &VcpuTask| QueueLoad {
-                priority: resident.guest.priority(),
-                filled: resident.guest.filled(),
+            let is_best_effort = matches!(share, Some(CpuAllocation::BestEffort(_)));
+            let takes_spare = matches!(share, Some(CpuAllocation::Reserved(of)) if of.spare.is_some());
+            let load = move |entry: &VcpuTask| QueueLoad {
+                priority: entry.task.priority(),
+                filled: entry.task.queue_fill(),
                 shares: is_best_effort || takes_spare,
                 is_best_effort,
             };
-            vp.residents.values().map(move |resident| (load(resident), resident))
+            vp.tasks.values().map(move |entry| (load(entry), entry))
         })
     }
 
-    /// What others' threads spent for a virtual processor is missing in its slices.
-    fn take_off(&mut self, id: VpId, owed: Nanos, now: Nanos) {
+    /// Debits a virtual CPU for time that other threads spent for it.
+    fn debit_imposed(&mut self, id: VpId, owed: Nanos, now: Nanos) {
         if owed.0 > 0 {
             _ = self.core.debit(id, owed, Debt::Imposed, now);
         }
     }
 
-    /// What was done elsewhere for a session that asked for it is missing in its slices, all of it. It is on its bill already.
+    /// Debits a virtual CPU for all the work that was done elsewhere at its session's request. The session's usage has
+    /// it already.
     pub(crate) fn charge(&mut self, id: VpId, used: Nanos) {
         let now = self.now();
         _ = self.core.debit(id, used, Debt::Agreed, now);
     }
 
-    /// There is something else for a module since then, if it is still here.
-    fn notice_news(&mut self, guest: u64, at: Nanos) {
-        let Some(&id) = self.homes.get(&guest) else { return };
+    /// Queues work for a module that has had an event since `at`, if it is still on this core.
+    fn queue_event(&mut self, module: u64, at: Nanos) {
+        let Some(&id) = self.vp_of_module.get(&module) else { return };
         let Some(vp) = self.vps.get_mut(&id) else { return };
-        let Some(resident) = vp.residents.get_mut(&guest) else { return };
-        if !resident.has_news {
-            resident.has_news = vp.pools.push(resident.pool, Event::News(guest)).is_ok();
+        let Some(entry) = vp.tasks.get_mut(&module) else { return };
+        if !entry.has_event_item {
+            entry.has_event_item = vp.pools.push(entry.pool, WorkItem::Event(module)).is_ok();
             _ = self.core.wake(id, at);
-            self.was_late(id, self.late.by.min(Nanos(self.now().0.saturating_sub(at.0))));
+            self.add_stolen(id, self.late_wakeup.by.min(Nanos(self.now().0.saturating_sub(at.0))));
         }
     }
 
-    /// A module loses the packets before this position that it has in hand. A call that is suspended with them ends when it is resumed.
-    fn let_go(&mut self, guest: u64, position: u64) {
-        let vp = self.homes.get(&guest).and_then(|id| self.vps.get_mut(id));
-        if let Some(resident) = vp.and_then(|vp| vp.residents.get_mut(&guest)) {
-            resident.guest.let_go(position);
+    /// Releases the packets of a module before this position. A call suspended on them ends when it is resumed.
+    fn evict_packets(&mut self, module: u64, position: u64) {
+        let vp = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
+        if let Some(entry) = vp.and_then(|vp| vp.tasks.get_mut(&module)) {
+            entry.task.evict_packets(position);
         }
     }
 
-    /// A module's virtual processor pays for what others did for it.
-    fn pay(&mut self, guest: u64, time: Nanos) {
-        let Some(&id) = self.homes.get(&guest) else { return };
+    /// Debits a module's virtual CPU for work that another module did for it.
+    fn debit_agreed(&mut self, module: u64, time: Nanos) {
+        let Some(&id) = self.vp_of_module.get(&module) else { return };
         let now = self.now();
         if let Some(vp) = self.vps.get_mut(&id)
             && self.core.debit(id, time, Debt::Agreed, now).is_ok()
         {
-            vp.account.owed.0 = vp.account.owed.0.saturating_add(time.0);
+            vp.settlement.debit.0 = vp.settlement.debit.0.saturating_add(time.0);
         }
     }
 
-    fn sound_alarms(&mut self) {
-        while let Some(&(at, guest)) = self.deadlines.first()
+    fn fire_timers(&mut self) {
+        while let Some(&(at, module)) = self.deadlines.first()
             && at <= Instant::now()
         {
             self.deadlines.pop_first();
-            let home = self.homes.get(&guest).and_then(|id| self.vps.get_mut(id));
-            if let Some(resident) = home.and_then(|vp| vp.residents.get_mut(&guest)) {
-                resident.deadline = None;
+            let home = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
+            if let Some(entry) = home.and_then(|vp| vp.tasks.get_mut(&module)) {
+                entry.deadline = None;
             }
-            self.notice_news(guest, self.now());
+            self.queue_event(module, self.now());
         }
-        if self.alarms.is_empty() {
+        if self.ticks.is_empty() {
             return;
         }
-        let now = steady_clock();
-        while let Some(&Reverse((at, guest))) = self.alarms.peek()
+        let now = monotonic_clock();
+        while let Some(&Reverse((at, module))) = self.ticks.peek()
             && at <= now
         {
-            self.alarms.pop();
-            let Some(&id) = self.homes.get(&guest) else { continue };
+            self.ticks.pop();
+            let Some(&id) = self.vp_of_module.get(&module) else { continue };
             let Some(vp) = self.vps.get_mut(&id) else { continue };
-            let Some(resident) = vp.residents.get(&guest) else { continue };
-            // One that is still to come stands for this one too: it is told how many periods have passed.
-            _ = vp.pools.push(resident.pool, Event::Tick(guest));
+            let Some(entry) = vp.tasks.get(&module) else { continue };
+            // One pending tick stands for all: the module is told how many periods have passed.
+            _ = vp.pools.push(entry.pool, WorkItem::Tick(module));
             let now = self.now();
             _ = self.core.wake(id, now);
         }
     }
 
-    fn perform(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
+    fn run_vp(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
         let (mut outcome, mut owed, mut ran, mut left) = (RunOutcome::Idle, Nanos(0), None, None);
         let mut has_stopped = false;
         if let Some(vp) = self.vps.get_mut(&id)
             && let Some(work) = vp.pools.take()
         {
             let (VcpuWork::Begin { thread, .. } | VcpuWork::Resume(thread)) = work;
-            let resident = vp.residents.values_mut().find(|resident| resident.pool == thread.pool);
-            let mut served = Served::All;
-            if let Some(resident) = resident {
-                let guest = &mut resident.guest;
+            let entry = vp.tasks.values_mut().find(|entry| entry.pool == thread.pool);
+            let mut served = Progress::Done;
+            if let Some(entry) = entry {
+                let task = &mut entry.task;
                 served = match work {
-                    VcpuWork::Begin { event: Event::Serve(_), .. } => {
-                        resident.is_told = false;
-                        guest.serve(budget)
+                    VcpuWork::Begin { event: WorkItem::Packets(_), .. } => {
+                        entry.has_packet_item = false;
+                        task.serve(budget)
                     }
-                    VcpuWork::Begin { event: Event::Tick(_), .. } => {
-                        guest.has_alarm = false;
-                        guest.tick(Moment::now(), budget)
+                    VcpuWork::Begin { event: WorkItem::Tick(_), .. } => {
+                        task.has_tick_timer = false;
+                        task.tick(ClockReading::now(), budget)
                     }
-                    VcpuWork::Begin { event: Event::News(_), .. } => {
-                        resident.has_news = false;
-                        guest.hear(budget)
+                    VcpuWork::Begin { event: WorkItem::Event(_), .. } => {
+                        entry.has_event_item = false;
+                        task.handle_event(budget)
                     }
-                    VcpuWork::Begin { event: Event::Stop, .. } => guest.stop(budget),
-                    VcpuWork::Resume(_) => guest.resume(budget),
+                    VcpuWork::Begin { event: WorkItem::Stop, .. } => task.stop(budget),
+                    VcpuWork::Resume(_) => task.resume(budget),
                 };
-                owed = guest.owed();
-                ran = Some(guest.number);
-                // While it is waited for it works: that is no time that was stolen.
-                self.laps.skip(Nanos(0), guest.take_waited());
-                if resident.leaves.is_none() {
-                    resident.look_ahead(served, &mut vp.pools, &mut self.alarms, &mut self.deadlines);
+                owed = task.take_debit();
+                ran = Some(task.number);
+                // The sandbox process works while the thread waits for it, so that time is not stolen.
+                self.clock.skip(Nanos(0), task.take_waited());
+                if entry.leaves.is_none() {
+                    entry.queue_next_work(served, &mut vp.pools, &mut self.ticks, &mut self.deadlines);
                 } else {
-                    has_stopped = served != Served::Suspended;
+                    has_stopped = served != Progress::Suspended;
                 }
             }
-            let used = Nanos(elapsed(self.origin).0.saturating_sub(begin.0));
-            if served == Served::Suspended {
+            let used = Nanos(Nanos::from(self.origin.elapsed()).0.saturating_sub(begin.0));
+            if served == Progress::Suspended {
                 vp.pools.suspend(thread, used);
                 outcome = RunOutcome::Suspended;
             } else {
                 vp.pools.done(thread, used);
             }
-            if has_stopped && let Some(resident) = ran.and_then(|guest| vp.residents.remove(&guest)) {
-                vp.pools.close(resident.pool);
-                left = Some(resident);
+            if has_stopped && let Some(entry) = ran.and_then(|module| vp.tasks.remove(&module)) {
+                vp.pools.close(entry.pool);
+                left = Some(entry);
             }
             if outcome == RunOutcome::Idle && vp.pools.has_work() {
                 outcome = RunOutcome::Ready;
             }
         }
         let end = self.now();
-        let used = self.laps.used(begin, end, budget);
-        let between = self.laps.take_between();
+        let used = self.clock.used(begin, end, budget);
+        let between = self.clock.take_between();
         if let Some(vp) = self.vps.get_mut(&id) {
-            vp.account.stolen.0 = vp.account.stolen.0.saturating_add(between.0);
+            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(between.0);
         }
         if let Some(vp) = self.vps.get_mut(&id)
-            && let Some(resident) = ran.and_then(|guest| vp.residents.get_mut(&guest))
+            && let Some(entry) = ran.and_then(|module| vp.tasks.get_mut(&module))
         {
-            let paid = resident.guest.bill(used);
-            vp.account.earned.0 = vp.account.earned.0.saturating_add(paid.0);
+            let paid = entry.task.charge_payer(used);
+            vp.settlement.credit.0 = vp.settlement.credit.0.saturating_add(paid.0);
         }
         _ = self.core.charge(used, end, outcome);
-        self.take_off(id, owed, end);
-        if let Some(guest) = ran {
-            self.balance(id, guest);
+        self.debit_imposed(id, owed, end);
+        if let Some(module) = ran {
+            self.shed_overload(id, module);
         }
-        // After its last run is on the bill.
-        if let Some(VcpuTask { guest, leaves: Some(told), .. }) = left {
-            _ = told.send(guest);
+        // Only after its last run is charged.
+        if let Some(VcpuTask { task, leaves: Some(receiver), .. }) = left {
+            _ = receiver.send(task);
         }
     }
 
     fn wait(&self, until: Option<Nanos>) {
-        let until = until.into_iter().chain(self.promises.next()).min();
+        let until = until.into_iter().chain(self.deferred_terms.next()).min();
         let until = until.map_or(IDLE, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
-        let alarm = self.alarms.peek();
-        let alarm = alarm.map(|Reverse((at, _))| Duration::from_nanos(at.0.saturating_sub(steady_clock().0)));
+        let alarm = self.ticks.peek();
+        let alarm =
+            alarm.map(|Reverse((at, _))| Duration::from_nanos(at.0.saturating_sub(monotonic_clock().0)));
         let deadline = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
         let time = until.min(IDLE).min(alarm.unwrap_or(IDLE)).min(deadline.unwrap_or(IDLE));
-        if !time.is_zero() && !self.letters.any.load(Ordering::Acquire) {
+        if !time.is_zero() && !self.mailbox.any.load(Ordering::Acquire) {
             std::thread::park_timeout(time);
         }
     }
 }
 
-/// What others ask of a core's thread.
+/// Requests of other threads.
 impl Runner {
-    /// Admits a virtual processor.
+    /// Admits a virtual CPU.
     pub fn create(&mut self, terms: CpuTerms) -> Result<VpId, ReservationRefusal> {
         let id = self.core.create(terms, self.now())?;
         self.vps.insert(id, Vp::default());
         Ok(id)
     }
 
-    /// Gives it another share. What it may exceed its budget by stays.
-    pub fn change(&mut self, vp: VpId, share: Placement) -> Result<(), ReservationRefusal> {
+    /// Changes the share of a virtual CPU. Its overrun stays.
+    pub fn change(&mut self, vp: VpId, share: CpuAllocation) -> Result<(), ReservationRefusal> {
         let overrun = self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
-        self.promises.forget(vp);
+        self.deferred_terms.forget(vp);
         Ok(())
     }
 
-    /// Ends it. Its modules have been taken away before.
+    /// Closes a virtual CPU without modules.
     pub fn close(&mut self, vp: VpId) -> Result<Stats, ReservationRefusal> {
         let stats = self.core.close(vp, self.now())?;
         self.vps.remove(&vp);
-        self.promises.forget(vp);
+        self.deferred_terms.forget(vp);
         Ok(stats)
     }
 
-    /// Makes room for a module whose calls can exceed a budget by so much.
-    pub fn make_room(
+    /// Raises the overrun of a virtual CPU to that of a module's calls, if it is lower.
+    pub fn allow_overrun(
         &mut self,
         vp: VpId,
-        share: Placement,
+        share: CpuAllocation,
         overrun: Nanos,
     ) -> Result<(), ReservationRefusal> {
         if overrun <= self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))? {
             return Ok(());
         }
         self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
-        self.promises.forget(vp);
+        self.deferred_terms.forget(vp);
         Ok(())
     }
 
-    /// Puts a module on a virtual processor. Gives it back where there is no room.
-    pub fn settle(&mut self, vp: VpId, guest: ModuleTask) -> Result<(), Box<ModuleTask>> {
-        let number = guest.number;
-        let Some(home) = self.vps.get_mut(&vp) else { return Err(Box::new(guest)) };
-        let Some(pool) = home.pools.open(Depth { events: EVENTS, concurrency: 1 }) else {
-            return Err(Box::new(guest));
+    /// Adds a module to a virtual CPU. Returns the task where the virtual CPU is gone or full.
+    pub fn add_task(&mut self, vp: VpId, task: ModuleTask) -> Result<(), Box<ModuleTask>> {
+        let number = task.number;
+        let Some(home) = self.vps.get_mut(&vp) else { return Err(Box::new(task)) };
+        let Some(pool) = home.pools.open(PoolDepth { events: EVENTS, concurrency: 1 }) else {
+            return Err(Box::new(task));
         };
-        home.residents.insert(
+        home.tasks.insert(
             number,
-            VcpuTask { guest, pool, is_told: false, has_news: false, deadline: None, leaves: None },
+            VcpuTask {
+                task,
+                pool,
+                has_packet_item: false,
+                has_event_item: false,
+                deadline: None,
+                leaves: None,
+            },
         );
-        self.homes.insert(number, vp);
-        // Packets and news may have come meanwhile.
-        if home.residents.get(&number).is_some_and(|resident| resident.guest.has_packets()) {
-            self.notice(number, self.now());
+        self.vp_of_module.insert(number, vp);
+        // Packets and events may have come meanwhile.
+        if home.tasks.get(&number).is_some_and(|entry| entry.task.has_packets()) {
+            self.queue_packets(number, self.now());
         }
-        self.notice_news(number, self.now());
+        self.queue_event(number, self.now());
         Ok(())
     }
 
-    /// What a module sends goes these ways from its next call on, if it is still here.
-    pub fn lead(&mut self, guest: u64, outlets: Vec<Option<TxPacketSink>>) {
-        let vp = self.homes.get(&guest).and_then(|id| self.vps.get_mut(id));
-        if let Some(resident) = vp.and_then(|vp| vp.residents.get_mut(&guest)) {
-            resident.guest.lead(outlets);
+    /// Replaces the outputs of a module from its next call on, if it is still on this core.
+    pub fn set_outputs(&mut self, module: u64, outputs: Vec<Option<TxPacketSink>>) {
+        let vp = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
+        if let Some(entry) = vp.and_then(|vp| vp.tasks.get_mut(&module)) {
+            entry.task.set_outputs(outputs);
         }
     }
 
-    /// Has a module stop: it gets nothing any more, and what is under way of it is given up. When it has stopped it is sent there; one that would keep
-    /// the core for too long by that, at once.
-    pub fn end(&mut self, guest: u64, told: Sender<ModuleTask>) {
-        let Some(&id) = self.homes.get(&guest) else { return };
+    /// Stops a module: its running call is aborted, and it gets no more packets and events. The task is sent to
+    /// `receiver` after the stop call, or at once if the stop call would keep the core for too long.
+    pub fn stop_task(&mut self, module: u64, receiver: Sender<ModuleTask>) {
+        let Some(&id) = self.vp_of_module.get(&module) else { return };
         let stops_here = self.vps.get_mut(&id).and_then(|vp| {
-            let resident = vp.residents.get_mut(&guest)?;
-            resident.guest.give_up();
-            vp.pools.close(resident.pool);
-            // In the place of the one that was closed.
-            resident.pool = vp.pools.open(Depth { events: EVENTS, concurrency: 1 })?;
-            resident.guest.stops_in_slices().then_some(())?;
-            vp.pools.push(resident.pool, Event::Stop).ok()?;
-            resident.leaves = Some(told.clone());
+            let entry = vp.tasks.get_mut(&module)?;
+            entry.task.abort();
+            vp.pools.close(entry.pool);
+            // Replaces the pool closed above.
+            entry.pool = vp.pools.open(PoolDepth { events: EVENTS, concurrency: 1 })?;
+            entry.task.stops_in_slices().then_some(())?;
+            vp.pools.push(entry.pool, WorkItem::Stop).ok()?;
+            entry.leaves = Some(receiver.clone());
             Some(())
         });
         if stops_here.is_none() {
-            if let Some(guest) = self.evict(guest) {
-                _ = told.send(guest);
+            if let Some(task) = self.remove_task(module) {
+                _ = receiver.send(task);
             }
             return;
         }
-        self.homes.remove(&guest);
-        let deadline = self.vps.get_mut(&id).and_then(|vp| vp.residents.get_mut(&guest)?.deadline.take());
-        deadline.map(|at| self.deadlines.remove(&(at, guest)));
+        self.vp_of_module.remove(&module);
+        let deadline = self.vps.get_mut(&id).and_then(|vp| vp.tasks.get_mut(&module)?.deadline.take());
+        deadline.map(|at| self.deadlines.remove(&(at, module)));
         let now = self.now();
         _ = self.core.wake(id, now);
     }
 
-    /// Takes a module away.
-    pub fn evict(&mut self, guest: u64) -> Option<ModuleTask> {
-        self.homes.remove(&guest);
-        let (&id, vp) = self.vps.iter_mut().find(|(_, vp)| vp.residents.contains_key(&guest))?;
-        let resident = vp.residents.remove(&guest)?;
-        if let Some(at) = resident.deadline {
-            self.deadlines.remove(&(at, guest));
+    /// Removes a module.
+    pub fn remove_task(&mut self, module: u64) -> Option<ModuleTask> {
+        self.vp_of_module.remove(&module);
+        let (&id, vp) = self.vps.iter_mut().find(|(_, vp)| vp.tasks.contains_key(&module))?;
+        let entry = vp.tasks.remove(&module)?;
+        if let Some(at) = entry.deadline {
+            self.deadlines.remove(&(at, module));
         }
-        vp.pools.close(resident.pool);
+        vp.pools.close(entry.pool);
         if !vp.pools.has_work() {
             let now = self.now();
             _ = self.core.sleep(id, now);
         }
-        Some(resident.guest)
+        Some(entry.task)
     }
 
-    /// Ends the record of what it decides, if there is one: all of it is in its file then.
-    pub fn end_record(&mut self) {
+    /// Ends the trace file, if there is one, and writes it to the end.
+    pub fn finish_trace(&mut self) {
         drop(self.trace.borrow_mut().take());
     }
 
-    /// What a virtual processor had.
+    /// Returns the statistics of a virtual CPU.
     pub fn stats(&self, vp: VpId) -> Option<Stats> {
         self.core.core().stats(vp)
     }
 
-    /// What it owes others, and they it.
-    pub fn account(&self, vp: VpId) -> TimeSettlement {
-        self.vps.get(&vp).map(|vp| vp.account).unwrap_or_default()
+    /// Returns the time that a virtual CPU owes others and others owe it.
+    pub fn settlement(&self, vp: VpId) -> TimeSettlement {
+        self.vps.get(&vp).map(|vp| vp.settlement).unwrap_or_default()
     }
 
-    /// What the core did.
+    /// Returns the statistics of the core.
     pub fn core_stats(&mut self) -> CoreStats {
         let now = self.now();
         CoreStats {
-            promised: self.core.promised(now),
+            promised: self.core.reserved_share(now),
             cap: self.core.core().config().cap,
             total: self.core.core().totals(),
             thread: thread_time(),
-            stolen: self.laps.stolen(now),
+            stolen: self.clock.stolen(now),
         }
     }
-}
-
-fn elapsed(since: Instant) -> Nanos {
-    nanos(since.elapsed())
-}
-
-fn nanos(time: Duration) -> Nanos {
-    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,131 +1,131 @@
-//! The post office: calls of services between the modules of a node.
+//! The service bus: calls of services between the modules of a node.
 //!
-//! What may be called, what waits and what is late is decided in [`weir_session::services`]; here it is told the time, and those who have something to
-//! hear are woken.
+//! [`weir_session::services`] decides which calls are allowed, waiting and late. This module gives it the time, and
+//! wakes the modules that have messages.
 
-use crate::runner::Waker;
+use crate::core_thread::runner::Waker;
+use crate::sync::{LeafMutex, OrderedMutex, rank};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_abi::code;
 use weir_sandbox::MessageHandler;
 use weir_session::services::{
-    CallRefusal, Exchange, Offer, Party, ReplyRefusal, ServiceCall, ServiceCounters, ServiceReply, ServiceUse,
+    CallRefusal, EndpointId, ReplyRefusal, ServiceCall, ServiceCounters, ServiceExchange, ServiceOffer,
+    ServiceReply, ServiceUse,
 };
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// All services of a node.
+/// All services of a node, and the modules that offer and use them.
 #[derive(Debug)]
 pub struct ServiceBus {
-    inner: Mutex<Inner>,
-    /// What its times count from.
+    inner: OrderedMutex<Inner, { rank::SERVICES }>,
+    /// Origin of the times of the exchange.
     origin: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    exchange: Exchange,
-    /// Where those who can call and be called are: their numbers on the node, and who wakes them.
-    homes: BTreeMap<Party, (u64, Waker)>,
+    exchange: ServiceExchange,
+    /// Each party's module number, and the waker of its core.
+    modules: BTreeMap<EndpointId, (u64, Waker)>,
     next: u64,
 }
 
 impl Inner {
-    fn wake(&self, party: Party) {
-        if let Some((guest, waker)) = self.homes.get(&party) {
-            waker.wake_for_news(*guest);
+    fn wake(&self, party: EndpointId) {
+        if let Some((module, waker)) = self.modules.get(&party) {
+            waker.wake_for_event(*module);
         }
     }
 }
 
-/// What there is for a module to hear.
+/// A message for a module.
 #[derive(Debug)]
 pub enum ServiceMessage {
-    /// It is to serve a call.
+    /// A call that the module is to serve.
     Serve(ServiceCall),
-    /// A call of its own is answered.
+    /// An answer to a call of the module.
     Answer(ServiceReply),
 }
 
 impl Default for ServiceBus {
     fn default() -> Self {
-        Self { inner: Mutex::default(), origin: Instant::now() }
+        Self { inner: OrderedMutex::default(), origin: Instant::now() }
     }
 }
 
 impl ServiceBus {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from(self.origin.elapsed())
     }
 
-    /// What a new module calls by, whose services are these, in the order of its manifest. It can do so when it has moved in.
-    pub fn desk(self: &Arc<Self>, uses: Vec<Option<ServiceUse>>) -> Arc<Desk> {
-        let mut inner = self.lock();
+    /// Creates the endpoint of a new module, which uses these services, in the order of its manifest. It takes effect
+    /// with [`open`](Self::open).
+    pub fn new_endpoint(self: &Arc<Self>, uses: Vec<Option<ServiceUse>>) -> Arc<ServiceEndpoint> {
+        let mut inner = self.inner.lock();
         inner.next += 1;
         let is_used = AtomicBool::new(uses.iter().any(Option::is_some));
-        let uses = Mutex::new(uses);
-        Arc::new(Desk { party: Party(inner.next), uses, office: Arc::clone(self), is_used })
+        let uses = LeafMutex::new(uses);
+        Arc::new(ServiceEndpoint { party: EndpointId(inner.next), uses, bus: Arc::clone(self), is_used })
     }
 
-    /// The module with this desk is on the node now. It offers these services, by their numbers, unless another of its session does.
+    /// Opens an endpoint whose module is on a core now. The module offers these services by their numbers, except those
+    /// that another module of its session offers.
     pub fn open(
         &self,
-        desk: &Desk,
-        guest: u64,
+        endpoint: &ServiceEndpoint,
+        module: u64,
         waker: Waker,
         session: &Name,
         memory: &Arc<MemoryReservation>,
-        offers: Vec<(Name, u32, Offer)>,
+        offers: Vec<(Name, u32, ServiceOffer)>,
     ) {
-        let mut inner = self.lock();
-        desk.is_used.fetch_or(!offers.is_empty(), Ordering::Relaxed);
-        inner.homes.insert(desk.party, (guest, waker));
-        inner.exchange.enter(desk.party, session, memory);
+        let mut inner = self.inner.lock();
+        endpoint.is_used.fetch_or(!offers.is_empty(), Ordering::Relaxed);
+        inner.modules.insert(endpoint.party, (module, waker));
+        inner.exchange.enter(endpoint.party, session, memory);
         for (name, service, offer) in offers {
-            inner.exchange.offer(desk.party, &name, service, offer);
+            inner.exchange.offer(endpoint.party, &name, service, offer);
         }
     }
 
-    /// It is there no longer: nobody waits for it. What it did.
-    pub fn close(&self, desk: &Desk) -> ServiceCounters {
-        let mut inner = self.lock();
-        let (told, tally) = inner.exchange.leave(desk.party);
-        inner.homes.remove(&desk.party);
-        told.into_iter().for_each(|party| inner.wake(party));
-        tally
+    /// Closes an endpoint and fails the calls to it. Returns its counters.
+    pub fn close(&self, endpoint: &ServiceEndpoint) -> ServiceCounters {
+        let mut inner = self.inner.lock();
+        let (callers, counters) = inner.exchange.leave(endpoint.party);
+        inner.modules.remove(&endpoint.party);
+        callers.into_iter().for_each(|party| inner.wake(party));
+        counters
     }
 
-    /// Somebody else has worked for this module, for so long.
-    pub fn debit(&self, party: Party, time: Nanos) {
-        if let Some((guest, waker)) = self.lock().homes.get(&party) {
-            waker.debit(*guest, time);
+    /// Debits a module for time that another module has worked for it.
+    pub fn debit(&self, party: EndpointId, time: Nanos) {
+        if let Some((module, waker)) = self.inner.lock().modules.get(&party) {
+            waker.debit(*module, time);
         }
     }
 }
 
-/// What one module calls by, and is called.
+/// The services that a module uses and offers.
 #[derive(Debug)]
-pub struct Desk {
-    office: Arc<ServiceBus>,
-    party: Party,
-    uses: Mutex<Vec<Option<ServiceUse>>>,
-    /// Whether it can have any mail at all: who has nothing to do with services is not held up by those who have.
+pub struct ServiceEndpoint {
+    bus: Arc<ServiceBus>,
+    party: EndpointId,
+    uses: LeafMutex<Vec<Option<ServiceUse>>>,
+    /// True if a message is possible at all. Without services, an endpoint never takes the lock of the bus.
     is_used: AtomicBool,
 }
 
-impl Desk {
-    /// Its module calls these from now on, in the order of its manifest, and offers these.
-    pub fn change(&self, uses: Vec<Option<ServiceUse>>, offers: Vec<(Name, u32, Offer)>) {
-        let mut inner = self.office.lock();
+impl ServiceEndpoint {
+    /// Replaces the services that the module uses, in the order of its manifest, and those that it offers.
+    pub fn change(&self, uses: Vec<Option<ServiceUse>>, offers: Vec<(Name, u32, ServiceOffer)>) {
+        let mut inner = self.bus.inner.lock();
         let is_used = uses.iter().any(Option::is_some) || !offers.is_empty();
-        *self.uses.lock().unwrap_or_else(PoisonError::into_inner) = uses;
-        // What is under way of earlier ones is mail, too.
+        self.uses.set(uses);
+        // Calls of earlier services are still under way.
         self.is_used.fetch_or(is_used, Ordering::Relaxed);
         inner.exchange.offer_only(self.party, offers);
     }
@@ -134,18 +134,18 @@ impl Desk {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Where it is.
-    pub fn office(&self) -> &Arc<ServiceBus> {
-        &self.office
+    /// Returns the bus.
+    pub fn bus(&self) -> &Arc<ServiceBus> {
+        &self.bus
     }
 
-    /// What there is for its module next: what others answered, and then what others ask.
-    pub fn next(&self) -> Option<ServiceMessage> {
+    /// Returns the next message: answers first, then calls.
+    pub fn next_message(&self) -> Option<ServiceMessage> {
         if !self.is_used() {
             return None;
         }
-        let mut inner = self.office.lock();
-        let now = self.office.now();
+        let mut inner = self.bus.inner.lock();
+        let now = self.bus.now();
         inner.exchange.expire(now, self.party);
         match inner.exchange.answer(self.party) {
             Some(answer) => Some(ServiceMessage::Answer(answer)),
@@ -153,41 +153,41 @@ impl Desk {
         }
     }
 
-    /// Whether there is any.
-    pub fn has_mail(&self) -> bool {
-        self.is_used() && self.office.lock().exchange.has_news(self.party)
+    /// Returns true if a message waits.
+    pub fn has_message(&self) -> bool {
+        self.is_used() && self.bus.inner.lock().exchange.has_pending(self.party)
     }
 
-    /// The call in which it was to serve this was lost.
+    /// Reports that the module's call for a service call was aborted.
     pub fn fail(&self, call: u64) {
-        let mut inner = self.office.lock();
+        let mut inner = self.bus.inner.lock();
         if let Some(caller) = inner.exchange.fail(self.party, call) {
             inner.wake(caller);
         }
     }
 
-    /// When the next of its calls is late.
+    /// Returns the deadline of the earliest pending call of the module.
     pub fn next_deadline(&self) -> Option<Instant> {
         if !self.is_used() {
             return None;
         }
-        let deadline = self.office.lock().exchange.next_deadline(self.party)?;
-        self.office.origin.checked_add(Duration::from_nanos(deadline.0))
+        let deadline = self.bus.inner.lock().exchange.next_deadline(self.party)?;
+        self.bus.origin.checked_add(Duration::from_nanos(deadline.0))
     }
 
-    /// What it did so far, and how many calls wait for it.
-    pub fn tally(&self) -> (ServiceCounters, usize) {
-        let inner = self.office.lock();
-        (inner.exchange.tally(self.party), inner.exchange.waiting(self.party))
+    /// Returns the counters, and the number of waiting calls.
+    pub fn counters(&self) -> (ServiceCounters, usize) {
+        let inner = self.bus.inner.lock();
+        (inner.exchange.counters(self.party), inner.exchange.waiting(self.party))
     }
 }
 
-impl MessageHandler for Desk {
+impl MessageHandler for ServiceEndpoint {
     fn call(&self, service: u32, message: &[u8], within: Nanos) -> i64 {
-        let mut inner = self.office.lock();
-        let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(what) = uses.get(service as usize) else { return code::UNKNOWN.into() };
-        let now = self.office.now();
+        let mut inner = self.bus.inner.lock();
+        let used = self.uses.with(|uses| uses.get(service as usize).cloned());
+        let Some(what) = used else { return code::UNKNOWN.into() };
+        let now = self.bus.now();
         match inner.exchange.call(now, self.party, what.as_ref(), message, within) {
             Ok((ticket, callee)) => {
                 inner.wake(callee);
@@ -201,8 +201,8 @@ impl MessageHandler for Desk {
     }
 
     fn reply(&self, call: u64, message: &[u8]) -> i32 {
-        let mut inner = self.office.lock();
-        let now = self.office.now();
+        let mut inner = self.bus.inner.lock();
+        let now = self.bus.now();
         match inner.exchange.reply(now, self.party, call, message) {
             Ok(caller) => {
                 inner.wake(caller);

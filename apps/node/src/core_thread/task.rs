@@ -1,132 +1,134 @@
-//! A module at work in a session: what it is given, and what comes out.
+//! A module's task on a core thread: packets and events in, records and forwarded packets out.
 
-use crate::outbox::{BytesInFlight, RecordSender};
-use crate::sessions::limits::SessionLimits;
-use crate::sessions::post::{Desk, ServiceMessage};
-use crate::sessions::tables::Readings;
-use crate::tenant::SandboxInstance;
+use crate::control::config::PACKET_BYTES_MAX;
+use crate::core_thread::record_sender::{BytesInFlight, RecordSender};
+use crate::core_thread::sandbox::SandboxInstance;
+use crate::core_thread::service_bus::{ServiceEndpoint, ServiceMessage};
+use crate::core_thread::session_part::{RecordLimits, TableUpdates};
+use crate::sync::LeafMutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
 use weir_abi::entry::WorkLimit;
 use weir_bounds::EntryPoint;
 use weir_datapath::account::DeferredCharges;
+use weir_datapath::clock::ClockReading;
+use weir_datapath::driver::{BatchDriver, Sandbox};
 use weir_datapath::effects::Patches;
-use weir_datapath::egress::{Copies, Egress, TxPacketSink};
-use weir_datapath::moment::Moment;
+use weir_datapath::egress::{CopyBuffers, Egress, TxPacketSink};
 use weir_datapath::plan::ChannelPlanCounters;
 use weir_datapath::preprocess::Preprocessor;
-use weir_datapath::queue::{BatchTicket, PacketQueue};
-use weir_datapath::seat::{BatchDriver, Sandbox};
+use weir_datapath::queue::{PacketQueue, QueueEntry};
 use weir_ledger::Usage;
-use weir_sandbox::{Cycles, FuelSlice, LogLine, News, thread_time};
-use weir_session::services::{Party, ServiceCall};
+use weir_sandbox::{Cycles, FuelSlice, LogLine, ModuleEvent, thread_time};
+use weir_session::services::{EndpointId, ServiceCall};
 use weir_units::Nanos;
 use {
     weir_admission::{Admitted, Calibration, Tier},
     weir_session::Records,
 };
 
-/// The longest packet that a module is shown: one of IP's greatest length, with what is in front of it. Longer ones are cut when they are captured. The
-/// interface's own limit says nothing here: the system merges packets before anybody sees them (GRO), and datagrams are put together.
-pub const PACKET_BYTES_MAX: u32 = (64 << 10) + 256;
-/// Packets of one call at most.
+// The most packets of one call.
 const _: () = assert!(BATCH as usize == BATCH_PACKETS);
 const BATCH: u32 = 64;
 
-/// What a module did, for whoever wants to know. Counters only grow, but for the memory.
+/// Counters of a module, for status and ledger. All but the memory only grow.
 #[derive(Debug, Default)]
 pub struct TaskCounters {
-    /// Packets that it has seen.
+    /// Packets that the module has seen.
     pub packets: AtomicU64,
-    /// Their bytes, as captured.
+    /// Captured bytes of these packets.
     pub bytes: AtomicU64,
-    /// Packets that it said are to be dropped, where its channel's packets go on.
+    /// Packets that the module dropped on a channel that forwards.
     pub dropped: AtomicU64,
-    /// Packets that went on without a change that it made, because their memory had changed meanwhile.
+    /// Packets that were forwarded without the module's patch, because their memory had changed meanwhile.
     pub unpatched: AtomicU64,
-    /// Packets whose call was lost.
-    pub lost: AtomicU64,
-    /// Packets that could not be shown to it.
+    /// Packets of calls that trapped.
+    pub trapped: AtomicU64,
+    /// Packets of calls that were aborted at a limit, or while they were suspended.
+    pub over_limit: AtomicU64,
+    /// Packets that could not be mapped into the sandbox.
     pub unseen: AtomicU64,
-    /// Calls that were lost.
+    /// Aborted calls.
     pub faults: AtomicU64,
-    /// Strikes against it.
+    /// Strikes of the supervised tier.
     pub strikes: AtomicU64,
-    /// Records that it emitted and that were taken.
+    /// Records that were emitted and accepted.
     pub records: AtomicU64,
-    /// Records that were not taken because of its limits.
+    /// Records that the module's own limits refused.
     pub refused: AtomicU64,
-    /// Counts by its session's limits: records that were not taken, and the bytes of those that were.
-    pub held: Mutex<Usage>,
-    /// Records that the writer had no room for.
+    /// Records of aborted calls.
+    pub discarded: AtomicU64,
+    /// Effect of the session's limits: records refused, and bytes of the records accepted.
+    pub limited: LeafMutex<Usage>,
+    /// Records lost because the records thread was behind.
     pub unwritten: AtomicU64,
-    /// Time in it, ns.
+    /// Time in the module, in ns.
     pub used: AtomicU64,
-    /// Its private memory now, with that of the packets that it keeps, bytes.
+    /// Present private memory with that of kept packets, in bytes.
     pub memory: AtomicU64,
-    /// 1 when it gets no more packets because of its limits, 2 when that is because its process has ended.
+    /// State of the sandbox: 0 running, 1 stopped by its limits, 2 its process has ended.
     pub ended: AtomicU64,
-    /// Its last fault, in words.
-    pub last_fault: Mutex<Option<String>>,
+    /// Message of the last fault.
+    pub last_fault: LeafMutex<Option<String>>,
 }
 
-/// What came out of a module.
+/// Output of a module for the records thread.
 #[derive(Debug)]
 pub struct BatchOutput {
-    /// Its number on this node.
+    /// Number of the module on this node.
     pub module: u64,
-    /// What it emitted.
     pub records: Records,
-    /// What it said.
     pub log: Vec<LogLine>,
-    /// What went wrong, in words.
+    /// Messages of new faults.
     pub faults: Vec<String>,
-    /// Nothing more comes: the writer ends its files, and says so here.
+    /// End of the module's output. The records thread closes the files and then signals here.
     pub end: Option<Sender<()>>,
-    /// Counts it on its way.
+    /// Guard that counts the output as in flight until it is dropped.
     pub load: Option<BytesInFlight>,
 }
 
-/// How long a module keeps a core.
+/// Longest times for which a module keeps a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Longest {
-    /// One packet, or a batch where it takes batches; nothing where its calls can be suspended.
+pub struct CallTimes {
+    /// Time of a packet, or of a batch for a module with a batch entry point. `None` for a module whose calls can be
+    /// suspended.
     pub packet: Option<PacketTime>,
-    /// Any call, of a packet of [`PACKET_BYTES_MAX`]; where it can be suspended, from one place where it can be to the next.
+    /// Time of any call, with a packet of [`PACKET_BYTES_MAX`]; between two suspension points for a module whose calls
+    /// can be suspended.
     pub call: Nanos,
-    /// The same goes for its stop, which else takes longer.
+    /// True if the stop call takes no longer than `call` without a suspension.
     pub stops_in_slices: bool,
 }
 
-/// How long a packet takes at most: a straight line over its captured bytes.
+/// Longest time of a packet: a linear function of its captured bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketTime {
-    /// One without bytes.
+    /// Time of a packet of length 0.
     pub empty: Nanos,
-    /// One of [`PACKET_BYTES_MAX`].
+    /// Time of a packet of [`PACKET_BYTES_MAX`].
     pub longest: Nanos,
 }
 
 impl PacketTime {
-    fn of(self, bytes: u32) -> u64 {
+    fn for_bytes(self, bytes: u32) -> u64 {
         let slope = self.longest.0.saturating_sub(self.empty.0);
         let bytes = u64::from(bytes.min(PACKET_BYTES_MAX));
         self.empty.0.saturating_add(slope.saturating_mul(bytes).div_ceil(PACKET_BYTES_MAX.into()))
     }
 
-    /// Those of these packets, from the first one on, that take no longer than `left` together; one at least.
-    fn fitting(self, ticket: &BatchTicket, left: Nanos) -> u64 {
+    /// Returns the first packets of a queue entry that take at most `left` together, and at least one packet.
+    fn packets_within(self, queued: &QueueEntry, left: Nanos) -> u64 {
         if self.longest.0.saturating_mul(BATCH.into()) <= left.0 {
-            return ticket.mask;
+            return queued.mask;
         }
-        let descriptors = ticket.block.descriptors().get(ticket.batch * BATCH_PACKETS..).unwrap_or_default();
-        let (mut fits, mut rest, mut time) = (0, ticket.mask, 0_u64);
+        let descriptors = queued.block.descriptors().get(queued.batch * BATCH_PACKETS..).unwrap_or_default();
+        let (mut fits, mut rest, mut time) = (0, queued.mask, 0_u64);
         while rest != 0 {
             let packet = descriptors.get(rest.trailing_zeros() as usize);
-            time = time.saturating_add(self.of(packet.map_or(0, |packet| packet.cap_len)));
+            time = time.saturating_add(self.for_bytes(packet.map_or(0, |packet| packet.cap_len)));
             if fits != 0 && time > left.0 {
                 break;
             }
@@ -137,21 +139,21 @@ impl PacketTime {
     }
 }
 
-impl Longest {
-    /// By its bounds where it is proved, else by its limits.
-    pub fn of(admitted: &Admitted) -> Self {
-        let calibration = &admitted.assessment().terms().calibration;
+impl CallTimes {
+    /// Returns the times by the bounds of a proved module, or by the limits of another module.
+    pub fn from_bounds(admitted: &Admitted) -> Self {
+        let calibration = &admitted.assessment().calibrated_profile().calibration;
         let time = |entry, bytes: u32| {
             let Some(bound) = admitted.analysis().entry(entry) else { return Nanos(0) };
             let most =
                 if admitted.tier() == Tier::Proved { bound.usage.fuel } else { admitted.limits().of(entry) };
             calibration.time(most.at(bytes.into()))
         };
-        let entries = || admitted.facts().entries.iter();
+        let entries = || admitted.info().entries.iter();
         let entry = entries().find(|entry| entry.packets() > 0).unwrap_or(EntryPoint::Packet);
         let packet = PacketTime { empty: time(entry, 0), longest: time(entry, PACKET_BYTES_MAX) };
         let is_between = |entry: &EntryPoint| {
-            matches!(entry.definition().allowance, WorkLimit::EmptyPacket | WorkLimit::Tick)
+            matches!(entry.definition().work_limit, WorkLimit::EmptyPacket | WorkLimit::Tick)
         };
         let others = entries().filter(is_between).map(|entry| time(entry, PACKET_BYTES_MAX));
         let call = others.fold(packet.longest, Nanos::max);
@@ -159,25 +161,26 @@ impl Longest {
         Self { packet: Some(packet), call, stops_in_slices }
     }
 
-    /// Of a module whose calls can be suspended. A host function that is under way is brought to its end, so it may be two pieces.
+    /// Returns the times of a module whose calls can be suspended. A running host function is completed first, so a
+    /// suspension can take two pieces.
     pub fn suspendable(admitted: &Admitted) -> Self {
-        let calibration = &admitted.assessment().terms().calibration;
+        let calibration = &admitted.assessment().calibrated_profile().calibration;
         let piece = calibration.time(admitted.limits().piece);
         Self { packet: None, call: Nanos(piece.0.saturating_mul(2)), stops_in_slices: true }
     }
 }
 
-/// How time becomes what a call may use.
+/// Conversion from time to fuel.
 #[derive(Clone, Debug)]
 pub struct FuelRate {
-    /// How long fuel takes on this node.
+    /// Calibration of this node: time for each unit of fuel.
     pub calibration: Calibration,
-    /// Nanoseconds of a cycle of the processor's counter.
+    /// Nanoseconds for each cycle of the CPU's counter.
     pub nanos_per_cycle: f64,
 }
 
 impl FuelRate {
-    /// So much time from now on.
+    /// Returns the budget for this time from now on.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -191,366 +194,369 @@ impl FuelRate {
     }
 }
 
-/// A slice, from its beginning on.
+/// A running time slice.
 struct Slice {
     begin: Instant,
     budget: Nanos,
-    pace: Arc<FuelRate>,
+    fuel_rate: Arc<FuelRate>,
 }
 
 impl Slice {
     fn left(&self) -> Nanos {
-        Nanos(self.budget.0.saturating_sub(elapsed(self.begin).0))
+        Nanos(self.budget.0.saturating_sub(Nanos::from(self.begin.elapsed()).0))
     }
 
-    /// A part of it for one call; none when it is over.
+    /// Returns a budget for one call, or `None` at the end of the slice.
     fn part(&self) -> Option<FuelSlice> {
         let left = self.left();
-        (left.0 > 0).then(|| self.pace.budget(left))
+        (left.0 > 0).then(|| self.fuel_rate.budget(left))
     }
 }
 
-/// How far a module has come with its work.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
-    /// Nothing is left.
-    All,
-    /// Something is left to begin.
+pub enum Progress {
+    /// No work is left.
+    Done,
+    /// Work is left that has not begun.
     More,
-    /// Something has been begun, and is to go on.
+    /// A call has begun and is suspended.
     Suspended,
 }
 
-/// Where what comes for a module is put.
+/// Inputs of a module.
 #[derive(Debug)]
 pub struct Inbox {
-    /// Packets.
     pub queue: Arc<PacketQueue>,
-    /// What is done with them before the module sees them.
-    pub intake: Option<Preprocessor>,
-    /// Calls of others, and their answers.
-    pub desk: Arc<Desk>,
+    /// Preprocessing of packets, if the channel has any.
+    pub preprocessor: Option<Preprocessor>,
+    /// Calls of other modules, and answers to the module's own calls.
+    pub endpoint: Arc<ServiceEndpoint>,
 }
 
-/// Where a module's packets go on.
+/// State of a module whose channel forwards packets.
 #[derive(Debug)]
 struct ForwardState {
-    way: Egress,
-    /// What the module is at.
-    ticket: Option<BatchTicket>,
-    copies: Copies,
+    egress: Egress,
+    /// Batch that the module handles now.
+    queued: Option<QueueEntry>,
+    copies: CopyBuffers,
 }
 
-/// Where a module stands when there is more to do than time.
+/// Order in which a module loses packets under overload.
 #[derive(Clone, Debug)]
 pub struct ShedPriority {
-    /// The priority of its session.
+    /// Priority of its session.
     pub priority: Arc<AtomicU8>,
-    /// Where it is counted what it loses.
+    /// Counters for the packets that are shed.
     pub channel: Arc<ChannelPlanCounters>,
 }
 
-/// A module at work.
+/// A module with its inputs and outputs, as its core thread runs it.
 #[derive(Debug)]
 pub struct ModuleTask {
-    /// Its number on this node.
+    /// Number of the module on this node.
     pub number: u64,
-    seat: BatchDriver<SandboxInstance>,
+    driver: BatchDriver<SandboxInstance>,
     queue: Arc<PacketQueue>,
-    intake: Option<Preprocessor>,
-    standing: ShedPriority,
-    tally: Arc<TaskCounters>,
-    account: Arc<DeferredCharges>,
-    outbox: RecordSender,
-    longest: Longest,
-    pace: Arc<FuelRate>,
-    /// Taken out of the queue, and not shown to it, because there was no time.
-    rest: Option<BatchTicket>,
-    onward: Option<ForwardState>,
-    /// Where each of its outputs leads.
-    outlets: Vec<Option<TxPacketSink>>,
-    /// Where they lead from its next call on, if that is somewhere else.
-    outlets_to_come: Option<Vec<Option<TxPacketSink>>>,
-    /// The tables that it reads.
-    tables: Option<Readings>,
-    /// What it has with the other modules of its session.
-    limits: Option<Arc<SessionLimits>>,
-    /// The block that it saw last.
+    preprocessor: Option<Preprocessor>,
+    shed_priority: ShedPriority,
+    counters: Arc<TaskCounters>,
+    charges: Arc<DeferredCharges>,
+    record_sender: RecordSender,
+    call_times: CallTimes,
+    fuel_rate: Arc<FuelRate>,
+    /// Packets taken from the queue that did not fit into the slice.
+    deferred_packets: Option<QueueEntry>,
+    forward: Option<ForwardState>,
+    /// Queue of each output of the manifest, by its index; `None` for one that is not connected.
+    outputs: Vec<Option<TxPacketSink>>,
+    /// Queues that replace `outputs` before the next call.
+    next_outputs: Option<Vec<Option<TxPacketSink>>>,
+    tables: Option<Box<dyn TableUpdates>>,
+    /// Limits that all modules of the session share.
+    limits: Option<Arc<dyn RecordLimits>>,
+    /// Arena and number of the last block.
     block: Option<(u64, u64)>,
-    faults_told: usize,
-    /// Emitted, and not yet handed on because nobody had room.
-    kept: Records,
-    /// Somebody looks after its ticks.
-    pub(crate) has_alarm: bool,
-    /// By what it calls others, and is called.
-    desk: Arc<Desk>,
-    /// A call of others that it serves.
+    faults_sent: usize,
+    /// Emitted records that the records thread has not accepted yet.
+    unsent: Records,
+    /// True while the core thread has a timer for the next tick.
+    pub(crate) has_tick_timer: bool,
+    endpoint: Arc<ServiceEndpoint>,
+    /// Call of another module that is being served.
     serving: Option<Serving>,
-    /// Who pays for what it does now, and how much at most.
-    payer: Option<(Party, Nanos)>,
+    /// Caller that pays for the present work, and the most that it still pays.
+    payer: Option<(EndpointId, Nanos)>,
     has_stopped: bool,
 }
 
-/// A call that is being served.
+/// A call of another module that is being served.
 #[derive(Debug)]
 struct Serving {
     call: u64,
-    /// Calls of its own that the module had lost before.
+    /// Faults of the module before the call.
     faults: u64,
 }
 
 impl ModuleTask {
-    /// A module that takes what comes for it from here.
-    #[expect(clippy::too_many_arguments, reason = "a module has so many ends")]
+    /// Creates the task. Its outputs are closed until [`with_outputs`](Self::with_outputs).
+    #[expect(clippy::too_many_arguments, reason = "a module has so many inputs and outputs")]
     pub fn new(
         number: u64,
-        mut seat: BatchDriver<SandboxInstance>,
+        mut driver: BatchDriver<SandboxInstance>,
         inbox: Inbox,
-        standing: ShedPriority,
-        tally: Arc<TaskCounters>,
-        account: Arc<DeferredCharges>,
-        outbox: RecordSender,
-        longest: Longest,
-        pace: Arc<FuelRate>,
+        shed_priority: ShedPriority,
+        counters: Arc<TaskCounters>,
+        charges: Arc<DeferredCharges>,
+        record_sender: RecordSender,
+        call_times: CallTimes,
+        fuel_rate: Arc<FuelRate>,
     ) -> Self {
-        // Until it is said where its outputs lead.
-        seat.instance.open_outputs(0);
+        driver.instance.open_outputs(0);
         Self {
             number,
-            seat,
+            driver,
             queue: inbox.queue,
-            intake: inbox.intake,
-            standing,
-            tally,
-            account,
-            outbox,
-            longest,
-            pace,
-            rest: None,
-            onward: None,
-            outlets: Vec::new(),
-            outlets_to_come: None,
+            preprocessor: inbox.preprocessor,
+            shed_priority,
+            counters,
+            charges,
+            record_sender,
+            call_times,
+            fuel_rate,
+            deferred_packets: None,
+            forward: None,
+            outputs: Vec::new(),
+            next_outputs: None,
             tables: None,
             limits: None,
             block: None,
-            faults_told: 0,
-            kept: Records::default(),
-            has_alarm: false,
-            desk: inbox.desk,
+            faults_sent: 0,
+            unsent: Records::default(),
+            has_tick_timer: false,
+            endpoint: inbox.endpoint,
             serving: None,
             payer: None,
             has_stopped: false,
         }
     }
 
-    /// What it sends goes these ways, by the outputs of its manifest; where there is none, it is told so.
-    pub(crate) fn sending(mut self, outlets: Vec<Option<TxPacketSink>>) -> Self {
-        self.open(outlets);
+    /// Connects the outputs of the manifest, by index. A module is told which of its outputs are connected.
+    pub(crate) fn with_outputs(mut self, outputs: Vec<Option<TxPacketSink>>) -> Self {
+        self.open_outputs(outputs);
         self
     }
 
-    /// What it sends goes these ways from its next call on.
-    pub(crate) fn lead(&mut self, outlets: Vec<Option<TxPacketSink>>) {
-        self.outlets_to_come = Some(outlets);
+    /// Replaces the outputs from the next call on.
+    pub(crate) fn set_outputs(&mut self, outputs: Vec<Option<TxPacketSink>>) {
+        self.next_outputs = Some(outputs);
     }
 
-    fn open(&mut self, outlets: Vec<Option<TxPacketSink>>) {
-        let open = outlets.iter().take(8).enumerate().map(|(i, outlet)| u8::from(outlet.is_some()) << i);
-        self.seat.instance.open_outputs(open.fold(0, |all, bit| all | bit));
-        self.outlets = outlets;
+    fn open_outputs(&mut self, outputs: Vec<Option<TxPacketSink>>) {
+        let open =
+            outputs.iter().take(8).enumerate().map(|(i, output_queue)| u8::from(output_queue.is_some()) << i);
+        self.driver.instance.open_outputs(open.fold(0, |all, bit| all | bit));
+        self.outputs = outputs;
     }
 
-    /// It sees these tables, always the newest version when a call begins.
-    pub(crate) fn reading(mut self, tables: Readings) -> Self {
+    /// Adds the readable tables. Each call sees the newest version.
+    pub(crate) fn with_tables(mut self, tables: Box<dyn TableUpdates>) -> Self {
         self.tables = Some(tables);
         self
     }
 
-    /// No more of what it emits is taken than this allows, to it and to others.
-    pub(crate) fn held_to(mut self, limits: Arc<SessionLimits>) -> Self {
+    /// Applies the session's limits to emitted records.
+    pub(crate) fn with_limits(mut self, limits: Arc<dyn RecordLimits>) -> Self {
         self.limits = Some(limits);
         self
     }
 
-    /// Shows it what is new: where its outputs lead, and in the tables that it reads. Between two calls of it.
-    fn look_up(&mut self) {
-        if let Some(outlets) = self.outlets_to_come.take() {
-            self.open(outlets);
+    /// Applies changes that are visible from the next call on: outputs, and versions of tables.
+    fn apply_updates(&mut self) {
+        if let Some(outputs) = self.next_outputs.take() {
+            self.open_outputs(outputs);
         }
         if let Some(tables) = &mut self.tables {
-            self.seat.instance.refresh(tables);
+            self.driver.instance.refresh(&mut **tables);
         }
     }
 
-    /// It decides which of its packets go on this way, where there is one, and how.
-    pub(crate) fn sending_on(mut self, way: Option<Egress>) -> Self {
-        if way.is_none() {
-            // Nobody takes them.
-            self.seat.instance.ignore_patches();
+    /// Sets the egress of the packets that the module lets through, if its channel forwards.
+    pub(crate) fn with_egress(mut self, egress: Option<Egress>) -> Self {
+        if egress.is_none() {
+            // Patches have no effect without an egress.
+            self.driver.instance.ignore_patches();
         }
-        self.onward = way.map(|way| ForwardState { way, ticket: None, copies: Copies::default() });
+        self.forward =
+            egress.map(|egress| ForwardState { egress, queued: None, copies: CopyBuffers::default() });
         self
     }
 
-    /// Its priority under overload.
+    /// Returns the session's priority under overload.
     pub fn priority(&self) -> u8 {
-        self.standing.priority.load(Ordering::Relaxed)
+        self.shed_priority.priority.load(Ordering::Relaxed)
     }
 
-    /// How full its queue is, in thousandths.
-    pub fn filled(&self) -> u32 {
+    /// Returns the fill level of the queue, in thousandths.
+    pub fn queue_fill(&self) -> u32 {
         self.queue.filled()
     }
 
-    /// Gives up what waits for it: others have a higher priority.
+    /// Discards all waiting packets in favour of modules with a higher priority.
     pub fn shed(&self) {
-        let lost = self.queue.give_up_all();
-        self.standing.channel.shed.fetch_add(lost, Ordering::Relaxed);
+        let lost = self.queue.evict_all();
+        self.shed_priority.channel.shed.fetch_add(lost, Ordering::Relaxed);
     }
 
-    /// What others' threads spent for it since this was asked last.
-    pub fn owed(&self) -> Nanos {
-        self.account.collect()
+    /// Returns the time that other threads spent for this module since the last call.
+    pub fn take_debit(&self) -> Nanos {
+        self.charges.collect()
     }
 
-    /// Whether packets wait for it.
+    /// Returns true if packets wait for the module.
     pub fn has_packets(&self) -> bool {
         self.queue.waiting() > 0 || self.has_packets_in_hand()
     }
 
-    /// Whether there are packets that have been taken out of its queue, and that it has not seen.
+    /// Returns true if packets have been taken from the queue that the module has not seen.
     fn has_packets_in_hand(&self) -> bool {
-        self.rest.is_some() || self.intake.as_ref().is_some_and(Preprocessor::has_packets)
+        self.deferred_packets.is_some() || self.preprocessor.as_ref().is_some_and(Preprocessor::has_packets)
     }
 
-    /// It loses the packets before this position that have been taken out of its queue, where its queue has no memory for them, and of a call that is suspended those that it has not seen to
-    /// their end: others need their memory.
-    pub fn let_go(&mut self, position: u64) {
+    /// Releases the memory of packets before a position of the channel, because the arena is about to be reused.
+    /// Packets taken from the queue are copied if the queue has memory of its own, and lost otherwise. A suspended call
+    /// loses its packets that are not done.
+    pub fn evict_packets(&mut self, position: u64) {
         if self.queue.in_hand().is_none_or(|at| at >= position) {
             return;
         }
-        let mut lost = self.intake.as_mut().map_or(0, |intake| intake.make_room(&self.queue));
-        if let Some(rest) = self.rest.take() {
-            self.rest = self.queue.own(&rest);
-            lost += if self.rest.is_some() { 0 } else { u64::from(rest.packets()) };
+        let mut lost =
+            self.preprocessor.as_mut().map_or(0, |preprocessor| preprocessor.move_to_overflow(&self.queue));
+        if let Some(rest) = self.deferred_packets.take() {
+            self.deferred_packets = self.queue.copy_to_own_memory(&rest);
+            lost += if self.deferred_packets.is_some() { 0 } else { u64::from(rest.packets()) };
         }
-        if self.seat.has_begun_packets() {
-            lost += self.seat.give_up();
-            self.send_on();
+        if self.driver.has_begun_packets() {
+            lost += self.driver.abort();
+            self.forward_packets();
         }
-        self.standing.channel.lagged.fetch_add(lost, Ordering::Relaxed);
-        self.queue.let_go();
+        self.shed_priority.channel.lagged.fetch_add(lost, Ordering::Relaxed);
+        self.queue.release();
     }
 
-    /// Says how many packets it is not shown.
-    fn lose_in_hand(&mut self) -> u64 {
-        let rest = self.rest.take().map_or(0, |rest| rest.packets().into());
-        rest + self.intake.as_mut().map_or(0, Preprocessor::let_go)
+    /// Discards the packets in hand. Returns their number.
+    fn drop_packets_in_hand(&mut self) -> u64 {
+        let rest = self.deferred_packets.take().map_or(0, |rest| rest.packets().into());
+        rest + self.preprocessor.as_mut().map_or(0, Preprocessor::discard)
     }
 
-    /// Has it work on what waits for it until the budget is used up, or nothing waits. The last call may take longer, by [`Longest::call`].
-    pub fn serve(&mut self, budget: Nanos) -> Served {
+    /// Handles waiting packets until the budget is used up or no packet is left. The last call may exceed the budget by
+    /// [`CallTimes::call`].
+    pub fn serve(&mut self, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
         let mut is_done = true;
-        while let Some(ticket) = self.next(&slice) {
-            self.look_up();
-            let (block, batch) = (&ticket.block, ticket.block.batch(ticket.batch));
-            if self.seat.face(block).is_err() {
-                // The node is out of address space: it cannot see these, and may see later ones.
-                self.tally.unseen.fetch_add(ticket.packets().into(), Ordering::Relaxed);
+        while let Some(queued) = self.next_entry(&slice) {
+            self.apply_updates();
+            let (block, batch) = (&queued.block, queued.block.batch(queued.batch));
+            if self.driver.map_block(block).is_err() {
+                // Out of address space: this batch cannot be mapped. Later ones may be.
+                self.counters.unseen.fetch_add(queued.packets().into(), Ordering::Relaxed);
                 continue;
             }
-            // Blocks of two memories can have the same number.
+            // Block numbers are unique only within one arena.
             let number = (block.window().id(), block.number());
             if self.block.replace(number) != Some(number) {
-                self.seat.instance.begin_block();
+                self.driver.instance.begin_block();
             }
             let seen = block.descriptors().iter().skip(batch.first).take(batch.count).enumerate();
             let bytes =
-                seen.filter(|(i, _)| ticket.mask >> i & 1 == 1).map(|(_, d)| u64::from(d.cap_len)).sum();
-            self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
-            is_done = self.seat.begin(block, ticket.batch, ticket.mask, &|| slice.part());
-            if let Some(onward) = &mut self.onward {
-                onward.ticket = Some(ticket);
+                seen.filter(|(i, _)| queued.mask >> i & 1 == 1).map(|(_, d)| u64::from(d.cap_len)).sum();
+            self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+            is_done = self.driver.begin(block, queued.batch, queued.mask, &|| slice.part());
+            if let Some(forward) = &mut self.forward {
+                forward.queued = Some(queued);
             }
             if is_done {
-                self.send_on();
+                self.forward_packets();
             }
-            if !is_done || slice.left().0 == 0 || self.seat.instance.has_ended() {
+            if !is_done || slice.left().0 == 0 || self.driver.instance.has_ended() {
                 break;
             }
         }
-        self.served(is_done, &slice)
+        self.finish_run(is_done, &slice)
     }
 
-    /// Goes on with what was suspended.
-    pub fn resume(&mut self, budget: Nanos) -> Served {
+    /// Resumes a suspended call.
+    pub fn resume(&mut self, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
-        let is_done = self.seat.go_on(&|| slice.part());
+        let is_done = self.driver.resume_calls(&|| slice.part());
         if is_done {
-            self.send_on();
+            self.forward_packets();
         }
-        self.served(is_done, &slice)
+        self.finish_run(is_done, &slice)
     }
 
-    /// Time goes on.
-    pub fn tick(&mut self, at: Moment, budget: Nanos) -> Served {
+    /// Calls the tick entry point.
+    pub fn tick(&mut self, at: ClockReading, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
-        self.look_up();
-        // Here ticks come as time goes on, not as packets want it: each has an allowance of its own.
-        self.seat.instance.begin_block();
-        let is_done = self.seat.begin_pass(at, &|| slice.part());
-        self.served(is_done, &slice)
+        self.apply_updates();
+        // Ticks follow the clock here, not the packets. Each one has an allowance of its own.
+        self.driver.instance.begin_block();
+        let is_done = self.driver.begin_tick(at, &|| slice.part());
+        self.finish_run(is_done, &slice)
     }
 
-    /// Tells the module what else is new.
-    pub fn hear(&mut self, budget: Nanos) -> Served {
+    /// Delivers the next event: low memory, an answer, or a call of another module.
+    pub fn handle_event(&mut self, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
-        self.look_up();
-        let news = match self.seat.instance.low_memory() {
-            Some(news) => news,
-            None => match self.desk.next() {
-                None => return self.served(true, &slice),
+        self.apply_updates();
+        let event = match self.driver.instance.low_memory() {
+            Some(event) => event,
+            None => match self.endpoint.next_message() {
+                None => return self.finish_run(true, &slice),
                 Some(ServiceMessage::Answer(answer)) => {
-                    let news = News::Answer { ticket: answer.ticket, status: answer.status.code() };
-                    self.seat.instance.set_message(answer.message);
-                    news
+                    let event = ModuleEvent::Answer { ticket: answer.ticket, status: answer.status.code() };
+                    self.driver.instance.set_message(answer.message);
+                    event
                 }
                 Some(ServiceMessage::Serve(request)) => {
                     let ServiceCall { call, service, message, paid } = request;
-                    self.serving = Some(Serving { call, faults: self.seat.instance.counters().faults });
+                    self.serving = Some(Serving { call, faults: self.driver.instance.counters().faults });
                     self.payer = paid;
-                    self.seat.instance.set_message(message);
-                    News::Serve { call, service }
+                    self.driver.instance.set_message(message);
+                    ModuleEvent::Serve { call, service }
                 }
             },
         };
-        let is_done = self.seat.begin_news(news, &|| slice.part());
-        self.served(is_done, &slice)
+        let is_done = self.driver.begin_event(event, &|| slice.part());
+        self.finish_run(is_done, &slice)
     }
 
-    /// Whether there is something to hear.
-    pub fn has_news(&self) -> bool {
-        self.desk.has_mail()
+    /// Returns true if an event waits.
+    pub fn has_event(&self) -> bool {
+        self.endpoint.has_message()
     }
 
-    /// When the next of its calls of a service is late.
+    /// Returns the deadline of the earliest pending service call.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.desk.next_deadline()
+        self.endpoint.next_deadline()
     }
 
-    /// How long its core's thread has waited for a process of its own since this was asked last: time that it has had, and the thread has not.
+    /// Returns the time for which the core thread waited for the sandbox process since the last call. The process used
+    /// the core in that time, not the thread.
     pub fn take_waited(&mut self) -> Nanos {
-        self.seat.instance.take_waited()
+        self.driver.instance.take_waited()
     }
 
-    /// It has had so much processor time. Says how much of that is paid by others, who are told.
-    pub fn bill(&mut self, used: Nanos) -> Nanos {
+    /// Charges `used` to the caller that pays for the present work, up to the amount that it agreed to. Returns the
+    /// time that the caller pays.
+    pub fn charge_payer(&mut self, used: Nanos) -> Nanos {
         let Some((payer, most)) = &mut self.payer else { return Nanos(0) };
         let paid = used.min(*most);
         most.0 -= paid.0;
         if paid.0 > 0 {
-            self.desk.office().debit(*payer, paid);
+            self.endpoint.bus().debit(*payer, paid);
         }
         if self.serving.is_none() {
             self.payer = None;
@@ -558,168 +564,166 @@ impl ModuleTask {
         paid
     }
 
-    /// Has those packets go on that the module is done with and has not dropped. One that it has not seen to its end does not go on: what makes it
-    /// fail must not be what lets a packet through.
-    fn send_on(&mut self) {
-        let Some(onward) = &mut self.onward else { return };
-        let Some(ticket) = onward.ticket.take() else { return };
-        let verdict = self.seat.verdict();
-        let patches = self.seat.instance.take_patches();
+    /// Forwards the packets that the module has seen to the end and not dropped. A packet of an aborted call is not
+    /// forwarded: otherwise a fault would let packets through.
+    fn forward_packets(&mut self) {
+        let Some(forward) = &mut self.forward else { return };
+        let Some(queued) = forward.queued.take() else { return };
+        let verdict = self.driver.verdict();
+        let patches = self.driver.instance.take_patches();
         let mut patches = Patches::new(patches.iter());
-        let dropped = (verdict.dropped & ticket.mask & !verdict.unserved).count_ones();
-        self.tally.dropped.fetch_add(dropped.into(), Ordering::Relaxed);
-        let mask = ticket.mask & !verdict.dropped & !verdict.unserved;
-        let way = std::slice::from_ref(&onward.way);
-        let unmade = onward.copies.pass(way, &ticket.block, ticket.batch, mask, &mut patches);
-        self.tally.unpatched.fetch_add(unmade, Ordering::Relaxed);
+        let dropped = (verdict.dropped & queued.mask & !verdict.unserved).count_ones();
+        self.counters.dropped.fetch_add(dropped.into(), Ordering::Relaxed);
+        let mask = queued.mask & !verdict.dropped & !verdict.unserved;
+        let egress = std::slice::from_ref(&forward.egress);
+        let unpatched = forward.copies.forward(egress, &queued.block, queued.batch, mask, &mut patches);
+        self.counters.unpatched.fetch_add(unpatched, Ordering::Relaxed);
     }
 
-    /// The next packets, after what is done with them before.
-    fn next(&mut self, slice: &Slice) -> Option<BatchTicket> {
-        let mut ticket = match (self.rest.take(), &mut self.intake) {
+    /// Returns the next packets, preprocessed.
+    fn next_entry(&mut self, slice: &Slice) -> Option<QueueEntry> {
+        let mut queued = match (self.deferred_packets.take(), &mut self.preprocessor) {
             (Some(rest), _) => rest,
-            (None, Some(intake)) => intake.next(&self.queue, BATCH, &|| slice.left())?,
+            (None, Some(preprocessor)) => preprocessor.next(&self.queue, BATCH, &|| slice.left())?,
             (None, None) => self.queue.take(BATCH)?,
         };
-        if let Some(time) = self.longest.packet {
-            let now = time.fitting(&ticket, slice.left());
-            let later = ticket.mask & !now;
-            self.rest = (later != 0).then(|| BatchTicket { mask: later, ..ticket.clone() });
-            ticket.mask = now;
+        if let Some(time) = self.call_times.packet {
+            let now = time.packets_within(&queued, slice.left());
+            let later = queued.mask & !now;
+            self.deferred_packets = (later != 0).then(|| QueueEntry { mask: later, ..queued.clone() });
+            queued.mask = now;
         }
-        Some(ticket)
+        Some(queued)
     }
 
     fn slice(&self, budget: Nanos) -> Slice {
-        Slice { begin: Instant::now(), budget, pace: Arc::clone(&self.pace) }
+        Slice { begin: Instant::now(), budget, fuel_rate: Arc::clone(&self.fuel_rate) }
     }
 
-    fn served(&mut self, is_done: bool, slice: &Slice) -> Served {
+    fn finish_run(&mut self, is_done: bool, slice: &Slice) -> Progress {
         if is_done && let Some(serving) = self.serving.take() {
-            let has_ended = self.seat.instance.has_ended();
-            if has_ended || self.seat.instance.counters().faults > serving.faults {
-                self.desk.fail(serving.call);
+            let has_ended = self.driver.instance.has_ended();
+            if has_ended || self.driver.instance.counters().faults > serving.faults {
+                self.endpoint.fail(serving.call);
             }
         }
         if !is_done {
-            // What it has emitted cannot be taken while it is suspended.
-            self.count(elapsed(slice.begin));
-            return Served::Suspended;
+            // Output of a suspended call is not accessible.
+            self.update_counters(slice.begin.elapsed().into());
+            return Progress::Suspended;
         }
         if !self.has_packets_in_hand() {
-            self.queue.let_go();
+            self.queue.release();
         }
-        self.hand_on(elapsed(slice.begin));
-        if self.has_packets() { Served::More } else { Served::All }
+        self.send_output(slice.begin.elapsed().into());
+        if self.has_packets() { Progress::More } else { Progress::Done }
     }
 
-    /// The time of its next tick by the monotonic clock, if it gets one.
-    pub fn next_tick(&mut self, at: Moment) -> Option<Nanos> {
-        self.seat.next_tick(at)
+    /// Returns the monotonic time of the next tick, if the module has ticks.
+    pub fn next_tick(&mut self, at: ClockReading) -> Option<Nanos> {
+        self.driver.next_tick(at)
     }
 
-    /// It gets nothing any more: what was under way is given up.
-    pub fn give_up(&mut self) {
-        let unseen = self.seat.give_up();
-        self.tally.unseen.fetch_add(unseen, Ordering::Relaxed);
-        self.send_on();
-        let lost = self.lose_in_hand();
-        self.standing.channel.closed.fetch_add(lost, Ordering::Relaxed);
-        self.queue.let_go();
+    /// Ends all packet work: the running call is aborted, and packets in hand are discarded.
+    pub fn abort(&mut self) {
+        let unseen = self.driver.abort();
+        self.counters.unseen.fetch_add(unseen, Ordering::Relaxed);
+        self.forward_packets();
+        let lost = self.drop_packets_in_hand();
+        self.shed_priority.channel.closed.fetch_add(lost, Ordering::Relaxed);
+        self.queue.release();
         (self.serving, self.payer) = (None, None);
     }
 
-    /// Whether it can stop on its core: nobody is kept from it for longer by that than by any of its calls.
+    /// Returns true if the stop call keeps the core no longer than any other call, so that it can run there.
     pub fn stops_in_slices(&self) -> bool {
-        self.longest.stops_in_slices
+        self.call_times.stops_in_slices
     }
 
-    /// It stops.
-    pub fn stop(&mut self, budget: Nanos) -> Served {
+    /// Calls the stop entry point.
+    pub fn stop(&mut self, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
         self.has_stopped = true;
-        let is_done = self.seat.begin_stop(&|| slice.part());
-        self.served(is_done, &slice)
+        let is_done = self.driver.begin_stop(&|| slice.part());
+        self.finish_run(is_done, &slice)
     }
 
-    /// It is gone. What it said at its end is handed on, if there is room within a second. One that could not stop on its core stops here; that is billed
-    /// all the same.
-    pub fn leave(mut self) {
+    /// Ends the task. Its last output is sent, if the records thread accepts it within a second. A module whose stop
+    /// call is too long for its core runs it on the calling thread. That time is charged as well.
+    pub fn finish(mut self) {
         let begin = thread_time();
-        self.give_up();
+        self.abort();
         if !self.has_stopped {
-            self.seat.stop();
+            self.driver.stop();
             let used = Nanos(thread_time().0.saturating_sub(begin.0));
-            self.account.charge(used);
-            self.hand_on(used);
+            self.charges.charge(used);
+            self.send_output(used);
         }
         for _ in 0..100 {
-            if self.kept.is_empty() {
+            if self.unsent.is_empty() {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
-            self.hand_on(Nanos(0));
+            self.send_output(Nanos(0));
         }
-        self.tally.unwritten.fetch_add(self.kept.iter().count() as u64, Ordering::Relaxed);
+        self.counters.unwritten.fetch_add(self.unsent.iter().count() as u64, Ordering::Relaxed);
     }
 
-    /// Gives what came out to the writer, and counts.
-    fn hand_on(&mut self, used: Nanos) {
-        let instance = &mut self.seat.instance;
+    /// Sends the output to the records thread and updates the counters.
+    fn send_output(&mut self, used: Nanos) {
+        let instance = &mut self.driver.instance;
         match instance.take_records() {
-            Some(emitted) if self.kept.is_empty() => {
-                self.kept = emitted;
-                // Before anybody else has anything to do with them.
+            Some(emitted) if self.unsent.is_empty() => {
+                self.unsent = emitted;
+                // Limits apply before any other code sees the records.
                 if let Some(limits) = &self.limits {
-                    let held = limits.hold(&mut self.kept);
-                    self.tally.held.lock().unwrap_or_else(PoisonError::into_inner).merge(&held);
+                    let limited = limits.enforce(&mut self.unsent);
+                    self.counters.limited.with(|all| all.merge(&limited));
                 }
             }
-            // The writer is behind, and has not even taken what came before.
-            Some(emitted) => _ = self.tally.unwritten.fetch_add(emitted.len() as u64, Ordering::Relaxed),
+            // The records thread has not even accepted the previous output.
+            Some(emitted) => _ = self.counters.unwritten.fetch_add(emitted.len() as u64, Ordering::Relaxed),
             None => {}
         }
         for frame in instance.take_frames().iter().flat_map(Records::iter) {
-            if let Some(Some(outlet)) = self.outlets.get(usize::from(frame.stream)) {
-                // What does not go is counted there.
-                _ = outlet.offer_made(frame.row);
+            if let Some(Some(output_queue)) = self.outputs.get(usize::from(frame.stream)) {
+                // The queue counts what it refuses.
+                _ = output_queue.offer_from_module(frame.row);
             }
         }
         let log = instance.take_log();
-        let faults = instance.faults(self.faults_told);
-        self.faults_told += faults.len();
+        let faults = instance.faults(self.faults_sent);
+        self.faults_sent += faults.len();
         if let Some(last) = faults.last() {
-            *self.tally.last_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(last.clone());
+            self.counters.last_fault.set(Some(last.clone()));
         }
-        if !self.kept.is_empty() || !log.is_empty() || !faults.is_empty() {
-            let records = std::mem::take(&mut self.kept);
+        if !self.unsent.is_empty() || !log.is_empty() || !faults.is_empty() {
+            let records = std::mem::take(&mut self.unsent);
             let count = records.iter().count() as u64;
             let output = BatchOutput { module: self.number, records, log, faults, end: None, load: None };
-            match self.outbox.offer(output) {
-                Ok(()) => _ = self.tally.records.fetch_add(count, Ordering::Relaxed),
-                Err(output) => self.kept = output.records,
+            match self.record_sender.offer(output) {
+                Ok(()) => _ = self.counters.records.fetch_add(count, Ordering::Relaxed),
+                Err(output) => self.unsent = output.records,
             }
         }
-        self.count(used);
+        self.update_counters(used);
     }
 
-    fn count(&self, used: Nanos) {
-        let (tally, instance) = (&self.tally, &self.seat.instance);
-        let counters = instance.counters();
+    fn update_counters(&self, used: Nanos) {
+        let (counters, instance) = (&self.counters, &self.driver.instance);
+        let of_instance = instance.counters();
         let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
-        set(&tally.packets, counters.packets);
-        set(&tally.lost, counters.lost);
-        set(&tally.faults, counters.faults);
-        set(&tally.strikes, counters.strikes);
-        set(&tally.refused, counters.records_dropped);
-        set(&tally.memory, instance.memory().0);
-        set(&tally.ended, instance.end());
-        tally.used.fetch_add(used.0, Ordering::Relaxed);
+        set(&counters.packets, of_instance.packets);
+        set(&counters.trapped, of_instance.lost - of_instance.over_limit);
+        set(&counters.over_limit, of_instance.over_limit);
+        set(&counters.faults, of_instance.faults);
+        set(&counters.strikes, of_instance.strikes);
+        set(&counters.refused, of_instance.records_dropped);
+        set(&counters.discarded, of_instance.records_discarded);
+        set(&counters.memory, instance.memory().0);
+        set(&counters.ended, instance.end_state());
+        counters.used.fetch_add(used.0, Ordering::Relaxed);
     }
-}
-
-fn elapsed(since: Instant) -> Nanos {
-    Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -727,8 +731,8 @@ mod tests {
     use super::*;
     use weir_netio::{Capture, CaptureInput, CaptureNext};
 
-    /// A ticket for packets of these lengths.
-    fn ticket(lengths: &[u32]) -> BatchTicket {
+    /// A queue entry for packets of these lengths.
+    fn queue_entry(lengths: &[u32]) -> QueueEntry {
         let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
         for len in lengths {
             [0, 0, *len, *len].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
@@ -740,26 +744,31 @@ mod tests {
             panic!("there is a block")
         };
         let mask = block.batch(0).mask;
-        BatchTicket { block: Arc::new(block), batch: 0, mask, position: 0, is_own: false }
+        QueueEntry { block: Arc::new(block), batch: 0, mask, position: 0, is_moved: false }
     }
 
     #[test]
-    fn a_call_has_as_many_packets_as_fit_by_their_own_lengths() {
-        // 100 ns, and 1 ns for each 64 bytes or so.
+    fn a_call_gets_the_packets_that_fit_into_the_slice_by_their_lengths() {
+        // 100 ns, and about 1 ns for each 64 bytes.
         let time = PacketTime { empty: Nanos(100), longest: Nanos(1128) };
         assert_eq!(
-            (time.of(0), time.of(640), time.of(PACKET_BYTES_MAX), time.of(u32::MAX)),
+            (
+                time.for_bytes(0),
+                time.for_bytes(640),
+                time.for_bytes(PACKET_BYTES_MAX),
+                time.for_bytes(u32::MAX)
+            ),
             (100, 110, 1128, 1128)
         );
         let mut lengths = vec![60; 64];
         (lengths[2], lengths[3]) = (65_000, 65_000);
-        let ticket = ticket(&lengths);
-        assert_eq!(time.fitting(&ticket, Nanos(u64::MAX)), ticket.mask);
-        // Two short ones and a long one; the short ones alone; and one, where there is no time for any.
-        assert_eq!(time.fitting(&ticket, Nanos(1500)), 0b111);
-        assert_eq!(time.fitting(&ticket, Nanos(1200)), 0b11);
-        assert_eq!(time.fitting(&ticket, Nanos(0)), 0b1);
-        let later = BatchTicket { mask: ticket.mask & !0b11, ..ticket };
-        assert_eq!(time.fitting(&later, Nanos(10)), 0b100);
+        let queued = queue_entry(&lengths);
+        assert_eq!(time.packets_within(&queued, Nanos(u64::MAX)), queued.mask);
+        // Two short packets and a long one; the short ones alone; and one packet if there is no time for any.
+        assert_eq!(time.packets_within(&queued, Nanos(1500)), 0b111);
+        assert_eq!(time.packets_within(&queued, Nanos(1200)), 0b11);
+        assert_eq!(time.packets_within(&queued, Nanos(0)), 0b1);
+        let later = QueueEntry { mask: queued.mask & !0b11, ..queued };
+        assert_eq!(time.packets_within(&later, Nanos(10)), 0b100);
     }
 }

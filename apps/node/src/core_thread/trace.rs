@@ -1,10 +1,10 @@
-//! A record of what a core or a link was told and what it decided, from which the same decisions can be made again (`weir_sched::cpu::trace::replay`,
-//! `weir_sched::link::Replay`).
+//! Trace files: the inputs and decisions of a core's or a link's scheduler, for replay
+//! (`weir_sched::cpu::trace::replay`, `weir_sched::link::Replay`).
 //!
-//! Neither waits for a disk: a thread of the record's own writes it. Where that does not keep up, or there is more than there is to be, the record ends
-//! there: what is in it can be replayed all the same.
+//! A separate thread writes the file, so that no scheduler waits for a disk. The trace ends where that thread falls
+//! behind, or at its longest length. Its part up to there can be replayed.
 
-use crate::server::log::{say, warn};
+use crate::log::{info, warn};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs::File;
@@ -17,13 +17,13 @@ use weir_os::private::PrivateFolder;
 use weir_sched::cpu::trace::TraceEvent;
 use weir_units::Shown as _;
 
-/// Events that are handed over together, and how often such portions wait to be written, at most.
+/// Events in a portion, and the most portions that wait to be written.
 const PORTION: usize = 4096;
 const PORTIONS: usize = 64;
-/// Events of a record at most: about half a gigabyte.
+/// The most events in a trace: about half a gigabyte.
 const EVENTS_MAX: usize = 16 << 20;
 
-/// A record that has been begun.
+/// A trace that is being written.
 #[derive(Debug)]
 pub struct Trace<E> {
     path: PathBuf,
@@ -36,10 +36,10 @@ pub struct Trace<E> {
 /// Takes the events of a core.
 pub type Recorder = Box<dyn FnMut(TraceEvent)>;
 
-/// A record as long as it goes on, for the core's thread.
+/// The present trace of a core thread, if there is one.
 pub type Shared = Rc<RefCell<Option<Trace<TraceEvent>>>>;
 
-/// What takes the events of a core; without a record it does nothing with them.
+/// Returns a recorder of a core's events, which drops them without a trace.
 pub fn recorder(trace: &Shared) -> Recorder {
     let trace = Rc::clone(trace);
     Box::new(move |event| {
@@ -50,11 +50,11 @@ pub fn recorder(trace: &Shared) -> Recorder {
 }
 
 impl<E: Display + Send + 'static> Trace<E> {
-    /// Begins `folder`/`name`.trace anew, with its first line. Only its owner reads it.
+    /// Creates or truncates `folder`/`name`.trace, and writes its first line. Only the owner can read the file.
     ///
     /// # Errors
     ///
-    /// It cannot be created, or there is no thread for it.
+    /// The file cannot be created, or its thread cannot be started.
     pub fn create(folder: &Path, name: &str, head: &str) -> io::Result<Self> {
         let path = folder.join(format!("{name}.trace"));
         let file = PrivateFolder::make(folder)?.create(&format!("{name}.trace"))?;
@@ -73,7 +73,7 @@ impl<E: Display + Send + 'static> Trace<E> {
         Ok(Self { path, portions: Some(portions), events, count: 0, thread: Some(thread) })
     }
 
-    /// Adds an event: a line.
+    /// Adds an event, which is one line of the file.
     pub fn add(&mut self, event: E) {
         let Some(portions) = &self.portions else { return };
         self.events.push(event);
@@ -83,7 +83,7 @@ impl<E: Display + Send + 'static> Trace<E> {
         self.count += PORTION;
         let portion = std::mem::replace(&mut self.events, Vec::with_capacity(PORTION));
         if portions.try_send(portion).is_err() || self.count >= EVENTS_MAX {
-            say(&format!("{}: the record ends after {} events", self.path.shown(), self.count));
+            info(&format!("{}: the record ends after {} events", self.path.shown(), self.count));
             self.portions = None;
         }
     }
@@ -92,7 +92,7 @@ impl<E: Display + Send + 'static> Trace<E> {
 impl<E> Drop for Trace<E> {
     fn drop(&mut self) {
         if let Some(portions) = self.portions.take() {
-            // Nothing waits for the core any more, so it may wait.
+            // At the end, no core waits for this thread, so a blocking send is safe.
             _ = portions.send(std::mem::take(&mut self.events));
         }
         if let Some(thread) = self.thread.take() {
@@ -114,19 +114,19 @@ fn write(waiting: &Receiver<Vec<impl Display>>, mut file: BufWriter<File>) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_sched::cpu::trace::{Traced, head, replay};
-    use weir_sched::cpu::{CoreConfig, CpuTerms, Debt, Placement, RunOutcome, Weight};
+    use weir_sched::cpu::trace::{TracedCore, first_line, replay};
+    use weir_sched::cpu::{CoreConfig, CpuAllocation, CpuTerms, Debt, RunOutcome, Weight};
     use weir_units::Nanos;
 
     #[test]
-    fn what_is_recorded_is_all_there_and_replays() {
+    fn a_trace_is_complete_and_can_be_replayed() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("traces");
         let config = CoreConfig::default();
-        let trace = Trace::create(&folder, "core-3", &head(&config)).unwrap();
+        let trace = Trace::create(&folder, "core-3", &first_line(&config)).unwrap();
         let trace = Rc::new(RefCell::new(Some(trace)));
-        let mut core = Traced::new(config, recorder(&trace));
-        let share = Placement::BestEffort(Weight::USUAL);
+        let mut core = TracedCore::new(config, recorder(&trace));
+        let share = CpuAllocation::BestEffort(Weight::USUAL);
         let vp = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
         core.wake(vp, Nanos(0)).unwrap();
         for n in 0..3000 {
@@ -134,7 +134,7 @@ mod tests {
             core.charge(Nanos(7), Nanos(n * 10 + 7), RunOutcome::Ready).unwrap();
         }
         core.debit(vp, Nanos(5), Debt::Imposed, Nanos(40_000)).unwrap();
-        core.promised(Nanos(50_000));
+        core.reserved_share(Nanos(50_000));
         let totals = core.core().totals();
         drop(trace.borrow_mut().take());
         core.next(Nanos(60_000));

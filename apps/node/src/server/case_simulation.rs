@@ -1,15 +1,14 @@
-//! Trying an operator's cases: by the very functions that decide on live requests, on a node that is imagined.
+//! Simulation of an operator's cases on an imagined node, by the functions that decide on live requests.
 
-use super::Policy;
-use super::case::{Case, CaseSubject, Expect, Somebody};
+use crate::control::ShippedModules;
 use crate::control::authority::ceilings::UsageReader;
 use crate::control::authority::{Asker, SessionOwner, SharedRights, ceilings, explain, permit};
 use crate::control::config::NodeConfiguration;
+use crate::control::policy::{Case, CaseKey, CaseSubject, Expect, Policy};
 use crate::control::protocol::{ControlRequest, Explanation, RequestVerdict};
 use crate::control::spec::SessionSpec;
 use crate::server::daemon::DaemonError;
 use crate::server::trust::Trust;
-use crate::sessions::workshop::ShippedProfiles;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,42 +19,42 @@ use weir_trust::credential::{Credential, MintError, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::Identity;
 
-/// The node that cases are tried on.
+/// The environment of a simulation.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
-    /// What credentials call it.
+pub struct CaseEnvironment<'a> {
+    /// Name of the node in credentials.
     pub node: &'a NodeName,
-    /// Its configuration, for what interfaces and links it has; where there is none, it has all.
+    /// Configuration with the node's interfaces and links; without one, all exist.
     pub config: Option<&'a NodeConfiguration>,
     /// Modules that come with weir.
-    pub shipped: ShippedProfiles,
+    pub shipped: ShippedModules,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// Where it stands: its file,
+    /// File of the case.
     pub file: std::path::PathBuf,
-    /// and its line there.
+    /// Line in the file, from 1.
     pub line: usize,
-    /// What it is called.
+    /// Name of the case.
     pub name: String,
-    /// What came instead of what has to, in words; nothing where it is as it has to be.
+    /// Difference from the expected result; `None` if there is none.
     pub wrong: Option<String>,
 }
 
 impl Policy {
     /// Tries all cases.
-    pub fn try_cases(&self, ground: &Ground<'_>) -> Vec<CaseResult> {
+    pub fn try_cases(&self, environment: &CaseEnvironment<'_>) -> Vec<CaseResult> {
         let tried = |case: &Case| {
             let (file, line, name) = (case.file.clone(), case.line, case.name.clone());
-            CaseResult { file, line, name, wrong: self.try_case(case, ground) }
+            CaseResult { file, line, name, wrong: self.try_case(case, environment) }
         };
         self.cases.iter().map(tried).collect()
     }
 
-    fn try_case(&self, case: &Case, ground: &Ground<'_>) -> Option<String> {
-        let mut world = World::new(self, *ground);
+    fn try_case(&self, case: &Case, environment: &CaseEnvironment<'_>) -> Option<String> {
+        let mut world = SimulatedNode::new(self, *environment);
         for before in self.before(case) {
             if let Err(why) = world.ask_as(before) {
                 return Some(format!("`{}`, which it comes after, is refused: {why}", before.name));
@@ -76,11 +75,11 @@ impl Policy {
         }
     }
 
-    /// The cases that one comes after, and those that they come after, in the order of the file, each once.
+    /// Returns the cases that a case follows, directly or indirectly, in the order of the file.
     fn before(&self, case: &Case) -> Vec<&Case> {
         let mut wanted: Vec<&str> = case.after.iter().map(String::as_str).collect();
         let mut before = Vec::new();
-        // A case comes after earlier ones only.
+        // A case can follow only earlier ones.
         let earlier =
             self.cases.iter().rev().filter(|other| other.file == case.file && other.line < case.line);
         for other in earlier {
@@ -94,32 +93,34 @@ impl Policy {
     }
 }
 
-/// A node that is imagined: sessions, and whose they are.
-pub struct World<'a> {
+/// An imagined node: its sessions and their owners.
+pub struct SimulatedNode<'a> {
     policy: &'a Policy,
-    ground: Ground<'a>,
+    environment: CaseEnvironment<'a>,
     trust: Trust,
     sessions: BTreeMap<Name, (SessionOwner, SessionSpec)>,
 }
 
-impl<'a> World<'a> {
-    /// One without sessions.
-    pub fn new(policy: &'a Policy, ground: Ground<'a>) -> Self {
-        let trust = Trust::new(ground.node.clone(), policy);
-        Self { policy, ground, trust, sessions: BTreeMap::new() }
+impl<'a> SimulatedNode<'a> {
+    /// Creates a node without sessions.
+    pub fn new(policy: &'a Policy, environment: CaseEnvironment<'a>) -> Self {
+        let trust = Trust::new(environment.node.clone(), policy);
+        Self { policy, environment, trust, sessions: BTreeMap::new() }
     }
 
-    /// The same, with what a node with this folder of state has been told was taken back.
+    /// Adds the revocations that a node with this state folder has stored.
     ///
     /// # Errors
-    /// What it has kept cannot be read, or is damaged.
-    pub fn remembering(self, state: &Path) -> Result<Self, DaemonError> {
-        let now = Second::of(weir_datapath::moment::wall_clock());
-        let (trust, _) = self.trust.remembering([&crate::server::revoked::kept(state)?], now);
+    ///
+    /// The stored revocations cannot be read, or are damaged.
+    pub fn with_revocations(self, state: &Path) -> Result<Self, DaemonError> {
+        let now = Second::of(weir_datapath::clock::wall_clock());
+        let (trust, _) =
+            self.trust.with_revocations([&crate::server::revocation_files::read_all(state)?], now);
         Ok(Self { trust, ..self })
     }
 
-    /// What comes of a case's request.
+    /// Makes the request of a case.
     fn ask_as(&mut self, case: &Case) -> Result<(), String> {
         let mut trust = match &case.node {
             Some(node) => Trust::new(node.clone(), self.policy),
@@ -128,34 +129,35 @@ impl<'a> World<'a> {
         let (credential, holder) = match &case.who {
             CaseSubject::Shown(credential) => (credential.as_ref().clone(), *credential.claimed_holder()),
             CaseSubject::Described { root, chain } => {
-                // The root's private key is not here, so somebody else signs in its place, and counts as much as it does. Nobody else ever trusts that one.
-                let stand_in = somebody(&format!("in the place of {root}"));
-                trust = trust.with_stand_in(root, stand_in.public());
-                let credential = minted(&stand_in, chain).map_err(|error| error.to_string())?;
+                // The root's private key is not available, so a stand-in key signs, and is trusted in the root's place
+                // for this case only.
+                let stand_in = named_identity(&format!("in the place of {root}"));
+                trust = trust.with_substitute_root(root, stand_in.public());
+                let credential = mint_described(&stand_in, chain).map_err(|error| error.to_string())?;
                 let holder = *credential.claimed_holder();
                 (credential, holder)
             }
         };
         let peer = match &case.by {
             None => holder,
-            Some(Somebody::Key(key)) => *key,
-            Some(Somebody::Called(name)) => somebody(name).public(),
+            Some(CaseKey::Key(key)) => *key,
+            Some(CaseKey::Called(name)) => named_identity(name).public(),
         };
         let verified = trust.verify(&credential, &peer, case.at).map_err(|refusal| refusal.to_string())?;
         self.ask(&Arc::new(verified), case.ask.clone(), case.body.as_deref(), None)
     }
 
-    /// What a credential allows its holder, and what would come of a request of his.
+    /// Explains the rights of a credential, and the result of a request.
     pub fn explain(
         &mut self,
         credential: &Credential,
         at: Second,
         ask: Option<(ControlRequest, &[u8])>,
     ) -> Explanation {
-        let node = self.ground.node;
+        let node = self.environment.node;
         let verified = match self.trust.verify(credential, credential.claimed_holder(), at) {
             Ok(verified) => Arc::new(verified),
-            Err(refusal) => return explain::worthless(credential, &refusal, node, at),
+            Err(refusal) => return explain::invalid(credential, &refusal, node, at),
         };
         let sessions = self.sessions.values().map(|(owner, spec)| (owner, spec));
         let explained = explain::explanation(&verified, sessions, node, at, UsageReader::Operator);
@@ -167,10 +169,12 @@ impl<'a> World<'a> {
         Explanation { verdict, ..explained }
     }
 
-    /// What comes of a request of a credential's holder; `imagined` is whose the session is that it is about, where it is not there.
+    /// Makes a request of a credential's holder. `imagined` is the owner of the session that it is about, if there is
+    /// no such session.
     ///
     /// # Errors
-    /// Why it is refused.
+    ///
+    /// The reason of the refusal.
     fn ask(
         &mut self,
         who: &Arc<VerifiedCredential>,
@@ -178,7 +182,7 @@ impl<'a> World<'a> {
         body: Option<&[u8]>,
         imagined: Option<SessionOwner>,
     ) -> Result<(), String> {
-        let shipped = self.ground.shipped;
+        let shipped = self.environment.shipped;
         let owner_of = |name: &Name| {
             let there = self.sessions.get(name).map(|(owner, spec)| (owner, spec.share.clone()));
             let imagined = || imagined.as_ref().filter(|owner| owner.name() == *name);
@@ -192,13 +196,13 @@ impl<'a> World<'a> {
                 if self.sessions.contains_key(&spec.name) {
                     return Err(crate::NodeError::Exists(spec.name).to_string());
                 }
-                self.hold(&owner, &spec)?;
+                self.check(&owner, &spec)?;
                 self.sessions.insert(spec.name.clone(), (owner, spec));
             }
             (ControlRequest::Change(change), _) => {
                 if let Some((owner, spec)) = self.sessions.get(&change.session).cloned() {
                     let spec = spec.changed(&change).map_err(|error| error.to_string())?;
-                    self.hold(&owner, &spec)?;
+                    self.check(&owner, &spec)?;
                     self.sessions.insert(spec.name.clone(), (owner, spec));
                 }
             }
@@ -208,8 +212,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn hold(&self, owner: &SessionOwner, spec: &SessionSpec) -> Result<(), String> {
-        if let Some(config) = self.ground.config {
+    fn check(&self, owner: &SessionOwner, spec: &SessionSpec) -> Result<(), String> {
+        if let Some(config) = self.environment.config {
             let interfaces: Vec<String> = config.interfaces.iter().map(|it| it.name.clone()).collect();
             let profiles: Vec<Name> = self.policy.profiles.keys().cloned().collect();
             let links: Vec<String> = config.links.iter().map(|link| link.interface.clone()).collect();
@@ -220,25 +224,25 @@ impl<'a> World<'a> {
         }
         let others = self.sessions.iter().filter(|(name, _)| **name != spec.name);
         let others = others.map(|(_, (owner, spec))| (owner, spec));
-        ceilings::hold(owner, spec, others).map_err(|refusal| refusal.to_string())
+        ceilings::check(owner, spec, others).map_err(|refusal| refusal.to_string())
     }
 }
 
-/// Whoever is called so, in whichever case: with a key that anybody can compute, and that nobody trusts.
-fn somebody(name: &str) -> Identity {
+/// Returns the key of a named person, the same in every case. Anyone can compute it, and no node trusts it.
+fn named_identity(name: &str) -> Identity {
     Identity::from_seed(&Digest::of(format!("somebody in a case: {name}").as_bytes()).0)
 }
 
-/// The credential that is described. The same description makes the same one again, so that cases that come after each other can be about one.
-fn minted(root: &Identity, chain: &[(String, Grant)]) -> Result<Credential, MintError> {
+/// Creates the described credential. Equal descriptions give equal credentials, so that cases can build on each other.
+fn mint_described(root: &Identity, chain: &[(String, Grant)]) -> Result<Credential, MintError> {
     let mut credential: Option<(Credential, Identity)> = None;
     for (number, (to, grant)) in chain.iter().enumerate() {
-        let next = somebody(to);
+        let next = named_identity(to);
         let mut random = Repeatable::of(&chain[..=number]);
         let passed_on = match &credential {
-            None => Credential::mint(root, next.public(), grant.clone(), &mut random)?,
+            None => Credential::mint(root, next.public(), grant.clone(), None, &mut random)?,
             Some((credential, holder)) => {
-                credential.delegate(holder, next.public(), grant.clone(), &mut random)?
+                credential.delegate(holder, next.public(), grant.clone(), None, &mut random)?
             }
         };
         credential = Some((passed_on, next));
@@ -246,7 +250,7 @@ fn minted(root: &Identity, chain: &[(String, Grant)]) -> Result<Credential, Mint
     credential.map(|(credential, _)| credential).ok_or(MintError::Token)
 }
 
-/// Bytes that are the same each time. What is made of them is for a case, and worth nothing anywhere.
+/// Deterministic bytes in place of randomness. Keys made of them are worth nothing outside a case.
 struct Repeatable {
     seed: Digest,
     count: u64,

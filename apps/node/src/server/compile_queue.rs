@@ -1,14 +1,21 @@
-//! Turns at compiling, and at what else takes a processor for long.
+//! The fair compile queue, for compilation and other work that takes much processor time.
 //!
-//! Analysing and compiling take a processor for as long as a stranger's module or filter makes them. So holders of credentials do that in turns, by a [fair queue](queue) over
-//! processor time: one at a time under each first grant, so many at a time in all, and the holder goes first who has used the least of their share. A turn can be interrupted:
-//! its compiler is stopped while others are before it. The processor time is paid from the shares of the holder's chain before their next turn begins; that of requests outside
-//! of turns is paid from the share of the asker alone. All
-//! compilation of one request shares one [budget](REQUEST). Reading the ledger is done in turns of a moment each. The operator never waits.
+//! The time to analyse and compile a module or filter depends on its untrusted author. So holders of credentials take
+//! queue, by a [fair queue](queue) over processor time:
+//!
+//! - Under each root grant one job runs at a time, and in all a limited number.
+//! - The holder that has used the least of their share comes first.
+//! - A running job is paused, with its compiler process, while other holders come first.
+//! - Its processor time is paid from the shares of the holder's chain before the next job begins. The time of requests
+//!   outside of the queue is paid from the holder's own share alone.
+//!
+//! All compilation of one request shares one [budget](REQUEST_BUDGET). A ledger query uses many short jobs. The operator
+//! never waits.
 
 mod queue;
 
-use crate::control::authority::{SessionOwner, line};
+use crate::control::authority::{SessionOwner, delegation_chain};
+use crate::sessions::error::CompileQueueFull;
 use queue::{CompilePayer, CompileQueue, JobState};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,109 +23,125 @@ use weir_os::{CpuBudget, CpuMeter, MeterOrder};
 use weir_trust::credential::VerifiedCredential;
 use weir_units::Nanos;
 
-/// Processor time for all that one request of a holder's has compiled.
-pub(crate) const REQUEST: Nanos = Nanos(10 * Nanos::SECOND.0);
-/// Turns that run at a time, at least.
-const AT_A_TIME_MIN: usize = 2;
-/// Turns that have begun and rest, beside those that run: each keeps a compiler's memory.
-const RESTING_MAX: usize = 4;
-/// A holder who has to wait for longer until it is paid is told so, and does not wait.
-const PAYING_MAX: Duration = Duration::from_secs(20);
-/// The time for which a turn waits to begin.
-const WAITING_MAX: Duration = Duration::from_secs(30);
-/// The time after which a turn gives way that has begun and is not done: a client waits for a minute.
-const LASTS_MAX: Duration = Duration::from_secs(50);
+/// The maximum processor time for all compilation of one request of a holder.
+pub(crate) const REQUEST_BUDGET: Nanos = Nanos(10 * Nanos::SECOND.0);
+/// The minimum of the number of jobs that run concurrently.
+const RUNNING_MIN: usize = 2;
+/// The maximum number of paused jobs. Each keeps the memory of its compiler process.
+const PAUSED_MAX: usize = 4;
+/// A holder whose debt takes longer to pay off is refused at once.
+const DEBT_TIME_MAX: Duration = Duration::from_secs(20);
+/// The maximum time for which a job waits to start.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// The time after which a started job is stopped. It is less than the minute for which a client waits.
+const JOB_TIME_MAX: Duration = Duration::from_secs(50);
 
-/// Why there is no turn. Nothing is wrong with what was asked; it is to be asked again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CompileQueueFull {
-    /// What was compiled before is not paid for.
-    #[error(
-        "what was analysed, compiled, read or refused under this credential has taken its share of processor time in advance: try again in {} s", .0.as_secs() + 1
-    )]
-    Unpaid(Duration),
-    /// Others are before.
-    #[error("others have something compiled, and it has not been your turn for {} s: try again", .0.as_secs())]
-    Others(Duration),
+/// The compilation budget of one request: [`REQUEST_BUDGET`] for a holder's. The operator's is unlimited, as a
+/// configuration is one request and can have any number of modules.
+pub(crate) fn budget_for(owner: Option<&SessionOwner>) -> RequestBudget {
+    let cpu = CpuBudget::new(owner.map_or(Nanos(u64::MAX), |_| REQUEST_BUDGET));
+    RequestBudget { cpu, skips_queue: false }
 }
 
-/// The budget of one request: [`REQUEST`] for a holder's. An operator's has none, as the configuration is one request and can have any number of modules.
-pub(crate) fn budget_for(owner: Option<&SessionOwner>) -> CpuBudget {
-    CpuBudget::new(owner.map_or(Nanos(u64::MAX), |_| REQUEST))
+/// The compilation budget for a part of a session that the node restores at its start. Its jobs do not enter the queue,
+/// as one thread restores all sessions; the caller charges the holder afterwards ([`FairCompileQueue::charge_outside`]).
+pub(crate) fn budget_for_restore(owner: Option<&SessionOwner>) -> RequestBudget {
+    RequestBudget { skips_queue: true, ..budget_for(owner) }
 }
 
-/// The queue of turns.
+/// The compilation budget of one request.
+#[derive(Debug)]
+pub(crate) struct RequestBudget {
+    pub(crate) cpu: CpuBudget,
+    /// True if its jobs run without waiting in the queue.
+    skips_queue: bool,
+}
+
+impl RequestBudget {
+    /// Returns the used processor time.
+    pub(crate) fn used(&self) -> Nanos {
+        self.cpu.used()
+    }
+
+    /// Returns the part of it that the requesting thread itself has used.
+    pub(crate) fn here(&self) -> Nanos {
+        self.cpu.here()
+    }
+}
+
+/// The fair compile queue. Threads wait in it until their job may run.
 #[derive(Debug)]
 pub(crate) struct FairCompileQueue {
     queue: Mutex<CompileQueue>,
-    has_changed: Condvar,
-    begun: Instant,
+    changed: Condvar,
+    started: Instant,
 }
 
 impl Default for FairCompileQueue {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self::new((processors / 2).max(AT_A_TIME_MIN))
+        Self::new((processors / 2).max(RUNNING_MIN))
     }
 }
 
 impl FairCompileQueue {
-    fn new(at_a_time: usize) -> Self {
-        let queue = Mutex::new(CompileQueue::new(at_a_time, at_a_time + RESTING_MAX));
-        Self { queue, has_changed: Condvar::new(), begun: Instant::now() }
+    fn new(running_max: usize) -> Self {
+        let queue = Mutex::new(CompileQueue::new(running_max, running_max + PAUSED_MAX));
+        Self { queue, changed: Condvar::new(), started: Instant::now() }
     }
 
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from(self.started.elapsed())
     }
 
-    /// Waits for a turn of the owner's; of the operator's, where there is none. What is done in it is taken off `budget`.
-    pub(crate) fn take<'a>(
+    /// Waits until a job of a session's owner may run; none is the operator. The job's processor time is taken from `budget`.
+    pub(crate) fn acquire<'a>(
         &'a self,
         owner: Option<&SessionOwner>,
-        budget: &'a mut CpuBudget,
+        budget: &'a mut RequestBudget,
     ) -> Result<CompilePermit<'a>, CompileQueueFull> {
-        self.take_by(owner.map(|owner| &*owner.credential), budget)
+        let holder = owner.filter(|_| !budget.skips_queue).map(|owner| &*owner.credential);
+        self.acquire_for(holder, &mut budget.cpu)
     }
 
-    /// The same for the holder of a credential.
-    pub(crate) fn take_by<'a>(
+    /// Waits until a job of a holder may run, as [`Self::acquire`] does.
+    pub(crate) fn acquire_for<'a>(
         &'a self,
         holder: Option<&VerifiedCredential>,
         budget: &'a mut CpuBudget,
     ) -> Result<CompilePermit<'a>, CompileQueueFull> {
         let Some(holder) = holder else { return Ok(CompilePermit::new(None, (0, Instant::now()), budget)) };
-        let chain: Vec<CompilePayer> = line(holder).collect();
+        let chain: Vec<CompilePayer> = delegation_chain(holder).collect();
         Ok(CompilePermit::new(Some(self), self.wait(&chain)?, budget))
     }
 
-    /// Waits for a turn. Its number, and since when it has been wanted.
+    /// Waits until a new job may run. Returns its number, and the time at which it entered the queue.
     fn wait(&self, chain: &[CompilePayer]) -> Result<(u64, Instant), CompileQueueFull> {
-        let since = Instant::now();
+        let entered = Instant::now();
         let mut queue = self.lock();
         let number = queue.enter(chain);
         loop {
             let now = self.now();
-            let state = queue.state(number, now);
-            let unpaid = Duration::from_nanos(queue.unpaid(number, now).0);
-            let left = WAITING_MAX.saturating_sub(since.elapsed());
+            let state = queue.poll(number, now);
+            let debt = Duration::from_nanos(queue.debt(number, now).0);
+            let remaining = WAIT_MAX.saturating_sub(entered.elapsed());
             let why = match state {
-                // Others may have to rest for it.
-                JobState::Runs => {
-                    self.has_changed.notify_all();
-                    return Ok((number, since));
+                // Other jobs may have to pause for it.
+                JobState::Running => {
+                    self.changed.notify_all();
+                    return Ok((number, entered));
                 }
-                _ if unpaid > PAYING_MAX => CompileQueueFull::Unpaid(unpaid),
-                _ if left.is_zero() => CompileQueueFull::Others(WAITING_MAX),
+                _ if debt > DEBT_TIME_MAX => CompileQueueFull::Debt(debt),
+                _ if remaining.is_zero() => CompileQueueFull::Others(WAIT_MAX),
                 _ => {
-                    let left = if unpaid.is_zero() { left } else { left.min(unpaid) };
-                    let waited = self.has_changed.wait_timeout(queue, left);
+                    let timeout = if debt.is_zero() { remaining } else { remaining.min(debt) };
+                    let waited = self.changed.wait_timeout(queue, timeout);
                     queue = waited.unwrap_or_else(PoisonError::into_inner).0;
                     continue;
                 }
             };
             queue.leave(number);
-            self.has_changed.notify_all();
+            self.changed.notify_all();
             return Err(why);
         }
     }
@@ -133,47 +156,48 @@ impl FairCompileQueue {
         }
     }
 
-    /// Charges a holder for processor time outside of turns: their next turn, and the next one of their descendants, begins when it is paid. Ancestors and siblings do not wait for it.
+    /// Charges a holder for processor time outside of the queue. The next jobs of the holder and of its descendants start
+    /// when it is paid. Ancestors and siblings do not wait for it.
     pub(crate) fn charge_outside(&self, holder: &VerifiedCredential, used: Nanos) {
-        let chain: Vec<CompilePayer> = line(holder).collect();
+        let chain: Vec<CompilePayer> = delegation_chain(holder).collect();
         self.lock().charge_outside(&chain, used, self.now());
     }
 }
 
-/// A turn. It ends when this is dropped.
+/// The permission for one job to run. The job leaves the queue when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CompilePermit<'a> {
-    /// None for the operator, who never waits and keeps no one waiting.
-    turns: Option<&'a FairCompileQueue>,
+    /// None for the operator, whose jobs do not enter the queue.
+    queue: Option<&'a FairCompileQueue>,
     number: u64,
-    since: Instant,
+    entered: Instant,
     budget: &'a mut CpuBudget,
-    /// The part of the budget that was used before.
-    before: Nanos,
-    /// Processor time of a child that works, as far as it was charged.
+    /// The part of the budget that was used before the job.
+    used_before: Nanos,
+    /// The charged processor time of the compiler process that is running.
     charged: Nanos,
-    /// Others run in its place.
-    rests: bool,
+    /// True while the job is paused.
+    is_paused: bool,
 }
 
 impl<'a> CompilePermit<'a> {
     fn new(
-        turns: Option<&'a FairCompileQueue>,
-        (number, since): (u64, Instant),
+        queue: Option<&'a FairCompileQueue>,
+        (number, entered): (u64, Instant),
         budget: &'a mut CpuBudget,
     ) -> Self {
-        let before = budget.used();
-        Self { turns, number, since, budget, before, charged: Nanos(0), rests: false }
+        let used_before = budget.used();
+        Self { queue, number, entered, budget, used_before, charged: Nanos(0), is_paused: false }
     }
 
-    /// All that was used in it so far.
+    /// The processor time that the job has used so far.
     pub(crate) fn used(&self) -> Nanos {
-        Nanos(self.budget.used().0.saturating_sub(self.before.0))
+        Nanos(self.budget.used().0.saturating_sub(self.used_before.0))
     }
 
     fn charge(&self, used: Nanos) {
-        if let Some(turns) = self.turns {
-            turns.charge(self.number, used);
+        if let Some(queue) = self.queue {
+            queue.charge(self.number, used);
         }
     }
 }
@@ -199,32 +223,32 @@ impl CpuMeter for CompilePermit<'_> {
     }
 
     fn order(&mut self, so_far: Nanos) -> MeterOrder {
-        let Some(turns) = self.turns else { return MeterOrder::GoOn };
+        let Some(queue) = self.queue else { return MeterOrder::Continue };
         self.charge(Nanos(so_far.0.saturating_sub(self.charged.0)));
         self.charged = self.charged.max(so_far);
-        if self.since.elapsed() > LASTS_MAX {
-            return MeterOrder::GiveUp;
+        if self.entered.elapsed() > JOB_TIME_MAX {
+            return MeterOrder::Abort;
         }
-        let state = turns.lock().state(self.number, turns.now());
-        let rests = state != JobState::Runs;
-        if rests && !std::mem::replace(&mut self.rests, rests) {
-            // Its place is another one's now.
-            turns.has_changed.notify_all();
+        let state = queue.lock().poll(self.number, queue.now());
+        let is_paused = state != JobState::Running;
+        if is_paused && !std::mem::replace(&mut self.is_paused, is_paused) {
+            // Another job can run now.
+            queue.changed.notify_all();
         }
-        self.rests = rests;
+        self.is_paused = is_paused;
         match state {
-            JobState::Runs => MeterOrder::GoOn,
-            JobState::Rests | JobState::Waits => MeterOrder::Rest,
-            JobState::GivesWay => MeterOrder::GiveUp,
+            JobState::Running => MeterOrder::Continue,
+            JobState::Paused | JobState::Waiting => MeterOrder::Pause,
+            JobState::Evicted => MeterOrder::Abort,
         }
     }
 }
 
 impl Drop for CompilePermit<'_> {
     fn drop(&mut self) {
-        if let Some(turns) = self.turns {
-            turns.lock().leave(self.number);
-            turns.has_changed.notify_all();
+        if let Some(queue) = self.queue {
+            queue.lock().leave(self.number);
+            queue.changed.notify_all();
         }
     }
 }
@@ -232,86 +256,87 @@ impl Drop for CompilePermit<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::fair::tests::chain;
+    use crate::server::virtual_clock::tests::chain;
     use weir_trust::grant::CpuShare;
 
     fn payers(word: &str, percent: u64) -> Vec<CompilePayer> {
         chain(word).into_iter().map(|id| (id, Some(CpuShare(percent * 10_000)))).collect()
     }
 
-    fn turn<'a>(
-        turns: &'a FairCompileQueue,
+    fn start_job<'a>(
+        queue: &'a FairCompileQueue,
         chain: &[CompilePayer],
         budget: &'a mut CpuBudget,
     ) -> Result<CompilePermit<'a>, CompileQueueFull> {
-        Ok(CompilePermit::new(Some(turns), turns.wait(chain)?, budget))
+        Ok(CompilePermit::new(Some(queue), queue.wait(chain)?, budget))
     }
 
     #[test]
-    fn a_holder_does_not_wait_for_what_is_paid_too_late_and_the_operator_for_nothing() {
-        let turns = FairCompileQueue::new(1);
-        let mut budgets = [CpuBudget::new(REQUEST), CpuBudget::new(REQUEST), CpuBudget::new(REQUEST)];
+    fn a_holder_with_a_large_debt_is_refused_at_once_and_the_operator_never_waits() {
+        let queue = FairCompileQueue::new(1);
+        let mut budgets =
+            [CpuBudget::new(REQUEST_BUDGET), CpuBudget::new(REQUEST_BUDGET), CpuBudget::new(REQUEST_BUDGET)];
         let [one, two, operators] = &mut budgets;
-        let mut first = turn(&turns, &payers("a", 5), one).unwrap();
+        let mut first = start_job(&queue, &payers("a", 5), one).unwrap();
         first.spend_here(Nanos(2 * Nanos::SECOND.0));
         assert_eq!(first.used(), Nanos(2 * Nanos::SECOND.0));
-        drop(turns.take(None, operators).unwrap());
+        drop(queue.acquire_for(None, operators).unwrap());
         drop(first);
-        let refused = turn(&turns, &payers("ab", 5), two).unwrap_err();
-        assert!(matches!(refused, CompileQueueFull::Unpaid(left) if left > PAYING_MAX), "{refused}");
-        assert!(turns.lock().is_empty());
-        // Others are not kept from theirs.
-        drop(turn(&turns, &payers("c", 5), two).unwrap());
+        let refused = start_job(&queue, &payers("ab", 5), two).unwrap_err();
+        assert!(matches!(refused, CompileQueueFull::Debt(left) if left > DEBT_TIME_MAX), "{refused}");
+        assert!(queue.lock().is_empty());
+        // Another root grant does not wait for this debt.
+        drop(start_job(&queue, &payers("c", 5), two).unwrap());
         assert_eq!(budgets.map(|budget| budget.used()), [Nanos(2 * Nanos::SECOND.0), Nanos(0), Nanos(0)]);
     }
 
     #[test]
-    fn a_turn_rests_when_a_holder_comes_who_has_used_less_and_goes_on_when_that_one_is_done() {
-        let turns = FairCompileQueue::new(1);
-        let mut budgets = [CpuBudget::new(REQUEST), CpuBudget::new(REQUEST)];
+    fn a_job_pauses_for_a_holder_that_has_used_less_and_resumes_afterwards() {
+        let queue = FairCompileQueue::new(1);
+        let mut budgets = [CpuBudget::new(REQUEST_BUDGET), CpuBudget::new(REQUEST_BUDGET)];
         let [one, two] = &mut budgets;
-        let mut first = turn(&turns, &payers("a", 1), one).unwrap();
-        assert_eq!(first.order(Nanos(Nanos::MILLISECOND.0)), MeterOrder::GoOn);
-        let mut second = turn(&turns, &payers("b", 1), two).unwrap();
+        let mut first = start_job(&queue, &payers("a", 1), one).unwrap();
+        assert_eq!(first.order(Nanos(Nanos::MILLISECOND.0)), MeterOrder::Continue);
+        let mut second = start_job(&queue, &payers("b", 1), two).unwrap();
         assert_eq!(
             (first.order(Nanos::SECOND), second.order(Nanos(0))),
-            (MeterOrder::Rest, MeterOrder::GoOn)
+            (MeterOrder::Pause, MeterOrder::Continue)
         );
         second.spend(Nanos::MILLISECOND);
         drop(second);
-        assert_eq!(first.order(Nanos::SECOND), MeterOrder::GoOn);
-        // What its child has used is charged once.
+        assert_eq!(first.order(Nanos::SECOND), MeterOrder::Continue);
+        // The compiler process's time is charged once.
         first.spend(Nanos(Nanos::SECOND.0 + 1));
-        let (number, now) = (first.number, turns.now());
-        let unpaid = turns.lock().unpaid(number, now).0;
-        assert!((99 * Nanos::SECOND.0..101 * Nanos::SECOND.0).contains(&unpaid), "{unpaid}");
+        let (number, now) = (first.number, queue.now());
+        let debt = queue.lock().debt(number, now).0;
+        assert!((99 * Nanos::SECOND.0..101 * Nanos::SECOND.0).contains(&debt), "{debt}");
         assert_eq!(first.used(), Nanos(Nanos::SECOND.0 + 1));
     }
 
     #[test]
-    fn many_threads_each_get_a_turn_and_never_two_under_the_same_grant() {
-        let turns = FairCompileQueue::new(2);
+    fn of_many_threads_each_runs_its_job_and_never_two_under_the_same_grant() {
+        let queue = FairCompileQueue::new(2);
         let working = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..12u8 {
-                let (turns, working) = (&turns, &working);
+                let (queue, working) = (&queue, &working);
                 scope.spawn(move || {
                     let grant = char::from(b'a' + number % 3);
-                    let mut budget = CpuBudget::new(REQUEST);
+                    let mut budget = CpuBudget::new(REQUEST_BUDGET);
                     let word = format!("{grant}{}", char::from(b'd' + number));
-                    let turn = turn(turns, &payers(&word, 100), &mut budget).unwrap();
+                    let job = start_job(queue, &payers(&word, 100), &mut budget).unwrap();
                     let lock = || working.lock().unwrap_or_else(PoisonError::into_inner);
                     {
-                        let mut there = lock();
-                        assert!(!there.contains(&grant), "{there:?} and {grant}");
-                        there.push(grant);
+                        let mut grants = lock();
+                        assert!(!grants.contains(&grant), "{grants:?} and {grant}");
+                        grants.push(grant);
                     }
                     std::thread::yield_now();
                     lock().retain(|other| *other != grant);
-                    drop(turn);
+                    drop(job);
                 });
             }
         });
-        assert!(turns.lock().is_empty());
+        assert!(queue.lock().is_empty());
     }
 }

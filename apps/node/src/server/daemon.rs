@@ -1,121 +1,133 @@
-//! The daemon: a node, its ledger, and everything that happens to them.
+//! The daemon: owns the node, its ledger and its configuration, and executes requests, signals and events.
+//!
+//! The types of its mutexes state the order in which they are locked ([`crate::sync`]).
 
-mod charging;
-mod confining;
-mod ending;
+mod charge;
+mod check;
+mod close;
+mod confine;
 mod error;
-mod explaining;
-mod loading;
-mod noticing;
-mod rehearsal;
+mod explain;
+mod ledger_query;
+mod load;
 mod reload;
-mod revoking;
-mod telling;
+mod restore;
+mod revoke;
+mod save;
+mod watch;
 
+pub use check::check;
 pub use error::{DaemonError, RequestRefused};
-pub use rehearsal::check;
 
+use crate::control::ShippedModules;
 use crate::control::access::RemoteAccessCounters;
 use crate::control::audit::{Decisions, PendingDecision};
 use crate::control::authority::{self, Asker, Permitted, RequestRefusal, SessionOwner, SharedRights};
 use crate::control::config::NodeConfiguration;
-use crate::control::policy::{Ground, Policy};
+use crate::control::policy::Policy;
 use crate::control::protocol::{ControlRequest, Snapshot};
 use crate::control::share::ShareGrant;
 use crate::control::spec::SessionSpec;
-use crate::error::NodeError;
+use crate::log::{self, info, warn};
+use crate::server::cached::Cached;
+use crate::server::case_simulation::CaseEnvironment;
+use crate::server::compile_queue::FairCompileQueue;
 use crate::server::deliveries::Deliveries;
-use crate::server::isolation::SpawnerWatch;
-use crate::server::log::{self, say, warn};
-use crate::server::recent::Recent;
+use crate::server::isolation::{self, SpawnerWatch};
 use crate::server::requests::RequestAccounts;
 use crate::server::service::RequestThreads;
+use crate::server::session_store::SessionStore;
+use crate::server::state_version;
 use crate::server::trust::{self, RemoteConfigError, Trust};
-use crate::server::turns::FairCompileQueue;
+use crate::server::unwritten_revocations::UnwrittenRevocations;
 use crate::server::uploads::Uploads;
 use crate::server::verify::ConfigLines;
-use crate::sessions::bill::{Interval, UsageRecorder};
+use crate::sessions::error::NodeError;
+use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::node::{Node, SessionState};
 use crate::sessions::tables::{TableFile, read_file};
-use crate::sessions::unkept::Unkept;
-use crate::sessions::workshop::{ModuleLoader, ShippedProfiles};
-use noticing::WatchedFiles;
-use revoking::DelegatedRateLimiter;
+use crate::sessions::usage::{Interval, UsageRecorder};
+use crate::sync::{LeafMutex, OrderedMutex, rank};
+pub(crate) use ledger_query::LedgerQuery;
+use revoke::DelegatedRateLimiter;
+use save::SaveQueue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-pub(crate) use telling::LedgerQuery;
-use weir_admission::{AdmissionTerms, Calibration, Name, Profile};
-use weir_datapath::moment::Moment;
-use weir_datapath::notice::ObservedEvent;
-use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, Unloaded};
+use watch::WatchedFiles;
+use weir_admission::{CalibratedProfile, Calibration, Name, Profile};
+use weir_datapath::clock::ClockReading;
+use weir_datapath::event::ObservedEvent;
+use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
 use weir_ledger_files::{LedgerOptions, LedgerWriter, Start};
 use weir_os::child::Cores;
 use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions};
-use weir_trust::credential::{CredentialRefusal as Worthless, VerifiedCredential};
+use weir_trust::credential::{CredentialRefusal, VerifiedCredential};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
-/// A start or a stop of a module may take so much processor time before it is broken off.
+/// The processor time after which a module's start or stop is aborted.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
 
-/// A node keeps its ledger in this folder of its state.
+/// The name of the ledger's folder within the node's state folder.
 pub const LEDGER: &str = "ledger";
 
-/// What the daemon is started with.
+/// The arguments of [`run`] and [`check`].
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The configuration file.
     pub config: PathBuf,
-    /// How long fuel takes on this node.
+    /// The measured time of a unit of fuel on this machine.
     pub calibration: Calibration,
     /// The modules that come with weir.
-    pub shipped: ShippedProfiles,
+    pub shipped: ShippedModules,
 }
 
-/// How old what holders see may be: as often as one of them can have it anew, all of them together can.
-const SEEN_AGE: Duration = Duration::from_millis(50);
+/// The age up to which holders get a cached snapshot. So many holders cause no more snapshots than one.
+const SNAPSHOT_AGE_MAX: Duration = Duration::from_millis(50);
 
-/// How often the service manager is told that the node is well.
-const FEED: Duration = Duration::from_secs(1);
+/// The interval of watchdog messages to the service manager.
+const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What happens to the daemon.
+/// A signal that the process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     Stop,
     Reload,
 }
 
-/// A configuration with the files that it names, and a digest of all.
+/// A configuration with the contents of the files that it names.
 #[derive(Clone, Debug)]
-struct Loaded {
+struct LoadedConfig {
     config: NodeConfiguration,
-    /// The lines of its parts.
-    places: ConfigLines,
-    profiles: BTreeMap<Name, AdmissionTerms>,
-    default: AdmissionTerms,
+    /// The line numbers of its sections.
+    lines: ConfigLines,
+    profiles: BTreeMap<Name, CalibratedProfile>,
+    default: CalibratedProfile,
     tables: Vec<TableFile>,
     trust: Option<Arc<Trust>>,
-    /// Files with revocation lists, and the folder that may come to have more.
+    /// The files with revocation lists.
     lists: Vec<PathBuf>,
+    /// A folder to which further files with revocation lists can be added while the node runs.
     revoked: Option<PathBuf>,
+    /// The hash of the configuration and all its files, for the ledger.
     digest: Digest,
 }
 
 fn read(path: &Path, most: usize) -> Result<Vec<u8>, DaemonError> {
-    read_file_of(path, most).map_err(|source| DaemonError::Read { path: path.to_owned(), source })
+    read_at_most(path, most).map_err(|source| DaemonError::Read { path: path.to_owned(), source })
 }
 
-/// The bytes of a file of at most so many; of a longer one, enough to see that it is.
-pub(crate) fn read_file_of(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+/// Reads a file, but at most `most` + 1 bytes, so that the caller can detect a longer one.
+pub(crate) fn read_at_most(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    // A reload must not wait for the writer of a FIFO.
+    // Only a regular file: a FIFO would block until it has a writer.
     let file = weir_os::private::open_regular(path)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -128,36 +140,40 @@ fn read_text(path: &Path, most: usize) -> Result<String, DaemonError> {
     })
 }
 
-fn load(path: &Path, calibration: &Calibration, shipped: ShippedProfiles) -> Result<Loaded, DaemonError> {
+fn load(
+    path: &Path,
+    calibration: &Calibration,
+    shipped: ShippedModules,
+) -> Result<LoadedConfig, DaemonError> {
     let text = read_text(path, crate::control::config::CONFIG_BYTES_MAX)?;
-    let places = ConfigLines::of(&text);
-    let wrong =
-        |source| DaemonError::Config { path: path.to_owned(), line: places.of_error(&source), source };
-    let config = NodeConfiguration::parse(&text).map_err(wrong)?;
-    let mut policy = Policy::of(&config, path, shipped)?;
-    let trust = Trust::of(&config, &policy, path)?;
+    let lines = ConfigLines::find(&text);
+    let invalid =
+        |source| DaemonError::Config { path: path.to_owned(), line: lines.line_of_error(&source), source };
+    let config = NodeConfiguration::parse(&text).map_err(invalid)?;
+    let mut policy = Policy::from_config(&config, path, shipped)?;
+    let trust = Trust::from_config(&config, &policy, path)?;
     try_cases(&config, &policy, path, shipped)?;
-    let mut all = text.into_bytes();
-    all.append(&mut policy.bytes);
+    let mut hashed = text.into_bytes();
+    hashed.append(&mut policy.bytes);
     let profiles = policy.profiles.into_iter();
     let profiles = profiles.map(|(name, profile)| (name, terms(profile, &config, calibration))).collect();
     let mut tables = Vec::new();
     for table in &config.tables {
-        let sheet = TableFile::new(table.name.clone(), read_file(&beside(path, &table.file))?);
-        all.extend_from_slice(&sheet.digest.0);
-        tables.push(sheet);
+        let file = TableFile::new(table.name.clone(), read_file(&resolve_path(path, &table.file))?);
+        hashed.extend_from_slice(&file.digest.0);
+        tables.push(file);
     }
     let default = terms(Profile::default(), &config, calibration);
-    let (lists, revoked, digest) = (policy.lists, policy.revoked, Digest::of(&all));
-    Ok(Loaded { config, places, profiles, default, tables, trust, lists, revoked, digest })
+    let (lists, revoked, digest) = (policy.lists, policy.revoked, Digest::of(&hashed));
+    Ok(LoadedConfig { config, lines, profiles, default, tables, trust, lists, revoked, digest })
 }
 
-/// Before anything of a policy takes effect, its cases have to hold.
+/// Tries the cases of a policy, which all have to hold before the policy takes effect.
 fn try_cases(
     config: &NodeConfiguration,
     policy: &Policy,
     path: &Path,
-    shipped: ShippedProfiles,
+    shipped: ShippedModules,
 ) -> Result<(), DaemonError> {
     if policy.cases.is_empty() {
         return Ok(());
@@ -166,7 +182,7 @@ fn try_cases(
         path: path.to_owned(),
         source: RemoteConfigError::Name(config.node.name.clone()),
     })?;
-    let trials = policy.try_cases(&Ground { node, config: Some(config), shipped });
+    let trials = policy.try_cases(&CaseEnvironment { node, config: Some(config), shipped });
     let of = trials.len();
     let mut failed =
         trials.into_iter().filter_map(|trial| Some((trial.wrong?, trial.file, trial.line, trial.name)));
@@ -175,129 +191,143 @@ fn try_cases(
     Err(DaemonError::Case { path: file, line, name, wrong, more, of })
 }
 
-/// A profile on this node: what can be suspended is looked at several times in the longest time that it may keep a core.
-fn terms(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> AdmissionTerms {
-    let piece = profile.piece.min(Nanos(config.cpu.blocking.0 / 4));
-    AdmissionTerms { profile: Profile { piece, ..profile }, calibration: calibration.clone() }
+/// A profile's limits on this node. A module that can be suspended yields at least four times in the longest blocking
+/// time of a core.
+fn terms(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> CalibratedProfile {
+    let check_interval = profile.check_interval.min(Nanos(config.cpu.blocking.0 / 4));
+    CalibratedProfile { profile: Profile { check_interval, ..profile }, calibration: calibration.clone() }
 }
 
-/// A path in the configuration is relative to its file.
-pub(crate) fn beside(config: &Path, file: &Path) -> PathBuf {
+/// Resolves a path of the configuration, which is relative to the configuration file's folder.
+pub(crate) fn resolve_path(config: &Path, file: &Path) -> PathBuf {
     config.parent().map_or_else(|| file.to_owned(), |folder| folder.join(file))
 }
 
 /// The daemon's state.
 pub(crate) struct Daemon {
     setup: Setup,
-    node: Mutex<Node>,
-    books: Mutex<LedgerState>,
-    /// The numbers of sessions that are being ended because of what they did.
-    ending: Mutex<BTreeSet<u64>>,
-    /// Whose credentials count. Nobody's, where the node is not reached from elsewhere.
-    trust: Mutex<Option<Arc<Trust>>>,
-    /// What holders see of the node.
-    seen: Recent<Seen>,
-    /// Files that come in parts.
+    node: OrderedMutex<Node, { rank::NODE }>,
+    ledger: OrderedMutex<LedgerState, { rank::LEDGER }>,
+    /// The numbers of sessions that are being closed in the background.
+    closing: LeafMutex<BTreeSet<u64>>,
+    /// The roots of trust; none if the node has no remote access.
+    trust: LeafMutex<Option<Arc<Trust>>>,
+    /// The cache of snapshots for holders.
+    holder_snapshots: Cached<HolderSnapshot>,
+    /// Files that clients upload in parts.
     pub(crate) uploads: Uploads,
-    /// Who has something compiled, or the ledger read.
-    turns: FairCompileQueue,
-    /// The ledger could not be read when somebody asked, and that was said.
-    is_ledger_broken: AtomicBool,
-    /// Held while what is known to have been taken back changes, and is kept.
-    revoking: Mutex<()>,
-    /// Roots whose state could not be written.
-    unkept: Mutex<Unkept>,
+    compile_queue: FairCompileQueue,
+    /// True once it was logged that the ledger cannot be read.
+    is_ledger_error_logged: AtomicBool,
+    /// Locked while the revocations change and are written.
+    revocation_lock: OrderedMutex<(), { rank::REVOCATIONS }>,
+    /// Roots whose revocations could not be written.
+    unwritten_revocations: LeafMutex<UnwrittenRevocations>,
     /// The rate of revocation lists of delegators.
-    delegated_pace: Mutex<DelegatedRateLimiter>,
+    delegated_rate: LeafMutex<DelegatedRateLimiter>,
     /// Counters of delivered revocation lists.
     deliveries: Deliveries,
-    /// Decisions on requests that stand in no entry yet.
-    decisions: Mutex<Decisions>,
-    /// The processor time of requests.
-    requests: Mutex<RequestAccounts>,
-    /// The cores for work that no module waits for; all cores where there are none.
+    /// Decisions on requests that have no ledger entry yet.
+    decisions: LeafMutex<Decisions>,
+    /// The usage of requests in the current interval.
+    requests: LeafMutex<RequestAccounts>,
+    /// The cores that run no modules; none if there is no such core.
     cores: Option<Cores>,
-    /// Counters of access from elsewhere.
+    /// Counters of remote access.
     pub(crate) access: RemoteAccessCounters,
-    /// Whether sessions have to be held against what their roots may grant now.
-    is_limited_anew: AtomicBool,
-    /// Held while the configuration is read again and takes effect, so that one is at a time.
-    reloading: Mutex<()>,
-    /// The configuration that holds.
-    loaded: Mutex<Loaded>,
+    /// True if the limits of roots have changed, and sessions have to be checked against them.
+    root_limits_changed: AtomicBool,
+    /// Saved sessions; none if they are not saved.
+    store: OrderedMutex<Option<SessionStore>, { rank::STORE }>,
+    /// Sessions that still have to be saved.
+    save_queue: LeafMutex<SaveQueue>,
+    /// Locked during a reload, so that reloads do not overlap.
+    reload_lock: OrderedMutex<(), { rank::RELOAD }>,
+    /// The configuration in effect.
+    loaded: LeafMutex<LoadedConfig>,
 }
 
-/// How things were a moment ago, and whose the sessions are, by the node's names.
-struct Seen {
+/// A snapshot of the node, with the sessions' owners by the node's names of sessions.
+struct HolderSnapshot {
     snapshot: Snapshot,
     owners: BTreeMap<String, SessionOwner>,
 }
 
-/// The ledger, and what stands in it already.
+/// The ledger's writer, with the usage that is not entered yet.
 struct LedgerState {
-    ledger: LedgerWriter,
-    bill: UsageRecorder,
-    /// The present interval.
+    writer: LedgerWriter,
+    usage: UsageRecorder,
+    /// The current interval.
     interval: Interval,
-    /// It could not be written the last time.
-    fails: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// True if the last commit failed.
+    commit_failed: bool,
 }
 
 fn now() -> Timestamp {
-    weir_datapath::moment::wall_clock()
+    weir_datapath::clock::wall_clock()
 }
 
-/// Runs a node until it is told to stop.
+/// Runs a node until a signal stops it.
 ///
 /// # Errors
 ///
-/// It does not start. What goes wrong later is said, counted, and does not end it.
+/// The node does not start, or its spawner process ends. Other errors are logged and counted, and do not end the node.
 pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let loaded = load(&setup.config, &setup.calibration, setup.shipped)?;
     log::begin(loaded.config.node.log, &loaded.config.node.name);
-    // Before anything of the node's is touched.
-    rehearsal::verify(&setup, &loaded)?;
-    let cache =
-        Cache::of_user().map_err(|error| warn(&format_args!("compiled modules are not kept: {error}"))).ok();
-    if let Err(error) = weir_netio::raise_descriptor_limit() {
-        warn(&format_args!("the node can have no more files open than it was started with: {error}"));
+    // Before any file of the node is created or changed.
+    check::verify(&setup, &loaded)?;
+    let cache = Cache::of_user()
+        .map_err(|error| warn(&format_args!("compiled modules are not cached: {error}")))
+        .ok();
+    if let Err(error) = weir_netio::raise_file_descriptor_limit() {
+        warn(&format_args!("the limit of open files cannot be raised: {error}"));
     }
-    let key_file = loaded.config.remote.as_ref().map(|remote| beside(&setup.config, &remote.key));
+    let key_file = loaded.config.remote.as_ref().map(|remote| resolve_path(&setup.config, &remote.key));
     let state = &loaded.config.node.state;
-    confining::make_private(state)?;
-    // Held before anything that a running node has started is taken for what an earlier one has left.
+    confine::make_private(state)?;
+    // Locks the ledger, so that no other node runs in this folder when leftovers of an earlier one are removed.
     let ledger = weir_ledger_files::LedgerFolder::open(&state.join(LEDGER))?;
     crate::server::isolation::start(&loaded.config.isolation, state, key_file)?;
     let key = match &loaded.config.remote {
-        Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
+        Some(remote) => Some(trust::start_key_agent(&resolve_path(&setup.config, &remote.key))?),
         None => None,
     };
-    // Before anything of a stranger's is looked at, and while there is one thread: it is for good.
-    confining::confine(&loaded.config, cache.as_ref())?;
-    confining::readable_again(&setup.config);
-    let (signals, happening) = channel();
-    crate::server::service::catch_signals(signals)
+    // Before untrusted input is parsed, and while the process has one thread, as confinement is for each thread.
+    confine::confine(&loaded.config, cache.as_ref())?;
+    confine::warn_if_unreadable(&setup.config);
+    let (signal_sender, signals) = channel();
+    crate::server::service::catch_signals(signal_sender)
         .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
-    end_with_a_panic();
-    let (daemon, notices) = Daemon::start(setup, loaded, ledger, cache)?;
+    abort_on_panic();
+    let (daemon, events) = Daemon::start(setup, loaded, ledger, cache)?;
     let daemon = Arc::new(daemon);
-    // It has not crashed where it cannot be reached: it stops in order.
+    // If the server cannot start, the node stops in order, so that its ledger does not record a crash.
     let service = RequestThreads::start(&daemon, key).inspect_err(|_| daemon.stop())?;
     crate::server::service::notify("READY=1");
-    say(&format!("node {} is running", lock(&daemon.node).config.node.name));
-    let watched = daemon.watch(&happening, &notices);
+    info(&format!("node {} is running", daemon.node.lock().config.node.name));
+    let result = daemon.event_loop(&signals, &events);
     crate::server::service::notify("STOPPING=1");
     drop(service);
-    daemon.stop();
-    watched
+    daemon.stop_after(result.is_ok());
+    result
 }
 
-/// The engine of a node, with the rules by which it admits modules.
-fn workshop(setup: &Setup, loaded: &Loaded, cache: Option<Cache>) -> Result<ModuleLoader, DaemonError> {
+/// Sets a flag when it is dropped.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Creates the module loader of a node.
+fn new_module_loader(
+    setup: &Setup,
+    loaded: &LoadedConfig,
+    cache: Option<Cache>,
+) -> Result<ModuleLoader, DaemonError> {
     let cores = loaded.config.cpu.other_cores();
     let options = EngineOptions {
         call_limit: CALL_LIMIT,
@@ -309,13 +339,13 @@ fn workshop(setup: &Setup, loaded: &Loaded, cache: Option<Cache>) -> Result<Modu
     Ok(ModuleLoader::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking))
 }
 
-/// Has the process end where a thread panics that others rely on: one without its cores or interfaces would still look alive. What a client's request
-/// does ends with its thread.
-fn end_with_a_panic() {
-    let tell = std::panic::take_hook();
+/// Makes a panic abort the process, unless it is in a thread that serves a client. A node that goes on without a core's or
+/// interface's thread would look alive.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        tell(info);
-        if !crate::server::service::is_of_a_client(std::thread::current().name()) {
+        report(info);
+        if !crate::server::service::is_client_thread(std::thread::current().name()) {
             std::process::abort();
         }
     }));
@@ -325,15 +355,16 @@ impl Daemon {
     /// Starts the node and creates the sessions of its configuration.
     fn start(
         setup: Setup,
-        mut loaded: Loaded,
+        mut loaded: LoadedConfig,
         ledger: weir_ledger_files::LedgerFolder,
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<ObservedEvent>), DaemonError> {
         let cores = loaded.config.cpu.other_cores();
-        let workshop = workshop(&setup, &loaded, cache)?;
-        // Before there is an entry in the ledger.
-        let tried = rehearsal::try_modules(&setup, &loaded, &workshop)?;
-        let (tells, notices) = channel();
+        let loader = new_module_loader(&setup, &loaded, cache)?;
+        // Before the first ledger entry.
+        let checked = check::check_modules(&setup, &loaded, &loader)?;
+        state_version::update(&confine::make_private(&loaded.config.node.state)?)?;
+        let (event_sender, events) = channel();
         let start = Start {
             node: loaded.config.node.name.clone(),
             version: LedgerText::new(env!("CARGO_PKG_VERSION")),
@@ -342,275 +373,300 @@ impl Daemon {
         };
         let (mut ledger, opened) = LedgerWriter::with_storage(ledger, start, LedgerOptions::default())?;
         if opened.crashed {
-            warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
+            warn(&"the node crashed when it ran last; its ledger is complete up to the crash");
         }
-        // Each session has an entry of its own in the ledger, so no earlier one has a higher number than there are entries.
+        // Each session has a ledger entry, so no earlier session's number is higher than the number of entries.
         let before = ledger.head().map_or(0, |head| head.sequence);
         let tables = std::mem::take(&mut loaded.tables);
-        let node = Node::start(loaded.config.clone(), workshop, before, &tells).and_then(|node| {
-            // Before the sessions, whose modules may want to read them when they begin.
-            loaded.tables = node.workshop.shelf.configure(tables)?;
+        let node = Node::start(loaded.config.clone(), loader, before, &event_sender).and_then(|node| {
+            // Before the sessions, whose modules may read tables when they start.
+            loaded.tables = node.loader.registry.configure(tables)?;
             Ok(node)
         });
         let node = match node {
             Ok(node) => node,
             Err(error) => {
-                // It has not crashed. What the ledger lacks then is said at the next start.
+                // So that the ledger does not record a crash. An error of the ledger itself is found at the next start.
                 _ = ledger.stop(now());
                 return Err(error.into());
             }
         };
-        let books = LedgerState {
-            ledger,
-            bill: UsageRecorder::default(),
-            interval: Interval::begin(Moment::now()),
-            fails: false,
+        let ledger = LedgerState {
+            writer: ledger,
+            usage: UsageRecorder::default(),
+            interval: Interval::begin(ClockReading::now()),
+            commit_failed: false,
         };
         let sessions = loaded.config.sessions.clone();
-        let (node, books) = (Mutex::new(node), Mutex::new(books));
-        let trust = Mutex::new(loaded.trust.clone());
+        let (node, ledger) = (OrderedMutex::new(node), OrderedMutex::new(ledger));
+        let trust = LeafMutex::new(loaded.trust.clone());
         let daemon = Self {
             setup,
             node,
-            books,
-            ending: Mutex::default(),
+            ledger,
+            closing: LeafMutex::default(),
             trust,
-            seen: Recent::new(SEEN_AGE),
+            holder_snapshots: Cached::new(SNAPSHOT_AGE_MAX),
             uploads: Uploads::default(),
-            turns: FairCompileQueue::default(),
-            is_ledger_broken: AtomicBool::new(false),
-            revoking: Mutex::default(),
-            unkept: Mutex::default(),
-            delegated_pace: Mutex::default(),
+            compile_queue: FairCompileQueue::default(),
+            is_ledger_error_logged: AtomicBool::new(false),
+            revocation_lock: OrderedMutex::default(),
+            unwritten_revocations: LeafMutex::default(),
+            delegated_rate: LeafMutex::default(),
             deliveries: Deliveries::default(),
-            decisions: Mutex::new(Decisions::since(now())),
-            requests: Mutex::default(),
+            decisions: LeafMutex::new(Decisions::since(now())),
+            requests: LeafMutex::default(),
             cores,
             access: RemoteAccessCounters::default(),
-            is_limited_anew: AtomicBool::new(false),
-            reloading: Mutex::default(),
-            loaded: Mutex::new(loaded),
+            root_limits_changed: AtomicBool::new(false),
+            store: OrderedMutex::default(),
+            save_queue: LeafMutex::default(),
+            reload_lock: OrderedMutex::default(),
+            loaded: LeafMutex::new(loaded),
         };
-        let begun = daemon
-            .remember()
-            .and_then(|()| sessions.into_iter().try_for_each(|session| daemon.create_tried(session, &tried)));
-        begun.inspect_err(|_| daemon.stop())?;
-        Ok((daemon, notices))
+        let started = daemon.load_revocations().and_then(|()| {
+            sessions.into_iter().try_for_each(|session| daemon.create_checked(session, &checked))
+        });
+        started.inspect_err(|_| daemon.stop())?;
+        daemon.restore_sessions();
+        Ok((daemon, events))
     }
 
-    /// Creates a session of the configuration, and debits it for the check of its modules.
-    fn create_tried(&self, session: SessionSpec, tried: &BTreeMap<Name, Nanos>) -> Result<(), DaemonError> {
+    /// Creates a session of the configuration, and charges it for the check of its modules, whose times are in `checked`.
+    fn create_checked(
+        &self,
+        session: SessionSpec,
+        checked: &BTreeMap<Name, Nanos>,
+    ) -> Result<(), DaemonError> {
         let name = session.name.clone();
         let created = self.create_configured(session);
-        created.map_err(|error| self.of_configuration(name.clone(), error))?;
-        if let Some(used) = tried.get(&name) {
-            lock(&self.node).charge(&name, None, *used);
+        created.map_err(|error| self.session_error(name.clone(), error))?;
+        if let Some(used) = checked.get(&name) {
+            self.node.lock().charge(&name, None, *used);
         }
         Ok(())
     }
 
-    fn of_configuration(&self, session: Name, error: NodeError) -> DaemonError {
+    fn session_error(&self, session: Name, error: NodeError) -> DaemonError {
         DaemonError::Session { path: self.setup.config.clone(), session, error }
     }
 
-    /// Waits for what happens, until the node is to stop.
+    /// Handles signals and events, and does periodic work, until the node has to stop.
     ///
     /// # Errors
     ///
-    /// It is to stop because its spawner has ended.
-    fn watch(
+    /// The node has to stop because its spawner process has ended.
+    fn event_loop(
         self: &Arc<Self>,
-        happening: &Receiver<Signal>,
-        notices: &Receiver<ObservedEvent>,
+        signals: &Receiver<Signal>,
+        events: &Receiver<ObservedEvent>,
     ) -> Result<(), DaemonError> {
-        let interval = Duration::from_nanos(lock(&self.node).config.node.interval.0);
+        let interval = Duration::from_nanos(self.node.lock().config.node.ledger_interval.0);
         let mut next = Instant::now() + interval;
-        let mut fed = Instant::now();
+        let mut watchdog_sent = Instant::now();
         let (mut watched, mut spawner) = (WatchedFiles::default(), SpawnerWatch::default());
+        let (started, mut has_survived) = (Instant::now(), false);
+        let is_ending = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            // The scope waits for its threads.
+            let _end = SetOnDrop(&is_ending);
+            scope.spawn(|| self.restore_modules(&is_ending));
+            scope.spawn(|| self.save_delayed(&is_ending));
             loop {
                 let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
-                match happening.recv_timeout(left) {
+                match signals.recv_timeout(left) {
                     Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                    // Modules are compiled for it. Intervals end meanwhile, and the service manager is told that all is well.
+                    // A thread of its own, as a reload compiles modules: intervals and watchdog messages go on meanwhile.
                     Ok(Signal::Reload) => drop(scope.spawn(|| match self.reload() {
-                        Ok(notes) => notes.iter().for_each(|note| say(note)),
-                        Err(error) => warn(&format_args!("nothing was changed: {error}")),
+                        Ok(notes) => notes.iter().for_each(|note| info(note)),
+                        Err(error) => warn(&format_args!("the configuration was not reloaded: {error}")),
                     })),
                     Err(RecvTimeoutError::Timeout) => {}
                 }
-                spawner.look(Instant::now())?;
-                for notice in notices.try_iter() {
-                    self.heed(notice);
+                spawner.check(Instant::now())?;
+                for event in events.try_iter() {
+                    self.handle_event(event);
                 }
-                let sources: Vec<_> = lock(&self.node).sources.values().cloned().collect();
-                sources.iter().for_each(|source| source.settle());
-                self.notice_lists(&mut watched);
+                let sources: Vec<_> = self.node.lock().sources.values().cloned().collect();
+                sources.iter().for_each(|source| source.join_filters());
+                self.read_changed_lists(&mut watched);
                 self.close_expired();
-                self.uploads.tidy(Instant::now());
+                self.uploads.remove_expired(Instant::now());
+                self.note_survival(started, &mut has_survived);
                 if Instant::now() >= next {
                     next += interval;
                     self.end_interval();
-                    self.keep_again();
-                    self.unload_ended();
+                    self.retry_revocation_writes();
+                    self.unload_failed();
                 }
-                if fed.elapsed() >= FEED {
-                    // A node that is held for ever is not well.
-                    drop(lock(&self.node));
+                if watchdog_sent.elapsed() >= WATCHDOG_INTERVAL {
+                    // No watchdog message is sent while the node's lock is stuck.
+                    drop(self.node.lock());
                     crate::server::service::notify("WATCHDOG=1");
-                    fed = Instant::now();
+                    watchdog_sent = Instant::now();
                 }
             }
         })
     }
 
     fn end_interval(&self) {
-        let mut books = lock(&self.books);
-        let moment = Moment::now();
-        let (begin, end, length) = books.interval.until(moment);
+        let mut ledger = self.ledger.lock();
+        let moment = ClockReading::now();
+        let (begin, end, length) = ledger.interval.until(moment);
         let (used, changed) = {
-            let mut node = lock(&self.node);
-            node.tidy();
-            let used = books.bill.usages(&node, length);
-            let changed = node.changed_by_themselves();
+            let mut node = self.node.lock_after(&ledger);
+            node.release_unused();
+            let used = ledger.usage.usages(&node, length);
+            let changed = node.self_changed_reservations();
             (used, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
         };
-        books.interval = Interval::begin(moment);
-        used.events().for_each(|event| books.ledger.push(begin, end, event));
-        let (requests, debts) = lock(&self.requests).due();
-        lock(&self.node).debit(debts);
+        ledger.interval = Interval::begin(moment);
+        used.events().for_each(|event| ledger.writer.push(begin, end, event));
+        let (requests, debts) = self.requests.with(RequestAccounts::end_interval);
+        self.node.lock_after(&ledger).debit(debts);
         for event in requests {
-            books.ledger.push(begin, end, event);
+            ledger.writer.push(begin, end, event);
         }
-        for (begin, end, event) in lock(&self.decisions).due(end, false) {
-            books.ledger.push(begin, end, event);
+        for (begin, end, event) in self.decisions.with(|decisions| decisions.due(end, false)) {
+            ledger.writer.push(begin, end, event);
         }
         for (session, reserved) in changed {
-            books.enter(LedgerEvent::SessionChanged { session, reserved });
+            ledger.append(LedgerEvent::SessionChanged { session, reserved });
         }
-        books.commit();
+        ledger.commit();
     }
 
+    /// Stops the node in order.
     fn stop(&self) {
-        let names: Vec<Name> = lock(&self.node).sessions.keys().cloned().collect();
+        self.stop_after(true);
+    }
+
+    /// Stops the node. `has_survived` is false if it has to stop because of an event that a session may have caused.
+    fn stop_after(&self, has_survived: bool) {
+        self.end_saving(has_survived);
+        let names: Vec<Name> = self.node.lock().sessions.keys().cloned().collect();
         for name in names {
-            if let Err(error) = self.close_now(&name, CloseReason::Node, Unloaded::NodeStop) {
+            if let Err(error) = self.close_by_name(&name, CloseReason::Node, UnloadReason::NodeStop) {
                 log::session(&name).warn(&format_args!("session {name}: {error}"));
             }
         }
-        lock(&self.node).end_records();
-        self.keep_at_end();
-        let mut books = lock(&self.books);
-        let (begin, end, _) = books.interval.until(Moment::now());
-        for event in lock(&self.requests).due().0 {
-            books.ledger.push(begin, end, event);
+        self.node.lock().end_records();
+        self.write_revocations_at_stop();
+        let mut ledger = self.ledger.lock();
+        let (begin, end, _) = ledger.interval.until(ClockReading::now());
+        for event in self.requests.with(RequestAccounts::end_interval).0 {
+            ledger.writer.push(begin, end, event);
         }
-        for (begin, end, event) in lock(&self.decisions).due(now(), true) {
-            books.ledger.push(begin, end, event);
+        for (begin, end, event) in self.decisions.with(|decisions| decisions.due(now(), true)) {
+            ledger.writer.push(begin, end, event);
         }
-        if let Err(error) = books.ledger.stop(now()) {
+        if let Err(error) = ledger.writer.stop(now()) {
             warn(&error);
         }
     }
 }
 
 impl LedgerState {
-    fn enter(&mut self, event: LedgerEvent) {
-        self.ledger.push_at(now(), event);
+    fn append(&mut self, event: LedgerEvent) {
+        self.writer.push_at(now(), event);
     }
 
     fn commit(&mut self) {
-        let result = self.ledger.commit();
-        let failed = std::mem::replace(&mut self.fails, result.is_err());
+        let result = self.writer.commit();
+        let failed = std::mem::replace(&mut self.commit_failed, result.is_err());
         match result {
-            Err(error) if !failed => warn(&format_args!("the ledger is kept in memory: {error}")),
-            Ok(_) if failed => say("the ledger is written again"),
+            Err(error) if !failed => {
+                warn(&format_args!("the ledger cannot be written, and is kept in memory: {error}"))
+            }
+            Ok(_) if failed => info("the ledger is written again"),
             _ => {}
         }
     }
 }
 
-/// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let (remote, revocations) = (self.access.shot(), self.revocations_shot());
-        Snapshot { remote, revocations, ..lock(&self.node).snapshot() }
+        let (remote, revocations) = (self.access.status(), self.revocation_counts());
+        let (processes, refused_processes) = (isolation::started(), isolation::refused());
+        Snapshot { remote, revocations, processes, refused_processes, ..self.node.lock().snapshot() }
     }
 
-    /// How requests reach it.
+    /// The path of the local socket.
     pub(crate) fn socket(&self) -> PathBuf {
-        lock(&self.node).config.node.socket.clone()
+        self.node.lock().config.node.socket.clone()
     }
 
     pub(crate) fn name(&self) -> Name {
-        lock(&self.node).config.node.name.clone()
+        self.node.lock().config.node.name.clone()
     }
 
+    /// The address of the metrics server; none if metrics are not served.
     pub(crate) fn metrics(&self) -> Option<std::net::SocketAddr> {
-        lock(&self.node).config.node.metrics
+        self.node.lock().config.node.metrics
     }
 
-    pub(crate) fn with_node<R>(&self, ask: impl FnOnce(&Node) -> R) -> R {
-        ask(&lock(&self.node))
+    /// Locks the node and reads from it.
+    pub(crate) fn with_node<R>(&self, read: impl FnOnce(&Node) -> R) -> R {
+        read(&self.node.lock())
     }
 
-    /// Where it is reached from elsewhere.
+    /// The address for remote connections; none if the node has no remote access.
     pub(crate) fn remote(&self) -> Option<std::net::SocketAddr> {
-        lock(&self.node).config.remote.as_ref().map(|remote| remote.listen)
+        self.node.lock().config.remote.as_ref().map(|remote| remote.listen)
     }
 
     pub(crate) fn trust(&self) -> Option<Arc<Trust>> {
-        lock(&self.trust).clone()
+        self.trust.get()
     }
 
-    /// Decides on a request.
+    /// Decides whether a client may make a request.
     pub(crate) fn permit(
         &self,
         asker: &Asker,
         ask: ControlRequest,
         body: Option<&[u8]>,
     ) -> Result<Permitted, RequestRefusal> {
-        let asker = &self.current(asker)?;
+        let asker = &self.with_current_credential(asker)?;
         authority::permit(asker, ask, body, &|name| self.shared(name), &self.setup.shipped)
     }
 
-    /// What the node calls the session that a request is about: a holder has names of his own.
+    /// The node's name of the session that a request names. Each holder has a namespace of its own.
     pub(crate) fn session_of(&self, asker: &Asker, ask: &ControlRequest) -> Option<Name> {
-        let called = ask.session()?;
-        let Asker::Holder(credential) = asker else { return Some(called.clone()) };
-        let own = SessionOwner::name_of(credential, called);
-        let is_own = matches!(ask, ControlRequest::Create(_)) || lock(&self.node).sessions.contains_key(&own);
-        Some(if is_own { own } else { called.clone() })
+        let requested = ask.session()?;
+        let Asker::Holder(credential) = asker else { return Some(requested.clone()) };
+        let own = SessionOwner::name_of(credential, requested);
+        let is_own = matches!(ask, ControlRequest::Create(_)) || self.node.lock().sessions.contains_key(&own);
+        Some(if is_own { own } else { requested.clone() })
     }
 
-    /// Enters what was decided.
-    pub(crate) fn decided(&self, asked: PendingDecision) {
-        let event = lock(&self.decisions).note(now(), asked);
+    /// Records the decision on a request in the ledger, at once or with others at the end of the interval.
+    pub(crate) fn record_decision(&self, decision: PendingDecision) {
+        let event = self.decisions.with(|decisions| decisions.add(now(), decision));
         if let Some(event) = event {
-            lock(&self.books).enter(event);
+            self.ledger.lock().append(event);
         }
     }
 
-    /// Counts handshakes that came to nothing.
-    pub(crate) fn handshakes_failed(&self, count: u64) {
-        lock(&self.decisions).handshakes_failed(count);
+    /// Counts failed handshakes.
+    pub(crate) fn count_failed_handshakes(&self, count: u64) {
+        self.decisions.with(|decisions| decisions.handshakes_failed(count));
     }
 
-    /// Whether its asker's credential is still worth something.
-    pub(crate) fn still(&self, asker: &Asker) -> Result<(), RequestRefusal> {
-        self.current(asker).map(drop)
+    /// Checks that a client's right still holds: its operator's key, or its credential.
+    pub(crate) fn check_right(&self, asker: &Asker) -> Result<(), RequestRefusal> {
+        self.with_current_credential(asker).map(drop)
     }
 
-    /// Its asker with what his credential is worth now.
-    fn current(&self, asker: &Asker) -> Result<Asker, RequestRefusal> {
+    /// The client with its credential verified again.
+    fn with_current_credential(&self, asker: &Asker) -> Result<Asker, RequestRefusal> {
         match asker {
             Asker::Operator(Some(key)) if !self.is_operator(key) => Err(RequestRefusal::NoOperator),
             Asker::Operator(_) => Ok(asker.clone()),
-            Asker::Holder(credential) => Ok(Asker::Holder(self.worth(credential)?)),
+            Asker::Holder(credential) => Ok(Asker::Holder(self.reverify(credential)?)),
         }
     }
 
-    /// Whether somebody with this key is an operator of the node.
+    /// Returns true if this key is that of an operator of the node.
     pub(crate) fn is_operator(&self, key: &PublicKey) -> bool {
         self.trust().is_some_and(|trust| trust.is_operator(key))
     }
@@ -620,36 +676,40 @@ impl Daemon {
         self.trust().is_some_and(|trust| trust.roots().contains(key))
     }
 
-    /// What a credential is worth now.
-    fn worth(&self, credential: &Arc<VerifiedCredential>) -> Result<Arc<VerifiedCredential>, RequestRefusal> {
+    /// Verifies a credential again, against the time, the roots and the revocations now.
+    fn reverify(
+        &self,
+        credential: &Arc<VerifiedCredential>,
+    ) -> Result<Arc<VerifiedCredential>, RequestRefusal> {
         match self.trust() {
             Some(trust) => Ok(trust.current(credential, Second::of(now()))?),
-            None => Err(Worthless::UnknownRoot(*credential.root()).into()),
+            None => Err(CredentialRefusal::UnknownRoot(*credential.root()).into()),
         }
     }
 
     fn owner_of(&self, session: &Name) -> Option<SessionOwner> {
-        lock(&self.node).sessions.get(session)?.owner.clone()
+        self.node.lock().sessions.get(session)?.owner.clone()
     }
 
     /// The owner of a session, and the rights over it that they share. None for the operator's sessions.
     fn shared(&self, session: &Name) -> Option<SharedRights> {
-        let node = lock(&self.node);
-        let there = node.sessions.get(session)?;
-        Some(SharedRights { owner: there.owner.clone()?, share: there.spec.share.clone() })
+        let node = self.node.lock();
+        let state = node.sessions.get(session)?;
+        Some(SharedRights { owner: state.owner.clone()?, share: state.spec.share.clone() })
     }
 
-    /// Checks that an asker still has the right by which a running request was permitted: the session is theirs, or is still shared with them.
-    pub(crate) fn still_over(
+    /// Checks that a client still has the right by which a running request was permitted. `by` is the share, if the session is
+    /// another holder's.
+    pub(crate) fn check_share(
         &self,
         asker: &Asker,
         session: &Name,
         by: Option<&ShareGrant>,
     ) -> Result<(), RequestRefusal> {
-        self.still(asker)?;
+        self.check_right(asker)?;
         let (Some(by), Asker::Holder(credential)) = (by, asker) else { return Ok(()) };
         match self.shared(session) {
-            Some(shared) if shared.owner.standing(credential).is_some() && shared.share.contains(by) => {
+            Some(shared) if shared.owner.relation(credential).is_some() && shared.share.contains(by) => {
                 Ok(())
             }
             Some(_) => Err(RequestRefusal::not_shared(session, *by)),
@@ -657,33 +717,37 @@ impl Daemon {
         }
     }
 
-    /// How things are, as far as they concern whoever asks. A holder may have what another one had a moment ago: each takes time of every core, and is on nobody's bill.
+    /// A snapshot of all that a client may see. Holders share a cached snapshot, as each takes time of every core that is
+    /// charged to no session.
     pub(crate) fn snapshot_for(&self, asker: &Asker) -> Snapshot {
         let Asker::Holder(credential) = asker else { return self.snapshot() };
-        let seen = self.seen.get(|| {
-            let node = lock(&self.node);
+        let holder_snapshot = self.holder_snapshots.get(|| {
+            let node = self.node.lock();
             let owned =
-                |(name, there): (&Name, &SessionState)| Some((name.to_string(), there.owner.clone()?));
-            Seen { owners: node.sessions.iter().filter_map(owned).collect(), snapshot: node.snapshot() }
+                |(name, state): (&Name, &SessionState)| Some((name.to_string(), state.owner.clone()?));
+            HolderSnapshot {
+                owners: node.sessions.iter().filter_map(owned).collect(),
+                snapshot: node.snapshot(),
+            }
         });
-        authority::snapshot_of(credential, &seen.snapshot, &seen.owners)
+        authority::snapshot_of(credential, &holder_snapshot.snapshot, &holder_snapshot.owners)
     }
 
-    /// Somebody has changed something: when he looks, he sees it.
-    pub(crate) fn has_changed(&self) {
-        self.seen.outdate();
+    /// Makes the next snapshot of each holder a new one, after a change.
+    pub(crate) fn invalidate_snapshots(&self) {
+        self.holder_snapshots.invalidate();
     }
 
-    /// The operator's next version of a table.
+    /// Replaces the contents of a table of the operator.
     pub(crate) fn put_table(&self, table: &Name, bytes: &[u8]) -> Result<(), NodeError> {
-        crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let shelf = Arc::clone(&lock(&self.node).workshop.shelf);
-        // It may be long, and nobody has to wait while it is copied.
-        Ok(shelf.put(table, bytes)?)
+        crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
+        let registry = Arc::clone(&self.node.lock().loader.registry);
+        // The copy may take long, so it is made without the node's lock.
+        Ok(registry.put(table, bytes)?)
     }
 
-    /// The end of a table of the operator's.
+    /// Removes a table of the operator.
     pub(crate) fn remove_table(&self, table: &Name) -> Result<(), NodeError> {
-        Ok(lock(&self.node).workshop.shelf.remove(table)?)
+        Ok(self.node.lock().loader.registry.remove(table)?)
     }
 }

@@ -1,67 +1,67 @@
 //! Counters of revocation lists that were delivered, and log lines on those that were refused.
 
+use crate::sync::{OrderedMutex, rank};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_trust::revocation::RevocationError;
 
 /// The time between two log lines on refused lists.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The outcomes of a node's own: lists that are taken, and those that are refused for another reason than [the list](RevocationError::COUNTERS).
-const OUTCOMES: [&str; 5] = ["taken", "known", "alone", "too-often", "not-kept"];
+/// The outcomes beside those of [`RevocationError::COUNTERS`]: accepted lists, and refusals that are not due to the list.
+const OUTCOMES: [&str; 5] = ["accepted", "known", "no-remote-access", "rate-limited", "not-stored"];
 
 /// All outcomes of deliveries.
 pub(crate) fn outcomes() -> impl Iterator<Item = &'static str> {
     OUTCOMES.into_iter().chain(RevocationError::COUNTERS)
 }
 
-/// Counters of delivered lists, by outcome: `taken`, `known`, or the reason for which they were refused.
+/// Counters of delivered lists by outcome: `accepted` (applied), `known` (no change), or the reason of the refusal.
 #[derive(Debug, Default)]
-pub(crate) struct Deliveries(Mutex<Counts>);
+pub(crate) struct Deliveries(OrderedMutex<Counts, { rank::ALONE }>);
 
 #[derive(Debug, Default)]
 struct Counts {
     by_outcome: BTreeMap<&'static str, u64>,
     /// Refusals since the last log line, by reason.
-    unsaid: BTreeMap<&'static str, u64>,
-    said: Option<Instant>,
+    unlogged: BTreeMap<&'static str, u64>,
+    logged: Option<Instant>,
 }
 
 impl Deliveries {
-    /// Counts a list that was taken, or was known.
+    /// Counts an accepted list. `outcome` is `accepted` or `known`.
     pub(crate) fn accepted(&self, outcome: &'static str) {
         self.count(outcome);
     }
 
-    /// Counts a refused list. Returns the log line that is due: one at once, and then one a minute for as long as lists are refused.
+    /// Counts a refused list. Returns the log line that is due: one for the first refusal, then at most one a minute.
     pub(crate) fn refused(&self, reason: &'static str, now: Instant) -> Option<String> {
         self.count(reason);
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.unsaid.entry(reason).or_default() += 1;
-        if counts.said.is_some_and(|said| now.saturating_duration_since(said) < WINDOW) {
+        let mut counts = self.0.lock();
+        *counts.unlogged.entry(reason).or_default() += 1;
+        if counts.logged.is_some_and(|logged| now.saturating_duration_since(logged) < WINDOW) {
             return None;
         }
-        counts.said = Some(now);
-        let unsaid = std::mem::take(&mut counts.unsaid);
+        counts.logged = Some(now);
+        let unlogged = std::mem::take(&mut counts.unlogged);
         let mut line =
-            format!("{} deliveries of revocation lists were refused:", unsaid.values().sum::<u64>());
-        for (place, (reason, count)) in unsaid.iter().enumerate() {
-            _ = write!(line, "{} {reason} {count}", if place == 0 { "" } else { "," });
+            format!("{} deliveries of revocation lists were refused:", unlogged.values().sum::<u64>());
+        for (index, (reason, count)) in unlogged.iter().enumerate() {
+            _ = write!(line, "{} {reason} {count}", if index == 0 { "" } else { "," });
         }
         Some(line)
     }
 
     fn count(&self, outcome: &'static str) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let count = counts.by_outcome.entry(outcome).or_default();
         *count = count.saturating_add(1);
     }
 
     /// The counters, by outcome.
-    pub(crate) fn shot(&self) -> BTreeMap<String, u64> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn snapshot(&self) -> BTreeMap<String, u64> {
+        let counts = self.0.lock();
         counts.by_outcome.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_refused_lists_is_counted_and_has_one_log_line_a_minute() {
+    fn a_flood_of_refused_lists_is_counted_and_logged_once_a_minute() {
         let (deliveries, begin) = (Deliveries::default(), Instant::now());
         let line = |ms: u64| deliveries.refused("unknown-signer", begin + Duration::from_millis(ms));
         let lines: Vec<String> = (0..1800).filter_map(|tenth| line(tenth * 100)).collect();
@@ -80,9 +80,9 @@ mod tests {
             lines[0].starts_with("1 deliveries") && lines[1].ends_with("unknown-signer 600"),
             "{lines:?}"
         );
-        deliveries.accepted("taken");
+        deliveries.accepted("accepted");
         assert_eq!(deliveries.refused("forged", begin + Duration::from_millis(179_950)), None);
-        let shot = deliveries.shot();
-        assert_eq!((shot["unknown-signer"], shot["forged"], shot["taken"]), (1800, 1, 1));
+        let counts = deliveries.snapshot();
+        assert_eq!((counts["unknown-signer"], counts["forged"], counts["accepted"]), (1800, 1, 1));
     }
 }

@@ -1,68 +1,33 @@
-//! The walls around processes that a node starts: what the operator says about them, and the spawner that puts them up.
+//! The isolation of the node's child processes: its configuration, and the spawner process that sets it up.
 
+use crate::control::isolation_config::IsolationConfig;
 use crate::control::protocol::ProcessStatus;
+use crate::log::{info, warn};
 use crate::server::daemon::DaemonError;
-use crate::server::log::{say, warn};
-use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_ledger::Digest;
-use weir_os::spawner::{GroupSetting, PROCESSES_MAX, Settings, SpawnRefusals, Spawner};
+use weir_os::spawner::{GroupSetting, Settings, SpawnRefusals, Spawner};
 use weir_os::{Isolation, Launcher};
 
-/// The lowest user of a process. Lower numbers are for the system's own services and people.
-pub const FIRST_USER_MIN: u32 = 65_536;
-/// The highest: user numbers have 32 bits, of which the highest is not for use.
-pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
+/// The minimum interval between log lines about processes that were not started.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The shortest time between two lines of the log that say that processes were not started.
-const SAID: Duration = Duration::from_secs(60);
-
-/// The walls around processes that a node starts.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct IsolationConfig {
-    /// The first of 1,024 users that are these processes' alone, where the node is started as root.
-    pub first_user: u32,
-    /// The place of the processes' control groups: `delegated` (where a service manager has given the node its own), `none`, or a folder.
-    #[serde(deserialize_with = "group")]
-    pub cgroup: GroupSetting,
-}
-
-impl Default for IsolationConfig {
-    fn default() -> Self {
-        // A range that systemd and shadow(5) give to nothing.
-        Self { first_user: 1_900_000_000, cgroup: GroupSetting::Delegated }
-    }
-}
-
-fn group<'de, D: Deserializer<'de>>(from: D) -> Result<GroupSetting, D::Error> {
-    let text = String::deserialize(from)?;
-    match text.as_str() {
-        "delegated" => Ok(GroupSetting::Delegated),
-        "none" => Ok(GroupSetting::None),
-        path if path.starts_with('/') => Ok(GroupSetting::At(PathBuf::from(path))),
-        _ => Err(serde::de::Error::custom(
-            "cgroup is `delegated`, `none`, or a folder beneath a mount of cgroup2",
-        )),
-    }
-}
-
-/// The part of the names of a node's control groups that no other node has: two nodes have two folders for what they keep.
+/// The part of the control groups' names that identifies the node: a hash of its state folder's path.
 fn label(state: &Path) -> String {
     let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
     Digest::of(state.as_os_str().as_encoded_bytes()).to_string().chars().take(16).collect()
 }
 
-/// Starts the process that starts others. To be called by the first thread, before the node gives anything up.
+/// Starts the spawner process. To be called by the first thread, before the process is confined.
 pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>) -> Result<(), DaemonError> {
-    let (first_user, group) = (config.first_user, config.cgroup.clone());
+    let (first_user, group) = (config.first_uid, config.cgroup.clone());
     let settings = Settings { first_user, group, label: label(state), key };
     let spawner = spawner(&settings)?;
     let isolation = spawner.isolation();
     if isolation.has(Isolation::NAMESPACES) {
-        say(&format!("processes of modules are isolated: {isolation}"));
+        info(&format!("processes of modules are isolated: {isolation}"));
     } else {
         warn(&format_args!(
             "processes of modules have no namespaces of their own (isolation: {isolation}): the system allows neither root nor this user to make user namespaces; \
@@ -80,33 +45,33 @@ pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>
     Ok(())
 }
 
-/// Starts the process that starts others for a check: without control groups, which have folders, and without a word.
+/// Starts the spawner process for a check: without control groups, which would create folders, and without log lines.
 pub(crate) fn start_for_check(config: &IsolationConfig, key: Option<PathBuf>) -> Result<(), DaemonError> {
     let label = format!("check{}", std::process::id());
-    let settings = Settings { first_user: config.first_user, group: GroupSetting::None, label, key };
+    let settings = Settings { first_user: config.first_uid, group: GroupSetting::None, label, key };
     Launcher::install(Arc::new(spawner(&settings)?));
     Ok(())
 }
 
 fn spawner(settings: &Settings) -> Result<Spawner, DaemonError> {
-    // The running program itself, even if its file was replaced.
+    // The program that is running, even if its file was replaced.
     Spawner::start(Path::new("/proc/self/exe"), settings)
-        .map_err(|source| DaemonError::System { what: "starting the process that starts others", source })
+        .map_err(|source| DaemonError::System { what: "starting the spawner process", source })
 }
 
-/// The processes that were started since the node was, by what they do and the walls around them.
+/// The numbers of processes that were started since the node's start, by role and isolation.
 pub(crate) fn started() -> Vec<ProcessStatus> {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return Vec::new() };
-    let shot = |(role, isolation, count): (&str, Isolation, u64)| ProcessStatus {
+    let status = |(role, isolation, count): (&str, Isolation, u64)| ProcessStatus {
         role: role.to_owned(),
         isolation: isolation.to_string(),
         started: count,
     };
-    spawner.started().into_iter().map(shot).collect()
+    spawner.started().into_iter().map(status).collect()
 }
 
-/// Does something whose processes are not counted among those that were [`started`].
-pub(crate) fn uncounted<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work`, and does not count its processes among those that were [`started`].
+pub(crate) fn without_counting<T>(work: impl FnOnce() -> T) -> T {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return work() };
     let before = spawner.counts();
     let done = work();
@@ -114,7 +79,7 @@ pub(crate) fn uncounted<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The number of processes that were not started since the node was.
+/// The number of processes that could not be started since the node's start.
 pub(crate) fn refused() -> u64 {
     match Launcher::of_process() {
         Launcher::Spawner(spawner) => spawner.refused().count,
@@ -122,38 +87,38 @@ pub(crate) fn refused() -> u64 {
     }
 }
 
-/// The node's knowledge of its spawner.
+/// Watches the spawner process, and logs processes that could not be started.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnerWatch {
-    /// Refusals that the log has.
-    said: u64,
-    /// When it got them.
-    at: Option<Instant>,
+    /// The number of refusals that were logged.
+    logged: u64,
+    /// The time of the last log line.
+    logged_at: Option<Instant>,
 }
 
 impl SpawnerWatch {
-    /// Says which processes were not started.
+    /// Logs processes that could not be started, and checks that the spawner is alive.
     ///
     /// # Errors
-    /// The spawner has ended.
-    pub(crate) fn look(&mut self, now: Instant) -> Result<(), DaemonError> {
+    /// The spawner process has ended.
+    pub(crate) fn check(&mut self, now: Instant) -> Result<(), DaemonError> {
         let Launcher::Spawner(spawner) = Launcher::of_process() else { return Ok(()) };
-        if let Some(line) = self.due(&spawner.refused(), now) {
+        if let Some(line) = self.log_line(&spawner.refused(), now) {
             warn(&line);
         }
         let Some(how) = spawner.ended() else { return Ok(()) };
         warn(&format_args!(
-            "the process that starts others has ended ({how}): nothing can be loaded any more, so the node closes its sessions in order and ends"
+            "the spawner process has ended ({how}): no module can be loaded any more, so the node closes its sessions and ends"
         ));
         Err(DaemonError::Spawner(how))
     }
 
-    /// The line for the log, if it is time for one.
-    fn due(&mut self, refused: &SpawnRefusals, now: Instant) -> Option<String> {
-        let new = refused.count.saturating_sub(self.said);
-        let is_early = self.at.is_some_and(|at| now.saturating_duration_since(at) < SAID);
+    /// The log line that is due, if any.
+    fn log_line(&mut self, refused: &SpawnRefusals, now: Instant) -> Option<String> {
+        let new = refused.count.saturating_sub(self.logged);
+        let is_early = self.logged_at.is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL);
         let (role, why) = refused.last.as_ref().filter(|_| new > 0 && !is_early)?;
-        (self.said, self.at) = (refused.count, Some(now));
+        (self.logged, self.logged_at) = (refused.count, Some(now));
         Some(format!("{new} processes were not started; the last one ({role}): {why}"))
     }
 }
@@ -163,11 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_that_are_not_started_are_in_the_log_once_a_minute_and_all_of_them_are_counted() {
+    fn failed_starts_of_processes_are_counted_and_logged_once_a_minute() {
         let (mut watch, begin) = (SpawnerWatch::default(), Instant::now());
         let refused = |count| SpawnRefusals { count, last: Some(("module", format!("reason {count}"))) };
-        assert_eq!(watch.due(&SpawnRefusals::default(), begin), None);
-        let line = watch.due(&refused(1), begin).unwrap();
+        assert_eq!(watch.log_line(&SpawnRefusals::default(), begin), None);
+        let line = watch.log_line(&refused(1), begin).unwrap();
         assert_eq!(line, "1 processes were not started; the last one (module): reason 1");
         for (count, later, expected) in [
             (500, 0, None),
@@ -176,13 +141,13 @@ mod tests {
             (700, 180, None),
             (701, 181, Some("1 processes were not started; the last one (module): reason 701")),
         ] {
-            let line = watch.due(&refused(count), begin + Duration::from_secs(later));
+            let line = watch.log_line(&refused(count), begin + Duration::from_secs(later));
             assert_eq!(line.as_deref(), expected, "{count} {later}");
         }
     }
 
     #[test]
-    fn nodes_that_keep_things_in_different_folders_have_different_groups() {
+    fn nodes_with_different_state_folders_have_different_control_groups() {
         let labels = ["/var/lib/weir", "/var/lib/other"].map(|state| label(Path::new(state)));
         assert_ne!(labels[0], labels[1]);
         assert_eq!(labels[0], label(Path::new("/var/lib/weir")), "the same after each start");

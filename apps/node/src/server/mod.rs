@@ -1,17 +1,19 @@
-//! The server: peers' connections, requests in their order, and what the node keeps between them.
+//! The server: connections and requests of clients, and the daemon that executes them.
 
+pub(crate) mod cached;
+pub(crate) mod compile_queue;
+pub mod case_simulation;
 pub mod daemon;
 pub(crate) mod deliveries;
-pub(crate) mod descriptors;
-pub(crate) mod fair;
 pub mod isolation;
-pub(crate) mod log;
 pub mod metrics;
-pub(crate) mod recent;
 pub(crate) mod requests;
-pub(crate) mod revoked;
+pub(crate) mod revocation_files;
 pub(crate) mod service;
+pub(crate) mod session_store;
+pub(crate) mod state_version;
 pub mod trust;
-pub(crate) mod turns;
+pub(crate) mod unwritten_revocations;
 pub(crate) mod uploads;
 pub mod verify;
+pub(crate) mod virtual_clock;

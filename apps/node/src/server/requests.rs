@@ -1,28 +1,28 @@
-//! Processor time of holders' requests, as the ledger has it: an account for each holder who asked for something in an interval.
+//! Usage of holders' requests, accumulated over a ledger interval.
 
 use crate::control::authority::in_ledger;
 use std::collections::BTreeMap;
 use weir_ledger::{LedgerEvent, LedgerText};
-use weir_trust::credential::{PrefixId, VerifiedCredential};
+use weir_trust::credential::{DelegationId, VerifiedCredential};
 use weir_units::Nanos;
 
-/// Holders that have an account of their own in an interval. Those of further ones are added up by the first links of their chains,
+/// The maximum number of holders with a ledger entry of their own in an interval.
 const HOLDERS_MAX: usize = 256;
-/// of which there are so many; and all others together.
-const PARTIES_MAX: usize = 256;
+/// The maximum number of root grants whose further holders are added up in one entry for each grant.
+/// The requests of all other holders are added up in one last entry.
+const ROOT_GRANTS_MAX: usize = 256;
 
-/// The work for one request, or a connection, of a holder.
+/// The usage of a holder's requests and connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RequestPermit {
-    /// Requests.
+pub(crate) struct RequestUsage {
     pub(crate) count: u64,
-    /// The refused and failed requests among them.
+    /// The number of refused and failed requests among them.
     pub(crate) refused: u64,
-    /// Processor time.
+    /// The processor time outside of any session.
     pub(crate) cpu: Nanos,
 }
 
-impl RequestPermit {
+impl RequestUsage {
     fn add(&mut self, more: Self) {
         self.count = self.count.saturating_add(more.count);
         self.refused = self.refused.saturating_add(more.refused);
@@ -30,45 +30,48 @@ impl RequestPermit {
     }
 }
 
-/// Accounts of the present interval.
+/// The usage of requests in the current interval.
 #[derive(Debug, Default)]
 pub(crate) struct RequestAccounts {
-    holders: BTreeMap<PrefixId, (LedgerText, Vec<LedgerText>, RequestPermit)>,
-    parties: BTreeMap<PrefixId, RequestPermit>,
-    others: RequestPermit,
+    /// The key, the credential identifiers of the chain and the usage of each holder.
+    holders: BTreeMap<DelegationId, (LedgerText, Vec<LedgerText>, RequestUsage)>,
+    root_grants: BTreeMap<DelegationId, RequestUsage>,
+    others: RequestUsage,
 }
 
 impl RequestAccounts {
-    /// Takes work for a holder.
-    pub(crate) fn add(&mut self, holder: &VerifiedCredential, work: RequestPermit) {
+    /// Adds a holder's usage.
+    pub(crate) fn add(&mut self, holder: &VerifiedCredential, usage: RequestUsage) {
         let (id, chain) = (holder.id(), holder.chain());
         if let Some((_, _, sum)) = self.holders.get_mut(&id) {
-            return sum.add(work);
+            return sum.add(usage);
         }
         if self.holders.len() < HOLDERS_MAX {
             let (key, credentials) = in_ledger(holder);
-            self.holders.insert(id, (key, credentials, work));
+            self.holders.insert(id, (key, credentials, usage));
             return;
         }
-        let party = chain.first().map(|link| link.id);
-        let party = party.filter(|id| self.parties.len() < PARTIES_MAX || self.parties.contains_key(id));
-        party.map_or(&mut self.others, |id| self.parties.entry(id).or_default()).add(work);
+        let root_grant = chain.first().map(|link| link.id);
+        let root_grant = root_grant
+            .filter(|id| self.root_grants.len() < ROOT_GRANTS_MAX || self.root_grants.contains_key(id));
+        root_grant.map_or(&mut self.others, |id| self.root_grants.entry(id).or_default()).add(usage);
     }
 
-    /// The entries of the interval, which is over then, and what holders are to be debited with.
-    pub(crate) fn due(&mut self) -> (Vec<LedgerEvent>, BTreeMap<PrefixId, Nanos>) {
+    /// Ends the interval. Returns its ledger entries, and the processor time to debit each holder with.
+    pub(crate) fn end_interval(&mut self) -> (Vec<LedgerEvent>, BTreeMap<DelegationId, Nanos>) {
         let event = |key: Option<LedgerText>,
                      credentials: Vec<LedgerText>,
-                     RequestPermit { count, refused, cpu }: RequestPermit| {
+                     RequestUsage { count, refused, cpu }: RequestUsage| {
             LedgerEvent::Requests { key, credentials, count, refused, cpu }
         };
-        let Self { holders, parties, others } = std::mem::take(self);
-        let debts = holders.iter().map(|(id, (_, _, work))| (*id, work.cpu)).collect();
-        let holders = holders.into_values().map(|(key, ids, work)| event(Some(key), ids, work));
-        let parties =
-            parties.into_iter().map(|(id, work)| event(None, vec![LedgerText::new(&id.to_string())], work));
-        let others = (others != RequestPermit::default()).then(|| event(None, Vec::new(), others));
-        (holders.chain(parties).chain(others).collect(), debts)
+        let Self { holders, root_grants, others } = std::mem::take(self);
+        let debts = holders.iter().map(|(id, (_, _, usage))| (*id, usage.cpu)).collect();
+        let holders = holders.into_values().map(|(key, ids, usage)| event(Some(key), ids, usage));
+        let root_grants = root_grants
+            .into_iter()
+            .map(|(id, usage)| event(None, vec![LedgerText::new(&id.to_string())], usage));
+        let others = (others != RequestUsage::default()).then(|| event(None, Vec::new(), others));
+        (holders.chain(root_grants).chain(others).collect(), debts)
     }
 }
 
@@ -84,7 +87,7 @@ mod tests {
     fn verified(operator: &Identity, seed: u8) -> Arc<VerifiedCredential> {
         let holder = Identity::from_seed(&[seed; 32]).public();
         let grant = Grant { expires: Some(Second::MAX), ..Grant::default() };
-        let credential = Credential::mint(operator, holder, grant, &mut rand_core::OsRng).unwrap();
+        let credential = Credential::mint(operator, holder, grant, None, &mut rand_core::OsRng).unwrap();
         let situation = Situation {
             roots: &[operator.public()],
             revocations: &Revocations::default(),
@@ -96,30 +99,30 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_on_an_account_however_many_ask() {
+    fn every_request_is_accounted_even_with_more_holders_than_entries() {
         let operator = Identity::from_seed(&[7; 32]);
         let mut accounts = RequestAccounts::default();
-        let work = |refused| RequestPermit { count: 1, refused, cpu: Nanos(10) };
+        let usage = |refused| RequestUsage { count: 1, refused, cpu: Nanos(10) };
         let first = verified(&operator, 0);
-        accounts.add(&first, work(0));
-        accounts.add(&first, work(1));
-        let many = HOLDERS_MAX + PARTIES_MAX + 50;
+        accounts.add(&first, usage(0));
+        accounts.add(&first, usage(1));
+        let many = HOLDERS_MAX + ROOT_GRANTS_MAX + 50;
         for _ in 1..many {
-            accounts.add(&verified(&operator, 1), work(1));
+            accounts.add(&verified(&operator, 1), usage(1));
         }
-        let (due, debts) = accounts.due();
+        let (entries, debts) = accounts.end_interval();
         assert_eq!((debts.len(), debts.get(&first.id())), (HOLDERS_MAX, Some(&Nanos(20))));
-        assert_eq!(due.len(), HOLDERS_MAX + PARTIES_MAX + 1);
-        let mut all = RequestPermit::default();
-        for event in &due {
+        assert_eq!(entries.len(), HOLDERS_MAX + ROOT_GRANTS_MAX + 1);
+        let mut all = RequestUsage::default();
+        for event in &entries {
             let LedgerEvent::Requests { count, refused, cpu, .. } = event else { panic!("{event:?}") };
-            all.add(RequestPermit { count: *count, refused: *refused, cpu: *cpu });
+            all.add(RequestUsage { count: *count, refused: *refused, cpu: *cpu });
         }
         let many = many as u64;
-        assert_eq!(all, RequestPermit { count: many + 1, refused: many, cpu: Nanos(10 * (many + 1)) });
+        assert_eq!(all, RequestUsage { count: many + 1, refused: many, cpu: Nanos(10 * (many + 1)) });
         let (key, credentials) = in_ledger(&first);
         let own = LedgerEvent::Requests { key: Some(key), credentials, count: 2, refused: 1, cpu: Nanos(20) };
-        assert!(due.contains(&own), "{:?}", due.first());
-        assert!(accounts.due().0.is_empty());
+        assert!(entries.contains(&own), "{:?}", entries.first());
+        assert!(accounts.end_interval().0.is_empty());
     }
 }

@@ -1,6 +1,7 @@
-//! The node's folder of kept revocations: the state of each root, in a file of its own.
+//! The node's folder of revocations: one file for each root.
 //!
-//! A file is replaced whole, so that a crash leaves the old one or the new one. Lists that an earlier version kept (`ROOT.list`) are read, and removed once the state of their root is kept.
+//! A file is replaced atomically, so a crash leaves the old or the new one. Earlier versions stored whole lists
+//! (`ROOT.list`). They are read, and removed once the state of their root has been written.
 
 use crate::server::daemon::DaemonError;
 use crate::server::trust::RemoteConfigError;
@@ -14,20 +15,20 @@ use weir_trust::revocation::{
     LIST_BYTES_MAX, Reception, RevocationList, Revocations, RootRevocations, STATE_BYTES_MAX,
 };
 
-/// The folder beneath that of the node's state.
+/// The name of the folder within the node's state folder.
 const FOLDER: &str = "revoked";
-/// The ending of a state's file.
-const STATE: &str = "state";
-/// The ending of a list that an earlier version kept.
-const LIST: &str = "list";
-/// The ending of a file that is being written.
-const NEW: &str = "new";
+/// The file extension of a root's revocations.
+const STATE_EXTENSION: &str = "state";
+/// The file extension of a list that an earlier version stored.
+const LIST_EXTENSION: &str = "list";
+/// The file extension of a file that is being written.
+const NEW_EXTENSION: &str = "new";
 
-/// Everything that was kept, of all roots, trusted or not.
+/// Reads the stored revocations of all roots, trusted or not. `state` is the node's state folder.
 ///
 /// # Errors
-/// A file that cannot be read, or that is damaged: a node that goes on without it lets in peers whose credentials are revoked.
-pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
+/// A file cannot be read, or is damaged. The node must not start without it, as it would accept revoked credentials.
+pub(crate) fn read_all(state: &Path) -> Result<Revocations, DaemonError> {
     let folder = state.join(FOLDER);
     match PrivateFolder::open(&folder) {
         Ok(open) => read(&open),
@@ -36,13 +37,13 @@ pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
     }
 }
 
-/// Checks that everything that was kept can be read, as [`kept`] does. Changes nothing.
+/// Checks that the stored revocations can be read, without creating the folder.
 ///
 /// # Errors
-/// As [`kept`].
-pub(crate) fn look(state: &Path) -> Result<(), DaemonError> {
+/// As [`read_all`].
+pub(crate) fn check(state: &Path) -> Result<(), DaemonError> {
     let folder = state.join(FOLDER);
-    match PrivateFolder::look(&folder) {
+    match PrivateFolder::open_read_only(&folder) {
         Ok(Some(open)) => read(&open).map(drop),
         Ok(None) => Ok(()),
         Err(error) => Err(DaemonError::Read { path: folder, source: error.into() }),
@@ -58,26 +59,26 @@ fn read(open: &PrivateFolder) -> Result<Revocations, DaemonError> {
         let path = entry.map_err(|source| DaemonError::Read { path: folder.clone(), source })?.path();
         paths.push(path);
     }
-    let has_ending =
-        |path: &Path, ending: &str| path.extension().is_some_and(|extension| extension == ending);
+    let has_extension =
+        |path: &Path, extension: &str| path.extension().is_some_and(|found| found == extension);
     // A list adds to the state, so states come first.
-    paths.sort_by_key(|path| !has_ending(path, STATE));
+    paths.sort_by_key(|path| !has_extension(path, STATE_EXTENSION));
     let mut kept = Revocations::default();
     for path in paths {
         let wrong = |source| DaemonError::Trust { path: path.clone(), source };
-        if has_ending(&path, NEW) {
-            // It was not written to its end, as the node ended.
-        } else if has_ending(&path, STATE) {
-            let text = text_of(open, &path, STATE_BYTES_MAX)?;
+        if has_extension(&path, NEW_EXTENSION) {
+            // An incomplete file, left by a crash.
+        } else if has_extension(&path, STATE_EXTENSION) {
+            let text = read_text(open, &path, STATE_BYTES_MAX)?;
             let (root, revoked) =
                 RootRevocations::from_text(&text).map_err(|error| wrong(RemoteConfigError::State(error)))?;
             kept.insert(root, revoked);
         } else {
-            let list: RevocationList = text_of(open, &path, LIST_BYTES_MAX)?
+            let list: RevocationList = read_text(open, &path, LIST_BYTES_MAX)?
                 .parse()
                 .map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
-            // Nothing is forgotten here: the time is of no account.
-            let roots = [*list.issuer().of()];
+            // Expired entries are kept, so the time does not matter.
+            let roots = [*list.issuer().affected_root()];
             let taken = kept.accept(&list, &Reception::new(&roots, Second::default()));
             taken.map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
         }
@@ -85,7 +86,7 @@ fn read(open: &PrivateFolder) -> Result<Revocations, DaemonError> {
     Ok(kept)
 }
 
-fn text_of(folder: &PrivateFolder, path: &Path, most: usize) -> Result<String, DaemonError> {
+fn read_text(folder: &PrivateFolder, path: &Path, most: usize) -> Result<String, DaemonError> {
     let mut text = String::new();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     folder
@@ -96,36 +97,36 @@ fn text_of(folder: &PrivateFolder, path: &Path, most: usize) -> Result<String, D
     Ok(text)
 }
 
-/// Keeps the state of a root in the place of the one before. When this returns it survives a crash.
-pub(crate) fn keep(state: &Path, root: &PublicKey, revoked: &RootRevocations) -> io::Result<()> {
+/// Replaces the stored revocations of a root. They survive a crash once this returns.
+pub(crate) fn write(state: &Path, root: &PublicKey, revoked: &RootRevocations) -> io::Result<()> {
     let path = state.join(FOLDER);
     let folder = PrivateFolder::make(&path)?;
-    folder.replace(&name_of(root, STATE), revoked.to_text(root).as_bytes())?;
-    // All of it is in the state.
-    match fs::remove_file(path.join(name_of(root, LIST))) {
+    folder.replace(&file_name(root, STATE_EXTENSION), revoked.to_text(root).as_bytes())?;
+    // The state contains all entries of the old list.
+    match fs::remove_file(path.join(file_name(root, LIST_EXTENSION))) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// The name of a root's file.
-fn name_of(root: &PublicKey, ending: &str) -> String {
+/// The name of a root's file with this extension.
+fn file_name(root: &PublicKey, extension: &str) -> String {
     let root = root.to_string();
-    format!("{}.{ending}", root.rsplit(':').next().unwrap_or_default())
+    format!("{}.{extension}", root.rsplit(':').next().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_trust::credential::PrefixId;
+    use weir_trust::credential::DelegationId;
     use weir_trust::key::{Identity, SignatureContext};
 
     fn root(of: u8) -> Identity {
         Identity::from_seed(&[of; 32])
     }
 
-    fn id(of: u8) -> PrefixId {
-        PrefixId::of_root(&root(of).public())
+    fn id(of: u8) -> DelegationId {
+        DelegationId::of_root(&root(of).public())
     }
 
     fn state(of: u8, ids: &[u8]) -> Revocations {
@@ -136,57 +137,57 @@ mod tests {
         known
     }
 
-    fn keep_all(folder: &Path, known: &Revocations) {
+    fn write_all(folder: &Path, known: &Revocations) {
         for (root, revoked) in known.roots() {
-            keep(folder, root, revoked).unwrap();
+            write(folder, root, revoked).unwrap();
         }
     }
 
     #[test]
-    fn a_kept_state_is_read_again_and_a_damaged_one_is_not_passed_over() {
+    fn a_stored_state_is_read_again_and_a_damaged_one_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(kept(folder.path()).unwrap(), Revocations::default());
+        assert_eq!(read_all(folder.path()).unwrap(), Revocations::default());
         for known in [state(1, &[1]), state(2, &[2]), state(1, &[1, 3])] {
-            keep_all(folder.path(), &known);
+            write_all(folder.path(), &known);
         }
-        // As a crash leaves it.
+        // An incomplete file, as a crash leaves it.
         fs::write(folder.path().join(FOLDER).join("x.new"), "weir rev").unwrap();
-        let both = kept(folder.path()).unwrap();
+        let both = read_all(folder.path()).unwrap();
         let has = |of: u8, entry: u8| both.contains(&root(of).public(), &id(entry));
         assert!(has(1, 1) && has(1, 3) && has(2, 2) && !has(2, 1));
-        let path = folder.path().join(FOLDER).join(name_of(&root(1).public(), STATE));
+        let path = folder.path().join(FOLDER).join(file_name(&root(1).public(), STATE_EXTENSION));
         let text = fs::read_to_string(&path).unwrap();
         let line = text.lines().find(|line| line.starts_with("weir-id")).unwrap();
         fs::write(&path, text.replace(&format!("{line}\n"), "")).unwrap();
-        let error = kept(folder.path()).unwrap_err().to_string();
+        let error = read_all(folder.path()).unwrap_err().to_string();
         assert!(error.contains(&path.display().to_string()) && error.contains("deliver"), "{error}");
     }
 
     #[test]
-    fn a_state_is_private_and_one_that_is_a_link_is_refused() {
+    fn a_state_file_is_private_and_a_symbolic_link_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
-        keep_all(folder.path(), &state(1, &[1]));
-        let path = folder.path().join(FOLDER).join(name_of(&root(1).public(), STATE));
+        write_all(folder.path(), &state(1, &[1]));
+        let path = folder.path().join(FOLDER).join(file_name(&root(1).public(), STATE_EXTENSION));
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
         assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
         let elsewhere = folder.path().join("elsewhere");
         fs::rename(&path, &elsewhere).unwrap();
         symlink(&elsewhere, &path).unwrap();
-        let error = kept(folder.path()).unwrap_err().to_string();
+        let error = read_all(folder.path()).unwrap_err().to_string();
         assert!(error.contains("symbolic link"), "{error}");
-        // A new one takes the place of the link, and does not follow it.
-        keep_all(folder.path(), &state(1, &[2]));
-        assert_eq!(kept(folder.path()).unwrap(), state(1, &[2]));
+        // Writing replaces the link, and does not follow it.
+        write_all(folder.path(), &state(1, &[2]));
+        assert_eq!(read_all(folder.path()).unwrap(), state(1, &[2]));
         assert!(fs::read_to_string(&elsewhere).unwrap().contains(&id(1).to_string()));
     }
 
     #[test]
-    fn a_list_that_an_earlier_version_kept_becomes_part_of_the_state() {
+    fn a_list_of_an_earlier_version_becomes_part_of_the_state() {
         let folder = tempfile::tempdir().unwrap();
         let old = folder.path().join(FOLDER);
         fs::create_dir(&old).unwrap();
-        let (key, path) = (root(1).public(), old.join(name_of(&root(1).public(), LIST)));
+        let (key, path) = (root(1).public(), old.join(file_name(&root(1).public(), LIST_EXTENSION)));
         let signed = format!(
             "weir revocation list 1\nroot {key}\nsequence 7\nissued 2026-11-21T12:00:00Z\n{}\n",
             id(5)
@@ -201,13 +202,13 @@ mod tests {
             signature.0.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
         let text: String = bits.chunks(5).map(digit).collect();
         fs::write(&path, format!("{signed}signature {text}\n")).unwrap();
-        // As it was, and beside a state of the same root.
-        assert!(kept(folder.path()).unwrap().contains(&key, &id(5)));
-        keep_all(folder.path(), &state(2, &[6]));
-        let all = kept(folder.path()).unwrap();
+        // Alone, and beside a state file.
+        assert!(read_all(folder.path()).unwrap().contains(&key, &id(5)));
+        write_all(folder.path(), &state(2, &[6]));
+        let all = read_all(folder.path()).unwrap();
         assert!(all.contains(&key, &id(5)) && all.contains(&root(2).public(), &id(6)));
-        keep_all(folder.path(), &all);
+        write_all(folder.path(), &all);
         assert!(!path.exists());
-        assert_eq!(kept(folder.path()).unwrap(), all);
+        assert_eq!(read_all(folder.path()).unwrap(), all);
     }
 }

@@ -1,4 +1,4 @@
-//! Whose credentials count on this node, and who it is itself.
+//! The node's trust: roots, their limits, revocations, operators, and the key agent with its own key.
 
 use crate::control::config::NodeConfiguration;
 use crate::control::policy::Policy;
@@ -8,48 +8,46 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use weir_admission::Name;
 use weir_os::Launcher;
-use weir_remote::{KEEPER, KeyAgent};
+use weir_remote::{KEY_AGENT_ARGUMENT, KeyAgent};
 use weir_trust::credential::{Credential, CredentialRefusal, Situation, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{Accepted, Reception, RevocationError, RevocationList, Revocations};
 
-/// Whose credentials count on this node, and for how much.
+/// The roots of trust of a node, with their limits and revocations, and the node's operators.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
     name: NodeName,
     roots: Vec<PublicKey>,
-    /// Those who may ask for all that the operator may.
+    /// The keys with the rights of the operator.
     operators: Vec<PublicKey>,
-    /// What those may grant at most that may not grant everything.
+    /// The limits of roots; a root without an entry can grant everything.
     limits: BTreeMap<PublicKey, Grant>,
     revocations: Revocations,
 }
 
-/// Why a file of `[remote]` cannot be used. To blame is the operator.
+/// The error of a file of `[remote]`.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteConfigError {
-    /// The node's private key.
+    /// The node's private key cannot be used.
     #[error(transparent)]
     Key(#[from] weir_remote::AgentError),
-    /// A list that the node itself had kept, by an earlier version.
-    #[error(
-        "{0}. The node has kept it as it was delivered: remove the file, and have all lists of this root delivered again"
-    )]
+    /// A list that an earlier version of the node stored is damaged.
+    #[error("{0}. The node has stored this file: remove it, and have all lists of this root delivered again")]
     Kept(weir_trust::revocation::RevocationError),
-    /// The revocations of a root that the node itself had kept.
+    /// The stored revocations of a root are damaged.
     #[error("{0}: remove the file, and have all lists of its root delivered again")]
     State(weir_trust::revocation::StateError),
-    /// The node's name.
+    /// The node's name cannot be used in credentials.
     #[error(
-        "the node's name, `{0}`, is none that credentials can have: give it another one with `name` under [remote]"
+        "the node's name, `{0}`, cannot be used in credentials: set another one with `name` under [remote]"
     )]
     Name(Name),
 }
 
 impl Trust {
-    /// As a configuration says with its policy; nothing where the node is not reached from elsewhere. `path` is the configuration's file.
-    pub(crate) fn of(
+    /// Creates the trust of a configuration and its policy; none without remote access. `path` is the configuration's file.
+    pub(crate) fn from_config(
         config: &NodeConfiguration,
         policy: &Policy,
         path: &Path,
@@ -62,21 +60,21 @@ impl Trust {
         Ok(Some(Arc::new(Self { operators: remote.operators.clone(), ..Self::new(name, policy) })))
     }
 
-    /// With somebody else who counts as much as a root does.
-    pub(crate) fn with_stand_in(mut self, root: &PublicKey, other: PublicKey) -> Self {
+    /// Adds a key as a root with the limit of another root.
+    pub(crate) fn with_substitute_root(mut self, root: &PublicKey, other: PublicKey) -> Self {
         self.limits.insert(other, self.limit(root).clone());
         self.roots.push(other);
         self
     }
 
-    /// On the node of this name.
+    /// Creates the trust of a policy on the node of this name, without operators.
     pub(crate) fn new(name: NodeName, policy: &Policy) -> Self {
         let limits = policy.roots.iter().map(|root| (root.key, root.limit.clone())).collect();
         let revocations = policy.revocations.clone();
         Self { name, roots: policy.keys(), operators: Vec::new(), limits, revocations }
     }
 
-    /// What a peer's credential is worth now.
+    /// Verifies a peer's credential, and narrows it to the limit of its root.
     pub(crate) fn verify(
         &self,
         credential: &Credential,
@@ -88,10 +86,10 @@ impl Trust {
         verified.within(self.limit(verified.root()), name, now)
     }
 
-    /// What was worth something before is worth now.
+    /// Verifies a credential again that was valid before.
     ///
     /// # Errors
-    /// It is worth nothing any more.
+    /// The credential has expired, was revoked, or its root is not trusted any more.
     pub(crate) fn current(
         &self,
         credential: &Arc<VerifiedCredential>,
@@ -115,39 +113,40 @@ impl Trust {
         credential.within(limit, &self.name, now).map(Arc::new)
     }
 
-    /// Whether somebody may ask for all that the operator may.
+    /// Returns true if a key has the rights of the operator.
     pub(crate) fn is_operator(&self, key: &PublicKey) -> bool {
         self.operators.contains(key)
     }
 
-    /// What credentials call this node.
+    /// The node's name in credentials.
     pub(crate) fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// What a root may grant at most.
+    /// The limit of a root's grants.
     pub(crate) fn limit(&self, root: &PublicKey) -> &Grant {
         static NONE: LazyLock<Grant> = LazyLock::new(Grant::default);
         self.limits.get(root).unwrap_or(&NONE)
     }
 
-    /// The same with a delivered list, and the changes. `shown` is the credential of the deliverer.
+    /// Applies a delivered list to a copy. Also returns the changes. `credential` is the deliverer's.
     ///
     /// # Errors
-    /// The list does not count here.
+    /// The list is not accepted on this node.
     pub(crate) fn with_list(
         &self,
         list: &RevocationList,
-        shown: Option<&VerifiedCredential>,
+        credential: Option<&VerifiedCredential>,
         now: Second,
     ) -> Result<(Self, Accepted), RevocationError> {
         let mut revocations = self.revocations.clone();
-        let accepted = revocations.accept(list, &Reception { roots: &self.roots, shown, now })?;
+        let accepted = revocations.accept(list, &Reception { roots: &self.roots, shown: credential, now })?;
         Ok((Self { revocations, ..self.clone() }, accepted))
     }
 
-    /// The same with earlier revocations of the roots that count now, and the number of entries that found no room. The earlier ones come first.
-    pub(crate) fn remembering<'a>(
+    /// Adds known revocations of the trusted roots to a copy. The known ones take precedence if there are too many. Also returns
+    /// the number of entries that were left out.
+    pub(crate) fn with_revocations<'a>(
         &self,
         known: impl IntoIterator<Item = &'a Revocations>,
         now: Second,
@@ -155,26 +154,26 @@ impl Trust {
         let mut revocations = Revocations::default();
         let mut left_out = 0;
         for known in known {
-            left_out += revocations.absorb(known, &self.roots, now);
+            left_out += revocations.merge(known, &self.roots, now);
         }
-        left_out += revocations.absorb(&self.revocations, &self.roots, now);
+        left_out += revocations.merge(&self.revocations, &self.roots, now);
         (Self { revocations, ..self.clone() }, left_out)
     }
 
-    /// All that is revoked.
+    /// All revocations.
     pub(crate) fn revocations(&self) -> &Revocations {
         &self.revocations
     }
 
-    /// The roots whose credentials count.
+    /// The keys of the trusted roots.
     pub(crate) fn roots(&self) -> &[PublicKey] {
         &self.roots
     }
 }
 
-/// Who keeps the node's own key, which is in a file that is the operator's alone.
-pub(crate) fn keeper(path: &Path) -> Result<KeyAgent, DaemonError> {
-    let arguments = vec![PathBuf::from(KEEPER), path.to_owned()];
-    KeyAgent::start(Launcher::of_process(), arguments, crate::server::log::say)
+/// Starts the key agent, which reads the node's private key from this file.
+pub(crate) fn start_key_agent(path: &Path) -> Result<KeyAgent, DaemonError> {
+    let arguments = vec![PathBuf::from(KEY_AGENT_ARGUMENT), path.to_owned()];
+    KeyAgent::start(Launcher::of_process(), arguments, crate::log::info)
         .map_err(|error| DaemonError::Trust { path: path.to_owned(), source: error.into() })
 }

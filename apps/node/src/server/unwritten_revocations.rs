@@ -1,40 +1,41 @@
-//! Roots whose revocations hold and could not be written to the node's folder.
+//! Roots whose revocations are in force but could not be written to the state folder.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 use weir_trust::key::PublicKey;
 
-/// The time between two log lines on states that cannot be written.
+/// Least time between two log lines about unwritten states.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The time between two tries to write a state that has not changed: known lists may come at any rate.
+/// Least time between two attempts to write an unchanged state, since known lists may arrive at any rate.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The roots whose state is to be written again, each with the error of the last try. They are roots of trust, so there are few.
+/// Roots whose state has to be written again, with the error of the last attempt. They are roots of trust, so there are
+/// few.
 #[derive(Debug, Default)]
-pub(crate) struct Unkept {
+pub(crate) struct UnwrittenRevocations {
     roots: BTreeMap<PublicKey, String>,
     tried: Option<Instant>,
     said: Option<Instant>,
 }
 
-impl Unkept {
+impl UnwrittenRevocations {
     /// Returns true if every state is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }
 
-    /// The error of the last try to write the state of a root; `None` where it is written.
+    /// Returns the error of the last attempt to write the state of a root, or `None` if it is written.
     pub(crate) fn why(&self, root: &PublicKey) -> Option<&str> {
         self.roots.get(root).map(String::as_str)
     }
 
-    /// The roots whose state is not written.
+    /// Returns the roots whose state is not written.
     pub(crate) fn roots(&self) -> Vec<PublicKey> {
         self.roots.keys().copied().collect()
     }
 
-    /// The roots whose state is to be written now: all of them, and none where the last try was a moment ago.
+    /// Returns the roots whose state has to be written now: all of them, or none shortly after the last attempt.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<PublicKey> {
         if self.tried.is_some_and(|tried| now.saturating_duration_since(tried) < AGAIN) {
             return Vec::new();
@@ -43,7 +44,8 @@ impl Unkept {
         self.roots()
     }
 
-    /// Takes the result of a try. Returns the log line that is due: at the first failure, one a minute while writing fails, and one when all is written again.
+    /// Notes the result of an attempt. Returns a log line at the first failure, then once a minute while writing fails,
+    /// and once when all is written again.
     pub(crate) fn note(
         &mut self,
         root: &PublicKey,
@@ -64,7 +66,7 @@ impl Unkept {
         }
         self.said = Some(now);
         Some(format!(
-            "the revocations of {root} hold, and cannot be kept: {error}; they are forgotten when the node ends"
+            "the revocations of {root} hold, and cannot be kept: {error}; they are lost when the node ends"
         ))
     }
 }
@@ -77,28 +79,28 @@ mod tests {
     #[test]
     fn a_state_that_cannot_be_written_is_tried_once_a_second_and_logged_once_a_minute() {
         let root = Identity::from_seed(&[1; 32]).public();
-        let (mut unkept, begin) = (Unkept::default(), Instant::now());
+        let (mut unwritten, begin) = (UnwrittenRevocations::default(), Instant::now());
         let full: io::Result<()> = Err(io::ErrorKind::StorageFull.into());
         let (mut lines, mut tries) = (Vec::new(), 0);
-        lines.extend(unkept.note(&root, &full, begin));
+        lines.extend(unwritten.note(&root, &full, begin));
         for tenth in 0..1800 {
             let now = begin + Duration::from_millis(tenth * 100);
-            for root in unkept.due(now) {
+            for root in unwritten.due(now) {
                 tries += 1;
-                lines.extend(unkept.note(&root, &full, now));
+                lines.extend(unwritten.note(&root, &full, now));
             }
         }
         assert_eq!((lines.len(), tries), (3, 179), "{lines:?}");
-        assert!(lines[0].contains("cannot be kept") && unkept.why(&root).is_some());
+        assert!(lines[0].contains("cannot be kept") && unwritten.why(&root).is_some());
         let now = begin + Duration::from_secs(180);
-        assert_eq!(unkept.due(now), [root]);
-        let line = unkept.note(&root, &Ok(()), now);
+        assert_eq!(unwritten.due(now), [root]);
+        let line = unwritten.note(&root, &Ok(()), now);
         assert!(line.is_some_and(|line| line.contains("kept again")));
-        assert!(unkept.is_empty() && unkept.why(&root).is_none());
+        assert!(unwritten.is_empty() && unwritten.why(&root).is_none());
         // The next failure is logged at once.
-        assert!(unkept.note(&root, &full, now).is_some());
-        // One that was never unkept is no news.
+        assert!(unwritten.note(&root, &full, now).is_some());
+        // One that was never unwritten is no news.
         let other = Identity::from_seed(&[2; 32]).public();
-        assert_eq!(unkept.note(&other, &Ok(()), now), None);
+        assert_eq!(unwritten.note(&other, &Ok(()), now), None);
     }
 }

@@ -1,43 +1,45 @@
-//! The check of a configuration against this machine. A start makes it first, and `weir config check` makes the same.
+//! The check of a configuration against this machine, by a node's start and by `weir config check`.
 //!
-//! All that depends on the configuration and the machine is tried here without lasting effects, so both refuse the same in the same words. The check has two parts:
+//! Both use this module, so they refuse the same configurations with the same messages. The check has no lasting effects,
+//! and has two parts:
 //!
-//! - [`look`] tries all but the modules' code, before a start has touched anything.
-//! - [`look_closely`] compiles and starts the modules, and opens TAP devices. A process makes it after it has given up the rights that a node gives up, and a start makes it before it writes
-//!   to its ledger.
+//! - [`check_machine`] checks all but the modules' code. A start calls it before it creates or changes anything.
+//! - [`check_modules`] compiles and starts the modules, and opens TAP devices. The process is confined before, and a start
+//!   writes to its ledger only afterwards.
 //!
-//! An interface that is not there may come later: a node waits for it.
+//! A missing interface is no error, as a node waits for it.
 
 mod addresses;
+mod config_lines;
+mod context;
 mod devices;
 mod folders;
-mod places;
 mod sessions;
-mod standing;
 
+use crate::control::ShippedModules;
 use crate::control::config::NodeConfiguration;
-use crate::control::offers::obstacle;
 use crate::control::policy::Policy;
+use crate::control::services::obstacle;
+use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::tables::TableFile;
-use crate::sessions::workshop::{ModuleLoader, ShippedProfiles};
+pub(crate) use config_lines::ConfigLines;
+pub(crate) use context::CheckContext;
 use devices::Devices;
-pub(crate) use devices::not_tried;
-pub(crate) use places::ConfigLines;
-use sessions::Closely;
-pub(crate) use standing::CheckContext;
+pub(crate) use devices::unchecked;
+use sessions::ModuleCheck;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use weir_admission::{AdmissionTerms, Name};
+use weir_admission::{CalibratedProfile, Name};
 use weir_trust::grant::Second;
 use weir_units::{Nanos, Shown as _};
 
 /// A remark on a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// The line, from 1, where it is known.
+    /// The line, from 1, if it is known.
     pub line: Option<usize>,
-    /// The remark itself.
+    /// The text of the remark.
     pub what: String,
 }
 
@@ -52,11 +54,11 @@ impl Remark {
 /// Remarks on the file of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Remarks {
-    /// Errors that keep a node from starting.
+    /// Errors with which a node does not start.
     pub problems: Vec<Remark>,
-    /// Warnings, which do not.
+    /// Warnings, with which a node starts.
     pub warnings: Vec<Remark>,
-    /// The processor time of analysing, compiling and starting each session's modules: a start debits it.
+    /// The processor time to analyse, compile and start each session's modules, which a start charges to the session.
     pub(crate) used: BTreeMap<Name, Nanos>,
 }
 
@@ -64,15 +66,15 @@ pub struct Remarks {
 pub(crate) struct Subject<'a> {
     pub(crate) path: &'a Path,
     pub(crate) config: &'a NodeConfiguration,
-    pub(crate) places: &'a ConfigLines,
-    pub(crate) default: &'a AdmissionTerms,
-    pub(crate) profiles: &'a BTreeMap<Name, AdmissionTerms>,
-    pub(crate) shipped: ShippedProfiles,
+    pub(crate) lines: &'a ConfigLines,
+    pub(crate) default: &'a CalibratedProfile,
+    pub(crate) profiles: &'a BTreeMap<Name, CalibratedProfile>,
+    pub(crate) shipped: ShippedModules,
     pub(crate) tables: &'a [TableFile],
-    pub(crate) standing: &'a CheckContext,
+    pub(crate) context: &'a CheckContext,
 }
 
-/// Numbers of cores, listed for people.
+/// Displays numbers of cores as a list.
 pub(crate) struct Listed<'a>(pub(crate) &'a [u16]);
 
 impl fmt::Display for Listed<'_> {
@@ -82,39 +84,39 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Checks all of a configuration but the code of its modules.
-pub(crate) fn look(subject: &Subject<'_>) -> Remarks {
-    let mut found = Remarks::default();
-    let Subject { config, places, path, .. } = subject;
-    found.cores(config, places);
-    found.folders(subject);
-    found.interfaces(subject);
-    found.links(subject);
-    found.addresses(subject);
-    found.policy(config, path, subject.shipped);
-    found.sessions(subject, Devices::of(config), None);
+/// Checks a configuration, except for the code of its modules.
+pub(crate) fn check_machine(subject: &Subject<'_>) -> Remarks {
+    let mut remarks = Remarks::default();
+    let Subject { config, lines, path, .. } = subject;
+    remarks.cores(config, lines);
+    remarks.folders(subject);
+    remarks.interfaces(subject);
+    remarks.links(subject);
+    remarks.addresses(subject);
+    remarks.policy(config, path, subject.shipped);
+    remarks.sessions(subject, Devices::of(config), None);
     for session in &config.sessions {
         for what in session.uses.iter().filter_map(|used| obstacle(session, used, &config.sessions)) {
-            found.warning(places.session(&session.name), format!("session `{}`: {what}", session.name));
+            remarks.warning(lines.session(&session.name), format!("session `{}`: {what}", session.name));
         }
     }
-    found
+    remarks
 }
 
-/// Compiles and starts the modules of all sessions by a workshop, whose tables and messages are for this alone, and opens TAP devices. All are held until the end, as on a node.
-/// `tell` hears of each module before it is tried.
-pub(crate) fn look_closely(
+/// Compiles and starts the modules of all sessions with a loader that only this check uses, and opens TAP devices. All are
+/// kept until the end, as on a node. `progress` is called before each module.
+pub(crate) fn check_modules(
     subject: &Subject<'_>,
-    workshop: ModuleLoader,
-    tell: &mut dyn FnMut(&str),
+    loader: ModuleLoader,
+    progress: &mut dyn FnMut(&str),
 ) -> Remarks {
-    let mut found = Remarks::default();
-    found.records(subject);
-    if let Err(error) = workshop.shelf.configure(subject.tables.to_vec()) {
-        found.problem(None, error.to_string());
+    let mut remarks = Remarks::default();
+    remarks.records(subject);
+    if let Err(error) = loader.registry.configure(subject.tables.to_vec()) {
+        remarks.problem(None, error.to_string());
     }
-    found.sessions(subject, Devices::of(subject.config), Some(Closely { workshop, tell }));
-    found
+    remarks.sessions(subject, Devices::of(subject.config), Some(ModuleCheck { loader: loader, progress }));
+    remarks
 }
 
 impl Remarks {
@@ -127,29 +129,31 @@ impl Remarks {
     }
 
     /// Checks that threads can be bound to the named cores.
-    fn cores(&mut self, config: &NodeConfiguration, places: &ConfigLines) {
-        let named = config.cpu.module_cores().into_iter().chain(config.cpu.receive);
+    fn cores(&mut self, config: &NodeConfiguration, lines: &ConfigLines) {
+        let named = config.cpu.module_cores().into_iter().chain(config.cpu.receive_core);
         let missing: Vec<u16> = named.filter(|core| !can_bind(*core)).collect();
         if missing.is_empty() {
             return;
         }
-        let there = cores();
+        let available = cores();
         for core in missing {
-            let there = Listed(&there);
+            let available = Listed(&available);
             self.problem(
-                places.cpu,
-                format!("[cpu]: there is no core {core} for the node; there is {there}"),
+                lines.cpu,
+                format!("[cpu]: available is no core {core} for the node; available is {available}"),
             );
         }
     }
 
-    /// Warns of questionable parts of the operator's policy. The policy has been read, and its cases have been tried, before.
-    fn policy(&mut self, config: &NodeConfiguration, path: &Path, shipped: ShippedProfiles) {
+    /// Warns of questionable parts of the operator's policy, whose test cases have been check before.
+    fn policy(&mut self, config: &NodeConfiguration, path: &Path, shipped: ShippedModules) {
         if config.policy.is_none() && config.remote.is_none() {
             return;
         }
-        let (Ok(policy), Ok(node)) = (Policy::of(config, path, shipped), config.name()) else { return };
-        for finding in policy.findings(Some((config, &node)), Second::of(weir_datapath::moment::wall_clock()))
+        let (Ok(policy), Ok(node)) = (Policy::from_config(config, path, shipped), config.name()) else {
+            return;
+        };
+        for finding in policy.findings(Some((config, &node)), Second::of(weir_datapath::clock::wall_clock()))
         {
             self.warning(None, format!("{}: {}", finding.file.shown(), finding.what));
         }
@@ -159,7 +163,7 @@ impl Remarks {
 /// Returns true if a thread of this process can be bound to a core.
 fn can_bind(core: u16) -> bool {
     let Ok(before) = rustix::thread::sched_getaffinity(None) else { return false };
-    let can = crate::runner::bind(core).is_ok();
+    let can = crate::core_thread::runner::bind(core).is_ok();
     _ = rustix::thread::sched_setaffinity(None, &before);
     can
 }
@@ -184,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cores_are_read() {
+    fn lists_of_cores_are_parsed() {
         assert_eq!(listed("0-3,6\n"), [0, 1, 2, 3, 6]);
         assert_eq!(listed("x,5-,-1,\n"), Vec::<u16>::new());
     }

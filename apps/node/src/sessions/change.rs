@@ -1,9 +1,8 @@
-//! Sessions that change while they run.
+//! Changes of running sessions.
 
-use crate::control::protocol::Change;
-use crate::control::spec::{ChannelSpec, ProcessorSpec};
-use crate::error::NodeError;
-use crate::server::log::warn;
+use crate::control::spec::{Change, ChannelSpec, ProcessorSpec};
+use crate::sessions::error::NodeError;
+use crate::log::warn;
 use crate::sessions::filters::CompiledFilters;
 use crate::sessions::node::{Node, SessionChannel, SessionState, Vp};
 use std::collections::BTreeMap;
@@ -15,24 +14,24 @@ use {
     weir_session::{MemoryReservation, MemoryState},
 };
 
-/// What was done of a change, to be taken back where the rest is refused.
-struct Done {
+/// The steps of a change, to undo them if a later one is refused.
+struct AppliedChanges {
     session: Name,
     reservation: Arc<MemoryReservation>,
-    /// What was reserved of it before.
+    /// Reservation before the change.
     memory: MemoryState,
-    /// Virtual processors as they are now, and what those that have changed were.
+    /// The present virtual CPUs, and the earlier state of those that changed.
     vps: BTreeMap<Name, Vp>,
     vps_before: Vec<(Name, Option<Vp>)>,
-    /// Those that channels took the place of.
+    /// The channels that were replaced.
     channels_before: Vec<(Name, Option<SessionChannel>)>,
 }
 
 impl Node {
-    /// Changes what a session has reserved, and what it may do. Nothing of it is done where a part cannot be.
+    /// Changes a session's reservations and rights: all of them, or none.
     pub(crate) fn change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let changed = self.make_change(change, compiled);
-        // Those that have gone, or that were made and are not to come.
+        // Selections of earlier channels, or of new ones that were refused.
         self.forget_selections();
         changed
     }
@@ -40,11 +39,10 @@ impl Node {
     fn make_change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let name = &change.session;
         let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
-        // Nothing more comes to it or goes out of it.
         if there.is_closing && !(change.channels.is_empty() && change.outputs.is_empty()) {
             return Err(NodeError::Closing(name.clone()));
         }
-        // Its modules may have changed what is reserved.
+        // Its modules may have changed the reservation.
         let (reservation, memory) = (Arc::clone(&there.memory), there.memory.state());
         let limits = Arc::clone(&there.limits);
         let mut present = there.spec.clone();
@@ -53,11 +51,11 @@ impl Node {
         }
         let spec = present.changed(change)?;
         self.check(&spec)?;
-        self.hold(there.owner.as_ref(), &spec)?;
+        self.check_ceilings(there.owner.as_ref(), &spec)?;
         change.processors.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
         change.channels.iter().try_for_each(|channel| check_idle(there, channel))?;
-        // Given back with this, where something else is refused.
-        let claims = there.claims.more(&spec)?;
+        // Released when dropped, if a later step is refused.
+        let claims = there.claims.claim_more(&spec)?;
         let (vps, vps_before) = (there.vps.clone(), Vec::new());
         let mut channels = Vec::new();
         for channel in &change.channels {
@@ -67,7 +65,7 @@ impl Node {
             .change(spec.memory, spec.memory_ceiling())
             .map_err(|error| NodeError::of_memory(name, error))?;
         let (session, channels_before) = (name.clone(), Vec::new());
-        let mut done = Done { session, reservation, memory, vps, vps_before, channels_before };
+        let mut done = AppliedChanges { session, reservation, memory, vps, vps_before, channels_before };
         let still_kept = |error| NodeError::StillKept { session: name.clone(), error };
         let rest = self
             .change_processors(&change.processors, &mut done)
@@ -75,37 +73,41 @@ impl Node {
             .and_then(|()| limits.narrow(&present, &spec).map_err(still_kept))
             .and_then(|()| self.change_outputs(name, &change.outputs, compiled));
         if let Err(error) = rest {
-            // No fewer than before: no more can be kept than that.
+            // The earlier limit is not lower, so it cannot be refused.
             _ = limits.narrow(&present, &present);
-            self.take_back(done);
+            self.undo_change(done);
             return Err(error);
         }
         if let Some(session) = self.sessions.get_mut(name) {
             session.priority.store(spec.priority, Ordering::Relaxed);
-            session.limits.become_those_of(&spec);
+            session.limits.apply(&spec);
             (session.spec, session.vps) = (spec, done.vps);
-            // What its modules publish is theirs no longer before it is anybody else's.
+            // A revoked table ends before another session gets it.
             session.modules.values().for_each(|module| module.tables.change(&session.spec));
-            session.claims.become_those_of(&session.spec, claims);
-            // They are on its bill still.
+            session.claims.replace(&session.spec, claims);
+            // Their usage stays with the session.
             for before in done.channels_before.iter().filter_map(|(_, before)| before.as_ref()) {
-                crate::sessions::bill::add_channel(&mut session.gone, before);
+                crate::sessions::usage::add_channel(&mut session.closed_usage, before);
             }
         }
-        self.tell_services(name)?;
+        self.update_services(name)?;
         if !change.outputs.is_empty() {
-            self.tell_outputs(name)?;
+            self.update_outputs(name)?;
         }
-        // Their priority may have changed, and where their packets go on.
+        // Priority and forwarding may have changed.
         self.route_all(name)
     }
 
-    fn change_processors(&self, changes: &[ProcessorSpec], done: &mut Done) -> Result<(), NodeError> {
+    fn change_processors(
+        &self,
+        changes: &[ProcessorSpec],
+        done: &mut AppliedChanges,
+    ) -> Result<(), NodeError> {
         for cpu in changes {
             let before = done.vps.get(&cpu.name).cloned();
             let now = match &before {
-                Some(vp) => self.give(vp, cpu)?,
-                None => self.place(cpu)?,
+                Some(vp) => self.change_processor(vp, cpu)?,
+                None => self.place_processor(cpu)?,
             };
             done.vps_before.push((cpu.name.clone(), before));
             done.vps.insert(cpu.name.clone(), now);
@@ -113,8 +115,12 @@ impl Node {
         Ok(())
     }
 
-    /// Puts these in the place of those of their names, and has packets go there.
-    fn change_channels(&mut self, channels: Vec<SessionChannel>, done: &mut Done) -> Result<(), NodeError> {
+    /// Replaces the channels of these names, and routes packets to the new ones.
+    fn change_channels(
+        &mut self,
+        channels: Vec<SessionChannel>,
+        done: &mut AppliedChanges,
+    ) -> Result<(), NodeError> {
         let Some(session) = self.sessions.get_mut(&done.session) else { return Ok(()) };
         for channel in channels {
             let name = channel.spec.name.clone();
@@ -131,9 +137,9 @@ impl Node {
         Ok(())
     }
 
-    /// It is as if nothing had been changed.
-    fn take_back(&mut self, done: Done) {
-        let Done { session, reservation, memory, vps, vps_before, channels_before } = done;
+    /// Undoes a change.
+    fn undo_change(&mut self, done: AppliedChanges) {
+        let AppliedChanges { session, reservation, memory, vps, vps_before, channels_before } = done;
         if !channels_before.is_empty() {
             if let Some(there) = self.sessions.get_mut(&session) {
                 for (name, before) in channels_before.into_iter().rev() {
@@ -143,39 +149,43 @@ impl Node {
                     }
                 }
             }
-            // As many filters as before fit.
+            // As many filters as before always fit.
             if let Err(error) = self.route_everything() {
                 warn(&error);
             }
         }
-        self.undo(vps_before, &vps);
-        // What a module has taken meanwhile stays reserved.
+        self.undo_processors(vps_before, &vps);
+        // Memory that a module has taken meanwhile stays reserved.
         _ = reservation.change(memory.reserved, memory.ceiling);
     }
 
-    /// Has what the modules of a session send go out through the outputs that it has now. Calls that begin after this see them.
-    fn tell_outputs(&self, session: &Name) -> Result<(), NodeError> {
+    /// Gives the modules of a session the queues of its present output channels. Later calls see them.
+    fn update_outputs(&self, session: &Name) -> Result<(), NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let ways = self.outlets(session);
+        let queues = self.output_queues(session);
         for module in there.modules.values().filter(|module| !module.outputs.is_empty()) {
-            let (guest, outlets) = (module.guest, leading(&module.outputs, &ways));
+            let (number, output_queues) = (module.number, connect_outputs(&module.outputs, &queues));
             if let Some(core) = there.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core)) {
-                core.ask(move |runner| runner.lead(guest, outlets))?;
+                core.ask(move |runner| runner.set_outputs(number, output_queues))?;
             }
         }
         Ok(())
     }
 }
 
-/// Where the outputs of a module lead, by their places in its manifest: to those of its session with their names.
-pub(crate) fn leading(outputs: &[Name], ways: &[(Name, TxPacketSink)]) -> Vec<Option<TxPacketSink>> {
-    let way = |name: &Name| ways.iter().find(|(known, _)| known == name).map(|(_, outlet)| outlet.clone());
-    outputs.iter().map(way).collect()
+/// Returns the queue for each output of a module's manifest, by name.
+pub(crate) fn connect_outputs(
+    outputs: &[Name],
+    queues: &[(Name, TxPacketSink)],
+) -> Vec<Option<TxPacketSink>> {
+    let queue =
+        |name: &Name| queues.iter().find(|(known, _)| known == name).map(|(_, tx_queue)| tx_queue.clone());
+    outputs.iter().map(queue).collect()
 }
 
-/// Whether no module has the memory of a channel's packets, if there is one of that name.
+/// Checks that no module uses the channel that is to be replaced.
 fn check_idle(session: &SessionState, channel: &ChannelSpec) -> Result<(), NodeError> {
-    let mut modules = session.modules.values().chain(session.leaving.values());
+    let mut modules = session.modules.values().chain(session.stopping.values());
     match modules.find(|module| module.spec.channel == channel.name) {
         None => Ok(()),
         Some(module) => Err(NodeError::ChannelInUse {

@@ -1,4 +1,4 @@
-//! The plans of interfaces, as a session sees them: why a channel finds no place in one, and what its channels have lost.
+//! Errors and drops of the plans that interfaces make of the channels.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_datapath::plan::ChannelPlanCounters;
@@ -7,55 +7,55 @@ use weir_ledger::DropCause;
 use weir_netio::CaptureFilterError;
 use weir_units::Nanos;
 
-/// Why an interface's channels cannot be. To blame is whoever asked for the last one.
+/// Error of a plan of an interface's channels. The last request is to blame.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The expression is wrong.
+    /// The filter is invalid.
     #[error(transparent)]
     Filter(#[from] CaptureFilterError),
-    /// All that have to match are too much together.
+    /// The conjunction of a channel's filters is too large.
     #[error("the filter cannot be used: {0}")]
     Program(#[from] ProgramError),
-    /// Filters that look at what is shown are executed one by one.
+    /// Filters on views are executed one by one, so their sum is limited.
     #[error(
-        "filters that look at what a view shows of packets would execute {instructions} instructions for a packet of this interface, and {limit} is the most; a \
-         simpler one would do"
+        "filters on views would execute {instructions} instructions for a packet of this interface, and {limit} is the most: use a \
+         simpler filter"
     )]
     Screens {
-        /// Of all of them together.
+        /// Instructions of all such filters together.
         instructions: usize,
-        /// The most.
+        /// The limit.
         limit: usize,
     },
-    /// One party has as many channels as it may.
+    /// One party has the most channels that it may have.
     #[error(
-        "all who have their right from one grant have {0} channels of an interface together at most: close one, or have one channel for several filters"
+        "all sessions under one grant have at most {0} channels of an interface together: close one, or use one channel for several filters"
     )]
     Crowded(usize),
-    /// The request has used up its processor time for compiling.
+    /// The request has used up its CPU time for compilation.
     #[error(
-        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request"
+        "the filters of this request take more than {0} of processor time to compile: use fewer or simpler filters in one request"
     )]
     Budget(Nanos),
-    /// Compiled was another filter, or for packets of another kind.
-    #[error("the filter was not compiled, as something has changed meanwhile; ask again")]
+    /// The compiled filter was for another text or link type.
+    #[error("the filter was not compiled, because the node has changed meanwhile: make the request again")]
     Another,
-    /// There are too many, or they are too large together.
+    /// The filters of an interface are too many, or too large together.
     #[error("the filters of this interface cannot be joined: {0}")]
     Join(#[from] JoinError),
 }
 
-/// Each cause for which packets of a channel were lost with its count, as the ledger names them.
-pub(crate) fn drops(tally: &ChannelPlanCounters) -> [(DropCause, u64); 8] {
+/// Returns the lost packets of a channel by cause, as the ledger names them.
+pub(crate) fn drops(counters: &ChannelPlanCounters) -> [(DropCause, u64); 8] {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [
-        (DropCause::QueueFull, get(&tally.queue_full)),
-        (DropCause::Lagged, get(&tally.lagged)),
-        (DropCause::NoMemory, get(&tally.no_memory)),
-        (DropCause::Shed, get(&tally.shed)),
-        (DropCause::ReaderEnded, get(&tally.ended)),
-        (DropCause::Closed, get(&tally.closed)),
-        (DropCause::BadChecksum, tally.bad_checksums()),
-        (DropCause::Reassembly, tally.reassembly.lost()),
+        (DropCause::QueueFull, get(&counters.queue_full)),
+        (DropCause::Lagged, get(&counters.lagged)),
+        (DropCause::NoMemory, get(&counters.no_memory)),
+        (DropCause::Shed, get(&counters.shed)),
+        (DropCause::ReaderEnded, get(&counters.ended)),
+        (DropCause::Closed, get(&counters.closed)),
+        (DropCause::BadChecksum, counters.bad_checksums()),
+        (DropCause::Reassembly, counters.reassembly.lost()),
     ]
 }

@@ -1,29 +1,29 @@
-//! Descriptors: a process can have only so many, and each session takes some.
+//! The limit of the process's file descriptors, of which each session takes some.
 
-use crate::error::NodeError;
+use crate::sessions::error::NodeError;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
-use weir_netio::descriptor_limit;
+use weir_netio::file_descriptor_limit;
 
-/// So many, or a quarter of all, are not for sessions and modules: who asks the node something needs one, and what it does needs some for a while.
-/// Without, it could not even be asked to close a session.
+/// The number of descriptors that sessions and modules cannot take, or a quarter of the limit if that is less. Connections
+/// and requests need them: without a reserve, no client could ask the node to close a session.
 const RESERVE: u64 = 512;
 
-/// What takes some waits so long for those of sessions that were closed just now.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest wait for the descriptors of sessions that are being closed.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Before a session or a module takes some. Where they are short, `tidy` lets go of those that nobody has a use for any more, and says whether that is all:
-/// receivers of packets leave the memory of closed sessions behind when they look up next.
+/// Waits until descriptors are free for a session or module. `tidy` closes unused descriptors, and returns true if none is
+/// left to close: receive threads release the memory of closed sessions with a delay.
 ///
 /// # Errors
 ///
-/// Only those are left that are not for them.
-pub(crate) fn spare(tidy: impl Fn() -> bool) -> Result<(), NodeError> {
+/// Only reserved descriptors are left.
+pub(crate) fn wait_for_free(tidy: impl Fn() -> bool) -> Result<(), NodeError> {
     let begin = Instant::now();
     while check().is_err() {
-        // A receiver that has failed never lets go of anything.
-        if tidy() || begin.elapsed() >= PATIENCE {
+        // A receive thread that has failed never releases its memory, so the wait is limited.
+        if tidy() || begin.elapsed() >= WAIT_MAX {
             return check();
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -31,14 +31,14 @@ pub(crate) fn spare(tidy: impl Fn() -> bool) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// The same without waiting for anybody, and nothing is let go of.
+/// Checks that descriptors are free for a session or module.
 ///
 /// # Errors
 ///
-/// Only those are left that are not for sessions and modules.
+/// Only reserved descriptors are left.
 pub(crate) fn check() -> Result<(), NodeError> {
-    let Ok(limit) = descriptor_limit() else { return Ok(()) };
-    // The system gives the lowest that is free.
+    let Ok(limit) = file_descriptor_limit() else { return Ok(()) };
+    // A new descriptor has the lowest free number (open(2)).
     let next = io::stdin().as_fd().try_clone_to_owned();
     let next = next.map(|next| u64::try_from(next.as_raw_fd()).unwrap_or(u64::MAX));
     match next {
@@ -47,14 +47,15 @@ pub(crate) fn check() -> Result<(), NodeError> {
     }
 }
 
-/// Descriptors that sessions and modules leave free, of so many.
+/// The number of reserved descriptors at this limit.
 fn reserve(limit: u64) -> u64 {
     RESERVE.min(limit / 4)
 }
 
-/// The most connections whose peers are not known, if there are to be `most`: half of the reserve, so that the operator always has one.
+/// The maximum number of half-open remote connections: `most`, but at most half of the reserve, so that a local operator
+/// can always connect.
 pub(crate) fn half_open(most: usize) -> usize {
-    descriptor_limit().map_or(most, |limit| half_of_reserve(limit, most))
+    file_descriptor_limit().map_or(most, |limit| half_of_reserve(limit, most))
 }
 
 fn half_of_reserve(limit: u64, most: usize) -> usize {

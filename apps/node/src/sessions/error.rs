@@ -1,14 +1,15 @@
-//! Why a node does not do what it was asked to do.
+//! Errors of operations on a node.
 
 use crate::control::config::NodeConfigError;
 use crate::control::spec::SpecError;
-use crate::link::OutputError;
-use crate::plan::PlanError;
-use crate::runner::{StartError, Stuck};
+use crate::core_thread::runner::{StartError, Stuck};
+use crate::sessions::channel_plan::PlanError;
+use crate::sessions::link::{OutputError, UnknownLink};
 use crate::sessions::tables::TableError;
+use std::time::Duration;
+use weir_datapath::driver::BatchError;
 use weir_datapath::egress::LinkError;
 use weir_datapath::receive::ReceiveError;
-use weir_datapath::seat::BatchError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::ReservationRefusal as CpuRefusal;
@@ -19,82 +20,95 @@ use {
     weir_session::{ReservationError, StillKept},
 };
 
-/// Why something was not done. Nothing has changed then.
+/// The error of a compile job that could not start. The client can send the request again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileQueueFull {
+    /// The holder still has to pay for earlier work. Contains the time until it is paid.
+    #[error(
+        "earlier requests under this credential have used its share of processor time in advance: try again in {} s", .0.as_secs() + 1
+    )]
+    Debt(Duration),
+    /// Other holders came first. Contains the time that the job waited.
+    #[error("the compile queue is busy with other holders' requests, and this one has waited for {} s: try again", .0.as_secs())]
+    Others(Duration),
+}
+
+/// Error of an operation on a node, which has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The description makes no sense.
+    /// A session's description is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// Its asker's credential does not allow it.
+    /// The requester's credential does not allow the request.
     #[error(transparent)]
     NotPermitted(#[from] Box<crate::control::authority::RequestRefusal>),
-    /// Nothing is compiled for its asker now.
+    /// The requester's turn to compile has not come.
     #[error(transparent)]
-    NoTurn(#[from] crate::server::turns::CompileQueueFull),
-    /// By what modules were to be admitted is not there.
+    NoTurn(#[from] CompileQueueFull),
+    /// The profile of the session is gone.
     #[error(
-        "there is no profile `{0}` any more, by which the session's modules are admitted: give the session another one with `weir session change --profile`"
+        "profile `{0}`, which admits the session's modules, is gone: give the session another one with `weir session change --profile`"
     )]
     NoProfile(Name),
-    /// There is one already.
+    /// The session exists already.
     #[error("there is a session `{0}` already")]
     Exists(Name),
-    /// There is none.
+    /// Unknown session.
     #[error("there is no session `{0}`")]
     NoSession(Name),
-    /// There is no such module.
+    /// Unknown module.
     #[error("session `{session}` has no module `{module}`")]
     NoModule {
-        /// In which session.
+        /// Name of the session.
         session: Name,
-        /// As it was named.
+        /// The given name.
         module: Name,
     },
-    /// There is one already.
+    /// The session has a module of this name.
     #[error(
         "session `{session}` has a module `{module}` already; give the other one a name of its own (`--name`)"
     )]
     ModuleExists {
-        /// In which session.
+        /// Name of the session.
         session: Name,
-        /// As it was named.
+        /// Name of the module.
         module: Name,
     },
-    /// It is about to be there no longer.
-    #[error("session `{0}` is being closed: no module, channel or output channel can come to it any more")]
+    /// The session is being closed.
+    #[error("session `{0}` is being closed: no module, channel or output channel can be added")]
     Closing(Name),
-    /// There are no more sessions.
+    /// There are too many sessions.
     #[error("there are {0} sessions; that is the most")]
     TooMany(usize),
-    /// The core is not one of the node's.
+    /// The core does not run modules.
     #[error("virtual processor `{name}`: core {core} is none of the node's ({cores:?})")]
     NoCore {
-        /// Whose.
+        /// Virtual CPU.
         name: Name,
-        /// As it was named.
+        /// The given core.
         core: u16,
-        /// The cores that there are.
+        /// Cores that run modules.
         cores: Vec<u16>,
     },
-    /// A core has no room.
+    /// A core refuses a virtual CPU.
     #[error("virtual processor `{name}`, core {core}: {refusal}")]
     Cpu {
-        /// Whose.
+        /// Virtual CPU.
         name: Name,
-        /// Which core.
+        /// Number of the core.
         core: u16,
-        /// The reason.
+        /// Reason.
         refusal: CpuRefusal,
     },
-    /// There is not so much memory.
+    /// The node lacks memory to reserve.
     #[error("{wanted} of memory are more than is left: {left}", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
     Memory {
-        /// The amount asked for.
+        /// Requested memory.
         wanted: Bytes,
-        /// The amount left.
+        /// Memory left.
         left: Bytes,
     },
-    /// The session has not so much memory.
+    /// The session's memory does not suffice for a module's start.
     #[error(
         "module `{module}` wants {wanted} of memory at its start, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change {session} --memory`",
         wanted = wanted.map_or_else(|| "more".to_owned(), |wanted| beside(wanted, &[*left, *reserved])),
@@ -102,207 +116,202 @@ pub enum NodeError {
         reserved = beside(*reserved, &wanted.iter().copied().chain([*left]).collect::<Vec<_>>())
     )]
     SessionMemory {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// The module.
+        /// Name of the module.
         module: Name,
-        /// What it wants, where that is known.
+        /// Requested memory, if known.
         wanted: Option<Bytes>,
-        /// The amount left.
+        /// Memory left.
         left: Bytes,
-        /// Of so much.
+        /// Reserved memory of the session.
         reserved: Bytes,
     },
-    /// It cannot be less than what is used.
+    /// A reservation would be less than the memory in use.
     #[error("session `{session}` cannot have {wanted} of memory: it uses {used}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
     MemoryUsed {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// The amount asked for.
+        /// Requested memory.
         wanted: Bytes,
-        /// What it uses.
+        /// Memory in use.
         used: Bytes,
     },
-    /// There is no secret for views.
+    /// The secret for views is not usable.
     #[error(transparent)]
     Views(#[from] crate::sessions::view::SecretError),
-    /// A filter is wrong, or one too many.
+    /// A channel's filter is invalid, or one too many.
     #[error("channel `{channel}`: {error}")]
     Channel {
-        /// The channel.
+        /// Name of the channel.
         channel: Name,
-        /// The reason.
+        /// Reason.
         error: PlanError,
     },
-    /// An output channel cannot be.
+    /// An output channel is refused.
     #[error("output channel `{output}`: {error}")]
     Output {
-        /// The output channel.
+        /// Name of the output channel.
         output: Name,
-        /// The reason.
+        /// Reason.
         error: OutputError,
     },
-    /// A session's memory does not suffice for what may wait in its output channels.
+    /// The session's memory does not suffice for the queues of output channels.
     #[error(
-        "{wanted} of memory are what may wait in output channels, and session `{session}` has {left} left; a shorter `queue` or more `memory` would do",
+        "queues of output channels need {wanted} of memory, and session `{session}` has {left} left; use a shorter `queue` or more `memory`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     QueueMemory {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// What may wait.
+        /// Memory of the queues.
         wanted: Bytes,
-        /// The amount left.
+        /// Memory left.
         left: Bytes,
     },
-    /// A session's memory does not suffice for the fragments that are to be put together.
+    /// The session's memory does not suffice for waiting fragments.
     #[error(
         "channel `{channel}` puts datagrams together, in {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ReassemblyMemory {
-        /// The channel.
+        /// Name of the channel.
         channel: Name,
-        /// For the fragments that wait.
+        /// Memory of the fragments.
         wanted: Bytes,
-        /// The session that it is of.
+        /// Name of the session.
         session: Name,
-        /// The amount left.
+        /// Memory left.
         left: Bytes,
     },
-    /// A session's memory does not suffice for the packets that wait in a queue.
+    /// The session's memory does not suffice for a queue of packets.
     #[error(
         "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`, or let it have a shorter `queue`"
     )]
     WaitingMemory {
-        /// The channel.
+        /// Name of the channel.
         channel: Name,
-        /// The longest queue.
+        /// Length of the queue, in packets.
         queue: u32,
-        /// For its packets.
+        /// Memory of the queue.
         wanted: Bytes,
-        /// The session that it is of.
+        /// Name of the session.
         session: Name,
-        /// The amount left.
+        /// Memory left.
         left: Bytes,
     },
-    /// A session's memory does not suffice for what anonymises addresses.
+    /// The session's memory does not suffice for a view.
     #[error(
         "channel `{channel}` shows packets with other addresses, which takes {wanted} of the session's memory, for its modules and filters, and session `{session}` has {left} left; more can be reserved with `weir session change`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ViewMemory {
-        /// The channel.
+        /// Name of the channel.
         channel: Name,
-        /// For what is precomputed and remembered.
+        /// Memory of the view's tables.
         wanted: Bytes,
-        /// The session that it is of.
+        /// Name of the session.
         session: Name,
-        /// The amount left.
+        /// Memory left.
         left: Bytes,
     },
-    /// A link cannot be used.
+    /// A link's interface is not usable.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// There is no such link.
-    #[error("there is no link `{given}`; {}", if known.is_empty() { "there are none".to_owned() } else { format!("there is {}", known.join(", ")) })]
-    NoLink {
-        /// As it was named.
-        given: String,
-        /// The links that there are.
-        known: Vec<String>,
-    },
-    /// No link can be like that.
+    /// Unknown link.
+    #[error(transparent)]
+    NoLink(#[from] UnknownLink),
+    /// A link's configuration is invalid.
     #[error(transparent)]
     Terms(#[from] NodeConfigError),
-    /// A link cannot have that rate.
+    /// A link refuses a rate.
     #[error("link {link}: {refused}")]
     Rate {
-        /// The link.
+        /// Interface of the link.
         link: String,
-        /// The reason.
+        /// Reason.
         refused: RateRefused,
     },
-    /// A channel that forwards has one module, which decides.
+    /// A forwarding channel has a module already.
     #[error(
-        "channel `{channel}` of session `{session}` forwards its packets, and module `{module}` decides which: it has no room for another one"
+        "channel `{channel}` of session `{session}` forwards its packets, and module `{module}` decides which: a forwarding channel has only one module"
     )]
     Decided {
-        /// Which session.
+        /// Name of the session.
         session: Name,
-        /// Which channel.
+        /// Name of the channel.
         channel: Name,
-        /// The module that is there.
+        /// Name of the present module.
         module: Name,
     },
     /// The module is not admitted.
     #[error("module `{module}`: {refusal}")]
     Refused {
-        /// As it was named.
+        /// The given name.
         module: String,
-        /// The reason.
+        /// Reason.
         refusal: ModuleRefusal,
     },
-    /// A call of it can take longer than the node lets anybody keep a core.
+    /// A call of the module could keep a core for too long.
     #[error(
-        "module `{module}`: it cannot be suspended for {longest}, and nobody keeps a core for longer than {blocking}: a smaller `piece` in its \
+        "module `{module}`: it cannot be suspended for {longest}, and a module may keep a core for {blocking} at most: use a smaller `check-interval` in its \
          profile, or a longer `blocking` in [cpu]"
     )]
     TooLong {
-        /// As it was named.
+        /// The given name.
         module: String,
-        /// How long.
+        /// Longest time of a call.
         longest: Nanos,
-        /// What is allowed.
+        /// Longest time that the node allows.
         blocking: Nanos,
     },
-    /// Best effort is for modules that are proved.
+    /// Only proved modules run without a reservation.
     #[error(
         "module `{module}` is {tier}, and virtual processor `{cpu}` has no reservation: without one there are only proved modules; reserve a period and a slice"
     )]
     BestEffort {
-        /// As it was named.
+        /// The given name.
         module: String,
-        /// Its tier.
+        /// Tier of the module.
         tier: Tier,
-        /// Where it would have run.
+        /// Virtual CPU of the module.
         cpu: Name,
     },
-    /// Nearly all descriptors are taken, by sessions, modules and their records.
+    /// The node has nearly used up its file descriptors.
     #[error(
-        "the node has nearly as many files open as it may have ({limit}): close a session, or start the node with a higher limit (ulimit -n; LimitNOFILE= in its unit)"
+        "the node has nearly the most files open that it may have ({limit}): close a session, or start the node with a higher limit (ulimit -n; LimitNOFILE= in its unit)"
     )]
     Descriptors {
-        /// As many as it may have.
+        /// Limit of descriptors.
         limit: u64,
     },
-    /// The module cannot be loaded.
+    /// The module cannot be compiled or started.
     #[error("module `{module}`: {error}")]
     Load {
-        /// As it was named.
+        /// The given name.
         module: String,
-        /// The reason.
+        /// Reason.
         error: LoadError,
     },
-    /// It did not start.
+    /// The start call of the module failed.
     #[error("module `{module}` did not start: {fault}")]
     Start {
-        /// As it was named.
+        /// The given name.
         module: String,
-        /// The reason.
+        /// Reason.
         fault: String,
     },
-    /// It wants something that there is not for a module in a process of its own.
+    /// The module needs a part that is not available in a process of its own.
     #[error(
-        "module `{module}` {what}, and what is in a process of its own cannot: its session would have to be without `process = \"own\"`"
+        "module `{module}` {what}, which is not possible in a process of its own: use a session without `process = \"own\"`"
     )]
-    Apart {
-        /// As it was named.
+    OwnProcess {
+        /// The given name.
         module: String,
-        /// What it wants.
+        /// The part.
         what: &'static str,
     },
-    /// There is no such shipped module, and no file came with the request.
+    /// The name is not that of a shipped module, and no file came with the request.
     #[error(
         "there is no module `{0}`: it is none of those that come with weir, and no file of that name was given"
     )]
@@ -310,31 +319,31 @@ pub enum NodeError {
     /// A module's file cannot be read.
     #[error("module `{module}`: {source}")]
     File {
-        /// As it was named.
+        /// The given name.
         module: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Its records cannot be kept.
+    /// Record files cannot be created.
     #[error(transparent)]
     Records(#[from] RecordsError),
-    /// Packets cannot be shown to it.
+    /// Packets cannot be mapped into the sandbox.
     #[error(transparent)]
     Batch(#[from] BatchError),
     /// There is no memory for a selection.
     #[error("there is no memory for the packets of channel `{channel}`: {source}")]
     Selection {
-        /// The channel.
+        /// Name of the channel.
         channel: Name,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Its owner has as much as there is for him.
+    /// The packet memory of the owner's party is used up.
     #[error(
-        "packets of channel `{0}` could wait nowhere: those that wait under this credential take all that there is for it. Use fewer channels, or one filter for several; how much there is says `packet_memory` in the node's configuration"
+        "packets of channel `{0}` have no memory to wait in: waiting packets under this credential use up its share of `packet_memory` in the node's configuration. Use fewer channels, or one filter for several"
     )]
     PacketRoom(Name),
-    /// A virtual processor is full.
+    /// A virtual CPU has the most modules that it can have.
     #[error("virtual processor `{0}` has as many modules as it can have")]
     Full(Name),
     /// A core does not answer.
@@ -343,50 +352,51 @@ pub enum NodeError {
     /// A core's thread does not start.
     #[error(transparent)]
     Core(#[from] StartError),
-    /// It cannot be fewer than are kept.
+    /// The limit of kept packets would be less than are kept.
     #[error(
-        "session `{session}`: {error}; it can be as many or more, or fewer when they have let go of some"
+        "session `{session}`: {error}; the limit can be that number or more, or fewer once the modules have released some"
     )]
     StillKept {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// How many there are.
+        /// Numbers.
         error: StillKept,
     },
-    /// An interface cannot be used.
+    /// An interface cannot be opened.
     #[error(transparent)]
     Source(#[from] ReceiveError),
-    /// The records' thread does not start.
+    /// The records thread does not start.
     #[error("there is no thread for records: {0}")]
     Writer(std::io::Error),
-    /// A table cannot be used so.
+    /// A table cannot be used.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Modules have the memory of its packets.
+    /// A channel with a module cannot be replaced.
     #[error(
         "channel `{channel}` of session `{session}` has a module, {module}, and does not change as long as it is there: unload that, or add a channel of another name"
     )]
     ChannelInUse {
-        /// The session that it is of.
+        /// Name of the session.
         session: Name,
-        /// The channel.
+        /// Name of the channel.
         channel: Name,
-        /// What it calls itself.
+        /// Name and version of the module.
         module: String,
     },
-    /// The session has gone, or changed, while a module was prepared for it.
+    /// The session has changed or gone while a module was prepared for it.
     #[error("session `{0}` changed while the module was prepared; try again")]
     Changed(Name),
 }
 
-/// A message about a session, which names the session once.
+/// Returns a message about a session, which names the session once.
 pub(crate) fn of_session(session: &Name, what: &dyn std::fmt::Display) -> String {
     let (what, name) = (what.to_string(), format!("session `{session}`"));
     if what.contains(&name) { what } else { format!("{name}: {what}") }
 }
 
 impl NodeError {
-    /// The message for the holder of a credential, without sums over the sessions of others. It tells only that less is left than was asked for.
+    /// Returns the message for the holder of a credential. It tells that less is left than requested, and no sums over
+    /// the sessions of others.
     pub(crate) fn for_holder(&self) -> String {
         match self {
             Self::Memory { wanted, .. } => format!("{wanted} of memory are more than is left on the node"),
@@ -405,7 +415,7 @@ impl NodeError {
 }
 
 impl NodeError {
-    /// The packets of a channel have no memory.
+    /// Converts an error of the memory for a channel's packets.
     pub(crate) fn of_selection(channel: &Name, source: std::io::Error) -> Self {
         match source.kind() {
             std::io::ErrorKind::OutOfMemory => Self::PacketRoom(channel.clone()),
@@ -413,14 +423,14 @@ impl NodeError {
         }
     }
 
-    /// A session's reservation cannot be what is asked for.
+    /// Converts an error of a session's reservation.
     pub(crate) fn of_memory(session: &Name, error: ReservationError) -> Self {
         match error {
             ReservationError::Left { wanted, left } => Self::Memory { wanted, left },
             ReservationError::Used { wanted, used } => {
                 Self::MemoryUsed { session: session.clone(), wanted, used }
             }
-            // Whoever is not a module has no other ceiling than what there is.
+            // Beside modules, no request has another ceiling than the rest.
             ReservationError::Ceiling { wanted, ceiling } => Self::Memory { wanted, left: ceiling },
         }
     }

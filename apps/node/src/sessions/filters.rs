@@ -1,14 +1,15 @@
-//! Filters of channels, compiled before the node is held.
+//! Filters of channels, compiled without the node lock.
 //!
-//! A filter is a stranger's text. Compiling it takes milliseconds at most, looks nothing up, and is debited from the requester. It is done before the node is
-//! held, so that others go on asking the node meanwhile; then the programs are ready.
+//! A filter is untrusted text. Compiling it takes milliseconds at most, needs no name lookup, and is debited from the
+//! requester. It is done before the node is locked, so that other requests do not wait.
 
-use crate::error::NodeError;
-use crate::plan::PlanError;
+use crate::sessions::error::NodeError;
+use crate::sessions::channel_plan::PlanError;
 use crate::sessions::metered::metered;
 use crate::sessions::view::KeyedView;
+use crate::sync::LeafMutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use weir_admission::Name;
 use weir_demux::FilterProgram;
 use weir_netio::compile_filter;
@@ -17,70 +18,63 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
 
-/// Programs that are kept for whoever asks for the same again. Each has at most 4096 instructions.
-const KEPT_MAX: usize = 256;
+/// The most cached programs. Each has at most 4096 instructions.
+const CACHED_MAX: usize = 256;
 
-/// A text, and for which packets it was compiled.
+/// Filter text and link type.
 type Key = (String, LinkType);
 
-/// What has to be made before the node is held.
+/// Work to do before the node is locked.
 #[derive(Clone, Debug)]
 pub(crate) enum FilterRequest {
-    /// A text that has to be compiled, and for whom.
+    /// A filter to compile.
     Filter {
-        /// For whom.
-        of: Of,
-        /// The text.
+        /// Channel that an error names.
+        of: FilterOwner,
         key: Key,
     },
-    /// What shows packets by a view, whose tables take a millisecond or ten.
-    Lens(KeyedView, Box<ViewKey>),
+    /// A transformation of packets by a view, whose tables take 1 to 10 ms to compute.
+    View(KeyedView, Box<ViewKey>),
 }
 
-/// Whose filter is wrong, where it is.
+/// Part of a session that has a filter.
 #[derive(Clone, Debug)]
-pub(crate) enum Of {
+pub(crate) enum FilterOwner {
     Channel(Name),
     Output(Name),
 }
 
-/// Compiles filters, and keeps the last ones.
+/// A compiler of filters with a cache of recent ones.
 #[derive(Debug, Default)]
 pub(crate) struct RequestFilters {
-    /// The newest last.
-    kept: Mutex<VecDeque<(Key, Arc<FilterProgram>)>>,
+    /// Newest last.
+    cache: LeafMutex<VecDeque<(Key, Arc<FilterProgram>)>>,
 }
 
-/// Filters that are compiled, and what shows packets, for one request.
+/// Compiled filters and transformations of one request.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledFilters {
     programs: HashMap<Key, Arc<FilterProgram>>,
     transforms: HashMap<KeyedView, Transform>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What is left of a text when nothing is left out that means something. An empty one selects everything.
-pub(crate) fn essential(text: &str) -> Option<&str> {
+/// Returns the trimmed text, or `None` for an empty one, which selects everything.
+pub(crate) fn trimmed(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
 impl RequestFilters {
-    /// All of these, where they are kept; none where one is not.
-    pub(crate) fn kept(&self, wanted: &[FilterRequest]) -> Option<CompiledFilters> {
-        let kept = lock(&self.kept);
+    /// Returns all of these from the cache, or `None` if one is missing.
+    pub(crate) fn cached(&self, wanted: &[FilterRequest]) -> Option<CompiledFilters> {
         let mut compiled = CompiledFilters::default();
         for wanted in wanted {
             let FilterRequest::Filter { key, .. } = wanted else { return None };
-            let (_, program) = kept.iter().find(|(there, _)| there == key)?;
-            compiled.programs.insert(key.clone(), Arc::clone(program));
+            compiled.programs.insert(key.clone(), self.cached_program(key)?);
         }
         Some(compiled)
     }
 
-    /// Compiles all of these, and takes the processor time off `meter`. Stops at the first filter that cannot be compiled, and returns its error.
+    /// Compiles all of these and debits the CPU time from `meter`. Stops at the first error.
     pub(crate) fn compile(
         &self,
         wanted: Vec<FilterRequest>,
@@ -90,9 +84,12 @@ impl RequestFilters {
         for wanted in wanted {
             let (of, key) = match wanted {
                 FilterRequest::Filter { of, key } => (of, key),
-                FilterRequest::Lens(lens, key) => {
+                FilterRequest::View(view_key, key) => {
                     metered(meter, |_| {
-                        compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
+                        compiled
+                            .transforms
+                            .entry(view_key)
+                            .or_insert_with(|| Transform::new(view_key.view, &key));
                     });
                     continue;
                 }
@@ -104,8 +101,8 @@ impl RequestFilters {
                 Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
                     return Err(match of {
-                        Of::Channel(channel) => NodeError::Channel { channel, error },
-                        Of::Output(output) => NodeError::Output { output, error: error.into() },
+                        FilterOwner::Channel(channel) => NodeError::Channel { channel, error },
+                        FilterOwner::Output(output) => NodeError::Output { output, error: error.into() },
                     });
                 }
             }
@@ -114,35 +111,42 @@ impl RequestFilters {
     }
 
     fn program(&self, key: &Key, meter: &mut dyn CpuMeter) -> Result<Arc<FilterProgram>, PlanError> {
-        if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
-            return Ok(Arc::clone(program));
+        if let Some(program) = self.cached_program(key) {
+            return Ok(program);
         }
-        // The text's length bounds the compiler's work, so the budget is checked before each text and not in between.
+        // The length of a text bounds the work, so the budget is checked before each text only.
         if meter.left() == Nanos(0) {
             return Err(PlanError::Budget(meter.limit()));
         }
         let program = Arc::new(metered(meter, |_| compile_filter(&key.0, key.1))?);
-        let mut kept = lock(&self.kept);
-        // Somebody else may have asked for the same meanwhile.
-        if !kept.iter().any(|(there, _)| there == key) {
-            while kept.len() >= KEPT_MAX {
-                kept.pop_front();
+        self.cache.with(|cached| {
+            // Another request may have compiled the same text meanwhile.
+            if !cached.iter().any(|(there, _)| there == key) {
+                while cached.len() >= CACHED_MAX {
+                    cached.pop_front();
+                }
+                cached.push_back((key.clone(), Arc::clone(&program)));
             }
-            kept.push_back((key.clone(), Arc::clone(&program)));
-        }
+        });
         Ok(program)
+    }
+
+    fn cached_program(&self, key: &Key) -> Option<Arc<FilterProgram>> {
+        self.cache.with(|cached| {
+            cached.iter().find(|(there, _)| there == key).map(|(_, program)| Arc::clone(program))
+        })
     }
 }
 
 impl CompiledFilters {
-    /// The program that accepts what all of these texts select; everything, where there is none.
+    /// Returns the conjunction of these filters. Without any, the result selects everything.
     pub(crate) fn all<'a>(
         &self,
         texts: impl IntoIterator<Item = &'a str>,
         link_type: LinkType,
     ) -> Result<Arc<FilterProgram>, PlanError> {
         let mut joined: Option<Arc<FilterProgram>> = None;
-        for text in texts.into_iter().filter_map(essential) {
+        for text in texts.into_iter().filter_map(trimmed) {
             let key = (text.to_owned(), link_type);
             let program = self.programs.get(&key).ok_or(PlanError::Another)?;
             joined = Some(match joined {
@@ -153,14 +157,14 @@ impl CompiledFilters {
         Ok(joined.unwrap_or_else(|| Arc::new(FilterProgram::everything())))
     }
 
-    /// The memory that has what shows packets so.
-    pub(crate) fn memory(&self, lens: &KeyedView) -> Bytes {
-        self.transforms.get(lens).map_or(Bytes(0), Transform::memory)
+    /// Returns the memory of a view's transformation.
+    pub(crate) fn memory(&self, view_key: &KeyedView) -> Bytes {
+        self.transforms.get(view_key).map_or(Bytes(0), Transform::memory)
     }
 
-    /// What shows packets so, with a memory of its own.
-    pub(crate) fn transform(&self, lens: &KeyedView) -> Option<Transform> {
-        self.transforms.get(lens).cloned()
+    /// Returns a copy of a view's transformation.
+    pub(crate) fn transform(&self, view_key: &KeyedView) -> Option<Transform> {
+        self.transforms.get(view_key).cloned()
     }
 }
 
@@ -174,7 +178,7 @@ mod tests {
     }
 
     fn wanted(text: &str) -> Vec<FilterRequest> {
-        vec![FilterRequest::Filter { of: Of::Channel(Name::new("main").unwrap()), key: key(text) }]
+        vec![FilterRequest::Filter { of: FilterOwner::Channel(Name::new("main").unwrap()), key: key(text) }]
     }
 
     /// Accepts packets that begin with this byte.
@@ -185,42 +189,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
+    fn cached_filters_are_not_compiled_again_and_the_cache_is_bounded() {
         let filters = RequestFilters::default();
-        lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
+        filters.cache.with(|cached| cached.push_back((key("udp"), Arc::new(first_byte(1)))));
         let mut used = Nanos(0);
         let compiled = filters.compile(wanted("udp"), &mut used).unwrap();
         assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
         assert_eq!(used, Nanos(0), "it was there");
-        // A request has all that it wants, or compiles what is missing.
-        assert!(filters.kept(&[wanted("udp"), wanted("tcp")].concat()).is_none());
-        let found = filters.kept(&wanted("udp")).unwrap();
-        let kept = std::mem::take(&mut *lock(&filters.kept));
-        assert!(filters.kept(&wanted("udp")).is_none());
+        // A request is served from the cache as a whole, or compiles what is missing.
+        assert!(filters.cached(&[wanted("udp"), wanted("tcp")].concat()).is_none());
+        let found = filters.cached(&wanted("udp")).unwrap();
+        let cached = filters.cache.take();
+        assert!(filters.cached(&wanted("udp")).is_none());
         assert_eq!(*found.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
-        *lock(&filters.kept) = kept;
-        // For other packets it is another program.
-        let of = Of::Output(Name::new("up").unwrap());
+        filters.cache.set(cached);
+        // Another link type is another program.
+        let of = FilterOwner::Output(Name::new("up").unwrap());
         let raw = FilterRequest::Filter { of: of.clone(), key: ("udp".to_owned(), LinkType::Raw) };
         let raw = filters.compile(vec![raw], &mut used).unwrap();
         assert_ne!(*raw.all(["udp"], LinkType::Raw).unwrap(), first_byte(1));
         assert!(used > Nanos(0), "compiling is debited");
-        assert_eq!(lock(&filters.kept).len(), 2);
-        // A text that is no filter is an error with its place, and is not kept.
+        assert_eq!(filters.cache.with(|cached| cached.len()), 2);
+        // An invalid text is an error with its position, and is not cached.
         let before = used;
         let wrong = FilterRequest::Filter { of, key: ("udp prot 5".to_owned(), LinkType::Raw) };
         let error = filters.compile(vec![wrong], &mut used).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("at byte 4"), "{error}");
         assert!(used > before, "so is what was refused");
-        assert_eq!(lock(&filters.kept).len(), 2);
-        for port in 0..=KEPT_MAX {
+        assert_eq!(filters.cache.with(|cached| cached.len()), 2);
+        for port in 0..=CACHED_MAX {
             filters.compile(wanted(&format!("port {port}")), &mut used).unwrap();
         }
-        assert_eq!(lock(&filters.kept).len(), KEPT_MAX);
+        assert_eq!(filters.cache.with(|cached| cached.len()), CACHED_MAX);
     }
 
     #[test]
-    fn all_texts_have_to_match_and_empty_ones_say_nothing() {
+    fn a_conjunction_needs_all_filters_and_ignores_empty_ones() {
         let programs = [(key("a"), Arc::new(first_byte(1))), (key("b"), Arc::new(first_byte(2)))].into();
         let compiled = CompiledFilters { programs, ..CompiledFilters::default() };
         let all = |texts: &[&str]| compiled.all(texts.iter().copied(), LinkType::Ethernet);
@@ -237,9 +241,9 @@ mod tests {
         let mut budget = weir_os::CpuBudget::new(Nanos(5));
         budget.spend(Nanos(5));
         let error = filters.compile(wanted("udp"), &mut budget).unwrap_err().to_string();
-        assert!(error.contains("all that this request has to have compiled"), "{error}");
-        // A program that is kept takes nothing.
-        lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
+        assert!(error.contains("the filters of this request take more than"), "{error}");
+        // A cached program costs nothing.
+        filters.cache.with(|cached| cached.push_back((key("udp"), Arc::new(first_byte(1)))));
         assert!(filters.compile(wanted("udp"), &mut budget).is_ok());
     }
 }

@@ -1,11 +1,10 @@
-//! Who follows a stream: its rows as they come, as far as they are taken.
+//! Followers of a stream, which get its rows as they come.
 //!
-//! Nobody waits for a follower. What waits for one is bounded by its rows and by its bytes, as a row can have long texts; a follower that is slower misses
-//! some, and is told how many and where.
+//! No module waits for a follower. The rows that wait for one are bounded in number and in bytes, as a row can have
+//! long texts. A slower follower misses rows, and is sent how many and where.
 
-use crate::control::protocol::Reply;
 use crate::control::spec::TomlValue;
-use crate::outbox::BytesInFlight;
+use crate::core_thread::record_sender::BytesInFlight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,14 +16,14 @@ use {
     weir_session::Record,
 };
 
-/// Rows that wait for a follower, at most.
+/// The most rows that wait for a follower.
 const ROWS_MAX: usize = 4096;
-/// Bytes that they take, at most; where no other waits, a row is taken in any case.
+/// The most bytes of these rows. A single row may be longer.
 const BYTES_MAX: Bytes = Bytes(1 << 20);
-/// What a row takes beside its bytes, and so each of its fields, about.
-const EACH: u64 = 64;
+/// The approximate overhead of a row, and of each of its fields.
+const OVERHEAD: u64 = 64;
 
-/// A follower, for whoever has rows.
+/// Sender of rows to a follower.
 #[derive(Debug)]
 pub(crate) struct Follower {
     stream: u16,
@@ -33,16 +32,25 @@ pub(crate) struct Follower {
     missed: Arc<AtomicU64>,
 }
 
-/// What a follower is told. It takes room until this is gone.
+/// The content of a message to a follower.
+#[derive(Debug)]
+pub(crate) enum FollowedItem {
+    /// A row: its fields by name.
+    Row(BTreeMap<String, TomlValue>),
+    /// The number of rows that are missing here.
+    Missed(u64),
+}
+
+/// A message to a follower. It counts as waiting until it is dropped.
 #[derive(Debug)]
 pub struct FollowedRecord {
-    /// A row, or how many are missing here.
-    pub reply: Reply,
-    /// Its bytes.
+    /// A row, or the number of missing rows at this place.
+    pub(crate) item: FollowedItem,
+    /// Guard that counts its bytes as waiting.
     pub(crate) load: BytesInFlight,
 }
 
-/// What waits for a follower, and what it missed.
+/// A follower's end: its rows and the number of missed rows.
 #[derive(Debug)]
 pub struct Following {
     rows: Receiver<FollowedRecord>,
@@ -50,22 +58,22 @@ pub struct Following {
 }
 
 impl Following {
-    /// What comes next.
+    /// Returns the next message.
     ///
     /// # Errors
     ///
-    /// Nothing has come within that time, or nothing will.
+    /// No message came within this time, or the stream has ended.
     pub(crate) fn next(&self, within: Duration) -> Result<FollowedRecord, RecvTimeoutError> {
         self.rows.recv_timeout(within)
     }
 
-    /// How many rows are missing since it was told so last.
+    /// Returns the number of rows that are missing since the last report of it.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// What became of something that a follower was to be told.
+/// The result of an offer.
 enum Offered {
     Taken,
     Full,
@@ -73,35 +81,36 @@ enum Offered {
 }
 
 impl Follower {
-    /// Who follows this stream of a module, by its number.
-    pub(crate) fn of(stream: u16) -> (Self, Following) {
+    /// Creates a follower of this stream of a module.
+    pub(crate) fn new(stream: u16) -> (Self, Following) {
         let (sender, rows) = sync_channel(ROWS_MAX);
         let (waiting, missed) = (Arc::default(), Arc::<AtomicU64>::default());
         let following = Following { rows, missed: Arc::clone(&missed) };
         (Self { stream, rows: sender, waiting, missed }, following)
     }
 
-    /// Tells it of a row of a stream, if it is the one that it follows, and there is room. Says whether it is there still.
+    /// Offers a row of a stream. It is sent if the follower follows this stream and has capacity. Returns false if the
+    /// follower is gone.
     pub(crate) fn offer(&self, stream: u16, row: impl FnOnce() -> BTreeMap<String, TomlValue>) -> bool {
         if self.stream != stream {
             return true;
         }
         let missed = self.missed.load(Ordering::Relaxed);
         if missed > 0 {
-            // Not as soon as there is room for one: it would be told of each second one.
+            // With a report for the first free place, every second row would be missing.
             let is_behind = self.waiting.load(Ordering::Relaxed) > BYTES_MAX.0 / 2;
-            let told =
-                if is_behind { Offered::Full } else { self.tell(Reply::Missed { rows: missed }, EACH) };
-            match told {
+            let sent =
+                if is_behind { Offered::Full } else { self.send(FollowedItem::Missed(missed), OVERHEAD) };
+            match sent {
                 Offered::Taken => self.missed.store(0, Ordering::Relaxed),
                 Offered::Full => return self.miss(),
                 Offered::Gone => return false,
             }
         }
         let row = row();
-        let bytes =
-            row.iter().map(|(name, value)| EACH + name.len() as u64 + size(value)).sum::<u64>() + EACH;
-        match self.tell(Reply::Record(row), bytes) {
+        let bytes = row.iter().map(|(name, value)| OVERHEAD + name.len() as u64 + size(value)).sum::<u64>()
+            + OVERHEAD;
+        match self.send(FollowedItem::Row(row), bytes) {
             Offered::Taken => true,
             Offered::Full => self.miss(),
             Offered::Gone => false,
@@ -113,13 +122,13 @@ impl Follower {
         true
     }
 
-    fn tell(&self, reply: Reply, bytes: u64) -> Offered {
-        // Only this adds to it.
+    fn send(&self, item: FollowedItem, bytes: u64) -> Offered {
+        // Only this thread adds to the count.
         let waiting = self.waiting.load(Ordering::Relaxed);
-        if waiting > EACH && waiting.saturating_add(bytes) > BYTES_MAX.0 {
+        if waiting > OVERHEAD && waiting.saturating_add(bytes) > BYTES_MAX.0 {
             return Offered::Full;
         }
-        match self.rows.try_send(FollowedRecord { reply, load: BytesInFlight::on(&self.waiting, bytes) }) {
+        match self.rows.try_send(FollowedRecord { item, load: BytesInFlight::new(&self.waiting, bytes) }) {
             Ok(()) => Offered::Taken,
             Err(TrySendError::Full(_)) => Offered::Full,
             Err(TrySendError::Disconnected(_)) => Offered::Gone,
@@ -127,16 +136,16 @@ impl Follower {
     }
 }
 
-/// What a value takes beside its place, in bytes.
+/// Returns the bytes of a value beside the overhead.
 fn size(value: &TomlValue) -> u64 {
     match value {
         TomlValue::Text(text) => text.len() as u64,
-        TomlValue::List(values) => values.iter().map(|value| EACH + size(value)).sum(),
+        TomlValue::List(values) => values.iter().map(|value| OVERHEAD + size(value)).sum(),
         TomlValue::Bool(_) | TomlValue::Whole(_) | TomlValue::Number(_) => 0,
     }
 }
 
-/// A row by its fields' names. Bytes are hexadecimal digits; integers beyond JSON's are text.
+/// Returns a row by field name. Bytes are hexadecimal digits; integers beyond JSON's are text.
 pub(crate) fn fields(stream: &DeclaredStream, record: &Record<'_>) -> BTreeMap<String, TomlValue> {
     let value = |field: &StreamField, value: FieldValue<'_>| match value {
         FieldValue::Unsigned(value) => {
@@ -166,25 +175,24 @@ mod tests {
         fields.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// What waits: the numbers of rows, each held against what came and was missed before it.
+    /// The number of waiting rows, each compared with the rows before it.
     fn taken(following: &Following, before: &mut i64) -> usize {
         let mut rows = 0;
-        while let Ok(told) = following.next(Duration::ZERO) {
-            match told.reply {
-                Reply::Missed { rows } => *before += i64::try_from(rows).unwrap(),
-                Reply::Record(row) => {
+        while let Ok(sent) = following.next(Duration::ZERO) {
+            match sent.item {
+                FollowedItem::Missed(rows) => *before += i64::try_from(rows).unwrap(),
+                FollowedItem::Row(row) => {
                     assert_eq!(row["number"], TomlValue::Whole(*before));
                     *before += 1;
                     rows += 1;
                 }
-                other => panic!("{other:?}"),
             }
         }
         rows
     }
 
     #[test]
-    fn bytes_are_hexadecimal_digits_whatever_they_hold() {
+    fn bytes_are_shown_as_hexadecimal_digits_whatever_they_contain() {
         let text = "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n\
                     [[stream.field]]\nname='b'\ntype='bytes'\n[[stream.field]]\nname='s'\ntype='string'\n";
         let stream = weir_admission::Manifest::parse(text.as_bytes()).unwrap().streams.remove(0);
@@ -202,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_who_does_not_read_is_bounded_by_its_bytes_too_and_no_row_is_lost_unsaid() {
+    fn rows_that_wait_for_a_slow_follower_are_bounded_in_bytes_and_missed_rows_are_reported() {
         for (len, most) in [(0, 4096), (4000, 260), (16_000, 66), (3 << 20, 1)] {
-            let (follower, following) = Follower::of(7);
+            let (follower, following) = Follower::new(7);
             let (mut number, mut before) = (0, 0);
             let mut offer = |count: i64| {
                 for _ in 0..count {
@@ -217,7 +225,7 @@ mod tests {
             let rows = taken(&following, &mut before);
             assert!(rows <= most && rows * 10 >= most * 9, "{len}: {rows}");
             assert_eq!(before + i64::try_from(following.missed()).unwrap(), offered);
-            // With room again it is told what is missing, before the next row.
+            // With room again it is sent what is missing, before the next row.
             let offered = offer(1);
             assert_eq!(taken(&following, &mut before), 1);
             assert_eq!((before, following.missed()), (offered, 0));
@@ -225,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn other_streams_are_none_of_its_business_and_who_is_gone_is_told_nothing() {
-        let (follower, following) = Follower::of(7);
+    fn a_follower_gets_only_its_stream_and_none_after_it_has_left() {
+        let (follower, following) = Follower::new(7);
         assert!(follower.offer(8, || unreachable!("it is not asked for")));
         assert!(following.next(Duration::ZERO).is_err());
         assert!((0..1000).all(|number| follower.offer(7, || row(number, 4000))));

@@ -1,10 +1,12 @@
-//! What all modules of a session have together, beside processor time and memory.
+//! Limits that all modules of a session share, beside CPU time and memory.
 
 use crate::control::authority::SessionOwner;
 use crate::control::spec::SessionSpec;
-use serde::{Deserialize, Serialize};
+use crate::control::status::{LimitUsage, LimitsStatus};
+use crate::core_thread::session_part::RecordLimits;
+use crate::sync::{OrderedMutex, rank};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 use weir_ledger::{DropCause, Usage};
 use weir_sandbox::WriteRights;
@@ -13,138 +15,64 @@ use weir_trust::grant::{Amounts, Resource};
 use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
 
-/// A rate that holds the records of a session.
-struct Rated {
+/// A rate limit for the records of a session.
+struct RateLimit {
     resource: Resource,
-    /// The cause under which a record beyond it is counted.
+    /// The drop cause of a record beyond the limit.
     cause: DropCause,
-    /// The amount that one record takes.
+    /// The cost of one record.
     size: fn(&Record<'_>) -> u64,
-    /// It begins with what a second brings, where no credential limits it: else one who makes sessions again and again had that each time.
+    /// True if the credit of one second is there at the start. Under a credential's limit it is not, or each new session would bring more.
     may_begin_full: bool,
 }
 
-const RATES: &[Rated] = &[
-    Rated { resource: Resource::Records, cause: DropCause::RecordRate, size: |_| 1, may_begin_full: false },
-    Rated {
+const RATES: &[RateLimit] = &[
+    RateLimit {
+        resource: Resource::Records,
+        cause: DropCause::RecordRate,
+        size: |_| 1,
+        may_begin_full: false,
+    },
+    RateLimit {
         resource: Resource::RecordBytes,
         cause: DropCause::RecordBytes,
-        // As the module emitted it: what compresses well counts as much.
+        // Bytes as the module emitted them, so compressible records cost as much.
         size: |record| (record.row.len() + record.tail.len()) as u64,
         may_begin_full: true,
     },
 ];
 
-/// What a session is held to, and how often it was. Its modules are on several cores, and share this.
+/// Limits of a session and their use. The modules of a session run on several cores and share this.
 #[derive(Debug)]
 pub(crate) struct SessionLimits {
     began: Instant,
-    state: Mutex<State>,
-    /// The packets that they keep,
+    state: OrderedMutex<State, { rank::ALONE }>,
+    /// Packets that its modules keep.
     pub(crate) kept: Arc<KeptPackets>,
-    /// and what they may write of others.
+    /// Fields of packets that its modules may write.
     pub(crate) writes: Arc<WriteRights>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The limits as they are now.
+    /// The present limits.
     most: Amounts,
-    /// Credits of the rates of records, in the order of [`RATES`].
+    /// Credits of the record rates, in the order of [`RATES`].
     rates: Vec<RecordRate>,
-    /// Counts of each limit, from the code that enforces it.
-    told: BTreeMap<Resource, LimitUsage>,
-    /// What is charged to all modules of the session together.
+    /// Use of each limit, reported by the code that enforces it.
+    use_by_resource: BTreeMap<Resource, LimitUsage>,
+    /// Usage of all modules of the session together.
     used: Usage,
 }
 
-/// The limits of a session that are stated, or usual.
+/// Returns the stated and default limits of a session.
 fn amounts(spec: &SessionSpec) -> Amounts {
     Resource::limits().filter_map(|(resource, _)| Some((resource, spec.limit(resource)?))).collect()
 }
 
-/// The limits of a session, and how often they were reached. Counters only grow.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Flat", into = "Flat")]
-pub struct LimitsStatus {
-    /// By resource, where there is something to tell.
-    pub(crate) amounts: BTreeMap<Resource, LimitUsage>,
-    /// Fields of packets that may be written.
-    pub writes: Option<WriteFields>,
-    /// Patches that were refused because of another one.
-    pub writes_refused: u64,
-}
-
-/// The limit of one resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LimitUsage {
-    /// The limit.
-    pub most: Option<u64>,
-    /// The amount that is taken now, where it is a level.
-    pub taken: u64,
-    /// The amount that was beyond the limit.
-    pub beyond: u64,
-}
-
-/// The same with one key for each number, as the table of resources names them.
-#[derive(Serialize, Deserialize)]
-struct Flat {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    writes: Option<WriteFields>,
-    #[serde(flatten)]
-    numbers: BTreeMap<String, u64>,
-}
-
-const WRITES_REFUSED: &str = "writes_refused";
-
-impl From<Flat> for LimitsStatus {
-    fn from(Flat { writes, numbers }: Flat) -> Self {
-        let number = |key: &str| numbers.get(key).copied();
-        let amounts = Resource::limits().map(|(resource, limit)| {
-            let taken = limit.taken.and_then(|level| number(level.key));
-            let beyond = number(limit.beyond.key).unwrap_or(0);
-            (resource, LimitUsage { most: number(limit.key), taken: taken.unwrap_or(0), beyond })
-        });
-        let amounts = amounts.filter(|(_, it)| *it != LimitUsage::default()).collect();
-        Self { amounts, writes, writes_refused: number(WRITES_REFUSED).unwrap_or(0) }
-    }
-}
-
-impl From<LimitsStatus> for Flat {
-    fn from(shot: LimitsStatus) -> Self {
-        let mut numbers = BTreeMap::new();
-        let mut tell = |key: &str, number: Option<u64>| {
-            numbers.extend(number.map(|number| (key.to_owned(), number)));
-        };
-        let some = |number: u64| (number > 0).then_some(number);
-        for (resource, limit) in Resource::limits() {
-            let it = shot.of(resource);
-            tell(limit.key, it.most);
-            if let Some(level) = limit.taken {
-                tell(level.key, some(it.taken));
-            }
-            tell(limit.beyond.key, some(it.beyond));
-        }
-        tell(WRITES_REFUSED, some(shot.writes_refused));
-        Self { writes: shot.writes, numbers }
-    }
-}
-
-impl LimitsStatus {
-    /// Whether there is nothing to tell.
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The limit of a resource.
-    pub fn of(&self, resource: Resource) -> LimitUsage {
-        self.amounts.get(&resource).copied().unwrap_or_default()
-    }
-}
-
 impl SessionLimits {
-    /// Those of a session, under the credential of its owner.
-    pub(crate) fn of(spec: &SessionSpec, owner: Option<&SessionOwner>) -> Self {
+    /// Creates the limits of a session under its owner's credential.
+    pub(crate) fn new(spec: &SessionSpec, owner: Option<&SessionOwner>) -> Self {
         let is_granted = |resource| {
             owner.is_some_and(|owner| {
                 let SessionOwner { credential, .. } = owner;
@@ -152,101 +80,64 @@ impl SessionLimits {
                 ceilings.iter().any(|ceilings| ceilings.get(resource).is_some())
             })
         };
-        let rates = RATES.iter().map(|rated| {
-            let (most, begin) = (spec.limit(rated.resource), Nanos(0));
-            let is_full = rated.may_begin_full && !is_granted(rated.resource);
+        let rates = RATES.iter().map(|limit| {
+            let (most, begin) = (spec.limit(limit.resource), Nanos(0));
+            let is_full = limit.may_begin_full && !is_granted(limit.resource);
             if is_full { RecordRate::full(most, begin) } else { RecordRate::new(most, begin) }
         });
         let (rates, most) = (rates.collect(), amounts(spec));
-        let state = State { most, rates, told: BTreeMap::new(), used: Usage::default() };
+        let state = State { most, rates, use_by_resource: BTreeMap::new(), used: Usage::default() };
         Self {
             began: Instant::now(),
-            state: Mutex::new(state),
+            state: OrderedMutex::new(state),
             kept: KeptPackets::new(spec.limit(Resource::Kept)),
             writes: Arc::new(WriteRights::new(spec.writes.unwrap_or(WriteFields::ALL))),
         }
     }
 
-    /// From now on no more are kept than the session as it was, and as it is to be, may keep.
+    /// Lowers the limit of kept packets to the lower of the earlier and the new one.
     ///
     /// # Errors
     ///
-    /// More are kept.
+    /// More packets are kept than that.
     pub(crate) fn narrow(&self, was: &SessionSpec, is_to_be: &SessionSpec) -> Result<(), StillKept> {
         let least = [was, is_to_be].into_iter().filter_map(|spec| spec.limit(Resource::Kept)).min();
         self.kept.change(least)
     }
 
-    /// From now on they are those of the session as it is now, for which they were [narrowed](Self::narrow) where it may keep less.
-    pub(crate) fn become_those_of(&self, spec: &SessionSpec) {
+    /// Applies the limits of a new description. [`narrow`](Self::narrow) must have succeeded for it.
+    pub(crate) fn apply(&self, spec: &SessionSpec) {
         let now = self.now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.most = amounts(spec);
-        for (rated, rate) in RATES.iter().zip(&mut state.rates) {
-            rate.change(spec.limit(rated.resource), now);
+        for (limit, rate) in RATES.iter().zip(&mut state.rates) {
+            rate.change(spec.limit(limit.resource), now);
         }
         drop(state);
-        // That many or fewer were allowed, so no more are kept.
+        // `narrow` allowed no more, so this cannot be refused.
         _ = self.kept.change(spec.limit(Resource::Kept));
         self.writes.change(spec.writes.unwrap_or(WriteFields::ALL));
     }
 
-    /// Leaves of these records those that may be taken now, the first ones. Returns what is charged for them, and those that are lost.
-    pub(crate) fn hold(&self, records: &mut Records) -> Usage {
-        let mut used = Usage::default();
-        let now = self.now();
-        let mut beyond = Vec::new();
-        let mut state = self.state();
-        // The records that are taken are the first ones that all rates have room for, and only those use a rate up.
-        let mut count = records.len();
-        for (rated, rate) in RATES.iter().zip(&mut state.rates) {
-            let Some(mut room) = rate.room_now(now) else { continue };
-            let sizes = || records.iter().take(count).map(|record| (rated.size)(&record));
-            let fitting = sizes().take_while(|size| {
-                let left = room.checked_sub(*size);
-                room = left.unwrap_or(room);
-                left.is_some()
-            });
-            let fitting = fitting.count();
-            if fitting < count {
-                let lost = sizes().skip(fitting).fold(0, u64::saturating_add);
-                used.drops.add(rated.cause, (count - fitting) as u64);
-                beyond.push((rated.resource, lost));
-                count = fitting;
-            }
-        }
-        records.truncate(count);
-        let limited = RATES.iter().zip(&mut state.rates).filter(|(_, rate)| rate.per_second().is_some());
-        for (rated, rate) in limited {
-            rate.take(records.iter().map(|record| (rated.size)(&record)).fold(0, u64::saturating_add), now);
-        }
-        drop(state);
-        for (resource, lost) in beyond {
-            self.tell(resource, |told, _| told.beyond = told.beyond.saturating_add(lost));
-        }
-        used.record_bytes = Bytes(records.bytes() as u64);
-        used
-    }
-
-    /// The limit of a resource now.
+    /// Returns the present limit of a resource.
     pub(crate) fn get(&self, resource: Resource) -> Option<u64> {
-        self.state().most.get(resource)
+        self.state.lock().most.get(resource)
     }
 
-    /// Changes what is told of a limit (the level that is taken, the amount beyond it), and what is charged to all modules together.
-    pub(crate) fn tell(&self, resource: Resource, change: impl FnOnce(&mut LimitUsage, &mut Usage)) {
-        let State { told, used, .. } = &mut *self.state();
-        change(told.entry(resource).or_default(), used);
+    /// Updates the reported use of a limit, and the usage of all modules together.
+    pub(crate) fn report(&self, resource: Resource, change: impl FnOnce(&mut LimitUsage, &mut Usage)) {
+        let State { use_by_resource, used, .. } = &mut *self.state.lock();
+        change(use_by_resource.entry(resource).or_default(), used);
     }
 
-    /// Adds to a bill what is counted for all modules of the session together.
+    /// Adds the usage that is counted for all modules of the session together.
     pub(crate) fn add_to(&self, used: &mut Usage) {
-        used.merge(&self.state().used);
+        used.merge(&self.state.lock().used);
         used.drops.add(DropCause::FrameLimit, self.kept.state().refused);
     }
 
-    pub(crate) fn shot(&self) -> LimitsStatus {
-        let amounts = Resource::limits().map(|(resource, _)| (resource, self.limit_shot(resource)));
+    pub(crate) fn status(&self) -> LimitsStatus {
+        let amounts = Resource::limits().map(|(resource, _)| (resource, self.limit_status(resource)));
         let writes = self.writes.fields();
         LimitsStatus {
             amounts: amounts.filter(|(_, it)| *it != LimitUsage::default()).collect(),
@@ -255,20 +146,54 @@ impl SessionLimits {
         }
     }
 
-    fn limit_shot(&self, resource: Resource) -> LimitUsage {
+    fn limit_status(&self, resource: Resource) -> LimitUsage {
         if resource == Resource::Kept {
             let kept = self.kept.state();
             return LimitUsage { most: kept.most, taken: kept.kept, beyond: kept.refused };
         }
-        let told = self.state().told.get(&resource).copied().unwrap_or_default();
-        LimitUsage { most: self.get(resource), ..told }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let usage = self.state.lock().use_by_resource.get(&resource).copied().unwrap_or_default();
+        LimitUsage { most: self.get(resource), ..usage }
     }
 
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from(self.began.elapsed())
+    }
+}
+
+impl RecordLimits for SessionLimits {
+    fn enforce(&self, records: &mut Records) -> Usage {
+        let mut used = Usage::default();
+        let now = self.now();
+        let mut beyond = Vec::new();
+        let mut state = self.state.lock();
+        // Accepted records are the longest prefix that all rates allow, and only these use up credit.
+        let mut count = records.len();
+        for (limit, rate) in RATES.iter().zip(&mut state.rates) {
+            let Some(mut credit) = rate.room_now(now) else { continue };
+            let sizes = || records.iter().take(count).map(|record| (limit.size)(&record));
+            let fitting = sizes().take_while(|size| {
+                let left = credit.checked_sub(*size);
+                credit = left.unwrap_or(credit);
+                left.is_some()
+            });
+            let fitting = fitting.count();
+            if fitting < count {
+                let lost = sizes().skip(fitting).fold(0, u64::saturating_add);
+                used.drops.add(limit.cause, (count - fitting) as u64);
+                beyond.push((limit.resource, lost));
+                count = fitting;
+            }
+        }
+        records.truncate(count);
+        let limited = RATES.iter().zip(&mut state.rates).filter(|(_, rate)| rate.per_second().is_some());
+        for (limit, rate) in limited {
+            rate.take(records.iter().map(|record| (limit.size)(&record)).fold(0, u64::saturating_add), now);
+        }
+        drop(state);
+        for (resource, lost) in beyond {
+            self.report(resource, |of, _| of.beyond = of.beyond.saturating_add(lost));
+        }
+        used.record_bytes = Bytes(records.bytes() as u64);
+        used
     }
 }

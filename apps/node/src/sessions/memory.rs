@@ -1,6 +1,6 @@
-//! The memory of a node's sessions.
+//! Memory of a node's sessions.
 
-use crate::error::NodeError;
+use crate::sessions::error::NodeError;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::node::Node;
 use std::sync::Arc;
@@ -8,31 +8,31 @@ use weir_units::Bytes;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
 impl Node {
-    /// Memory that sessions have reserved, of what they can reserve.
+    /// Returns the memory that sessions have reserved, and the memory that they can reserve.
     pub(crate) fn memory(&self) -> (Bytes, Bytes) {
-        (self.memory.reserved(), self.memory.of())
+        (self.memory.reserved(), self.memory.total())
     }
 
-    /// A session's memory.
+    /// Returns a session's memory.
     pub(crate) fn memory_of(&self, session: &Name) -> Result<Arc<MemoryReservation>, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         Ok(Arc::clone(&there.memory))
     }
 
-    /// What a session is held to beside that.
+    /// Returns a session's limits beside memory.
     pub(crate) fn limits_of(&self, session: &Name) -> Result<Arc<SessionLimits>, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         Ok(Arc::clone(&there.limits))
     }
 
-    /// Lets go of what receivers have no use for any more. False while there is something that one of them is about to leave behind.
-    pub(crate) fn tidy(&self) -> bool {
-        // All of them do, whatever one says.
-        self.sources.values().filter(|source| !source.tidy()).count() == 0
+    /// Releases memory that the receivers no longer need. Returns false if a receiver will need another call.
+    pub(crate) fn release_unused(&self) -> bool {
+        // All receivers are called, whatever the first returns.
+        self.sources.values().filter(|source| !source.release_unused()).count() == 0
     }
 
-    /// The sessions whose modules have changed what they reserve since this was asked last.
-    pub(crate) fn changed_by_themselves(&mut self) -> Vec<Name> {
+    /// Returns the sessions whose modules have changed their reservation since the last call.
+    pub(crate) fn self_changed_reservations(&mut self) -> Vec<Name> {
         let mut changed = Vec::new();
         for (name, session) in &mut self.sessions {
             let state = session.memory.state();

@@ -1,10 +1,10 @@
-//! Work of the calling thread whose processor time is taken off a meter.
+//! Work of the calling thread that is debited from a meter.
 
 use weir_os::CpuMeter;
 use weir_sandbox::thread_time;
 use weir_units::Nanos;
 
-/// Does some work, and takes the processor time of this thread off the meter, also where the work fails.
+/// Runs `work`, and debits its CPU time from the meter, even if it fails.
 pub(crate) fn metered<M: CpuMeter + ?Sized, T>(meter: &mut M, work: impl FnOnce(&mut M) -> T) -> T {
     let begin = thread_time();
     let done = work(meter);

@@ -1,25 +1,32 @@
-//! Sessions: their modules, memory, tables, views and channels on a node.
+//! Sessions: their modules, memory, channels, tables, views, links, records and usage on a node.
 
-pub(crate) mod arrival;
-pub(crate) mod bell;
-pub(crate) mod bill;
 pub(crate) mod change;
-pub(crate) mod ended;
+pub(crate) mod channel_plan;
+pub(crate) mod close;
+pub(crate) mod delegation;
+pub(crate) mod descriptors;
+pub(crate) mod error;
 pub(crate) mod filters;
 pub(crate) mod followers;
-pub(crate) mod installing;
-pub(crate) mod leaving;
-pub mod limits;
-pub(crate) mod lineage;
+pub(crate) mod install;
+pub(crate) mod inventory;
+pub(crate) mod limits;
+pub mod link;
 pub(crate) mod memory;
 pub(crate) mod metered;
+pub mod module_loader;
 pub mod node;
-pub(crate) mod post;
-pub(crate) mod premises;
+pub(crate) mod notifier;
+pub(crate) mod preprocessing;
 pub(crate) mod processors;
+pub(crate) mod queue_memory;
+pub(crate) mod rearrange;
+pub(crate) mod saved;
+pub(crate) mod services;
+pub(crate) mod shares;
 pub(crate) mod snapshot;
+pub(crate) mod stopped;
 pub mod tables;
-pub(crate) mod unkept;
+pub(crate) mod usage;
 pub(crate) mod view;
-pub mod workshop;
 pub(crate) mod writer;

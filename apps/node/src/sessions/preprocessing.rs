@@ -1,36 +1,36 @@
-//! The preprocessing of a channel's packets, in memory that its session has reserved.
+//! Preprocessing of a channel's packets, in memory that its session has reserved.
 
 use crate::control::spec::{ChannelSpec, Checksum};
-use crate::error::NodeError;
+use crate::sessions::error::NodeError;
 use crate::sessions::node::{SessionChannel, SessionState};
 use std::io;
 use std::sync::Arc;
 use weir_datapath::preprocess::{PreprocessConfig, Preprocessor};
-use weir_netio::PacketBuffers;
+use weir_netio::MemoryQuota;
 use weir_wire::ReassemblyLimits;
 use {
     weir_admission::Name,
-    weir_session::{Holding, MemoryReservation},
+    weir_session::{HeldMemory, MemoryReservation},
 };
 
 impl SessionState {
-    /// Takes memory for the fragments that wait for a module of this channel from what the session has reserved, where the channel puts any together.
-    pub(crate) fn reassembly(&self, channel: &ChannelSpec) -> Result<Option<Holding>, NodeError> {
+    /// Takes the memory for a module's waiting fragments from the session's reservation, if the channel reassembles.
+    pub(crate) fn reassembly(&self, channel: &ChannelSpec) -> Result<Option<HeldMemory>, NodeError> {
         reassembly(&self.spec.name, &self.memory, channel)
     }
 }
 
-/// The same from the memory of a session of this name.
+/// Takes the memory for waiting fragments from a reservation, if the channel reassembles.
 pub(crate) fn reassembly(
     session: &Name,
     memory: &Arc<MemoryReservation>,
     channel: &ChannelSpec,
-) -> Result<Option<Holding>, NodeError> {
+) -> Result<Option<HeldMemory>, NodeError> {
     if !channel.reassemble {
         return Ok(None);
     }
     let wanted = ReassemblyLimits::default().bytes;
-    match Holding::of(memory, wanted) {
+    match HeldMemory::take(memory, wanted) {
         Some(holding) => Ok(Some(holding)),
         None => Err(NodeError::ReassemblyMemory {
             channel: channel.name.clone(),
@@ -41,23 +41,24 @@ pub(crate) fn reassembly(
     }
 }
 
-/// The preprocessing that a channel asks for; `None` where it asks for none. Fragments wait in `room`, and `tables` is the memory of what shows packets.
-pub(crate) fn of_channel(
+/// Creates the preprocessor of a module on this channel, or returns `None` if the channel needs none. `fragments` is
+/// the memory of waiting fragments, and `tables` that of the view.
+pub(crate) fn for_channel(
     channel: &SessionChannel,
-    room: Option<Holding>,
-    tables: Holding,
-    waiting: Option<&Arc<PacketBuffers>>,
+    fragments: Option<HeldMemory>,
+    tables: HeldMemory,
+    waiting: Option<&Arc<MemoryQuota>>,
 ) -> io::Result<Option<Preprocessor>> {
-    if !channel.spec.is_handled() {
+    if !channel.spec.is_preprocessed() {
         return Ok(None);
     }
     let verifies = channel.spec.checksum == Some(Checksum::Verify);
-    let asked = PreprocessConfig { verifies, fragments: room.as_ref().map(Holding::bytes) };
-    let reserved = Box::new((room, tables));
-    Preprocessor::new(asked, &channel.tally, &channel.screens, waiting, reserved).map(Some)
+    let asked = PreprocessConfig { verifies, fragments: fragments.as_ref().map(HeldMemory::bytes) };
+    let reserved = Box::new((fragments, tables));
+    Preprocessor::new(asked, &channel.counters, &channel.stages, waiting, reserved).map(Some)
 }
 
-/// The most fuel that one packet of such a channel takes, shown through so many screens; `None` where nothing is done with packets.
-pub(crate) fn longest_for(spec: &ChannelSpec, screens: usize) -> Option<u64> {
-    spec.is_handled().then(|| Preprocessor::longest(screens))
+/// Returns the most fuel for one packet of the channel through this many view stages, or `None` without preprocessing.
+pub(crate) fn fuel_max(spec: &ChannelSpec, stages: usize) -> Option<u64> {
+    spec.is_preprocessed().then(|| Preprocessor::packet_fuel_max(stages))
 }

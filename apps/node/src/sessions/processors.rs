@@ -1,20 +1,20 @@
-//! Virtual processors of sessions, and the cores that they are on.
+//! Virtual CPUs of sessions on the node's cores.
 
 use crate::control::spec::ProcessorSpec;
-use crate::error::NodeError;
-use crate::runner::{CoreThread, TimeSettlement};
-use crate::server::log::warn;
+use crate::core_thread::runner::{CoreThread, TimeSettlement};
+use crate::log::warn;
+use crate::sessions::error::NodeError;
 use crate::sessions::node::{Node, SessionModule, SessionState, Vp};
 use std::collections::BTreeMap;
 use weir_admission::{Name, Tier};
-use weir_sched::cpu::{CpuReservation, CpuTerms, Placement, Stats, VpId, Weight};
+use weir_sched::cpu::{CpuAllocation, CpuReservation, CpuTerms, Stats, VpId, Weight};
 use weir_units::Nanos;
 
-/// What virtual processors had, and what they and others owe each other: for each of the node's cores, in the order of their numbers there.
+/// Statistics and settlements of virtual CPUs: a list for each core of the node, sorted by id.
 pub(crate) struct ProcessorStats(Vec<Vec<(VpId, Stats, TimeSettlement)>>);
 
 impl ProcessorStats {
-    /// Nothing where its core did not answer.
+    /// Returns the statistics of a virtual CPU, or `None` if its core did not answer.
     pub(crate) fn of(&self, vp: &Vp) -> Option<(Stats, TimeSettlement)> {
         let here = self.0.get(vp.core)?;
         let place = here.binary_search_by_key(&vp.id, |(id, ..)| *id).ok()?;
@@ -23,7 +23,7 @@ impl ProcessorStats {
 }
 
 impl Node {
-    /// What the virtual processors of these sessions had. Each core is asked once.
+    /// Returns the statistics of these sessions' virtual CPUs. Each core is asked once.
     pub(crate) fn processor_stats<'a>(
         &self,
         sessions: impl Iterator<Item = &'a SessionState>,
@@ -40,15 +40,17 @@ impl Node {
             }
             ids.sort_unstable();
             let answer = core.ask(move |runner| {
-                ids.into_iter().filter_map(|id| Some((id, runner.stats(id)?, runner.account(id)))).collect()
+                ids.into_iter()
+                    .filter_map(|id| Some((id, runner.stats(id)?, runner.settlement(id))))
+                    .collect()
             });
             answer.unwrap_or_default()
         });
         ProcessorStats(stats.collect())
     }
 
-    /// Puts a virtual processor on the core that it names, or on the first that has room.
-    pub(crate) fn place(&self, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
+    /// Creates a virtual CPU on the core that it names, or on the first core with capacity.
+    pub(crate) fn place_processor(&self, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
         let terms = CpuTerms { share: share(spec), overrun: Nanos(0) };
         let mut refused = None;
         for (place, core) in self.cores.iter().enumerate() {
@@ -66,14 +68,14 @@ impl Node {
         })
     }
 
-    /// It names a core that is none of the node's.
+    /// Returns the error for a description that names an unknown core.
     pub(crate) fn no_core(&self, spec: &ProcessorSpec) -> NodeError {
         let (name, core) = (spec.name.clone(), spec.core.unwrap_or_default());
         NodeError::NoCore { name, core, cores: self.cores.iter().map(CoreThread::number).collect() }
     }
 
-    /// Gives a virtual processor another share. It stays on its core.
-    pub(crate) fn give(&self, vp: &Vp, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
+    /// Changes the share of a virtual CPU. It stays on its core.
+    pub(crate) fn change_processor(&self, vp: &Vp, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
         let cores = || self.cores.iter().map(CoreThread::number).collect();
         let core = self.cores.get(vp.core);
         let Some(core) = core.filter(|core| spec.core.is_none_or(|wanted| wanted == core.number())) else {
@@ -86,7 +88,7 @@ impl Node {
         Ok(Vp { spec: spec.clone(), ..vp.clone() })
     }
 
-    /// Without a reservation a virtual processor runs only what is proved, so one that has other modules cannot be without.
+    /// Checks that a virtual CPU without a reservation has only proved modules.
     pub(crate) fn check_tiers(&self, session: &SessionState, spec: &ProcessorSpec) -> Result<(), NodeError> {
         let is_other = |module: &&SessionModule| module.spec.cpu == spec.name && module.tier != Tier::Proved;
         let other = session.modules.values().find(is_other).filter(|_| spec.reservation().is_none());
@@ -103,20 +105,20 @@ impl Node {
     pub(crate) fn close_vp(&self, vp: &Vp) {
         let Some(core) = self.cores.get(vp.core) else { return };
         let id = vp.id;
-        // A job that is put into the core's letter box is done between two runs, so nothing of it runs then.
+        // Jobs run between two runs, so no module of it runs then.
         if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
             warn(&error);
         }
     }
 
-    /// Ends the virtual processors that a session has no more, when its modules have left them. What they had stays on its bill.
+    /// Closes virtual CPUs that were replaced, after their modules have stopped. Their usage stays with the session.
     pub(crate) fn end_retired(&mut self, session: &Name, id: u64) {
         let Some(there) = self.sessions.get_mut(session).filter(|there| there.id == id) else { return };
         for vp in std::mem::take(&mut there.retired) {
             let (Some(core), id) = (self.cores.get(vp.core), vp.id) else { continue };
-            match core.ask(move |runner| (runner.account(id), runner.close(id))) {
+            match core.ask(move |runner| (runner.settlement(id), runner.close(id))) {
                 Ok((account, Ok(stats))) => {
-                    crate::sessions::bill::add_processor(&mut there.gone, &stats, &account)
+                    crate::sessions::usage::add_processor(&mut there.closed_usage, &stats, &account)
                 }
                 Ok((_, Err(_))) => {}
                 Err(error) => warn(&error),
@@ -124,12 +126,12 @@ impl Node {
         }
     }
 
-    /// Takes back what was done to virtual processors, which now are these.
-    pub(crate) fn undo(&self, done: Vec<(Name, Option<Vp>)>, vps: &BTreeMap<Name, Vp>) {
+    /// Undoes changes of virtual CPUs, whose present state is `vps`.
+    pub(crate) fn undo_processors(&self, done: Vec<(Name, Option<Vp>)>, vps: &BTreeMap<Name, Vp>) {
         for (name, before) in done.into_iter().rev() {
             match (before, vps.get(&name)) {
-                // There was room for it a moment ago.
-                (Some(before), Some(now)) => _ = self.give(now, &before.spec),
+                // It had that reservation a moment ago.
+                (Some(before), Some(now)) => _ = self.change_processor(now, &before.spec),
                 (None, Some(now)) => self.close_vps(&BTreeMap::from([(name, now.clone())])),
                 (_, None) => {}
             }
@@ -137,12 +139,12 @@ impl Node {
     }
 }
 
-pub(crate) fn share(spec: &ProcessorSpec) -> Placement {
+pub(crate) fn share(spec: &ProcessorSpec) -> CpuAllocation {
     let weight = Weight::new(spec.weight).unwrap_or(Weight::USUAL);
     match spec.reservation() {
         Some((period, slice)) => {
-            Placement::Reserved(CpuReservation { period, slice, spare: spec.spare.then_some(weight) })
+            CpuAllocation::Reserved(CpuReservation { period, slice, spare: spec.borrow.then_some(weight) })
         }
-        None => Placement::BestEffort(weight),
+        None => CpuAllocation::BestEffort(weight),
     }
 }

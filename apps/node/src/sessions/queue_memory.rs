@@ -1,37 +1,38 @@
-//! The accounts that memory of queues is on: which queue has some, and whose it is.
+//! Memory of packet queues, and the account that it is charged to.
 
-use crate::control::spec::{ChannelSpec, OnLag, RecordVisibility};
-use crate::error::NodeError;
-use crate::server::log::warn;
+use crate::control::spec::{ChannelSpec, MappedPackets, OnLag};
+use crate::log::warn;
+use crate::sessions::error::NodeError;
 use std::sync::Arc;
 use weir_datapath::overflow::{Overflow, QueueMemory};
-use weir_netio::{PacketBuffers, Selection};
+use weir_netio::{MemoryQuota, Selection};
 use {
     weir_admission::Name,
-    weir_session::{Holding, MemoryReservation},
+    weir_session::{HeldMemory, MemoryReservation},
 };
 
-/// The account that the memory of a queue is on.
+/// The account that a queue's memory is charged to.
 #[derive(Debug)]
 enum Account {
-    /// The session's reservation, since the queue was made.
-    Session { _reserved: Holding },
-    /// A party's share of the node's memory for packets, as far as there is some when it is needed.
-    Party(Arc<PacketBuffers>),
-    /// The node: queues of the operator's own sessions.
+    /// The session's reservation, taken when the queue is created.
+    Session { _reserved: HeldMemory },
+    /// A party's share of the node's packet memory, taken when packets wait.
+    Party(Arc<MemoryQuota>),
+    /// The node itself, for the operator's sessions.
     Node,
 }
 
 impl QueueMemory for Account {
     fn make(&self, packets: u32, is_first: bool) -> Option<Selection> {
-        // It takes descriptors, and some are kept for requests.
-        let made = crate::server::descriptors::check().map_err(|error| error.to_string());
-        let room = if let Self::Party(room) = self { Some(room) } else { None };
-        let made = made.and_then(|()| Selection::of_queue(packets, room).map_err(|error| error.to_string()));
-        // A party's share being used up is no fault: the packets are counted.
+        // A queue takes descriptors, of which some are kept for requests.
+        let made = crate::sessions::descriptors::check().map_err(|error| error.to_string());
+        let buffers = if let Self::Party(buffers) = self { Some(buffers) } else { None };
+        let made =
+            made.and_then(|()| Selection::of_queue(packets, buffers).map_err(|error| error.to_string()));
+        // A used-up share is no fault of the node. Its lost packets are counted.
         if let Err(error) = &made
             && is_first
-            && room.is_none()
+            && buffers.is_none()
         {
             warn(&format_args!("there is no memory for a queue, which loses packets: {error}"));
         }
@@ -39,29 +40,30 @@ impl QueueMemory for Account {
     }
 }
 
-/// The memory of a channel's queue, if its packets would otherwise wait in a selection or in a ring that is filled in turn. In a ring they wait with a
-/// `lag` or `late = "terminate"`. Memory for a queue of a stated length is reserved here.
-pub(crate) fn of_channel(
+/// Returns the memory of a channel's queue, if its packets would otherwise occupy a selection or a ring that is filled
+/// in turn. In a ring, packets of a channel with `lag_max` or `on_lag = "close"` stay in place. The memory of a queue
+/// with a stated length is reserved here.
+pub(crate) fn for_channel(
     spec: &ChannelSpec,
     is_filled_in_turn: bool,
     session: &Name,
     memory: &Arc<MemoryReservation>,
-    party: Option<&Arc<PacketBuffers>>,
+    party: Option<&Arc<MemoryQuota>>,
 ) -> Result<Option<Overflow>, NodeError> {
-    let is_wanted = match spec.sees {
-        RecordVisibility::Selected => true,
-        RecordVisibility::All => is_filled_in_turn && spec.late == OnLag::Lose && spec.lag.is_none(),
+    let is_wanted = match spec.visibility {
+        MappedPackets::Selected => true,
+        MappedPackets::All => is_filled_in_turn && spec.on_lag == OnLag::Drop && spec.lag_max.is_none(),
     };
     if !is_wanted {
         return Ok(None);
     }
     let packets = spec.queue_len();
     if spec.queue.is_none() {
-        let budget = party.map_or(Account::Node, |room| Account::Party(Arc::clone(room)));
+        let budget = party.map_or(Account::Node, |buffers| Account::Party(Arc::clone(buffers)));
         return Ok(Some(Overflow::new(packets, Box::new(budget))));
     }
     let wanted = Selection::memory(packets);
-    let reserved = Holding::of(memory, wanted).ok_or_else(|| NodeError::WaitingMemory {
+    let reserved = HeldMemory::take(memory, wanted).ok_or_else(|| NodeError::WaitingMemory {
         channel: spec.name.clone(),
         queue: packets,
         wanted,
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_manual_states_the_memory_of_queues() {
-        let manual = include_str!("../../../docs/OPERATING.md");
+        let manual = include_str!("../../../../docs/reference/NODE.md");
         let (least, usual) = (Selection::memory(1), Selection::memory(4096));
         let stated = format!("{least} at least, {usual} for 4,096");
         assert!(manual.contains(&stated), "{stated}");

@@ -1,50 +1,51 @@
-//! Sessions that come, change and go together: all of them, or nothing changes.
+//! Sessions that are created, changed and closed together: all of them, or none.
 //!
-//! A [draft] does all that can fail. It makes the new sessions beside the present ones, with their channels, output channels and modules, and proves that the result fits. It is visible nowhere.
-//! A [switch] puts the draft in the place of the present sessions, and cannot fail. The node is locked from the beginning of the draft to the end of the switch. So no third party takes what
-//! one session gives up for another one.
+//! A [draft] does everything that can fail. It prepares the new sessions beside the present ones, with channels, output
+//! channels and modules, and proves that the result fits. No party sees it. A [switch] replaces the present sessions by
+//! the draft, and cannot fail. The node is locked from the beginning of the draft to the end of the switch, so no other
+//! request takes capacity that one session gives up for another.
 //!
-//! A session that changes keeps its number, its bill and its reservations: only the difference is reserved or given up. Its earlier modules keep their memory, beside that of the new ones, until
-//! they have stopped.
+//! A session that changes keeps its number, usage and reservations: only the difference is reserved or given up. Its
+//! earlier modules keep their memory, beside that of the new ones, until they have stopped.
 
 mod draft;
 mod processors;
 mod switch;
 
+use crate::control::link_spec::LinkConfig;
 use crate::control::spec::SessionSpec;
-use crate::error::NodeError;
-use crate::link::LinkConfig;
+use crate::sessions::error::NodeError;
+use crate::sessions::close::StoppingModule;
 use crate::sessions::filters::CompiledFilters;
-use crate::sessions::leaving::Leaving;
 use crate::sessions::limits::SessionLimits;
+use crate::sessions::module_loader::StartedModule;
 use crate::sessions::node::Node;
 use crate::sessions::tables::TableFile;
-use crate::sessions::workshop::Prepared;
 use std::sync::Arc;
-use weir_ledger::{Digest, LedgerEvent, SessionId as Billed};
+use weir_ledger::{Digest, LedgerEvent, SessionId};
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// A session that is to be created, or to replace the present one of its name.
-pub(crate) struct Arrival {
+/// A session that will be created, or will replace the present one of its name.
+pub(crate) struct NewSession {
     pub(crate) spec: SessionSpec,
-    /// The session's memory, which is not yet counted in the node's reservations.
+    /// The session's memory, which is not counted in the node's reservations yet.
     pub(crate) memory: Arc<MemoryReservation>,
     pub(crate) limits: Arc<SessionLimits>,
     pub(crate) compiled: CompiledFilters,
     /// Its modules, with the hashes of their files.
-    pub(crate) modules: Vec<(Prepared, Digest)>,
-    /// Processor time that preparing it took.
+    pub(crate) modules: Vec<(StartedModule, Digest)>,
+    /// CPU time of its preparation.
     pub(crate) used: Nanos,
 }
 
-/// Sessions, links and tables that are to change together.
+/// Sessions, links and tables that change together.
 pub(crate) struct Rearrangement<'a> {
-    /// Sessions that end or are replaced.
+    /// Sessions that close or are replaced.
     pub(crate) gone: &'a [Name],
     /// Sessions that are created, or replace those of their names.
-    pub(crate) come: Vec<Arrival>,
-    /// Links that get other rates.
+    pub(crate) come: Vec<NewSession>,
+    /// Links with new rates.
     pub(crate) links: &'a [LinkConfig],
     /// The operator's present tables.
     pub(crate) tables: &'a [TableFile],
@@ -52,29 +53,29 @@ pub(crate) struct Rearrangement<'a> {
     pub(crate) new_tables: Vec<TableFile>,
 }
 
-/// A session, with those of its modules that stop.
+/// A session with its stopping modules.
 #[derive(Debug)]
-pub(crate) struct Departure {
-    pub(crate) session: Billed,
-    pub(crate) leaving: Vec<Leaving>,
+pub(crate) struct StoppingModules {
+    pub(crate) session: SessionId,
+    pub(crate) leaving: Vec<StoppingModule>,
 }
 
-/// The outcome of a rearrangement.
+/// The result of a rearrangement.
 #[derive(Debug)]
 pub(crate) struct Switched {
-    /// Sessions that go on with other modules.
-    pub(crate) changed: Vec<Departure>,
+    /// Sessions that continue with other modules.
+    pub(crate) changed: Vec<StoppingModules>,
     /// Sessions to close when their modules have stopped.
-    pub(crate) gone: Vec<Departure>,
-    /// Entries for the ledger.
+    pub(crate) gone: Vec<StoppingModules>,
+    /// Events for the ledger.
     pub(crate) events: Vec<LedgerEvent>,
     /// The operator's tables, without their bytes.
     pub(crate) tables: Vec<TableFile>,
-    /// Changes of tables, for people.
+    /// Notes about changed tables for the operator.
     pub(crate) notes: Vec<String>,
 }
 
-/// The reason for changing nothing, and the session that it is about, if it is about one.
+/// The refusal of a change, and the session to blame, if it is a session.
 pub(crate) type Refused = (Option<Name>, NodeError);
 
 impl Node {
@@ -86,12 +87,12 @@ impl Node {
             Ok(draft) => Ok(self.switch(incoming, draft)),
             Err(refused) => {
                 self.discard(incoming);
-                // No session has these numbers.
+                // No session has used these numbers.
                 self.next_session = before;
                 Err(refused)
             }
         };
-        // Selections of sessions that have ended, and of drafted ones that were discarded.
+        // Selections of closed sessions, and of a discarded draft.
         self.forget_selections();
         switched
     }

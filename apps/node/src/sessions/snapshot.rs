@@ -1,14 +1,14 @@
-//! How things are on a node, for whoever asks.
+//! Snapshot of a node's state, for status and metrics.
 
 use crate::control::authority::SessionOwner;
-use crate::control::protocol::{
+use crate::control::status::{
     ChannelStatus, CoreStatus, InterfaceStatus, ServicesStatus, SessionStatus, Snapshot, Taken,
     VirtualCpuStatus,
 };
-use crate::sessions::bill;
-use crate::sessions::ended;
 use crate::sessions::node::{Node, SessionChannel, SessionState, Vp};
 use crate::sessions::processors::ProcessorStats;
+use crate::sessions::stopped;
+use crate::sessions::usage;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_admission::Name;
@@ -17,10 +17,10 @@ use weir_sched::cpu::Stats;
 use weir_wire::PacketView;
 
 impl Node {
-    /// A snapshot. What is on a core that does not answer is not in it.
+    /// Takes a snapshot. Cores that do not answer are left out.
     pub fn snapshot(&self) -> Snapshot {
         let cores = self.cores.iter().filter_map(|core| {
-            let stats = core.ask(crate::runner::Runner::core_stats).ok()?;
+            let stats = core.ask(crate::core_thread::runner::Runner::core_stats).ok()?;
             let used = stats.total.used().0;
             Some(CoreStatus {
                 core: core.number(),
@@ -39,26 +39,26 @@ impl Node {
         Snapshot {
             node: self.config.node.name.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            at_ns: weir_datapath::moment::wall_clock().0,
+            uptime_ns: weir_units::Nanos::from(self.started.elapsed()).0,
+            at_ns: weir_datapath::clock::wall_clock().0,
             cores,
             interfaces: self.interfaces(),
-            links: self.link_shots(),
+            links: self.link_statuses(),
             sessions,
-            processes: crate::server::isolation::started(),
-            refused_processes: crate::server::isolation::refused(),
-            memory: Taken { reserved: reserved.0, of: of.0 },
+            memory: Taken { reserved: reserved.0, reservable: of.0 },
             record_deletions_failed: self.writer.deletions_failed(),
-            tables: self.workshop.shelf.shots(),
-            views: self.view_shots(),
-            // The daemon knows both.
+            tables: self.loader.registry.statuses(),
+            views: self.view_statuses(),
+            // Set by the server.
+            processes: Vec::new(),
+            refused_processes: 0,
             remote: None,
             revocations: None,
         }
     }
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {
-        let shot = |(name, source): (&String, &std::sync::Arc<weir_datapath::receive::Receiver>)| {
+        let status = |(name, source): (&String, &std::sync::Arc<weir_datapath::receive::Receiver>)| {
             let state = source.state();
             InterfaceStatus {
                 name: name.clone(),
@@ -70,31 +70,31 @@ impl Node {
                 packets: state.packets,
                 bytes: state.bytes,
                 missed: state.drops.packets(),
-                unwanted: state.unwanted,
+                unmatched: state.unwanted,
                 stolen_ns: state.stolen.0,
                 fragments: fragments(&state.fragments),
             }
         };
-        self.sources.iter().map(shot).collect()
+        self.sources.iter().map(status).collect()
     }
 
     fn session(&self, name: &Name, session: &SessionState, stats: &ProcessorStats) -> SessionStatus {
         let cpu =
             session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats.of(vp).unwrap_or_default().0));
         let memory = session.memory.state();
-        let (tally, waiting) = session.services();
+        let (counters, waiting) = session.services();
         let accounts = || session.vps.values().filter_map(|vp| stats.of(vp).map(|(_, account)| account));
         let services = ServicesStatus {
-            calls: tally.calls,
-            refused: tally.refused,
-            answered: tally.answered,
-            late: tally.late,
-            failed: tally.failed,
-            served: tally.served,
+            calls: counters.calls,
+            refused: counters.refused,
+            answered: counters.answered,
+            timed_out: counters.late,
+            failed: counters.failed,
+            served: counters.served,
             waiting,
-            discarded: tally.discarded,
-            owed_ns: accounts().map(|account| account.owed.0).sum(),
-            earned_ns: accounts().map(|account| account.earned.0).sum(),
+            discarded: counters.discarded,
+            debit_ns: accounts().map(|account| account.debit.0).sum(),
+            credit_ns: accounts().map(|account| account.credit.0).sum(),
         };
         SessionStatus {
             name: name.to_string(),
@@ -102,16 +102,16 @@ impl Node {
             priority: session.spec.priority,
             memory_reserved: memory.reserved.0,
             memory_used: memory.used.0,
-            memory_ceiling: memory.ceiling.0,
+            memory_max: memory.ceiling.0,
             memory_low: memory.times_low,
             memory_refused: memory.refused,
-            limits: session.limits.shot(),
+            limits: session.limits.status(),
             cpu: cpu.collect(),
-            channels: session.channels.iter().map(|(name, channel)| shot(name, channel, session)).collect(),
-            outputs: self.output_shots(session),
-            modules: session.modules.iter().map(|(name, module)| ended::shot(name, module)).collect(),
-            ended: session.ended.shots(),
-            used: bill::used(session, stats),
+            channels: session.channels.iter().map(|(name, channel)| status(name, channel, session)).collect(),
+            outputs: self.output_statuses(session),
+            modules: session.modules.iter().map(|(name, module)| stopped::status(name, module)).collect(),
+            ended: session.stopped.statuses(),
+            used: usage::total_usage(session, stats),
             services,
             publish: session.spec.publish.iter().map(ToString::to_string).collect(),
             read: session.spec.read.iter().map(ToString::to_string).collect(),
@@ -126,10 +126,10 @@ impl Node {
         let (period, slice) = vp.spec.reservation().unwrap_or_default();
         VirtualCpuStatus {
             name: name.to_string(),
-            core: self.cores.get(vp.core).map_or(0, crate::runner::CoreThread::number),
+            core: self.cores.get(vp.core).map_or(0, crate::core_thread::runner::CoreThread::number),
             period_ns: period.0,
             slice_ns: slice.0,
-            spare: vp.spec.spare,
+            borrow: vp.spec.borrow,
             used_ns: stats.used().0,
             spare_ns: stats.spare.0,
             periods_missed: stats.periods_missed,
@@ -151,7 +151,7 @@ pub(crate) fn fates(counters: &FragmentCounters) -> [(&'static str, u64); 5] {
     ]
 }
 
-/// The fates of fragments, as far as there were any.
+/// The fates of fragments that have occurred.
 fn fragments(counters: &FragmentCounters) -> BTreeMap<String, u64> {
     let any = fates(counters).into_iter().filter(|(_, count)| *count > 0);
     any.map(|(name, count)| (name.to_owned(), count)).collect()
@@ -161,12 +161,13 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn shot(name: &Name, channel: &SessionChannel, session: &SessionState) -> ChannelStatus {
+fn status(name: &Name, channel: &SessionChannel, session: &SessionState) -> ChannelStatus {
     let queues = session.modules.values().filter(|module| module.spec.channel == *name);
-    // The one that is fullest: that is where the next packet is lost.
+    // The fullest queue is the one that loses the next packet.
     let waiting = queues.map(|module| module.queue.waiting()).max().unwrap_or(0);
-    let drops = crate::plan::drops(&channel.tally).into_iter().filter(|(_, count)| *count > 0);
-    let findings = channel.tally.findings().into_iter().filter(|(_, count)| *count > 0);
+    let drops =
+        crate::sessions::channel_plan::drops(&channel.counters).into_iter().filter(|(_, count)| *count > 0);
+    let findings = channel.counters.named_counts().into_iter().filter(|(_, count)| *count > 0);
     ChannelStatus {
         name: name.to_string(),
         interface: channel.spec.interface.clone(),
@@ -176,10 +177,10 @@ fn shot(name: &Name, channel: &SessionChannel, session: &SessionState) -> Channe
             .map_or_else(String::new, |view| view.to_string()),
         waiting: waiting.into(),
         queue: channel.spec.queue_len().into(),
-        packets: get(&channel.tally.packets),
-        bytes: get(&channel.tally.bytes),
+        packets: get(&channel.counters.packets),
+        bytes: get(&channel.counters.bytes),
         drops: drops.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
         findings: findings.map(|(name, count)| (name.to_owned(), count)).collect(),
-        counts_others: !channel.screens.is_empty(),
+        counts_others: !channel.stages.is_empty(),
     }
 }

@@ -1,103 +1,106 @@
-//! Modules that the node ended. They stay visible, with their last counters, so that an alert can name them.
+//! Modules that the node stopped. They stay visible, with their last counters, so that an alert can name them.
 
-use crate::control::protocol::ModuleStatus;
 use crate::control::spec::PARTS_MAX;
-use crate::guest::TaskCounters;
+use crate::control::status::ModuleStatus;
+use crate::core_thread::task::TaskCounters;
 use crate::sessions::node::SessionModule;
 use crate::sessions::writer::WriteCounters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_admission::Name;
 use weir_datapath::account::DeferredCharges;
-use weir_ledger::Unloaded;
+use weir_ledger::UnloadReason;
 
-/// The last modules of a session that ended, and not by request.
+/// The last modules of a session that were stopped without a request.
 #[derive(Debug, Default)]
-pub(crate) struct StoppedModules(Vec<(Name, Kept)>);
+pub(crate) struct StoppedModules(Vec<(Name, StoppedModule)>);
 
-/// An ended module, as it is shown.
+/// The status of a stopped module.
 #[derive(Debug)]
-struct Kept {
-    shot: ModuleStatus,
+struct StoppedModule {
+    status: ModuleStatus,
     counters: StopCounters,
 }
 
 /// The counters of a module, which count until it has stopped.
 #[derive(Clone, Debug)]
 pub(crate) struct StopCounters {
-    tally: Arc<TaskCounters>,
+    counters: Arc<TaskCounters>,
     account: Arc<DeferredCharges>,
     written: Arc<WriteCounters>,
 }
 
 impl StoppedModules {
-    /// Adds a module that ends, unless it ends by request or with its session.
-    pub(crate) fn add(&mut self, name: &Name, module: &SessionModule, reason: Unloaded) {
+    /// Adds a module that stops, unless it stops by request or with its session.
+    pub(crate) fn add(&mut self, name: &Name, module: &SessionModule, reason: UnloadReason) {
         let state = match reason {
-            Unloaded::Strikes => "ended: over its limits too often",
-            Unloaded::ProcessEnded => "ended: its process has ended",
-            Unloaded::StartFailed => "ended: its start failed",
-            Unloaded::Lagged => "ended: it lagged too far behind",
-            Unloaded::Asked | Unloaded::SessionClosed | Unloaded::NodeStop => return,
+            UnloadReason::Strikes => "ended: over its limits too often",
+            UnloadReason::ProcessEnded => "ended: its process has ended",
+            UnloadReason::StartFailed => "ended: its start failed",
+            UnloadReason::Lagged => "ended: it lagged too far behind",
+            UnloadReason::Asked | UnloadReason::SessionClosed | UnloadReason::NodeStop => return,
         };
         self.forget(name);
         if self.0.len() >= PARTS_MAX {
             self.0.remove(0);
         }
-        let counters = StopCounters::of(module);
-        let shot = ModuleStatus { state: state.to_owned(), streams: Vec::new(), ..shot(name, module) };
-        self.0.push((name.clone(), Kept { shot, counters }));
+        let counters = StopCounters::new(module);
+        let status = ModuleStatus { state: state.to_owned(), streams: Vec::new(), ..status(name, module) };
+        self.0.push((name.clone(), StoppedModule { status, counters }));
     }
 
-    /// Forgets the module of this name: another one takes the name, or the operator has acknowledged its end. Returns false where there was none.
+    /// Forgets the module of this name: another one takes the name, or the operator has acknowledged the stop. Returns
+    /// false if there is none.
     pub(crate) fn forget(&mut self, name: &Name) -> bool {
         let before = self.0.len();
         self.0.retain(|(ended, _)| ended != name);
         self.0.len() < before
     }
 
-    /// The modules' status, for replies and metrics.
-    pub(crate) fn shots(&self) -> Vec<ModuleStatus> {
-        let shot = |(_, kept): &(Name, Kept)| {
-            let mut shot = kept.shot.clone();
-            kept.counters.fill(&mut shot);
-            // An ended module has no memory.
-            shot.memory = 0;
-            shot
+    /// Returns the status of the modules.
+    pub(crate) fn statuses(&self) -> Vec<ModuleStatus> {
+        let status = |(_, stopped): &(Name, StoppedModule)| {
+            let mut status = stopped.status.clone();
+            stopped.counters.fill(&mut status);
+            // A stopped module has no memory.
+            status.memory = 0;
+            status
         };
-        self.0.iter().map(shot).collect()
+        self.0.iter().map(status).collect()
     }
 }
 
 impl StopCounters {
-    fn of(module: &SessionModule) -> Self {
+    fn new(module: &SessionModule) -> Self {
         Self {
-            tally: Arc::clone(&module.tally),
+            counters: Arc::clone(&module.counters),
             account: Arc::clone(&module.account),
             written: Arc::clone(&module.written),
         }
     }
 
-    fn fill(&self, shot: &mut ModuleStatus) {
-        let (tally, get) = (&self.tally, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
-        shot.packets = get(&tally.packets);
-        shot.records = get(&tally.records);
-        let lost = [&tally.refused, &tally.unwritten, &self.written.lost];
-        let held = tally.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).records_lost();
-        shot.records_lost = lost.map(get).iter().sum::<u64>().saturating_add(held);
-        shot.faults = get(&tally.faults);
-        shot.strikes = get(&tally.strikes);
-        shot.used_ns = get(&tally.used);
-        shot.elsewhere_ns = self.account.total().0;
-        shot.memory = get(&tally.memory);
-        shot.last_fault = tally.last_fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    fn fill(&self, status: &mut ModuleStatus) {
+        let (counters, get) = (&self.counters, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
+        status.packets = get(&counters.packets);
+        status.records = get(&counters.records);
+        let written = &self.written;
+        let lost =
+            [&counters.refused, &counters.discarded, &counters.unwritten, &written.disk_full, &written.lost];
+        let limited = counters.limited.with(|limited| limited.records_lost());
+        status.records_lost = lost.map(get).iter().sum::<u64>().saturating_add(limited);
+        status.faults = get(&counters.faults);
+        status.strikes = get(&counters.strikes);
+        status.used_ns = get(&counters.used);
+        status.other_threads_ns = self.account.total().0;
+        status.memory = get(&counters.memory);
+        status.last_fault = counters.last_fault.get();
     }
 }
 
-/// A module's status, for replies and metrics.
-pub(crate) fn shot(name: &Name, module: &SessionModule) -> ModuleStatus {
-    let is_ended = module.tally.ended.load(Ordering::Relaxed) != 0;
-    let mut shot = ModuleStatus {
+/// Returns the status of a module.
+pub(crate) fn status(name: &Name, module: &SessionModule) -> ModuleStatus {
+    let is_ended = module.counters.ended.load(Ordering::Relaxed) != 0;
+    let mut status = ModuleStatus {
         name: name.to_string(),
         module: module.title.clone(),
         tier: module.tier.name().to_owned(),
@@ -106,6 +109,6 @@ pub(crate) fn shot(name: &Name, module: &SessionModule) -> ModuleStatus {
         streams: module.streams.iter().map(Name::to_string).collect(),
         ..ModuleStatus::default()
     };
-    StopCounters::of(module).fill(&mut shot);
-    shot
+    StopCounters::new(module).fill(&mut status);
+    status
 }

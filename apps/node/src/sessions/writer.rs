@@ -1,18 +1,19 @@
-//! Where records go: to files, and to whoever follows a stream.
+//! The records thread: it writes records to files, and sends them to followers.
 //!
-//! Encoding and writing is the work of one thread, so that no core waits for a disk. What a module's records cost goes on its session's account. What
-//! that thread holds while it writes, nobody else needs.
+//! One thread encodes and writes, so that no core waits for a disk. Its CPU time is charged to the module's session. It
+//! holds no lock that a core thread takes.
 
 mod storage;
 
-use crate::guest::BatchOutput;
+use crate::core_thread::task::BatchOutput;
 use crate::sessions::followers::{Follower, Following, fields};
 use crate::sessions::limits::SessionLimits;
+use crate::sync::{LeafMutex, OrderedMutex, rank};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use storage::RecordStorage;
@@ -26,113 +27,118 @@ use {
     weir_session::{Record, Records},
 };
 
-/// The folder of records in that of the node's state.
+/// Folder of records in the state folder.
 pub(crate) const RECORDS: &str = "records";
-/// How often the thread looks whether a file has been open for long enough.
-const LOOK: Duration = Duration::from_millis(200);
-/// After an error, such as a full disk, the next file is tried so much later.
+/// Interval at which the thread checks the age of open files.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Delay of the next file after an error, such as a full disk.
 const RETRY: Duration = Duration::from_secs(1);
-/// Who ends a module's files waits no longer than this for a slow disk.
-const END: Duration = Duration::from_secs(5);
+/// Longest wait for a slow disk at the end of a module's files.
+const END_WAIT: Duration = Duration::from_secs(5);
 
-/// What became of a module's records. Counters only grow.
+/// Counters of a module's records. They only grow.
 #[derive(Debug, Default)]
 pub struct WriteCounters {
-    /// Rows that are in a file that has been ended.
+    /// Rows in completed files.
     pub rows: AtomicU64,
-    /// Rows that could not be written.
+    /// Rows that could not be written because the disk was full.
+    pub disk_full: AtomicU64,
+    /// Rows that could not be written for another reason.
     pub lost: AtomicU64,
 }
 
-/// When a file is ended and the next one begun.
+/// Limits at which a file is completed and the next one begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// When it has about so many bytes: those of its rows, before they are encoded …
+    /// Bytes of the file's rows, before encoding.
     pub bytes: Bytes,
-    /// … or has been written for so long.
+    /// Age of the file.
     pub time: Nanos,
 }
 
-/// Who follows a module's streams.
-type Followers = Arc<Mutex<Vec<Follower>>>;
+/// The followers of a module's streams.
+type Followers = Arc<LeafMutex<Vec<Follower>>>;
 
-/// A module, for whoever does not write.
+/// A module, as other threads see it.
 #[derive(Debug)]
-struct Known {
+struct ModuleEntry {
     streams: Vec<Name>,
     followers: Followers,
-    sink: Arc<Mutex<Sink>>,
+    writer: Arc<OrderedMutex<ModuleWriter, { rank::MODULE_RECORDS }>>,
     session: Name,
     account: Arc<DeferredCharges>,
 }
 
-/// The modules, by their numbers.
-type Modules = Arc<Mutex<HashMap<u64, Known>>>;
+/// The modules by number.
+type Modules = Arc<OrderedMutex<HashMap<u64, ModuleEntry>, { rank::RECORDS }>>;
 
 #[derive(Debug)]
-struct Sink {
+struct ModuleWriter {
     session: Name,
     module: Name,
     manifest: Manifest,
     folder: PathBuf,
     files: Option<ModuleFiles>,
-    /// The folder that they are in.
+    /// Name of the files' folder.
     label: String,
     storage: Arc<SessionFiles>,
     since: Instant,
-    /// Bytes of the rows in the present files, as the module emitted them.
+    /// Bytes of the rows in the open files, as the module emitted them.
     bytes: u64,
-    /// Bytes of the present files on the disk, and of rows since that was looked up.
+    /// Bytes of the open files on the disk, plus rows since the last look.
     on_disk: u64,
-    /// When the rows in the present files were last brought to the log.
+    /// Time of the last flush of the open files' log.
     flushed: Instant,
-    /// Rows in the present files, and not counted yet.
+    /// Rows in the open files, which are not counted yet.
     rows: u64,
     numbers: Arc<Numbers>,
-    /// The number of files that were given up with nothing in them.
+    /// Number of files that were given up empty.
     unused: Option<u64>,
     written: Arc<WriteCounters>,
     account: Arc<DeferredCharges>,
     followers: Followers,
-    /// When writing failed, until it succeeds again. It is said once.
+    /// Time of the last error, until writing succeeds again. It is logged once.
     failed: Option<Instant>,
+    /// True if the last error was a full disk.
+    is_disk_full: bool,
 }
 
-/// The numbers of the next files of modules, by session and module. Those of an earlier life of the node are looked for once: there can be many.
+/// The next file number by session and module. The folder is searched once for earlier files, as there can be many.
 #[derive(Debug, Default)]
-struct Numbers(Mutex<HashMap<(Name, Name), u64>>);
+struct Numbers(LeafMutex<HashMap<(Name, Name), u64>>);
 
-/// Modules of which the next number is remembered, at most.
+/// The most modules whose next number is remembered.
 const NUMBERS_MAX: usize = 4096;
 
 impl Numbers {
     fn next(&self, folder: &Path, session: &Name, module: &Name) -> u64 {
-        let mut numbers = lock(&self.0);
         let key = (session.clone(), module.clone());
-        if numbers.len() >= NUMBERS_MAX && !numbers.contains_key(&key) {
-            numbers.clear();
-        }
-        let next = numbers.entry(key).or_insert_with(|| first_free(folder, module));
-        let number = *next;
-        *next = next.saturating_add(1);
-        number
+        self.0.with(|numbers| {
+            if numbers.len() >= NUMBERS_MAX && !numbers.contains_key(&key) {
+                numbers.clear();
+            }
+            let next = numbers.entry(key).or_insert_with(|| first_free(folder, module));
+            let number = *next;
+            *next = next.saturating_add(1);
+            number
+        })
     }
 }
 
-/// The thread, from outside. It ends when this is dropped, after all that was given to it is written.
+/// Handle of the records thread. Dropping it writes all pending output and ends the thread.
 #[derive(Debug)]
 pub struct RecordWriter {
     modules: Modules,
     numbers: Arc<Numbers>,
     storage: Arc<RecordStorage>,
-    /// The files of open sessions, by the sessions' names.
-    sessions: Mutex<HashMap<Name, Weak<SessionFiles>>>,
+    /// Files of open sessions by name.
+    sessions: LeafMutex<HashMap<Name, Weak<SessionFiles>>>,
     outputs: Option<Sender<BatchOutput>>,
     thread: Option<JoinHandle<()>>,
     recovery: Option<Recovery>,
 }
 
-/// The thread that completes the files of a node that crashed. It ends early when this is dropped: the next start goes on.
+/// The thread that completes files left by a crash. Dropping this ends it early, and the next start continues.
 #[derive(Debug)]
 struct Recovery {
     ends: Arc<AtomicBool>,
@@ -140,19 +146,19 @@ struct Recovery {
 }
 
 impl RecordWriter {
-    /// Starts the thread, and one that completes what an earlier life of the node left in `records` when it crashed.
+    /// Starts the records thread, and a thread that completes files which an earlier run of the node left in `records`.
     pub fn start(rotation: Rotation, records: &Path) -> std::io::Result<Self> {
         let (outputs, waiting) = channel();
         let (scanned, is_scanned) = channel();
         let modules = Modules::default();
-        let theirs = Arc::clone(&modules);
+        let modules_of_thread = Arc::clone(&modules);
         let storage = RecordStorage::new(records.to_owned());
         let stored = Arc::clone(&storage);
         let thread = std::thread::Builder::new().name("weir-records".to_owned()).spawn(move || {
-            // No file is ended before: then the files of an earlier life are older than all others.
+            // No file is completed before, so files of an earlier run are older than all others.
             stored.scan();
             _ = scanned.send(());
-            work(&waiting, &theirs, &stored, rotation);
+            run_records_thread(&waiting, &modules_of_thread, &stored, rotation);
         })?;
         let recovery = Some(Recovery::start(records, Arc::clone(&storage), is_scanned)?);
         let (numbers, sessions) = Default::default();
@@ -167,7 +173,7 @@ impl RecordWriter {
         })
     }
 
-    /// Opens the files of a session, which are its holder's. They are open while any of the returned values is there.
+    /// Opens the record files of a session and its holder. They are open until all returned values are dropped.
     pub(crate) fn session(
         &self,
         name: &Name,
@@ -175,36 +181,38 @@ impl RecordWriter {
         holder: StorageHolder,
     ) -> Arc<SessionFiles> {
         let files = self.storage.open(name, limits, holder);
-        let mut sessions = lock(&self.sessions);
-        sessions.retain(|_, files| files.strong_count() > 0);
-        sessions.insert(name.clone(), Arc::downgrade(&files));
+        self.sessions.with(|sessions| {
+            sessions.retain(|_, files| files.strong_count() > 0);
+            sessions.insert(name.clone(), Arc::downgrade(&files));
+        });
         files
     }
 
-    /// The files of a session if they are open, else those of a session of the operator, opened.
+    /// Returns the files of a session, which are opened as an operator's session if they are not open.
     pub(crate) fn operators_session(&self, name: &Name, limits: &Arc<SessionLimits>) -> Arc<SessionFiles> {
-        let known = lock(&self.sessions).get(name).and_then(Weak::upgrade);
+        let known = self.sessions.with(|sessions| sessions.get(name).and_then(Weak::upgrade));
         known.unwrap_or_else(|| self.session(name, limits, StorageHolder::default()))
     }
 
-    /// Tries to delete record files that have failed.
+    /// Returns the number of record files that could not be deleted.
     pub(crate) fn deletions_failed(&self) -> u64 {
         self.storage.failed()
     }
 
-    /// Where modules put what comes out of them.
+    /// Returns a sender for the output of modules.
     pub fn outputs(&self) -> Option<Sender<BatchOutput>> {
         self.outputs.clone()
     }
 
-    /// Makes ready for a module's records, in `folder`/SESSION/MODULE-NUMBER. What it takes to write them goes on its account; its session's limits say how much is kept.
+    /// Opens a module's record files, in `folder`/SESSION/MODULE-NUMBER. CPU time is charged to `account`, and the
+    /// session's limits apply to the files.
     ///
     /// # Errors
     ///
-    /// The files cannot be made.
+    /// The files cannot be created.
     pub(crate) fn open(
         &self,
-        guest: u64,
+        number: u64,
         (session, limits): (&Name, &Arc<SessionLimits>),
         module: &Name,
         manifest: &Manifest,
@@ -215,7 +223,7 @@ impl RecordWriter {
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
         let storage = self.operators_session(session, limits);
-        let mut sink = Sink {
+        let mut writer = ModuleWriter {
             session: session.clone(),
             module: module.clone(),
             manifest: manifest.clone(),
@@ -234,46 +242,48 @@ impl RecordWriter {
             account: Arc::clone(&account),
             followers: Arc::clone(&followers),
             failed: None,
+            is_disk_full: false,
         };
-        sink.files()?;
+        writer.files()?;
         let streams = manifest.streams.iter().map(|stream| stream.name.clone()).collect();
         let session = session.clone();
-        let known = Known { streams, followers, sink: Arc::new(Mutex::new(sink)), session, account };
-        lock(&self.modules).insert(guest, known);
+        let known =
+            ModuleEntry { streams, followers, writer: Arc::new(OrderedMutex::new(writer)), session, account };
+        self.modules.lock().insert(number, known);
         Ok(written)
     }
 
-    /// Has the files of a session kept within these limits from now on.
-    pub(crate) fn hold_to(&self, session: &Name, limits: &Arc<SessionLimits>) {
-        if let Some(files) = lock(&self.sessions).get(session).and_then(Weak::upgrade) {
-            files.held_to(limits);
+    /// Replaces the limits of a session's files.
+    pub(crate) fn set_limits(&self, session: &Name, limits: &Arc<SessionLimits>) {
+        if let Some(files) = self.sessions.with(|sessions| sessions.get(session).and_then(Weak::upgrade)) {
+            files.set_limits(limits);
         }
     }
 
-    /// The rows of a module's stream from now on.
-    pub fn follow(&self, guest: u64, stream: &Name) -> Option<Following> {
-        let modules = lock(&self.modules);
-        let known = modules.get(&guest)?;
+    /// Follows a stream of a module from now on.
+    pub fn follow(&self, module: u64, stream: &Name) -> Option<Following> {
+        let modules = self.modules.lock();
+        let known = modules.get(&module)?;
         let number = known.streams.iter().position(|known| known == stream)?;
-        let (follower, following) = Follower::of(u16::try_from(number).ok()?);
-        lock(&known.followers).push(follower);
+        let (follower, following) = Follower::new(u16::try_from(number).ok()?);
+        known.followers.with(|followers| followers.push(follower));
         Some(following)
     }
 }
 
-/// Ends a module's files, when everything that it has emitted is in them.
-pub(crate) fn close(outputs: &Sender<BatchOutput>, guest: u64) {
-    let (told, hears) = channel();
+/// Completes a module's files after all of its output is in them.
+pub(crate) fn close(outputs: &Sender<BatchOutput>, module: u64) {
+    let (sender, receiver) = channel();
     let end = BatchOutput {
-        module: guest,
+        module: module,
         records: Records::default(),
         log: Vec::new(),
         faults: Vec::new(),
-        end: Some(told),
+        end: Some(sender),
         load: None,
     };
     if outputs.send(end).is_ok() {
-        _ = hears.recv_timeout(END);
+        _ = receiver.recv_timeout(END_WAIT);
     }
 }
 
@@ -284,52 +294,54 @@ impl Drop for RecordWriter {
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
-        for (_, known) in lock(&self.modules).drain() {
-            lock(&known.sink).end();
+        for (_, known) in self.modules.lock().drain() {
+            known.writer.lock().end();
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn work(waiting: &Receiver<BatchOutput>, modules: &Modules, storage: &RecordStorage, rotation: Rotation) {
-    let sink = |module: u64| lock(modules).get(&module).map(|known| Arc::clone(&known.sink));
-    // Those with something in their files: only they can be due. Most may have nothing to say.
+fn run_records_thread(
+    waiting: &Receiver<BatchOutput>,
+    modules: &Modules,
+    storage: &RecordStorage,
+    rotation: Rotation,
+) {
+    let writer = |module: u64| modules.lock().get(&module).map(|known| Arc::clone(&known.writer));
+    // Only modules with rows in open files can be due.
     let mut written = BTreeSet::new();
-    let mut looked = Instant::now();
+    let mut checked = Instant::now();
     loop {
-        match waiting.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
-            Ok(BatchOutput { module, end: Some(told), .. }) => {
+        match waiting.recv_timeout(CHECK_INTERVAL.saturating_sub(checked.elapsed())) {
+            Ok(BatchOutput { module, end: Some(requester), .. }) => {
                 written.remove(&module);
-                let known = lock(modules).remove(&module);
+                let known = modules.lock().remove(&module);
                 if let Some(known) = known {
-                    lock(&known.sink).end();
+                    known.writer.lock().end();
                 }
-                // Nobody waits for it any more where it took too long.
-                _ = told.send(());
+                // Fails if the requester has stopped waiting.
+                _ = requester.send(());
             }
             Ok(output) => {
-                if let Some(sink) = sink(output.module) {
-                    let (mut sink, begin) = (lock(&sink), thread_time());
-                    sink.take(&output, rotation);
-                    sink.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
+                if let Some(writer) = writer(output.module) {
+                    let (mut writer, begin) = (writer.lock(), thread_time());
+                    writer.write_output(&output, rotation);
+                    writer.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
                     written.insert(output.module);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        if looked.elapsed() >= LOOK {
-            looked = Instant::now();
-            written.retain(|module| sink(*module).is_some_and(|sink| lock(&sink).look(rotation)));
+        if checked.elapsed() >= CHECK_INTERVAL {
+            checked = Instant::now();
+            written.retain(|module| writer(*module).is_some_and(|writer| writer.lock().check(rotation)));
             enforce(storage, modules);
         }
     }
 }
 
-/// Keeps sessions within their limits: also those with nothing new, as limits change. The time goes on the accounts of sessions for which files were deleted.
+/// Enforces the sessions' limits, also without new records, since limits change. The CPU time is charged to the
+/// sessions whose files were deleted.
 fn enforce(storage: &RecordStorage, modules: &Modules) {
     let begin = thread_time();
     let done = storage.enforce(Instant::now());
@@ -338,7 +350,7 @@ fn enforce(storage: &RecordStorage, modules: &Modules) {
     }
     let took = thread_time().0.saturating_sub(begin.0);
     let files: u64 = done.iter().map(|it| u64::from(it.files)).sum();
-    let modules = lock(modules);
+    let modules = modules.lock();
     for it in done {
         let account = modules.values().find(|known| known.session == it.session).map(|known| &known.account);
         if let Some(account) = account {
@@ -352,7 +364,7 @@ impl Recovery {
         let (ends, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
         let ended = Arc::clone(&ends);
         let thread = std::thread::Builder::new().name("weir-recovery".to_owned()).spawn(move || {
-            // The files are on the list before they get other names.
+            // Files are listed before they are renamed.
             _ = is_scanned.recv();
             for session in folders(&records) {
                 for files in folders(&session) {
@@ -363,7 +375,7 @@ impl Recovery {
                     if !found.is_empty() {
                         storage.recovered(&session, &files);
                     }
-                    found.into_iter().for_each(say_recovered);
+                    found.into_iter().for_each(log_recovered);
                 }
             }
         })?;
@@ -380,23 +392,23 @@ impl Drop for Recovery {
     }
 }
 
-/// The folders in a folder. Links are not followed.
+/// Returns the folders in a folder. Links are not followed.
 fn folders(of: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(of).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
-fn say_recovered(found: Result<Recovered, RecordsError>) {
+fn log_recovered(found: Result<Recovered, RecordsError>) {
     match found {
-        Ok(Recovered { path, rows }) => crate::server::log::say(&format!(
-            "an earlier life of the node ended without warning; the {rows} rows that it had written to {} are complete",
+        Ok(Recovered { path, rows }) => crate::log::info(&format!(
+            "an earlier run of the node crashed; its {rows} rows are complete in {}",
             path.shown()
         )),
-        Err(error) => crate::server::log::warn(&error),
+        Err(error) => crate::log::warn(&error),
     }
 }
 
-/// Files of an earlier life of the node stay as they are.
+/// Returns the first unused number. Files of an earlier run are never replaced.
 fn first_free(folder: &Path, module: &Name) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let numbers = entries.flatten().filter_map(|entry| {
@@ -406,7 +418,7 @@ fn first_free(folder: &Path, module: &Name) -> u64 {
     numbers.max().map_or(0, |number| number.saturating_add(1))
 }
 
-impl Sink {
+impl ModuleWriter {
     fn files(&mut self) -> Result<&mut ModuleFiles, RecordsError> {
         if self.files.is_none() {
             let number = self.unused.take();
@@ -420,7 +432,7 @@ impl Sink {
             let files = named.and_then(|()| {
                 ModuleFiles::create(Some(&self.folder), &label, &self.manifest, Durability::Seconds)
             });
-            // What could not be made is tried again.
+            // A number whose file could not be created is used again.
             self.unused = Some(number);
             self.files = Some(files.inspect_err(|_| self.storage.end(&label))?);
             (self.since, self.bytes, self.rows) = (Instant::now(), 0, 0);
@@ -430,13 +442,13 @@ impl Sink {
         Ok(self.files.get_or_insert_with(|| unreachable!("it was just made")))
     }
 
-    fn take(&mut self, output: &BatchOutput, rotation: Rotation) {
+    fn write_output(&mut self, output: &BatchOutput, rotation: Rotation) {
         for line in &output.log {
             let level = ["error", "warning", "info"][usize::from(line.level.min(2))];
-            self.say(&format!("{level}: {}", line.text));
+            self.log(&format!("{level}: {}", line.text));
         }
         for fault in &output.faults {
-            self.say(&format!("lost a call: {fault}"));
+            self.log(&format!("lost a call: {fault}"));
         }
         for record in output.records.iter() {
             match self.write(&record) {
@@ -445,20 +457,20 @@ impl Sink {
                     (self.rows, self.bytes) = (self.rows + 1, self.bytes.saturating_add(bytes));
                     self.on_disk = self.on_disk.saturating_add(bytes);
                 }
-                Ok(false) => _ = self.written.lost.fetch_add(1, Ordering::Relaxed),
+                Ok(false) => self.count_lost(1),
                 Err(error) => {
-                    self.written.lost.fetch_add(1, Ordering::Relaxed);
-                    self.fail(&error);
-                    // Another try with the next file, when there may be room.
+                    self.note_error(&error);
+                    self.count_lost(1);
+                    // The next file may find free space.
                     self.end();
                 }
             }
-            self.pass_on(&record);
+            self.send_to_followers(&record);
         }
         _ = self.rotate(rotation);
     }
 
-    /// Says whether the row was taken; none is while writing has just failed.
+    /// Writes a row. Returns false while writing has just failed.
     fn write(&mut self, record: &Record<'_>) -> Result<bool, RecordsError> {
         if self.failed.is_some_and(|at| at.elapsed() < RETRY) {
             return Ok(false);
@@ -467,20 +479,27 @@ impl Sink {
         Ok(true)
     }
 
-    /// It is said once, until files are complete again.
-    fn fail(&mut self, error: &RecordsError) {
+    /// Counts rows that could not be written, for the last error.
+    fn count_lost(&self, rows: u64) {
+        let counter = if self.is_disk_full { &self.written.disk_full } else { &self.written.lost };
+        counter.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Logs an error once, until files are complete again.
+    fn note_error(&mut self, error: &RecordsError) {
+        self.is_disk_full = error.is_disk_full();
         if self.failed.replace(Instant::now()).is_none() {
-            self.say(&format!("records are lost: {error}"));
+            self.log(&format!("records are lost: {error}"));
         }
     }
 
-    /// Ends its files if they are due, or brings their rows to the log. Says whether they have something in them and are not ended.
-    fn look(&mut self, rotation: Rotation) -> bool {
+    /// Completes the files if they are due, or flushes their log. Returns true if they are open and have rows.
+    fn check(&mut self, rotation: Rotation) -> bool {
         let begin = thread_time();
         if self.flushed.elapsed() >= FLUSH {
             self.flushed = Instant::now();
             if let Some(Err(error)) = self.files.as_mut().map(ModuleFiles::flush) {
-                self.fail(&error);
+                self.note_error(&error);
                 self.end();
             }
             if self.files.is_some() {
@@ -492,7 +511,7 @@ impl Sink {
         goes_on
     }
 
-    /// Ends its files if they are due. Says whether they have something in them and are not.
+    /// Completes the files if they are due. Returns true if they are open and have rows.
     fn rotate(&mut self, rotation: Rotation) -> bool {
         let age = self.since.elapsed().as_nanos();
         let is_full = self.bytes >= rotation.bytes.0 || self.on_disk >= self.storage.file_bytes_max();
@@ -502,45 +521,45 @@ impl Sink {
         self.rows > 0
     }
 
-    /// Ends its files. What they hold is written; what else they were given is lost.
+    /// Completes the files. Rows that could not be written are counted as lost.
     fn end(&mut self) {
         let Some(files) = self.files.take() else { return };
         let ended = files.end();
         self.storage.end(&self.label);
         let lost = std::mem::take(&mut self.rows).saturating_sub(ended.kept);
         self.written.rows.fetch_add(ended.kept, Ordering::Relaxed);
-        self.written.lost.fetch_add(lost, Ordering::Relaxed);
         let is_whole = ended.streams.iter().all(|stream| stream.path.as_deref().is_some_and(is_complete));
         if is_whole || ended.kept > 0 {
             self.unused = None;
         }
         let late: u64 = ended.streams.iter().map(|stream| stream.late).sum();
         if late > 0 {
-            self.say(&format!(
+            self.log(&format!(
                 "{late} times are after 2262-04-11: its files have the last time that they can hold instead"
             ));
         }
         match &ended.error {
-            Some(error) => self.fail(error),
-            None if is_whole && self.failed.take().is_some() => self.say("records are written again"),
+            Some(error) => self.note_error(error),
+            None if is_whole && self.failed.take().is_some() => self.log("records are written again"),
             None => {}
         }
+        self.count_lost(lost);
         (self.since, self.bytes) = (Instant::now(), 0);
     }
 
-    fn pass_on(&mut self, record: &Record<'_>) {
+    fn send_to_followers(&mut self, record: &Record<'_>) {
         let Some(stream) = self.manifest.streams.get(usize::from(record.stream)) else { return };
         let row = || fields(stream, record);
-        lock(&self.followers).retain(|follower| follower.offer(record.stream, row));
+        self.followers.with(|followers| followers.retain(|follower| follower.offer(record.stream, row)));
     }
 
-    fn say(&self, what: &str) {
-        let about = crate::server::log::session(&self.session).module(&self.module);
-        about.say(&format_args!("session {}, module {}: {what}", self.session, self.module));
+    fn log(&self, what: &str) {
+        let about = crate::log::session(&self.session).module(&self.module);
+        about.info(&format_args!("session {}, module {}: {what}", self.session, self.module));
     }
 }
 
-/// Whether a file has the name of one that is whole.
+/// Returns true if a file has the name of a complete one.
 fn is_complete(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "parquet")
 }
@@ -562,16 +581,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_ended_in_time_however_much_others_write() {
+    fn a_file_is_completed_in_time_however_much_other_modules_write() {
         let folder = tempfile::tempdir().unwrap();
         let rotation = Rotation { bytes: Bytes(u64::MAX), time: Nanos(300 * Nanos::MILLISECOND.0) };
         let writer = RecordWriter::start(rotation, folder.path()).unwrap();
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
-        let [quiet, busy] = [(1, "quiet"), (2, "busy")].map(|(guest, module)| {
+        let [quiet, busy] = [(1, "quiet"), (2, "busy")].map(|(number, module)| {
             let (session, module) = (Name::new("s").unwrap(), Name::new(module).unwrap());
-            let limits = Arc::new(SessionLimits::of(&SessionSpec::new(session.clone()), None));
+            let limits = Arc::new(SessionLimits::new(&SessionSpec::new(session.clone()), None));
             writer
-                .open(guest, (&session, &limits), &module, &manifest, folder.path(), Arc::default())
+                .open(number, (&session, &limits), &module, &manifest, folder.path(), Arc::default())
                 .unwrap()
         });
         let outputs = writer.outputs().unwrap();
@@ -580,7 +599,7 @@ mod tests {
         while quiet.rows.load(Ordering::Relaxed) == 0 {
             assert!(begin.elapsed() < Duration::from_secs(60), "its file is not ended");
             outputs.send(row(2)).unwrap();
-            // More often than the thread looks when nothing comes.
+            // More often than the thread checks without input.
             std::thread::sleep(Duration::from_millis(1));
         }
         drop((outputs, writer));
@@ -589,18 +608,18 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_ended_one_after_another_are_all_counted() {
+    fn files_completed_one_after_another_are_all_counted() {
         let folder = tempfile::tempdir().unwrap();
-        // Files are ended after a row or two.
+        // Files are completed after a row or two.
         let rotation = Rotation { bytes: Bytes(1), time: Nanos(u64::MAX) };
         let writer = RecordWriter::start(rotation, folder.path()).unwrap();
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
-        let limits = Arc::new(SessionLimits::of(&SessionSpec::new(session.clone()), None));
+        let limits = Arc::new(SessionLimits::new(&SessionSpec::new(session.clone()), None));
         let open = (&session, &limits);
         let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
         let outputs = writer.outputs().unwrap();
-        let kept = || limits.shot().of(Resource::RecordStorage).taken;
+        let kept = || limits.status().of(Resource::RecordStorage).taken;
         let wait = |is_so: &dyn Fn() -> bool| {
             let begin = Instant::now();
             while !is_so() {
@@ -608,7 +627,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
-        // The folder is searched once, before most of the files are made.
+        // The folder is searched once, before most of the files exist.
         wait(&|| kept() > 0);
         (0..40).for_each(|_| outputs.send(row(1)).unwrap());
         wait(&|| written.rows.load(Ordering::Relaxed) >= 38);
@@ -623,7 +642,7 @@ mod tests {
         let writer = RecordWriter::start(rotation, folder.path()).unwrap();
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
-        let limits = Arc::new(SessionLimits::of(&SessionSpec::new(session.clone()), None));
+        let limits = Arc::new(SessionLimits::new(&SessionSpec::new(session.clone()), None));
         let open = (&session, &limits);
         let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
         let outputs = writer.outputs().unwrap();

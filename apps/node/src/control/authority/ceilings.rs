@@ -1,10 +1,11 @@
-//! What is held against a credential when a session is created or changed: all of the session as it would be then, and all that there is under the same chain.
+//! Checks of a session against its owner's credential when it is created or changed: the whole session as it would be,
+//! and the usage of all sessions under the same chain.
 
 use super::rights::is_from;
 use super::{RequestRefusal, SessionOwner};
 use crate::control::protocol::UsedStatus;
-use crate::control::spec::{ProcessorSpec, RecordVisibility, SessionSpec};
-use crate::sessions::view::Bounds;
+use crate::control::spec::{MappedPackets, ProcessorSpec, SessionSpec};
+use crate::control::visibility::GrantedVisibility;
 use weir_admission::Name;
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::grant::{
@@ -13,25 +14,28 @@ use weir_trust::grant::{
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
-/// Holds a session as it would be against its owner's credential. `others` are all sessions of the node that are not the operator's, but for this one.
-pub(crate) fn hold<'a>(
+/// Checks a session as it would be against its owner's credential. `others` are all other sessions of the node that
+/// have an owner.
+pub(crate) fn check<'a>(
     owner: &SessionOwner,
     spec: &SessionSpec,
     others: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
 ) -> Result<(), RequestRefusal> {
-    hold_parts(&owner.credential, &owner.given, spec)?;
+    check_parts(&owner.credential, &owner.given, spec)?;
     let asked = used(spec);
     let mut beyond = Vec::new();
     let (of_root, under) = used_under(&owner.credential, others);
     for (link, before) in owner.credential.chain().iter().zip(&under) {
-        // The owner reads their own sum. The sum under an earlier holder includes others, of whom the owner knows nothing.
+        // The owner reads their own sum. The sum under an earlier holder includes others, of whom the owner must not
+        // learn.
         let is_told = link.id == owner.credential.id();
         beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked, is_told));
     }
-    // What the node lets a root grant is for all who have their right from it.
+    // The node's limit of a root holds for all holders under it.
     let whose = of_root_in_words(owner.credential.root());
     beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked, false));
-    // Of what is asked for too much of, the ceiling that leaves the least: with any other somebody would ask again in vain.
+    // Of the first exceeded resource, the ceiling with the least left: with any other, the next request would fail
+    // again.
     let first = beyond.first().map(|short| short.resource);
     let of_first = beyond.into_iter().filter(|short| Some(short.resource) == first);
     match of_first.min_by_key(|short| short.left) {
@@ -40,8 +44,8 @@ pub(crate) fn hold<'a>(
     }
 }
 
-/// What does not depend on other sessions.
-fn hold_parts(
+/// Checks all parts that do not depend on other sessions.
+fn check_parts(
     credential: &VerifiedCredential,
     given: &Name,
     spec: &SessionSpec,
@@ -51,7 +55,7 @@ fn hold_parts(
     if let Some(share) = spec.share.iter().find(|share| !is_from(credential, &share.key)) {
         return Err(RequestRefusal::not_from(given, share));
     }
-    // Others' names are in none of these, and what they hold is not the holder's.
+    // Names of tables and services of others are not in a grant.
     if !spec.publish.is_empty() || !spec.read.is_empty() {
         return never("it would have named tables of others".to_owned());
     }
@@ -82,14 +86,14 @@ fn hold_parts(
         excesses
             .extend(grant.refuses(&GrantRequest { interface: Some(&interface), ..GrantRequest::default() }));
         let is_whole = grant.filters.is_empty() && grant.view.is_none_or(|view| view == PacketView::ALL);
-        if channel.sees == RecordVisibility::All && !is_whole {
+        if channel.visibility == MappedPackets::All && !is_whole {
             let what = format!(
-                "its channel `{}` would see all of the interface's memory (`sees = \"all\"`), and the credential is for a part of it",
+                "its channel `{}` would see all of the interface's memory (`visibility = \"all\"`), and the credential is for a part of it",
                 channel.name
             );
             return never(what);
         }
-        let bounds = Bounds::of(credential);
+        let bounds = GrantedVisibility::from_credential(credential);
         if let Some((missing, _)) =
             bounds.within.iter().find(|within| !channel.bounds.within.contains(within))
         {
@@ -97,14 +101,14 @@ fn hold_parts(
                 (format!("packets beside those of it, in channel `{}`", channel.name), missing.clone());
             excesses.push(GrantExcess { part: GrantPart::Traffic, asked, given });
         }
-        // Whose it is says by which key it is shown, and what its holder may see by what its own filter selects.
+        // `whose` selects the key of pseudonyms, and `view` the packets that the channel's own filter sees.
         let is_bound = (channel.bounds.view, channel.bounds.whose) == (bounds.view, bounds.whose);
         if !is_bound || !channel.shows().is_at_most(&bounds.view) {
             let asked = format!("{}, in channel `{}`", channel.shows(), channel.name);
             excesses.push(GrantExcess { part: GrantPart::View, asked, given: bounds.view.to_string() });
         }
     }
-    // Who may have packets of these interfaces alone may send into no others.
+    // A grant for packets of some interfaces allows sending into no others.
     for output in &spec.outputs {
         if let Ok(interface) = output.link.parse::<InterfaceName>() {
             let asked = GrantRequest { interface: Some(&interface), ..GrantRequest::default() };
@@ -118,10 +122,10 @@ fn hold_parts(
     let writes: Vec<Name> = writes.filter_map(|field| Name::new(field.name()).ok()).collect();
     excesses.extend(grant.refuses(&GrantRequest { writes: &writes, ..GrantRequest::default() }));
     let processors = spec.all_processors();
-    let is_beyond = |cpu: &&ProcessorSpec| cpu.spare || cpu.reservation().is_none();
+    let is_beyond = |cpu: &&ProcessorSpec| cpu.borrow || cpu.reservation().is_none();
     if let Some(cpu) = processors.iter().find(is_beyond).filter(|_| grant.ceilings.cpu.is_some()) {
         return never(format!(
-            "its virtual processor `{}` would take time beyond what is granted: give it a period and a slice, and no spare time",
+            "its virtual processor `{}` would take time beyond what is granted: give it a period and a slice, and no `borrow`",
             cpu.name
         ));
     }
@@ -140,12 +144,12 @@ fn hold_parts(
     if excesses.is_empty() { Ok(()) } else { Err(RequestRefusal::Excess(excesses)) }
 }
 
-/// The most that a session uses of each resource.
+/// The most that a session can use of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used([u64; Resource::ALL.len()]);
 
 impl Used {
-    fn of(&self, resource: Resource) -> u64 {
+    fn amount(&self, resource: Resource) -> u64 {
         self.0.get(resource as usize).copied().unwrap_or(0)
     }
 
@@ -167,15 +171,15 @@ fn used(spec: &SessionSpec) -> Used {
 fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
     match resource {
         Resource::Cpu => {
-            // One of which nothing is said reserves nothing.
+            // A virtual CPU without a reservation reserves nothing.
             let cpu = spec.processors.iter().filter_map(ProcessorSpec::reservation).map(|(period, slice)| {
-                // A part of a millionth counts as one.
+                // Rounded up to a millionth.
                 let ppm = (u128::from(slice.0) * 1_000_000).div_ceil(u128::from(period.0.max(1)));
                 u64::try_from(ppm).unwrap_or(u64::MAX)
             });
             cpu.fold(0, u64::saturating_add)
         }
-        // Its modules may reserve so much by themselves.
+        // Its modules may reserve up to the ceiling by themselves.
         Resource::Memory => spec.memory.0.max(spec.memory_ceiling().0),
         Resource::Bandwidth => {
             let rates =
@@ -183,23 +187,23 @@ fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
             rates.fold(0, u64::saturating_add)
         }
         Resource::Sessions => 1,
-        // One without a number has no limit: where a ceiling came only after it, nothing is left for others.
+        // A session without a stated limit is unlimited: if a ceiling is set later, nothing is left for others.
         _ => spec.limit(resource).unwrap_or(u64::MAX),
     }
 }
 
-/// What sessions use together: all under a credential's root, and all under each prefix of its chain.
+/// Returns the usage of sessions: of all under a credential's root, and of all under each prefix of its chain.
 fn used_under<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
 ) -> (Used, Vec<Used>) {
     let chain = credential.chain();
     let (mut of_root, mut under) = (Used::default(), vec![Used::default(); chain.len()]);
-    // There can be thousands, most of them others': each is looked at once.
+    // There can be thousands of sessions of others, so each is visited once.
     for (owner, spec) in sessions.filter(|(owner, _)| owner.credential.root() == credential.root()) {
         let used = used(spec);
         of_root = of_root.and(&used);
-        // An identifier is that of a chain up to there, so chains that have one in common have all before it.
+        // An identifier covers the whole prefix of a chain, so chains with a common one are equal up to it.
         let common = chain.iter().zip(owner.credential.chain()).take_while(|(one, other)| one.id == other.id);
         for (sum, _) in under.iter_mut().zip(common) {
             *sum = sum.and(&used);
@@ -208,40 +212,54 @@ fn used_under<'a>(
     (of_root, under)
 }
 
-/// A ceiling that what is asked for does not fit under.
-struct Short {
+/// A ceiling that the request exceeds.
+struct ExceededCeiling {
     resource: Resource,
     asked: u64,
     given: u64,
     whose: String,
     left: u64,
-    /// The refusal tells the session's owner how much is left.
+    /// True if the refusal may tell the owner how much is left.
     is_told: bool,
 }
 
-impl Short {
+impl ExceededCeiling {
     fn refusal(self) -> RequestRefusal {
         let Self { resource, asked, given, whose, left, is_told } = self;
-        let row = resource.row();
+        let definition = resource.definition();
         let all = [asked, given, left];
         let all = if is_told { &all[..] } else { &all[..2] };
-        let show = |amount| row.unit.show(amount, all);
-        let (part, left) = (GrantPart::Of(resource), is_told.then(|| show(left)));
-        RequestRefusal::UsedUp { part, asked: show(asked), given: show(given), whose, left, less: row.less }
+        let show = |amount| definition.unit.show(amount, all);
+        let (part, left) = (GrantPart::Resource(resource), is_told.then(|| show(left)));
+        RequestRefusal::UsedUp {
+            part,
+            asked: show(asked),
+            given: show(given),
+            whose,
+            left,
+            less: definition.advice,
+        }
     }
 }
 
-/// The ceilings of one prefix of a chain, or of a root, that what is asked for does not fit under beside what is used.
+/// Returns the ceilings of one prefix of a chain, or of a root, that the request exceeds beside the usage before.
 fn past_ceilings<'a>(
     whose: &'a str,
     ceilings: &'a Ceilings,
     before: &'a Used,
     asked: &'a Used,
     is_told: bool,
-) -> impl Iterator<Item = Short> + use<'a> {
+) -> impl Iterator<Item = ExceededCeiling> + use<'a> {
     let short = move |(resource, given): (Resource, u64)| {
-        let (left, asked) = (given.saturating_sub(before.of(resource)), asked.of(resource));
-        (asked > left).then(|| Short { resource, asked, given, whose: whose.to_owned(), left, is_told })
+        let (left, asked) = (given.saturating_sub(before.amount(resource)), asked.amount(resource));
+        (asked > left).then(|| ExceededCeiling {
+            resource,
+            asked,
+            given,
+            whose: whose.to_owned(),
+            left,
+            is_told,
+        })
     };
     ceilings.stated().filter_map(short)
 }
@@ -249,14 +267,13 @@ fn past_ceilings<'a>(
 /// The reader of a report on usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsageReader {
-    /// The node's operator.
     Operator,
-    /// The credential's holder.
     Holder,
 }
 
-/// Usage under a credential: the sum over its holder and the holder's delegates. The operator also reads the sums under each earlier holder of the chain and under the root,
-/// which include other holders. `sessions` are all sessions of the node that belong to holders.
+/// Usage under a credential: the sum over its holder and the holder's delegates. The operator also reads the sums under
+/// each earlier holder of the chain and under the root, which include other holders. `sessions` are all sessions of the
+/// node that have an owner.
 pub(crate) fn usage<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
@@ -266,13 +283,19 @@ pub(crate) fn usage<'a>(
     let mut all = Vec::new();
     let mut say = |whose: String, ceilings: &Ceilings, before: &Used| {
         for (resource, given) in ceilings.stated() {
-            let row = resource.row();
-            let (used, given) = (row.unit.show(before.of(resource), &[]), row.unit.show(given, &[]));
-            all.push(UsedStatus { whose: whose.clone(), part: row.title.to_owned(), used, given });
+            let definition = resource.definition();
+            let (used, given) =
+                (definition.unit.show(before.amount(resource), &[]), definition.unit.show(given, &[]));
+            all.push(UsedStatus {
+                holder: whose.clone(),
+                resource: definition.title.to_owned(),
+                used,
+                granted: given,
+            });
         }
     };
     if reader == UsageReader::Holder {
-        // All ceilings of the chain and of the root hold for the holder, but other holders' parts in them are not shown.
+        // All ceilings of the chain and of the root hold for the holder, but the usage of others is not shown.
         let own = under.last().copied().unwrap_or_default();
         say(credential.holder().to_string(), &credential.grant().ceilings, &own);
         return all;

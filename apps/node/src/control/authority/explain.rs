@@ -1,7 +1,7 @@
-//! What a credential allows here and now, in words.
+//! Explanation of a credential's rights on this node.
 
 use super::ceilings::UsageReader;
-use super::{SessionOwner, SessionRights, ceilings};
+use super::{SessionOwner, SessionRelation, ceilings};
 use crate::control::protocol::{Explanation, SharedStatus};
 use crate::control::share::ShareGrant;
 use crate::control::spec::SessionSpec;
@@ -9,7 +9,7 @@ use weir_trust::credential::{Credential, CredentialRefusal, DatedId, VerifiedCre
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
 
-/// Of a credential that is worth something. `sessions` are all of the node that are not the operator's.
+/// Explains a valid credential. `sessions` are all sessions of the node that have an owner.
 pub(crate) fn explanation<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)> + Clone,
@@ -24,7 +24,7 @@ pub(crate) fn explanation<'a>(
         holder: credential.holder().to_string(),
         root: credential.root().to_string(),
         chain: DatedId::of_chain(credential.chain()).map(|id| id.to_string()).collect(),
-        worthless: None,
+        invalid: None,
         allows: allows.map(|(part, words)| (part.to_string(), words)).collect(),
         shared: sessions.clone().flat_map(|(owner, spec)| shared(credential, owner, spec)).collect(),
         used: ceilings::usage(credential, sessions, reader),
@@ -32,21 +32,23 @@ pub(crate) fn explanation<'a>(
     }
 }
 
-/// The shares of a session that concern a holder: all of their own, and those of delegates that name the holder.
+/// Returns the shares of a session that concern a holder: all shares of their own sessions, and those of delegates that
+/// name the holder.
 fn shared(credential: &VerifiedCredential, owner: &SessionOwner, spec: &SessionSpec) -> Vec<SharedStatus> {
-    let (session, shares): (_, Vec<_>) = match owner.standing(credential) {
-        Some(SessionRights::Own) => (&owner.given, spec.share.iter().collect()),
-        Some(SessionRights::Delegator) => {
+    let (session, shares): (_, Vec<_>) = match owner.relation(credential) {
+        Some(SessionRelation::Own) => (&owner.given, spec.share.iter().collect()),
+        Some(SessionRelation::Delegator) => {
             (&spec.name, spec.share.iter().filter(|share| share.key == *credential.holder()).collect())
         }
         None => return Vec::new(),
     };
-    let shot = |share: &&ShareGrant| SharedStatus { session: session.to_string(), share: share.to_string() };
-    shares.iter().map(shot).collect()
+    let status =
+        |share: &&ShareGrant| SharedStatus { session: session.to_string(), share: share.to_string() };
+    shares.iter().map(status).collect()
 }
 
-/// Of one that is worth nothing.
-pub(crate) fn worthless(
+/// Explains a credential that is not valid.
+pub(crate) fn invalid(
     credential: &Credential,
     refusal: &CredentialRefusal,
     node: &NodeName,
@@ -57,8 +59,8 @@ pub(crate) fn worthless(
         at: at.number(),
         holder: credential.claimed_holder().to_string(),
         root: credential.claimed_root().to_string(),
-        chain: DatedId::of_chain(credential.claimed_links()).map(|id| id.to_string()).collect(),
-        worthless: Some(refusal.to_string()),
+        chain: DatedId::of_chain(credential.claimed_blocks()).map(|id| id.to_string()).collect(),
+        invalid: Some(refusal.to_string()),
         ..Explanation::default()
     }
 }

@@ -1,9 +1,12 @@
-//! Who may ask for what. Every request is held against what its asker may do before anything of it is done, whichever way it came.
+//! Authorisation: every request is checked against the rights of its requester before any effect, whatever connection
+//! it came by.
 //!
-//! - [`Asker`]: the operator, who may do anything; or the holder of a credential ([`weir_trust::credential`]), who may do what its grants allow.
-//! - [`permit`] turns a holder's request into one for this node: names become the node's own, and packets those of the credential's filters. What it does not
-//!   know it refuses.
-//! - [`ceilings`] holds what sessions use together against each prefix of a chain: ten who got their credentials from one share what that one has.
+//! - [`Asker`]: the operator, who may do anything; or the holder of a credential ([`weir_trust::credential`]), who may
+//!   do what its grants allow.
+//! - [`permit`] turns a holder's request into one for this node: names become the node's own, and channels get the
+//!   credential's filters. Unknown requests are refused.
+//! - [`ceilings`] checks the usage of all sessions together against each prefix of a chain: ten delegates of one holder
+//!   share what that holder has.
 
 pub(crate) mod ceilings;
 pub(crate) mod explain;
@@ -11,59 +14,52 @@ mod permit;
 mod refusal;
 mod rights;
 mod snapshot;
+#[cfg(test)]
+pub(crate) mod tests;
 
-pub(crate) use permit::{Permitted, Signed, hold_known, permit, signed};
+pub(crate) use crate::control::delegation::delegation_chain;
+pub(crate) use permit::{Permitted, Signed, check_known, permit, signed};
 pub use refusal::RequestRefusal;
-pub(crate) use rights::{Needed, SessionRights, SharedRights, needed};
+pub(crate) use rights::{Needed, SessionRelation, SharedRights, needed};
 pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_admission::Name;
 use weir_ledger::{CredentialHolder, LedgerText};
-use weir_trust::credential::{DatedId, PrefixId, VerifiedCredential, resource_name};
-use weir_trust::grant::{CpuShare, Grant};
+use weir_trust::credential::{DatedId, DelegationId, VerifiedCredential, resource_name};
 use weir_trust::key::PublicKey;
 
-/// Who asks.
+/// The requester.
 #[derive(Clone, Debug)]
 pub(crate) enum Asker {
-    /// Whoever the system lets use the node's own socket; or from elsewhere, by one of the keys that the node's configuration names for that.
+    /// The operator: a user of the node's local socket, or a remote peer with an operator key of the configuration.
     Operator(Option<PublicKey>),
-    /// The holder of a credential, who has proven to be that.
+    /// The holder of a credential, who has proven the possession of its key.
     Holder(Arc<VerifiedCredential>),
 }
 
 impl Asker {
-    /// The [line](line) by which a holder asks: what he takes up is charged to each of these. Empty for the operator.
-    pub(crate) fn chain(&self) -> Vec<PrefixId> {
+    /// Returns the [delegation chain](line) of a holder, which is charged for requests. Empty for the operator.
+    pub(crate) fn chain(&self) -> Vec<DelegationId> {
         match self {
             Self::Operator(_) => Vec::new(),
-            Self::Holder(credential) => line(credential).map(|(id, _)| id).collect(),
+            Self::Holder(credential) => delegation_chain(credential).map(|(id, _)| id).collect(),
         }
     }
 }
 
-/// Those by whose right somebody is here, from the first on, and the processor time that each gives, where it is stated. The first is whom he shares with, where what there
-/// is of something is divided among parties: all under one grant of the operator's are one; and of a root that the node limits all are, as its owner can grant as often as he
-/// likes.
-pub(crate) fn line(credential: &VerifiedCredential) -> impl Iterator<Item = (PrefixId, Option<CpuShare>)> {
-    let limit = credential.limit();
-    let root =
-        (*limit != Grant::default()).then(|| (PrefixId::of_root(credential.root()), limit.ceilings.cpu));
-    root.into_iter().chain(credential.chain().iter().map(|link| (link.id, link.grant.ceilings.cpu)))
-}
-
-/// The key of a holder, and the identifiers of their chain with the times at which they expire, as the ledger has them.
+/// Returns the key of a holder, and the identifiers of their chain with the times at which they expire, for the ledger.
 pub(crate) fn in_ledger(credential: &VerifiedCredential) -> (LedgerText, Vec<LedgerText>) {
     let ids = DatedId::of_chain(credential.chain()).map(|id| LedgerText::new(&id.to_string()));
     (LedgerText::new(&credential.holder().to_string()), ids.collect())
 }
 
-/// What a node does with a request of a holder's before anything is done of it, where the session that it is about is his own and there is no other: for whoever
-/// measures what that takes. The request as it would be carried out.
+/// Authorises a holder's request, as if the session were their own and the only one. Returns the request that would be
+/// carried out. Serves measurements and tests.
 ///
 /// # Errors
-/// His credential does not allow it.
+///
+/// The credential does not allow the request.
 pub fn authorise(
     credential: &Arc<VerifiedCredential>,
     ask: crate::control::protocol::ControlRequest,
@@ -77,43 +73,44 @@ pub fn authorise(
     if let (crate::control::protocol::ControlRequest::Create(spec), Some(owner)) =
         (&permitted.ask, &permitted.owner)
     {
-        ceilings::hold(owner, spec, std::iter::empty())?;
+        ceilings::check(owner, spec, std::iter::empty())?;
     }
     Ok(permitted.ask)
 }
 
-/// Whom a session belongs to, where it is not the operator's.
+/// The owner of a session that does not belong to the operator.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionOwner {
-    /// By what it was created.
+    /// Credential by which it was created.
     pub(crate) credential: Arc<VerifiedCredential>,
-    /// What its owner calls it.
+    /// Name that the owner gave it.
     pub(crate) given: Name,
 }
 
 impl SessionOwner {
-    /// What the node calls what this holder calls `given`.
+    /// Returns the node's name for a holder's session `given`.
     pub(crate) fn name_of(credential: &VerifiedCredential, given: &Name) -> Name {
         resource_name(credential.id(), credential.holder(), given)
     }
 
-    /// What the node calls its session.
+    /// Returns the node's name of the session.
     pub(crate) fn name(&self) -> Name {
         Self::name_of(&self.credential, &self.given)
     }
 
-    /// The identifier of the credential, and the time at which it expires.
+    /// Returns the identifier of the credential, with the time at which it expires.
     pub(crate) fn dated_id(&self) -> Option<DatedId> {
         DatedId::of_chain(self.credential.chain()).last()
     }
 
-    /// As the ledger says it.
+    /// Returns the owner as the ledger names them.
     pub(crate) fn in_ledger(&self) -> CredentialHolder {
         let (key, credentials) = in_ledger(&self.credential);
         CredentialHolder { called: self.given.clone(), key, credentials }
     }
 
-    /// Of the session that a module would be loaded into, if its holder had created it: whoever wants to know what may be loaded need not have one.
+    /// Returns the owner of a session that a module would be loaded into, as if the requester had created it. So rights
+    /// can be explained without a session.
     pub(crate) fn imagined(
         credential: &Arc<VerifiedCredential>,
         ask: &crate::control::protocol::ControlRequest,
@@ -123,661 +120,9 @@ impl SessionOwner {
         Some(Self { credential: Arc::clone(credential), given: given.clone() })
     }
 
-    /// Returns true if the session is the own one of the holder of `credential`, or one of a delegate of theirs. [`needed`] names the right that each request takes.
+    /// Returns true if the session belongs to the holder of `credential`, or to a delegate of theirs. [`needed`] names
+    /// the right that each request takes.
     pub(crate) fn is_under(&self, credential: &VerifiedCredential) -> bool {
         self.credential.chain().iter().any(|link| link.id == credential.id())
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::control::protocol::{Change, ControlRequest, ModuleStatus, SessionStatus, Snapshot};
-    use crate::control::share::{ShareGrant, ShareableRight};
-    use crate::control::spec::{ChannelSpec, ModuleSpec, SessionSpec};
-    use crate::sessions::view::Bounds;
-    use std::collections::BTreeMap;
-    use weir_trust::credential::{Credential, Situation};
-    use weir_trust::grant::{Ceilings, GrantPart, PacketView, Resource, Second};
-    use weir_trust::key::Identity;
-    use weir_trust::revocation::Revocations;
-    use weir_units::Bytes;
-
-    /// No randomness is needed for what is tested here.
-    struct Counting(u8);
-
-    impl rand_core::RngCore for Counting {
-        fn next_u32(&mut self) -> u32 {
-            rand_core::impls::next_u32_via_fill(self)
-        }
-        fn next_u64(&mut self) -> u64 {
-            rand_core::impls::next_u64_via_fill(self)
-        }
-        fn fill_bytes(&mut self, to: &mut [u8]) {
-            for byte in to {
-                self.0 = self.0.wrapping_add(1);
-                *byte = self.0;
-            }
-        }
-        fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), rand_core::Error> {
-            self.fill_bytes(to);
-            Ok(())
-        }
-    }
-
-    impl rand_core::CryptoRng for Counting {}
-
-    fn person(number: u8) -> Identity {
-        Identity::from_seed(&[number; 32])
-    }
-
-    /// What the operator grants to person 1, and each passes on to the next one.
-    pub(crate) fn chain(grants: &[Grant]) -> Arc<VerifiedCredential> {
-        let (operator, mut random) = (person(0), Counting(0));
-        let first = Grant { expires: Some(Second::MAX), ..grants[0].clone() };
-        let mut credential = Credential::mint(&operator, person(1).public(), first, &mut random).unwrap();
-        for (number, grant) in (1..).zip(&grants[1..]) {
-            let next = person(number + 1).public();
-            credential = credential.delegate(&person(number), next, grant.clone(), &mut random).unwrap();
-        }
-        let (roots, revocations, node) =
-            ([operator.public()], Revocations::default(), "node".parse().unwrap());
-        let peer = *credential.claimed_holder();
-        let situation = Situation {
-            roots: &roots,
-            revocations: &revocations,
-            peer: &peer,
-            node: &node,
-            now: Second::default(),
-        };
-        Arc::new(credential.verify(&situation).unwrap())
-    }
-
-    pub(crate) fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
-    }
-
-    fn spec(text: &str) -> SessionSpec {
-        toml::from_str(&format!("name = \"s\"\n{text}")).unwrap()
-    }
-
-    fn ceilings(memory: u64) -> Grant {
-        Grant {
-            ceilings: Ceilings { memory: Some(Bytes(memory)), ..Ceilings::default() },
-            ..Grant::default()
-        }
-    }
-
-    /// What becomes of a request where there are these sessions.
-    fn asked(
-        credential: &Arc<VerifiedCredential>,
-        ask: ControlRequest,
-        sessions: &BTreeMap<Name, SessionOwner>,
-    ) -> Result<Permitted, RequestRefusal> {
-        asked_sharing(credential, ask, sessions, &[])
-    }
-
-    /// The same where the owners of all these sessions share these rights.
-    fn asked_sharing(
-        credential: &Arc<VerifiedCredential>,
-        ask: ControlRequest,
-        sessions: &BTreeMap<Name, SessionOwner>,
-        share: &[ShareGrant],
-    ) -> Result<Permitted, RequestRefusal> {
-        let asker = Asker::Holder(Arc::clone(credential));
-        let shared =
-            |name: &Name| Some(SharedRights { owner: sessions.get(name)?.clone(), share: share.to_vec() });
-        permit(&asker, ask, None, &shared, &|_| None)
-    }
-
-    fn created(credential: &Arc<VerifiedCredential>, spec: SessionSpec) -> (SessionSpec, SessionOwner) {
-        match asked(credential, ControlRequest::Create(spec), &BTreeMap::new()).unwrap() {
-            Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), .. } => (spec, owner),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn ten_delegates_share_what_one_was_given() {
-        let delegates: Vec<_> = (0..10)
-            .map(|number| {
-                let own = Grant { expires: Second::new(1000 + number), ..Grant::default() };
-                created(&chain(&[ceilings(10 << 20), own]), spec("memory = \"2 MiB\""))
-            })
-            .map(|(spec, owner)| (owner, spec))
-            .collect();
-        let mut there: Vec<&(SessionOwner, SessionSpec)> = Vec::new();
-        let mut refused = 0;
-        for delegate in &delegates {
-            let others = there.iter().map(|(owner, spec)| (owner, spec));
-            match ceilings::hold(&delegate.0, &delegate.1, others) {
-                Ok(()) => there.push(delegate),
-                Err(RequestRefusal::UsedUp { part: GrantPart::Of(Resource::Memory), left, .. }) => {
-                    refused += 1;
-                    // How much the others have is not told.
-                    assert_eq!(left, None);
-                }
-                Err(other) => panic!("{other}"),
-            }
-        }
-        assert_eq!((there.len(), refused), (5, 5));
-    }
-
-    #[test]
-    fn all_grants_of_a_root_that_the_node_limits_are_one_party_and_have_pseudonyms_of_their_own() {
-        let (one, other) = (chain(&[ceilings(1 << 20)]), chain(&[ceilings(2 << 20)]));
-        let child = chain(&[ceilings(1 << 20), Grant { expires: Second::new(1000), ..Grant::default() }]);
-        let party = |credential: &VerifiedCredential| Bounds::of(credential).party;
-        assert_ne!(party(&one), party(&other));
-        assert_eq!(party(&one), party(&child));
-        let limit = ceilings(1 << 30);
-        let [one, other, child] = [one, other, child].map(|credential| {
-            credential.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
-        });
-        assert_eq!(party(&one), Some(PrefixId::of_root(one.root())));
-        assert_eq!((party(&one), party(&one)), (party(&other), party(&child)));
-        assert_ne!(Bounds::of(&one).whose, Bounds::of(&other).whose);
-    }
-
-    #[test]
-    fn records_and_kept_packets_are_counted_together_and_without_a_number_all_are_asked_for() {
-        let limited = Ceilings { records_per_second: Some(10), kept_packets: Some(7), ..Ceilings::default() };
-        let granted = Grant { ceilings: limited, ..Grant::default() };
-        let parent = chain(std::slice::from_ref(&granted));
-        let child = chain(&[granted, Grant { expires: Second::new(1000), ..Grant::default() }]);
-        let (whole, owner) = created(&parent, spec(""));
-        assert_eq!((whole.limit(Resource::Records), whole.limit(Resource::Kept)), (Some(10), Some(7)));
-        let (part, other) = created(&child, spec("records_per_second = 4\nkept_packets = 3"));
-        let hold = |records, kept| {
-            let mut spec = whole.clone();
-            spec.limits.set(Resource::Records, records);
-            spec.limits.set(Resource::Kept, kept);
-            ceilings::hold(&owner, &spec, std::iter::once((&other, &part)))
-        };
-        for (records, kept, of, none_of) in [
-            (Some(10), Some(0), GrantPart::Of(Resource::Records), "6"),
-            (Some(0), Some(7), GrantPart::Of(Resource::Kept), "4"),
-        ] {
-            let refusal = hold(records, kept).unwrap_err();
-            assert!(
-                matches!(&refusal, RequestRefusal::UsedUp { part, left, .. } if *part == of && left.as_deref() == Some(none_of)),
-                "{refusal}"
-            );
-        }
-        assert_eq!(hold(Some(6), Some(4)), Ok(()));
-        // However it came about.
-        for (records, kept) in [(None, Some(0)), (Some(0), None)] {
-            let refusal = hold(records, kept).unwrap_err();
-            assert!(matches!(refusal, RequestRefusal::Never { .. }), "{refusal}");
-        }
-    }
-
-    #[test]
-    fn where_a_ceiling_comes_after_a_session_without_a_number_nothing_is_left_beside_that() {
-        let before = chain(&[Grant::default()]);
-        let (free, other) = created(&before, spec(""));
-        assert_eq!((free.limit(Resource::Records), free.limit(Resource::Kept)), (None, None));
-        let ceilings = Ceilings { records_per_second: Some(10), ..Ceilings::default() };
-        let limit = Grant { ceilings, ..Grant::default() };
-        let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
-        let (held, owner) = created(&Arc::new(after), spec(""));
-        assert_eq!(held.limit(Resource::Records), Some(10));
-        let refusal = ceilings::hold(&owner, &held, std::iter::once((&other, &free))).unwrap_err();
-        assert!(
-            matches!(
-                &refusal,
-                RequestRefusal::UsedUp { part: GrantPart::Of(Resource::Records), left: None, .. }
-            ),
-            "{refusal}"
-        );
-        assert_eq!(ceilings::hold(&owner, &held, std::iter::empty()), Ok(()));
-    }
-
-    #[test]
-    fn fields_that_may_be_written_are_those_of_every_block() {
-        let fields = |names: &[&str]| Grant {
-            writes: Some(names.iter().map(|text| name(text)).collect()),
-            ..Grant::default()
-        };
-        // One that this node does not know allows nothing.
-        let holder = chain(&[fields(&["ttl", "dscp", "x-later"]), fields(&["ttl", "x-later"])]);
-        let (made, owner) = created(&holder, spec(""));
-        assert_eq!(made.writes.map(|fields| fields.to_string()).as_deref(), Some("ttl"));
-        let hold = |writes: Option<&str>| {
-            let writes = writes.map(|text| text.parse().unwrap());
-            ceilings::hold(&owner, &SessionSpec { writes, ..made.clone() }, std::iter::empty())
-        };
-        assert_eq!((hold(Some("ttl")), hold(Some("none"))), (Ok(()), Ok(())));
-        for asked in [Some("dscp"), Some("ttl,addresses"), Some("all"), None] {
-            let refusal = hold(asked).unwrap_err();
-            assert!(
-                matches!(&refusal, RequestRefusal::Excess(excesses) if excesses[0].part == GrantPart::Writes),
-                "{asked:?}: {refusal}"
-            );
-        }
-    }
-
-    #[test]
-    fn names_of_different_holders_never_meet_and_only_who_passed_a_right_on_reaches_below() {
-        let parent = chain(&[ceilings(1 << 30)]);
-        let child = chain(&[ceilings(1 << 30), Grant::default()]);
-        let (own, parents) = (created(&child, spec("")), created(&parent, spec("")));
-        assert_ne!(own.0.name, parents.0.name);
-        let sessions = BTreeMap::from([(own.0.name.clone(), own.1), (parents.0.name.clone(), parents.1)]);
-        let close = |who: &Arc<VerifiedCredential>, session: &Name| {
-            let permitted = asked(who, ControlRequest::Close { session: session.clone() }, &sessions);
-            permitted.map(|permitted| permitted.ask)
-        };
-        let done = |session: &Name| Ok(ControlRequest::Close { session: session.clone() });
-        // Each by its own name, and the node's.
-        assert_eq!(close(&child, &name("s")), done(&own.0.name));
-        assert_eq!(close(&parent, &name("s")), done(&parents.0.name));
-        assert_eq!(close(&parent, &own.0.name), done(&own.0.name));
-        assert_eq!(close(&child, &parents.0.name), Err(RequestRefusal::NoSession(parents.0.name.clone())));
-        // The operator's is nobody's.
-        assert_eq!(close(&parent, &name("monitoring")), Err(RequestRefusal::NoSession(name("monitoring"))));
-    }
-
-    fn share(right: ShareableRight, with: u8) -> ShareGrant {
-        ShareGrant { right, key: person(with).public() }
-    }
-
-    /// Each request that is about a session, with the right that a delegator needs for it.
-    fn verbs(session: &Name) -> Vec<(ControlRequest, Needed)> {
-        let name = || session.clone();
-        let change = |more: &str| {
-            let text = format!("{{\"session\": \"{session}\"{more}}}");
-            ControlRequest::Change(serde_json::from_str(&text).unwrap())
-        };
-        let of_share = |key: &str| format!(", \"{key}\": [\"{}\"]", share(ShareableRight::Follow, 1));
-        let module = || toml::from_str("module = \"m\"").unwrap();
-        let manage = Needed::Shared(ShareableRight::Manage);
-        vec![
-            (ControlRequest::Close { session: name() }, Needed::Delegator),
-            (ControlRequest::Load { session: name(), module: module(), signatures: Vec::new() }, manage),
-            (ControlRequest::Unload { session: name(), module: name() }, manage),
-            (
-                ControlRequest::Follow { session: name(), module: name(), stream: name() },
-                Needed::Shared(ShareableRight::Follow),
-            ),
-            (change(", \"memory\": \"1 MiB\""), manage),
-            (change(", \"channel\": [{\"interface\": \"e\"}]"), manage),
-            (change(", \"output\": [{\"link\": \"e\"}]"), manage),
-            (change(", \"read\": [\"t\"]"), manage),
-            (change(&of_share("share")), Needed::Owner),
-            (change(&of_share("unshare")), Needed::Owner),
-        ]
-    }
-
-    #[test]
-    fn a_delegator_closes_a_session_and_does_to_it_what_its_owner_shares_and_nothing_else() {
-        let given = ceilings(1 << 30);
-        let chains: Vec<Arc<VerifiedCredential>> = (1..=4)
-            .map(|holders| {
-                let mut grants = vec![given.clone()];
-                grants.resize(holders, Grant::default());
-                chain(&grants)
-            })
-            .collect();
-        let [first, second, owner, below] = &chains[..] else { panic!("four holders") };
-        let beside = chain(&[given, Grant { expires: Second::new(1000), ..Grant::default() }]);
-        let (made, of) = created(owner, spec(""));
-        let sessions = BTreeMap::from([(made.name.clone(), of)]);
-        let (follow, manage) = (share(ShareableRight::Follow, 2), share(ShareableRight::Manage, 2));
-        for (ask, needs) in verbs(&made.name) {
-            assert_eq!(needed(&ask), needs, "{ask:?}");
-            let by = |who: &Arc<VerifiedCredential>, shares: &[ShareGrant]| {
-                asked_sharing(who, ask.clone(), &sessions, shares)
-            };
-            assert!(by(owner, &[]).is_ok(), "{ask:?}");
-            for shares in [&[][..], &[follow], &[manage], &[follow, manage]] {
-                let came = by(second, shares);
-                match needs {
-                    Needed::Delegator => assert_eq!(came.unwrap().by, None),
-                    Needed::Shared(right) if shares.contains(&share(right, 2)) => {
-                        assert_eq!(came.unwrap().by, Some(share(right, 2)));
-                    }
-                    Needed::Shared(right) => {
-                        let refusal = came.unwrap_err();
-                        assert_eq!(
-                            refusal,
-                            RequestRefusal::not_shared(&made.name, share(right, 2)),
-                            "{ask:?}"
-                        );
-                        assert!(refusal.to_string().contains("--share"), "{refusal}");
-                    }
-                    _ => {
-                        assert_eq!(came.unwrap_err(), RequestRefusal::NotOwner(made.name.clone()), "{ask:?}")
-                    }
-                }
-                // What is shared with one holder is not shared with those from whom that one has the credential.
-                assert_eq!(by(first, shares).is_ok(), needs == Needed::Delegator, "{ask:?}");
-                for stranger in [below, &beside] {
-                    assert_eq!(
-                        by(stranger, shares).unwrap_err(),
-                        RequestRefusal::NoSession(made.name.clone())
-                    );
-                }
-            }
-        }
-        // What is about no session of others needs nothing from them, and what is the operator's is no holder's.
-        assert_eq!(needed(&ControlRequest::Create(spec(""))), Needed::New);
-        for ask in [ControlRequest::Show, ControlRequest::Revoke, ControlRequest::Explain(Box::default())] {
-            assert_eq!(needed(&ask), Needed::Nothing);
-        }
-        assert!(matches!(needed(&ControlRequest::Reload), Needed::Operator(_)));
-    }
-
-    #[test]
-    fn a_session_is_shared_only_with_those_from_whom_its_owner_has_the_credential() {
-        let holder = chain(&[ceilings(1 << 30), Grant::default(), Grant::default()]);
-        let with = |number: u8| {
-            let (mut spec, owner) = created(&holder, spec(""));
-            spec.share = vec![share(ShareableRight::Follow, number)];
-            ceilings::hold(&owner, &spec, std::iter::empty())
-        };
-        assert_eq!((with(1), with(2)), (Ok(()), Ok(())));
-        // The owner, one below, and the operator.
-        for number in [3, 4, 0] {
-            let refusal = with(number).unwrap_err();
-            assert_eq!(refusal, RequestRefusal::not_from(&name("s"), &share(ShareableRight::Follow, number)));
-        }
-    }
-
-    #[test]
-    fn of_a_delegates_session_sums_are_shown_until_it_is_shared() {
-        let (parent, child) = (chain(&[ceilings(1 << 30)]), chain(&[ceilings(1 << 30), Grant::default()]));
-        let (made, owner) = created(&child, spec(""));
-        let module = |name: &str, records| ModuleStatus {
-            name: name.to_owned(),
-            module: "secret 1.0".to_owned(),
-            streams: vec!["rows".to_owned()],
-            records,
-            ..ModuleStatus::default()
-        };
-        let shot = SessionStatus {
-            name: made.name.to_string(),
-            memory_reserved: 7,
-            modules: vec![module("a", 2), module("b", 3)],
-            ..SessionStatus::default()
-        };
-        let owners = BTreeMap::from([(made.name.to_string(), owner)]);
-        let seen = |who: &Arc<VerifiedCredential>, shares: &[ShareGrant]| {
-            let share = shares.iter().map(ToString::to_string).collect();
-            let all =
-                Snapshot { sessions: vec![SessionStatus { share, ..shot.clone() }], ..Snapshot::default() };
-            snapshot_of(who, &all, &owners).sessions
-        };
-        for shares in [&[][..], &[share(ShareableRight::Manage, 9)]] {
-            let sums = &seen(&parent, shares)[0];
-            assert!(sums.sums_only && sums.share.is_empty(), "{sums:?}");
-            assert_eq!((sums.name.as_str(), sums.memory_reserved), (made.name.as_str(), 7));
-            let text = serde_json::to_string(sums).unwrap();
-            assert!(!text.contains("secret") && !text.contains("rows"), "{text}");
-            assert_eq!(sums.modules.iter().map(|module| module.records).collect::<Vec<_>>(), [5]);
-        }
-        for right in [ShareableRight::Follow, ShareableRight::Manage] {
-            let whole = &seen(&parent, &[share(right, 1), share(right, 9)])[0];
-            assert_eq!((whole.sums_only, whole.modules.len()), (false, 2));
-            assert_eq!(whole.share, [share(right, 1).to_string()]);
-        }
-        let own = &seen(&child, &[share(ShareableRight::Follow, 1)])[0];
-        assert_eq!((own.name.as_str(), own.modules.len(), own.share.len()), ("s", 2, 1));
-    }
-
-    #[test]
-    fn a_holder_reads_the_sum_of_their_own_and_of_those_below_and_the_operator_all_sums() {
-        let later = |second| Grant { expires: Second::new(second), ..Grant::default() };
-        let parent = chain(&[ceilings(64 << 20)]);
-        let (child, sibling) =
-            (chain(&[ceilings(64 << 20), later(1)]), chain(&[ceilings(64 << 20), later(2)]));
-        let made: Vec<_> = [(&parent, 1), (&child, 2), (&sibling, 4)]
-            .map(|(who, memory)| {
-                let (spec, owner) = created(who, spec(&format!("memory = \"{memory} MiB\"")));
-                (owner, spec)
-            })
-            .into();
-        let used = |who: &Arc<VerifiedCredential>, reader| -> Vec<String> {
-            let sessions = made.iter().map(|(owner, spec)| (owner, spec));
-            let used = ceilings::usage(who, sessions, reader).into_iter();
-            used.map(|shot| format!("{} of {}", shot.used, shot.given)).collect()
-        };
-        assert_eq!(used(&child, ceilings::UsageReader::Holder), ["2 MiB of 64 MiB"]);
-        assert_eq!(used(&parent, ceilings::UsageReader::Holder), ["7 MiB of 64 MiB"]);
-        assert_eq!(used(&child, ceilings::UsageReader::Operator), ["7 MiB of 64 MiB"]);
-    }
-
-    #[test]
-    fn packets_stay_those_of_the_owner_whoever_changes_a_session() {
-        let udp = Grant { filters: ["udp".parse().unwrap()].into(), ..Grant::default() };
-        let dns = Grant { filters: ["port 53".parse().unwrap()].into(), ..Grant::default() };
-        let (parent, child) = (chain(std::slice::from_ref(&udp)), chain(&[udp, dns]));
-        let (made, owner) =
-            created(&child, spec("channel = [{ interface = \"e\", filter = \"host 192.0.2.1\" }]"));
-        assert_eq!(made.channels[0].bounds.within.len(), 2);
-        // However many there are, the filters of the chain are there once.
-        let (many, _) = created(
-            &child,
-            spec("channel = [{ interface = \"e\" }, { name = \"more\", interface = \"e\" }]"),
-        );
-        let within = |channel: usize| &many.channels[channel].bounds.within;
-        assert!(within(0).len() == 2 && Arc::ptr_eq(within(0), within(1)));
-        assert_eq!(ceilings::hold(&owner, &made, std::iter::empty()), Ok(()));
-        let sessions = BTreeMap::from([(made.name.clone(), owner.clone())]);
-        let change: Change = serde_json::from_value(
-            serde_json::json!({"session": made.name.as_str(), "channel": [{"interface": "e"}]}),
-        )
-        .unwrap();
-        let Permitted { ask: ControlRequest::Change(change), .. } = asked_sharing(
-            &parent,
-            ControlRequest::Change(change),
-            &sessions,
-            &[share(ShareableRight::Manage, 1)],
-        )
-        .unwrap() else {
-            panic!("another request")
-        };
-        assert_eq!(change.channels[0].bounds, made.channels[0].bounds);
-        // Without them it is not held to be right, however it came about.
-        let mut bare = made;
-        let within = &bare.channels[0].bounds.within;
-        bare.channels[0].bounds.within = within[..1].into();
-        let refusal = ceilings::hold(&owner, &bare, std::iter::empty()).unwrap_err();
-        assert!(
-            matches!(&refusal, RequestRefusal::Excess(excesses) if excesses[0].part == GrantPart::Traffic),
-            "{refusal}"
-        );
-    }
-
-    #[test]
-    fn nobody_sends_into_an_interface_that_is_not_his() {
-        let only = Grant { interfaces: Some(["e".parse().unwrap()].into()), ..Grant::default() };
-        let holder = chain(&[only]);
-        let sending = |link: &str| {
-            let output = format!("output = [{{ name = \"out\", link = \"{link}\", cap = \"1 Mbit/s\" }}]");
-            let (spec, owner) = created(&holder, spec(&output));
-            ceilings::hold(&owner, &spec, std::iter::empty())
-        };
-        assert_eq!(sending("e"), Ok(()));
-        let refusal = sending("f").unwrap_err().to_string();
-        assert!(
-            refusal
-                .contains("interfaces: asked for f, to send there through output channel `out`, given is e"),
-            "{refusal}"
-        );
-    }
-
-    #[test]
-    fn parties_are_those_of_one_grant_or_of_one_root_that_is_limited() {
-        let firsts = |credential: &VerifiedCredential| line(credential).map(|(id, _)| id).next().unwrap();
-        let later = Grant { expires: Second::new(1000), ..Grant::default() };
-        let (one, other) = (chain(&[ceilings(1), later.clone()]), chain(&[ceilings(2), later]));
-        assert_ne!(firsts(&one), firsts(&other));
-        assert_eq!(firsts(&one), one.chain()[0].id);
-        let limit = Ceilings { cpu: Some(CpuShare(50_000)), ..Ceilings::default() };
-        let limit = Grant { ceilings: limit, ..Grant::default() };
-        let limited = |before: &VerifiedCredential| {
-            before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
-        };
-        // However many grants its owner makes, they are one, and pay from one share.
-        let (one, other) = (limited(&one), limited(&other));
-        assert_eq!(firsts(&one), firsts(&other));
-        assert_eq!(line(&one).next().unwrap().1, Some(CpuShare(50_000)));
-        assert_eq!(line(&one).count(), 3);
-    }
-
-    #[test]
-    fn a_request_cannot_say_what_of_a_credential_holds() {
-        let text = r#"{"interface": "e", "bounds": {"within": [], "view": "all"}}"#;
-        let error = serde_json::from_str::<crate::control::spec::ChannelSpec>(text).unwrap_err();
-        assert!(error.to_string().contains("unknown field `bounds`"), "{error}");
-    }
-
-    /// What is shown in the first channel of a session with this view, or why it cannot be.
-    fn shown(
-        credential: &Arc<VerifiedCredential>,
-        view: &str,
-    ) -> Result<(ChannelSpec, SessionOwner), String> {
-        let spec = spec(&format!("channel = [{{ interface = \"e\"{view} }}]"));
-        let created = asked(credential, ControlRequest::Create(spec), &BTreeMap::new());
-        match created.map_err(|refusal| refusal.to_string())? {
-            Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), .. } => {
-                ceilings::hold(&owner, &spec, std::iter::empty()).unwrap();
-                // As it is in the node, whatever is said of it over the wire.
-                Ok((spec.channels[0].clone(), owner))
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn seeing(view: &str) -> Grant {
-        Grant { view: Some(view.parse().unwrap()), ..Grant::default() }
-    }
-
-    #[test]
-    fn a_channel_shows_what_all_views_of_the_chain_show_and_a_request_only_takes_away() {
-        let chain = chain(&[seeing("payload=64"), Grant::default(), seeing("payload=16,ttl=zeroed")]);
-        let shows = |view: &str| shown(&chain, view).map(|(channel, _)| channel.shows().to_string());
-        assert_eq!(shows("").unwrap(), "payload=16,ttl=zeroed");
-        assert_eq!(
-            shows(", view = \"payload=8,ports=zeroed\"").unwrap(),
-            "payload=8,ports=zeroed,ttl=zeroed"
-        );
-        for more in ["all", "payload=17", "ttl=visible", "ports=zeroed,payload=all"] {
-            let said = shows(&format!(", view = \"{more}\"")).unwrap_err();
-            assert!(said.contains("the credential does not allow that: view: asked for"), "{said}");
-            assert!(said.contains("given is payload=16,ttl=zeroed"), "{said}");
-        }
-        // Nor does it come to more in another way: what is held in the end is what is in the node.
-        let (channel, owner) = shown(&chain, "").unwrap();
-        let is_refused = |change: &dyn Fn(&mut ChannelSpec)| {
-            let mut session = spec("channel = [{ interface = \"e\" }]");
-            session.channels[0] = channel.clone();
-            change(&mut session.channels[0]);
-            ceilings::hold(&owner, &session, std::iter::empty())
-                .is_err_and(|refusal| refusal.to_string().contains("view: asked for"))
-        };
-        assert!(!is_refused(&|_| {}));
-        assert!(is_refused(&|channel| channel.bounds.view = PacketView::ALL));
-        assert!(is_refused(&|channel| channel.bounds.whose = None));
-        assert!(is_refused(&|channel| channel.bounds = crate::sessions::view::Bounds::default()));
-    }
-
-    #[test]
-    fn a_filter_looks_at_what_whoever_wrote_it_may_see() {
-        let filtered = |filter: &str, view: &str| Grant {
-            filters: [filter.parse().unwrap()].into(),
-            ..if view.is_empty() { Grant::default() } else { seeing(view) }
-        };
-        let chain = chain(&[
-            filtered("net 192.0.2.0/24", "addresses=anonymised"),
-            filtered("host 10.1.1.1", "ports=zeroed,addresses=anonymised"),
-            filtered("port 53", ""),
-        ]);
-        let (channel, _) = shown(&chain, ", filter = \"udp\", view = \"ttl=zeroed\"").unwrap();
-        let filters: Vec<(String, String)> =
-            channel.filters().map(|(filter, view)| (filter.to_owned(), view.to_string())).collect();
-        let anonymised = "payload=none,addresses=anonymised,macs=zeroed";
-        let narrower = "payload=none,addresses=anonymised,macs=zeroed,ports=zeroed";
-        let expected = [
-            ("udp", narrower),
-            ("net 192.0.2.0/24", "all"),
-            ("host 10.1.1.1", anonymised),
-            ("port 53", narrower),
-        ];
-        assert_eq!(filters, expected.map(|(filter, view)| (filter.to_owned(), view.to_owned())));
-        // A channel of the operator's own selects by packets as they are, whatever its modules see of them.
-        let own: ChannelSpec =
-            toml::from_str("interface = \"e\"\nfilter = \"host 10.1.1.1\"\nview = \"payload=none\"").unwrap();
-        assert_eq!(own.filters().collect::<Vec<_>>(), [("host 10.1.1.1", PacketView::ALL)]);
-    }
-
-    #[test]
-    fn what_the_node_lets_a_root_grant_binds_channels_as_what_a_link_says() {
-        let limit = Grant { filters: ["ip".parse().unwrap()].into(), ..seeing("addresses=anonymised") };
-        let granted = Grant { filters: ["udp".parse().unwrap()].into(), ..seeing("ttl=zeroed") };
-        let before = chain(&[granted]);
-        let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
-        let (channel, owner) = shown(&Arc::new(after), "").unwrap();
-        let anonymised: PacketView = "addresses=anonymised".parse().unwrap();
-        assert_eq!(channel.shows(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));
-        // The root sees what it may grant, and its filter by that.
-        assert_eq!(
-            *channel.bounds.within,
-            [("ip".to_owned(), PacketView::ALL), ("udp".to_owned(), anonymised)]
-        );
-        // A session from before that was said sees more than its owner may now.
-        let mut session = spec("channel = [{ interface = \"e\" }]");
-        session.channels[0] = shown(&before, "").unwrap().0;
-        let refusal = ceilings::hold(&owner, &session, std::iter::empty()).unwrap_err().to_string();
-        assert!(refusal.contains("view: asked for") && refusal.contains("traffic: asked for"), "{refusal}");
-    }
-
-    #[test]
-    fn what_no_credential_allows_and_what_this_node_cannot_see_to_is_refused() {
-        let share = Grant {
-            ceilings: Ceilings { cpu: Some(CpuShare(50_000)), ..Ceilings::default() },
-            ..Grant::default()
-        };
-        let (held, owner) = created(&chain(std::slice::from_ref(&share)), spec(""));
-        // Nothing said, all that there is: 5 % of a core.
-        assert_eq!(
-            held.processors[0].reservation().map(|(period, slice)| (period.0, slice.0)),
-            Some((10_000_000, 500_000))
-        );
-        for (text, says) in [
-            (
-                "cpu = [{ period = \"10ms\", slice = \"1ms\" }]",
-                "processor time: asked for 10%; of the 5% given to",
-            ),
-            ("cpu = [{}]", "beyond what is granted"),
-            ("cpu = [{ period = \"10ms\", slice = \"500us\", spare = true }]", "beyond what is granted"),
-            ("priority = 1", "priority 1"),
-            ("read = [\"t\"]", "named tables"),
-            ("offer = [{ service = \"s\", callers = [\"t\"] }]", "services"),
-        ] {
-            let asked = spec(text);
-            let asked = SessionSpec {
-                processors: if asked.processors.is_empty() {
-                    held.processors.clone()
-                } else {
-                    asked.processors
-                },
-                ..asked
-            };
-            let error = ceilings::hold(&owner, &asked, std::iter::empty()).unwrap_err().to_string();
-            assert!(error.contains(says), "{text}: {error}");
-        }
-        let holder = chain(&[share]);
-        for ask in [
-            ControlRequest::Reload,
-            ControlRequest::RemoveTable { table: name("t") },
-            ControlRequest::PutTable { table: name("t") },
-        ] {
-            assert!(matches!(asked(&holder, ask, &BTreeMap::new()), Err(RequestRefusal::Operator(_))));
-        }
-        let module: ModuleSpec = toml::from_str("module = \"m\"").unwrap();
-        let load = ControlRequest::Load { session: name("s"), module, signatures: Vec::new() };
-        assert_eq!(asked(&holder, load, &BTreeMap::new()).unwrap_err(), RequestRefusal::NoSession(name("s")));
     }
 }

@@ -1,40 +1,42 @@
-//! From a request to what is done.
+//! Permission: from a holder's request to the request that is carried out.
 
-use super::{Asker, Needed, RequestRefusal, SessionOwner, SessionRights, SharedRights, needed};
+use super::{Asker, Needed, RequestRefusal, SessionOwner, SessionRelation, SharedRights, needed};
 use crate::control::protocol::{Change, ControlRequest};
 use crate::control::share::ShareGrant;
 use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
-use crate::sessions::view::Bounds;
+use crate::control::visibility::GrantedVisibility;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_admission::Name;
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::grant::{
-    Amounts, Ceilings, GrantExcess, GrantPart, GrantRequest, Limit, ModuleHash, Resource,
+    Amounts, Ceilings, GrantExcess, GrantPart, GrantRequest, ModuleHash, Resource, SessionLimit,
 };
 use weir_trust::key::PublicKey;
 use weir_trust::signature::signers;
 use weir_units::Nanos;
 use weir_wire::WriteFields;
 
-/// How often the slice of a virtual processor is renewed of which nothing is said.
+/// The default period of a virtual CPU.
 const PERIOD: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
 
 /// A request that may be carried out.
 #[derive(Debug)]
 pub(crate) struct Permitted {
-    /// With the node's own names.
+    /// The request, with the node's own names.
     pub(crate) ask: ControlRequest,
-    /// Whose the session is that it creates or changes, or loads a module into, where a holder asks.
+    /// Owner of the session that a holder's request creates, changes or loads a module into.
     pub(crate) owner: Option<SessionOwner>,
-    /// The share by which another holder than the owner asks. The owner can take it back while the request is carried out.
+    /// Share by which another holder than the owner makes the request. The owner can withdraw it while the request is
+    /// carried out.
     pub(crate) by: Option<ShareGrant>,
 }
 
 /// Decides on a request.
 ///
-/// `owner_of` says whose a session is, and with whom they share it: nothing where there is none, or it is the operator's. `shipped` are the bytes of the modules that come with weir; `body`
-/// those of a module that comes with the request.
+/// `owner_of` returns the owner of a session and their shares; `None` for an unknown session or one of the operator.
+/// `shipped` returns the bytes of modules that come with weir. `body` has the bytes of a module that comes with the
+/// request.
 pub(crate) fn permit(
     asker: &Asker,
     ask: ControlRequest,
@@ -43,7 +45,7 @@ pub(crate) fn permit(
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Permitted, RequestRefusal> {
     let Asker::Holder(credential) = asker else {
-        // Who may load anything may still not say of a module what is not true.
+        // Even the operator cannot load a module with an invalid signature.
         if let ControlRequest::Load { module, signatures, .. } = &ask
             && !signatures.is_empty()
         {
@@ -51,26 +53,28 @@ pub(crate) fn permit(
         }
         return Ok(Permitted { ask, owner: None, by: None });
     };
-    let desk = Desk { credential, owner_of, shipped };
+    let requests = HolderRequests { credential, owner_of, shipped };
     let needed = needed(&ask);
     if let Needed::Operator(what) = needed {
         return Err(RequestRefusal::Operator(what));
     }
-    // From here on an existing session has the node's name for it.
+    // From here on, an existing session has the node's name for it.
     let found = match ask.session() {
-        Some(called) if needed != Needed::New => Some(desk.session(called, needed)?),
+        Some(called) if needed != Needed::New => Some(requests.session(called, needed)?),
         _ => None,
     };
-    let Some(Found { name, owner, by }) = found else {
+    let Some(PermittedSession { name, owner, by }) = found else {
         let ControlRequest::Create(spec) = ask else { return Ok(Permitted { ask, owner: None, by: None }) };
-        let (spec, owner) = desk.create(spec)?;
+        let (spec, owner) = requests.create(spec)?;
         return Ok(Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), by: None });
     };
     let ask = match ask {
-        ControlRequest::Change(change) => ControlRequest::Change(Desk::change(change, name, &owner)?),
+        ControlRequest::Change(change) => {
+            ControlRequest::Change(HolderRequests::change(change, name, &owner)?)
+        }
         ControlRequest::Close { .. } => ControlRequest::Close { session: name },
         ControlRequest::Load { module, signatures, .. } => {
-            desk.module(&owner.credential, &module, body, &signatures)?;
+            requests.module(&owner.credential, &module, body, &signatures)?;
             ControlRequest::Load { session: name, module, signatures }
         }
         ControlRequest::Unload { module, .. } => ControlRequest::Unload { session: name, module },
@@ -83,48 +87,49 @@ pub(crate) fn permit(
 }
 
 /// A session that a holder has a right over.
-struct Found {
+struct PermittedSession {
     name: Name,
     owner: SessionOwner,
     by: Option<ShareGrant>,
 }
 
-/// Where a holder's requests are looked at.
-struct Desk<'a> {
+/// The check of a holder's requests.
+struct HolderRequests<'a> {
     credential: &'a Arc<VerifiedCredential>,
     owner_of: &'a dyn Fn(&Name) -> Option<SharedRights>,
     shipped: &'a dyn Fn(&str) -> Option<&'static [u8]>,
 }
 
-impl Desk<'_> {
-    /// A session over which the holder has the right that is needed. Holders name their own sessions as they created them, and a delegate's by the node's name.
-    fn session(&self, called: &Name, needed: Needed) -> Result<Found, RequestRefusal> {
+impl HolderRequests<'_> {
+    /// Returns a session over which the holder has the needed right. Holders name their own sessions as they created
+    /// them, and a delegate's by the node's name.
+    fn session(&self, called: &Name, needed: Needed) -> Result<PermittedSession, RequestRefusal> {
         let own = SessionOwner::name_of(self.credential, called);
         let concerns = |name: Name| {
             let shared = (self.owner_of)(&name)?;
-            Some((name, shared.standing(self.credential)?, shared))
+            Some((name, shared.relation(self.credential)?, shared))
         };
-        // Others' sessions are as if they were not there.
+        // Sessions of others are treated as missing.
         let found = [own, called.clone()].into_iter().find_map(concerns);
-        let (name, standing, shared) = found.ok_or_else(|| RequestRefusal::NoSession(called.clone()))?;
-        let by = match (standing, needed) {
-            (SessionRights::Own, _) | (SessionRights::Delegator, Needed::Delegator) => None,
-            (SessionRights::Delegator, Needed::Shared(right)) => {
+        let (name, relation, shared) = found.ok_or_else(|| RequestRefusal::NoSession(called.clone()))?;
+        let by = match (relation, needed) {
+            (SessionRelation::Own, _) | (SessionRelation::Delegator, Needed::Delegator) => None,
+            (SessionRelation::Delegator, Needed::Shared(right)) => {
                 let share = ShareGrant { right, key: *self.credential.holder() };
                 if !shared.share.contains(&share) {
                     return Err(RequestRefusal::not_shared(called, share));
                 }
                 Some(share)
             }
-            (SessionRights::Delegator, _) => return Err(RequestRefusal::NotOwner(called.clone())),
+            (SessionRelation::Delegator, _) => return Err(RequestRefusal::NotOwner(called.clone())),
         };
-        Ok(Found { name, owner: shared.owner, by })
+        Ok(PermittedSession { name, owner: shared.owner, by })
     }
 
     fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, SessionOwner), RequestRefusal> {
         let given = spec.name.clone();
         let mut known = BTreeSet::new();
-        // Each once: all of its bytes are hashed.
+        // Each module once, because all of its bytes are hashed.
         for module in spec.modules.iter().filter(|module| known.insert(module.module.as_str())) {
             self.module(self.credential, module, None, &[])?;
         }
@@ -136,9 +141,9 @@ impl Desk<'_> {
         }
         let grant = self.credential.grant();
         let profile = spec.profile.or_else(|| grant.profiles.iter().flatten().next().cloned());
-        // Where nothing is said, all that is granted.
-        let limits = spec.limits.or(granted_limits(&grant.ceilings));
-        // A name that this node does not know allows nothing here.
+        // Without stated limits: all that is granted.
+        let limits = spec.limits.with_defaults(granted_limits(&grant.ceilings));
+        // A field that this node does not know allows nothing.
         let known = |names: &BTreeSet<Name>| -> WriteFields {
             names.iter().filter_map(|name| WriteFields::named(name.as_str()).ok()).collect()
         };
@@ -151,24 +156,24 @@ impl Desk<'_> {
 
     fn change(change: Change, session: Name, owner: &SessionOwner) -> Result<Change, RequestRefusal> {
         let mut channels = change.channels;
-        // Those of its owner, who may be allowed less than who asks.
+        // The bounds of the owner apply, who may be allowed less than the requester.
         narrow(&mut channels, &owner.credential)?;
         Ok(Change { session, channels, ..change })
     }
 
-    /// All the processor time that is granted, where there is a ceiling and nothing else is said.
+    /// Returns a virtual CPU with all the CPU time that is granted, if there is a ceiling.
     fn processor(&self) -> Option<ProcessorSpec> {
         let share = self.credential.grant().ceilings.cpu?;
         let slice = Nanos(PERIOD.0 / 1_000_000 * share.0.min(1_000_000));
         Some(ProcessorSpec {
             period: Some(PERIOD),
             slice: Some(slice),
-            spare: false,
+            borrow: false,
             ..ProcessorSpec::default()
         })
     }
 
-    /// Whether a module may be loaded for the owner of a session.
+    /// Checks that a module may be loaded for the owner of a session.
     fn module(
         &self,
         owner: &VerifiedCredential,
@@ -177,20 +182,20 @@ impl Desk<'_> {
         signatures: &[String],
     ) -> Result<(), RequestRefusal> {
         let Some(signed) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
-        signed.hold(owner, &module.module)
+        signed.check(owner, &module.module)
     }
 }
 
-/// The limits of a session that states none: all that is granted, and no more than is usual.
+/// Returns the limits of a session that states none: all that is granted, and no more than the defaults.
 fn granted_limits(ceilings: &Ceilings) -> Amounts {
-    let granted = |(resource, limit): (Resource, &Limit)| {
+    let granted = |(resource, limit): (Resource, &SessionLimit)| {
         let most = ceilings.get(resource)?;
         Some((resource, limit.default.map_or(most, |usual| usual.min(most))))
     };
     Resource::limits().filter_map(granted).collect()
 }
 
-/// What is known of a module that somebody wants to run: its hash, and who has signed it.
+/// The hash of a module and the keys of its valid signatures.
 #[derive(Clone, Debug)]
 pub(crate) struct Signed {
     hash: ModuleHash,
@@ -198,8 +203,8 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// Holds it against what a credential allows. `name` is what it was asked for by: a hash says little.
-    pub(crate) fn hold(&self, credential: &VerifiedCredential, name: &str) -> Result<(), RequestRefusal> {
+    /// Checks a module against a credential. `name` is the name in the request, since a hash says little to people.
+    pub(crate) fn check(&self, credential: &VerifiedCredential, name: &str) -> Result<(), RequestRefusal> {
         let Self { hash, signers } = self;
         let mut excesses = credential
             .grant()
@@ -211,7 +216,8 @@ impl Signed {
     }
 }
 
-/// A module's hash, and who has signed it. One that is not known is refused by whoever looks for it.
+/// Returns the hash and signers of a module, or `None` if its bytes are unknown. The loader refuses an unknown module
+/// later.
 pub(crate) fn signed(
     module: &ModuleSpec,
     body: Option<&[u8]>,
@@ -223,19 +229,19 @@ pub(crate) fn signed(
     Ok(Some(Signed { signers: signers(&hash, signatures)?, hash }))
 }
 
-/// Holds a module of which only the hash is known against what a credential allows.
-pub(crate) fn hold_known(
+/// Checks a module by its hash alone against a credential.
+pub(crate) fn check_known(
     credential: &VerifiedCredential,
     name: &str,
     hash: &ModuleHash,
     signatures: &[String],
 ) -> Result<(), RequestRefusal> {
-    Signed { signers: signers(hash, signatures)?, hash: *hash }.hold(credential, name)
+    Signed { signers: signers(hash, signatures)?, hash: *hash }.check(credential, name)
 }
 
-/// Their packets are among those of every filter of the chain, and they show of them what all views of the chain show.
+/// Restricts channels to the filters and the view of a credential's chain.
 fn narrow(channels: &mut [ChannelSpec], credential: &VerifiedCredential) -> Result<(), RequestRefusal> {
-    let bounds = Bounds::of(credential);
+    let bounds = GrantedVisibility::from_credential(credential);
     channels.iter_mut().try_for_each(|channel| {
         channel.bind(bounds.clone()).ok_or_else(|| {
             let of_channel = |asked| format!("{asked}, in channel `{}`", channel.name);

@@ -6,42 +6,42 @@ use crate::control::share::{ShareGrant, ShareableRight};
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::key::PublicKey;
 
-/// The right that a request needs from the holder of a credential. The node's operator needs none.
+/// The right that a request needs from the holder of a credential. The operator needs none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needed {
     /// No right over a session: the answer or the effect concerns the holder alone.
     Nothing,
     /// The operator's right.
     Operator(&'static str),
-    /// To have sessions: the new one is the holder's own.
+    /// The right to have sessions. The new one belongs to the holder.
     New,
-    /// The session is the holder's own.
+    /// The session belongs to the holder.
     Owner,
-    /// The session is the holder's own, or its owner has their credential from the holder.
+    /// The session belongs to the holder, or to a delegate of theirs.
     Delegator,
-    /// The session is the holder's own, or its owner has their credential from the holder and shares this right with them.
+    /// The session belongs to the holder, or to a delegate who shares this right with them.
     Shared(ShareableRight),
 }
 
-/// The right that a request needs. Each request is named here, so that a new one cannot be forgotten.
+/// Returns the right that a request needs. Each request is listed here, so that a new one cannot be forgotten.
 pub(crate) fn needed(ask: &ControlRequest) -> Needed {
     match ask {
-        // The answers hold what concerns the holder: see `snapshot`, `explain` and `statement`.
+        // The answers contain what concerns the holder: see `snapshot`, `explain` and `ledger_view`.
         ControlRequest::Show
         | ControlRequest::Watch { .. }
         | ControlRequest::Explain(_)
         | ControlRequest::Ledger(_) => Needed::Nothing,
-        // A file is its sender's alone. The right to load it is asked for with the load.
+        // An uploaded file belongs to its sender alone. The right to load it is checked with the load.
         ControlRequest::Upload(_) => Needed::Nothing,
         // A list counts by its own signature.
         ControlRequest::Revoke => Needed::Nothing,
         // The answer has the revocations of the holder's root.
         ControlRequest::Revocations => Needed::Nothing,
         ControlRequest::Create(_) => Needed::New,
-        ControlRequest::Change(change) if change.share.is_empty() && change.unshare.is_empty() => {
+        ControlRequest::Change(change) if change.share.is_empty() && change.remove_share.is_empty() => {
             Needed::Shared(ShareableRight::Manage)
         }
-        // A share is the owner's to give.
+        // Only the owner gives shares.
         ControlRequest::Change(_) => Needed::Owner,
         ControlRequest::Close { .. } => Needed::Delegator,
         ControlRequest::Load { .. } | ControlRequest::Unload { .. } => Needed::Shared(ShareableRight::Manage),
@@ -57,35 +57,34 @@ pub(crate) fn needed(ask: &ControlRequest) -> Needed {
 /// The owner of a session, and the rights over it that they share.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRights {
-    /// The owner.
     pub(crate) owner: SessionOwner,
-    /// Their shares of it.
+    /// Shares of the session.
     pub(crate) share: Vec<ShareGrant>,
 }
 
-/// A holder's standing towards a session of which they are allowed to know.
+/// A holder's relation to a session that they may know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SessionRights {
-    /// It is their own.
+pub(crate) enum SessionRelation {
+    /// The session is their own.
     Own,
-    /// Its owner has their credential from them.
+    /// The session belongs to a delegate of theirs.
     Delegator,
 }
 
 impl SharedRights {
-    /// The holder's standing towards the session. None, where it does not concern them.
-    pub(crate) fn standing(&self, credential: &VerifiedCredential) -> Option<SessionRights> {
-        self.owner.standing(credential)
+    /// Returns the holder's relation to the session, or `None` if it does not concern them.
+    pub(crate) fn relation(&self, credential: &VerifiedCredential) -> Option<SessionRelation> {
+        self.owner.relation(credential)
     }
 }
 
 impl SessionOwner {
-    /// The standing of a credential's holder towards this owner's session. None, where it does not concern them.
-    pub(crate) fn standing(&self, credential: &VerifiedCredential) -> Option<SessionRights> {
+    /// Returns the relation of a credential's holder to this owner's session, or `None` if it does not concern them.
+    pub(crate) fn relation(&self, credential: &VerifiedCredential) -> Option<SessionRelation> {
         if self.credential.id() == credential.id() {
-            Some(SessionRights::Own)
+            Some(SessionRelation::Own)
         } else {
-            self.is_under(credential).then_some(SessionRights::Delegator)
+            self.is_under(credential).then_some(SessionRelation::Delegator)
         }
     }
 }

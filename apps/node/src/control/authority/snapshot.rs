@@ -1,35 +1,40 @@
-//! How things are on a node, for somebody whom not all of it concerns.
+//! The part of a node's snapshot that a holder may see.
 
-use super::{SessionOwner, SessionRights};
+use super::{SessionOwner, SessionRelation};
+use crate::control::protocol::LimitsStatus;
 use crate::control::protocol::{
     ChannelStatus, ModuleStatus, OutputStatus, ServicesStatus, SessionStatus, Snapshot, Taken,
     VirtualCpuStatus,
 };
 use crate::control::share::ShareGrant;
-use crate::sessions::limits::LimitsStatus;
-use crate::sessions::view::Bounds;
+use crate::control::visibility::GrantedVisibility;
 use std::collections::BTreeMap;
 use weir_ledger::DropCounts;
 use weir_trust::credential::VerifiedCredential;
 use weir_wire::PacketView;
 
-/// The part of a snapshot for the holder of a credential: their own sessions, by the names that they gave them, and those of their delegates. Of these they see sums alone, unless the delegate
-/// shares a right over the session with them. Of the node and of others they see nothing that tells of traffic. `owners` are those of its sessions that are not the operator's.
+/// Returns the part of a snapshot for the holder of a credential: their own sessions, by the names that they gave them,
+/// and those of their delegates. Of a delegate's session they see sums alone, unless the delegate shares a right over
+/// it with them. They see nothing of the node's traffic and of other holders. `owners` are the owners of sessions, by
+/// session name.
 pub(crate) fn snapshot_of(
     credential: &VerifiedCredential,
     all: &Snapshot,
     owners: &BTreeMap<String, SessionOwner>,
 ) -> Snapshot {
-    // Some of a channel's packets are not his because of a filter of somebody from whom he has his right: how many there are is not for him.
-    let has_others = Bounds::of(credential).within.iter().any(|(_, view)| *view != PacketView::ALL);
+    // A filter of a delegator hides some of a channel's packets from the holder. Their number is hidden as well.
+    let has_others = GrantedVisibility::from_credential(credential)
+        .within
+        .iter()
+        .any(|(_, view)| *view != PacketView::ALL);
     let his = |session: &SessionStatus| {
         let owner = owners.get(&session.name)?;
-        let standing = owner.standing(credential)?;
+        let relation = owner.relation(credential)?;
         let name =
-            if standing == SessionRights::Own { owner.given.to_string() } else { session.name.clone() };
+            if relation == SessionRelation::Own { owner.given.to_string() } else { session.name.clone() };
         let mut session = SessionStatus { name, ..session.clone() };
         for channel in session.channels.iter_mut().filter(|_| has_others) {
-            channel.findings.remove("unwanted");
+            channel.findings.remove("unmatched");
             if channel.counts_others {
                 (channel.packets, channel.bytes) = (0, 0);
                 channel.drops.clear();
@@ -37,7 +42,7 @@ pub(crate) fn snapshot_of(
                 session.used.drops = DropCounts::default();
             }
         }
-        if standing == SessionRights::Own {
+        if relation == SessionRelation::Own {
             return Some(session);
         }
         // A share is shown to the holder of its key and to the owner alone.
@@ -48,19 +53,23 @@ pub(crate) fn snapshot_of(
     };
     let sessions: Vec<SessionStatus> = all.sessions.iter().filter_map(his).collect();
     let reserved = sessions.iter().map(|session| session.memory_reserved).fold(0, u64::saturating_add);
-    let of = credential.grant().ceilings.memory.map_or(all.memory.of, |memory| memory.0.min(all.memory.of));
+    let of = credential
+        .grant()
+        .ceilings
+        .memory
+        .map_or(all.memory.reservable, |memory| memory.0.min(all.memory.reservable));
     Snapshot {
         node: all.node.clone(),
         version: all.version.clone(),
         uptime_ns: all.uptime_ns,
         at_ns: all.at_ns,
         sessions,
-        memory: Taken { reserved, of },
+        memory: Taken { reserved, reservable: of },
         ..Snapshot::default()
     }
 }
 
-/// A session as its delegator sees it: its bill and its reservations. Its modules, packets and outputs are not shown.
+/// Reduces a delegate's session to its usage and reservations, without its modules, packets and outputs.
 fn sums(session: SessionStatus) -> SessionStatus {
     let processor = |(number, one): (usize, &VirtualCpuStatus)| VirtualCpuStatus {
         name: number.to_string(),
@@ -81,14 +90,14 @@ fn sums(session: SessionStatus) -> SessionStatus {
         uses: Vec::new(),
         share: Vec::new(),
         sums_only: true,
-        // Each part is named here, so that a new one is not shown before it is thought of.
+        // Each field is listed, so that a new one is not shown by default.
         name: session.name,
         // A delegator may revoke it.
         credential: session.credential,
         priority: session.priority,
         memory_reserved: session.memory_reserved,
         memory_used: session.memory_used,
-        memory_ceiling: session.memory_ceiling,
+        memory_max: session.memory_max,
         memory_low: session.memory_low,
         memory_refused: session.memory_refused,
     }
@@ -135,7 +144,7 @@ fn sum_of_modules(modules: &[ModuleStatus], ended: &[ModuleStatus]) -> Option<Mo
         add(&mut sum.faults, one.faults);
         add(&mut sum.strikes, one.strikes);
         add(&mut sum.used_ns, one.used_ns);
-        add(&mut sum.elsewhere_ns, one.elsewhere_ns);
+        add(&mut sum.other_threads_ns, one.other_threads_ns);
         add(&mut sum.memory, one.memory);
     }
     Some(sum)

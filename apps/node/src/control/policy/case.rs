@@ -1,11 +1,11 @@
-//! An operator's own cases: who asks for what, and what has to come of it.
+//! An operator's cases: requests with their expected results.
 
 use super::error::line_of;
 use super::grant::GrantText;
 use super::{Policy, PolicyError, PolicyProblem};
+use crate::control::ShippedModules;
 use crate::control::protocol::ControlRequest;
 use crate::control::quantity::QuantityText;
-use crate::sessions::workshop::ShippedProfiles;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_admission::MODULE_BYTES_MAX;
@@ -13,56 +13,56 @@ use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
 
-/// A case of the operator's.
+/// A case of the operator.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The file that it stands in, and
+    /// File of the case.
     pub file: PathBuf,
-    /// its line there, from 1.
+    /// Line in the file, from 1.
     pub line: usize,
-    /// What it is called.
+    /// Name, unique in the file.
     pub name: String,
-    pub(super) who: CaseSubject,
-    /// By another key than that of the credential's holder.
-    pub(super) by: Option<Somebody>,
-    /// When.
-    pub(super) at: Second,
-    /// At which node; at that of the configuration where nothing is said.
-    pub(super) node: Option<NodeName>,
-    /// Cases of the same file whose requests were fulfilled before.
-    pub(super) after: Vec<String>,
-    pub(super) ask: ControlRequest,
-    pub(super) body: Option<Vec<u8>>,
-    pub(super) expect: Expect,
+    pub(crate) who: CaseSubject,
+    /// Requester, if it is not the credential's holder.
+    pub(crate) by: Option<CaseKey>,
+    /// Time of the request.
+    pub(crate) at: Second,
+    /// Node of the request; by default that of the configuration.
+    pub(crate) node: Option<NodeName>,
+    /// Earlier cases of the file whose requests are made first.
+    pub(crate) after: Vec<String>,
+    pub(crate) ask: ControlRequest,
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) expect: Expect,
 }
 
-/// By what right somebody asks.
+/// The credential of a case.
 #[derive(Clone, Debug)]
-pub(super) enum CaseSubject {
-    /// By a credential.
+pub(crate) enum CaseSubject {
+    /// A credential from a file.
     Shown(Box<Credential>),
-    /// By one that a root would have granted to the first of these, who has passed it on to the next.
+    /// A credential that a root would grant to the first holder, who delegates it to the next.
     Described { root: PublicKey, chain: Vec<(String, Grant)> },
 }
 
-/// Whose key it is: a real one, or that of somebody who is only called something.
+/// The key of a requester: a real one, or one derived from a name.
 #[derive(Clone, Debug)]
-pub(super) enum Somebody {
+pub(crate) enum CaseKey {
     Key(PublicKey),
     Called(String),
 }
 
-/// What has to come of a case.
+/// The expected result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expect {
     /// The request is permitted.
     Allowed,
-    /// It is refused, with a reason that contains this.
+    /// The request is refused, with a reason that contains this text.
     Refused(String),
 }
 
-/// `cases/NAME.toml`.
+/// Contents of `cases/NAME.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CasesText {
@@ -80,12 +80,12 @@ struct CaseText {
     grant: Vec<GrantText>,
     #[serde(default)]
     to: Vec<String>,
-    by: Option<String>,
+    requester: Option<String>,
     at: QuantityText<Second>,
     node: Option<QuantityText<NodeName>>,
     #[serde(default)]
     after: Vec<String>,
-    ask: ControlRequest,
+    request: ControlRequest,
     expect: Expect,
 }
 
@@ -95,14 +95,14 @@ impl Case {
         policy: &mut Policy,
         file: &Path,
         text: &str,
-        shipped: ShippedProfiles,
+        shipped: ShippedModules,
     ) -> Result<Vec<Self>, PolicyError> {
         let read: CasesText = toml::from_str(text).map_err(|error| PolicyError::toml(file, text, &error))?;
         let mut cases: Vec<Self> = Vec::new();
         for case in read.cases {
             let line = line_of(text, case.span().start);
             let wrong = |wrong| PolicyError { line: Some(line), ..PolicyError::new(file, wrong) };
-            let case = Self::of(policy, file, line, case.into_inner(), shipped)?;
+            let case = Self::from_text(policy, file, line, case.into_inner(), shipped)?;
             if cases.iter().any(|before| before.name == case.name) {
                 return Err(wrong(PolicyProblem::CaseTwice(case.name)));
             }
@@ -116,12 +116,12 @@ impl Case {
         Ok(cases)
     }
 
-    fn of(
+    fn from_text(
         policy: &mut Policy,
         file: &Path,
         line: usize,
         text: CaseText,
-        shipped: ShippedProfiles,
+        shipped: ShippedModules,
     ) -> Result<Self, PolicyError> {
         let wrong = |wrong| PolicyError { line: Some(line), ..PolicyError::new(file, wrong) };
         let beside = |path: &Path| file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path));
@@ -142,7 +142,7 @@ impl Case {
                     let to = text.to.get(number).cloned().unwrap_or_else(|| format!("holder {}", number + 1));
                     let mut grant = grant.grant(shipped).map_err(wrong)?;
                     if number == 0 {
-                        // A root's grant always ends; this one then, where nothing is said.
+                        // The grant of a root needs an expiry date, so it gets the latest one by default.
                         grant.expires = grant.expires.or(Some(Second::MAX));
                     }
                     chain.push((to, grant));
@@ -151,11 +151,11 @@ impl Case {
             }
             _ => return Err(wrong(PolicyProblem::Who)),
         };
-        let by = text.by.map(|by| match by.parse() {
-            Ok(key) => Somebody::Key(key),
-            Err(_) => Somebody::Called(by),
+        let by = text.requester.map(|by| match by.parse() {
+            Ok(key) => CaseKey::Key(key),
+            Err(_) => CaseKey::Called(by),
         });
-        let body = match &text.ask {
+        let body = match &text.request {
             ControlRequest::Load { module, .. } if shipped(&module.module).is_none() => {
                 let path = beside(Path::new(&module.module));
                 Some(policy.file(&path, MODULE_BYTES_MAX)?)
@@ -163,7 +163,7 @@ impl Case {
             _ => None,
         };
         let (name, file, at, node) = (text.name, file.to_owned(), text.at.0, text.node.map(|node| node.0));
-        let (after, ask, expect) = (text.after, text.ask, text.expect);
+        let (after, ask, expect) = (text.after, text.request, text.expect);
         Ok(Self { file, line, name, who, by, at, node, after, ask, body, expect })
     }
 }

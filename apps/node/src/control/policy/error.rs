@@ -1,5 +1,6 @@
-//! Why a policy cannot be used.
+//! Errors of a policy.
 
+use crate::control::renamed_keys::with_advice;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,102 +9,102 @@ use weir_trust::grant::GrantError;
 use weir_trust::revocation::RevocationError;
 use weir_units::Shown as _;
 
-/// Why a policy cannot be used: the first thing that is wrong, and where. To blame is the operator.
+/// The first fault of a policy, and its place. The operator is to blame.
 #[derive(Debug)]
 pub struct PolicyError {
-    /// The file or folder.
+    /// File or folder.
     pub path: PathBuf,
-    /// Line, from 1, where it is known.
+    /// Line, from 1, if it is known.
     pub line: Option<usize>,
-    /// What is wrong there.
+    /// The fault.
     pub wrong: PolicyProblem,
 }
 
-/// What can be wrong with a policy.
+/// A fault of a policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyProblem {
-    /// It cannot be read.
+    /// A file or folder cannot be read.
     #[error("{0}")]
     Read(io::Error),
-    /// It is longer than what is read of it.
+    /// A file is too long.
     #[error("it has more than {0} bytes, the most for such a file")]
     TooLong(usize),
-    /// A file that belongs nowhere.
+    /// A file has no place in a policy.
     #[error(
-        "nothing in a policy is called so: it has profiles/NAME.toml, roots/NAME.toml, revoked/NAME and cases/NAME.toml. Rename it, or take it out"
+        "no part of a policy has this name: a policy has profiles/NAME.toml, roots/NAME.toml, revoked/NAME and cases/NAME.toml. Rename it, or take it out"
     )]
     Stray,
-    /// More files than are looked at.
+    /// A folder has too many files.
     #[error("it has more than {0} files, the most for such a folder")]
     Many(usize),
-    /// A file whose name cannot be that of what is in it.
+    /// The name of a file is not a valid name.
     #[error(
         "the file's name without .toml is the name of what is in it, so it has to be one: lower-case letters, digits, `-` and `_`, such as university.toml. Rename it"
     )]
     Name,
-    /// Not TOML, or not this shape of it.
+    /// A file is no TOML, or has another structure.
     #[error("{0}")]
     Toml(String),
-    /// A profile.
+    /// A profile is invalid.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A list of what was taken back.
+    /// A revocation list is invalid.
     #[error(transparent)]
     Revocation(#[from] RevocationError),
-    /// A limit that cannot be.
+    /// A limit is invalid.
     #[error(transparent)]
     Grant(#[from] GrantError),
-    /// A field that cannot be written.
+    /// A field cannot be written.
     #[error(transparent)]
     Field(#[from] weir_wire::WriteFieldError),
-    /// A module that nobody knows.
+    /// An unknown module.
     #[error(
         "`{0}` is neither a module that comes with weir nor the hash of one: write a name that `weir modules` lists, or the 64 digits that `sha256sum FILE` prints"
     )]
     Module(String),
-    /// A profile that there is not.
-    #[error("there is no profile `{name}`; {}", there(.known))]
+    /// An unknown profile.
+    #[error("there is no profile `{name}`; {}", list_known(.known))]
     NoProfile {
-        /// As it was named.
+        /// The given name.
         name: Name,
-        /// Those that there are.
+        /// Names of the existing profiles.
         known: Vec<Name>,
     },
-    /// Two of one name, or one key twice.
+    /// Two files have one name or one key.
     #[error("{what} is in {} already: leave it in one of the two", first.shown())]
     Twice {
-        /// What.
+        /// Name or key.
         what: String,
-        /// The file that was read before.
+        /// File that was read first.
         first: PathBuf,
     },
-    /// Two cases of one name.
+    /// Two cases have one name.
     #[error("there are two cases called `{}`: give one of them another name", .0.escape_debug())]
     CaseTwice(String),
-    /// A case that comes after one that there is not.
+    /// A case follows an unknown one.
     #[error("there is no case `{}` before this one in the file, after which it could come", .0.escape_debug())]
     NoCase(String),
-    /// A case whose credential is none.
+    /// The credential of a case is invalid.
     #[error(transparent)]
     Credential(Box<weir_trust::credential::CredentialRefusal>),
-    /// A case of a root that there is not.
+    /// A case names an unknown root.
     #[error(
         "there is no root `{}`: write the name of a file in roots/ without .toml, or the key of one under `roots` in [remote]", .0.escape_debug()
     )]
     NoRoot(String),
-    /// A case that does not say who asks.
+    /// A case lacks a credential, or has two.
     #[error(
-        "who asks is said either by `credential = \"FILE\"`, or by `root` and `grant` (a list: what the root grants, and what is passed on of it), with no more names in `to` than grants"
+        "the requester is given either by `credential = \"FILE\"`, or by `root` and `grant` (a list: what the root grants, and what is passed on of it), with no more names in `to` than grants"
     )]
     Who,
-    /// Nobody's credentials would count.
+    /// No peer could connect.
     #[error(
-        "there is no root of trust, so nobody could be let in: write one under `roots` in [remote], or into roots/NAME.toml of the policy's folder; or name `operators` in [remote]"
+        "there is no root of trust, so no peer could connect: write one under `roots` in [remote], or into roots/NAME.toml of the policy's folder; or name `operators` in [remote]"
     )]
     NoRoots,
 }
 
-fn there(known: &[Name]) -> String {
+fn list_known(known: &[Name]) -> String {
     if known.is_empty() {
         return "there are none: write one into profiles/NAME.toml of the policy's folder".to_owned();
     }
@@ -116,14 +117,17 @@ impl PolicyError {
         Self { path: path.to_owned(), line: None, wrong: wrong.into() }
     }
 
-    /// What TOML's reader says of a text.
+    /// Converts an error of the TOML parser.
     pub(super) fn toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let line = error.span().map(|span| line_of(text, span.start));
-        Self { line, ..Self::new(path, PolicyProblem::Toml(weir_units::shown(error.message()))) }
+        Self {
+            line,
+            ..Self::new(path, PolicyProblem::Toml(weir_units::shown(&with_advice(error.message()))))
+        }
     }
 }
 
-/// The line of a place in a text, from 1.
+/// Returns the line of an offset in a text, from 1.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

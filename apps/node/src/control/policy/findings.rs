@@ -1,4 +1,4 @@
-//! What of a policy can have no effect, or contradicts itself.
+//! Parts of a policy that have no effect, or contradict each other.
 
 use super::{Policy, Root};
 use crate::control::config::NodeConfiguration;
@@ -6,25 +6,25 @@ use std::path::PathBuf;
 use weir_admission::Name;
 use weir_trust::grant::{NodeName, Second};
 
-/// Something that the operator cannot have meant, or may not have.
+/// A finding about a policy that its operator probably did not intend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFinding {
-    /// The file that says so.
+    /// File of the finding.
     pub file: PathBuf,
-    /// What is the matter, and what to do.
+    /// Description, and advice.
     pub what: String,
-    /// Whether it is more than a warning.
+    /// True for a contradiction, false for a warning.
     pub is_contradiction: bool,
 }
 
 impl Policy {
-    /// Looks for contradictions. What depends on a node is looked at where its configuration is given, with the name that credentials have for it.
+    /// Looks for contradictions. Findings that depend on a node need its configuration, and its name in credentials.
     pub fn findings(&self, node: Option<(&NodeConfiguration, &NodeName)>, now: Second) -> Vec<PolicyFinding> {
         let mut found = Vec::new();
         for name in self.profiles.keys().filter(|name| !self.is_usable(name, node.map(|(config, _)| config)))
         {
             let what = format!(
-                "nobody may use profile `{name}`: every root's limit names others, and no session of the configuration names it. Name it under `profiles` of a root's [limit], or take it out"
+                "no session may use profile `{name}`: every root's limit names others, and no session of the configuration names it. Name it under `profiles` of a root's [limit], or take it out"
             );
             let file = self.files.get(name).cloned().unwrap_or_default();
             found.push(PolicyFinding { file, what, is_contradiction: true });
@@ -67,17 +67,17 @@ impl Policy {
         found
     }
 
-    /// Whether anybody can have modules admitted by a profile.
+    /// Returns true if a session can use the profile.
     fn is_usable(&self, profile: &Name, config: Option<&NodeConfiguration>) -> bool {
         let names_it = |root: &Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
         let sessions = config.map(|config| &config.sessions).into_iter().flatten();
         let is_named = sessions.into_iter().any(|session| session.profile.as_ref() == Some(profile));
-        // The operator can name it for a session by hand; where there are no roots, that is what it is for.
+        // The operator can name it for a session by hand, which is the only use without roots.
         self.roots.is_empty() || self.roots.iter().any(names_it) || is_named
     }
 }
 
-/// Why the credentials of a root can allow nothing, whatever they say.
+/// Returns the reasons why no credential of a root can allow anything.
 fn nothing_left(root: &Root, now: Second) -> Vec<String> {
     let limit = &root.limit;
     let mut why = Vec::new();
@@ -89,7 +89,7 @@ fn nothing_left(root: &Root, now: Second) -> Vec<String> {
         why.push("`modules` and `signers` name none".to_owned());
     }
     if is_empty(limit.nodes.as_ref().map(|nodes| nodes.iter().len() == 0)) {
-        why.push("`at` names no node".to_owned());
+        why.push("`nodes` is empty".to_owned());
     }
     let ceilings = &limit.ceilings;
     if ceilings.sessions == Some(0) {

@@ -1,9 +1,9 @@
-//! Grants as an operator writes them in files: with the names of the options of `weir grant`.
+//! Grants in files of an operator, with the names of the options of `weir grant`.
 
 use super::PolicyProblem;
-use crate::control::amounts::{self, AmountKeys};
+use crate::control::ShippedModules;
 use crate::control::quantity::QuantityText;
-use crate::sessions::workshop::ShippedProfiles;
+use crate::control::resource_keys::{self, AmountKeys};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use weir_admission::Name;
@@ -16,7 +16,7 @@ use weir_wire::WriteFields;
 
 type List<T> = Option<BTreeSet<QuantityText<T>>>;
 
-/// What is granted, or can be at most. What is left out is not restricted.
+/// A grant or a limit. Missing keys restrict nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct GrantText {
@@ -28,20 +28,20 @@ pub(super) struct GrantText {
     interfaces: List<InterfaceName>,
     view: Option<QuantityText<PacketView>>,
     writes: List<Name>,
-    /// A key for each resource.
+    /// Amounts, with a key for each resource.
     #[serde(skip)]
     amounts: Amounts,
-    at: List<NodePattern>,
+    nodes: List<NodePattern>,
     from: Option<QuantityText<Second>>,
     until: Option<QuantityText<Second>>,
     delegations: Option<u32>,
 }
 
-amounts::beside!(GrantText, amounts, AmountKeys::Grant);
+resource_keys::beside!(GrantText, amounts, AmountKeys::Grant);
 
 impl GrantText {
-    /// As a grant. Of profiles it may name several: any of them will do.
-    pub(super) fn grant(&self, shipped: ShippedProfiles) -> Result<Grant, PolicyProblem> {
+    /// Converts to a grant. Several profiles are allowed, of which a session uses one.
+    pub(super) fn grant(&self, shipped: ShippedModules) -> Result<Grant, PolicyProblem> {
         fn all<T: Clone + Ord>(list: &List<T>) -> Option<BTreeSet<T>> {
             list.as_ref().map(|list| list.iter().map(|QuantityText(item)| item.clone()).collect())
         }
@@ -53,7 +53,7 @@ impl GrantText {
             Modules::from(ModuleSet { hashes: hashes.collect::<Result<_, _>>()?, signers })
         };
         let writes = all(&self.writes);
-        // Whoever misspells one has forbidden it, and means to allow it.
+        // A misspelt field would silently forbid the field that was meant.
         for field in writes.iter().flatten() {
             WriteFields::named(field.as_str())?;
         }
@@ -66,7 +66,7 @@ impl GrantText {
             writes,
             ceilings: self.amounts.ceilings(),
             nodes: self
-                .at
+                .nodes
                 .as_ref()
                 .map(|nodes| nodes.iter().map(|QuantityText(node)| node.clone()).collect()),
             not_before: self.from.as_ref().map(|QuantityText(from)| *from),
@@ -78,8 +78,8 @@ impl GrantText {
     }
 }
 
-/// The hash of a module that comes with weir, or the one that is written.
-fn hash_of(module: &str, shipped: ShippedProfiles) -> Result<ModuleHash, PolicyProblem> {
+/// Returns the hash of a module that comes with weir, or parses the text as a hash.
+fn hash_of(module: &str, shipped: ShippedModules) -> Result<ModuleHash, PolicyProblem> {
     match shipped(module) {
         Some(bytes) => Ok(ModuleHash::of(bytes)),
         None => module.parse().map_err(|_| PolicyProblem::Module(weir_units::shown(module))),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_granted_and_nothing_else_is_restricted() {
+    fn the_keys_of_a_grant_restrict_and_missing_keys_do_not() {
         let text = r#"
             profiles = ["strict", "wide"]
             modules = ["rtt", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
@@ -108,10 +108,10 @@ mod tests {
             cpu = "20%"
             memory = "64 MiB"
             bandwidth = "1 Mbit/s"
-            records = 10
-            kept = 11
+            records-per-second = 10
+            kept-packets = 11
             sessions = 2
-            at = ["*.example"]
+            nodes = ["*.example"]
             from = "2026-01-01"
             until = "2027-01-01"
             delegations = 1
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_granted_is_said() {
+    fn errors_of_a_grant_name_their_cause() {
         for (text, says) in [
             ("modules = [\"mine.wasm\"]", "`mine.wasm`"),
             ("until = \"2026-01-01\"\nfrom = \"2026-01-02\"", "it has to end after it begins"),

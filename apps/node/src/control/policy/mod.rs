@@ -1,39 +1,39 @@
-//! An operator's policy: what kinds of guests there are.
+//! An operator's policy: profiles, roots of trust, revocations and cases.
 //!
-//! - *Profiles*: what modules may use (`weir_admission::Profile`).
-//! - *Roots of trust*: whose credentials count on a node, and for how much at most ([`Root`]). What a credential is worth here is what its blocks say together, met with
-//!   the limit of its root; and what all sessions under a root use together stays within that limit.
-//! - *Revocation lists*: what they have taken back.
+//! - *Profiles*: limits of modules (`weir_admission::Profile`).
+//! - *Roots of trust*: keys whose credentials count on a node, each with a limit ([`Root`]). A credential allows what
+//!   all of its blocks and the limit of its root allow. The usage of all sessions under a root stays within that limit.
+//! - *Revocation lists* of these roots.
 //!
-//! All of that can stand in a node's configuration, or as files in one folder, which the configuration names (`[policy]`), or both:
+//! They can stand in a node's configuration, in files of one folder that the configuration names (`[policy]`), or both:
 //!
 //! ```text
-//! policy.d/profiles/NAME.toml    a profile; the file's name is the profile's
-//! policy.d/roots/NAME.toml       a root: its key, and under [limit] what it may grant at most
-//! policy.d/revoked/NAME          a revocation list
-//! policy.d/cases/NAME.toml       cases: who asks for what, and what has to come of it
+//!   policy.d/profiles/NAME.toml    a profile; the file's name is the profile's
+//!   policy.d/roots/NAME.toml       a root: its key, and under [limit] the most that it may grant
+//!   policy.d/revoked/NAME          a revocation list
+//!   policy.d/cases/NAME.toml       cases: requests, with the expected results
 //! ```
 //!
-//! *Cases* are tried by the functions that decide on live requests ([`Policy::try_cases`]), before a policy takes effect; where one does not hold, it does not.
+//! *Cases* are tried by the functions that decide on live requests ([`Policy::try_cases`]), before a policy takes
+//! effect. A policy with a failing case is refused.
 //!
-//! A file whose name begins with a dot or ends with `~` is passed over; any other that is none of these is an error, so that nothing that an operator wrote
-//! is without effect and without a word.
+//! Files whose names begin with a dot or end with `~` are ignored. Any other unknown file is an error, so that no file
+//! of an operator is silently without effect.
 
 mod case;
 mod error;
 mod findings;
 mod grant;
 mod root;
-mod trial;
 
 pub use case::{Case, Expect};
+pub(crate) use case::{CaseKey, CaseSubject};
 pub use error::{PolicyError, PolicyProblem};
 pub use findings::PolicyFinding;
 pub use root::Root;
-pub use trial::{CaseResult, Ground, World};
 
+use crate::control::ShippedModules;
 use crate::control::config::{NodeConfiguration, RemoteConfig};
-use crate::sessions::workshop::ShippedProfiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -46,39 +46,40 @@ use weir_trust::revocation::{LIST_BYTES_MAX, Reception, RevocationList, Revocati
 const ROOT_BYTES_MAX: usize = 256 << 10;
 /// The longest file of cases, in bytes.
 const CASES_BYTES_MAX: usize = 1 << 20;
-/// Files of one folder of a policy, at most.
+/// The most files in one folder of a policy.
 const FILES_MAX: usize = 1024;
 
-/// What an operator says of guests, once for all of them.
+/// An operator's policy.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// What modules may use, by the profile's name.
+    /// Profiles by name.
     pub profiles: BTreeMap<Name, Profile>,
-    /// Whose credentials count.
+    /// Roots whose credentials count.
     pub roots: Vec<Root>,
-    /// What they have taken back.
+    /// Accepted revocations of these roots.
     pub revocations: Revocations,
-    /// Files with revocation lists,
+    /// Files with revocation lists.
     pub lists: Vec<PathBuf>,
-    /// and the folder that may come to have more.
+    /// Folder whose further files are revocation lists.
     pub revoked: Option<PathBuf>,
-    /// What it has to come to.
+    /// Cases that the policy has to fulfil.
     pub cases: Vec<Case>,
-    /// The files of profiles.
+    /// Files of the profiles.
     files: BTreeMap<Name, PathBuf>,
-    /// The bytes of all files, one after the other.
+    /// Contents of all files, concatenated.
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Policy {
-    /// What a configuration says, in the file at `path`, and the folder that it names.
+    /// Reads the policy of a configuration in the file at `path`, with the folder that it names.
     ///
     /// # Errors
-    /// The first thing that is wrong.
-    pub fn of(
+    ///
+    /// The first fault found.
+    pub fn from_config(
         config: &NodeConfiguration,
         path: &Path,
-        shipped: ShippedProfiles,
+        shipped: ShippedModules,
     ) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         let beside = |file: &Path| path.parent().map_or_else(|| file.to_owned(), |folder| folder.join(file));
@@ -96,30 +97,31 @@ impl Policy {
             .lists
             .extend(config.remote.iter().flat_map(|remote| &remote.revocations).map(|file| beside(file)));
         policy.finish()?;
-        let nobody = |remote: &RemoteConfig| policy.roots.is_empty() && remote.operators.is_empty();
-        if config.remote.as_ref().is_some_and(nobody) {
+        let has_no_peers = |remote: &RemoteConfig| policy.roots.is_empty() && remote.operators.is_empty();
+        if config.remote.as_ref().is_some_and(has_no_peers) {
             return Err(PolicyError::new(path, PolicyProblem::NoRoots));
         }
         Ok(policy)
     }
 
-    /// What a folder says by itself.
+    /// Reads the policy of a folder alone.
     ///
     /// # Errors
-    /// The first thing that is wrong.
-    pub fn read(folder: &Path, shipped: ShippedProfiles) -> Result<Self, PolicyError> {
+    ///
+    /// The first fault found.
+    pub fn read(folder: &Path, shipped: ShippedModules) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         policy.read_folder(folder, shipped)?;
         policy.finish()?;
         Ok(policy)
     }
 
-    /// The keys of its roots.
+    /// Returns the keys of its roots.
     pub fn keys(&self) -> Vec<PublicKey> {
         self.roots.iter().map(|root| root.key).collect()
     }
 
-    fn read_folder(&mut self, folder: &Path, shipped: ShippedProfiles) -> Result<(), PolicyError> {
+    fn read_folder(&mut self, folder: &Path, shipped: ShippedModules) -> Result<(), PolicyError> {
         self.revoked = Some(folder.join("revoked"));
         let mut cases = Vec::new();
         for part in listed(folder)? {
@@ -140,7 +142,7 @@ impl Policy {
                 _ => return Err(PolicyError::new(&part, PolicyProblem::Stray)),
             }
         }
-        // They name roots.
+        // Cases name roots, so they are read last.
         for (file, _) in cases {
             let text = self.text(&file, CASES_BYTES_MAX)?;
             let read = Case::read(self, &file, &text, shipped)?;
@@ -158,11 +160,11 @@ impl Policy {
         Ok(())
     }
 
-    /// What can be said when all is there.
+    /// Checks references between files, and accepts the revocation lists.
     fn finish(&mut self) -> Result<(), PolicyError> {
         let profiles: Vec<Name> = self.profiles.keys().cloned().collect();
         self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
-        let (keys, now) = (self.keys(), Second::of(weir_datapath::moment::wall_clock()));
+        let (keys, now) = (self.keys(), Second::of(weir_datapath::clock::wall_clock()));
         for file in self.lists.clone() {
             let wrong = |wrong| PolicyError::new(&file, PolicyProblem::Revocation(wrong));
             let list: RevocationList = self.text(&file, LIST_BYTES_MAX)?.parse().map_err(wrong)?;
@@ -185,7 +187,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The key of a root, by its name or itself.
+    /// Returns the key of a root by its name or its text.
     fn root_called(&self, called: &str) -> Option<PublicKey> {
         let is_it = |root: &&Root| {
             root.name.as_ref().is_some_and(|name| name.as_str() == called) || root.key.to_string() == called
@@ -206,13 +208,13 @@ impl Policy {
     }
 }
 
-/// The files with revocation lists that there are now: these, and those of a folder.
+/// Returns the present files with revocation lists: these, and those of a folder.
 pub(crate) fn lists_of(files: &[PathBuf], folder: Option<&Path>) -> BTreeSet<PathBuf> {
     let there = folder.and_then(|folder| listed(folder).ok()).unwrap_or_default();
     files.iter().cloned().chain(there).collect()
 }
 
-/// Reads a file of at most so many bytes.
+/// Reads a file of at most `most` bytes.
 fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, PolicyError> {
     let wrong = |error| PolicyError::new(path, PolicyProblem::Read(error));
     let mut bytes = Vec::new();
@@ -224,13 +226,13 @@ fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, PolicyError> {
     Ok(bytes)
 }
 
-/// Reads a text of at most so many bytes.
+/// Reads a text of at most `most` bytes.
 pub(crate) fn read_text(path: &Path, most: usize) -> Result<String, PolicyError> {
     let no_text = |_| PolicyError::new(path, PolicyProblem::Read(io::Error::other("it is not UTF-8 text")));
     String::from_utf8(read_file(path, most)?).map_err(no_text)
 }
 
-/// What lies in a folder, in the order of the names, without what editors leave there.
+/// Returns the entries of a folder in the order of their names, without the backups of editors.
 fn listed(folder: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     let wrong = |error| PolicyError::new(folder, PolicyProblem::Read(error));
     let mut found = Vec::new();
@@ -249,7 +251,7 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     Ok(found)
 }
 
-/// The files `NAME.toml` of a folder.
+/// Returns the files `NAME.toml` of a folder.
 fn named(folder: &Path) -> Result<Vec<(PathBuf, Name)>, PolicyError> {
     let named = |path: PathBuf| {
         let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

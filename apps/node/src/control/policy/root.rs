@@ -1,10 +1,10 @@
-//! Roots of trust: whose credentials count, and for how much.
+//! Roots of trust, with the limits of their grants.
 
 use super::error::line_of;
 use super::grant::GrantText;
 use super::{PolicyError, PolicyProblem};
+use crate::control::ShippedModules;
 use crate::control::quantity::QuantityText;
-use crate::sessions::workshop::ShippedProfiles;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
@@ -14,17 +14,17 @@ use weir_trust::key::PublicKey;
 /// An operator, of this node or of another organisation, whose credentials count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// What the policy calls it; nothing of those of the configuration.
+    /// Name in the policy; `None` for a root of the configuration.
     pub name: Option<Name>,
-    /// Its key.
+    /// Public key of the root.
     pub key: PublicKey,
-    /// What all its credentials together give here at most.
+    /// The most that all of its credentials together allow on this node.
     pub limit: Grant,
-    /// The file that says so.
+    /// File that names the root.
     pub file: PathBuf,
 }
 
-/// `roots/NAME.toml`.
+/// Contents of `roots/NAME.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RootText {
@@ -38,7 +38,7 @@ impl Root {
         file: &Path,
         name: Name,
         text: &str,
-        shipped: ShippedProfiles,
+        shipped: ShippedModules,
     ) -> Result<Self, PolicyError> {
         let root: RootText = toml::from_str(text).map_err(|error| PolicyError::toml(file, text, &error))?;
         let limit = match &root.limit {
@@ -51,7 +51,7 @@ impl Root {
         Ok(Self { name: Some(name), key: root.key.0, limit, file: file.to_owned() })
     }
 
-    /// What it is called where there is more to say of it.
+    /// Returns the name of the root for messages.
     pub fn shown(&self) -> String {
         match &self.name {
             Some(name) => format!("root `{name}`"),
@@ -59,7 +59,7 @@ impl Root {
         }
     }
 
-    /// Profiles that its limit names are among these.
+    /// Checks that the profiles of its limit exist.
     pub(super) fn check_profiles(&self, known: &[Name]) -> Result<(), PolicyError> {
         let missing = self.limit.profiles.iter().flatten().find(|name| !known.contains(name));
         missing.map_or(Ok(()), |name| {

@@ -8,7 +8,7 @@ use weir_admission::Name;
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 
 impl SessionSpec {
-    /// Checks what can be checked without a node: names, ranges, references within the session, and to these interfaces and profiles.
+    /// Checks names, ranges, and references within the session and to these interfaces and profiles.
     pub fn check(&self, interfaces: &[String], profiles: &[Name]) -> Result<(), SpecError> {
         let session = &self.name;
         let processors = self.all_processors();
@@ -64,7 +64,8 @@ impl SessionSpec {
 }
 
 impl SessionSpec {
-    /// Checks that what goes on has somewhere to go, other than where it comes from, and one module at most that decides.
+    /// Checks that a forwarding channel has a target other than its own interface, and at most one module, which
+    /// decides.
     fn check_forward(&self, channel: &ChannelSpec) -> Result<(), SpecError> {
         let Some(target) = &channel.forward else { return Ok(()) };
         let range = |key, given: String, wanted: &str| SpecError::Range {
@@ -100,8 +101,8 @@ impl SessionSpec {
         Ok(())
     }
 
-    /// Checks that its output channels have their links, and that nothing is forwarded from an interface on which what this machine sends is seen too:
-    /// it would come back.
+    /// Checks that output channels name known links. An interface that also sees packets sent by this machine cannot
+    /// forward, because they would come back.
     pub fn check_links(&self, links: &[String], outgoing: &[String]) -> Result<(), SpecError> {
         if let Some(output) = self.outputs.iter().find(|output| !links.contains(&output.link)) {
             return Err(SpecError::Missing {
@@ -205,7 +206,7 @@ impl ChannelSpec {
             let given = format!("{} bytes long", self.filter.len());
             return Err(range("filter", given, format!("at most {FILTER_BYTES_MAX}")));
         }
-        self.check_handling().map_err(|(key, given, wanted)| range(key, given, wanted))?;
+        self.check_preprocessing().map_err(|(key, given, wanted)| range(key, given, wanted))?;
         Ok(())
     }
 }

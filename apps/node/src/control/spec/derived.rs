@@ -1,4 +1,4 @@
-//! From the table of a session's keys: its description, a change of it, and the options by which command lines state them.
+//! Derived from the table of a session's keys: its description, a change of it, and the command-line options for both.
 
 use super::{PARTS_MAX, SpecError};
 use serde::{Serialize, de::DeserializeOwned};
@@ -8,11 +8,11 @@ use weir_admission::Name;
 /// A key that a command line can state.
 #[derive(Clone, Copy, Debug)]
 pub struct SpecKey {
-    /// The key, as configuration files and messages have it.
+    /// Key in configuration files and messages.
     pub key: &'static str,
     usage: &'static str,
     help: &'static str,
-    /// The key holds a list, and its option can be given several times.
+    /// True for a list, whose option can be repeated.
     pub is_list: bool,
 }
 
@@ -26,12 +26,12 @@ impl SpecKey {
         Self { key, usage, help, is_list }
     }
 
-    /// The option's name, and the placeholder of its value.
+    /// Returns the option's name, and the placeholder of its value.
     pub fn usage(&self) -> (&'static str, &'static str) {
         self.usage.split_once(' ').unwrap_or((self.usage, ""))
     }
 
-    /// The meaning of the option.
+    /// Returns the help text.
     pub fn help(&self) -> &'static str {
         self.help.trim().trim_end_matches('.')
     }
@@ -41,16 +41,18 @@ impl SpecKey {
 pub trait Keyed: Serialize + DeserializeOwned {
     /// The key that names the session.
     const NAME: &'static str;
-    /// It changes something: one of its keys has to be stated.
+    /// True for a change, which needs at least one other key.
     const IS_CHANGE: bool;
     /// The keys that have an option.
     const KEYS: &'static [SpecKey];
 }
 
-/// Makes of one table of keys a session's description, its change, the effect of a change, and the options for both.
+/// Derives from one table of keys: a session's description, its change, the effect of a change, and the options for
+/// both.
 ///
-/// `fixed` keys have no option and do not change. `values` have a default, and with `change` they can change. `options` can be missing. Entries of `lists` are told apart by what follows `by`;
-/// changes name under `gone` those that go.
+/// `fixed` keys have no option and do not change. `values` have a default, and can change if marked with `change`.
+/// `options` can be missing. Entries of `lists` are identified by the function after `by`; a change names the entries
+/// to remove under `gone`.
 macro_rules! session {
     (
         fixed { $($(#[$fm:meta])* $f:ident: $ft:ty;)+ }
@@ -61,7 +63,7 @@ macro_rules! session {
             $what:literal by $by:expr, $lh:literal $(, gone { #[doc = $gd:literal] $g:ident: $gt:ty, $gu:literal })?;
         )+ }
     ) => {
-        /// A session: a principal with reserved CPU and memory, the packets that it gets, and the modules that it runs on them.
+        /// A session: a principal with reserved CPU and memory, its packets, and the modules that it runs on them.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(remote = "Self", deny_unknown_fields)]
         pub struct SessionSpec {
@@ -70,17 +72,18 @@ macro_rules! session {
             $(#[doc = $od] #[serde(default, skip_serializing_if = "Option::is_none", $($os)+)] pub $o: Option<$ot>,)+
             $(#[doc = $ld] #[serde(rename = $lk, default, $($ls)+ $(, $($lc)+)?)] pub $l: Vec<$lt>,)+
         }
-        /// A change of a session; what is missing stays. An entry of a list takes the place of the one with its name, or is new.
+        /// A change of a session. Missing keys stay as they are. An entry of a list replaces the one with its name, or
+        /// is new.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(remote = "Self", deny_unknown_fields)]
         pub struct Change {
             #[doc = "The session."] #[serde(with = "quantity::text")] pub session: Name,
             /// Limits: a key for each [resource](Resource) that has one.
-            #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")] pub limits: Amounts,
+            #[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")] pub limits: Amounts,
             $($(#[doc = $vd] #[serde(default, skip_serializing_if = "Option::is_none")] $(#[$cm])* pub $ch: Option<$vt>,)?)+
             $(#[doc = $od] #[serde(default, skip_serializing_if = "Option::is_none", $($os)+)] pub $o: Option<$ot>,)+
             $(#[doc = $ld] #[serde(rename = $lk, default, skip_serializing_if = "Vec::is_empty", $($ls)+)] pub $l: Vec<$lt>,
-            $(#[doc = $gd] #[serde(default, skip_serializing_if = "Vec::is_empty", with = "counted::texts")] pub $g: Vec<$gt>,)?)+
+            $(#[doc = $gd] #[serde(default, skip_serializing_if = "Vec::is_empty", with = "bounded_list::texts")] pub $g: Vec<$gt>,)?)+
         }
         impl SessionSpec {
             fn described($($f: $ft),+) -> Self { Self { $($f,)+ $($v: $vv,)+ $($o: None,)+ $($l: Vec::new(),)+ } }
@@ -104,11 +107,12 @@ macro_rules! session {
 
 pub(super) use session;
 
-/// Takes out of a list what is to go, and puts into it what is to come, in the place of what has its name. Each is compared with each, so there is a bounded number of them.
+/// Removes the entries named in `gone` from a list, then replaces or adds those in `come`. Their number is bounded,
+/// because each is compared with each.
 ///
 /// # Errors
 ///
-/// What is to go is not there, or there are too many.
+/// An entry to remove is missing, or there are too many.
 pub(super) fn exchange<T: Clone, K: PartialEq + Display>(
     session: &Name,
     what: &'static str,
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_at_once_is_counted_before_it_is_compared() {
+    fn lists_of_a_change_are_bounded_before_they_are_compared() {
         let spec: SessionSpec = toml::from_str("name = \"a\"").unwrap();
         let channel: ChannelSpec = toml::from_str("interface = \"e\"").unwrap();
         let channels = |count: u32| -> Vec<ChannelSpec> {
@@ -165,7 +169,7 @@ mod tests {
         let error = spec.changed(&with(65)).unwrap_err().to_string();
         assert_eq!(error, "session `a` has 65 channels; 64 is the most");
         let gone = Change {
-            withdraw: channels(65).into_iter().map(|channel| channel.name).collect(),
+            remove_offer: channels(65).into_iter().map(|channel| channel.name).collect(),
             ..change(r#"{"session": "a"}"#)
         };
         let error = spec.changed(&gone).unwrap_err().to_string();
@@ -173,30 +177,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_stays_and_what_goes_has_to_be_there() {
+    fn missing_keys_stay_unchanged_and_removed_parts_have_to_exist() {
         let text =
             "name = \"a\"\nmemory = \"8 MiB\"\npriority = 3\nread = [\"geo\", \"t=old\"]\npublish = [\"p\"]";
         let spec: SessionSpec = toml::from_str(text).unwrap();
         let same = spec.changed(&change(r#"{"session": "a"}"#)).unwrap();
         assert_eq!(same, SessionSpec { processors: spec.all_processors(), ..spec.clone() });
         let grants = |spec: &SessionSpec| {
-            let text = |grants: &[crate::sessions::tables::TableGrant]| {
+            let text = |grants: &[crate::control::table_grant::TableGrant]| {
                 grants.iter().map(ToString::to_string).collect::<Vec<_>>()
             };
             (text(&spec.read), text(&spec.publish))
         };
-        // By the names that its modules have for them; what goes does so before what comes.
+        // By the names that its modules use. Entries are removed before others are added.
         let other = change(
-            r#"{"session": "a", "read": ["t=new", "more"], "revoke_read": ["geo"], "publish": ["q"], "revoke_publish": ["p"],
+            r#"{"session": "a", "read": ["t=new", "more"], "remove_read": ["geo"], "publish": ["q"], "remove_publish": ["p"],
                 "profile": "strict", "priority": 9}"#,
         );
         let now = spec.changed(&other).unwrap();
         assert_eq!(grants(&now), (vec!["t=new".to_owned(), "more".to_owned()], vec!["q".to_owned()]));
         assert_eq!((now.priority, now.profile.as_ref().map(Name::as_str)), (9, Some("strict")));
         for (revoked, says) in [
-            ("\"revoke_read\": [\"old\"]", "there is no readable table `old`; there is geo, t"),
-            ("\"revoke_publish\": [\"geo\"]", "there is no own table `geo`; there is p"),
-            ("\"withdraw\": [\"s\"]", "there is no offer `s`; there are none"),
+            ("\"remove_read\": [\"old\"]", "there is no readable table `old`; there is geo, t"),
+            ("\"remove_publish\": [\"geo\"]", "there is no own table `geo`; there is p"),
+            ("\"remove_offer\": [\"s\"]", "there is no offer `s`; there are none"),
         ] {
             let error = spec.changed(&change(&format!("{{\"session\": \"a\", {revoked}}}"))).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");

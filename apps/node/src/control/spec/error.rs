@@ -1,106 +1,106 @@
-//! What is wrong with a session's description.
+//! Errors of a session's description.
 
 use super::PARTS_MAX;
 use weir_admission::Name;
 use weir_units::{Bytes, beside};
 
-/// What is wrong with a session's description. To blame is whoever wrote it.
+/// Error of a session's description. Its author is to blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// Its modules are to run in processes of their own, and that is not for those.
+    /// Modules in processes of their own cannot have this part.
     #[error("session `{session}`: with `process = \"own\"` there are no {what}")]
-    Apart {
-        /// The session.
+    OwnProcess {
+        /// Name of the session.
         session: Name,
-        /// What is not there.
+        /// The part, in the plural.
         what: &'static str,
     },
-    /// Two of one name.
+    /// Two parts have one name.
     #[error("session `{session}` has two {what}s called `{name}`")]
     Twice {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// Channel, virtual processor or module.
+        /// Kind of the parts: channel, virtual processor or module.
         what: &'static str,
-        /// Their name.
+        /// Name of the part.
         name: Name,
     },
-    /// Too many.
+    /// A list is too long.
     #[error("session `{session}` has {count} {what}s; {PARTS_MAX} is the most")]
     TooMany {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// Of what.
+        /// Kind of its entries, in the singular.
         what: &'static str,
-        /// So many.
+        /// Number of its entries.
         count: usize,
     },
-    /// Half a reservation.
+    /// A reservation lacks its period or its slice.
     #[error(
         "session `{session}`, virtual processor `{name}`: `period` and `slice` belong together, e.g. period = \"10ms\", slice = \"2ms\""
     )]
     Half {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// The virtual processor.
+        /// Virtual CPU.
         name: Name,
     },
-    /// A value out of range.
+    /// A value is out of range.
     #[error("session `{session}`, {what} `{name}`: `{key}` is {given}; it must be {wanted}")]
     Range {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// Channel, virtual processor or module.
+        /// Kind of the part: channel, virtual processor or module.
         what: &'static str,
-        /// Its name.
+        /// Name of the part.
         name: Name,
-        /// The key.
+        /// Key of the value.
         key: &'static str,
-        /// What it is.
+        /// The given value.
         given: String,
-        /// What would be right.
+        /// The allowed values.
         wanted: String,
     },
-    /// A session that could not keep what it has.
+    /// The memory ceiling is below the memory.
     #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}", most = beside(*most, &[*memory]), memory = beside(*memory, &[*most]))]
     Ceiling {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// What it may reserve.
+        /// The stated ceiling.
         most: Bytes,
-        /// What it has reserved.
+        /// The reserved memory.
         memory: Bytes,
     },
-    /// Packets that this machine sends would be forwarded too.
+    /// The interface of a forwarding channel also sees packets that this machine sends.
     #[error(
-        "session `{session}`, channel `{channel}` forwards, and on interface {interface} it would see what this machine itself sends there, too:          write `outgoing = false` under that [[interface]]"
+        "session `{session}`, channel `{channel}` forwards, and on interface {interface} it would see what this machine itself sends there, too: write `outgoing = false` under that [[interface]]"
     )]
     Outgoing {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// The channel.
+        /// Name of the channel.
         channel: Name,
-        /// The interface.
+        /// Name of the interface.
         interface: String,
     },
-    /// A reference to something that is not there.
-    #[error("session `{session}`, {what} `{name}`: there is no {missing} `{given}`; {}", there(known))]
+    /// A reference to a missing part.
+    #[error("session `{session}`, {what} `{name}`: there is no {missing} `{given}`; {}", list_known(known))]
     Missing {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// Channel or module.
+        /// Kind of the part with the reference.
         what: &'static str,
-        /// Its name.
+        /// Name of that part.
         name: String,
-        /// What is missing.
+        /// Kind of the missing part.
         missing: &'static str,
-        /// As it was named.
+        /// The given name.
         given: String,
-        /// What there is.
+        /// Names of the existing parts.
         known: Vec<String>,
     },
 }
 
-fn there(known: &[String]) -> String {
+fn list_known(known: &[String]) -> String {
     if known.is_empty() { "there are none".to_owned() } else { format!("there is {}", known.join(", ")) }
 }

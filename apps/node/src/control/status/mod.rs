@@ -1,447 +1,452 @@
-//! How things are on a node, as it says it.
+//! The state of a node, as it reports it: plain data, which sessions fill in and the protocol sends.
 
-use crate::control::offers::{OfferSpec, UseSpec};
+mod limits;
+
+pub use limits::{LimitUsage, LimitsStatus};
+
 use crate::control::quantity;
-use crate::sessions::limits::LimitsStatus;
+use crate::control::services::{OfferSpec, UseSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_ledger::Usage;
 
-/// How things are on a node. Counters count from the start of what they belong to and never go back.
+/// The state of a node. Counters start with the part that they belong to, and never decrease.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// What it runs: weir's version.
+    /// Version of weir.
     pub version: String,
-    /// How long it has run, ns.
+    /// Time since the start, in ns.
     pub uptime_ns: u64,
-    /// When this was taken, ns since 1970.
+    /// Time of the snapshot, in ns since 1970.
     pub at_ns: u64,
-    /// Its cores.
+    /// Cores that run modules.
     pub cores: Vec<CoreStatus>,
-    /// Its interfaces.
+    /// Interfaces that packets come from.
     pub interfaces: Vec<InterfaceStatus>,
-    /// Its links.
+    /// Links that packets are sent on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkStatus>,
-    /// Its sessions.
+    /// Sessions that the requester may see.
     pub sessions: Vec<SessionStatus>,
-    /// The processes that it has started.
+    /// Processes that the node has started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessStatus>,
-    /// Processes that it could not start.
+    /// Count of processes that could not be started.
     #[serde(default)]
     pub refused_processes: u64,
-    /// Memory that sessions can reserve, and have reserved, bytes.
+    /// Memory that sessions can reserve and have reserved, in bytes.
     pub memory: Taken,
-    /// Tries to delete a record file that have failed.
+    /// Failed deletions of record files.
     #[serde(default)]
     pub record_deletions_failed: u64,
-    /// Its named tables.
+    /// Named tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableStatus>,
-    /// Its views.
+    /// Views in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<ViewStatus>,
-    /// Access from elsewhere, where there is any.
+    /// Remote access, if it is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteStatus>,
-    /// Revocation, where credentials count.
+    /// Revocation counters, if the node accepts credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocations: Option<RevocationCounts>,
 }
 
-/// Access to a node from elsewhere.
+/// Counters of remote access.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RemoteStatus {
-    /// Connections that were accepted.
+    /// Accepted connections.
     pub connections: u64,
     /// Handshakes that are half open now.
     pub half_open: u64,
     /// First messages that were answered.
     pub answered: u64,
-    /// First messages that had come and were not answered.
+    /// First messages that were not answered.
     pub unanswered: u64,
-    /// Peers that have proven who they are.
+    /// Peers that have proven their key.
     pub authenticated: u64,
-    /// Peers that have proven a right to be here.
-    pub proven: u64,
+    /// Peers that have proven a right to connect.
+    pub authorised: u64,
     /// Clients that are connected now.
     pub clients: u64,
-    /// Connections that were refused or given up, by cause.
+    /// Refused or aborted connections, by cause.
     pub refused: BTreeMap<String, u64>,
 }
 
 /// Counters of revocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationCounts {
-    /// Delivered lists, by outcome: `taken`, `known`, or the reason for which they were refused.
+    /// Delivered lists by outcome: `accepted`, `known`, or the reason of a refusal.
     pub deliveries: BTreeMap<String, u64>,
-    /// Entries that are held, by root.
+    /// Entries in force, by root.
     pub entries: BTreeMap<String, u64>,
 }
 
-/// All that is revoked in the name of one root.
+/// All revocations under one root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationsStatus {
-    /// The root's key.
+    /// Key of the root.
     pub root: String,
-    /// The highest number of the root's lists.
+    /// Highest sequence number of the root's lists.
     pub sequence: u64,
-    /// Everything that the root signed before this time is revoked.
+    /// Time before which everything that the root signed is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_before: Option<String>,
-    /// The root's entries: identifiers, each with the time at which its credential expires.
+    /// Entries of the root: identifiers, each with the time at which its credential expires.
     pub entries: Vec<String>,
-    /// The entries of holders, for what they passed on.
+    /// Entries of holders, for their delegations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegated: Vec<DelegatedStatus>,
 }
 
-/// Entries of a holder who has passed on a right.
+/// Revocations of a holder's delegations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelegatedStatus {
-    /// The holder's key.
+    /// Key of the holder.
     pub holder: String,
-    /// The link beneath which they revoke.
+    /// Link of the chain beneath which they revoke.
     pub under: String,
-    /// Everything that the holder passed on before this time is revoked.
+    /// Time before which everything that the holder delegated is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_before: Option<String>,
     /// Identifiers, each with the time at which its credential expires.
     pub entries: Vec<String>,
 }
 
-/// Processes that a node has started, of one role and with the same walls.
+/// Processes of one role and isolation that the node has started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStatus {
     /// `module`, `compiler` or `key-agent`.
     pub role: String,
-    /// The walls around them, such as `uid+namespaces+cgroup+sealed`; `seccomp` if there are no more than each process has.
+    /// Isolation, such as `uid+namespaces+cgroup+sealed`; `seccomp` for the minimum that each process has.
     pub isolation: String,
-    /// Their number since the node was started.
+    /// Count since the start of the node.
     pub started: u64,
 }
 
-/// A view by which packets of an interface are shown. All who read it see the same memory.
+/// A view of an interface's packets. All of its readers share one memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ViewStatus {
-    /// Its number, which no other view of this node ever had.
+    /// Number that is never reused on this node.
     pub number: u64,
-    /// The interface.
+    /// Interface that the packets come from.
     pub interface: String,
-    /// What it shows.
+    /// Text of the view.
     pub view: String,
-    /// For whom: the first link of their credentials' chains; the operator's own, where there is none.
-    pub of: Option<String>,
-    /// Packets that were transformed for it, once for all who read it.
+    /// First link of the readers' chains; `None` for the operator.
+    pub owner: Option<String>,
+    /// Packets that were transformed, once for all readers.
     pub packets: u64,
-    /// The modules that read it.
+    /// Modules that read it, as `SESSION/MODULE`.
     pub readers: Vec<String>,
 }
 
 /// A named table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableStatus {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Who publishes it; nobody, where it is only waited for.
+    /// Publisher; `None` if only readers wait for it.
     pub publisher: Option<String>,
-    /// The version that it shows; 0 where it shows none.
+    /// Number of the current version; 0 without one.
     pub version: u64,
-    /// The bytes of that.
+    /// Length of the current version, in bytes.
     pub bytes: Option<u64>,
-    /// The modules that read it.
+    /// Modules that read it, as `SESSION/MODULE`.
     pub readers: Vec<String>,
-    /// Why some of them do not see what is there.
+    /// Reasons why some of them see an empty table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub troubles: Vec<String>,
+    pub problems: Vec<String>,
 }
 
-/// Of something that can be reserved.
+/// A resource that can be reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// So much is reserved,
+    /// Reserved amount.
     pub reserved: u64,
-    /// of so much.
-    pub of: u64,
+    /// Reservable amount.
+    pub reservable: u64,
 }
 
-/// A core.
+/// A core that runs modules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoreStatus {
-    /// Its number.
+    /// Number of the core.
     pub core: u16,
-    /// Reserved of it, in millionths.
+    /// Reserved share, in millionths.
     pub reserved_ppm: u32,
-    /// Reservable of it, in millionths.
+    /// Reservable share, in millionths.
     pub reservable_ppm: u32,
-    /// Time in modules and on their behalf, ns.
+    /// Time in modules and on their behalf, in ns.
     pub busy_ns: u64,
-    /// Time on deciding and waking, ns.
+    /// Time of scheduling and waking, in ns.
     pub overhead_ns: u64,
-    /// Time that the thread was ready to run and did not get, ns.
+    /// Time for which the thread was ready to run and other programs had the core, in ns.
     pub stolen_ns: u64,
 }
 
-/// An interface.
+/// An interface that packets come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceStatus {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// `up`, or what is the matter with it.
+    /// `up`, or a description of the fault.
     pub state: String,
-    /// Packets that the node got.
+    /// Received packets.
     pub packets: u64,
     /// Their bytes on the link.
     pub bytes: u64,
-    /// Packets that the kernel had no room for.
+    /// Packets that the kernel dropped for lack of memory.
     pub missed: u64,
-    /// Packets that no channel wanted.
-    pub unwanted: u64,
-    /// Time that the receiving thread was ready to run and did not get, ns.
+    /// Packets that no channel selected.
+    pub unmatched: u64,
+    /// Time for which the receive thread was ready to run and other programs had the core, in ns.
     #[serde(default)]
     pub stolen_ns: u64,
-    /// Fragments of datagrams, by where they went.
+    /// Fragments of datagrams, by fate.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fragments: BTreeMap<String, u64>,
 }
 
-/// A link.
+/// A link that packets are sent on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkStatus {
-    /// Its interface.
+    /// Interface of the link.
     pub name: String,
-    /// `up`, or `down`: then what is sent is lost.
+    /// `up`, or `down`: then sent packets are lost.
     pub state: String,
-    /// Bits on the wire per second.
+    /// Rate on the wire, in bits per second.
     pub rate_bits: u64,
-    /// Bits per second that are reserved.
+    /// Reserved rate, in bits per second.
     pub reserved_bits: u64,
-    /// Bits per second that can be reserved.
+    /// Reservable rate, in bits per second.
     pub reservable_bits: u64,
-    /// Packets that the interface took.
+    /// Sent packets.
     pub packets: u64,
     /// Their bytes, without framing.
     pub bytes: u64,
-    /// Packets that it did not take.
+    /// Packets that the interface refused.
     pub lost: u64,
 }
 
-/// An output channel.
+/// An output channel of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutputStatus {
-    /// Its name in its session.
+    /// Name in the session.
     pub name: String,
-    /// The link.
+    /// Interface of the link.
     pub link: String,
-    /// The TAP device of programs that send through it.
+    /// TAP device of programs that send through it.
     pub tap: Option<String>,
-    /// Bits on the wire per second that it is guaranteed; 0: none.
+    /// Guaranteed rate on the wire, in bits per second; 0 for none.
     pub reserved_bits: u64,
-    /// Bits on the wire per second that it never exceeds; 0: no such limit.
+    /// Highest rate on the wire, in bits per second; 0 for none.
     pub cap_bits: u64,
-    /// Its share of what reservations leave; 0: none.
+    /// Weight in the sharing of bandwidth that reservations leave; 0 for none.
     pub weight: u16,
     /// Frames that wait now.
     pub waiting: u64,
-    /// Frames that can wait.
+    /// Length of the queue, in frames.
     pub queue: u64,
-    /// Frames that the interface took.
+    /// Sent frames.
     pub packets: u64,
     /// Their bytes, without framing.
     pub bytes: u64,
-    /// Bytes on the wire, framing included, that the scheduler has let go.
+    /// Bytes on the wire that the scheduler has released, with framing.
     pub wire_bytes: u64,
-    /// Of these, by the reservation.
+    /// Part of these bytes that the reservation covers.
     pub reserved_wire_bytes: u64,
-    /// Frames that it lost, by cause.
+    /// Lost frames, by cause.
     pub drops: BTreeMap<String, u64>,
-    /// Frames that went to the programs behind the TAP device.
+    /// Frames delivered to the programs behind the TAP device.
     pub tap_packets: u64,
-    /// Frames that did not reach them.
+    /// Frames for these programs that were lost.
     pub tap_lost: u64,
 }
 
 /// A session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
-    /// Its name.
+    /// Name of the session, as the requester knows it.
     pub name: String,
-    /// The identifier of its owner's credential with the time at which that expires; nothing where it is the operator's.
+    /// Identifier of the owner's credential with the time at which that expires; `None` for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
     /// Priority under overload.
     pub priority: u8,
-    /// Memory that it has reserved, bytes.
+    /// Reserved memory, in bytes.
     pub memory_reserved: u64,
-    /// Memory that it uses of that, bytes.
+    /// Used part of the reserved memory, in bytes.
     pub memory_used: u64,
-    /// Memory that it may reserve by itself at most, bytes.
+    /// Memory that its modules may reserve by themselves, in bytes.
     #[serde(default)]
-    pub memory_ceiling: u64,
-    /// Times that its memory was low: less than an eighth came to be left, or more was asked for than was left.
+    pub memory_max: u64,
+    /// Times that memory was low: less than an eighth was left, or a request exceeded the rest.
     #[serde(default)]
     pub memory_low: u64,
-    /// Times that more memory was asked for than was left, and not given.
+    /// Requests for memory that were refused.
     #[serde(default)]
     pub memory_refused: u64,
-    /// What it is held to beside that.
+    /// Limits beside memory.
     #[serde(default, skip_serializing_if = "LimitsStatus::is_none")]
     pub limits: LimitsStatus,
-    /// Its virtual processors.
+    /// Virtual CPUs.
     pub cpu: Vec<VirtualCpuStatus>,
-    /// Its channels.
+    /// Channels.
     pub channels: Vec<ChannelStatus>,
-    /// Its output channels.
+    /// Output channels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputStatus>,
-    /// Its modules.
+    /// Running modules.
     pub modules: Vec<ModuleStatus>,
-    /// Modules that were ended, and not by request, with their last counters.
+    /// Modules that the node stopped, with their last counters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<ModuleStatus>,
-    /// Its usage since it was created, as its bills add up.
+    /// Usage since the session was created; the sum of its ledger entries.
     #[serde(default)]
     pub used: Usage,
-    /// What its modules did by services, all together.
+    /// Service counters of its modules.
     #[serde(default)]
     pub services: ServicesStatus,
-    /// The named tables that its modules may publish, and
+    /// Named tables that its modules may publish: `NAME`, or `LOCAL=NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<String>,
-    /// those that they may read: `NAME`, or `LOCAL=NAME`.
+    /// Named tables that its modules may read: `NAME`, or `LOCAL=NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
-    /// Services that it offers.
+    /// Offered services.
     #[serde(default, rename = "offer", skip_serializing_if = "Vec::is_empty")]
     pub offers: Vec<OfferSpec>,
-    /// Services of others that it uses.
+    /// Used services of other sessions.
     #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<UseSpec>,
     /// Rights over it that its owner shares: `follow=KEY` or `manage=KEY`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<String>,
-    /// True for a delegate's session over which the delegate shares no right with the asker. It shows sums alone: one row for all channels, all output channels and all modules.
+    /// True for a delegate's session without a share for the requester. It has sums alone: one row for all channels, all
+    /// output channels and all modules.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub sums_only: bool,
 }
 
-/// What a session's modules did by services.
+/// Service counters of a session's modules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicesStatus {
-    /// Calls of others' services.
+    /// Calls of other sessions' services.
     pub calls: u64,
     /// Calls that were refused.
     pub refused: u64,
     /// Calls that were answered.
     pub answered: u64,
     /// Calls whose deadline passed.
-    pub late: u64,
-    /// Calls whose callee went or failed.
+    pub timed_out: u64,
+    /// Calls whose callee ended or failed.
     pub failed: u64,
     /// Calls of others that were served.
     pub served: u64,
     /// Calls of others that wait.
     pub waiting: u64,
-    /// Answers that were not taken.
+    /// Answers whose caller was gone.
     pub discarded: u64,
-    /// Processor time that others worked for it and that it pays, ns.
-    pub owed_ns: u64,
-    /// Processor time that it worked for others and that they pay, ns.
-    pub earned_ns: u64,
+    /// CPU time of others that it pays for, in ns.
+    pub debit_ns: u64,
+    /// CPU time of its own that others pay for, in ns.
+    pub credit_ns: u64,
 }
 
-/// A virtual processor.
+/// A virtual CPU of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VirtualCpuStatus {
-    /// Its name in its session.
+    /// Name in the session.
     pub name: String,
-    /// The core that it is on.
+    /// Number of the core.
     pub core: u16,
-    /// Its period, ns; 0 without a reservation.
+    /// Period, in ns; 0 without a reservation.
     pub period_ns: u64,
-    /// Its slice, ns.
+    /// Slice, in ns.
     pub slice_ns: u64,
-    /// Whether it takes spare time.
-    pub spare: bool,
-    /// Processor time that it had, ns.
+    /// True if it also takes spare time.
+    pub borrow: bool,
+    /// CPU time so far, in ns.
     pub used_ns: u64,
-    /// Of that, beyond its reservation.
+    /// Part of that beyond the reservation, in ns.
     pub spare_ns: u64,
     /// Periods in which it had work all the time and did not get its slice.
     pub periods_missed: u64,
-    /// Times that it ran for longer than it had left.
+    /// Runs that exceeded their budget.
     pub overruns: u64,
-    /// Processor time that was spent for it elsewhere, by others' threads and by whom it has called, and that is missing in its slices, ns.
+    /// CPU time spent for it elsewhere, by other threads and by callees, and debited from its slices, in ns.
     #[serde(default)]
     pub debited_ns: u64,
 }
 
-/// A channel.
+/// A channel of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChannelStatus {
-    /// Its name in its session.
+    /// Name in the session.
     pub name: String,
-    /// The interface.
+    /// Interface that the packets come from.
     pub interface: String,
-    /// The filter; empty for all.
+    /// Filter; empty for all packets.
     pub filter: String,
-    /// What is shown of its packets; empty for everything.
+    /// View of the packets; empty for all fields.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub view: String,
     /// Packets that wait now.
     pub waiting: u64,
-    /// Packets that can wait.
+    /// Length of the queue, in packets.
     pub queue: u64,
-    /// Packets that came for it.
+    /// Packets that were selected.
     pub packets: u64,
     /// Their bytes on the link.
     pub bytes: u64,
-    /// Packets that it lost, by cause.
+    /// Lost packets, by cause.
     pub drops: BTreeMap<String, u64>,
-    /// What was found out about packets on the way to its modules: wrong checksums, and what became of fragments.
+    /// Results of preprocessing: wrong checksums, and fates of fragments.
     #[serde(default)]
     pub findings: BTreeMap<String, u64>,
-    /// All this is counted before it is known which packets are its own, as that is asked when they are shown. Not for whoever may not know of the others.
+    /// True if the counters include packets that a later filter rejects. They are hidden from holders who must not
+    /// learn of these packets.
     #[serde(skip)]
     pub counts_others: bool,
 }
 
-/// A module.
+/// A module of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModuleStatus {
-    /// What it is called in its session.
+    /// Name in the session.
     pub name: String,
-    /// What it calls itself, with its version.
+    /// Name and version of its manifest.
     pub module: String,
-    /// Its tier.
+    /// Tier, by name.
     pub tier: String,
-    /// `running`, or what is the matter with it.
+    /// `running`, or the reason of its end.
     pub state: String,
-    /// Packets that it has seen.
+    /// Packets that the module has seen.
     pub packets: u64,
-    /// Records that it has emitted.
+    /// Emitted and accepted records.
     pub records: u64,
-    /// Records that were not taken, or could not be written.
+    /// Records that were refused or could not be written.
     pub records_lost: u64,
-    /// Calls that were lost.
+    /// Aborted calls.
     pub faults: u64,
-    /// The walls around its process; nothing where it runs in the node's.
+    /// Isolation of its process; empty in the node's process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub isolation: String,
-    /// Strikes against it.
+    /// Strikes of the supervised tier.
     pub strikes: u64,
-    /// Time in it, ns. It includes time that was stolen meanwhile.
+    /// Time in the module, in ns. It includes time stolen meanwhile.
     pub used_ns: u64,
-    /// Processor time of the node's other threads for it, ns: receiving its packets, writing its records.
+    /// CPU time of other threads for it, in ns: for its packets and records.
     #[serde(default)]
-    pub elsewhere_ns: u64,
-    /// Memory that it has, bytes.
+    pub other_threads_ns: u64,
+    /// Memory, in bytes.
     pub memory: u64,
-    /// The last fault, in words.
+    /// Message of the last fault.
     pub last_fault: Option<String>,
-    /// Its streams, which can be followed.
+    /// Streams that can be followed.
     pub streams: Vec<String>,
 }

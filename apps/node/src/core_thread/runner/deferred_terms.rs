@@ -1,29 +1,29 @@
-//! Promised terms of virtual processors, which begin when the reservations that others give up for them are free.
+//! Deferred terms of virtual CPUs, which begin when the reservations that others give up for them are free.
 
 use super::Runner;
-use weir_sched::cpu::{CpuTerms, Placement, ReservationRefusal, VpId};
+use weir_sched::cpu::{CpuAllocation, CpuTerms, ReservationRefusal, VpId};
 use weir_units::Nanos;
 
-/// The time after which terms without room are tried again.
+/// The time after which terms without capacity are tried again.
 const AGAIN: Nanos = Nanos::MILLISECOND;
 
-/// Promised terms, with the times from which there is room for them.
+/// Deferred terms, with the times from which there is capacity for them.
 #[derive(Debug, Default)]
-pub(super) struct Promises(Vec<(Nanos, VpId, CpuTerms)>);
+pub(super) struct DeferredTerms(Vec<(Nanos, VpId, CpuTerms)>);
 
-impl Promises {
-    /// The time from which there is room for the next promised terms.
+impl DeferredTerms {
+    /// The earliest time of deferred terms.
     pub(super) fn next(&self) -> Option<Nanos> {
         self.0.iter().map(|(at, ..)| *at).min()
     }
 
-    /// The longest overrun of a virtual processor under its promised terms.
+    /// The longest overrun of a virtual CPU in its deferred terms.
     pub(super) fn overrun(&self, vp: VpId) -> Nanos {
         let of = self.0.iter().filter(|(_, there, _)| *there == vp);
         of.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
     }
 
-    /// Drops the promises to a virtual processor, which has other terms now.
+    /// Drops the deferred terms of a virtual CPU that has got other terms.
     pub(super) fn forget(&mut self, vp: VpId) {
         self.0.retain(|(_, there, _)| *there != vp);
     }
@@ -39,48 +39,49 @@ impl Runner {
         self.core.core().fits(gone, terms)
     }
 
-    /// Gives virtual processors these terms, which [fit](Self::fits): at once, or as soon as the reservations that others of them give up are free. Until then that room is promised to no other.
+    /// Gives virtual CPUs these terms, which [fit](Self::fits): at once, or as soon as the reservations that others of
+    /// them give up are free. The capacity is held for them until then.
     pub(crate) fn rearrange(&mut self, mut changes: Vec<(VpId, CpuTerms)>) {
-        let part = |share: Placement| match share {
-            Placement::Reserved(of) => {
+        let part = |share: CpuAllocation| match share {
+            CpuAllocation::Reserved(of) => {
                 u128::from(of.slice.0) * 1_000_000_000 / u128::from(of.period.0.max(1))
             }
-            Placement::BestEffort(_) => 0,
+            CpuAllocation::BestEffort(_) => 0,
         };
-        // Terms that give something up come first.
+        // Terms that give capacity up come first.
         changes.sort_by_key(|(vp, terms)| {
             let before = self.core.core().terms(*vp).map_or(0, |before| part(before.share));
             part(terms.share) > before
         });
         for (vp, terms) in changes {
-            self.promises.forget(vp);
+            self.deferred_terms.forget(vp);
             let now = self.now();
-            // A virtual processor that has ended has nothing to change.
+            // A virtual CPU that has been closed keeps its terms.
             if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vp, terms, now)
                 && let Ok(at) = self.core.pledge(vp, terms, now)
             {
-                self.promises.0.push((at, vp, terms));
+                self.deferred_terms.0.push((at, vp, terms));
             }
         }
     }
 
-    /// Gives virtual processors their promised terms, where it is time.
-    pub(super) fn keep_promises(&mut self) {
-        if self.promises.0.is_empty() {
+    /// Applies deferred terms that are due.
+    pub(super) fn apply_deferred_terms(&mut self) {
+        if self.deferred_terms.0.is_empty() {
             return;
         }
         let now = self.now();
-        for (at, vp, terms) in std::mem::take(&mut self.promises.0) {
+        for (at, vp, terms) in std::mem::take(&mut self.deferred_terms.0) {
             if at > now {
-                self.promises.0.push((at, vp, terms));
+                self.deferred_terms.0.push((at, vp, terms));
             } else if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vp, terms, now) {
-                self.promises.0.push((Nanos(now.0.saturating_add(AGAIN.0)), vp, terms));
+                self.deferred_terms.0.push((Nanos(now.0.saturating_add(AGAIN.0)), vp, terms));
             }
         }
     }
 
-    /// The longest overrun of a virtual processor, under its present or its promised terms.
+    /// The longest overrun of a virtual CPU in its present and deferred terms.
     pub(crate) fn overrun(&self, vp: VpId) -> Option<Nanos> {
-        Some(self.core.core().terms(vp)?.overrun.max(self.promises.overrun(vp)))
+        Some(self.core.core().terms(vp)?.overrun.max(self.deferred_terms.overrun(vp)))
     }
 }

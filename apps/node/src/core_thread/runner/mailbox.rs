@@ -1,9 +1,10 @@
-//! The mailbox of a core's thread. Other threads put requests in, and wake the thread.
+//! The mailbox of a core thread. Other threads put requests in and wake the thread.
 
 use super::Runner;
+use crate::sync::LeafMutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Instant;
 use weir_datapath::plan::Wake;
@@ -11,18 +12,18 @@ use weir_units::Nanos;
 
 type Job = Box<dyn FnOnce(&mut Runner) + Send>;
 
-/// Requests to a core's thread, which reads them between two runs.
+/// Requests to a core thread, which reads them between two runs.
 #[derive(Default)]
 pub(super) struct Mailbox {
-    pub(super) jobs: Mutex<Vec<Job>>,
+    pub(super) jobs: LeafMutex<Vec<Job>>,
     /// Modules with waiting packets, by the time of the request.
-    pub(super) woken: Mutex<Vec<(Instant, u64)>>,
-    /// Modules with other work than packets, and the time of its first request.
-    pub(super) news: Mutex<BTreeMap<u64, Instant>>,
+    pub(super) woken: LeafMutex<Vec<(Instant, u64)>>,
+    /// Modules with events, and the time of the first request.
+    pub(super) events: LeafMutex<BTreeMap<u64, Instant>>,
     /// Modules that have to release the packets in hand before this position.
-    pub(super) lagging: Mutex<BTreeMap<u64, u64>>,
-    /// Processor time that others spent on behalf of modules, ns.
-    pub(super) debts: Mutex<BTreeMap<u64, u64>>,
+    pub(super) lagging: LeafMutex<BTreeMap<u64, u64>>,
+    /// CPU time that others spent on behalf of modules, ns.
+    pub(super) debts: LeafMutex<BTreeMap<u64, u64>>,
     pub(super) any: AtomicBool,
     pub(super) thread: OnceLock<Thread>,
 }
@@ -55,44 +56,40 @@ impl std::fmt::Debug for Mailbox {
 
 impl Wake for Mailbox {
     fn wake(&self, module: u64) {
-        lock(&self.woken).push((Instant::now(), module));
+        self.woken.with(|woken| woken.push((Instant::now(), module)));
         self.ring();
     }
 
     fn release(&self, module: u64, position: u64) {
-        lock(&self.lagging).insert(module, position);
+        self.lagging.with(|lagging| lagging.insert(module, position));
         self.ring();
     }
 }
 
 impl Waker {
-    /// What the packet path wakes modules with.
+    /// Returns the waker that the packet path uses.
     pub(crate) fn for_packets(&self) -> Arc<dyn Wake> {
         Arc::<Mailbox>::clone(&self.0)
     }
 
-    /// Wakes a module for other work than packets. Requests that come before the thread looks count as one.
-    pub fn wake_for_news(&self, guest: u64) {
-        lock(&self.0.news).entry(guest).or_insert_with(Instant::now);
+    /// Wakes a module for an event. Requests before the next run of the thread count as one.
+    pub fn wake_for_event(&self, module: u64) {
+        self.0.events.with(|events| _ = events.entry(module).or_insert_with(Instant::now));
         self.0.ring();
     }
 
-    /// Has the core's thread do a job between two runs.
+    /// Runs a job on the core thread between two runs.
     pub(crate) fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
-        lock(&self.0.jobs).push(Box::new(job));
+        self.0.jobs.with(|jobs| jobs.push(Box::new(job)));
         self.0.ring();
     }
 
-    /// Debits the virtual processor of a module for time that others spent on its behalf.
-    pub fn debit(&self, guest: u64, time: Nanos) {
-        let mut debts = lock(&self.0.debts);
-        let debt = debts.entry(guest).or_default();
-        *debt = debt.saturating_add(time.0);
-        drop(debts);
+    /// Debits the virtual CPU of a module for time that others spent on its behalf.
+    pub fn debit(&self, module: u64, time: Nanos) {
+        self.0.debts.with(|debts| {
+            let debt = debts.entry(module).or_default();
+            *debt = debt.saturating_add(time.0);
+        });
         self.0.ring();
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,9 +2,9 @@ use super::*;
 use std::sync::atomic::AtomicBool;
 
 #[test]
-fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
+fn a_core_thread_runs_jobs_between_runs_and_ends_when_its_handle_is_dropped() {
     let core = CoreThread::start(0, CoreConfig::default(), None).unwrap();
-    let share = Placement::BestEffort(weir_sched::cpu::Weight::USUAL);
+    let share = CpuAllocation::BestEffort(weir_sched::cpu::Weight::USUAL);
     let vp = core.ask(move |runner| runner.create(CpuTerms { share, overrun: Nanos(0) })).unwrap().unwrap();
     assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
     assert!(core.ask(move |runner| runner.close(vp)).unwrap().is_ok());
@@ -12,7 +12,7 @@ fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
 }
 
 #[test]
-fn time_that_another_thread_takes_of_the_core_is_stolen_from_it() {
+fn time_that_another_thread_takes_of_the_core_counts_as_stolen() {
     let core = CoreThread::start(0, CoreConfig::default(), None).unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&over);
@@ -22,11 +22,11 @@ fn time_that_another_thread_takes_of_the_core_is_stolen_from_it() {
             std::hint::spin_loop();
         }
     });
-    // By the clock of the wall, of which the thread has what its own clock says.
+    // By wall time, less what the clock of the thread itself says.
     let busy = || {
         let (wall, cpu) = (Instant::now(), thread_time());
         while wall.elapsed() < Duration::from_millis(20) {}
-        nanos(wall.elapsed()).0.saturating_sub(thread_time().0 - cpu.0)
+        Nanos::from(wall.elapsed()).0.saturating_sub(thread_time().0 - cpu.0)
     };
     let mut lost = 0;
     while lost < 50_000_000 {
@@ -39,7 +39,7 @@ fn time_that_another_thread_takes_of_the_core_is_stolen_from_it() {
 }
 
 #[test]
-fn a_core_that_is_not_there_is_refused() {
+fn a_missing_core_is_refused() {
     let error = CoreThread::start(60_000, CoreConfig::default(), None).unwrap_err();
     assert!(matches!(error, StartError::Bind { core: 60_000, .. }), "{error}");
 }

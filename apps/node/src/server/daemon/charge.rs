@@ -1,29 +1,31 @@
-//! Requests of holders: what they cost, who pays, and what is refused before it costs much.
+//! Charges holders for their requests.
 
-use super::{Daemon, lock};
+use super::Daemon;
 use crate::control::authority::{self, Asker, RequestRefusal};
 use crate::control::protocol::ControlRequest;
-use crate::server::requests::RequestPermit;
+use crate::server::requests::RequestUsage;
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::grant::ModuleHash;
 
 impl Daemon {
-    /// Charges a holder for a request that took processor time which is on the bill of no session. The time is on the holder's account, missing in the slices of their oldest session, and
-    /// paid from their own share before they, or their descendants, have something compiled again.
-    pub(crate) fn asked(&self, holder: &VerifiedCredential, work: RequestPermit) {
-        lock(&self.requests).add(holder, work);
-        self.turns.charge_outside(holder, work.cpu);
+    /// Charges a holder for processor time of a request that no session was charged for.
+    ///
+    /// The time appears in the ledger, is debited from the slices of the holder's oldest session, and has to be paid from the
+    /// holder's own share before the holder, or a descendant, can compile again.
+    pub(crate) fn charge_request(&self, holder: &VerifiedCredential, usage: RequestUsage) {
+        self.requests.with(|requests| requests.add(holder, usage));
+        self.compile_queue.charge_outside(holder, usage.cpu);
     }
 
-    /// Has the calling thread work for holders: on cores that no module runs on, where there are any.
-    pub(crate) fn work_beside_modules(&self) {
+    /// Binds the calling thread to the cores that run no modules, if there are any.
+    pub(crate) fn bind_to_other_cores(&self) {
         if let Some(cores) = &self.cores {
-            // Without these cores (one may have been switched off) requests are answered on any core.
+            // If that fails, as a core may be offline, the thread runs on any core.
             _ = cores.bind();
         }
     }
 
-    /// Decides on a request to load a module whose bytes are there, and have this hash, without looking at them.
+    /// Decides on a request to load an uploaded module by its hash, without reading its bytes.
     pub(crate) fn permit_known(
         &self,
         asker: &Asker,
@@ -34,7 +36,7 @@ impl Daemon {
         if let (ControlRequest::Load { module, signatures, .. }, Some(owner)) =
             (&permitted.ask, &permitted.owner)
         {
-            authority::hold_known(&owner.credential, &module.module, hash, signatures)?;
+            authority::check_known(&owner.credential, &module.module, hash, signatures)?;
         }
         Ok(())
     }

@@ -1,103 +1,107 @@
-//! The check of a configuration, by a start and without one.
+//! The check of a configuration, as part of a start or alone (`weir config check`).
 //!
-//! A check without a start goes through the same steps, in the same order, up to the first entry in the ledger: see [`crate::server::verify`].
+//! Both take the same steps in the same order; a check alone ends before the first ledger entry. See
+//! [`crate::server::verify`].
 
-use super::{DaemonError, LEDGER, Loaded, Setup, beside, confining, load, workshop};
+use super::{DaemonError, LEDGER, LoadedConfig, Setup, confine, load, new_module_loader, resolve_path};
 use crate::control::config::NodeConfiguration;
-use crate::server::log::warn;
+use crate::log::warn;
 use crate::server::trust;
 use crate::server::verify::{self, CheckContext, Remark, Remarks, Subject};
-use crate::sessions::workshop::ModuleLoader;
+use crate::sessions::module_loader::ModuleLoader;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weir_admission::Name;
 use weir_units::Nanos;
 
-/// Checks whether a node starts with a configuration on this machine. Returns warnings, too. `tell` hears of each module before it is compiled.
+/// Checks whether a node would start with a configuration on this machine. Returns warnings and the result. `progress` is
+/// called with the name of each module before it is compiled.
 ///
-/// Nothing that lasts is made or changed: no file or folder, no device, no entry in a ledger. The calling process gives up its rights as a node does, for good, and can
-/// write no file afterwards.
+/// No file, folder, device or ledger entry is created or changed. The calling process is confined as a node is, for good,
+/// and can write no file afterwards.
 pub fn check(
     setup: &Setup,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> (Vec<Remark>, Result<NodeConfiguration, DaemonError>) {
     let loaded = match load(&setup.config, &setup.calibration, setup.shipped) {
         Ok(loaded) => loaded,
         Err(error) => return (Vec::new(), Err(error)),
     };
-    let standing = CheckContext::of_check(&loaded.config);
-    let (mut warnings, verified) = verdict(&setup.config, verify::look(&subject(setup, &loaded, &standing)));
-    warnings.extend(verify::not_tried(&subject(setup, &loaded, &standing)));
-    let rehearsed = verified.and_then(|()| rehearse(setup, &loaded, &standing, tell));
-    let checked = rehearsed.and_then(|found| {
-        let (more, verified) = verdict(&setup.config, found);
+    let context = CheckContext::of_check(&loaded.config);
+    let (mut warnings, verified) =
+        split(&setup.config, verify::check_machine(&subject(setup, &loaded, &context)));
+    warnings.extend(verify::unchecked(&subject(setup, &loaded, &context)));
+    let second_part = verified.and_then(|()| check_after_confinement(setup, &loaded, &context, progress));
+    let checked = second_part.and_then(|remarks| {
+        let (more, verified) = split(&setup.config, remarks);
         warnings.extend(more);
         verified
     });
-    // Last, as in a start: it can be long.
-    let checked = checked.and_then(|()| match standing.is_beside() || standing.is_of_another() {
+    // The ledger is verified last, as it can be long.
+    let checked = checked.and_then(|()| match context.is_node_running() || context.is_other_user() {
         true => Ok(()),
         false => Ok(weir_ledger_files::check(&loaded.config.node.state.join(LEDGER))?),
     });
     (warnings, checked.map(|()| loaded.config))
 }
 
-/// Goes through the steps of a start between the two parts of the check, and makes the second part.
-fn rehearse(
+/// Takes the steps of a start between the two parts of the check, and makes the second part.
+fn check_after_confinement(
     setup: &Setup,
-    loaded: &Loaded,
-    standing: &CheckContext,
-    tell: &mut dyn FnMut(&str),
+    loaded: &LoadedConfig,
+    context: &CheckContext,
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Remarks, DaemonError> {
     let config = &loaded.config;
-    // A start warns where it cannot be raised.
-    _ = weir_netio::raise_descriptor_limit();
-    let key = config.remote.as_ref().map(|remote| beside(&setup.config, &remote.key));
-    // That this user may not read it is a warning already.
-    let key = key.filter(|key| !standing.is_of_another() || weir_os::private::open_secret(key).is_ok());
+    // Only a start warns about an error.
+    _ = weir_netio::raise_file_descriptor_limit();
+    let key = config.remote.as_ref().map(|remote| resolve_path(&setup.config, &remote.key));
+    // If this user may not read the key, the first part has warned about it.
+    let key = key.filter(|key| !context.is_other_user() || weir_os::private::open_secret(key).is_ok());
     crate::server::isolation::start_for_check(&config.isolation, key.clone())?;
-    let _keeper = key.map(|key| trust::keeper(&key)).transpose()?;
-    confining::confine_check(config, standing.is_of_another())?;
-    let workshop = workshop(setup, loaded, None)?;
-    Ok(verify::look_closely(&subject(setup, loaded, standing), workshop.on_trial(), tell))
+    let _key_agent = key.map(|key| trust::start_key_agent(&key)).transpose()?;
+    confine::confine_check(config, context.is_other_user())?;
+    let loader = new_module_loader(setup, loaded, None)?;
+    Ok(verify::check_modules(&subject(setup, loaded, context), loader.for_checks(), progress))
 }
 
-/// The first part of the check, in a start.
-pub(super) fn verify(setup: &Setup, loaded: &Loaded) -> Result<(), DaemonError> {
-    told(setup, verify::look(&subject(setup, loaded, &CheckContext::default())))
+/// Makes the first part of the check during a start, and logs warnings.
+pub(super) fn verify(setup: &Setup, loaded: &LoadedConfig) -> Result<(), DaemonError> {
+    log_and_fail(setup, verify::check_machine(&subject(setup, loaded, &CheckContext::default())))
 }
 
-/// The second part of the check, in a start. Returns the processor time that it took for each session's modules. Processes that it started are not counted as the node's.
-pub(super) fn try_modules(
+/// Makes the second part of the check during a start. Returns the processor time for each session's modules. The
+/// processes that it starts are not counted in the node's metrics.
+pub(super) fn check_modules(
     setup: &Setup,
-    loaded: &Loaded,
-    workshop: &ModuleLoader,
+    loaded: &LoadedConfig,
+    loader: &ModuleLoader,
 ) -> Result<BTreeMap<Name, Nanos>, DaemonError> {
-    let standing = CheckContext::default();
-    let mut found = crate::server::isolation::uncounted(|| {
-        verify::look_closely(&subject(setup, loaded, &standing), workshop.on_trial(), &mut |_| {})
+    let context = CheckContext::default();
+    let mut remarks = crate::server::isolation::without_counting(|| {
+        verify::check_modules(&subject(setup, loaded, &context), loader.for_checks(), &mut |_| {})
     });
-    let used = std::mem::take(&mut found.used);
-    told(setup, found)?;
+    let used = std::mem::take(&mut remarks.used);
+    log_and_fail(setup, remarks)?;
     Ok(used)
 }
 
-fn subject<'a>(setup: &'a Setup, loaded: &'a Loaded, standing: &'a CheckContext) -> Subject<'a> {
-    let Loaded { config, places, default, profiles, tables, .. } = loaded;
+fn subject<'a>(setup: &'a Setup, loaded: &'a LoadedConfig, context: &'a CheckContext) -> Subject<'a> {
+    let LoadedConfig { config, lines, default, profiles, tables, .. } = loaded;
     let (path, shipped) = (setup.config.as_path(), setup.shipped);
-    Subject { path, config, places, default, profiles, shipped, tables, standing }
+    Subject { path, config, lines, default, profiles, shipped, tables, context }
 }
 
-fn told(setup: &Setup, found: Remarks) -> Result<(), DaemonError> {
-    let (warnings, verified) = verdict(&setup.config, found);
+fn log_and_fail(setup: &Setup, remarks: Remarks) -> Result<(), DaemonError> {
+    let (warnings, verified) = split(&setup.config, remarks);
     warnings.iter().for_each(|warning| warn(&warning.at(&setup.config)));
     verified
 }
 
-fn verdict(path: &Path, found: Remarks) -> (Vec<Remark>, Result<(), DaemonError>) {
-    let verified = match found.problems {
+fn split(path: &Path, remarks: Remarks) -> (Vec<Remark>, Result<(), DaemonError>) {
+    let verified = match remarks.problems {
         none if none.is_empty() => Ok(()),
         problems => Err(DaemonError::Wrong { path: path.to_owned(), problems }),
     };
-    (found.warnings, verified)
+    (remarks.warnings, verified)
 }

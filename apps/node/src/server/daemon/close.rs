@@ -1,74 +1,79 @@
-//! How modules and sessions end: because somebody asks for it, or because of what they did.
+//! Unloads modules and closes sessions, at a request or because of their behaviour.
 
-use super::{Daemon, lock};
-use crate::control::share::By;
-use crate::error::NodeError;
-use crate::server::log::{self, warn};
-use crate::sessions::leaving::{self, Leaving};
+use super::Daemon;
+use crate::log::{self, warn};
+use crate::sessions::close::{self, StoppingModule};
+use crate::sessions::error::NodeError;
+use crate::sessions::shares::PermittedBy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_datapath::moment::Moment;
-use weir_datapath::notice::ObservedEvent;
-use weir_ledger::{CloseReason, LedgerEvent, SessionId as Billed, Unloaded};
+use weir_datapath::clock::ClockReading;
+use weir_datapath::event::ObservedEvent;
+use weir_ledger::{CloseReason, LedgerEvent, SessionId as LedgerSessionId, UnloadReason};
 
-/// A session that is ending: nothing of it runs any more but the ends of its modules.
-struct Ending {
+/// A session that is being closed: of its modules only stop functions still run.
+struct ClosingSession {
     name: Name,
     id: u64,
     reason: CloseReason,
-    unloaded: Unloaded,
-    billed: Option<Billed>,
-    leaving: Vec<Leaving>,
+    unloaded: UnloadReason,
+    session_id: Option<LedgerSessionId>,
+    stopping: Vec<StoppingModule>,
 }
 
-/// The end of a session waits so long for modules that somebody else has unloaded.
-const LEAVING: Duration = Duration::from_secs(20);
+/// The maximum time for which the close of a session waits for modules that another request unloads.
+const UNLOAD_WAIT_MAX: Duration = Duration::from_secs(20);
 
 impl Daemon {
-    /// Does what can take long on a thread of its own: intervals end in time.
-    pub(super) fn aside(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
+    /// Runs long work on a thread of its own, so that the event loop is not delayed. If no thread can be started, the work runs
+    /// here.
+    pub(super) fn run_in_background(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
         let (daemon, work) = (Arc::clone(self), Arc::new(work));
-        let theirs = Arc::clone(&work);
-        let thread = std::thread::Builder::new().name("weir-leaving".to_owned());
-        if thread.spawn(move || theirs(&daemon)).is_err() {
+        let in_thread = Arc::clone(&work);
+        let thread = std::thread::Builder::new().name("weir-close".to_owned());
+        if thread.spawn(move || in_thread(&daemon)).is_err() {
             work(self);
         }
     }
 
-    pub(super) fn heed(self: &Arc<Self>, notice: ObservedEvent) {
-        match notice {
-            ObservedEvent::Interface { interface, what } => log::interface(&interface).say(&what),
+    pub(super) fn handle_event(self: &Arc<Self>, event: ObservedEvent) {
+        match event {
+            ObservedEvent::Interface { interface, what } => log::interface(&interface).info(&what),
             ObservedEvent::Failed { interface, what } => log::interface(&interface).warn(&what),
             ObservedEvent::Lagging { owner: id, channel } => {
-                // Meanwhile the session may have been closed, or changed; or another one of its readers said so before.
-                let session = lock(&self.node).with_channel(id, channel).cloned();
-                let Some(session) = session.filter(|_| lock(&self.ending).insert(id)) else { return };
-                let what = format_args!("session {session} lags further behind than it may, and is closed");
+                // The session may have been closed or changed since, or another reader of it may have reported the same.
+                let session = self.node.lock().with_channel(id, channel).cloned();
+                let Some(session) = session.filter(|_| self.closing.with(|closing| closing.insert(id)))
+                else {
+                    return;
+                };
+                let what = format_args!("session {session} lags further behind than allowed, and is closed");
                 log::session(&session).warn(&what);
-                self.aside(move |daemon| {
-                    _ = daemon.close_for(&session, id, CloseReason::Misbehaved, Unloaded::Lagged);
-                    lock(&daemon.ending).remove(&id);
+                self.run_in_background(move |daemon| {
+                    _ = daemon.close_by_id(&session, id, CloseReason::Misbehaved, UnloadReason::Lagged);
+                    daemon.closing.with(|closing| closing.remove(&id));
                 });
             }
         }
     }
 
-    /// Modules that get no more packets are taken out, when nothing of them runs.
-    pub(super) fn unload_ended(self: &Arc<Self>) {
-        let ended = lock(&self.node).ended();
-        for (session, module, guest, why) in ended {
-            self.aside(move |daemon| {
-                match daemon.unload_for(&session, &module, guest, why) {
+    /// Unloads the modules that have failed, and so get no more packets.
+    pub(super) fn unload_failed(self: &Arc<Self>) {
+        let failed = self.node.lock().stopped_modules();
+        for (session, module, module_number, why) in failed {
+            self.run_in_background(move |daemon| {
+                match daemon.unload_for(&session, &module, module_number, why) {
                     Ok(()) => {
                         let why = match why {
-                            Unloaded::ProcessEnded => "has no process any more",
-                            _ => "was over its limits too often",
+                            UnloadReason::ProcessEnded => "its process has ended",
+                            _ => "it has exceeded its limits too often",
                         };
-                        let what = format_args!("session {session}, module {module}: {why}, and is unloaded");
+                        let what =
+                            format_args!("session {session}, module {module}: {why}, so it is unloaded");
                         log::session(&session).module(&module).warn(&what);
                     }
-                    // It is being unloaded, or its session closed.
+                    // A request has unloaded it, or closed its session, meanwhile.
                     Err(NodeError::NoModule { .. } | NodeError::NoSession(_)) => {}
                     Err(error) => log::session(&session).module(&module).warn(&error),
                 }
@@ -76,49 +81,62 @@ impl Daemon {
         }
     }
 
-    /// Unloads a module, as it was asked for by this right.
-    pub(crate) fn unload(&self, session: &Name, module: &Name, by: &By) -> Result<(), NodeError> {
-        let (billed, leaving) = {
-            let mut node = lock(&self.node);
-            node.still_permitted(session, by)?;
-            if node.forget_ended(session, module) {
+    /// Unloads a module at a request. `by` is the right by which the request was permitted.
+    pub(crate) fn unload(&self, session: &Name, module: &Name, by: &PermittedBy) -> Result<(), NodeError> {
+        let (session_id, stopping) = {
+            let mut node = self.node.lock();
+            let id = node.permitted_session(session, by)?.id;
+            let is_cancelled = node.forget_unrestored(session, id, module);
+            if node.forget_stopped(session, module) {
                 return Ok(());
             }
-            (node.billed(session), node.begin_unload(session, module, None, Unloaded::Asked)?)
+            match node.begin_unload(session, module, None, UnloadReason::Asked) {
+                Ok(stopping) => (node.session_id(session), stopping),
+                // It is not restored any more.
+                Err(_) if is_cancelled => {
+                    drop(node);
+                    self.save(session);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
         };
-        self.let_leave(billed, vec![leaving], Unloaded::Asked)
+        self.save(session);
+        self.wait_for_unload(session_id, vec![stopping], UnloadReason::Asked)
     }
 
-    /// Unloads the module with the number `guest`, and no other one that has its name by now.
+    /// Unloads the module with the number `guest`. A newer module of the same name is not affected.
     fn unload_for(
         &self,
         session: &Name,
         module: &Name,
-        guest: u64,
-        reason: Unloaded,
+        module_number: u64,
+        reason: UnloadReason,
     ) -> Result<(), NodeError> {
-        let (billed, leaving) = {
-            let mut node = lock(&self.node);
-            (node.billed(session), node.begin_unload(session, module, Some(guest), reason)?)
+        let (session_id, stopping) = {
+            let mut node = self.node.lock();
+            (node.session_id(session), node.begin_unload(session, module, Some(module_number), reason)?)
         };
-        self.let_leave(billed, vec![leaving], reason)
+        self.save(session);
+        self.wait_for_unload(session_id, vec![stopping], reason)
     }
 
-    /// Modules of a session stop. This can take long, so nobody waits for it but who asked.
-    pub(super) fn let_leave(
+    /// Waits for modules that are being unloaded, records their end, and removes them. This can take long, so only the
+    /// requester waits.
+    pub(super) fn wait_for_unload(
         &self,
-        session: Option<Billed>,
-        leaving: Vec<Leaving>,
-        reason: Unloaded,
+        session: Option<LedgerSessionId>,
+        stopping: Vec<StoppingModule>,
+        reason: UnloadReason,
     ) -> Result<(), NodeError> {
         let mut result = Ok(());
-        leaving::wait_for(leaving, |left| {
-            // Before it is gone from its session, whose end waits for that: in the ledger that comes last.
+        close::wait_for(stopping, |left| {
+            // Before the module leaves its session. The close of the session waits for that, so its entry comes later.
             if let Some(session) = session.clone() {
                 let module = left.module.clone();
-                lock(&self.books).enter(LedgerEvent::ModuleUnloaded { session, module, reason });
+                self.ledger.lock().append(LedgerEvent::ModuleUnloaded { session, module, reason });
             }
-            let ended = lock(&self.node).end_unload(left);
+            let ended = self.node.lock().end_unload(left);
             if result.is_ok() {
                 result = ended;
             }
@@ -126,107 +144,115 @@ impl Daemon {
         result
     }
 
-    /// Closes a session, as it was asked for by this right.
-    pub(crate) fn close(&self, session: &Name, by: &By) -> Result<(), NodeError> {
-        // A session keeps its owner. A new one of this name has another number.
-        let id = lock(&self.node).still_permitted(session, by)?.id;
-        self.close_for(session, id, CloseReason::Asked, Unloaded::SessionClosed)
+    /// Closes a session at a request. `by` is the right by which the request was permitted.
+    pub(crate) fn close(&self, session: &Name, by: &PermittedBy) -> Result<(), NodeError> {
+        // The number identifies this session: a newer one of this name may have another owner.
+        let id = self.node.lock().permitted_session(session, by)?.id;
+        self.close_by_id(session, id, CloseReason::Asked, UnloadReason::SessionClosed)
     }
 
-    /// The session that has this name now.
-    pub(super) fn close_now(
+    /// Closes the session that has this name now.
+    pub(super) fn close_by_name(
         &self,
         name: &Name,
         reason: CloseReason,
-        unloaded: Unloaded,
+        unloaded: UnloadReason,
     ) -> Result<(), NodeError> {
-        let there = lock(&self.node).billed(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
-        self.close_for(name, there.id, reason, unloaded)
+        let session = self.node.lock().session_id(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
+        self.close_by_id(name, session.id, reason, unloaded)
     }
 
-    /// The session with this number, and no other one that has its name by now.
-    pub(super) fn close_for(
+    /// Closes the session with this number. A newer session of the same name is not affected.
+    pub(super) fn close_by_id(
         &self,
         name: &Name,
         id: u64,
         reason: CloseReason,
-        unloaded: Unloaded,
+        unloaded: UnloadReason,
     ) -> Result<(), NodeError> {
-        let ending = self.begin_end(name, id, reason, unloaded)?;
-        self.finish_end(ending)
+        let closing = self.begin_close(name, id, reason, unloaded)?;
+        self.finish_close(closing)
     }
 
-    /// Takes out all that runs of a session, so that it has an end now, however long its modules take to stop.
-    fn begin_end(
+    /// Stops all activity of a session at once, apart from the stop functions of its modules.
+    fn begin_close(
         &self,
         name: &Name,
         id: u64,
         reason: CloseReason,
-        unloaded: Unloaded,
-    ) -> Result<Ending, NodeError> {
-        let mut node = lock(&self.node);
-        let (billed, leaving) = (node.billed(name), node.begin_close(name, id, reason)?);
-        Ok(Ending { name: name.clone(), id, reason, unloaded, billed, leaving })
+        unloaded: UnloadReason,
+    ) -> Result<ClosingSession, NodeError> {
+        let mut node = self.node.lock();
+        let (session_id, stopping) = (node.session_id(name), node.begin_close(name, id, reason)?);
+        Ok(ClosingSession { name: name.clone(), id, reason, unloaded, session_id, stopping })
     }
 
-    /// Closes a session whose modules have been taken out.
-    pub(super) fn end_now(
+    /// Closes a session whose modules have been stopped. An error comes with the session's name.
+    pub(super) fn close_stopped(
         &self,
-        session: Billed,
-        leaving: Vec<Leaving>,
+        session: LedgerSessionId,
+        stopping: Vec<StoppingModule>,
         reason: CloseReason,
-        unloaded: Unloaded,
+        unloaded: UnloadReason,
     ) -> Result<(), (Name, NodeError)> {
-        let (name, id, billed) = (session.name.clone(), session.id, Some(session));
-        match self.finish_end(Ending { name: name.clone(), id, reason, unloaded, billed, leaving }) {
-            // It was closed by hand meanwhile.
+        let (name, id, session_id) = (session.name.clone(), session.id, Some(session));
+        match self.finish_close(ClosingSession {
+            name: name.clone(),
+            id,
+            reason,
+            unloaded,
+            session_id,
+            stopping,
+        }) {
+            // A request has closed it meanwhile.
             Ok(()) | Err(NodeError::NoSession(_)) => Ok(()),
             Err(error) => Err((name, error)),
         }
     }
 
-    /// Waits until its modules have stopped, and closes it.
-    fn finish_end(&self, ending: Ending) -> Result<(), NodeError> {
-        let Ending { name, id, reason, unloaded, billed, leaving } = ending;
+    /// Waits until a session's modules have stopped, and closes the session and those that depend on its owner.
+    fn finish_close(&self, closing: ClosingSession) -> Result<(), NodeError> {
+        let ClosingSession { name, id, reason, unloaded, session_id, stopping } = closing;
         let name = &name;
         let begin = Instant::now();
-        self.let_leave(billed, leaving, unloaded)?;
-        while lock(&self.node).has_leaving(name, id) && begin.elapsed() < LEAVING {
+        self.wait_for_unload(session_id, stopping, unloaded)?;
+        while self.node.lock().has_leaving(name, id) && begin.elapsed() < UNLOAD_WAIT_MAX {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The books first, as at the end of an interval.
-        let mut books = lock(&self.books);
-        let mut node = lock(&self.node);
-        node.still(name, id)?;
-        if let Err(error) = node.silence(name) {
+        let mut ledger = self.ledger.lock();
+        let mut node = self.node.lock_after(&ledger);
+        node.session_with_id(name, id)?;
+        if let Err(error) = node.stop_outputs(name) {
             warn(&error);
         }
-        let (begin, end, length) = books.interval.until(Moment::now());
-        let last = node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, length));
-        let closed = node.billed(name);
+        let (begin, end, length) = ledger.interval.until(ClockReading::now());
+        let last = node.sessions.get(name).map(|session| ledger.usage.usage(&node, name, session, length));
+        let closed = node.session_id(name);
         let owner = node.sessions.get(name).and_then(|session| session.owner.clone());
         node.close(name)?;
         if let (Some(used), Some(session)) = (last, closed) {
-            books.bill.forget(session.id);
-            used.events().for_each(|event| books.ledger.push(begin, end, event));
-            books.enter(LedgerEvent::SessionClosed { session, reason });
+            ledger.usage.forget(session.id);
+            used.events().for_each(|event| ledger.writer.push(begin, end, event));
+            ledger.append(LedgerEvent::SessionClosed { session, reason });
         }
-        // What was made under a session of somebody is not to go on without him. Where all end, each has its own reason.
+        // Sessions under credentials that the owner has delegated are closed with the owner's last session. When the node
+        // stops, all sessions are closed anyway, each with its own reason.
         let orphans = match &owner {
             Some(owner) if reason != CloseReason::Node => node.orphans_of(&owner.credential),
             _ => Vec::new(),
         };
-        drop((node, books));
-        // None of them goes on while another one takes its time. It may be closed already.
+        drop((node, ledger));
+        self.save(name);
+        // All of them are stopped before the first one is waited for. One may be closed already.
         let begin = |(orphan, id): (Name, u64)| {
-            log::session(&orphan).say(&format_args!(
-                "session {orphan} is closed, as the last one of whom its owner has his right from was"
+            log::session(&orphan).info(&format_args!(
+                "session {orphan} is closed, as the last session of its owner's delegator was closed"
             ));
-            self.begin_end(&orphan, id, CloseReason::Parent, Unloaded::SessionClosed).ok()
+            self.begin_close(&orphan, id, CloseReason::Parent, UnloadReason::SessionClosed).ok()
         };
-        let orphans: Vec<Ending> = orphans.into_iter().filter_map(begin).collect();
+        let orphans: Vec<ClosingSession> = orphans.into_iter().filter_map(begin).collect();
         for orphan in orphans {
-            _ = self.finish_end(orphan);
+            _ = self.finish_close(orphan);
         }
         Ok(())
     }
@@ -236,10 +262,11 @@ impl Daemon {
 mod tests {
     use crate::control::authority::SessionOwner;
     use crate::control::authority::tests::{chain, name};
-    use crate::control::share::{By, ShareGrant, ShareableRight};
-    use crate::error::NodeError;
-    use crate::server::daemon::{Daemon, Setup, load, lock};
+    use crate::control::share::{ShareGrant, ShareableRight};
+    use crate::server::daemon::{Daemon, Setup, load};
+    use crate::sessions::error::NodeError;
     use crate::sessions::filters::CompiledFilters;
+    use crate::sessions::shares::PermittedBy;
     use std::path::Path;
     use std::sync::Arc;
     use weir_admission::Calibration;
@@ -247,7 +274,7 @@ mod tests {
     use weir_trust::grant::Grant;
     use weir_trust::key::Identity;
 
-    /// A daemon without interfaces, which keeps what it keeps in this folder.
+    /// A daemon without interfaces, with its state in this folder.
     fn daemon(folder: &Path) -> Daemon {
         let (config, state) = (folder.join("node.toml"), folder.join("state"));
         PrivateFolder::make(&state).unwrap();
@@ -260,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_permitted_is_done_only_as_long_as_the_right_to_it_holds() {
+    fn a_permitted_request_is_executed_only_while_its_right_still_holds() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = daemon(folder.path());
         let (session, module) = (name("s"), name("m"));
@@ -272,34 +299,34 @@ mod tests {
         let (owner, other) = (owner(2), owner(3));
         let create = |owner: &SessionOwner| {
             let spec = toml::from_str(&format!("name = \"s\"\nshare = [\"{share}\"]")).unwrap();
-            lock(&daemon.node).create(spec, Some(owner.clone()), &CompiledFilters::default()).unwrap();
+            daemon.node.lock().create(spec, Some(owner.clone()), &CompiledFilters::default()).unwrap();
         };
         create(&owner);
         let shared = (Some(owner.clone()), Some(share));
-        // It is permitted, and there is no such module.
-        let unload = |by: &By| daemon.unload(&session, &module, by);
+        // The request is permitted, but there is no such module.
+        let unload = |by: &PermittedBy| daemon.unload(&session, &module, by);
         assert!(matches!(unload(&shared), Err(NodeError::NoModule { .. })));
-        // The share is taken back between the decision and the act.
-        lock(&daemon.node).sessions.get_mut(&session).unwrap().spec.share.clear();
+        // The share is removed between the decision and the execution.
+        daemon.node.lock().sessions.get_mut(&session).unwrap().spec.share.clear();
         assert!(matches!(unload(&shared), Err(NodeError::NotPermitted(_))));
         assert!(matches!(unload(&(Some(owner.clone()), None)), Err(NodeError::NoModule { .. })));
 
-        // The session is replaced by another owner's between the two.
-        lock(&daemon.node).close(&session).unwrap();
+        // The session is replaced by another owner's between the decision and the execution.
+        daemon.node.lock().close(&session).unwrap();
         create(&other);
         let before = (Some(owner.clone()), None);
         assert!(matches!(unload(&before), Err(NodeError::NoSession(_))));
         assert!(matches!(daemon.close(&session, &before), Err(NodeError::NoSession(_))));
         assert!(
-            lock(&daemon.node).sessions.contains_key(&session),
-            "another owner's is closed by nothing of that"
+            daemon.node.lock().sessions.contains_key(&session),
+            "the other owner's session is still open"
         );
         assert!(Arc::ptr_eq(
-            &lock(&daemon.node).sessions[&session].owner.as_ref().unwrap().credential,
+            &daemon.node.lock().sessions[&session].owner.as_ref().unwrap().credential,
             &other.credential
         ));
         daemon.close(&session, &(Some(other.clone()), None)).unwrap();
-        assert!(!lock(&daemon.node).sessions.contains_key(&session));
+        assert!(!daemon.node.lock().sessions.contains_key(&session));
         create(&other);
         daemon.close(&session, &(None, None)).unwrap();
         assert!(matches!(daemon.close(&session, &(None, None)), Err(NodeError::NoSession(_))));

@@ -1,10 +1,10 @@
-//! Errors of a node's start, of its reloads and of requests to it.
+//! Errors of a node's start and of its reloads.
 
 use crate::control::config::NodeConfigError;
 use crate::control::policy::PolicyError;
-use crate::error::{NodeError, of_session};
 use crate::server::trust::RemoteConfigError;
 use crate::server::verify::Remark;
+use crate::sessions::error::{NodeError, of_session};
 use crate::sessions::tables::TableFileError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,12 @@ pub enum DaemonError {
         /// The system's error.
         source: io::Error,
     },
-    /// A folder of the node's belongs to another user.
+    /// The state folder cannot be used by this version of weir.
+    #[error(transparent)]
+    StateVersion(#[from] crate::server::state_version::StateVersionError),
+    /// A folder of the node belongs to another user.
     #[error(
-        "{}: it belongs to user {owner}, and the node may not write there, also as root: it gives up the right to other users' files; start it as that user, or `chown -R` the folder to its own",
+        "{}: it belongs to user {owner}, and the node cannot write there, even if root starts it, as it gives up root's access to other users' files; start it as that user, or `chown -R` the folder to the node's user",
         path.shown()
     )]
     Foreign {
@@ -41,13 +44,13 @@ pub enum DaemonError {
     Config {
         /// The file.
         path: PathBuf,
-        /// The line, where it is known and not part of the error.
+        /// The line, if it is known and not part of the error.
         line: Option<usize>,
         /// The error in it.
         source: NodeConfigError,
     },
-    /// No node can start on this machine with that configuration.
-    #[error("{}", told(path, problems))]
+    /// No node can start on this machine with this configuration.
+    #[error("{}", list_problems(path, problems))]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -57,7 +60,7 @@ pub enum DaemonError {
     /// The operator's policy, in the configuration or in files of its own, is wrong.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A case of the operator's policy does not hold, so the policy does not do what they intend.
+    /// A test case of the operator's policy does not hold, so the policy does not do what the operator intends.
     #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.shown(), more + 1)]
     Case {
         /// The file of the first case that does not hold.
@@ -66,7 +69,7 @@ pub enum DaemonError {
         line: usize,
         /// The case's name.
         name: String,
-        /// The decision that came instead.
+        /// The policy's decision, which is not the expected one.
         wrong: String,
         /// The number of other cases that do not hold.
         more: usize,
@@ -84,7 +87,7 @@ pub enum DaemonError {
         /// The error in it.
         source: RemoteConfigError,
     },
-    /// The node cannot listen for connections from elsewhere.
+    /// The node cannot listen for remote connections.
     #[error("[remote]: {address}: {source}")]
     Remote {
         /// The address to listen on.
@@ -92,10 +95,10 @@ pub enum DaemonError {
         /// The system's error.
         source: io::Error,
     },
-    /// The node cannot give up the rights that it does not need.
+    /// The process cannot be confined.
     #[error(transparent)]
     Confine(#[from] ConfineError),
-    /// Compiled modules cannot be run.
+    /// The WebAssembly engine cannot be created.
     #[error(transparent)]
     Engine(#[from] LoadError),
     /// The ledger cannot be written.
@@ -119,7 +122,7 @@ pub enum DaemonError {
     Socket {
         /// The socket's path.
         path: PathBuf,
-        /// The file that is there, or the system's error.
+        /// The obstacle: another file at this path, or the system's error.
         source: weir_os::socket::SocketError,
     },
     /// Metrics cannot be served.
@@ -130,9 +133,9 @@ pub enum DaemonError {
         /// The system's error.
         source: io::Error,
     },
-    /// The process that starts others has ended.
+    /// The spawner process has ended.
     #[error(
-        "the process that starts others has ended ({0}): without it nothing can be loaded, so the node has ended as well, to be started anew"
+        "the spawner process has ended ({0}); without it no module can be loaded, so the node has ended: restart it"
     )]
     Spawner(std::process::ExitStatus),
     /// Signals cannot be received, or a thread cannot be started.
@@ -143,12 +146,12 @@ pub enum DaemonError {
         /// The system's error.
         source: io::Error,
     },
-    /// The change takes effect only with a new start.
-    #[error("{}: [{part}] has changed, and a running node cannot change that: start it anew", path.shown())]
+    /// The change takes effect only when the node is restarted.
+    #[error("{}: [{part}] has changed, which a running node cannot apply: restart it", path.shown())]
     Restart {
         /// The file.
         path: PathBuf,
-        /// The part of the file.
+        /// The section of the file.
         part: &'static str,
     },
 }
@@ -164,10 +167,10 @@ pub enum RequestRefused {
     Daemon(#[from] DaemonError),
 }
 
-/// The problems of a configuration, a line for each.
-fn told(path: &Path, problems: &[Remark]) -> String {
+/// The problems of a configuration, one on each line, with their number at the end.
+fn list_problems(path: &Path, problems: &[Remark]) -> String {
     let mut lines: Vec<String> = problems.iter().map(|problem| problem.at(path)).collect();
-    let count = if lines.len() == 1 { "1 thing".to_owned() } else { format!("{} things", lines.len()) };
-    lines.push(format!("{}: {count} to mend", path.shown()));
+    let count = if lines.len() == 1 { "1 error".to_owned() } else { format!("{} errors", lines.len()) };
+    lines.push(format!("{}: {count}", path.shown()));
     lines.join("\n")
 }

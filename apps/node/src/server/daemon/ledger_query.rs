@@ -1,166 +1,176 @@
-//! What the ledger says is told, to whom it concerns, and on his time.
+//! Ledger queries: the entries that concern a client, read on the client's processor time.
 
 use super::Daemon;
 use crate::control::authority::{Asker, RequestRefusal, SessionOwner};
+use crate::control::ledger_view::{LedgerView, TooManySessions};
 use crate::control::protocol::{LedgerAsk, Reply};
-use crate::control::statement::{LedgerView, TooMany};
-use crate::server::log::warn;
-use crate::server::turns::CompileQueueFull;
+use crate::log::warn;
+use crate::sessions::error::CompileQueueFull;
 use crate::sessions::node::SessionState;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_ledger::{LedgerCheck, LedgerEntry, SessionId as Billed};
+use weir_ledger::{LedgerCheck, LedgerEntry, SessionId as LedgerSessionId};
 use weir_ledger_files::{EntryFilter, LedgerReadError, LedgerReader};
 use weir_os::{CpuBudget, CpuMeter};
 use weir_sandbox::thread_time;
 use weir_trust::credential::VerifiedCredential;
 use weir_units::Nanos;
 
-/// Entries of one answer.
+/// The maximum number of entries of one reply.
 const ENTRIES_MAX: usize = 256;
-/// What is read in one turn: short enough that a compiler does not wait for it, nor whoever has little of a core for the next one.
-const PIECE: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
-/// How often the operator sees how far it is,
-const PROGRESS: Duration = Duration::from_millis(100);
-/// and somebody else only that the node is still reading: how far it is between two of his entries says how much others did.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// The processor time of one job in the compile queue. It is short, so that compilers do not wait, and so that a holder
+/// with a small share can pay for it soon.
+const JOB_TIME: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
+/// The interval at which the operator gets a reply with the progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval at which a holder gets a reply, without the progress. The time between two of a holder's entries would
+/// tell how many entries others have.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why the ledger is not told, or no further.
+/// The error of a ledger query.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Untold {
-    /// He has no right any more.
+pub(crate) enum LedgerQueryError {
+    /// The client's right has ended.
     #[error(transparent)]
     Refused(#[from] RequestRefusal),
-    /// He has to wait for too long.
+    /// The compile queue is full.
     #[error(transparent)]
     NoTurn(#[from] CompileQueueFull),
-    /// There is too much of it.
+    /// The result is too large.
     #[error(transparent)]
-    TooMany(#[from] TooMany),
-    /// The operator learns what is wrong with it.
+    TooManySessions(#[from] TooManySessions),
+    /// The ledger cannot be read; the operator gets the cause.
     #[error(transparent)]
     Ledger(#[from] LedgerReadError),
-    /// Nobody else does.
-    #[error("the node's ledger cannot be read: its operator has to look at it")]
+    /// The ledger cannot be read; holders do not get the cause.
+    #[error("the node's ledger cannot be read; its log tells the operator why")]
     Broken,
 }
 
-/// The ledger as it is told to somebody.
+/// A running query of one client.
 pub(crate) struct LedgerQuery<'a> {
     daemon: &'a Daemon,
     holder: Option<Arc<VerifiedCredential>>,
     node: Name,
-    /// What is left of it; nothing at the end.
+    /// The reader and the client's view; none at the end.
     rest: Option<(LedgerReader, LedgerView)>,
-    /// Lines for people, when it is at its end.
+    /// Notes for the client, at the end.
     notes: Vec<String>,
-    /// Processor time of turns that is not accounted elsewhere.
+    /// The processor time of jobs since the last call of [`Self::take_used`].
     used: Nanos,
 }
 
 impl Daemon {
-    /// Begins to tell what is asked for. What has happened since the present interval began is not in the ledger yet.
-    pub(crate) fn tell(&self, asker: &Asker, ask: &LedgerAsk) -> Result<LedgerQuery<'_>, Untold> {
-        let holder = match self.current(asker)? {
+    /// Starts a query. The result has no entries of the current interval, which are written at its end.
+    pub(crate) fn query_ledger(
+        &self,
+        asker: &Asker,
+        ask: &LedgerAsk,
+    ) -> Result<LedgerQuery<'_>, LedgerQueryError> {
+        let holder = match self.with_current_credential(asker)? {
             Asker::Operator(_) => None,
             Asker::Holder(credential) => Some(credential),
         };
-        let (folder, there): (PathBuf, Vec<_>) = self.with_node(|node| {
-            let owned = |(name, there): (&Name, &SessionState)| {
-                let session = Billed { name: name.clone(), id: there.id };
+        let (folder, sessions): (PathBuf, Vec<_>) = self.with_node(|node| {
+            let visible_session = |(name, state): (&Name, &SessionState)| {
+                let session = LedgerSessionId { name: name.clone(), id: state.id };
                 Some((
                     session,
-                    there.owner.as_ref().filter(|owner| is_told(owner, holder.as_deref()))?.in_ledger(),
+                    state.owner.as_ref().filter(|owner| is_visible(owner, holder.as_deref()))?.in_ledger(),
                 ))
             };
-            (node.config.node.state.join(super::LEDGER), node.sessions.iter().filter_map(owned).collect())
+            (
+                node.config.node.state.join(super::LEDGER),
+                node.sessions.iter().filter_map(visible_session).collect(),
+            )
         });
-        // All of it is read, and verified on the way: what an entry is about stands in earlier ones.
+        // The whole ledger is read and verified, as the meaning of an entry depends on earlier ones.
         let reader = LedgerReader::open(&folder, EntryFilter::default(), LedgerCheck::default());
-        let reader = reader.map_err(|error| self.unread(error, holder.is_some()))?;
-        let statement = LedgerView::new(holder.as_deref(), ask, there);
-        let rest = Some((reader, statement));
+        let reader = reader.map_err(|error| self.read_error(error, holder.is_some()))?;
+        let view = LedgerView::new(holder.as_deref(), ask, sessions);
+        let rest = Some((reader, view));
         Ok(LedgerQuery { daemon: self, holder, node: self.name(), rest, notes: Vec::new(), used: Nanos(0) })
     }
 
-    fn unread(&self, error: LedgerReadError, is_holder: bool) -> Untold {
+    /// The error for the client. A cause that a holder does not get is logged.
+    fn read_error(&self, error: LedgerReadError, is_holder: bool) -> LedgerQueryError {
         if !is_holder {
             return error.into();
         }
-        // Once: how often somebody asks is not to fill the log.
-        if !self.is_ledger_broken.swap(true, Ordering::Relaxed) {
+        // Only once, so that holders cannot fill the log.
+        if !self.is_ledger_error_logged.swap(true, Ordering::Relaxed) {
             warn(&error);
         }
-        Untold::Broken
+        LedgerQueryError::Broken
     }
 }
 
-fn is_told(owner: &SessionOwner, holder: Option<&VerifiedCredential>) -> bool {
+fn is_visible(owner: &SessionOwner, holder: Option<&VerifiedCredential>) -> bool {
     holder.is_some_and(|holder| owner.is_under(holder))
 }
 
 impl LedgerQuery<'_> {
-    /// The next of it; nothing at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Reply>, Untold> {
-        let Some((mut reader, mut statement)) = self.rest.take() else { return Ok(None) };
-        let every = if self.holder.is_some() { SIGN_OF_LIFE } else { PROGRESS };
+    /// The next reply; none at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Reply>, LedgerQueryError> {
+        let Some((mut reader, mut view)) = self.rest.take() else { return Ok(None) };
+        let every = if self.holder.is_some() { KEEPALIVE_INTERVAL } else { PROGRESS_INTERVAL };
         let begin = Instant::now();
         let mut entries: Vec<LedgerEntry> = Vec::new();
-        let is_over = loop {
-            let is_over = self.piece(&mut reader, &mut statement, &mut entries)?;
-            if is_over || entries.len() >= ENTRIES_MAX || begin.elapsed() >= every {
-                break is_over;
+        let is_at_end = loop {
+            let is_at_end = self.run_job(&mut reader, &mut view, &mut entries)?;
+            if is_at_end || entries.len() >= ENTRIES_MAX || begin.elapsed() >= every {
+                break is_at_end;
             }
         };
         let (read, of) = reader.progress();
         let read = u128::from(read) * 1000 / u128::from(of.max(1));
         let read = self.holder.is_none().then(|| u16::try_from(read).unwrap_or(1000));
-        if is_over {
-            let (mut rows, notes) = statement.finish(&self.node);
+        if is_at_end {
+            let (mut rows, notes) = view.finish(&self.node);
             entries.append(&mut rows);
             self.notes = notes;
         } else {
-            self.rest = Some((reader, statement));
+            self.rest = Some((reader, view));
         }
         Ok(Some(Reply::Entries { entries, read }))
     }
 
-    /// Reads for a moment. Says whether that was the end.
-    fn piece(
+    /// Reads entries in one job of the compile queue. Returns true at the end of the ledger.
+    fn run_job(
         &mut self,
         reader: &mut LedgerReader,
-        statement: &mut LedgerView,
+        view: &mut LedgerView,
         entries: &mut Vec<LedgerEntry>,
-    ) -> Result<bool, Untold> {
+    ) -> Result<bool, LedgerQueryError> {
         let mut budget = CpuBudget::new(Nanos(u64::MAX));
-        let mut turn = self.daemon.turns.take_by(self.holder.as_deref(), &mut budget)?;
+        let mut permit = self.daemon.compile_queue.acquire_for(self.holder.as_deref(), &mut budget)?;
         let begin = thread_time();
         let used = || Nanos(thread_time().0.saturating_sub(begin.0));
-        let told = loop {
+        let result = loop {
             let Some(entry) = reader.next() else { break Ok(true) };
-            let told = entry.map_err(|error| self.daemon.unread(error, self.holder.is_some()));
-            if let Err(error) = told.and_then(|entry| Ok(statement.take(entry, entries)?)) {
+            let entry = entry.map_err(|error| self.daemon.read_error(error, self.holder.is_some()));
+            if let Err(error) = entry.and_then(|entry| Ok(view.take(entry, entries)?)) {
                 break Err(error);
             }
-            if entries.len() >= ENTRIES_MAX || used() >= PIECE {
+            if entries.len() >= ENTRIES_MAX || used() >= JOB_TIME {
                 break Ok(false);
             }
         };
-        turn.spend_here(used());
-        drop(turn);
+        permit.spend_here(used());
+        drop(permit);
         self.used.0 = self.used.0.saturating_add(budget.here().0);
-        told
+        result
     }
 
-    /// The processor time of its turns since the last call. The requester has paid for it.
+    /// The processor time of jobs since the last call. The compile queue has charged it already.
     pub(crate) fn take_used(&mut self) -> Nanos {
         std::mem::take(&mut self.used)
     }
 
-    /// What there is to say at its end.
+    /// The notes at the end of the query.
     pub(crate) fn notes(self) -> Vec<String> {
         self.notes
     }

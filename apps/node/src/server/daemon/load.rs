@@ -1,142 +1,164 @@
-//! Sessions are created and changed, and modules loaded into them: by whoever may, in his turn, and on his bill.
+//! Creates and changes sessions, and loads modules into them, within the requester's share of processor time.
 
-use super::{Daemon, DaemonError, beside, lock, read};
+use super::{Daemon, DaemonError, read, resolve_path};
 use crate::control::authority::{self, SessionOwner};
 use crate::control::protocol::Change;
-use crate::control::share::By;
 use crate::control::spec::{ModuleSpec, SessionSpec};
-use crate::error::NodeError;
-use crate::server::turns;
+use crate::server::compile_queue::{self, RequestBudget};
+use crate::sessions::error::NodeError;
 use crate::sessions::filters::{CompiledFilters, FilterRequest};
+use crate::sessions::inventory::NodeInventory;
 use crate::sessions::metered::metered;
 use crate::sessions::node::Node;
-use crate::sessions::premises::NodeInventory;
+use crate::sessions::saved::SessionOrigin;
+use crate::sessions::shares::PermittedBy;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use weir_admission::{MODULE_BYTES_MAX, Name};
-use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, Unloaded};
-use weir_os::CpuBudget;
+use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
+use weir_trust::grant::ModuleHash;
 use weir_units::Nanos;
 
-/// Finds the bytes of a module's file; none where it is one that comes with weir.
+/// Returns the bytes of a module's file; none for a shipped module.
 type FileOf<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a;
 
 impl Daemon {
-    /// A session, and its modules, which are all that come with weir. All or nothing.
+    /// Creates a session with its modules, which are all shipped ones. After an error no session is left.
     pub(crate) fn create(
         &self,
         spec: SessionSpec,
         owner: Option<SessionOwner>,
-        budget: &mut CpuBudget,
+        budget: &mut RequestBudget,
     ) -> Result<(), NodeError> {
-        self.create_with(spec, owner, &|_| Ok(None), budget)
+        let name = spec.name.clone();
+        self.create_with(spec, owner, SessionOrigin::Request, &|_| Ok(None), budget)?;
+        self.save(&name);
+        Ok(())
     }
 
-    /// A session of the configuration: modules can be files, too.
+    /// Creates a saved session without its modules.
+    pub(super) fn create_saved_session(
+        &self,
+        spec: SessionSpec,
+        owner: Option<SessionOwner>,
+        origin: SessionOrigin,
+        budget: &mut RequestBudget,
+    ) -> Result<(), NodeError> {
+        self.create_with(spec, owner, origin, &|_| Ok(None), budget)
+    }
+
+    /// Creates a session of the configuration, whose modules can also be files.
     pub(super) fn create_configured(&self, spec: SessionSpec) -> Result<(), NodeError> {
-        self.create_with(spec, None, &|module| self.file(module), &mut turns::budget_for(None))
+        let (origin, mut budget) = (SessionOrigin::Configuration, compile_queue::budget_for(None));
+        self.create_with(spec, None, origin, &|module| self.module_file(module), &mut budget)
     }
 
     fn create_with(
         &self,
         spec: SessionSpec,
         owner: Option<SessionOwner>,
+        origin: SessionOrigin,
         file: &FileOf<'_>,
-        budget: &mut CpuBudget,
+        budget: &mut RequestBudget,
     ) -> Result<(), NodeError> {
-        crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
+        crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
-        let id = self.create_empty(spec, owner.clone(), budget)?;
+        let id = self.create_empty(spec, owner.clone(), origin, budget)?;
         for module in modules {
             let loaded = file(&module)
                 .and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[], budget));
             if let Err(error) = loaded {
-                // This one: somebody may have closed it, and made another of its name.
-                _ = self.close_for(&name, id, CloseReason::Asked, Unloaded::SessionClosed);
+                // By its number: another request may have closed it, and created another one of this name.
+                _ = self.close_by_id(&name, id, CloseReason::Asked, UnloadReason::SessionClosed);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// A session without its modules. Its number.
+    /// Creates a session without its modules. Returns its number.
     fn create_empty(
         &self,
         spec: SessionSpec,
         owner: Option<SessionOwner>,
-        budget: &mut CpuBudget,
+        origin: SessionOrigin,
+        budget: &mut RequestBudget,
     ) -> Result<u64, NodeError> {
         let name = spec.name.clone();
-        let (compiled, used) = self.compiled(owner.as_ref(), budget, |premises| {
-            // His right first: what there is here beside it, which the other says, is not for everybody to know.
-            self.with_node(|node| node.hold(owner.as_ref(), &spec))?;
-            premises.check(&spec)?;
-            Ok(premises.filters_of(&spec.channels, &spec.outputs))
+        let (compiled, used) = self.compile_filters(owner.as_ref(), budget, |inventory| {
+            // The owner's right first, so that a refusal tells nothing about the node.
+            self.with_node(|node| node.check_ceilings(owner.as_ref(), &spec))?;
+            inventory.check(&spec)?;
+            Ok(inventory.filters_of(&spec.channels, &spec.outputs))
         });
         let compiled = compiled?;
-        // The books first, as at the end of an interval: what it uses stands behind its beginning.
-        let mut books = lock(&self.books);
-        let mut node = lock(&self.node);
-        // By what his right is now: compiling has taken its time.
-        let owner = owner.map(|owner| self.renewed(owner)).transpose()?;
+        // The ledger first, so that the entry of the session's creation comes before those of its usage.
+        let mut ledger = self.ledger.lock();
+        let mut node = self.node.lock_after(&ledger);
+        // The owner's right is verified again, as compiling has taken time.
+        let owner = owner.map(|owner| self.reverified_owner(owner)).transpose()?;
         let holder = owner.as_ref().map(|owner| Box::new(owner.in_ledger()));
         node.create(spec, owner, &compiled)?;
+        if let Some(state) = node.sessions.get_mut(&name) {
+            state.set_origin(origin);
+        }
         node.charge(&name, None, used);
         let (session, reserved) = node.reserved(&name).ok_or(NodeError::NoSession(name))?;
         drop(node);
         let id = session.id;
-        books.enter(LedgerEvent::SessionCreated { session, reserved, holder });
+        ledger.append(LedgerEvent::SessionCreated { session, reserved, holder });
         Ok(id)
     }
 
-    /// Compiles the filters that a session of the owner's needs, within the request's budget. Also returns the processor time that it took. Only the requester waits, and
-    /// requests under the same grant. `wanted` is called without the node's lock.
-    fn compiled(
+    /// Compiles the filters that a session of this owner needs, within the request's budget. Also returns the processor time.
+    /// Only requests under the same root grant wait. `wanted` is called without the node's lock.
+    fn compile_filters(
         &self,
         owner: Option<&SessionOwner>,
-        budget: &mut CpuBudget,
-        wanted: impl FnOnce(&NodeInventory) -> Result<Vec<FilterRequest>, NodeError>,
+        budget: &mut RequestBudget,
+        filter_requests: impl FnOnce(&NodeInventory) -> Result<Vec<FilterRequest>, NodeError>,
     ) -> (Result<CompiledFilters, NodeError>, Nanos) {
         let before = budget.used();
         let compile = || {
-            let (filters, premises) =
-                self.with_node(|node| (Arc::clone(&node.workshop.filters), node.premises()));
-            let wanted = wanted(&premises)?;
-            // What is there needs no turn.
-            if let Some(compiled) = filters.kept(&wanted) {
+            let (filters, inventory) =
+                self.with_node(|node| (Arc::clone(&node.loader.filters), node.inventory()));
+            let filter_requests = filter_requests(&inventory)?;
+            // Filters in the cache need no job in the compile queue.
+            if let Some(compiled) = filters.cached(&filter_requests) {
                 return Ok(compiled);
             }
-            let mut turn = self.turns.take(owner, budget)?;
-            filters.compile(wanted, &mut turn)
+            let mut permit = self.compile_queue.acquire(owner, budget)?;
+            filters.compile(filter_requests, &mut permit)
         };
         let compiled = compile();
         (compiled, Nanos(budget.used().0.saturating_sub(before.0)))
     }
 
-    /// What has to be compiled for a change that can be, as far as it can be said of it alone. The node is not to be held.
-    pub(super) fn wanted_for(
+    /// Checks a change as far as possible without executing it, and returns the filters that it needs. The caller must not
+    /// hold the node's lock.
+    pub(super) fn filters_of_change(
         &self,
         change: &Change,
-        premises: &NodeInventory,
+        inventory: &NodeInventory,
     ) -> Result<Vec<FilterRequest>, NodeError> {
         let present = self.with_node(|node| node.spec(&change.session).cloned())?;
-        // As much is reserved as it takes: how much there is, is asked later.
+        // Whether enough memory is free is checked when the change is executed.
         let spec = SessionSpec { memory_max: None, ..present.changed(change)? };
         self.with_node(|node| {
-            let owner = node.sessions.get(&change.session).and_then(|there| there.owner.as_ref());
-            node.hold(owner, &spec)
+            let owner = node.sessions.get(&change.session).and_then(|state| state.owner.as_ref());
+            node.check_ceilings(owner, &spec)
         })?;
-        premises.check(&spec)?;
-        Ok(premises.filters_of(&change.channels, &change.outputs))
+        inventory.check(&spec)?;
+        Ok(inventory.filters_of(&change.channels, &change.outputs))
     }
 
-    /// The bytes of a module of the configuration; none where it is one that comes with weir.
-    pub(super) fn file(&self, module: &ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> {
+    /// Reads the file of a module of the configuration. Returns none for a shipped module.
+    pub(super) fn module_file(&self, module: &ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> {
         if (self.setup.shipped)(&module.module).is_some() {
             return Ok(None);
         }
-        let path = beside(&self.setup.config, Path::new(&module.module));
+        let path = resolve_path(&self.setup.config, Path::new(&module.module));
         let failed = |source| NodeError::File { module: module.module.clone(), source };
         match read(&path, MODULE_BYTES_MAX) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -145,9 +167,10 @@ impl Daemon {
         }
     }
 
-    /// Whose right a session is used by. Where a holder asked, it was `permitted` because it was this one's; it may be somebody else's by now, or nobody's, and who asked is not
-    /// the operator for that.
-    fn owner(
+    /// The present owner of a session; none for the operator's sessions. `permitted` is the owner when a holder's request was
+    /// permitted. If another owner, or the operator, has a session of this name by now, there is no such session for the
+    /// requester.
+    fn current_owner(
         &self,
         session: &Name,
         permitted: Option<SessionOwner>,
@@ -160,56 +183,64 @@ impl Daemon {
         Ok(owner)
     }
 
-    /// Loads a module into a session. `permitted` is the session's owner when the request was permitted, and the share by which another holder asks. The operator's
-    /// request has neither.
+    /// Loads a module into a session. `permitted` contains the session's owner when the request was permitted, and the share
+    /// if another holder made the request; neither for the operator's request.
     pub(crate) fn load(
         &self,
         session: &Name,
-        permitted: By,
+        permitted: PermittedBy,
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
         signatures: &[String],
-        budget: &mut CpuBudget,
+        budget: &mut RequestBudget,
     ) -> Result<Name, NodeError> {
-        crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let (permitted, by) = permitted;
-        let owner = self.owner(session, permitted)?;
-        let turn = self.turns.take(owner.as_ref(), budget);
-        let mut turn = turn.inspect_err(|_| lock(&self.node).count_refusal(session))?;
-        let (workshop, spec, memory, limits) = {
-            let node = lock(&self.node);
-            node.still_of(session, owner.as_ref())?.check_room(session)?;
+        crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
+        let (permitted, share) = permitted;
+        let owner = self.current_owner(session, permitted)?;
+        let permit = self.compile_queue.acquire(owner.as_ref(), budget);
+        let mut permit = permit.inspect_err(|_| self.node.lock().count_refusal(session))?;
+        let (loader, spec, memory, limits) = {
+            let node = self.node.lock();
+            node.session_of_owner(session, owner.as_ref())?.check_module_count(session)?;
             let (memory, limits) = (node.memory_of(session)?, node.limits_of(session)?);
-            (node.workshop(), node.spec(session)?.clone(), memory, limits)
+            (node.loader(), node.spec(session)?.clone(), memory, limits)
         };
-        // All of its bytes are hashed, and signatures are checked.
-        let (signed, code) = metered(&mut turn, |_| {
+        let is_file = file.is_some();
+        // Hashing all bytes and verifying signatures is metered, too.
+        let (signed, code) = metered(&mut permit, |_| {
             let shipped = || (self.setup.shipped)(&module.module);
             let code = Digest::of(file.as_deref().or_else(shipped).unwrap_or_default());
             (authority::signed(module, file.as_deref(), signatures, &self.setup.shipped), code)
         });
-        // This takes long, so only the requester waits for it.
+        // This takes long, so it is done without the node's lock.
         let prepared = match signed {
             Ok(signed) => {
-                metered(&mut turn, |turn| workshop.prepare(&spec, &memory, &limits, module, file, turn))
+                metered(&mut permit, |permit| loader.prepare(&spec, &memory, &limits, module, file, permit))
                     .map(|prepared| (signed, prepared))
             }
             Err(why) => Err(Box::new(why).into()),
         };
-        let used = turn.used();
-        // From here on it is the next one's.
-        drop(turn);
-        let mut node = lock(&self.node);
+        let used = permit.used();
+        // The next job can run.
+        drop(permit);
+        let admitted = prepared.as_ref().ok().map(|(_, prepared)| Arc::clone(&prepared.admitted));
+        let mut node = self.node.lock();
         node.charge(session, Some(&module.cpu), used);
         let loaded = prepared.and_then(|(signed, prepared)| {
-            node.still_of(session, owner.as_ref())?.check_shared(by.as_ref())?;
-            self.renew(&mut node, session)?;
-            node.install(session, prepared, signed)
+            node.session_of_owner(session, owner.as_ref())?.check_shared(share.as_ref())?;
+            self.reverify_owner(&mut node, session)?;
+            let name = node.install(session, prepared, signed)?;
+            node.set_module_origin(
+                session,
+                &name,
+                super::save::origin_of(is_file, ModuleHash(code.0), signatures),
+            );
+            Ok(name)
         });
-        let Some(billed) = node.billed(session) else { return loaded };
+        let Some(session_id) = node.session_id(session) else { return loaded };
         let event = match &loaded {
             Ok(name) => node.tier(session, name).map(|tier| LedgerEvent::ModuleLoaded {
-                session: billed,
+                session: session_id,
                 module: name.clone(),
                 code,
                 tier,
@@ -217,7 +248,7 @@ impl Daemon {
             Err(error) => {
                 node.count_refusal(session);
                 Some(LedgerEvent::ModuleRefused {
-                    session: billed,
+                    session: session_id,
                     module: LedgerText::new(&module.module),
                     code,
                     reason: LedgerText::new(&error.to_string()),
@@ -225,50 +256,58 @@ impl Daemon {
             }
         };
         drop(node);
-        // What runs is always entered. To be refused costs nothing, and can be had again and again.
-        let takes = || loaded.is_ok() || lock(&self.decisions).takes(owner.as_ref(), false);
-        if let Some(event) = event.filter(|_| takes()) {
-            lock(&self.books).enter(event);
+        // A loaded module always gets an entry. Entries of refusals are limited, as a client can cause any number of them.
+        let is_recorded = || {
+            loaded.is_ok() || self.decisions.with(|decisions| decisions.lists_outcome(owner.as_ref(), false))
+        };
+        if let Some(event) = event.filter(|_| is_recorded()) {
+            self.ledger.lock().append(event);
+        }
+        if loaded.is_ok() {
+            if let Some(admitted) = admitted.filter(|_| is_file) {
+                self.save_module(session, ModuleHash(code.0), &admitted);
+            }
+            self.save(session);
         }
         loaded
     }
 
-    /// An owner by what his right is now.
-    fn renewed(&self, owner: SessionOwner) -> Result<SessionOwner, NodeError> {
-        let credential = self.worth(&owner.credential).map_err(Box::new)?;
+    /// Verifies an owner's credential again.
+    fn reverified_owner(&self, owner: SessionOwner) -> Result<SessionOwner, NodeError> {
+        let credential = self.reverify(&owner.credential).map_err(Box::new)?;
         Ok(SessionOwner { credential, ..owner })
     }
 
-    /// Gives a session what its owner's right is now: what was permitted a while ago is done by that.
-    fn renew(&self, node: &mut Node, session: &Name) -> Result<(), NodeError> {
-        if let Some(owner) = node.sessions.get_mut(session).and_then(|there| there.owner.as_mut()) {
-            *owner = self.renewed(owner.clone())?;
+    /// Verifies the credential of a session's owner again, so that a request is executed by the right of now.
+    fn reverify_owner(&self, node: &mut Node, session: &Name) -> Result<(), NodeError> {
+        if let Some(owner) = node.sessions.get_mut(session).and_then(|state| state.owner.as_mut()) {
+            *owner = self.reverified_owner(owner.clone())?;
         }
         Ok(())
     }
 
-    /// Other reservations for a session. `permitted`: whose that was when it was permitted; nobody's, where the operator asks.
+    /// Changes a session. `permitted` is as for [`Self::load`].
     pub(crate) fn change(
         &self,
         change: &Change,
-        permitted: By,
-        budget: &mut CpuBudget,
+        permitted: PermittedBy,
+        budget: &mut RequestBudget,
     ) -> Result<(), NodeError> {
         if !change.channels.is_empty() {
-            // Each can have memory of its own.
-            crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
+            // Each channel can need a file descriptor for its memory.
+            crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
         }
-        let (permitted, by) = permitted;
-        let owner = self.owner(&change.session, permitted)?;
-        let (compiled, used) =
-            self.compiled(owner.as_ref(), budget, |premises| self.wanted_for(change, premises));
-        let mut node = lock(&self.node);
+        let (permitted, share) = permitted;
+        let owner = self.current_owner(&change.session, permitted)?;
+        let (compiled, used) = self
+            .compile_filters(owner.as_ref(), budget, |inventory| self.filters_of_change(change, inventory));
+        let mut node = self.node.lock();
         node.charge(&change.session, None, used);
         let before = node.reserved(&change.session);
         let changed = compiled.and_then(|compiled| {
-            node.still_of(&change.session, owner.as_ref())?.check_shared(by.as_ref())?;
-            // Whoever asks has been asked for his right. The session's owner may have none any more: then it ends in a moment.
-            _ = self.renew(&mut node, &change.session);
+            node.session_of_owner(&change.session, owner.as_ref())?.check_shared(share.as_ref())?;
+            // The requester's right was checked. If the owner's right has ended, the session is closed soon.
+            _ = self.reverify_owner(&mut node, &change.session);
             node.change(change, &compiled)
         });
         if changed.is_err() {
@@ -277,12 +316,13 @@ impl Daemon {
         let reserved = node.reserved(&change.session).filter(|reserved| Some(reserved) != before.as_ref());
         drop(node);
         changed?;
-        // What it is promised is as before, where something else was changed: the decision says so.
+        // If no reservation has changed, only the decision has a ledger entry.
         if let Some((session, reserved)) = reserved
-            && lock(&self.decisions).takes(owner.as_ref(), true)
+            && self.decisions.with(|decisions| decisions.lists_outcome(owner.as_ref(), true))
         {
-            lock(&self.books).enter(LedgerEvent::SessionChanged { session, reserved });
+            self.ledger.lock().append(LedgerEvent::SessionChanged { session, reserved });
         }
+        self.save(&change.session);
         Ok(())
     }
 }

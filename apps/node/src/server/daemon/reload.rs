@@ -1,105 +1,111 @@
-//! What changes of a node itself while it runs: its configuration, and the rates of its links.
+//! Changes of a running node's configuration and of its links' rates.
 
-use super::{Daemon, DaemonError, LedgerState, Loaded, load, lock};
+use super::{Daemon, DaemonError, LedgerState, LoadedConfig, load};
 use crate::control::config::NodeConfiguration;
+use crate::control::link_spec::LinkConfig;
 use crate::control::protocol::LinkRateChange;
 use crate::control::spec::SessionSpec;
-use crate::error::NodeError;
-use crate::link::{self, LinkConfig};
-use crate::server::log::{self, say};
-use crate::server::turns;
-use crate::sessions::arrival::{Arrival, Departure, Rearrangement, Switched};
+use crate::log::{self, info};
+use crate::server::compile_queue;
+use crate::sessions::error::NodeError;
+use crate::sessions::inventory::NodeInventory;
 use crate::sessions::limits::SessionLimits;
+use crate::sessions::link;
 use crate::sessions::metered::metered;
+use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::node::Node;
-use crate::sessions::premises::NodeInventory;
+use crate::sessions::rearrange::{NewSession, Rearrangement, StoppingModules, Switched};
 use crate::sessions::tables::TableFile;
-use crate::sessions::workshop::ModuleLoader;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, Unloaded};
+use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// What of `[remote]` cannot change.
+/// The part of `[remote]` that cannot change while the node runs: the address and the file of the key.
 #[derive(PartialEq, Eq)]
-struct Reached<'a> {
-    at: Option<(std::net::SocketAddr, &'a std::path::Path)>,
+struct FixedRemote<'a> {
+    listen_and_key: Option<(std::net::SocketAddr, &'a std::path::Path)>,
 }
 
-impl<'a> Reached<'a> {
+impl<'a> FixedRemote<'a> {
     fn of(config: &'a NodeConfiguration) -> Self {
-        Self { at: config.remote.as_ref().map(|remote| (remote.listen, remote.key.as_path())) }
+        Self { listen_and_key: config.remote.as_ref().map(|remote| (remote.listen, remote.key.as_path())) }
     }
 }
 
 impl LedgerState {
-    /// Enters those of these links that were different before.
-    fn enter_links(&mut self, links: &[LinkConfig], before: &[LinkConfig]) {
+    /// Appends an entry for each link that differs from its configuration before.
+    fn append_link_changes(&mut self, links: &[LinkConfig], before: &[LinkConfig]) {
         for link in links.iter().filter(|link| !before.contains(link)) {
             let (rate, reservable) = (link.rate, link.reservable);
-            self.enter(LedgerEvent::LinkChanged { link: LedgerText::new(&link.interface), rate, reservable });
+            self.append(LedgerEvent::LinkChanged {
+                link: LedgerText::new(&link.interface),
+                rate,
+                reservable,
+            });
         }
     }
 }
 
 impl Daemon {
-    /// Another rate for a link, until the configuration says yet another one. Says how it is then.
+    /// Changes the rate of a link, until a reload changes it again. Returns a description of the link's new state.
     pub(crate) fn change_rate(&self, change: &LinkRateChange) -> Result<String, NodeError> {
-        // The books first, as at the end of an interval: so the ledger has all changes in their order.
-        let mut books = lock(&self.books);
-        let (link, before) = lock(&self.node).change_rate(change)?;
-        books.enter_links(std::slice::from_ref(&link), &before);
-        drop(books);
+        let mut ledger = self.ledger.lock();
+        let (link, before) = self.node.lock_after(&ledger).change_rate(change)?;
+        ledger.append_link_changes(std::slice::from_ref(&link), &before);
+        drop(ledger);
         let note = link::note(&link);
-        say(&note);
+        info(&note);
         Ok(note)
     }
 
-    /// Reads the configuration again and does what it says, or nothing. Sessions that are not from it stay as they are.
+    /// Reads the configuration again, and applies all of its changes or none. Sessions that were created by requests are not
+    /// affected. Returns notes on the changes.
     pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
-        // It can take long to prepare sessions, and for modules to stop: what was taken back meanwhile is noticed by the files of the configuration before.
-        let _alone = lock(&self.reloading);
-        let loaded = lock(&self.loaded).clone();
+        // Preparing sessions and stopping modules can take long. Until then the files of the old configuration are watched for
+        // revocation lists.
+        let _alone = self.reload_lock.lock();
+        let loaded = self.loaded.get();
         let mut new = load(&self.setup.config, &self.setup.calibration, self.setup.shipped)?;
         self.check_fixed(&loaded, &new)?;
-        // What has been taken back stays so, whatever the files say now.
-        new.trust = self.remembered(new.trust.take())?;
+        // Revocations stay in effect even if the files no longer contain them.
+        new.trust = self.with_known_revocations(new.trust.take())?;
         let old = &loaded.config.sessions;
-        let gone = old.iter().filter(|old| !new.config.sessions.contains(old));
-        let come = new.config.sessions.iter().filter(|new| !old.contains(new));
-        let (gone, come): (Vec<Name>, Vec<SessionSpec>) =
-            (gone.map(|session| session.name.clone()).collect(), come.cloned().collect());
-        let names: Vec<Name> = come.iter().map(|session| session.name.clone()).collect();
+        let removed = old.iter().filter(|old| !new.config.sessions.contains(old));
+        let new_sessions = new.config.sessions.iter().filter(|new| !old.contains(new));
+        let (removed, new_sessions): (Vec<Name>, Vec<SessionSpec>) =
+            (removed.map(|session| session.name.clone()).collect(), new_sessions.cloned().collect());
+        let names: Vec<Name> = new_sessions.iter().map(|session| session.name.clone()).collect();
         let links = link::changed(&loaded.config.links, &new.config.links);
-        // All that takes long, while the node goes on as it is.
-        let come = self.prepare_all(&new, come)?;
+        // The slow part is done while the node goes on with the old configuration.
+        let new_sessions = self.prepare_sessions(&new, new_sessions)?;
         let tables = (loaded.tables.as_slice(), std::mem::take(&mut new.tables));
-        let switched = self.switch(&gone, come, &links, tables, &new)?;
-        let Switched { changed, gone, tables, notes: mut all, .. } = switched;
+        let switched = self.apply(&removed, new_sessions, &links, tables, &new)?;
+        let Switched { changed, gone: removed, tables, notes: mut all, .. } = switched;
         new.tables = tables;
         let is_changed = |name: &Name| changed.iter().any(|it| it.session.name == *name);
         let note = |name: &Name, what: &str| format!("session {name} is {what}");
-        all.extend(gone.iter().map(|it| note(&it.session.name, "closed")));
+        all.extend(removed.iter().map(|it| note(&it.session.name, "closed")));
         all.extend(links.iter().map(link::note));
         all.extend(names.iter().map(|name| note(name, if is_changed(name) { "changed" } else { "created" })));
-        new.trust = self.trust_anew(new.trust.take());
-        self.is_limited_anew.store(true, Ordering::Release);
-        *lock(&self.loaded) = new;
-        self.see_off(changed, gone);
+        new.trust = self.replace_trust(new.trust.take());
+        self.root_limits_changed.store(true, Ordering::Release);
+        self.loaded.set(new);
+        self.close_departed(changed, removed);
         if all.is_empty() {
-            all.push("the sessions are as they were".to_owned());
+            all.push("no session has changed".to_owned());
         }
         Ok(all)
     }
 
-    /// Checks that nothing has changed that a running node cannot change.
-    fn check_fixed(&self, loaded: &Loaded, new: &Loaded) -> Result<(), DaemonError> {
+    /// Checks that only sections have changed that a running node can apply.
+    fn check_fixed(&self, loaded: &LoadedConfig, new: &LoadedConfig) -> Result<(), DaemonError> {
         let (old, new) = (&loaded.config, &new.config);
         for (part, differs) in [
             ("node", new.node != old.node),
             ("isolation", new.isolation != old.isolation),
             ("cpu", new.cpu != old.cpu),
-            ("remote", Reached::of(new) != Reached::of(old)),
+            ("remote", FixedRemote::of(new) != FixedRemote::of(old)),
             ("interface", new.interfaces != old.interfaces),
             ("link", !link::can_become(&old.links, &new.links)),
         ] {
@@ -110,95 +116,98 @@ impl Daemon {
         Ok(())
     }
 
-    /// Prepares sessions as far as that can be done without the node: their filters are compiled, and their modules read, admitted, compiled and started.
-    fn prepare_all(&self, new: &Loaded, come: Vec<SessionSpec>) -> Result<Vec<Arrival>, DaemonError> {
-        let (premises, workshop) = self.with_node(|node| {
+    /// Prepares sessions without the node's lock: compiles their filters, and reads, admits, compiles and starts their modules.
+    fn prepare_sessions(
+        &self,
+        new: &LoadedConfig,
+        new_sessions: Vec<SessionSpec>,
+    ) -> Result<Vec<NewSession>, DaemonError> {
+        let (inventory, loader) = self.with_node(|node| {
             let (default, profiles) = (new.default.clone(), new.profiles.clone());
-            let workshop = ModuleLoader { default, profiles, ..node.workshop() };
-            (node.premises().with_profiles(workshop.profiles()), workshop)
+            let loader = ModuleLoader { default, profiles, ..node.loader() };
+            (node.inventory().with_profiles(loader.profiles()), loader)
         });
         let prepare = |spec: SessionSpec| {
             let name = spec.name.clone();
-            self.prepare(spec, &premises, &workshop).map_err(|error| self.of_configuration(name, error))
+            self.prepare(spec, &inventory, &loader).map_err(|error| self.session_error(name, error))
         };
-        come.into_iter().map(prepare).collect()
+        new_sessions.into_iter().map(prepare).collect()
     }
 
     fn prepare(
         &self,
         spec: SessionSpec,
-        premises: &NodeInventory,
-        workshop: &ModuleLoader,
-    ) -> Result<Arrival, NodeError> {
-        crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let mut budget = turns::budget_for(None);
+        inventory: &NodeInventory,
+        loader: &ModuleLoader,
+    ) -> Result<NewSession, NodeError> {
+        crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
+        let mut budget = compile_queue::budget_for(None);
         let memory = self.with_node(|node| {
-            node.hold(None, &spec)?;
+            node.check_ceilings(None, &spec)?;
             Ok::<_, NodeError>(Arc::clone(&node.memory))
         })?;
-        premises.check(&spec)?;
-        let filters = premises.filters_of(&spec.channels, &spec.outputs);
-        let compiled = match workshop.filters.kept(&filters) {
+        inventory.check(&spec)?;
+        let filters = inventory.filters_of(&spec.channels, &spec.outputs);
+        let compiled = match loader.filters.cached(&filters) {
             Some(compiled) => compiled,
-            None => workshop.filters.compile(filters, &mut self.turns.take(None, &mut budget)?)?,
+            None => loader.filters.compile(filters, &mut self.compile_queue.acquire(None, &mut budget)?)?,
         };
-        let memory = MemoryReservation::apart(&memory, spec.memory, spec.memory_ceiling());
-        let limits = Arc::new(SessionLimits::of(&spec, None));
+        let memory = MemoryReservation::uncounted(&memory, spec.memory, spec.memory_ceiling());
+        let limits = Arc::new(SessionLimits::new(&spec, None));
         let mut modules = Vec::new();
         for module in &spec.modules {
-            crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
-            // From here on the file may change or go: its bytes are here.
-            let file = self.file(module)?;
+            crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
+            // The file is read once, so that a later change of it has no effect.
+            let file = self.module_file(module)?;
             let shipped = || (self.setup.shipped)(&module.module);
             let code = Digest::of(file.as_deref().or_else(shipped).unwrap_or_default());
-            let mut turn = self.turns.take(None, &mut budget)?;
+            let mut permit = self.compile_queue.acquire(None, &mut budget)?;
             let prepared =
-                metered(&mut turn, |turn| workshop.prepare(&spec, &memory, &limits, module, file, turn));
+                metered(&mut permit, |permit| loader.prepare(&spec, &memory, &limits, module, file, permit));
             modules.push((prepared?, code));
         }
         let used = budget.used();
-        Ok(Arrival { spec, memory, limits, compiled, modules, used })
+        Ok(NewSession { spec, memory, limits, compiled, modules, used })
     }
 
-    /// Has everything take effect, or nothing.
-    fn switch(
+    /// Applies all changes to the node, or none.
+    fn apply(
         &self,
-        gone: &[Name],
-        come: Vec<Arrival>,
+        removed: &[Name],
+        new_sessions: Vec<NewSession>,
         links: &[LinkConfig],
         (tables, new_tables): (&[TableFile], Vec<TableFile>),
-        new: &Loaded,
+        new: &LoadedConfig,
     ) -> Result<Switched, DaemonError> {
-        // The books first, as at the end of an interval: so the ledger has all changes in their order.
-        let mut books = lock(&self.books);
-        let mut node = lock(&self.node);
+        let mut ledger = self.ledger.lock();
+        let mut node = self.node.lock_after(&ledger);
         let links_before: Vec<LinkConfig> = node.links.values().map(|port| port.config().clone()).collect();
-        let wanted = Rearrangement { gone, come, links, tables, new_tables };
+        let wanted = Rearrangement { gone: removed, come: new_sessions, links, tables, new_tables };
         let switched = node.rearrange(wanted).map_err(|(session, error)| match session {
-            Some(session) => self.of_configuration(session, error),
+            Some(session) => self.session_error(session, error),
             None => DaemonError::Node(error),
         });
         let mut switched = switched?;
         node.set_profiles(new.default.clone(), new.profiles.clone());
-        books.enter_links(links, &links_before);
-        std::mem::take(&mut switched.events).into_iter().for_each(|event| books.enter(event));
-        books.enter(LedgerEvent::NodeReconfigured { configuration: new.digest });
+        ledger.append_link_changes(links, &links_before);
+        std::mem::take(&mut switched.events).into_iter().for_each(|event| ledger.append(event));
+        ledger.append(LedgerEvent::NodeReconfigured { configuration: new.digest });
         Ok(switched)
     }
 
-    /// Waits for the modules that stop, and closes what has gone with them.
-    fn see_off(&self, changed: Vec<Departure>, gone: Vec<Departure>) {
-        for Departure { session, leaving } in changed {
+    /// Waits until the replaced modules have stopped, and closes the removed sessions.
+    fn close_departed(&self, changed: Vec<StoppingModules>, removed: Vec<StoppingModules>) {
+        for StoppingModules { session, leaving: stopping } in changed {
             let (name, id) = (session.name.clone(), session.id);
-            if let Err(error) = self.let_leave(Some(session), leaving, Unloaded::Asked) {
+            if let Err(error) = self.wait_for_unload(Some(session), stopping, UnloadReason::Asked) {
                 log::session(&name).warn(&error);
             }
-            lock(&self.node).end_retired(&name, id);
+            self.node.lock().end_retired(&name, id);
         }
-        let gone = gone.into_iter().map(|Departure { session, leaving }| {
-            self.end_now(session, leaving, CloseReason::Node, Unloaded::SessionClosed)
+        let removed = removed.into_iter().map(|StoppingModules { session, leaving: stopping }| {
+            self.close_stopped(session, stopping, CloseReason::Node, UnloadReason::SessionClosed)
         });
-        for (name, error) in gone.filter_map(Result::err).collect::<Vec<_>>() {
+        for (name, error) in removed.filter_map(Result::err).collect::<Vec<_>>() {
             log::session(&name).warn(&error);
         }
     }

@@ -1,79 +1,79 @@
-//! Revocation: lists that come, the state that is kept, and the sessions that end.
+//! Revocation: applies delivered lists, writes the revocations to disk, and closes sessions without a right.
 
-use super::{Daemon, DaemonError, lock, now};
+use super::{Daemon, DaemonError, now};
 use crate::control::authority::{Asker, RequestRefusal};
 use crate::control::protocol::{DelegatedStatus, RevocationCounts, RevocationsStatus};
-use crate::server::log::{self, say, warn};
-use crate::server::revoked;
+use crate::log::{self, info, warn};
+use crate::server::revocation_files;
 use crate::server::trust::Trust;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_ledger::{CloseReason, LedgerEvent, LedgerText, Unloaded};
-use weir_trust::credential::{PrefixId, VerifiedCredential};
+use weir_ledger::{CloseReason, LedgerEvent, LedgerText, UnloadReason};
+use weir_trust::credential::{DelegationId, VerifiedCredential};
 use weir_trust::gate::{RateLimit, RateLimiter};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
-    ListHeader, Offered, Reception, RevocationError, RevocationList, Revocations, RevokedSet,
+    ListHeader, ListUse, Reception, RevocationError, RevocationList, Revocations, RevokedSet,
 };
 use weir_units::Nanos;
 
-/// The rate of delegators' lists for each credential that delivers: each list changes the state, which is written anew.
+/// The rate limit of delegators' lists for each delivering credential: each list causes a write.
 const DELEGATED_RATE: RateLimit = RateLimit { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
-/// Grants of which it is remembered how often lists came.
-const REMEMBERED: usize = 4096;
+/// The maximum number of credentials whose rates are tracked.
+const TRACKED_MAX: usize = 4096;
 
-/// The reason why a list was not taken, or not all of it.
+/// The reason why a list was not applied, or only in part.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotTaken {
+pub(crate) enum ListRefusal {
     /// The node has no roots of trust.
-    #[error("this node is not reached from elsewhere: it has no roots of trust")]
-    Alone,
+    #[error("this node has no remote access, and so no roots of trust")]
+    NoRemoteAccess,
     /// Lists of delegators come too often.
-    #[error("revocation lists of those who share this grant come too often: try again in {0} s")]
+    #[error("revocation lists under this grant come too often: try again in {0} s")]
     TooOften(u64),
-    /// The state of the list's root cannot be written.
+    /// The list was applied, but the revocations of its root cannot be written.
     #[error(
-        "the revocations of this root hold, and are forgotten when the node ends, as they cannot be kept: {0}; deliver the list again when the node's operator has made room in the folder of its state"
+        "the revocations of this root are in effect, but cannot be written, so they are lost when the node ends: {0}; deliver the list again when the node's operator has made room in its state folder"
     )]
-    NotKept(String),
-    /// The list.
+    NotWritten(String),
+    /// The list is invalid, or not accepted.
     #[error(transparent)]
     List(#[from] RevocationError),
 }
 
-impl NotTaken {
+impl ListRefusal {
     fn counter(&self) -> &'static str {
         match self {
-            Self::Alone => "alone",
-            Self::TooOften(_) => "too-often",
-            Self::NotKept(_) => "not-kept",
+            Self::NoRemoteAccess => "no-remote-access",
+            Self::TooOften(_) => "rate-limited",
+            Self::NotWritten(_) => "not-stored",
             Self::List(error) => error.counter(),
         }
     }
 }
 
-/// The rate of delegators' lists.
+/// Limits the rate of delegators' lists.
 #[derive(Debug)]
 pub(super) struct DelegatedRateLimiter {
-    begun: Instant,
-    rates: RateLimiter<PrefixId>,
+    started: Instant,
+    rates: RateLimiter<DelegationId>,
 }
 
 impl Default for DelegatedRateLimiter {
     fn default() -> Self {
-        Self { begun: Instant::now(), rates: RateLimiter::new(DELEGATED_RATE, REMEMBERED) }
+        Self { started: Instant::now(), rates: RateLimiter::new(DELEGATED_RATE, TRACKED_MAX) }
     }
 }
 
 impl DelegatedRateLimiter {
-    /// Takes a turn of a credential, or returns the seconds until there is one.
-    fn take(&mut self, credential: PrefixId) -> Result<(), NotTaken> {
-        let now = Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    /// Admits a list that a credential delivers, or returns the seconds until the next one is admitted.
+    fn admit(&mut self, credential: DelegationId) -> Result<(), ListRefusal> {
+        let now = Nanos::from(self.started.elapsed());
         let wait = self.rates.wait(&credential, now);
         if wait > Nanos(0) {
-            return Err(NotTaken::TooOften(wait.0.div_ceil(Nanos::SECOND.0)));
+            return Err(ListRefusal::TooOften(wait.0.div_ceil(Nanos::SECOND.0)));
         }
         self.rates.take(credential, now);
         Ok(())
@@ -81,98 +81,111 @@ impl DelegatedRateLimiter {
 }
 
 impl Daemon {
-    /// Tells by the header of a list if the rest is of use. What is of none is counted. A known list is refused while the state of its root cannot be written.
-    pub(crate) fn offered(
+    /// Decides by a list's header whether the rest is wanted, and counts it if not. A known list is refused while the
+    /// revocations of its root cannot be written.
+    pub(crate) fn check_offer(
         &self,
         header: &ListHeader,
-        shown: Option<&VerifiedCredential>,
-    ) -> Result<Offered, NotTaken> {
-        let offered = self.trust().ok_or(NotTaken::Alone).and_then(|trust| {
-            let reception = Reception { roots: trust.roots(), shown, now: Second::of(now()) };
-            let offered = trust.revocations().offered(header, &reception)?;
-            if offered == Offered::Known {
-                self.kept_again(header.issuer().of())?;
+        credential: Option<&VerifiedCredential>,
+    ) -> Result<ListUse, ListRefusal> {
+        let offered = self.trust().ok_or(ListRefusal::NoRemoteAccess).and_then(|trust| {
+            let reception = Reception { roots: trust.roots(), shown: credential, now: Second::of(now()) };
+            let offered = trust.revocations().check_header(header, &reception)?;
+            if offered == ListUse::Known {
+                self.retry_write_of(header.issuer().affected_root())?;
             }
             Ok(offered)
         });
-        if offered.as_ref().is_ok_and(|offered| *offered == Offered::Known) {
+        if offered.as_ref().is_ok_and(|offered| *offered == ListUse::Known) {
             self.deliveries.accepted("known");
         }
-        offered.inspect_err(|why| self.list_refused(why.counter()))
+        offered.inspect_err(|why| self.count_refused_list(why.counter()))
     }
 
     /// Counts a list that is refused, and logs floods of them.
-    pub(crate) fn list_refused(&self, reason: &'static str) {
+    pub(crate) fn count_refused_list(&self, reason: &'static str) {
         if let Some(line) = self.deliveries.refused(reason, Instant::now()) {
             warn(&line);
         }
     }
 
-    /// Takes a list, by the right of its signer and whatever credential its deliverer has shown. It holds at once, for peers that are connected and for sessions that run. Returns
-    /// what has changed, in words.
-    pub(crate) fn revoke(&self, text: &str, shown: Option<&VerifiedCredential>) -> Result<String, NotTaken> {
-        let taken = text.parse().map_err(NotTaken::List).and_then(|list| self.take_list(&list, shown));
-        match &taken {
-            Ok((is_new, _)) => self.deliveries.accepted(if *is_new { "taken" } else { "known" }),
-            Err(why) => self.list_refused(why.counter()),
+    /// Applies a list, by the right of its signer and of the deliverer's credential, if any. It takes effect at once, also for
+    /// connected peers and running sessions. Returns a description of the change.
+    pub(crate) fn revoke(
+        &self,
+        text: &str,
+        credential: Option<&VerifiedCredential>,
+    ) -> Result<String, ListRefusal> {
+        let applied =
+            text.parse().map_err(ListRefusal::List).and_then(|list| self.apply_list(&list, credential));
+        match &applied {
+            Ok((is_new, _)) => self.deliveries.accepted(if *is_new { "accepted" } else { "known" }),
+            Err(why) => self.count_refused_list(why.counter()),
         }
-        taken.map(|(_, said)| said)
+        applied.map(|(_, description)| description)
     }
 
-    fn take_list(
+    fn apply_list(
         &self,
         list: &RevocationList,
-        shown: Option<&VerifiedCredential>,
-    ) -> Result<(bool, String), NotTaken> {
-        let _revoking = lock(&self.revoking);
-        let trust = self.trust().ok_or(NotTaken::Alone)?;
-        if let (Some(_), Some(shown)) = (list.issuer().under(), shown)
-            // Of the deliverer's own credential: a delegate takes no turn from the delegator that revokes it.
-            && let Some(own) = shown.chain().last()
+        credential: Option<&VerifiedCredential>,
+    ) -> Result<(bool, String), ListRefusal> {
+        let revoking = self.revocation_lock.lock();
+        let trust = self.trust().ok_or(ListRefusal::NoRemoteAccess)?;
+        if let (Some(_), Some(credential)) = (list.issuer().under(), credential)
+            // The rate of the deliverer's own credential: so a delegate cannot use up the rate of the delegator that revokes it.
+            && let Some(own) = credential.chain().last()
         {
-            lock(&self.delegated_pace).take(own.id)?;
+            self.delegated_rate.with(|rate| rate.admit(own.id))?;
         }
-        let (trust, accepted) = trust.with_list(list, shown, Second::of(now()))?;
-        let root = list.issuer().of();
+        let (trust, accepted) = trust.with_list(list, credential, Second::of(now()))?;
+        let root = list.issuer().affected_root();
         let trust = Arc::new(trust);
-        // Also where nothing is revoked that was not: the list is known by its header from now on.
-        *lock(&self.trust) = Some(Arc::clone(&trust));
+        // Also if the list revokes nothing new: from now on its header is known.
+        self.trust.set(Some(Arc::clone(&trust)));
         if !accepted.has_changed {
-            self.write_again();
-            self.is_kept(root)?;
+            self.retry_due_writes();
+            self.check_written(root)?;
             return accepted
                 .left_out
                 .map_or_else(|| Ok((false, "this list is known already".to_owned())), |why| Err(why.into()));
         }
-        let live = trust.revocations().of(root).map_or(0, |root| root.live());
-        let said = format!(
-            "revocation list {} of {} holds, with {live} taken back in all of its root",
+        let live = trust.revocations().by_root(root).map_or(0, |root| root.live());
+        let description = format!(
+            "revocation list {} of {} is in effect; its root has {live} revocations in all",
             list.sequence(),
             list.issuer().signer(),
         );
-        say(&said);
+        info(&description);
         let signer = LedgerText::new(&list.issuer().signer().to_string());
         let ids = list.revoked().len() as u64;
-        lock(&self.books).enter(LedgerEvent::Revoked { root: signer, list: list.sequence(), ids });
+        self.ledger.lock_after(&revoking).append(LedgerEvent::Revoked {
+            root: signer,
+            list: list.sequence(),
+            ids,
+        });
         self.write(&trust, root);
-        self.write_again();
-        self.is_kept(root)?;
-        accepted.left_out.map_or_else(|| Ok((true, said)), |why| Err(why.into()))
+        self.retry_due_writes();
+        self.check_written(root)?;
+        accepted.left_out.map_or_else(|| Ok((true, description)), |why| Err(why.into()))
     }
 
-    /// Writes the state of a root. A failure is remembered, so that it is tried again.
+    /// Writes the revocations of a root. After an error the write is tried again later.
     fn write(&self, trust: &Trust, root: &PublicKey) {
         let folder = self.with_node(|node| node.config.node.state.clone());
-        // A root that is not trusted any more has nothing to write.
-        let written =
-            trust.revocations().of(root).map_or(Ok(()), |revoked| revoked::keep(&folder, root, revoked));
-        let line = lock(&self.unkept).note(root, &written, Instant::now());
+        // A root that is not trusted any more has no revocations here.
+        let written = trust
+            .revocations()
+            .by_root(root)
+            .map_or(Ok(()), |revoked| revocation_files::write(&folder, root, revoked));
+        let line =
+            self.unwritten_revocations.with(|unwritten| unwritten.note(root, &written, Instant::now()));
         line.iter().for_each(|line| warn(line));
     }
 
-    /// Writes all states again that could not be written, if the last try was not a moment ago. `revoking` is held.
-    fn write_again(&self) {
-        let due = lock(&self.unkept).due(Instant::now());
+    /// Retries the failed writes that are due. The caller has locked `revocation_lock`.
+    fn retry_due_writes(&self) {
+        let due = self.unwritten_revocations.with(|unwritten| unwritten.due(Instant::now()));
         self.write_all(&due);
     }
 
@@ -182,98 +195,104 @@ impl Daemon {
         }
     }
 
-    /// Writes all states that could not be written a last time, as the node ends.
-    pub(super) fn keep_at_end(&self) {
-        let _revoking = lock(&self.revoking);
-        let roots = lock(&self.unkept).roots();
+    /// Retries all failed writes a last time, before the node ends.
+    pub(super) fn write_revocations_at_stop(&self) {
+        let _revocation_lock = self.revocation_lock.lock();
+        let roots = self.unwritten_revocations.with(|unwritten| unwritten.roots());
         self.write_all(&roots);
-        for root in lock(&self.unkept).roots() {
+        for root in self.unwritten_revocations.with(|unwritten| unwritten.roots()) {
             warn(&format_args!(
-                "the revocations of {root} are forgotten, as they could not be kept: deliver its lists again"
+                "the revocations of {root} are lost, as they could not be written: deliver its lists again"
             ));
         }
     }
 
-    fn is_kept(&self, root: &PublicKey) -> Result<(), NotTaken> {
-        let why = lock(&self.unkept).why(root).map(str::to_owned);
-        why.map_or(Ok(()), |why| Err(NotTaken::NotKept(why)))
+    /// Returns an error if the revocations of a root could not be written.
+    fn check_written(&self, root: &PublicKey) -> Result<(), ListRefusal> {
+        let why = self.unwritten_revocations.with(|unwritten| unwritten.why(root).map(str::to_owned));
+        why.map_or(Ok(()), |why| Err(ListRefusal::NotWritten(why)))
     }
 
-    /// Writes all states again that could not be written. Returns an error if that of this root still is not.
-    fn kept_again(&self, root: &PublicKey) -> Result<(), NotTaken> {
-        self.keep_again();
-        self.is_kept(root)
+    /// Retries failed writes. Returns an error if the revocations of this root still could not be written.
+    fn retry_write_of(&self, root: &PublicKey) -> Result<(), ListRefusal> {
+        self.retry_revocation_writes();
+        self.check_written(root)
     }
 
-    /// Writes all states again that could not be written.
-    pub(super) fn keep_again(&self) {
-        if !lock(&self.unkept).is_empty() {
-            let _revoking = lock(&self.revoking);
-            self.write_again();
+    /// Retries the failed writes that are due.
+    pub(super) fn retry_revocation_writes(&self) {
+        if !self.unwritten_revocations.with(|unwritten| unwritten.is_empty()) {
+            let _revocation_lock = self.revocation_lock.lock();
+            self.retry_due_writes();
         }
     }
 
-    /// A trust that forgets nothing: with all that holds now, and all that was kept.
-    pub(super) fn remembered(&self, trust: Option<Arc<Trust>>) -> Result<Option<Arc<Trust>>, DaemonError> {
+    /// Adds the stored revocations and those in effect to a new configuration's roots of trust.
+    pub(super) fn with_known_revocations(
+        &self,
+        trust: Option<Arc<Trust>>,
+    ) -> Result<Option<Arc<Trust>>, DaemonError> {
         let Some(trust) = trust else { return Ok(None) };
         let state = self.with_node(|node| node.config.node.state.clone());
-        let kept = revoked::kept(&state)?;
+        let stored = revocation_files::read_all(&state)?;
         let now = Second::of(now());
-        Ok(Some(self.joined(&trust, &kept, now)))
+        Ok(Some(self.merged(&trust, &stored, now)))
     }
 
-    /// A trust with what was kept, and with all that holds now.
-    fn joined(&self, trust: &Trust, kept: &Revocations, now: Second) -> Arc<Trust> {
-        // What has no room is in a file: what holds already comes first.
+    /// Merges stored revocations, and those in effect, into roots of trust.
+    fn merged(&self, trust: &Trust, stored: &Revocations, now: Second) -> Arc<Trust> {
+        // If there are too many entries, those of the configuration's files are left out: they can be read again.
         let before = self.trust().map(|before| before.revocations().clone()).unwrap_or_default();
-        let (trust, left_out) = trust.remembering([kept, &before], now);
+        let (trust, left_out) = trust.with_revocations([stored, &before], now);
         if left_out > 0 {
             warn(&RevocationError::Full { left_out });
         }
         Arc::new(trust)
     }
 
-    /// Has a new trust count, without forgetting a list that has come since it was made.
-    pub(super) fn trust_anew(&self, trust: Option<Arc<Trust>>) -> Option<Arc<Trust>> {
-        let _revoking = lock(&self.revoking);
-        let trust = trust.map(|trust| self.joined(&trust, &Revocations::default(), Second::of(now())));
-        (*lock(&self.trust)).clone_from(&trust);
-        self.keep_lists();
+    /// Puts new roots of trust into effect, with the revocations that were delivered since they were read.
+    pub(super) fn replace_trust(&self, trust: Option<Arc<Trust>>) -> Option<Arc<Trust>> {
+        let _revocation_lock = self.revocation_lock.lock();
+        let trust = trust.map(|trust| self.merged(&trust, &Revocations::default(), Second::of(now())));
+        self.trust.set(trust.clone());
+        self.write_changed_revocations();
         trust
     }
 
-    /// Takes over what was kept, at the start.
-    pub(super) fn remember(&self) -> Result<(), DaemonError> {
-        let trust = self.remembered(self.trust())?;
-        *lock(&self.trust) = trust;
-        self.keep_lists();
+    /// Reads the stored revocations at the start.
+    pub(super) fn load_revocations(&self) -> Result<(), DaemonError> {
+        let trust = self.with_known_revocations(self.trust())?;
+        self.trust.set(trust);
+        self.write_changed_revocations();
         Ok(())
     }
 
-    /// Keeps the state that holds, so that it does not depend on the operator's files. A folder that cannot be read is left as it is: it may have more than holds now.
-    pub(super) fn keep_lists(&self) {
+    /// Writes the revocations that differ from the stored ones, so that they survive a change of the operator's files. If the
+    /// stored ones cannot be read nothing is written, as they may contain more.
+    pub(super) fn write_changed_revocations(&self) {
         let Some(trust) = self.trust() else { return };
         let state = self.with_node(|node| node.config.node.state.clone());
-        let kept = match revoked::kept(&state) {
-            Ok(kept) => kept,
-            Err(error) => return warn(&format_args!("revocations are not written again: {error}")),
+        let stored = match revocation_files::read_all(&state) {
+            Ok(stored) => stored,
+            Err(error) => return warn(&format_args!("revocations are not written: {error}")),
         };
-        let roots = trust.revocations().roots().filter(|(root, it)| kept.of(root) != Some(*it));
+        let roots =
+            trust.revocations().roots().filter(|(root, revoked)| stored.by_root(root) != Some(*revoked));
         roots.for_each(|(root, _)| self.write(&trust, root));
     }
 
-    /// Counters of delivered lists, and of the entries that each root has; nothing where no credentials count.
-    pub(super) fn revocations_shot(&self) -> Option<RevocationCounts> {
+    /// Counters of delivered lists, and the number of entries of each root; none if the node has no remote access.
+    pub(super) fn revocation_counts(&self) -> Option<RevocationCounts> {
         let trust = self.trust()?;
         let entries = trust
             .revocations()
             .roots()
             .map(|(root, revoked)| (root.to_string(), revoked.live() as u64))
             .collect();
-        Some(RevocationCounts { deliveries: self.deliveries.shot(), entries })
+        Some(RevocationCounts { deliveries: self.deliveries.snapshot(), entries })
     }
 
-    /// All that is revoked: of the root of the asker's credential, or of all roots for an operator.
+    /// The revocations that a client may see: those of its credential's root, or of all roots for an operator.
     pub(crate) fn revocations_for(&self, asker: &Asker) -> Vec<RevocationsStatus> {
         match asker {
             Asker::Operator(_) => self.revocations_of(None),
@@ -281,12 +300,12 @@ impl Daemon {
         }
     }
 
-    /// All that is revoked, of one root or of all.
+    /// The revocations of one root, or of all roots.
     pub(crate) fn revocations_of(&self, root: Option<&PublicKey>) -> Vec<RevocationsStatus> {
         let Some(trust) = self.trust() else { return Vec::new() };
         let tokens = |set: &RevokedSet| set.iter().map(|entry| entry.to_string()).collect();
         let time = |set: &RevokedSet| set.all_before().map(|time| time.to_string());
-        let shot =
+        let status =
             |(root, revoked): (&PublicKey, &weir_trust::revocation::RootRevocations)| RevocationsStatus {
                 root: root.to_string(),
                 sequence: revoked.sequence(),
@@ -303,53 +322,59 @@ impl Daemon {
                     .collect(),
             };
         let wanted = |(of, _): &(&PublicKey, _)| root.is_none_or(|root| root == *of);
-        trust.revocations().roots().filter(wanted).map(shot).collect()
+        trust.revocations().roots().filter(wanted).map(status).collect()
     }
 
-    /// Ends sessions that have more than their root may grant, after that has changed.
-    pub(super) fn close_what_is_beyond(self: &Arc<Self>) {
-        if !self.is_limited_anew.swap(false, Ordering::AcqRel) {
+    /// Closes sessions that exceed the limit of their root, after limits have changed.
+    pub(super) fn close_over_limit(self: &Arc<Self>) {
+        if !self.root_limits_changed.swap(false, Ordering::AcqRel) {
             return;
         }
         let Some(trust) = self.trust() else { return };
         let now = Second::of(now());
-        let beyond = lock(&self.node).hold_again(|credential| trust.current(credential, now).ok());
-        for (session, id, refusal) in beyond {
-            self.end_aside(session, id, CloseReason::Expired, &refusal.to_string());
+        let over_limit = self.node.lock().apply_new_grants(|credential| trust.current(credential, now).ok());
+        for (session, id, refusal) in over_limit {
+            self.close_in_background(session, id, CloseReason::Expired, &refusal.to_string());
         }
     }
 
-    /// Sessions whose right has ended, by its time or because it was revoked.
+    /// Closes sessions whose owner's credential has expired or was revoked.
     pub(crate) fn close_expired(self: &Arc<Self>) {
-        self.close_what_is_beyond();
-        let owned: Vec<_> = {
-            let node = lock(&self.node);
-            let owned = node
+        self.close_over_limit();
+        let owned_sessions: Vec<_> = {
+            let node = self.node.lock();
+            let owned_sessions = node
                 .sessions
                 .iter()
                 .filter_map(|(name, session)| Some((name, session.id, session.owner.as_ref()?)));
-            owned
+            owned_sessions
                 .map(|(name, id, owner)| (name.clone(), id, Asker::Holder(Arc::clone(&owner.credential))))
                 .collect()
         };
-        for (session, id, asker) in owned {
-            if let Err(why) = self.still(&asker) {
+        for (session, id, asker) in owned_sessions {
+            if let Err(why) = self.check_right(&asker) {
                 let is_revoked = matches!(&why, RequestRefusal::Worthless(why) if why.is_revocation());
                 let reason = if is_revoked { CloseReason::Revoked } else { CloseReason::Expired };
-                self.end_aside(session, id, reason, &why.to_string());
+                self.close_in_background(session, id, reason, &why.to_string());
             }
         }
     }
 
-    /// Ends a session whose right has ended. Nobody waits for that.
-    fn end_aside(self: &Arc<Self>, session: weir_admission::Name, id: u64, reason: CloseReason, why: &str) {
-        if !lock(&self.ending).insert(id) {
+    /// Closes a session whose right has ended, in a background thread.
+    fn close_in_background(
+        self: &Arc<Self>,
+        session: weir_admission::Name,
+        id: u64,
+        reason: CloseReason,
+        why: &str,
+    ) {
+        if !self.closing.with(|closing| closing.insert(id)) {
             return;
         }
-        log::session(&session).say(&format_args!("session {session} is closed: {why}"));
-        self.aside(move |daemon| {
-            _ = daemon.close_for(&session, id, reason, Unloaded::SessionClosed);
-            lock(&daemon.ending).remove(&id);
+        log::session(&session).info(&format_args!("session {session} is closed: {why}"));
+        self.run_in_background(move |daemon| {
+            _ = daemon.close_by_id(&session, id, reason, UnloadReason::SessionClosed);
+            daemon.closing.with(|closing| closing.remove(&id));
         });
     }
 }

@@ -1,8 +1,8 @@
-//! Files with revocation lists that have changed are read without being told to: what was taken back should not wait for anybody.
+//! Watches the files with revocation lists, so that a changed file is applied without a reload.
 
-use super::{Daemon, lock};
+use super::Daemon;
 use crate::control::policy;
-use crate::server::log::warn;
+use crate::log::warn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use weir_trust::revocation::LIST_BYTES_MAX;
 use weir_units::Shown as _;
 
-/// How often files are looked at.
-const LOOK: Duration = Duration::from_millis(400);
+/// The interval at which files are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(400);
 
-/// By what it is told that a file has changed.
+/// The metadata by which a change of a file is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct FileStamp {
     device: u64,
     inode: u64,
     len: u64,
@@ -23,8 +23,8 @@ struct Mark {
     nanos: i64,
 }
 
-impl Mark {
-    /// Nothing of what is not there, or no file: to open a pipe would be to wait for whoever writes into it.
+impl FileStamp {
+    /// Returns none for anything but a regular file. Opening a FIFO would block until it has a writer.
     fn of(path: &Path) -> Option<Self> {
         let meta = path.metadata().ok().filter(|meta| meta.is_file())?;
         Some(Self {
@@ -37,27 +37,27 @@ impl Mark {
     }
 }
 
-/// Files as they were when they were looked at last.
+/// The files, as of the last check.
 #[derive(Debug, Default)]
 pub(super) struct WatchedFiles {
-    files: BTreeMap<PathBuf, Option<Mark>>,
-    next: Option<Instant>,
+    files: BTreeMap<PathBuf, Option<FileStamp>>,
+    next_check: Option<Instant>,
 }
 
 impl WatchedFiles {
-    /// Those of these files that have changed since they were looked at last, as far as it is time to look. One that is new here counts as changed: it may have
-    /// changed since it was read with the configuration.
+    /// Returns the files that have changed since the last check; none if the next check is not due. A file that was not
+    /// watched before counts as changed, as it may have changed since it was read with the configuration.
     fn changed(&mut self, files: impl FnOnce() -> BTreeSet<PathBuf>) -> Vec<PathBuf> {
-        if self.next.is_some_and(|next| Instant::now() < next) {
+        if self.next_check.is_some_and(|next| Instant::now() < next) {
             return Vec::new();
         }
-        self.next = Some(Instant::now() + LOOK);
+        self.next_check = Some(Instant::now() + CHECK_INTERVAL);
         let files = files();
         self.files.retain(|file, _| files.contains(file));
         let mut changed = Vec::new();
         for file in files {
-            let mark = Mark::of(&file);
-            if self.files.insert(file.clone(), mark) != Some(mark) && mark.is_some() {
+            let stamp = FileStamp::of(&file);
+            if self.files.insert(file.clone(), stamp) != Some(stamp) && stamp.is_some() {
                 changed.push(file);
             }
         }
@@ -66,16 +66,16 @@ impl WatchedFiles {
 }
 
 impl Daemon {
-    /// Takes lists from files that have changed. What is wrong with one is said, once for each time that it changes.
-    pub(super) fn notice_lists(&self, watched: &mut WatchedFiles) {
+    /// Applies the lists of changed files. An error is logged once for each change of a file.
+    pub(super) fn read_changed_lists(&self, watched: &mut WatchedFiles) {
         let changed = {
-            let loaded = lock(&self.loaded);
-            watched.changed(|| policy::lists_of(&loaded.lists, loaded.revoked.as_deref()))
+            let (lists, revoked) = self.loaded.with(|loaded| (loaded.lists.clone(), loaded.revoked.clone()));
+            watched.changed(|| policy::lists_of(&lists, revoked.as_deref()))
         };
         for file in changed {
-            let taken = policy::read_text(&file, LIST_BYTES_MAX).map_err(|error| error.to_string());
-            let taken = taken.and_then(|text| self.revoke(&text, None).map_err(|error| error.to_string()));
-            if let Err(why) = taken {
+            let text = policy::read_text(&file, LIST_BYTES_MAX).map_err(|error| error.to_string());
+            let applied = text.and_then(|text| self.revoke(&text, None).map_err(|error| error.to_string()));
+            if let Err(why) = applied {
                 warn(&format_args!("{}: {why}", file.shown()));
             }
         }

@@ -1,7 +1,8 @@
-//! Metrics for Prometheus: a snapshot in the OpenMetrics text format, and a small HTTP server for whoever scrapes it ([`serve`]).
+//! Metrics for Prometheus: snapshots in the OpenMetrics text format, served by a small HTTP server ([`serve`]).
 //!
-//! Names are by Prometheus's conventions: base units, the unit last in the name, `_total` for what only grows. Each series is there from the start of what it
-//! belongs to, at zero. It ends when that is closed, and begins at zero when it comes again. A module that was ended, and not by request, keeps its series.
+//! Names follow Prometheus's conventions: base units, the unit last in the name, `_total` for counters. Each series exists
+//! from the creation of its object on, starting at zero, until the object is removed. A module that the node has unloaded
+//! keeps its series until its name is used again.
 
 mod server;
 
@@ -11,9 +12,9 @@ use crate::control::protocol::{
     ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, ProcessStatus,
     RemoteStatus, SessionStatus, Snapshot, TableStatus, VirtualCpuStatus,
 };
-use crate::link::drops;
-use crate::plan;
 use crate::server::deliveries;
+use crate::sessions::channel_plan;
+use crate::sessions::link::drops;
 use crate::sessions::snapshot;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -27,7 +28,7 @@ use weir_demux::FragmentCounters;
 use weir_ledger::{DropCause, LostUnit, Usage};
 use weir_trust::grant::{Resource, ShownUsage};
 
-/// A snapshot in the OpenMetrics text format.
+/// Renders a snapshot in the OpenMetrics text format.
 pub fn render(snapshot: Snapshot) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(MetricsSnapshot(snapshot)));
@@ -40,7 +41,7 @@ pub fn render(snapshot: Snapshot) -> String {
 #[derive(Debug)]
 struct MetricsSnapshot(Snapshot);
 
-/// What tells the samples of a family apart.
+/// The labels of a sample.
 type Labels = Vec<(&'static str, String)>;
 
 /// The values of a family's samples.
@@ -51,13 +52,17 @@ enum Samples {
     Share(Vec<(Labels, f64)>),
 }
 
-/// A value of each part of a node.
-fn of<T>(parts: impl IntoIterator<Item = (Labels, T)>, value: impl Fn(&T) -> u64) -> Vec<(Labels, u64)> {
+/// One sample for each object.
+fn samples_of<T>(
+    parts: impl IntoIterator<Item = (Labels, T)>,
+    value: impl Fn(&T) -> u64,
+) -> Vec<(Labels, u64)> {
     parts.into_iter().map(|(labels, part)| (labels, value(&part))).collect()
 }
 
-/// The counts of each part of a node, told apart by one more label. All `known` names are there from the start: a rate needs the zero before the first loss.
-fn each<'a, T: 'a>(
+/// Several samples for each object, distinguished by one more label. All `known` values of the label have a sample from the
+/// start: a rate needs the zero before the first count.
+fn samples_by_label<'a, T: 'a>(
     label: &'static str,
     known: impl IntoIterator<Item = &'static str>,
     parts: impl Iterator<Item = (Labels, &'a T)>,
@@ -88,7 +93,7 @@ fn float(value: u64) -> f64 {
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
-    /// A family: what it is called without its unit, the unit (nothing for plain numbers), what it means, its samples.
+    /// Writes a family of samples. `name` is without the unit; `unit` is empty for plain numbers.
     fn family(&mut self, name: &str, unit: &str, help: &str, samples: Samples) -> Result<(), Error> {
         let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
         let kind = match samples {
@@ -96,26 +101,31 @@ impl Writer<'_> {
             Samples::Level(_) | Samples::Share(_) => MetricType::Gauge,
         };
         let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
-        // What has no labels has no braces either.
-        let mut each = |labels: &Labels, write: &dyn Fn(&mut MetricEncoder<'_>) -> Result<(), Error>| {
-            if labels.is_empty() { write(&mut encoder) } else { write(&mut encoder.encode_family(labels)?) }
-        };
+        // A sample without labels is written without braces.
+        let mut write_sample =
+            |labels: &Labels, write: &dyn Fn(&mut MetricEncoder<'_>) -> Result<(), Error>| {
+                if labels.is_empty() {
+                    write(&mut encoder)
+                } else {
+                    write(&mut encoder.encode_family(labels)?)
+                }
+            };
         match samples {
             Samples::Counts(samples) => samples.iter().try_for_each(|(labels, value)| {
-                each(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(value, None))
+                write_sample(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(value, None))
             }),
             Samples::Seconds(samples) => samples.iter().try_for_each(|(labels, nanos)| {
                 let seconds = float(*nanos) / 1e9;
-                each(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(&seconds, None))
+                write_sample(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(&seconds, None))
             }),
             Samples::Level(samples) => samples.iter().try_for_each(|(labels, value)| {
-                // OpenMetrics has signed numbers; no level here comes near their end.
+                // The encoder takes signed numbers. No gauge comes near their maximum.
                 let value = i64::try_from(*value).unwrap_or(i64::MAX);
-                each(labels, &|to| to.encode_gauge(&value))
+                write_sample(labels, &|to| to.encode_gauge(&value))
             }),
-            Samples::Share(samples) => {
-                samples.iter().try_for_each(|(labels, share)| each(labels, &|to| to.encode_gauge(share)))
-            }
+            Samples::Share(samples) => samples
+                .iter()
+                .try_for_each(|(labels, share)| write_sample(labels, &|to| to.encode_gauge(share))),
         }
     }
 }
@@ -148,46 +158,53 @@ impl MetricsSnapshot {
             .encode_info(&labels([("node", node), ("version", version)]))?;
         let one = |value| vec![(Labels::new(), value)];
         let share = vec![(Labels::new(), float(*uptime_ns) / 1e9)];
-        to.family("weir_node_uptime", "seconds", "Time since the node began", Samples::Share(share))?;
-        let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.of)));
+        to.family("weir_node_uptime", "seconds", "Time since the node's start", Samples::Share(share))?;
+        let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.reservable)));
         to.family("weir_node_memory_reserved", "bytes", "Memory that sessions have reserved", reserved)?;
-        to.family("weir_node_memory_reservable", "bytes", "Memory that sessions can reserve together", of)?;
+        to.family(
+            "weir_node_memory_reservable",
+            "bytes",
+            "Memory that all sessions together can reserve",
+            of,
+        )?;
         let failed = Samples::Counts(one(self.0.record_deletions_failed));
-        let help = "Tries to delete a record file beyond a limit that have failed";
+        let help = "Failed deletions of record files over a limit";
         to.family("weir_node_record_deletions_failed", "", help, failed)
     }
 
     fn revocations(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.revocations.iter();
         let lists =
-            each("outcome", deliveries::outcomes(), all().map(|it| (Labels::new(), it)), |it| &it.deliveries);
-        let help = "Revocation lists that were delivered, by outcome";
+            samples_by_label("outcome", deliveries::outcomes(), all().map(|it| (Labels::new(), it)), |it| {
+                &it.deliveries
+            });
+        let help = "Delivered revocation lists, by outcome";
         to.family("weir_revocation_deliveries", "", help, Samples::Counts(lists))?;
         let entries = all().flat_map(|it| &it.entries);
         let entries = entries.map(|(root, entries)| (labels([("root", root)]), *entries));
-        let help = "Entries of revocation lists that are held";
+        let help = "Revocations in effect";
         to.family("weir_revocation_entries", "", help, Samples::Level(entries.collect()))
     }
 
     fn remote(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.remote.iter().map(|it| (Labels::new(), it));
-        let counts = |count: fn(&RemoteStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
-        let level = |value: fn(&RemoteStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
-        let help = "Connections from elsewhere that were accepted";
+        let counts = |count: fn(&RemoteStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
+        let level = |value: fn(&RemoteStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
+        let help = "Accepted remote connections";
         to.family("weir_remote_connections", "", help, counts(|it| it.connections))?;
-        let help = "Handshakes with peers elsewhere that are half open";
+        let help = "Half-open handshakes with remote peers";
         to.family("weir_remote_half_open", "", help, level(|it| it.half_open))?;
-        let help = "First messages of handshakes that were answered";
+        let help = "Answered first messages of handshakes";
         to.family("weir_remote_answered", "", help, counts(|it| it.answered))?;
-        let help = "First messages of handshakes that waited for an answer and got none";
+        let help = "First messages of handshakes that were dropped unanswered";
         to.family("weir_remote_unanswered", "", help, counts(|it| it.unanswered))?;
-        let help = "Peers elsewhere that have proven who they are";
+        let help = "Remote peers that have proven their key";
         to.family("weir_remote_authenticated", "", help, counts(|it| it.authenticated))?;
-        let help = "Peers elsewhere that have proven a right to be here";
-        to.family("weir_remote_proven", "", help, counts(|it| it.proven))?;
-        to.family("weir_remote_clients", "", "Clients elsewhere that are connected", level(|it| it.clients))?;
-        let refused = Samples::Counts(each("cause", [], all(), |it| &it.refused));
-        let help = "Connections from elsewhere that were refused or given up, by cause";
+        let help = "Remote peers with a valid credential, or an operator's or root's key";
+        to.family("weir_remote_authorised", "", help, counts(|it| it.authorised))?;
+        to.family("weir_remote_clients", "", "Connected remote clients", level(|it| it.clients))?;
+        let refused = Samples::Counts(samples_by_label("cause", [], all(), |it| &it.refused));
+        let help = "Refused or aborted remote connections, by cause";
         to.family("weir_remote_refused", "", help, refused)
     }
 
@@ -196,7 +213,7 @@ impl MetricsSnapshot {
         let share = |ppm: fn(&CoreStatus) -> u32| {
             Samples::Share(cores().map(|(labels, core)| (labels, f64::from(ppm(core)) / 1e6)).collect())
         };
-        let seconds = |time: fn(&CoreStatus) -> u64| Samples::Seconds(of(cores(), |core| time(core)));
+        let seconds = |time: fn(&CoreStatus) -> u64| Samples::Seconds(samples_of(cores(), |core| time(core)));
         to.family(
             "weir_core_reserved",
             "ratio",
@@ -212,22 +229,22 @@ impl MetricsSnapshot {
         to.family(
             "weir_core_busy",
             "seconds",
-            "Time in modules and on their behalf",
+            "Time in modules and for their host calls",
             seconds(|core| core.busy_ns),
         )?;
         to.family(
             "weir_core_overhead",
             "seconds",
-            "Time on deciding and waking",
+            "Time for scheduling and waking",
             seconds(|core| core.overhead_ns),
         )?;
-        let help = "Time that the core's thread was ready to run and did not get; not billed";
+        let help = "Time for which the core thread was ready to run but had no processor; not charged";
         to.family("weir_core_stolen", "seconds", help, seconds(|core| core.stolen_ns))
     }
 
-    /// Processes that the node has started, by the walls around them.
+    /// Started processes, by role and isolation.
     fn processes(&self, to: &mut Writer<'_>) -> Result<(), Error> {
-        let help = "Processes that were not started, as the system does not allow one or there are too many";
+        let help = "Processes that could not be started, because of the system or the limit of processes";
         let refused = Samples::Counts(vec![(Labels::new(), self.0.refused_processes)]);
         to.family("weir_refused", "processes", help, refused)?;
         if self.0.processes.is_empty() {
@@ -235,72 +252,72 @@ impl MetricsSnapshot {
         }
         let all = self.0.processes.iter();
         let all = all.map(|it| (labels([("role", &it.role), ("isolation", &it.isolation)]), it));
-        let help = "Processes that were started, by what they do and the walls around them";
-        let counts = Samples::Counts(of(all, |it: &&ProcessStatus| it.started));
+        let help = "Started processes, by role and isolation";
+        let counts = Samples::Counts(samples_of(all, |it: &&ProcessStatus| it.started));
         to.family("weir_started", "processes", help, counts)
     }
 
     fn interfaces(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.interfaces.iter().map(|it| (labels([("interface", &it.name)]), it));
-        let counts = |count: fn(&InterfaceStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
-        let up = Samples::Level(of(all(), |it| u64::from(it.state == "up")));
-        to.family("weir_interface_up", "", "Whether packets can come from the interface", up)?;
-        to.family("weir_interface", "packets", "Packets that the node got", counts(|it| it.packets))?;
+        let counts = |count: fn(&InterfaceStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
+        let up = Samples::Level(samples_of(all(), |it| u64::from(it.state == "up")));
+        to.family("weir_interface_up", "", "1 if packets can be received from the interface", up)?;
+        to.family("weir_interface", "packets", "Received packets", counts(|it| it.packets))?;
         to.family("weir_interface", "bytes", "Bytes of these packets on the link", counts(|it| it.bytes))?;
-        let help = "Packets that the kernel had no room for";
+        let help = "Packets that the kernel dropped because its buffer was full";
         to.family("weir_interface_missed", "packets", help, counts(|it| it.missed))?;
-        let help = "Packets that no channel wanted";
-        to.family("weir_interface_unwanted", "packets", help, counts(|it| it.unwanted))?;
-        let help = "Time that the receiving thread was ready to run and did not get";
-        let stolen = Samples::Seconds(of(all(), |it| it.stolen_ns));
+        let help = "Packets that matched no channel's filter";
+        to.family("weir_interface_unmatched", "packets", help, counts(|it| it.unmatched))?;
+        let help = "Time for which the receive thread was ready to run but had no processor";
+        let stolen = Samples::Seconds(samples_of(all(), |it| it.stolen_ns));
         to.family("weir_interface_stolen", "seconds", help, stolen)?;
         let fates = snapshot::fates(&FragmentCounters::default()).map(|(fate, _)| fate);
-        let fragments = Samples::Counts(each("fate", fates, all(), |it| &it.fragments));
-        let help = "Fragments of datagrams, by what became of them";
+        let fragments = Samples::Counts(samples_by_label("fate", fates, all(), |it| &it.fragments));
+        let help = "Fragments of datagrams, by fate";
         to.family("weir_interface_fragments", "packets", help, fragments)
     }
 
     fn sessions(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
-        let level = |value: fn(&SessionStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let level = |value: fn(&SessionStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
         let help = "Memory that the session has reserved";
         to.family("weir_session_memory_reserved", "bytes", help, level(|it| it.memory_reserved))?;
-        let help = "Memory that the session may reserve by itself";
-        to.family("weir_session_memory_reservable", "bytes", help, level(|it| it.memory_ceiling))?;
-        let help = "Memory that the session uses of what it has reserved";
+        let help = "Memory up to which the session's reservation can grow";
+        to.family("weir_session_memory_reservable", "bytes", help, level(|it| it.memory_max))?;
+        let help = "Used part of the reserved memory";
         to.family("weir_session_memory_used", "bytes", help, level(|it| it.memory_used))?;
-        let counts = |count: fn(&SessionStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
-        let help = "Times that little of the reserved memory came to be left";
+        let counts = |count: fn(&SessionStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
+        let help = "Times that the free part of the reserved memory became small";
         to.family("weir_session_memory_low", "", help, counts(|it| it.memory_low))?;
-        let help = "Times that more memory was asked for than was left";
+        let help = "Requests for more memory than was free";
         to.family("weir_session_memory_refused", "", help, counts(|it| it.memory_refused))?;
-        let help = "Calls of others' services";
+        let help = "Calls of other sessions' services";
         to.family("weir_session_service", "calls", help, counts(|it| it.services.calls))?;
-        let help = "Calls of others' services that were refused, late, or failed";
+        let help = "Calls of other sessions' services that were refused, timed out, or failed";
         to.family(
             "weir_session_service_lost",
             "calls",
             help,
-            counts(|it| it.services.refused + it.services.late + it.services.failed),
+            counts(|it| it.services.refused + it.services.timed_out + it.services.failed),
         )?;
-        let help = "Calls of others that were served";
+        let help = "Served calls of other sessions";
         to.family("weir_session_service_served", "calls", help, counts(|it| it.services.served))?;
-        let help = "Calls of others that wait";
+        let help = "Waiting calls of other sessions";
         to.family("weir_session_service_waiting", "calls", help, level(|it| it.services.waiting))?;
-        let seconds = |time: fn(&SessionStatus) -> u64| Samples::Seconds(of(all(), |it| time(it)));
-        let help = "Processor time of others that the session pays";
-        to.family("weir_session_service_owed", "seconds", help, seconds(|it| it.services.owed_ns))?;
-        let help = "Processor time of its own that others pay";
-        to.family("weir_session_service_earned", "seconds", help, seconds(|it| it.services.earned_ns))?;
+        let seconds = |time: fn(&SessionStatus) -> u64| Samples::Seconds(samples_of(all(), |it| time(it)));
+        let help = "Processor time of other sessions that this session is charged for";
+        to.family("weir_session_service_debit", "seconds", help, seconds(|it| it.services.debit_ns))?;
+        let help = "Processor time of this session that other sessions are charged for";
+        to.family("weir_session_service_credit", "seconds", help, seconds(|it| it.services.credit_ns))?;
         self.usages(to)
     }
 
-    /// The usage of sessions: the counters of their bills, by the same table.
+    /// The usage of sessions, with the same counters as in the ledger.
     fn usages(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
         for (at, counter) in Usage::counters().enumerate() {
             let value = |it: &&SessionStatus| it.used.counts().nth(at).map_or(0, |(_, value)| value);
-            let samples = of(all(), value);
+            let samples = samples_of(all(), value);
             let samples = match counter.metric_unit {
                 "seconds" => Samples::Seconds(samples),
                 _ => Samples::Counts(samples),
@@ -308,11 +325,11 @@ impl MetricsSnapshot {
             let name = format!("weir_session_{}", counter.metric);
             to.family(&name, counter.metric_unit, counter.help, samples)?;
         }
-        let memory = Samples::Counts(of(all(), |it: &&SessionStatus| it.used.memory.whole()));
-        let help = "Reserved memory x time, as it has been billed";
+        let memory = Samples::Counts(samples_of(all(), |it: &&SessionStatus| it.used.memory.whole()));
+        let help = "Charged reserved memory x time";
         to.family("weir_session_memory", "byte_seconds", help, memory)?;
-        for thing in [LostUnit::Packet, LostUnit::Record, LostUnit::Message, LostUnit::Event] {
-            let causes = || DropCause::ALL.iter().filter(|cause| cause.thing() == thing);
+        for thing in [LostUnit::Packet, LostUnit::Record, LostUnit::Message] {
+            let causes = || DropCause::ALL.iter().filter(|cause| cause.lost_unit() == thing);
             let lost = all().flat_map(|(_, it)| {
                 let of = move |cause: &DropCause| labels([("session", &it.name), ("cause", cause.name())]);
                 causes().map(move |cause| (of(cause), it.used.drops.get(*cause)))
@@ -323,7 +340,7 @@ impl MetricsSnapshot {
         Ok(())
     }
 
-    /// What sessions are held to beside processor time and memory, of those that are.
+    /// The usage of limits other than processor time and memory, of the sessions that have such limits.
     fn limits(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let limited = self.0.sessions.iter().filter(|session| !session.limits.is_none());
         let all = || limited.clone().map(|it| (labels([("session", &it.name)]), &it.limits));
@@ -331,20 +348,20 @@ impl MetricsSnapshot {
             return Ok(());
         }
         for (resource, limit) in Resource::limits() {
-            if let Some(ShownUsage { metric, metric_unit, help, .. }) = limit.taken {
-                let level = Samples::Level(of(all(), |it| it.of(resource).taken));
+            if let Some(ShownUsage { metric, metric_unit, help, .. }) = limit.present_use {
+                let level = Samples::Level(samples_of(all(), |it| it.of(resource).taken));
                 to.family(&format!("weir_session_{metric}"), metric_unit, help, level)?;
             }
-            let ShownUsage { metric, metric_unit, help, .. } = limit.beyond;
-            let beyond = Samples::Counts(of(all(), |it| it.of(resource).beyond));
+            let ShownUsage { metric, metric_unit, help, .. } = limit.excess;
+            let beyond = Samples::Counts(samples_of(all(), |it| it.of(resource).beyond));
             to.family(&format!("weir_session_{metric}"), metric_unit, help, beyond)?;
         }
-        let help = "Patches that were refused because of a field that may not be written";
-        let refused = Samples::Counts(of(all(), |it| it.writes_refused));
+        let help = "Refused patches of fields that the session may not write";
+        let refused = Samples::Counts(samples_of(all(), |it| it.writes_refused));
         to.family("weir_session_refused", "patches", help, refused)
     }
 
-    /// Each part of each session, with the labels that tell it apart.
+    /// The parts of all sessions of one kind, with their labels.
     fn parts<'a, T: 'a>(
         &'a self,
         what: &'static str,
@@ -359,45 +376,49 @@ impl MetricsSnapshot {
 
     fn processors(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.parts("cpu", |session| &session.cpu, |cpu: &VirtualCpuStatus| &cpu.name);
-        let seconds = |time: fn(&VirtualCpuStatus) -> u64| Samples::Seconds(of(all(), |cpu| time(cpu)));
-        let counts = |count: fn(&VirtualCpuStatus) -> u64| Samples::Counts(of(all(), |cpu| count(cpu)));
+        let seconds =
+            |time: fn(&VirtualCpuStatus) -> u64| Samples::Seconds(samples_of(all(), |cpu| time(cpu)));
+        let counts =
+            |count: fn(&VirtualCpuStatus) -> u64| Samples::Counts(samples_of(all(), |cpu| count(cpu)));
         let share = |cpu: &VirtualCpuStatus| {
             if cpu.period_ns == 0 { 0.0 } else { float(cpu.slice_ns) / float(cpu.period_ns) }
         };
         let reserved = Samples::Share(all().map(|(labels, cpu)| (labels, share(cpu))).collect());
-        let help = "Share of a core that is guaranteed; 0 without a reservation";
+        let help = "Reserved share of a core; 0 without a reservation";
         to.family("weir_session_cpu_reserved", "ratio", help, reserved)?;
-        to.family("weir_session_cpu", "seconds", "Processor time that it had", seconds(|cpu| cpu.used_ns))?;
-        let help = "Of the processor time, what was beyond the reservation";
+        to.family("weir_session_cpu", "seconds", "Used processor time", seconds(|cpu| cpu.used_ns))?;
+        let help = "Used processor time beyond the reservation";
         to.family("weir_session_cpu_spare", "seconds", help, seconds(|cpu| cpu.spare_ns))?;
-        let help = "Periods in which it had work all the time and did not get its slice";
+        let help = "Periods with work at all times in which it did not get its slice";
         to.family("weir_session_cpu_missed", "periods", help, counts(|cpu| cpu.periods_missed))?;
-        let help = "Times that it ran for longer than it had left";
+        let help = "Times that it ran beyond its remaining budget";
         to.family("weir_session_cpu_overruns", "", help, counts(|cpu| cpu.overruns))
     }
 
     fn channels(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all =
             || self.parts("channel", |session| &session.channels, |channel: &ChannelStatus| &channel.name);
-        let level = |value: fn(&ChannelStatus) -> u64| Samples::Level(of(all(), |channel| value(channel)));
-        let counts = |count: fn(&ChannelStatus) -> u64| Samples::Counts(of(all(), |channel| count(channel)));
+        let level =
+            |value: fn(&ChannelStatus) -> u64| Samples::Level(samples_of(all(), |channel| value(channel)));
+        let counts =
+            |count: fn(&ChannelStatus) -> u64| Samples::Counts(samples_of(all(), |channel| count(channel)));
+        to.family("weir_channel_waiting", "packets", "Waiting packets", level(|channel| channel.waiting))?;
+        to.family("weir_channel_queue", "packets", "Capacity of the queue", level(|channel| channel.queue))?;
         to.family(
-            "weir_channel_waiting",
+            "weir_channel",
             "packets",
-            "Packets that wait now",
-            level(|channel| channel.waiting),
+            "Packets that matched the filter",
+            counts(|channel| channel.packets),
         )?;
-        to.family("weir_channel_queue", "packets", "Packets that can wait", level(|channel| channel.queue))?;
-        to.family("weir_channel", "packets", "Packets that came for it", counts(|channel| channel.packets))?;
         let help = "Bytes of these packets on the link";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
         let tally = ChannelPlanCounters::default();
-        let causes = plan::drops(&tally).map(|(cause, _)| cause.name());
-        let dropped = Samples::Counts(each("cause", causes, all(), |channel| &channel.drops));
-        to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)?;
-        let findings = tally.findings().map(|(what, _)| what);
-        let found = Samples::Counts(each("what", findings, all(), |channel| &channel.findings));
-        let help = "What was found on the way to its modules: wrong checksums, and what became of fragments";
+        let causes = channel_plan::drops(&tally).map(|(cause, _)| cause.name());
+        let dropped = Samples::Counts(samples_by_label("cause", causes, all(), |channel| &channel.drops));
+        to.family("weir_channel_dropped", "packets", "Dropped packets, by cause", dropped)?;
+        let findings = tally.named_counts().map(|(what, _)| what);
+        let found = Samples::Counts(samples_by_label("what", findings, all(), |channel| &channel.findings));
+        let help = "Findings of preprocessing: wrong checksums, and fates of fragments";
         to.family("weir_channel_found", "packets", help, found)
     }
 
@@ -406,10 +427,10 @@ impl MetricsSnapshot {
         if all().next().is_none() {
             return Ok(());
         }
-        let level = |value: fn(&TableStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
-        let help = "What the table shows";
+        let level = |value: fn(&TableStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
+        let help = "Size of the current version";
         to.family("weir_table", "bytes", help, level(|it| it.bytes.unwrap_or(0)))?;
-        let help = "The version that the table shows; 0 where it shows none";
+        let help = "Number of the current version; 0 without a version";
         to.family("weir_table_version", "", help, level(|it| it.version))?;
         let help = "Modules that read the table";
         to.family("weir_table_readers", "", help, level(|it| it.readers.len() as u64))
@@ -418,14 +439,14 @@ impl MetricsSnapshot {
     fn views(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || {
             self.0.views.iter().map(|it| {
-                let of = it.of.as_deref().unwrap_or("operator");
+                let of = it.owner.as_deref().unwrap_or("operator");
                 let number = it.number.to_string();
                 (
                     labels([
                         ("number", &number),
                         ("interface", &it.interface),
                         ("view", &it.view),
-                        ("of", of),
+                        ("owner", of),
                     ]),
                     it,
                 )
@@ -434,9 +455,9 @@ impl MetricsSnapshot {
         if all().next().is_none() {
             return Ok(());
         }
-        let help = "Packets that were transformed for the view, once for all who read it";
-        to.family("weir_view", "packets", help, Samples::Counts(of(all(), |it| it.packets)))?;
-        let readers = Samples::Level(of(all(), |it| it.readers.len() as u64));
+        let help = "Packets that were transformed for the view, once for all readers";
+        to.family("weir_view", "packets", help, Samples::Counts(samples_of(all(), |it| it.packets)))?;
+        let readers = Samples::Level(samples_of(all(), |it| it.readers.len() as u64));
         to.family("weir_view_readers", "", "Modules that read the view", readers)
     }
 
@@ -445,22 +466,22 @@ impl MetricsSnapshot {
             return Ok(());
         }
         let all = || self.0.links.iter().map(|it| (labels([("link", &it.name)]), it));
-        let level = |value: fn(&LinkStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
-        let counts = |count: fn(&LinkStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
-        let up = Samples::Level(of(all(), |it| u64::from(it.state == "up")));
-        to.family("weir_link_up", "", "Whether the link's interface is up", up)?;
+        let level = |value: fn(&LinkStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
+        let counts = |count: fn(&LinkStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
+        let up = Samples::Level(samples_of(all(), |it| u64::from(it.state == "up")));
+        to.family("weir_link_up", "", "1 if the link's interface is up", up)?;
         let per_second = "bytes_per_second";
-        to.family("weir_link_rate", per_second, "What it carries", level(|it| it.rate_bits / 8))?;
-        let help = "What is reserved of it";
+        to.family("weir_link_rate", per_second, "Rate of the link", level(|it| it.rate_bits / 8))?;
+        let help = "Reserved rate";
         to.family("weir_link_reserved", per_second, help, level(|it| it.reserved_bits / 8))?;
-        let help = "What can be reserved of it";
+        let help = "Reservable rate";
         to.family("weir_link_reservable", per_second, help, level(|it| it.reservable_bits / 8))?;
-        to.family("weir_link", "packets", "Packets that it took", counts(|it| it.packets))?;
+        to.family("weir_link", "packets", "Sent packets", counts(|it| it.packets))?;
         to.family("weir_link", "bytes", "Bytes of these packets, without framing", counts(|it| it.bytes))?;
         to.family(
             "weir_link_lost",
             "packets",
-            "Packets that its interface did not take",
+            "Packets that the interface did not accept",
             counts(|it| it.lost),
         )
     }
@@ -470,26 +491,26 @@ impl MetricsSnapshot {
         if all().next().is_none() {
             return Ok(());
         }
-        let level = |value: fn(&OutputStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
-        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
-        let help = "What it is guaranteed, on the wire; 0 without a reservation";
+        let level = |value: fn(&OutputStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
+        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
+        let help = "Reserved rate on the wire; 0 without a reservation";
         to.family("weir_output_reserved", "bytes_per_second", help, level(|it| it.reserved_bits / 8))?;
-        to.family("weir_output_waiting", "packets", "Packets that wait now", level(|it| it.waiting))?;
-        to.family("weir_output_queue", "packets", "Packets that can wait", level(|it| it.queue))?;
-        to.family("weir_output", "packets", "Packets that went out", counts(|it| it.packets))?;
+        to.family("weir_output_waiting", "packets", "Waiting packets", level(|it| it.waiting))?;
+        to.family("weir_output_queue", "packets", "Capacity of the queue", level(|it| it.queue))?;
+        to.family("weir_output", "packets", "Sent packets", counts(|it| it.packets))?;
         to.family("weir_output", "bytes", "Bytes of these packets, without framing", counts(|it| it.bytes))?;
-        let help = "Bytes on the wire that its scheduler let go";
+        let help = "Sent bytes on the wire";
         to.family("weir_output_wire", "bytes", help, counts(|it| it.wire_bytes))?;
-        let help = "Of the bytes on the wire, what its reservation let go";
+        let help = "Sent bytes on the wire within the reservation";
         to.family("weir_output_reserved_wire", "bytes", help, counts(|it| it.reserved_wire_bytes))?;
         let causes = drops(&OutputCounters::default()).map(|(cause, _)| cause.name());
-        let dropped = Samples::Counts(each("cause", causes, all(), |output| &output.drops));
-        to.family("weir_output_dropped", "packets", "Packets that it lost, by cause", dropped)?;
+        let dropped = Samples::Counts(samples_by_label("cause", causes, all(), |output| &output.drops));
+        to.family("weir_output_dropped", "packets", "Dropped packets, by cause", dropped)?;
         let taps = || all().filter(|(_, output)| output.tap.is_some());
-        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(of(taps(), |it| count(it)));
-        let help = "Packets that went to the programs behind its device";
+        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(samples_of(taps(), |it| count(it)));
+        let help = "Packets that were written to the TAP device";
         to.family("weir_output_tap", "packets", help, counts(|it| it.tap_packets))?;
-        let help = "Packets that did not reach these programs";
+        let help = "Packets that could not be written to the TAP device";
         to.family("weir_output_tap_lost", "packets", help, counts(|it| it.tap_lost))
     }
 
@@ -497,7 +518,8 @@ impl MetricsSnapshot {
         let running = || self.parts("module", |session| &session.modules, |it: &ModuleStatus| &it.name);
         let ended = || self.parts("module", |session| &session.ended, |it: &ModuleStatus| &it.name);
         let all = || running().chain(ended());
-        let counts = |count: fn(&ModuleStatus) -> u64| Samples::Counts(of(all(), |module| count(module)));
+        let counts =
+            |count: fn(&ModuleStatus) -> u64| Samples::Counts(samples_of(all(), |module| count(module)));
         let isolated = self.0.sessions.iter().flat_map(|session| {
             let apart = session.modules.iter().filter(|module| !module.isolation.is_empty());
             apart.map(|module| {
@@ -508,30 +530,35 @@ impl MetricsSnapshot {
         });
         let isolated: Vec<(Labels, u64)> = isolated.collect();
         if !isolated.is_empty() {
-            let help = "The walls around the module's own process";
+            let help = "Isolation of the module's sandbox process";
             to.family("weir_module_isolation", "", help, Samples::Level(isolated))?;
         }
-        let running = Samples::Level(of(all(), |module| u64::from(module.state == "running")));
-        let help = "1 if the module runs; 0 after it was ended, until its name is given again";
+        let running = Samples::Level(samples_of(all(), |module| u64::from(module.state == "running")));
+        let help = "1 if the module runs; 0 after it was unloaded by the node, until the name is used again";
         to.family("weir_module_running", "", help, running)?;
-        to.family("weir_module", "packets", "Packets that it has seen", counts(|module| module.packets))?;
-        to.family("weir_module", "records", "Records that it has emitted", counts(|module| module.records))?;
-        let help = "Records that were not taken, or could not be written";
-        to.family("weir_module_lost", "records", help, counts(|module| module.records_lost))?;
-        to.family("weir_module_faults", "", "Calls that were lost", counts(|module| module.faults))?;
         to.family(
-            "weir_module_strikes",
-            "",
-            "Calls that were over their limit",
-            counts(|module| module.strikes),
+            "weir_module",
+            "packets",
+            "Packets that it was called for",
+            counts(|module| module.packets),
         )?;
-        let seconds = Samples::Seconds(of(all(), |module| module.used_ns));
-        to.family("weir_module_cpu", "seconds", "Time in it, with time that was stolen meanwhile", seconds)?;
-        let seconds = Samples::Seconds(of(all(), |module| module.elsewhere_ns));
+        to.family("weir_module", "records", "Emitted records", counts(|module| module.records))?;
+        let help = "Records that were not accepted, or could not be written";
+        to.family("weir_module_lost", "records", help, counts(|module| module.records_lost))?;
+        to.family("weir_module_faults", "", "Calls that failed", counts(|module| module.faults))?;
+        to.family("weir_module_strikes", "", "Calls that exceeded a limit", counts(|module| module.strikes))?;
+        let seconds = Samples::Seconds(samples_of(all(), |module| module.used_ns));
+        to.family(
+            "weir_module_cpu",
+            "seconds",
+            "Time in the module, with time that was stolen meanwhile",
+            seconds,
+        )?;
+        let seconds = Samples::Seconds(samples_of(all(), |module| module.other_threads_ns));
         let help = "Processor time of other threads for it: receiving its packets, writing its records";
-        to.family("weir_module_elsewhere", "seconds", help, seconds)?;
-        let memory = Samples::Level(of(all(), |module| module.memory));
-        to.family("weir_module_memory", "bytes", "Memory that it has", memory)
+        to.family("weir_module_other_threads", "seconds", help, seconds)?;
+        let memory = Samples::Level(samples_of(all(), |module| module.memory));
+        to.family("weir_module_memory", "bytes", "Memory of the module", memory)
     }
 }
 
@@ -549,12 +576,12 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_becomes_what_prometheus_reads() {
+    fn a_snapshot_is_rendered_as_openmetrics_text() {
         assert_eq!(render(snapshot()), include_str!("golden.txt"));
     }
 
     #[test]
-    fn links_and_what_goes_out_are_told_where_there_are_any() {
+    fn links_and_outputs_have_series_if_there_are_any() {
         let mut now = snapshot();
         assert!(!render(now.clone()).contains("weir_link"));
         now.links.push(LinkStatus {
@@ -582,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn every_series_is_there_from_the_start_and_one_of_an_ended_module_stays() {
+    fn every_series_exists_from_the_start_and_that_of_an_unloaded_module_stays() {
         let session = SessionStatus {
             name: "s".to_owned(),
             channels: vec![ChannelStatus { name: "c".to_owned(), ..ChannelStatus::default() }],
@@ -593,12 +620,12 @@ mod tests {
         let interfaces = vec![InterfaceStatus { name: "i".to_owned(), ..InterfaceStatus::default() }];
         let text = render(Snapshot { sessions: vec![session], interfaces, ..Snapshot::default() });
         let has = |line: &str| assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        for (cause, _) in plan::drops(&ChannelPlanCounters::default()) {
+        for (cause, _) in channel_plan::drops(&ChannelPlanCounters::default()) {
             has(&format!(
                 "weir_channel_dropped_packets_total{{session=\"s\",channel=\"c\",cause=\"{cause}\"}} 0"
             ));
         }
-        for (what, _) in ChannelPlanCounters::default().findings() {
+        for (what, _) in ChannelPlanCounters::default().named_counts() {
             has(&format!(
                 "weir_channel_found_packets_total{{session=\"s\",channel=\"c\",what=\"{what}\"}} 0"
             ));
@@ -609,7 +636,7 @@ mod tests {
             ));
         }
         for cause in DropCause::ALL {
-            let unit = cause.thing().unit();
+            let unit = cause.lost_unit().unit();
             has(&format!("weir_session_dropped_{unit}_total{{session=\"s\",cause=\"{cause}\"}} 0"));
         }
         for fate in ["first", "followed", "unknown", "displaced", "repeated"] {
@@ -620,11 +647,12 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_where_there_are_any() {
+    fn limits_have_series_if_there_are_any() {
         let mut now = snapshot();
         assert!(!render(now.clone()).contains("over_rate"));
         now.sessions[0].limits =
-            serde_json::from_str(r#"{"records_over_rate": 5, "kept_now": 6, "writes_refused": 7}"#).unwrap();
+            serde_json::from_str(r#"{"records_over_rate": 5, "kept_packets_used": 6, "writes_refused": 7}"#)
+                .unwrap();
         let text = render(now);
         for line in [
             "weir_session_over_rate_records_total{session=\"greedy\"} 5",
@@ -637,29 +665,29 @@ mod tests {
     }
 
     #[test]
-    fn views_are_told_where_there_are_any() {
+    fn views_have_series_if_there_are_any() {
         let mut now = snapshot();
         assert!(!render(now.clone()).contains("weir_view"));
         let view = ViewStatus {
             number: 3,
             interface: "eth0".to_owned(),
             view: "payload=none".to_owned(),
-            of: None,
+            owner: None,
             packets: 7,
             readers: vec!["a/b".to_owned(), "c/d".to_owned()],
         };
-        now.views = vec![view.clone(), ViewStatus { number: 4, of: Some("weir-id:x".to_owned()), ..view }];
+        now.views = vec![view.clone(), ViewStatus { number: 4, owner: Some("weir-id:x".to_owned()), ..view }];
         let text = render(now);
         for line in [
-            "weir_view_packets_total{number=\"3\",interface=\"eth0\",view=\"payload=none\",of=\"operator\"} 7",
-            "weir_view_readers{number=\"4\",interface=\"eth0\",view=\"payload=none\",of=\"weir-id:x\"} 2",
+            "weir_view_packets_total{number=\"3\",interface=\"eth0\",view=\"payload=none\",owner=\"operator\"} 7",
+            "weir_view_readers{number=\"4\",interface=\"eth0\",view=\"payload=none\",owner=\"weir-id:x\"} 2",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
     }
 
     #[test]
-    fn every_family_is_whole_and_named_by_the_conventions() {
+    fn every_family_occurs_once_and_is_named_by_the_conventions() {
         let text = render(snapshot());
         let mut families = std::collections::BTreeSet::new();
         let mut family = "";

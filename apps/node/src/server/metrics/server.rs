@@ -1,4 +1,4 @@
-//! Answers Prometheus, and bears with everybody else.
+//! The HTTP server for metrics, with limits for clients that misbehave.
 
 use super::render;
 use crate::control::protocol::Snapshot;
@@ -7,24 +7,24 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Connections at once. A scraper needs one; one more than these is closed again.
+/// The maximum number of connections. A scraper needs one. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 4;
-/// What threads are called that answer a scraper.
+/// The name of the threads that serve connections.
 pub const CONNECTION: &str = "metrics";
-/// The longest head of a request.
+/// The maximum length of a request's head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// How long a request is waited for, and how long until its response is taken, whatever the other side does.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The timeout for receiving a request, and again for sending its response.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Answers whoever asks for `/metrics` until `stop` is set and somebody connects once more ([`wake`]). Requests of any shape and speed cost at most a few
-/// connections for four seconds each, and what a response takes.
+/// Serves requests for `/metrics` until `stop` is set and one more connection arrives ([`wake`]). A misbehaving client can
+/// occupy at most the few connections, each for four seconds.
 pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, stop: &AtomicBool) {
     let busy = AtomicUsize::new(0);
     let (busy, snapshot) = (&busy, &snapshot);
     std::thread::scope(|scope| {
         while !stop.load(SeqCst) {
             let Ok((stream, _)) = listener.accept() else {
-                // Out of descriptors, for instance: that passes, or is somebody else's to report.
+                // For instance, no descriptor is free. This passes, or is reported elsewhere.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -34,7 +34,7 @@ pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, sto
             busy.fetch_add(1, SeqCst);
             let handled =
                 std::thread::Builder::new().name(CONNECTION.to_owned()).spawn_scoped(scope, move || {
-                    // A scraper that goes away has nothing to be told.
+                    // The client has closed the connection.
                     let _ = handle(stream, snapshot);
                     busy.fetch_sub(1, SeqCst);
                 });
@@ -45,7 +45,7 @@ pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, sto
     });
 }
 
-/// Has a [`serve`] that listens there look whether it is to stop.
+/// Makes a [`serve`] that listens on this address check its `stop`.
 pub fn wake(address: SocketAddr) {
     let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
 }
@@ -53,7 +53,7 @@ pub fn wake(address: SocketAddr) {
 fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Result<()> {
     let left =
         |end: Instant| Some(end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut head = Vec::new();
     let mut part = [0; 1024];
     while !is_whole(&head) && head.len() < HEAD_BYTES_MAX && Instant::now() < end {
@@ -64,9 +64,9 @@ fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Re
         }
     }
     let response = respond(&head, snapshot);
-    // What the node took for it is not held against who asks.
-    let end = Instant::now() + PATIENCE;
-    // What a client takes of it at once or not at all: an attacker who reads a byte a second is not waited for.
+    // The time for the snapshot does not count.
+    let end = Instant::now() + TIMEOUT;
+    // The deadline is for the whole response, so a client that reads a byte a second does not extend it.
     let mut rest = response.as_slice();
     while !rest.is_empty() && Instant::now() < end {
         stream.set_write_timeout(left(end))?;
@@ -76,7 +76,7 @@ fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Re
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // Closing with bytes unread would take the response back.
+    // Closing a connection with unread bytes would discard the response.
     while Instant::now() < end {
         stream.set_read_timeout(left(end))?;
         if stream.read(&mut part)? == 0 {
@@ -111,11 +111,11 @@ fn respond(head: &[u8], snapshot: impl Fn() -> Snapshot) -> Vec<u8> {
 
 /// A request for metrics.
 struct Target {
-    /// Whether only the response's head is wanted.
+    /// True for a HEAD request.
     is_head: bool,
 }
 
-/// Whether metrics are asked for, or the status that says why not.
+/// Parses the head of a request. The error is an HTTP status.
 fn target(head: &[u8]) -> Result<Target, &'static str> {
     if !is_whole(head) {
         let is_long = head.len() >= HEAD_BYTES_MAX;
@@ -128,7 +128,7 @@ fn target(head: &[u8]) -> Result<Target, &'static str> {
     if !version.starts_with("HTTP/1.") {
         return Err("505 HTTP Version Not Supported");
     }
-    // A page in a browser on this machine may have a name that leads here; it is not to read what sessions do.
+    // DNS rebinding: a page in a local browser could reach this server by a name of its own.
     let host =
         lines.filter_map(|line| line.split_once(':')).find(|(key, _)| key.eq_ignore_ascii_case("host"));
     if host.is_some_and(|(_, host)| !is_loopback(host.trim())) {
@@ -189,14 +189,14 @@ mod tests {
     fn ask(address: SocketAddr, request: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        // It may be closed before all is written.
+        // The server may close the connection before all is written.
         let _ = stream.write_all(request);
         let mut response = Vec::new();
         let _ = stream.read_to_end(&mut response);
         response
     }
 
-    /// Ends the server also where an assertion fails, which would else be waited for.
+    /// Stops the server when a test ends, even by a failed assertion.
     struct Stop<'a>(&'a AtomicBool, SocketAddr);
 
     impl Drop for Stop<'_> {
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Asks until the answer begins so: connections that are over are noticed in their time.
+    /// Repeats a request until the response begins with `begins`, as the server notices closed connections with a delay.
     fn ask_until(address: SocketAddr, request: &[u8], begins: &str) -> Vec<u8> {
         let begin = Instant::now();
         loop {
@@ -214,13 +214,13 @@ mod tests {
             if response.starts_with(begins.as_bytes()) && response.is_empty() == begins.is_empty() {
                 return response;
             }
-            assert!(begin.elapsed() < PATIENCE * 30, "{}", response.escape_ascii());
+            assert!(begin.elapsed() < TIMEOUT * 30, "{}", response.escape_ascii());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     #[test]
-    fn a_scraper_is_answered_while_others_misbehave() {
+    fn a_scraper_is_served_while_other_clients_misbehave() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = AtomicBool::new(false);
@@ -229,13 +229,13 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| serve(&listener, snapshot, &stop));
             let _stop = Stop(&stop, address);
-            // Who says nothing takes one of the few places, and not for ever.
+            // A silent client occupies one of the few connections until its timeout.
             let silent: Vec<TcpStream> =
                 (1..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
             let response = String::from_utf8(ask_until(address, good, "HTTP/1.1 200 OK\r\n")).unwrap();
             assert!(response.ends_with("# EOF\n"), "{response}");
             assert!(response.contains("weir_node_info{node=\"ix-1\""));
-            // One more than there are places is closed; and when the silent ones are over, there is room again.
+            // Further connections are closed; after the timeout of the silent ones there are free connections again.
             let crowd: Vec<TcpStream> =
                 (0..2 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
             ask_until(address, good, "HTTP/1.1 200");

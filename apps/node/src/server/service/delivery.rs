@@ -1,15 +1,17 @@
-//! Deliveries of revocation lists.
+//! Delivery of revocation lists.
 //!
-//! A list counts by its signer's signature; its deliverer does not matter. A holder of a credential and an operator deliver over their own connection, as any other request. A peer that has
-//! proven to have a root's key has a place in a pool of its own ([`serve_root`]). Any other peer has a place in the small pool of peers without a credential ([`receive`]), for a short
-//! time, and for lists that a root has signed. Of another signer's list the node reads the header alone.
+//! A list is valid by its signer's signature, no matter which peer delivers it. Holders of credentials and operators
+//! deliver lists over their own connections. A peer that has proven a root's key takes a slot of a separate pool
+//! ([`serve_root`]). Any other peer takes a slot of the small pool of anonymous peers ([`serve_anonymous`]), for a
+//! short time, and can deliver only lists that a root has signed: of other lists the node reads only the header.
 //!
-//! A request's body is the whole list, or its header alone. A header is an offer: the node answers that it wants the rest ([`Reply::Uploaded`]), that the list is known, or why it is refused.
+//! A request's body is the whole list or its header alone, as an offer. The node answers an offer in one of three ways:
+//! it wants the rest ([`Reply::Uploaded`]), it has the list already, or it refuses the list with a reason.
 
-use super::conversation::{PATIENCE, PeerStream, RequestServer, refuse, say};
-use super::{Heard, hear};
+use super::connection::{CLIENT_TIMEOUT, PeerStream, RequestServer, send_refusal, send_reply};
 use crate::control::audit::PendingDecision;
 use crate::control::authority::Asker;
+use crate::control::protocol::request_reader::{ParsedRequest, read_request};
 use crate::control::protocol::{Ask, ControlRequest, Reply, VERSION};
 use crate::server::daemon::Daemon;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,54 +19,63 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::key::PublicKey;
-use weir_trust::revocation::{HEADER_BYTES_MAX, LIST_BYTES_MAX, ListHeader, Offered, RevocationError};
+use weir_trust::revocation::{HEADER_BYTES_MAX, LIST_BYTES_MAX, ListHeader, ListUse, RevocationError};
 
-/// The most peers without a credential at a time.
-pub(super) const VISITORS_MAX: usize = 16;
-/// The most of them from one source.
-pub(super) const VISITORS_OF_ONE_MAX: usize = 2;
-/// The most connections of peers with a root's key at a time.
+/// The maximum number of connected peers without a credential.
+pub(super) const ANONYMOUS_MAX: usize = 16;
+/// The maximum number of such peers from one source address.
+pub(super) const ANONYMOUS_PER_SOURCE_MAX: usize = 2;
+/// The maximum number of connected peers with a root's key.
 pub(super) const ROOTS_MAX: usize = 16;
-/// The most of them with one key.
-pub(super) const ROOTS_OF_ONE_MAX: usize = 4;
-/// The time within which a peer without a credential has sent the header of a list.
+/// The maximum number of such peers with the same key.
+pub(super) const ROOTS_PER_KEY_MAX: usize = 4;
+/// The time within which a peer without a credential has to send a list's header.
 const HEADER_TIME: Duration = Duration::from_secs(3);
-/// The time for the whole delivery of such a peer.
-const TIME: Duration = Duration::from_secs(15);
-/// The longest line before a list.
+/// The time within which a peer without a credential has to send the whole list.
+const DELIVERY_TIME: Duration = Duration::from_secs(15);
+/// The maximum length in bytes of the request line of a peer without a credential.
 const LINE_BYTES_MAX: u64 = 256;
 
-/// Takes a list, or the header of one, and says what it changed.
-pub(super) fn take(daemon: &Arc<Daemon>, shown: Option<&VerifiedCredential>, bytes: &[u8]) -> Reply {
+/// Applies a revocation list, or answers the offer of one. `credential` is the deliverer's.
+pub(super) fn receive_list(
+    daemon: &Arc<Daemon>,
+    credential: Option<&VerifiedCredential>,
+    bytes: &[u8],
+) -> Reply {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        daemon.list_refused("malformed");
-        return Reply::Refused { why: "this is no revocation list: it is not even a text".to_owned() };
+        daemon.count_refused_list("malformed");
+        return Reply::Refused { why: "this is no revocation list: it is not UTF-8 text".to_owned() };
     };
     match ListHeader::read(text) {
-        Ok((header, "")) if header.body_len() > 0 => offered(daemon, shown, &header, bytes.len()),
-        _ => revoke(daemon, shown, text),
+        Ok((header, "")) if header.body_len() > 0 => answer_offer(daemon, credential, &header, bytes.len()),
+        _ => apply_list(daemon, credential, text),
     }
 }
 
-/// The credential of an asker; none for the operator.
-pub(super) fn shown_by(asker: &Asker) -> Option<&VerifiedCredential> {
+/// The credential of a holder; none for the operator.
+pub(super) fn credential_of(asker: &Asker) -> Option<&VerifiedCredential> {
     match asker {
         Asker::Operator(_) => None,
         Asker::Holder(credential) => Some(credential),
     }
 }
 
-fn offered(daemon: &Daemon, shown: Option<&VerifiedCredential>, header: &ListHeader, len: usize) -> Reply {
-    match daemon.offered(header, shown) {
-        Ok(Offered::Known) => Reply::Done { notes: vec!["this list is known already".to_owned()] },
-        Ok(Offered::Wanted) => Reply::Uploaded { bytes: u32::try_from(len).unwrap_or(u32::MAX) },
+fn answer_offer(
+    daemon: &Daemon,
+    credential: Option<&VerifiedCredential>,
+    header: &ListHeader,
+    len: usize,
+) -> Reply {
+    match daemon.check_offer(header, credential) {
+        Ok(ListUse::Known) => Reply::Done { notes: vec!["this list is known already".to_owned()] },
+        Ok(ListUse::Wanted) => Reply::Uploaded { bytes: u32::try_from(len).unwrap_or(u32::MAX) },
         Err(why) => Reply::Refused { why: why.to_string() },
     }
 }
 
-fn revoke(daemon: &Arc<Daemon>, shown: Option<&VerifiedCredential>, text: &str) -> Reply {
-    let revoked = daemon.revoke(text, shown);
-    // Also where there was no room for all of it.
+fn apply_list(daemon: &Arc<Daemon>, credential: Option<&VerifiedCredential>, text: &str) -> Reply {
+    let revoked = daemon.revoke(text, credential);
+    // Also after a refusal: part of the list may have been applied.
     daemon.close_expired();
     match revoked {
         Ok(note) => Reply::Done { notes: vec![note] },
@@ -72,62 +83,70 @@ fn revoke(daemon: &Arc<Daemon>, shown: Option<&VerifiedCredential>, text: &str) 
     }
 }
 
-/// Serves a peer that has proven to have a root's key: it delivers lists, and sees what the node holds for that root.
-pub(super) fn serve_root(line: impl PeerStream, root: &PublicKey, office: &RequestServer) -> io::Result<()> {
-    let daemon = &office.daemon;
-    let mut line = BufReader::new(line);
-    while !office.is_over() {
-        line.get_mut().be_patient_until(Instant::now() + PATIENCE);
-        let (ask, len) = match hear(&mut line)? {
-            Heard::Ask(ask, len) => (ask.ask, len),
-            Heard::End => return Ok(()),
-            Heard::Wrong(why) => return refuse(line.get_mut(), &why),
+/// Serves a peer that has proven a root's key: it delivers lists, and reads the revocations of that root.
+pub(super) fn serve_root(
+    stream: impl PeerStream,
+    root: &PublicKey,
+    server: &RequestServer,
+) -> io::Result<()> {
+    let daemon = &server.daemon;
+    let mut stream = BufReader::new(stream);
+    while !server.is_stopping() {
+        stream.get_mut().set_read_deadline(Instant::now() + CLIENT_TIMEOUT);
+        let (ask, len) = match read_request(&mut stream)? {
+            ParsedRequest::Request(ask, len) => (ask.ask, len),
+            ParsedRequest::End => return Ok(()),
+            ParsedRequest::Invalid(why) => return send_refusal(stream.get_mut(), &why),
         };
         let reply = match ask {
             ControlRequest::Revoke => {
                 let mut list = vec![0; len];
-                line.read_exact(&mut list)?;
-                take(daemon, None, &list)
+                stream.read_exact(&mut list)?;
+                receive_list(daemon, None, &list)
             }
             ControlRequest::Revocations if daemon.is_root(root) => {
                 Reply::Revocations(daemon.revocations_of(Some(root)))
             }
             _ => {
-                let only = "a peer with a root's key and no credential delivers revocation lists and sees what is revoked, and nothing else: name the credential's file with --credential FILE";
-                daemon.decided(PendingDecision::of_stranger(root, "other").refused(only));
-                return refuse(line.get_mut(), &only);
+                let only = "a peer with a root's key and no credential can only deliver revocation lists and see what is revoked: name the credential's file with --credential FILE";
+                daemon.record_decision(PendingDecision::of_stranger(root, "other").refused(only));
+                return send_refusal(stream.get_mut(), &only);
             }
         };
         if let Reply::Refused { why } = &reply {
-            daemon.decided(PendingDecision::of_stranger(root, "revoke").refused(why));
+            daemon.record_decision(PendingDecision::of_stranger(root, "revoke").refused(why));
         }
-        say(line.get_mut(), reply)?;
+        send_reply(stream.get_mut(), reply)?;
     }
     Ok(())
 }
 
-/// Serves a peer without a credential: it delivers one list, and nothing else.
-pub(super) fn receive(line: impl PeerStream, key: &PublicKey, office: &RequestServer) -> io::Result<()> {
-    let daemon = &office.daemon;
-    let mut line = BufReader::with_capacity(4096, line);
-    let begun = Instant::now();
-    line.get_mut().be_patient_until(begun + HEADER_TIME);
-    // An offer, and the list; or the list at once.
+/// Serves a peer without a credential, which can only deliver one list.
+pub(super) fn serve_anonymous(
+    stream: impl PeerStream,
+    key: &PublicKey,
+    server: &RequestServer,
+) -> io::Result<()> {
+    let daemon = &server.daemon;
+    let mut stream = BufReader::with_capacity(4096, stream);
+    let started = Instant::now();
+    stream.get_mut().set_read_deadline(started + HEADER_TIME);
+    // Either an offer followed by the list, or the list at once.
     for is_last in [false, true] {
-        let reply = match list_of(&mut line, daemon, begun)? {
-            Delivered::Other => {
-                let only = "a peer without a credential delivers a revocation list here, and nothing else, but for the node's operators: name the credential's file with --credential FILE";
-                daemon.decided(PendingDecision::of_stranger(key, "other").refused(only));
-                return refuse(line.get_mut(), &only);
+        let reply = match read_delivery(&mut stream, daemon, started)? {
+            Delivery::Other => {
+                let only = "a peer without a credential, unless it is an operator of the node, can only deliver a revocation list: name the credential's file with --credential FILE";
+                daemon.record_decision(PendingDecision::of_stranger(key, "other").refused(only));
+                return send_refusal(stream.get_mut(), &only);
             }
-            Delivered::Answer(reply) => reply,
-            Delivered::List(text) => revoke(daemon, None, &text),
+            Delivery::Answer(reply) => reply,
+            Delivery::List(text) => apply_list(daemon, None, &text),
         };
         if let Reply::Refused { why } = &reply {
-            daemon.decided(PendingDecision::of_stranger(key, "revoke").refused(why));
+            daemon.record_decision(PendingDecision::of_stranger(key, "revoke").refused(why));
         }
         let is_wanted = matches!(reply, Reply::Uploaded { .. });
-        say(line.get_mut(), reply)?;
+        send_reply(stream.get_mut(), reply)?;
         if !is_wanted || is_last {
             return Ok(());
         }
@@ -136,39 +155,43 @@ pub(super) fn receive(line: impl PeerStream, key: &PublicKey, office: &RequestSe
 }
 
 /// A request of a peer without a credential.
-enum Delivered {
-    /// Something else than a list.
+enum Delivery {
+    /// Another request than the delivery of a list.
     Other,
-    /// A list that is answered by its header.
+    /// A delivery that was answered after its header was read.
     Answer(Reply),
-    /// A whole list that the node wants.
+    /// The whole text of a list that the node wants.
     List(String),
 }
 
-/// Reads a request of a peer without a credential: of a list no more than the header, unless the node wants the rest.
-fn list_of(line: &mut BufReader<impl PeerStream>, daemon: &Daemon, begun: Instant) -> io::Result<Delivered> {
-    let mut asked = Vec::new();
-    line.take(LINE_BYTES_MAX).read_until(b'\n', &mut asked)?;
-    let len = match serde_json::from_slice::<Ask>(&asked) {
+/// Reads a request of a peer without a credential. The list after the header is read only if the node wants it.
+fn read_delivery(
+    stream: &mut BufReader<impl PeerStream>,
+    daemon: &Daemon,
+    started: Instant,
+) -> io::Result<Delivery> {
+    let mut request = Vec::new();
+    stream.take(LINE_BYTES_MAX).read_until(b'\n', &mut request)?;
+    let len = match serde_json::from_slice::<Ask>(&request) {
         Ok(Ask { weir: VERSION, ask: ControlRequest::Revoke, body, .. }) => body as usize,
-        _ => return Ok(Delivered::Other),
+        _ => return Ok(Delivery::Other),
     };
     let refused = |counter: &'static str, why: String| {
-        daemon.list_refused(counter);
-        Ok(Delivered::Answer(Reply::Refused { why }))
+        daemon.count_refused_list(counter);
+        Ok(Delivery::Answer(Reply::Refused { why }))
     };
     if len > LIST_BYTES_MAX {
         return refused("malformed", format!("a revocation list has at most {LIST_BYTES_MAX} bytes"));
     }
     let mut list = vec![0; len.min(HEADER_BYTES_MAX)];
-    line.read_exact(&mut list)?;
+    stream.read_exact(&mut list)?;
     let Ok(begin) = std::str::from_utf8(&list) else {
-        return refused("malformed", "this is no revocation list: it is not even a text".to_owned());
+        return refused("malformed", "this is no revocation list: it is not UTF-8 text".to_owned());
     };
     let (header, rest) = match ListHeader::read(begin) {
         Ok(read) => read,
         Err(why) => {
-            let old = "; one of the format before is delivered by a peer with a credential, an operator's key or the root's";
+            let old = "; only a peer with a credential, an operator's key or a root's key can deliver a list of the previous format";
             return refused(why.counter(), format!("{why}{old}"));
         }
     };
@@ -177,16 +200,16 @@ fn list_of(line: &mut BufReader<impl PeerStream>, daemon: &Daemon, begun: Instan
         let why = RevocationError::NotShown { signer, under };
         return refused(why.counter(), why.to_string());
     }
-    let reply = offered(daemon, None, &header, list.len());
+    let reply = answer_offer(daemon, None, &header, list.len());
     let is_offer = rest.is_empty() && len == list.len() && header.body_len() > 0;
     if is_offer || !matches!(reply, Reply::Uploaded { .. }) {
-        return Ok(Delivered::Answer(reply));
+        return Ok(Delivery::Answer(reply));
     }
-    // A root has signed for the rest.
-    line.get_mut().be_patient_until(begun + TIME);
-    line.take((len - list.len()) as u64).read_to_end(&mut list)?;
+    // The header has a root's signature, which covers the hash of the rest.
+    stream.get_mut().set_read_deadline(started + DELIVERY_TIME);
+    stream.take((len - list.len()) as u64).read_to_end(&mut list)?;
     match String::from_utf8(list) {
-        Ok(text) => Ok(Delivered::List(text)),
-        Err(_) => refused("malformed", "this is no revocation list: it is not even a text".to_owned()),
+        Ok(text) => Ok(Delivery::List(text)),
+        Err(_) => refused("malformed", "this is no revocation list: it is not UTF-8 text".to_owned()),
     }
 }

@@ -1,67 +1,67 @@
-//! The node's own socket, for the operator: whoever the system lets in may ask for anything.
+//! Serves the local socket. Every process that the socket's permissions admit has the rights of the operator.
 
-use super::CLIENT;
-use super::conversation::{Conversation, PATIENCE, PeerStream, RequestServer, refuse};
-use super::room::ClientPermit;
+use super::CLIENT_THREAD;
+use super::connection::{CLIENT_TIMEOUT, Connection, PeerStream, RequestServer, send_refusal};
+use super::quota::ClientPermit;
 use crate::control::authority::Asker;
-use crate::server::log::warn;
+use crate::log::warn;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Clients at a time, at most.
+/// The maximum number of connected clients.
 const CLIENTS_MAX: usize = 64;
 
-/// Answers who connects, until the node stops.
-pub(super) fn accept(listener: &UnixListener, office: &Arc<RequestServer>) {
+/// Accepts connections until the node stops.
+pub(super) fn accept(listener: &UnixListener, server: &Arc<RequestServer>) {
     for stream in listener.incoming() {
-        if office.is_over() {
+        if server.is_stopping() {
             return;
         }
         let Ok(stream) = stream else {
-            // No descriptor is free. It may be different soon.
+            // The process has no free descriptor now. One may become free soon.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        // What a client does to its connection is its own business.
-        let Ok(mut stream) = Local::new(stream) else { continue };
-        let Some(seat) = ClientPermit::take(&office.clients, CLIENTS_MAX) else {
-            let why = format!("{CLIENTS_MAX} clients are connected; that is the most");
-            _ = refuse(&mut stream, &why);
+        // An error of this connection concerns its client alone.
+        let Ok(mut stream) = LocalStream::new(stream) else { continue };
+        let Some(permit) = ClientPermit::acquire(&server.client_count, CLIENTS_MAX) else {
+            let why = format!("{CLIENTS_MAX} clients are connected, which is the maximum");
+            _ = send_refusal(&mut stream, &why);
             continue;
         };
-        let office = Arc::clone(office);
-        let spawned = std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
-            _ = Conversation::new(stream, Asker::Operator(None), &office).serve();
-            drop(seat);
+        let server = Arc::clone(server);
+        let spawned = std::thread::Builder::new().name(CLIENT_THREAD.to_owned()).spawn(move || {
+            _ = Connection::new(stream, Asker::Operator(None), &server).serve();
+            drop(permit);
         });
         if let Err(error) = spawned {
-            warn(&format_args!("a client cannot be answered: {error}"));
+            warn(&format_args!("no thread can be started to serve a client: {error}"));
         }
     }
 }
 
-/// A client on this machine.
+/// The stream of a client on this machine.
 #[derive(Debug)]
-struct Local {
+struct LocalStream {
     stream: UnixStream,
-    until: Instant,
+    deadline: Instant,
 }
 
-impl Local {
+impl LocalStream {
     fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, until: Instant::now() + PATIENCE })
+        stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+        Ok(Self { stream, deadline: Instant::now() + CLIENT_TIMEOUT })
     }
 }
 
-impl PeerStream for Local {
-    fn be_patient_until(&mut self, then: Instant) {
-        self.until = then;
+impl PeerStream for LocalStream {
+    fn set_read_deadline(&mut self, then: Instant) {
+        self.deadline = then;
     }
 
-    fn is_gone(&mut self) -> bool {
+    fn is_closed_by_peer(&mut self) -> bool {
         let quiet = self.stream.set_nonblocking(true).is_ok();
         let read = self.stream.read(&mut [0]);
         let back = self.stream.set_nonblocking(false);
@@ -69,9 +69,9 @@ impl PeerStream for Local {
     }
 }
 
-impl Read for Local {
+impl Read for LocalStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
+        let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -80,7 +80,7 @@ impl Read for Local {
     }
 }
 
-impl Write for Local {
+impl Write for LocalStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }

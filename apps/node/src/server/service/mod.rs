@@ -1,19 +1,17 @@
-//! How a node is reached: its socket, its signals, the service manager.
+//! The node's interfaces to its surroundings: local socket, remote connections, metrics, signals, service manager.
 
-mod conversation;
+mod connection;
 mod delivery;
-mod hearing;
 mod local;
-mod pace;
+mod quota;
+mod rate_limiter;
 mod remote;
-mod room;
 
+use crate::log::info;
+use crate::server::cached::Cached;
 use crate::server::daemon::{Daemon, DaemonError, Signal};
-use crate::server::log::say;
 use crate::server::metrics;
-use crate::server::recent::Recent;
-use conversation::RequestServer;
-pub(crate) use hearing::{Heard, hear};
+use connection::RequestServer;
 use remote::RemoteServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
@@ -29,23 +27,24 @@ use weir_os::socket::SocketFile;
 use weir_remote::KeyAgent;
 use weir_trust::association::Signer;
 
-/// How old metrics may be. Anybody on this machine can ask for them, and each snapshot takes time of every core.
+/// The age up to which metrics are served from a cache. Any local user can request them, and each snapshot takes time
+/// of every core.
 const METRICS_AGE: Duration = Duration::from_millis(500);
 
-/// What threads that answer somebody are called.
-const CLIENT: &str = "weir-client";
+/// The name of the threads that serve clients.
+const CLIENT_THREAD: &str = "weir-client";
 
-/// Whether a thread answers somebody, and nobody else needs it.
-pub(crate) fn is_of_a_client(thread: Option<&str>) -> bool {
-    thread.is_some_and(|name| name == CLIENT || name == metrics::CONNECTION)
+/// Returns true if a thread of this name serves one client only, so that the node can go on without it.
+pub(crate) fn is_client_thread(thread: Option<&str>) -> bool {
+    thread.is_some_and(|name| name == CLIENT_THREAD || name == metrics::CONNECTION)
 }
 
-/// Turns signals into what the daemon does.
-pub(crate) fn catch_signals(to: Sender<Signal>) -> io::Result<()> {
+/// Starts a thread that forwards signals of the process to the daemon.
+pub(crate) fn catch_signals(daemon: Sender<Signal>) -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     std::thread::Builder::new().name("weir-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            let sent = to.send(if signal == SIGHUP { Signal::Reload } else { Signal::Stop });
+            let sent = daemon.send(if signal == SIGHUP { Signal::Reload } else { Signal::Stop });
             if sent.is_err() {
                 return;
             }
@@ -54,7 +53,7 @@ pub(crate) fn catch_signals(to: Sender<Signal>) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the service manager (sd_notify(3)), where there is one. What it makes of it is its own business.
+/// Sends a state to the service manager, if there is one (sd_notify(3)). Errors are ignored.
 pub(crate) fn notify(state: &str) {
     let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };
@@ -69,16 +68,18 @@ pub(crate) fn notify(state: &str) {
     _ = sent;
 }
 
-/// The threads that answer. They end when this is dropped.
+/// The threads that serve requests. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct RequestThreads {
-    /// The socket's file. Dropped before `listens`: as long as that is open, no other file has its number.
+    /// The socket's file. It is dropped before `local_shutdown`: while that is open, no other file can have the same
+    /// inode number.
     _socket: SocketFile,
-    /// The sockets that are listened at. Not streams, but what the standard library can shut down is one.
-    listens: UnixStream,
-    listens_elsewhere: Option<TcpStream>,
+    /// The listening local socket, as a type that the standard library can shut down.
+    local_shutdown: UnixStream,
+    /// The listening socket for remote connections, likewise; none without remote access.
+    remote_shutdown: Option<TcpStream>,
     metrics: Option<SocketAddr>,
-    is_over: Arc<AtomicBool>,
+    is_stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -87,54 +88,55 @@ impl RequestThreads {
         let path = daemon.socket();
         let (listener, socket) = weir_os::socket::listen(&path)
             .map_err(|source| DaemonError::Socket { path: path.clone(), source })?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        // Both listen before anything is answered, so that nothing is left behind where one of them cannot.
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        // All sockets are bound before a thread starts, so that an error leaves nothing running.
         let metrics = daemon.metrics();
-        let metered = metrics.map(|address| {
+        let metrics_listener = metrics.map(|address| {
             let failed = |source| DaemonError::Metrics { address, source };
             TcpListener::bind(address)
                 .and_then(|listener| Ok((listener.local_addr()?, listener)))
                 .map_err(failed)
         });
-        let metered = metered.transpose()?;
-        let mut elsewhere = None;
+        let metrics_listener = metrics_listener.transpose()?;
+        let mut remote = None;
         if let (Some(address), Some(key)) = (daemon.remote(), key) {
             let failed = |source| DaemonError::Remote { address, source };
             let listener = TcpListener::bind(address).map_err(failed)?;
-            let listens = listener.try_clone().map(|listener| TcpStream::from(OwnedFd::from(listener)));
-            elsewhere = Some((listener, listens.map_err(failed)?, key));
+            let shutdown_handle =
+                listener.try_clone().map(|listener| TcpStream::from(OwnedFd::from(listener)));
+            remote = Some((listener, shutdown_handle.map_err(failed)?, key));
         }
-        let office = RequestServer::new(daemon, &is_over);
-        let listens = listener
+        let server = RequestServer::new(daemon, &is_stopping);
+        let local_shutdown = listener
             .try_clone()
             .map(|listener| UnixStream::from(OwnedFd::from(listener)))
             .map_err(|source| DaemonError::Socket { path, source: source.into() })?;
         let mut service = Self {
             _socket: socket,
-            listens,
-            listens_elsewhere: None,
+            local_shutdown,
+            remote_shutdown: None,
             metrics: None,
-            is_over,
+            is_stopping,
             threads: Vec::new(),
         };
-        service.spawn("weir-control", move || local::accept(&listener, &office))?;
-        if let Some((listener, listens, key)) = elsewhere {
-            // Rooms of their own: nobody elsewhere takes what the operator needs.
-            let server = RemoteServer::new(key, RequestServer::new(daemon, &service.is_over));
-            say(&format!(
+        service.spawn("weir-control", move || local::accept(&listener, &server))?;
+        if let Some((listener, shutdown_handle, key)) = remote {
+            // Remote clients have quotas of their own, so that they take nothing from the local operator.
+            let server = RemoteServer::new(key, RequestServer::new(daemon, &service.is_stopping));
+            info(&format!(
                 "node {} is reached at {} as {}",
                 daemon.name(),
                 address_of(&listener),
-                server.keeper.public()
+                server.key_agent.public()
             ));
             service.spawn("weir-remote", move || remote::accept(listener, &server))?;
-            service.listens_elsewhere = Some(listens);
+            service.remote_shutdown = Some(shutdown_handle);
         }
-        if let Some((address, listener)) = metered {
-            let (theirs, over) = (Arc::clone(daemon), Arc::clone(&service.is_over));
-            let recent = Recent::new(METRICS_AGE);
-            let snapshot = move || recent.get(|| theirs.snapshot()).as_ref().clone();
-            service.spawn("weir-metrics", move || metrics::serve(&listener, snapshot, &over))?;
+        if let Some((address, listener)) = metrics_listener {
+            let (daemon, is_stopping) = (Arc::clone(daemon), Arc::clone(&service.is_stopping));
+            let cache = Cached::new(METRICS_AGE);
+            let snapshot = move || cache.get(|| daemon.snapshot()).as_ref().clone();
+            service.spawn("weir-metrics", move || metrics::serve(&listener, snapshot, &is_stopping))?;
             service.metrics = Some(address);
         }
         Ok(service)
@@ -150,11 +152,11 @@ impl RequestThreads {
 
 impl Drop for RequestThreads {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        // Ends the wait for a client, also where somebody has removed the socket's file (shutdown(2)).
-        _ = self.listens.shutdown(Shutdown::Both);
-        if let Some(listens) = &self.listens_elsewhere {
-            _ = listens.shutdown(Shutdown::Both);
+        self.is_stopping.store(true, Ordering::Release);
+        // Ends the wait for a client, even if the socket's file was removed (shutdown(2)).
+        _ = self.local_shutdown.shutdown(Shutdown::Both);
+        if let Some(remote_shutdown) = &self.remote_shutdown {
+            _ = remote_shutdown.shutdown(Shutdown::Both);
         }
         if let Some(address) = self.metrics {
             metrics::wake(address);
@@ -165,7 +167,7 @@ impl Drop for RequestThreads {
     }
 }
 
-/// Where it listens, for people.
+/// The address that a listener is bound to, for the log.
 fn address_of(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string())
 }

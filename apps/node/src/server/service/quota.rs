@@ -1,20 +1,22 @@
-//! What clients have together: so many of them, and so many bytes of files.
+//! Quotas for connections, and for the memory of files that clients send.
 
+use crate::sync::{OrderedMutex, rank};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weir_trust::credential::PrefixId;
+use weir_trust::credential::DelegationId;
 
-/// Bytes of the files that all clients together send at a time, at most: each is kept whole until it is dealt with, in memory that is nobody's.
+/// The maximum number of bytes of request bodies in memory. Each body is held until its request is answered, and this
+/// memory is charged to no session.
 const BODIES_MAX: usize = 4 * weir_abi::limit::TABLE_BYTES as usize;
 
-/// Counts a client for as long as it is there.
+/// Counts a connected client; the count decreases when this is dropped.
 #[derive(Debug)]
 pub(super) struct ClientPermit(Arc<AtomicUsize>);
 
 impl ClientPermit {
-    /// Nothing where `most` are there.
-    pub(super) fn take(clients: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+    /// Returns none if `most` clients are connected.
+    pub(super) fn acquire(clients: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let one_more = |there: usize| (there < most).then_some(there + 1);
         clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
         Some(Self(Arc::clone(clients)))
@@ -27,49 +29,45 @@ impl Drop for ClientPermit {
     }
 }
 
-/// Places for peers from elsewhere, limited for all together and for each key or source.
+/// Slots for remote peers, limited in total and for each key or source.
 #[derive(Debug)]
 pub(super) struct PeerQuota<K> {
-    taken: Mutex<BTreeMap<K, usize>>,
+    taken: OrderedMutex<BTreeMap<K, usize>, { rank::ALONE }>,
     most: usize,
-    of_one: usize,
+    most_per_key: usize,
 }
 
 impl<K: Ord + Copy> PeerQuota<K> {
-    /// `most` places for all, and `of_one` for each key or source.
-    pub(super) fn new(most: usize, of_one: usize) -> Self {
-        Self { taken: Mutex::default(), most, of_one }
+    /// Creates `most` slots in total, of which one key or source can take `most_per_key`.
+    pub(super) fn new(most: usize, most_per_key: usize) -> Self {
+        Self { taken: OrderedMutex::default(), most, most_per_key }
     }
 
-    /// A place; nothing where there is none left.
-    pub(super) fn take(&self, key: K) -> Option<PeerPermit<'_, K>> {
-        let mut taken = self.lock();
+    /// Takes a slot. Returns none if all slots, or all of this key, are taken.
+    pub(super) fn acquire(&self, key: K) -> Option<PeerPermit<'_, K>> {
+        let mut taken = self.taken.lock();
         if taken.values().sum::<usize>() >= self.most {
             return None;
         }
         let own = taken.get(&key).copied().unwrap_or(0);
-        if own >= self.of_one {
+        if own >= self.most_per_key {
             return None;
         }
         taken.insert(key, own + 1);
-        Some(PeerPermit { places: self, key })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(PeerPermit { quota: self, key })
     }
 }
 
-/// A place of one peer, for as long as this is there.
+/// The slot of one peer; it becomes free when this is dropped.
 #[derive(Debug)]
 pub(super) struct PeerPermit<'a, K: Ord + Copy> {
-    places: &'a PeerQuota<K>,
+    quota: &'a PeerQuota<K>,
     key: K,
 }
 
 impl<K: Ord + Copy> Drop for PeerPermit<'_, K> {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
+        let mut taken = self.quota.taken.lock();
         if let Some(own) = taken.get_mut(&self.key) {
             *own -= 1;
             if *own == 0 {
@@ -79,45 +77,44 @@ impl<K: Ord + Copy> Drop for PeerPermit<'_, K> {
     }
 }
 
-/// Room for what clients send. Nobody takes all of it: a party of those who come from elsewhere has at most as much as is left for others then. So one alone has a half, of two each a
-/// third, and there is always room for one more.
+/// Memory for request bodies, shared among root grants.
+///
+/// A root grant can take at most as much as is left for others afterwards: one alone a half, two a third each. So there
+/// is always memory left for one more grant. The operator is not limited in this way.
 #[derive(Debug, Default)]
-pub(super) struct UploadQuota(Mutex<BTreeMap<Option<PrefixId>, usize>>);
+pub(super) struct UploadQuota(OrderedMutex<BTreeMap<Option<DelegationId>, usize>, { rank::ALONE }>);
 
 impl UploadQuota {
-    /// Nothing where there is too little left. `of` is the first by whose right somebody asks; nobody for the operator, whose own all of it is.
-    pub(super) fn take(&self, of: Option<PrefixId>, bytes: usize) -> Option<UploadPermit<'_>> {
-        let mut taken = self.lock();
+    /// Reserves memory. Returns none if too little is left. `root_grant` is the first link of the client's chain; none for
+    /// the operator, who can take all that is left.
+    pub(super) fn acquire(&self, root_grant: Option<DelegationId>, bytes: usize) -> Option<UploadPermit<'_>> {
+        let mut taken = self.0.lock();
         let all = taken.values().sum::<usize>().checked_add(bytes)?;
         let left = BODIES_MAX.checked_sub(all)?;
-        let own = taken.get(&of).copied().unwrap_or(0) + bytes;
-        if bytes > 0 && of.is_some() && own > left {
+        let own = taken.get(&root_grant).copied().unwrap_or(0) + bytes;
+        if bytes > 0 && root_grant.is_some() && own > left {
             return None;
         }
-        taken.insert(of, own);
-        Some(UploadPermit { rooms: self, of, bytes })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<PrefixId>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        taken.insert(root_grant, own);
+        Some(UploadPermit { quota: self, root_grant, bytes })
     }
 }
 
-/// Room for a client's file, for as long as this is there.
+/// Memory for one request body; it becomes free when this is dropped.
 #[derive(Debug)]
 pub(super) struct UploadPermit<'a> {
-    rooms: &'a UploadQuota,
-    of: Option<PrefixId>,
+    quota: &'a UploadQuota,
+    root_grant: Option<DelegationId>,
     bytes: usize,
 }
 
 impl Drop for UploadPermit<'_> {
     fn drop(&mut self) {
-        let mut taken = self.rooms.lock();
-        if let Some(own) = taken.get_mut(&self.of) {
+        let mut taken = self.quota.0.lock();
+        if let Some(own) = taken.get_mut(&self.root_grant) {
             *own -= self.bytes;
             if *own == 0 {
-                taken.remove(&self.of);
+                taken.remove(&self.root_grant);
             }
         }
     }
@@ -128,56 +125,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_places_for_others_whatever_one_takes() {
+    fn one_key_cannot_take_all_slots() {
         let key = |n: u8| weir_trust::key::Identity::from_seed(&[n; 32]).public();
-        let places = PeerQuota::new(3, 2);
-        let first = places.take(key(1)).unwrap();
-        let _second = places.take(key(1)).unwrap();
-        assert!(places.take(key(1)).is_none());
-        let _other = places.take(key(2)).unwrap();
-        assert!(places.take(key(2)).is_none() && places.take(key(3)).is_none());
-        // A peer that finds no place leaves nothing behind.
-        assert_eq!(places.lock().len(), 2);
+        let quota = PeerQuota::new(3, 2);
+        let first = quota.acquire(key(1)).unwrap();
+        let _second = quota.acquire(key(1)).unwrap();
+        assert!(quota.acquire(key(1)).is_none());
+        let _other = quota.acquire(key(2)).unwrap();
+        assert!(quota.acquire(key(2)).is_none() && quota.acquire(key(3)).is_none());
+        // A refused peer leaves no entry.
+        assert_eq!(quota.taken.lock().len(), 2);
         drop(first);
-        assert!(places.take(key(3)).is_some());
-        // Nothing is remembered of who has gone.
-        assert_eq!(places.lock().len(), 2);
+        assert!(quota.acquire(key(3)).is_some());
+        // A key without slots leaves no entry.
+        assert_eq!(quota.taken.lock().len(), 2);
     }
 
-    fn party(digit: char) -> Option<PrefixId> {
+    fn root_grant(digit: char) -> Option<DelegationId> {
         Some(format!("weir-id:{}", digit.to_string().repeat(32)).parse().unwrap())
     }
 
     #[test]
-    fn the_operator_has_room_for_so_many_bytes_of_files_and_it_comes_back() {
-        let rooms = UploadQuota::default();
-        let first = rooms.take(None, BODIES_MAX - 10).unwrap();
-        let second = rooms.take(None, 10).unwrap();
-        assert!(rooms.take(None, 1).is_none() && rooms.take(None, usize::MAX).is_none());
-        // Who sends none needs none.
-        assert!(rooms.take(None, 0).is_some());
+    fn the_operator_can_take_the_whole_upload_quota_and_it_is_returned() {
+        let quota = UploadQuota::default();
+        let first = quota.acquire(None, BODIES_MAX - 10).unwrap();
+        let second = quota.acquire(None, 10).unwrap();
+        assert!(quota.acquire(None, 1).is_none() && quota.acquire(None, usize::MAX).is_none());
+        // A request without a body needs no memory.
+        assert!(quota.acquire(None, 0).is_some());
         drop(second);
-        assert!(rooms.take(None, 11).is_none() && rooms.take(None, 10).is_some());
+        assert!(quota.acquire(None, 11).is_none() && quota.acquire(None, 10).is_some());
         drop(first);
-        assert!(rooms.lock().is_empty());
+        assert!(quota.0.lock().is_empty());
     }
 
     #[test]
-    fn whatever_some_take_there_is_room_for_a_file_of_others() {
-        let (rooms, file) = (UploadQuota::default(), weir_admission::MODULE_BYTES_MAX);
-        let mut kept = Vec::new();
+    fn the_upload_quota_always_leaves_memory_for_another_root_grant() {
+        let (quota, file) = (UploadQuota::default(), weir_admission::MODULE_BYTES_MAX);
+        let mut permits = Vec::new();
         let mut take_all = |of| {
-            let before = kept.len();
-            kept.extend(std::iter::from_fn(|| rooms.take(of, file)));
-            kept.len() - before
+            let before = permits.len();
+            permits.extend(std::iter::from_fn(|| quota.acquire(of, file)));
+            permits.len() - before
         };
-        // In files of 8 MiB, of which there would be room for 32: half of them; of what is left then half again.
-        let parties = ['a', 'b', 'c', 'd'].map(party);
-        assert_eq!(parties.map(&mut take_all), [16, 8, 4, 2]);
-        assert!(rooms.take(parties[0], 1).is_none() && rooms.take(parties[0], usize::MAX).is_none());
-        assert!(rooms.take(parties[0], 0).is_some());
-        assert!(rooms.take(party('e'), file).is_some());
-        drop(kept);
-        assert!(rooms.lock().is_empty());
+        // The quota has room for 32 files of 8 MiB. Each grant takes half of the rest.
+        let grants = ['a', 'b', 'c', 'd'].map(root_grant);
+        assert_eq!(grants.map(&mut take_all), [16, 8, 4, 2]);
+        assert!(quota.acquire(grants[0], 1).is_none() && quota.acquire(grants[0], usize::MAX).is_none());
+        assert!(quota.acquire(grants[0], 0).is_some());
+        assert!(quota.acquire(root_grant('e'), file).is_some());
+        drop(permits);
+        assert!(quota.0.lock().is_empty());
     }
 }

@@ -1,117 +1,121 @@
-//! The pace of requests from elsewhere: each takes processor time of the node, granted or refused.
+//! The rate limiter of remote requests.
 //!
-//! A request waits for its turn before it is read, by [virtual clocks](crate::server::fair) of its chain. It moves the clocks by a hundredth of a second, and by more if it is long. If
-//! it takes more processor time than usual, it moves them again afterwards. So all requests under one first grant take a [small part of a core](CORE_PERCENT), an ancestor
-//! never waits for its descendants, and siblings get equal parts. A flood is not answered faster than that, and waits in the sender's own buffers.
+//! Every request takes processor time of the node, even if it is refused. So a request waits for admission before it is
+//! parsed, by the [virtual clocks](crate::server::virtual_clock) of its delegation chain. Admission advances the clocks by
+//! [`REQUEST_COST`], and by more for a long body. A request that takes more processor time than usual advances them again
+//! afterwards. Three properties follow:
+//!
+//! - All requests under one root grant take at most [`CORE_PERCENT`] of a core.
+//! - A delegator never waits for its delegates.
+//! - Siblings get equal rates.
+//!
+//! The node does not read faster than it admits, so a flood waits in the sender's own buffers.
 
-use crate::server::fair::Clocks;
-use std::sync::{Mutex, PoisonError};
+use crate::server::virtual_clock::VirtualClocks;
+use crate::sync::{OrderedMutex, rank};
 use std::time::{Duration, Instant};
-use weir_trust::credential::PrefixId;
+use weir_trust::credential::DelegationId;
 use weir_units::Nanos;
 
-/// Requests in a second of a holder, and of all descendants of a holder.
-const EACH_SECOND: u64 = 100;
-/// Requests that can come at once after a pause. A file of 8 MiB comes in 32 parts.
-const AT_ONCE: u64 = 400;
-/// Processor time of requests of a holder, and of all descendants of a holder, in percent of a core.
+/// The rate of requests of a holder, and of all its descendants together.
+const REQUESTS_PER_SECOND: u64 = 100;
+/// The number of requests that are admitted at once after a pause. A file of 8 MiB is uploaded in 32 parts.
+const BURST: u64 = 400;
+/// The processor time for requests of a holder, and of all its descendants together, in percent of a core.
 const CORE_PERCENT: u64 = 5;
-/// A request counts once more for each so many bytes.
-const BYTES_OF_ONE: usize = 64 << 10;
-/// The time by which clocks are moved by one request.
-const ONE: Nanos = Nanos(Nanos::SECOND.0 / EACH_SECOND);
-/// The most by which a clock may be ahead of time.
-const AHEAD_MAX: Nanos = Nanos(ONE.0 * (AT_ONCE - 1));
-/// The longest wait of a request for its turn.
-const WAITING_MAX: Duration = Duration::from_secs(5);
-/// The time after which a request looks again, when another one is before it.
-const LOOK: Nanos = Nanos::MILLISECOND;
+/// The number of bytes for which a request counts once more.
+const BYTES_PER_REQUEST: usize = 64 << 10;
+/// The time by which one request advances the clocks.
+const REQUEST_COST: Nanos = Nanos(Nanos::SECOND.0 / REQUESTS_PER_SECOND);
+/// The maximum lead of a clock at which requests are admitted.
+const LEAD_MAX: Nanos = Nanos(REQUEST_COST.0 * (BURST - 1));
+/// The maximum time for which a request waits for admission.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// The time after which a request tries again while another one comes first.
+const RETRY_INTERVAL: Nanos = Nanos::MILLISECOND;
 
-/// The clocks, and the requests that wait.
+/// Limits the rate of requests of each holder and of each root grant.
 #[derive(Debug)]
 pub(super) struct RequestRateLimiter {
-    begun: Instant,
-    queue: Mutex<Queue>,
+    started: Instant,
+    waiting: OrderedMutex<WaitingRequests, { rank::ALONE }>,
 }
 
-/// A request that did not get its turn. Nothing is wrong with what was asked; it is to be asked again.
+/// The error of a request that was not admitted in time. The client can send it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "more is asked than is answered under this credential, or those that share a grant with it ({EACH_SECOND} requests a second, less where they take long): try again in {} s",
-    .after.as_secs() + 1
+    "too many requests under this credential, or under others of the same root's grant (at most {REQUESTS_PER_SECOND} requests a second, fewer if they take long): try again in {} s",
+    .retry_after.as_secs() + 1
 )]
-pub(super) struct TooOften {
-    after: Duration,
+pub(super) struct RateExceeded {
+    retry_after: Duration,
 }
 
-/// The cost of a request of so many bytes, before it is read.
-pub(super) fn cost_of(bytes: usize) -> Nanos {
-    Nanos(ONE.0.saturating_add(more_for(bytes).0))
+/// The cost of a request line of `bytes` bytes.
+pub(super) fn cost_of_request(bytes: usize) -> Nanos {
+    Nanos(REQUEST_COST.0.saturating_add(cost_of_extra_bytes(bytes).0))
 }
 
-/// The cost of so many more bytes.
-pub(super) fn more_for(bytes: usize) -> Nanos {
-    let times = u64::try_from(bytes / BYTES_OF_ONE).unwrap_or(u64::MAX);
-    Nanos(ONE.0.saturating_mul(times))
+/// The cost of a body of `bytes` bytes.
+pub(super) fn cost_of_extra_bytes(bytes: usize) -> Nanos {
+    let times = u64::try_from(bytes / BYTES_PER_REQUEST).unwrap_or(u64::MAX);
+    Nanos(REQUEST_COST.0.saturating_mul(times))
 }
 
-/// The cost of a request that took so much processor time.
-pub(super) fn cost_of_time(used: Nanos) -> Nanos {
+/// The cost of a request that took `used` processor time.
+pub(super) fn cost_of_cpu(used: Nanos) -> Nanos {
     Nanos(used.0.saturating_mul(100 / CORE_PERCENT))
 }
 
 impl RequestRateLimiter {
-    pub(super) fn new(begun: Instant) -> Self {
-        Self { begun, queue: Mutex::default() }
+    pub(super) fn new(started: Instant) -> Self {
+        Self { started, waiting: OrderedMutex::default() }
     }
 
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from(self.started.elapsed())
     }
 
-    /// Waits until the holder of a chain has its turn for something of this cost. The operator, who has no chain, never waits.
-    pub(super) fn take(&self, chain: &[PrefixId], cost: Nanos) -> Result<(), TooOften> {
+    /// Waits until a request of this cost is admitted. Requests of the operator, who has no chain, are admitted at once.
+    pub(super) fn acquire(&self, chain: &[DelegationId], cost: Nanos) -> Result<(), RateExceeded> {
         if chain.is_empty() {
             return Ok(());
         }
-        let until = Instant::now() + WAITING_MAX;
-        let number = self.lock().enter(chain);
+        let until = Instant::now() + WAIT_MAX;
+        let number = self.waiting.lock().enter(chain);
         loop {
-            let wait = match self.lock().turn(number, cost, self.now()) {
+            let wait = match self.waiting.lock().try_admit(number, cost, self.now()) {
                 None => return Ok(()),
                 Some(wait) => Duration::from_nanos(wait.0),
             };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.lock().leave(number);
-                return Err(TooOften { after: wait });
+                self.waiting.lock().leave(number);
+                return Err(RateExceeded { retry_after: wait });
             }
             std::thread::sleep(wait.min(left));
         }
     }
 
-    /// Moves the clocks of a chain by what a request took beyond its cost.
-    pub(super) fn charge(&self, chain: &[PrefixId], more: Nanos) {
+    /// Advances the clocks of a chain by the cost of a request beyond the cost that it was admitted with.
+    pub(super) fn charge(&self, chain: &[DelegationId], more: Nanos) {
         if more.0 > 0 {
-            self.lock().charge(chain, more, self.now());
+            self.waiting.lock().charge(chain, more, self.now());
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Requests that wait. There are no more than connections.
+/// Requests that wait for admission, at most one for each connection.
 #[derive(Debug, Default)]
-struct Queue {
-    clocks: Clocks,
-    waiting: Vec<(u64, Vec<PrefixId>)>,
+struct WaitingRequests {
+    clocks: VirtualClocks,
+    /// The number and chain of each request.
+    waiting: Vec<(u64, Vec<DelegationId>)>,
     next: u64,
 }
 
-impl Queue {
-    fn enter(&mut self, chain: &[PrefixId]) -> u64 {
+impl WaitingRequests {
+    fn enter(&mut self, chain: &[DelegationId]) -> u64 {
         self.next += 1;
         self.waiting.push((self.next, chain.to_vec()));
         self.next
@@ -121,27 +125,27 @@ impl Queue {
         self.waiting.retain(|(other, _)| *other != number);
     }
 
-    fn charge(&mut self, chain: &[PrefixId], cost: Nanos, now: Nanos) {
+    fn charge(&mut self, chain: &[DelegationId], cost: Nanos, now: Nanos) {
         self.clocks.charge(chain.iter().map(|id| (*id, cost)), now);
     }
 
-    /// The time after which a request is to look again; nothing where it has its turn now, and is charged.
-    fn turn(&mut self, number: u64, cost: Nanos, now: Nanos) -> Option<Nanos> {
+    /// Admits and charges a request, or returns the time after which it has to try again.
+    fn try_admit(&mut self, number: u64, cost: Nanos, now: Nanos) -> Option<Nanos> {
         let (_, chain) = self.waiting.iter().find(|(other, _)| *other == number)?;
-        let beyond = |chain: &[PrefixId]| self.clocks.ahead(chain, now).0.saturating_sub(AHEAD_MAX.0);
-        // Earlier requests of the same holder have their turns first.
+        let excess = |chain: &[DelegationId]| self.clocks.lead(chain, now).0.saturating_sub(LEAD_MAX.0);
+        // Earlier requests of the same holder come first.
         let before = self.waiting.iter().filter(|(other, chains)| *other < number && chains == chain).count();
-        let rank = ONE.0.saturating_mul(u64::try_from(before).unwrap_or(u64::MAX));
-        let wait = beyond(chain);
+        let rank = REQUEST_COST.0.saturating_mul(u64::try_from(before).unwrap_or(u64::MAX));
+        let wait = excess(chain);
         if wait > 0 {
             return Some(Nanos(wait.saturating_add(rank)));
         }
-        // Parties have nothing in common.
-        let of_party = self.waiting.iter().filter(|(_, other)| other.first() == chain.first());
-        let ready = of_party.filter(|(_, other)| beyond(other) == 0);
-        let first = self.clocks.first(ready.map(|(number, chain)| (*number, chain.as_slice())));
+        // Different root grants share no clocks.
+        let of_root_grant = self.waiting.iter().filter(|(_, other)| other.first() == chain.first());
+        let ready = of_root_grant.filter(|(_, other)| excess(other) == 0);
+        let first = self.clocks.select(ready.map(|(number, chain)| (*number, chain.as_slice())));
         if first != Some(number) {
-            return Some(Nanos(LOOK.0.max(rank)));
+            return Some(Nanos(RETRY_INTERVAL.0.max(rank)));
         }
         let chain = chain.clone();
         self.leave(number);
@@ -153,13 +157,14 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::fair::CLOCKS_MAX;
-    use crate::server::fair::tests::{chain, numbered};
+    use crate::server::virtual_clock::CLOCKS_MAX;
+    use crate::server::virtual_clock::tests::{chain, numbered};
     use std::collections::BTreeMap;
 
-    /// The answers to each holder. Each has so many connections, and asks over them as fast as it is answered.
-    fn served(
-        queue: &mut Queue,
+    /// Simulates holders that each send requests over a number of connections as fast as they are admitted. Returns the
+    /// number of admitted requests of each.
+    fn admitted_requests(
+        queue: &mut WaitingRequests,
         holders: &[(&'static str, usize)],
         cost: Nanos,
         (begin, end): (u64, u64),
@@ -168,14 +173,14 @@ mod tests {
         for (word, connections) in holders {
             waiting.extend((0..*connections).map(|_| (*word, queue.enter(&chain(word)), begin)));
         }
-        let mut served = BTreeMap::new();
-        for now in (begin..end).step_by(usize::try_from(LOOK.0).unwrap()) {
+        let mut admitted = BTreeMap::new();
+        for now in (begin..end).step_by(usize::try_from(RETRY_INTERVAL.0).unwrap()) {
             for (word, number, look) in &mut waiting {
                 while *look <= now {
-                    match queue.turn(*number, cost, Nanos(now)) {
+                    match queue.try_admit(*number, cost, Nanos(now)) {
                         Some(wait) => *look = now + wait.0.max(1),
                         None => {
-                            *served.entry(*word).or_insert(0) += 1;
+                            *admitted.entry(*word).or_insert(0) += 1;
                             *number = queue.enter(&chain(word));
                         }
                     }
@@ -183,105 +188,107 @@ mod tests {
             }
         }
         waiting.iter().for_each(|(_, number, _)| queue.leave(*number));
-        served
+        admitted
     }
 
     const SECOND: u64 = Nanos::SECOND.0;
 
     #[test]
-    fn a_holder_is_answered_at_a_pace_and_takes_nothing_from_others() {
-        let mut queue = Queue::default();
-        let asked = served(&mut queue, &[("a", 8), ("b", 1)], ONE, (0, 10 * SECOND));
-        // All at once at first, and then so many in a second.
-        let most = AT_ONCE + 10 * EACH_SECOND;
-        assert!(asked["b"] >= most - 2 && asked["b"] <= most, "{asked:?}");
-        assert!(asked["a"] > most / 2 && asked["a"] <= most, "{asked:?}");
-        // A holder that asks seldom does not wait.
+    fn the_rate_of_a_holder_is_limited_and_others_are_not_slowed() {
+        let mut queue = WaitingRequests::default();
+        let admitted = admitted_requests(&mut queue, &[("a", 8), ("b", 1)], REQUEST_COST, (0, 10 * SECOND));
+        // First a burst, then the sustained rate.
+        let most = BURST + 10 * REQUESTS_PER_SECOND;
+        assert!(admitted["b"] >= most - 2 && admitted["b"] <= most, "{admitted:?}");
+        assert!(admitted["a"] > most / 2 && admitted["a"] <= most, "{admitted:?}");
+        // A holder with few requests does not wait.
         let number = queue.enter(&chain("c"));
-        assert_eq!(queue.turn(number, ONE, Nanos(10 * SECOND)), None);
+        assert_eq!(queue.try_admit(number, REQUEST_COST, Nanos(10 * SECOND)), None);
     }
 
     #[test]
-    fn a_delegator_is_answered_under_its_delegates_flood() {
-        let mut queue = Queue::default();
+    fn a_delegator_is_served_during_a_flood_of_its_delegates() {
+        let mut queue = WaitingRequests::default();
         let flood = [("ab", 8), ("abc", 8), ("abd", 8), ("ac", 8)];
-        served(&mut queue, &flood, ONE, (0, 10 * SECOND));
-        // Their delegator has all of its own, at once, and they have nothing meanwhile that it could have.
+        admitted_requests(&mut queue, &flood, REQUEST_COST, (0, 10 * SECOND));
+        // The delegator is admitted at once, and gets its full rate; its delegates get only what it leaves.
         let number = queue.enter(&chain("a"));
-        assert_eq!(queue.turn(number, ONE, Nanos(10 * SECOND)), None);
+        assert_eq!(queue.try_admit(number, REQUEST_COST, Nanos(10 * SECOND)), None);
         let all: Vec<(&str, usize)> = flood.into_iter().chain([("a", 1)]).collect();
-        let asked = served(&mut queue, &all, ONE, (10 * SECOND, 20 * SECOND));
-        assert!(asked["a"] >= AT_ONCE + 10 * EACH_SECOND - 2, "{asked:?}");
-        // Delegates all together have no more than one holder could, less what their delegator had.
-        let rest: u64 = asked.iter().filter(|(word, _)| **word != "a").map(|(_, count)| count).sum();
-        assert!(rest <= 10 * EACH_SECOND + 2, "{asked:?}");
+        let admitted = admitted_requests(&mut queue, &all, REQUEST_COST, (10 * SECOND, 20 * SECOND));
+        assert!(admitted["a"] >= BURST + 10 * REQUESTS_PER_SECOND - 2, "{admitted:?}");
+        // All delegates together get no more than the rate of one holder, less what their delegator used.
+        let rest: u64 = admitted.iter().filter(|(word, _)| **word != "a").map(|(_, count)| count).sum();
+        assert!(rest <= 10 * REQUESTS_PER_SECOND + 2, "{admitted:?}");
     }
 
     #[test]
-    fn a_delegator_in_the_middle_comes_before_its_delegates_and_siblings_get_equal_parts() {
-        let mut queue = Queue::default();
+    fn an_intermediate_delegator_comes_before_its_delegates_and_siblings_get_equal_rates() {
+        let mut queue = WaitingRequests::default();
         let holders = [("ab", 1), ("abc", 8), ("ae", 8), ("af", 1)];
-        served(&mut queue, &[("abc", 8)], ONE, (0, 10 * SECOND));
-        // Holders that had nothing so far come first, until all had as much.
-        let asked = served(&mut queue, &holders, ONE, (10 * SECOND, 60 * SECOND));
-        let all: u64 = asked.values().sum();
-        assert!((40 * EACH_SECOND..=50 * EACH_SECOND + AT_ONCE).contains(&all), "{asked:?}");
-        assert!(asked["ab"] > 20 * asked.get("abc").copied().unwrap_or(0).max(1), "{asked:?}");
-        let [of_b, e, f] = [asked["ab"], asked["ae"], asked["af"]];
-        assert!(e.abs_diff(f) <= 20 && of_b.abs_diff(e) <= AT_ONCE + 20, "{asked:?}");
+        admitted_requests(&mut queue, &[("abc", 8)], REQUEST_COST, (0, 10 * SECOND));
+        // Holders that used nothing so far come first, until all used the same.
+        let admitted = admitted_requests(&mut queue, &holders, REQUEST_COST, (10 * SECOND, 60 * SECOND));
+        let all: u64 = admitted.values().sum();
+        assert!((40 * REQUESTS_PER_SECOND..=50 * REQUESTS_PER_SECOND + BURST).contains(&all), "{admitted:?}");
+        assert!(admitted["ab"] > 20 * admitted.get("abc").copied().unwrap_or(0).max(1), "{admitted:?}");
+        let [of_b, e, f] = [admitted["ab"], admitted["ae"], admitted["af"]];
+        assert!(e.abs_diff(f) <= 20 && of_b.abs_diff(e) <= BURST + 20, "{admitted:?}");
     }
 
     #[test]
-    fn requests_that_take_processor_time_are_answered_less_often() {
-        let mut queue = Queue::default();
+    fn expensive_requests_are_admitted_less_often() {
+        let mut queue = WaitingRequests::default();
         // Each takes 8 ms.
-        let cost = cost_of_time(Nanos(8 * Nanos::MILLISECOND.0));
-        let asked = served(&mut queue, &[("ab", 8)], cost, (0, 100 * SECOND));
-        let used = asked["ab"] * 8 * Nanos::MILLISECOND.0;
+        let cost = cost_of_cpu(Nanos(8 * Nanos::MILLISECOND.0));
+        let admitted = admitted_requests(&mut queue, &[("ab", 8)], cost, (0, 100 * SECOND));
+        let used = admitted["ab"] * 8 * Nanos::MILLISECOND.0;
         let part = 100 * SECOND * CORE_PERCENT / 100;
-        assert!(used <= part + AHEAD_MAX.0 * CORE_PERCENT / 100 + 8 * Nanos::MILLISECOND.0, "{used}");
-        assert_eq!((cost_of(100), cost_of(1 << 20).0), (ONE, 17 * ONE.0));
+        assert!(used <= part + LEAD_MAX.0 * CORE_PERCENT / 100 + 8 * Nanos::MILLISECOND.0, "{used}");
+        assert_eq!((cost_of_request(100), cost_of_request(1 << 20).0), (REQUEST_COST, 17 * REQUEST_COST.0));
     }
 
     #[test]
-    fn requests_of_many_fresh_delegates_take_no_more_processor_time_together() {
-        let mut queue = Queue::default();
-        // Each delegate asks once, for what takes 8 ms, and is charged for that afterwards.
+    fn many_new_delegates_take_no_more_processor_time_together_than_one() {
+        let mut queue = WaitingRequests::default();
+        // Each delegate sends one request, which takes 8 ms and is charged afterwards.
         let used = Nanos(8 * Nanos::MILLISECOND.0);
         let (mut now, mut all) = (0, 0);
         for number in 0..3 * CLOCKS_MAX {
-            let chain: Vec<PrefixId> = chain("ab").into_iter().chain([numbered(number)]).collect();
+            let chain: Vec<DelegationId> = chain("ab").into_iter().chain([numbered(number)]).collect();
             let number = queue.enter(&chain);
-            while let Some(wait) = queue.turn(number, ONE, Nanos(now)) {
+            while let Some(wait) = queue.try_admit(number, REQUEST_COST, Nanos(now)) {
                 now += wait.0;
             }
-            queue.charge(&chain, Nanos(cost_of_time(used).0 - ONE.0), Nanos(now));
+            queue.charge(&chain, Nanos(cost_of_cpu(used).0 - REQUEST_COST.0), Nanos(now));
             all += used.0;
         }
         let part = now * CORE_PERCENT / 100;
-        assert!(all <= part + AHEAD_MAX.0 * CORE_PERCENT / 100 + 2 * used.0, "{all} of {part}");
-        // Their delegators are answered at once.
+        assert!(all <= part + LEAD_MAX.0 * CORE_PERCENT / 100 + 2 * used.0, "{all} of {part}");
+        // Their delegators are admitted at once.
         for word in ["ab", "a"] {
             let number = queue.enter(&chain(word));
             assert!(
-                queue.turn(number, ONE, Nanos(now)).is_none_or(|wait| wait.0 <= cost_of_time(used).0),
+                queue
+                    .try_admit(number, REQUEST_COST, Nanos(now))
+                    .is_none_or(|wait| wait.0 <= cost_of_cpu(used).0),
                 "{word}"
             );
         }
     }
 
     #[test]
-    fn who_waits_in_vain_is_told_when_to_ask_again_and_the_operator_never_waits() {
-        let pace = RequestRateLimiter::new(Instant::now());
-        pace.charge(&chain("a"), Nanos(60 * SECOND));
+    fn a_refused_request_is_told_when_to_retry_and_the_operator_never_waits() {
+        let limiter = RequestRateLimiter::new(Instant::now());
+        limiter.charge(&chain("a"), Nanos(60 * SECOND));
         let begin = Instant::now();
-        assert!((0..2 * AT_ONCE).all(|_| pace.take(&[], ONE).is_ok()));
-        assert_eq!(pace.take(&chain("b"), ONE), Ok(()));
-        assert!(begin.elapsed() < WAITING_MAX);
-        let error = pace.take(&chain("ab"), ONE).unwrap_err();
-        assert!(begin.elapsed() >= WAITING_MAX);
+        assert!((0..2 * BURST).all(|_| limiter.acquire(&[], REQUEST_COST).is_ok()));
+        assert_eq!(limiter.acquire(&chain("b"), REQUEST_COST), Ok(()));
+        assert!(begin.elapsed() < WAIT_MAX);
+        let error = limiter.acquire(&chain("ab"), REQUEST_COST).unwrap_err();
+        assert!(begin.elapsed() >= WAIT_MAX);
         assert!(error.to_string().contains("100 requests a second"), "{error}");
-        assert!((50..=52).contains(&error.after.as_secs()), "{error}");
-        assert!(pace.lock().waiting.is_empty());
+        assert!((50..=52).contains(&error.retry_after.as_secs()), "{error}");
+        assert!(limiter.waiting.lock().waiting.is_empty());
     }
 }

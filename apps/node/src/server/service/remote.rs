@@ -1,16 +1,17 @@
-//! The server for peers from elsewhere: holders of credentials, and the node's operators.
+//! Serves remote connections, of holders of credentials and of the node's operators.
 //!
-//! The [`Acceptor`] makes handshakes. A peer gets a client slot after its credential was verified, and not before: until then it has no more than
-//! its half-open handshake. Peers whose credential is not valid are told why, as far as there is a place in a small pool, and closed otherwise.
+//! The [`Acceptor`] performs the handshakes. A peer takes a client slot only after its credential was verified; until
+//! then it occupies no more than its half-open handshake. A peer with an invalid credential is told the reason if a
+//! small pool of connections has room; otherwise its connection is closed without an answer.
 
-use super::CLIENT;
-use super::conversation::{Conversation, PATIENCE, PeerStream, RequestServer, refuse};
-use super::delivery::{ROOTS_MAX, ROOTS_OF_ONE_MAX, VISITORS_MAX, VISITORS_OF_ONE_MAX};
-use super::room::PeerQuota;
+use super::CLIENT_THREAD;
+use super::connection::{CLIENT_TIMEOUT, Connection, PeerStream, RequestServer, send_refusal};
+use super::delivery::{ANONYMOUS_MAX, ANONYMOUS_PER_SOURCE_MAX, ROOTS_MAX, ROOTS_PER_KEY_MAX};
+use super::quota::PeerQuota;
 use crate::control::access::{Cause, FloodLog};
 use crate::control::audit::PendingDecision;
-use crate::control::authority::{Asker, RequestRefusal, line};
-use crate::server::log::warn;
+use crate::control::authority::{Asker, RequestRefusal, delegation_chain};
+use crate::log::warn;
 use crate::server::trust::Trust;
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -19,201 +20,208 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_remote::{AcceptError, Acceptor, AuthenticatedPeer, KeyAgent, PendingPeer, SecureStream};
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, CredentialRefusal as Worthless, PrefixId, VerifiedCredential};
+use weir_trust::credential::{Credential, CredentialRefusal, DelegationId, VerifiedCredential};
 use weir_trust::gate::{GateLimits, PeerSource};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 
-/// Clients with a valid credential at a time, at most.
+/// The maximum number of connected clients with a valid credential.
 const CLIENTS_MAX: usize = 64;
-/// Clients with one key at a time, at most.
-const CLIENTS_OF_ONE_MAX: usize = 8;
-/// Clients at a time, at most, under one grant of a root. A quarter of the slots is left for others.
-const CLIENTS_OF_PARTY_MAX: usize = 48;
-/// Connections of the node's operators at a time, at most.
+/// The maximum number of connected clients with the same key.
+const CLIENTS_PER_KEY_MAX: usize = 8;
+/// The maximum number of connected clients under one grant of a root. A quarter of the slots is left for others.
+const CLIENTS_PER_GRANT_MAX: usize = 48;
+/// The maximum number of connections of the node's operators.
 const OPERATORS_MAX: usize = 16;
-/// Peers without a valid credential that are told so at a time, at most.
+/// The maximum number of peers with an invalid credential that are being sent a refusal.
 const REFUSED_MAX: usize = 16;
-/// Such peers from one source at a time, at most.
-const REFUSED_OF_ONE_MAX: usize = 2;
-/// Holders that are told at a time that all slots are taken, at most.
-const CROWDED_MAX: usize = 16;
-/// Such holders with one key at a time, at most.
-const CROWDED_OF_ONE_MAX: usize = 1;
+/// The maximum number of such peers from one source address.
+const REFUSED_PER_SOURCE_MAX: usize = 2;
+/// The maximum number of holders that are being told that all slots are taken.
+const TURNED_AWAY_MAX: usize = 16;
+/// The maximum number of such holders with the same key.
+const TURNED_AWAY_PER_KEY_MAX: usize = 1;
 
-/// The time between two looks at the counters of refused peers, for the log: events come in rounds of milliseconds.
-const LOOK: Duration = Duration::from_millis(100);
-/// The time in which a peer that is refused can read why.
-const LETTING_GO: Duration = Duration::from_secs(2);
-/// The bytes that such a peer can send meanwhile, if it has no valid credential.
+/// The interval at which the counters of refused peers are checked for a log line.
+const LOG_INTERVAL: Duration = Duration::from_millis(100);
+/// The time for which a connection stays open after a refusal, so that the peer can read it.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+/// The maximum number of bytes that are read from a peer without a valid credential during [`LINGER_TIME`].
 const UNVERIFIED_BYTES_MAX: usize = 1 << 20;
 
-/// The state that all connections from elsewhere share.
+/// The state that all remote connections share.
 pub(super) struct RemoteServer {
-    pub(super) keeper: KeyAgent,
-    pub(super) office: Arc<RequestServer>,
+    pub(super) key_agent: KeyAgent,
+    pub(super) requests: Arc<RequestServer>,
     acceptor: Acceptor,
+    /// Slots of clients, limited by key.
     clients: PeerQuota<PublicKey>,
-    /// The same, by the first grant of their chains.
-    parties: PeerQuota<PrefixId>,
-    /// Places for holders that find no slot.
-    crowded: PeerQuota<PublicKey>,
-    /// Places for the node's operators.
+    /// Slots of clients, limited by the first grant of their chains.
+    by_root_grant: PeerQuota<DelegationId>,
+    /// Slots of holders that are told that all client slots are taken.
+    turned_away: PeerQuota<PublicKey>,
+    /// Slots of the node's operators.
     operators: PeerQuota<PublicKey>,
-    /// The operators' own quotas.
-    operators_office: Arc<RequestServer>,
-    /// Places for peers with a root's key and no credential.
+    /// Quotas for the operators' requests, apart from those of holders.
+    operator_requests: Arc<RequestServer>,
+    /// Slots of peers with a root's key and no credential.
     roots: PeerQuota<PublicKey>,
-    /// Places for peers that show no credential.
+    /// Slots of peers that present no credential.
     anonymous: PeerQuota<PeerSource>,
-    /// Places for peers whose credential is not valid.
+    /// Slots of peers whose credential is invalid.
     refused: PeerQuota<PeerSource>,
 }
 
 impl RemoteServer {
-    pub(super) fn new(keeper: KeyAgent, office: Arc<RequestServer>) -> Arc<Self> {
+    pub(super) fn new(key_agent: KeyAgent, requests: Arc<RequestServer>) -> Arc<Self> {
         let limits = GateLimits::default();
-        let half_open = crate::server::descriptors::half_open(limits.half_open);
+        let half_open = crate::sessions::descriptors::half_open(limits.half_open);
         let acceptor = Acceptor::new(GateLimits { half_open, ..limits });
-        office.daemon.access.begin(&acceptor);
+        requests.daemon.access.begin(&acceptor);
         Arc::new(Self {
-            keeper,
+            key_agent,
             acceptor,
-            clients: PeerQuota::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX),
-            parties: PeerQuota::new(CLIENTS_MAX, CLIENTS_OF_PARTY_MAX),
-            crowded: PeerQuota::new(CROWDED_MAX, CROWDED_OF_ONE_MAX),
+            clients: PeerQuota::new(CLIENTS_MAX, CLIENTS_PER_KEY_MAX),
+            by_root_grant: PeerQuota::new(CLIENTS_MAX, CLIENTS_PER_GRANT_MAX),
+            turned_away: PeerQuota::new(TURNED_AWAY_MAX, TURNED_AWAY_PER_KEY_MAX),
             operators: PeerQuota::new(OPERATORS_MAX, OPERATORS_MAX),
-            operators_office: RequestServer::new(&office.daemon, &office.is_over),
-            roots: PeerQuota::new(ROOTS_MAX, ROOTS_OF_ONE_MAX),
-            anonymous: PeerQuota::new(VISITORS_MAX, VISITORS_OF_ONE_MAX),
-            refused: PeerQuota::new(REFUSED_MAX, REFUSED_OF_ONE_MAX),
-            office,
+            operator_requests: RequestServer::new(&requests.daemon, &requests.is_stopping),
+            roots: PeerQuota::new(ROOTS_MAX, ROOTS_PER_KEY_MAX),
+            anonymous: PeerQuota::new(ANONYMOUS_MAX, ANONYMOUS_PER_SOURCE_MAX),
+            refused: PeerQuota::new(REFUSED_MAX, REFUSED_PER_SOURCE_MAX),
+            requests,
         })
     }
 }
 
 /// Accepts connections until the node stops.
 pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
-    let daemon = &server.office.daemon;
+    let daemon = &server.requests.daemon;
     let mut log = FloodLog::new(Instant::now());
-    let mut looked = Instant::now();
+    let mut log_checked = Instant::now();
     let mut failed = 0;
     let count = || {
         let now_failed = server.acceptor.counters().refused();
         if now_failed > failed {
-            daemon.handshakes_failed(now_failed - failed);
+            daemon.count_failed_handshakes(now_failed - failed);
             failed = now_failed;
         }
         let now = Instant::now();
-        if now.saturating_duration_since(looked) < LOOK {
+        if now.saturating_duration_since(log_checked) < LOG_INTERVAL {
             return;
         }
-        looked = now;
-        if let Some(line) = daemon.access.shot().and_then(|shot| log.line(&shot.refused, now)) {
+        log_checked = now;
+        if let Some(line) = daemon.access.status().and_then(|status| log.line(&status.refused, now)) {
             warn(&line);
         }
     };
-    let is_over = &server.office.is_over;
-    let served = server.acceptor.serve(listener, &server.keeper, is_over, |peer| begin(peer, server), count);
+    let is_stopping = &server.requests.is_stopping;
+    let served = server.acceptor.serve(
+        listener,
+        &server.key_agent,
+        is_stopping,
+        |peer| spawn_server(peer, server),
+        count,
+    );
     if let Err(error) = served {
-        warn(&format_args!("nothing is accepted from elsewhere any more: {error}"));
+        warn(&format_args!("the node accepts no remote connections any more: {error}"));
     }
 }
 
-fn begin(peer: PendingPeer, server: &Arc<RemoteServer>) {
-    let theirs = Arc::clone(server);
-    // There are as many of these threads as handshakes can be half open, and as places for clients and refused peers.
-    let spawned = std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
-        theirs.office.daemon.work_beside_modules();
-        // A peer does what it likes with its connection.
-        _ = serve(peer, &theirs);
+fn spawn_server(peer: PendingPeer, server: &Arc<RemoteServer>) {
+    let thread_server = Arc::clone(server);
+    // The number of these threads is limited by the half-open handshakes and the slots of all quotas.
+    let spawned = std::thread::Builder::new().name(CLIENT_THREAD.to_owned()).spawn(move || {
+        thread_server.requests.daemon.bind_to_other_cores();
+        // An I/O error concerns this peer alone.
+        _ = serve(peer, &thread_server);
     });
     if spawned.is_err() {
-        server.office.daemon.access.refused(Cause::Thread);
+        server.requests.daemon.access.refused(Cause::Thread);
     }
 }
 
-/// The right by which a peer is here.
-enum Right {
-    /// Its key is one of the node's operators'.
+/// The right of a connected peer.
+enum PeerRight {
+    /// The peer's key is that of an operator of the node.
     Operator,
-    /// It has shown a valid credential.
+    /// The peer has presented a valid credential.
     Holder(Arc<VerifiedCredential>),
-    /// It has shown no credential, and its key is that of a root of trust.
+    /// The peer has presented no credential, and its key is that of a root of trust.
     Root,
-    /// It has shown no credential.
+    /// The peer has presented no credential, and its key is not known.
     None,
-    /// The credential that it has shown is not valid.
+    /// The peer has presented an invalid credential.
     Invalid(Box<PendingDecision>, RequestRefusal),
-    /// The node does not let anyone in any more.
+    /// The configuration allows no remote access any more.
     Closed,
 }
 
 fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
     let peer = peer.authenticate()?;
-    // The credential is verified in the half-open handshake's own place, which no other peer can take.
+    // The credential is verified while the peer still occupies its half-open handshake, and no client slot.
     match server.right_of(peer.peer()) {
-        Right::Operator => {
-            peer.is_proven();
+        PeerRight::Operator => {
+            peer.mark_proven();
             server.serve_operator(peer)
         }
-        Right::Holder(verified) => {
-            peer.is_proven();
+        PeerRight::Holder(verified) => {
+            peer.mark_proven();
             server.serve_holder(peer, verified)
         }
-        Right::Root => {
-            peer.is_proven();
+        PeerRight::Root => {
+            peer.mark_proven();
             server.serve_root(peer)
         }
-        Right::None => server.serve_anonymous(peer),
-        Right::Invalid(asked, refusal) => {
-            server.office.daemon.decided(asked.refused(&refusal.to_string()));
+        PeerRight::None => server.serve_anonymous(peer),
+        PeerRight::Invalid(decision, refusal) => {
+            server.requests.daemon.record_decision(decision.refused(&refusal.to_string()));
             server.refuse_unverified(peer, &refusal)
         }
-        Right::Closed => server.refuse_unverified(peer, &"this node lets no one in any more"),
+        PeerRight::Closed => server.refuse_unverified(peer, &"this node allows no remote access any more"),
     }
 }
 
 impl RemoteServer {
-    /// Verifies what a peer has shown.
-    fn right_of(&self, peer: &Peer) -> Right {
-        let daemon = &self.office.daemon;
+    /// Verifies a peer's credential, and determines its right.
+    fn right_of(&self, peer: &Peer) -> PeerRight {
+        let daemon = &self.requests.daemon;
         if peer.credentials.is_empty() {
             return match peer.key {
-                key if daemon.is_operator(&key) => Right::Operator,
-                key if daemon.is_root(&key) => Right::Root,
-                _ => Right::None,
+                key if daemon.is_operator(&key) => PeerRight::Operator,
+                key if daemon.is_root(&key) => PeerRight::Root,
+                _ => PeerRight::None,
             };
         }
-        let Some(trust) = daemon.trust() else { return Right::Closed };
+        let Some(trust) = daemon.trust() else { return PeerRight::Closed };
         let credential = Credential::parse(&peer.credentials);
         match verify(&trust, peer, credential.as_ref()) {
-            Ok(verified) => Right::Holder(Arc::new(verified)),
+            Ok(verified) => PeerRight::Holder(Arc::new(verified)),
             Err(refusal) => {
-                let asked = PendingDecision::of_stranger(&peer.key, "connect");
-                let asked =
-                    credential.as_ref().map_or(asked.clone(), |credential| asked.claiming(credential));
-                Right::Invalid(Box::new(asked), refusal)
+                let decision = PendingDecision::of_stranger(&peer.key, "connect");
+                let decision =
+                    credential.as_ref().map_or(decision.clone(), |credential| decision.claiming(credential));
+                PeerRight::Invalid(Box::new(decision), refusal)
             }
         }
     }
 
     fn serve_operator(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
-        let (daemon, key) = (&self.office.daemon, peer.peer().key);
-        // Operators share these slots, and look after them themselves.
-        let slot = self.operators.take(key);
-        let mut line = Remote::accept(peer)?;
+        let (daemon, key) = (&self.requests.daemon, peer.peer().key);
+        // All operators share these slots, without a limit for each key.
+        let slot = self.operators.acquire(key);
+        let mut stream = RemoteStream::accept(peer)?;
         let answered = if slot.is_some() {
-            daemon.decided(PendingDecision::of_operator(&key));
+            daemon.record_decision(PendingDecision::of_operator(&key));
             let _connected = daemon.access.connected();
-            Conversation::new(&mut line, Asker::Operator(Some(key)), &self.operators_office).serve()
+            Connection::new(&mut stream, Asker::Operator(Some(key)), &self.operator_requests).serve()
         } else {
             daemon.access.refused(Cause::Slots);
-            let why = format!("{OPERATORS_MAX} operators are connected; that is the most");
-            daemon.decided(PendingDecision::of_operator(&key).refused(&why));
-            refuse(&mut line, &why)
+            let why = format!("{OPERATORS_MAX} operators are connected, which is the maximum");
+            daemon.record_decision(PendingDecision::of_operator(&key).refused(&why));
+            send_refusal(&mut stream, &why)
         };
-        line.let_go(answered, usize::MAX);
+        stream.linger(answered, usize::MAX);
         Ok(())
     }
 
@@ -222,66 +230,69 @@ impl RemoteServer {
         peer: AuthenticatedPeer,
         verified: Arc<VerifiedCredential>,
     ) -> Result<(), AcceptError> {
-        let (daemon, key) = (&self.office.daemon, peer.peer().key);
-        let party = line(&verified).next().map_or(verified.id(), |(first, _)| first);
-        let slot = self.parties.take(party).and_then(|of_party| Some((of_party, self.clients.take(key)?)));
+        let (daemon, key) = (&self.requests.daemon, peer.peer().key);
+        let root_grant = delegation_chain(&verified).next().map_or(verified.id(), |(first, _)| first);
+        let slot = self
+            .by_root_grant
+            .acquire(root_grant)
+            .and_then(|grant_permit| Some((grant_permit, self.clients.acquire(key)?)));
         let Some(_slot) = slot else {
             daemon.access.refused(Cause::Slots);
             let why = format!(
-                "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_PARTY_MAX} that have their right from the same grant, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
+                "the node has {CLIENTS_MAX} clients connected, or {CLIENTS_PER_GRANT_MAX} under your root's grant, or {CLIENTS_PER_KEY_MAX} with your key, which is the maximum"
             );
-            daemon.decided(PendingDecision::of_guest(&verified).refused(&why));
-            let Some(_place) = self.crowded.take(key) else { return Ok(()) };
-            let mut line = Remote::accept(peer)?;
-            let answered = refuse(&mut line, &why);
-            line.let_go(answered, UNVERIFIED_BYTES_MAX);
+            daemon.record_decision(PendingDecision::of_peer(&verified).refused(&why));
+            let Some(_permit) = self.turned_away.acquire(key) else { return Ok(()) };
+            let mut stream = RemoteStream::accept(peer)?;
+            let answered = send_refusal(&mut stream, &why);
+            stream.linger(answered, UNVERIFIED_BYTES_MAX);
             return Ok(());
         };
         let _connected = daemon.access.connected();
-        let mut line = Remote::accept(peer)?;
-        daemon.decided(PendingDecision::of_guest(&verified));
-        let answered = Conversation::new(&mut line, Asker::Holder(verified), &self.office).serve();
-        line.let_go(answered, usize::MAX);
+        let mut stream = RemoteStream::accept(peer)?;
+        daemon.record_decision(PendingDecision::of_peer(&verified));
+        let answered = Connection::new(&mut stream, Asker::Holder(verified), &self.requests).serve();
+        stream.linger(answered, usize::MAX);
         Ok(())
     }
 
-    /// A peer with a root's key delivers revocation lists, and sees what is revoked.
+    /// Serves a peer with a root's key, which delivers revocation lists and reads the root's revocations.
     fn serve_root(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
         let key = peer.peer().key;
-        let Some(_place) = self.roots.take(key) else {
-            self.office.daemon.access.refused(Cause::Slots);
+        let Some(_permit) = self.roots.acquire(key) else {
+            self.requests.daemon.access.refused(Cause::Slots);
             return Ok(());
         };
-        let mut line = Remote::accept(peer)?;
-        let answered = super::delivery::serve_root(&mut line, &key, &self.office);
-        line.let_go(answered, UNVERIFIED_BYTES_MAX);
+        let mut stream = RemoteStream::accept(peer)?;
+        let answered = super::delivery::serve_root(&mut stream, &key, &self.requests);
+        stream.linger(answered, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 
-    /// A peer without a credential can deliver a revocation list. It takes no place from a peer that has one.
+    /// Serves a peer without a credential, which can only deliver a revocation list. Its slot is not one of the clients'.
     fn serve_anonymous(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
-        let Some(_place) = self.anonymous.take(peer.source()) else {
-            self.office.daemon.access.refused(Cause::Anonymous);
+        let Some(_permit) = self.anonymous.acquire(peer.source()) else {
+            self.requests.daemon.access.refused(Cause::Anonymous);
             return Ok(());
         };
         let key = peer.peer().key;
-        let mut line = Remote::accept(peer)?;
-        let answered = super::delivery::receive(&mut line, &key, &self.office);
-        line.let_go(answered, UNVERIFIED_BYTES_MAX);
+        let mut stream = RemoteStream::accept(peer)?;
+        let answered = super::delivery::serve_anonymous(&mut stream, &key, &self.requests);
+        stream.linger(answered, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 
-    /// Tells a peer without a valid credential why it is refused, where the pool of such peers has a place.
+    /// Sends the reason to a peer whose credential is invalid, if a slot is free; otherwise closes the connection.
     fn refuse_unverified(&self, peer: AuthenticatedPeer, why: &dyn Display) -> Result<(), AcceptError> {
-        let access = &self.office.daemon.access;
-        let Some(_place) = self.refused.take(peer.source()) else {
+        let access = &self.requests.daemon.access;
+        let Some(_permit) = self.refused.acquire(peer.source()) else {
             access.refused(Cause::Unheard);
             return Ok(());
         };
         access.refused(Cause::Credential);
-        let mut line = Remote::accept(peer)?;
-        let answered = refuse(&mut line, why);
-        line.let_go(answered, UNVERIFIED_BYTES_MAX);
+        let mut stream = RemoteStream::accept(peer)?;
+        let answered = send_refusal(&mut stream, why);
+        stream.linger(answered, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 }
@@ -289,31 +300,32 @@ impl RemoteServer {
 fn verify(
     trust: &Trust,
     peer: &Peer,
-    credential: Result<&Credential, &Worthless>,
+    credential: Result<&Credential, &CredentialRefusal>,
 ) -> Result<VerifiedCredential, RequestRefusal> {
     let credential = credential.map_err(Clone::clone)?;
-    Ok(trust.verify(credential, &peer.key, Second::of(weir_datapath::moment::wall_clock()))?)
+    Ok(trust.verify(credential, &peer.key, Second::of(weir_datapath::clock::wall_clock()))?)
 }
 
-/// A client elsewhere.
+/// The encrypted stream of a remote peer.
 #[derive(Debug)]
-struct Remote {
+struct RemoteStream {
     stream: SecureStream,
-    until: Instant,
+    deadline: Instant,
 }
 
-impl Remote {
-    /// Lets a peer in. The node has no credentials of its own to show.
+impl RemoteStream {
+    /// Completes the handshake. The node presents no credential of its own.
     fn accept(peer: AuthenticatedPeer) -> Result<Self, AcceptError> {
-        Ok(Self { stream: peer.accept(&[])?, until: Instant::now() + PATIENCE })
+        Ok(Self { stream: peer.accept(&[])?, deadline: Instant::now() + CLIENT_TIMEOUT })
     }
 
-    /// Reads on for a moment: closing a connection with unread bytes would discard the last answer. A connection that broke is closed at once.
-    fn let_go(&mut self, answered: io::Result<()>, bytes_max: usize) {
+    /// Reads on for [`LINGER_TIME`], as closing a connection with unread bytes would discard the last answer. After an
+    /// I/O error in `answered` the connection is closed at once.
+    fn linger(&mut self, answered: io::Result<()>, bytes_max: usize) {
         if answered.is_err() {
             return;
         }
-        self.until = Instant::now() + LETTING_GO;
+        self.deadline = Instant::now() + LINGER_TIME;
         let mut left = bytes_max;
         if self.stream.finish().is_ok() {
             while let Ok(len @ 1..) = self.read(&mut [0; 4096])
@@ -325,12 +337,12 @@ impl Remote {
     }
 }
 
-impl PeerStream for &mut Remote {
-    fn be_patient_until(&mut self, then: Instant) {
-        self.until = then;
+impl PeerStream for &mut RemoteStream {
+    fn set_read_deadline(&mut self, deadline: Instant) {
+        self.deadline = deadline;
     }
 
-    fn is_gone(&mut self) -> bool {
+    fn is_closed_by_peer(&mut self) -> bool {
         self.stream.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
         match self.stream.read(&mut [0]) {
             Ok(0) => true,
@@ -340,16 +352,16 @@ impl PeerStream for &mut Remote {
     }
 }
 
-impl Read for Remote {
+impl Read for RemoteStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_deadline(Some(self.until));
+        self.stream.set_deadline(Some(self.deadline));
         self.stream.read(bytes)
     }
 }
 
-impl Write for Remote {
+impl Write for RemoteStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_deadline(Some(Instant::now() + PATIENCE));
+        self.stream.set_deadline(Some(Instant::now() + CLIENT_TIMEOUT));
         self.stream.write(bytes)
     }
 

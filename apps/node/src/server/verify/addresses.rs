@@ -1,35 +1,35 @@
-//! The addresses of a node: its socket, and those of `metrics` and `[remote]`.
+//! Checks the addresses of a node: its local socket, `metrics` and `[remote]`.
 
 use super::{Remarks, Subject};
 use std::net::{SocketAddr, TcpListener};
 use weir_units::Shown as _;
 
 impl Remarks {
-    /// Tries the addresses, and the file of the node's key. What is bound is bound for the time of the check alone.
+    /// Checks that the addresses can be bound, for a moment, and that the file of the node's key can be read.
     pub(super) fn addresses(&mut self, subject: &Subject<'_>) {
-        let (node, line) = (&subject.config.node, subject.places.node);
+        let (node, line) = (&subject.config.node, subject.lines.node);
         if let Err(error) = weir_os::socket::check(&node.socket) {
             let what = format!("[node]: `socket` is {}: {error}", node.socket.shown());
             match () {
-                () if error.is_taken_by_a_server() => self.busy(subject.standing, line, what),
-                () if error.is_of_rights() => self.barred(subject.standing, line, what),
+                () if error.is_taken_by_a_server() => self.busy(subject.context, line, what),
+                () if error.is_permission_denied() => self.permission(subject.context, line, what),
                 () => self.problem(line, what),
             }
         }
-        // All at a time, as in a start: two of them may be the same.
-        let metrics = node.metrics.map(|address| self.bound(subject, line, "metrics", address));
+        // Both are bound at the same time, so that an error is found if they are equal.
+        let metrics = node.metrics.map(|address| self.bind(subject, line, "metrics", address));
         let Some(remote) = &subject.config.remote else { return };
-        let listens = self.bound(subject, None, "[remote]", remote.listen);
+        let listens = self.bind(subject, None, "[remote]", remote.listen);
         drop((metrics, listens));
-        // The key itself is read only by the process that keeps it.
-        let key = crate::server::daemon::beside(subject.path, &remote.key);
+        // Only the key agent reads the key itself.
+        let key = crate::server::daemon::resolve_path(subject.path, &remote.key);
         if let Err(error) = weir_os::private::open_secret(&key) {
             let what = format!("[remote]: {}: {error}", key.shown());
-            self.of_kind(subject.standing, None, error.kind(), what);
+            self.io_error(subject.context, None, error.kind(), what);
         }
     }
 
-    fn bound(
+    fn bind(
         &mut self,
         subject: &Subject<'_>,
         line: Option<usize>,
@@ -38,7 +38,7 @@ impl Remarks {
     ) -> Option<TcpListener> {
         let bound = TcpListener::bind(address);
         let failed = |error: std::io::Error| {
-            self.of_kind(subject.standing, line, error.kind(), format!("{of}: {address}: {error}"));
+            self.io_error(subject.context, line, error.kind(), format!("{of}: {address}: {error}"));
         };
         bound.map_err(failed).ok()
     }

@@ -1,4 +1,4 @@
-//! The places of a configuration's parts in its text.
+//! The line numbers of a configuration's sections.
 
 use crate::control::config::NodeConfigError;
 use crate::control::spec::SpecError;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use weir_admission::Name;
 
-/// The lines of a configuration's parts, from 1.
+/// The line numbers of a configuration's sections, from 1.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigLines {
     pub(super) cpu: Option<usize>,
@@ -19,8 +19,8 @@ pub(crate) struct ConfigLines {
 }
 
 impl ConfigLines {
-    /// Finds the lines in a text. If it is no valid configuration, parts have no lines.
-    pub(crate) fn of(text: &str) -> Self {
+    /// Finds the line numbers in a text. An invalid configuration has none.
+    pub(crate) fn find(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Named {
             name: String,
@@ -46,7 +46,7 @@ impl ConfigLines {
         }
         let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
         let lines = |parts: &[toml::Spanned<Named>]| {
-            // Of two parts with one name the second is the one too many.
+            // If two sections have the same name, the error is about the second.
             parts.iter().map(|part| (part.get_ref().name.clone(), line(part.span().start))).collect()
         };
         let Ok(parts) = toml::from_str::<Parts>(text) else { return Self::default() };
@@ -69,8 +69,8 @@ impl ConfigLines {
         self.sessions.get(session.as_str()).copied()
     }
 
-    /// The line of the part that the error is about, where the error does not have it.
-    pub(crate) fn of_error(&self, error: &NodeConfigError) -> Option<usize> {
+    /// The line of the section that an error is about, if the error's text does not contain a line.
+    pub(crate) fn line_of_error(&self, error: &NodeConfigError) -> Option<usize> {
         match error {
             NodeConfigError::Session(
                 SpecError::Twice { session, .. }
@@ -104,15 +104,15 @@ mod tests {
     use crate::control::config::NodeConfiguration;
 
     #[test]
-    fn what_a_session_has_wrong_is_on_its_line() {
+    fn an_error_of_a_session_has_the_line_of_the_session() {
         for (text, line) in [
             ("[[session]]\nname = \"a\"\n\n[[session]]\nname = \"b\"\ncpu = [{ period = \"1ms\" }]", 4),
             ("[[session]]\nname = \"a\"\n[[session]]\nname = \"a\"", 3),
             ("# \n[cpu]\nreservable = 0", 2),
-            ("[node]\ninterval = \"1ms\"", 1),
+            ("[node]\nledger_interval = \"1ms\"", 1),
         ] {
             let error = NodeConfiguration::parse(text).unwrap_err();
-            assert_eq!(ConfigLines::of(text).of_error(&error), Some(line), "{text}: {error}");
+            assert_eq!(ConfigLines::find(text).line_of_error(&error), Some(line), "{text}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The limits of a check: a running node may have what it tries, and it may run as another user than the node.
+//! The context of a check: a node may already run and use the resources, and may run as another user.
 
 use super::Remarks;
 use crate::control::config::NodeConfiguration;
@@ -10,118 +10,119 @@ use weir_admission::Name;
 use weir_netio::LiveError;
 use weir_os::private::{PrivateError, PrivateFolder, effective_user};
 
-/// The standing of a check towards the node. That of a start has neither.
+/// The relation of a check to the node. For a start both fields are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CheckContext {
-    /// The node that runs with the same state folder.
-    beside: Option<Name>,
-    /// The user of this process, where the node's is another one.
-    other: Option<u32>,
+    /// The name of a node that runs with the same state folder.
+    running_node: Option<Name>,
+    /// The user of this process, if the node has another one.
+    other_user: Option<u32>,
 }
 
 impl CheckContext {
-    /// The standing of a check that is no start.
+    /// Determines the context of a check without a start.
     pub(crate) fn of_check(config: &NodeConfiguration) -> Self {
         let user = effective_user();
-        let other = Some(user).filter(|user| is_another(config, *user));
-        let is_held = match weir_ledger_files::is_held(&config.node.state.join(LEDGER)) {
-            Ok(is_held) => is_held,
-            // The state may be closed to this user. The socket's folder often is not.
+        let other_user = Some(user).filter(|user| node_has_other_user(config, *user));
+        let is_running = match weir_ledger_files::is_held(&config.node.state.join(LEDGER)) {
+            Ok(is_running) => is_running,
+            // This user may not be allowed to read the state folder. The socket's folder is often readable.
             Err(_) => weir_os::socket::check(&config.node.socket)
-                .is_err_and(|error| other.is_some() && error.is_taken_by_a_server()),
+                .is_err_and(|error| other_user.is_some() && error.is_taken_by_a_server()),
         };
-        Self { beside: is_held.then(|| config.node.name.clone()), other }
+        Self { running_node: is_running.then(|| config.node.name.clone()), other_user }
     }
 
     /// Returns true if a node runs with the same state folder.
-    pub(crate) fn is_beside(&self) -> bool {
-        self.beside.is_some()
+    pub(crate) fn is_node_running(&self) -> bool {
+        self.running_node.is_some()
     }
 
     /// Returns true if the node's user is another one.
-    pub(crate) fn is_of_another(&self) -> bool {
-        self.other.is_some()
+    pub(crate) fn is_other_user(&self) -> bool {
+        self.other_user.is_some()
     }
 
-    /// The remark about something that is in use, where a running node may have it.
-    pub(super) fn busy(&self, what: &str) -> Option<String> {
-        let node = self.beside.as_ref()?;
-        Some(format!("{what}; node `{node}` runs with this state folder, and may be what has it"))
+    /// The warning about a resource that is in use, if a running node may be its user.
+    pub(super) fn busy_warning(&self, what: &str) -> Option<String> {
+        let node = self.running_node.as_ref()?;
+        Some(format!("{what}; node `{node}` runs with this state folder, and may be its user"))
     }
 
-    /// The remark about something that this process has no right to, where the node may have it.
-    pub(super) fn barred(&self, what: &str) -> Option<String> {
-        let user = self.other?;
-        Some(format!("not tried, as user {user} is not the node's and has not its rights: {what}"))
+    /// The warning about a resource that this process has no right to, if the node may have the right.
+    pub(super) fn permission_warning(&self, what: &str) -> Option<String> {
+        let user = self.other_user?;
+        Some(format!("not checked, as user {user} is not the node's user and lacks its rights: {what}"))
     }
 
-    /// The remark about an error of an interface, where it tells nothing about a start.
-    pub(super) fn of_live(&self, error: &LiveError) -> Option<String> {
+    /// The warning about an error of an interface that may not occur in a start; none if it is a problem.
+    pub(super) fn interface_warning(&self, error: &LiveError) -> Option<String> {
         match error {
-            LiveError::Busy { .. } => self.busy(&error.to_string()),
-            LiveError::Permission { .. } => self.barred(&error.to_string()),
+            LiveError::Busy { .. } => self.busy_warning(&error.to_string()),
+            LiveError::Permission { .. } => self.permission_warning(&error.to_string()),
             _ => None,
         }
     }
 }
 
-/// Returns true if the node's user is another one than this, as far as what it has left says: its socket, or the folder of its state.
-fn is_another(config: &NodeConfiguration, user: u32) -> bool {
+/// Returns true if the node has another user than this, judged by the owner of its socket or state folder.
+fn node_has_other_user(config: &NodeConfiguration, user: u32) -> bool {
     let socket = config.node.socket.symlink_metadata();
     if socket.is_ok_and(|known| known.file_type().is_socket() && known.uid() != user) {
         return true;
     }
     if user == 0 {
-        return is_of_a_service(&config.node.state);
+        return is_dynamic_user_link(&config.node.state);
     }
-    match PrivateFolder::look(&config.node.state) {
+    match PrivateFolder::open_read_only(&config.node.state) {
         Err(PrivateError::Owner { .. }) => true,
         Err(PrivateError::Io(error)) => error.kind() == ErrorKind::PermissionDenied,
         _ => false,
     }
 }
 
-/// Returns true for a link of root's to the folder of another user: a service manager makes it for a user that is there as long as the service (`DynamicUser=`).
-fn is_of_a_service(state: &Path) -> bool {
+/// Returns true for a symbolic link of root to another user's folder, which systemd creates for a service with
+/// `DynamicUser=`.
+fn is_dynamic_user_link(state: &Path) -> bool {
     let is_link = state.symlink_metadata().is_ok_and(|known| known.is_symlink() && known.uid() == 0);
     is_link && state.metadata().is_ok_and(|known| known.uid() != 0)
 }
 
 impl Remarks {
-    /// A problem, or a warning where a running node may have what is in use.
-    pub(super) fn busy(&mut self, standing: &CheckContext, line: Option<usize>, what: String) {
-        match standing.busy(&what) {
+    /// Adds a problem, or a warning if a running node may use the resource.
+    pub(super) fn busy(&mut self, context: &CheckContext, line: Option<usize>, what: String) {
+        match context.busy_warning(&what) {
             Some(remark) => self.warning(line, remark),
             None => self.problem(line, what),
         }
     }
 
-    /// A problem, or a warning where the node may have rights that this process lacks.
-    pub(super) fn barred(&mut self, standing: &CheckContext, line: Option<usize>, what: String) {
-        match standing.barred(&what) {
+    /// Adds a problem, or a warning if the node may have rights that this process lacks.
+    pub(super) fn permission(&mut self, context: &CheckContext, line: Option<usize>, what: String) {
+        match context.permission_warning(&what) {
             Some(remark) => self.warning(line, remark),
             None => self.problem(line, what),
         }
     }
 
-    /// A problem or a warning, by the kind of the system's error.
-    pub(super) fn of_kind(
+    /// Adds a problem or a warning, by the kind of the system's error.
+    pub(super) fn io_error(
         &mut self,
-        standing: &CheckContext,
+        context: &CheckContext,
         line: Option<usize>,
         kind: ErrorKind,
         what: String,
     ) {
         match kind {
-            ErrorKind::PermissionDenied => self.barred(standing, line, what),
-            ErrorKind::AddrInUse => self.busy(standing, line, what),
+            ErrorKind::PermissionDenied => self.permission(context, line, what),
+            ErrorKind::AddrInUse => self.busy(context, line, what),
             _ => self.problem(line, what),
         }
     }
 
-    /// A problem or a warning about an interface.
-    pub(super) fn of_live(&mut self, standing: &CheckContext, line: Option<usize>, error: &LiveError) {
-        match standing.of_live(error) {
+    /// Adds a problem or a warning about an interface.
+    pub(super) fn interface_error(&mut self, context: &CheckContext, line: Option<usize>, error: &LiveError) {
+        match context.interface_warning(error) {
             Some(remark) => self.warning(line, remark),
             None => self.problem(line, error.to_string()),
         }

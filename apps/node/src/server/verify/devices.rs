@@ -1,8 +1,8 @@
-//! The interfaces and links of a node, opened for a moment as a start opens them. No packet is taken from the system, and none is sent.
+//! Checks interfaces and links by opening them for a moment. No packet is received or sent.
 
 use super::{Remark, Remarks, Subject};
 use crate::control::config::{NodeConfiguration, ReceiveMethod as InterfaceKind};
-use crate::link::LinkCheck;
+use crate::sessions::link::LinkCheck;
 use std::collections::BTreeMap;
 use weir_netio::{LiveError, LiveSink, SocketKind, link_type_of, try_interface};
 use weir_wire::LinkType;
@@ -16,14 +16,14 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Finds them. One that is not there counts as Ethernet, as in a start.
+    /// Finds the devices. A missing one counts as Ethernet, as in a start.
     pub(super) fn of(config: &NodeConfiguration) -> Self {
         let typed = |name: &String| (name.clone(), link_type_of(name).unwrap_or(LinkType::Ethernet));
         let interfaces = config.interfaces.iter().map(|it| typed(&it.name)).collect();
         let links: BTreeMap<_, _> = config.links.iter().map(|link| typed(&link.interface)).collect();
         let mut trial = LinkCheck::default();
         for link in &config.links {
-            // An error in it is a remark on the link.
+            // An error is reported by `Remarks::links`.
             let kind = links.get(&link.interface).copied().unwrap_or(LinkType::Ethernet);
             _ = trial.add(link, kind);
         }
@@ -31,43 +31,44 @@ impl Devices {
     }
 }
 
-/// Returns what a check leaves to a start, because it would interrupt traffic.
-pub(crate) fn not_tried(subject: &Subject<'_>) -> impl Iterator<Item = Remark> {
+/// Remarks on the properties that only a start can check, as the check would interrupt traffic.
+pub(crate) fn unchecked(subject: &Subject<'_>) -> impl Iterator<Item = Remark> {
     let interfaces =
         subject.config.interfaces.iter().filter(|interface| interface.kind == InterfaceKind::Xdp);
     interfaces.map(|interface| {
         let name = interface.name.escape_debug();
         let what = format!(
-            "interface `{name}`: only a start tries whether the driver takes AF_XDP's program, and `zero_copy`, since that can interrupt the interface's traffic"
+            "interface `{name}`: AF_XDP and `zero_copy` are not checked, as that can interrupt the interface's traffic: a start fails if the driver does not support them"
         );
-        Remark { line: subject.places.interfaces.get(&interface.name).copied(), what }
+        Remark { line: subject.lines.interfaces.get(&interface.name).copied(), what }
     })
 }
 
 impl Remarks {
-    /// Tries interfaces. An interface that is not there may come later: a node waits for it.
+    /// Checks interfaces. A missing interface causes only a warning, as a node waits for it.
     pub(super) fn interfaces(&mut self, subject: &Subject<'_>) {
         for interface in &subject.config.interfaces {
-            let line = subject.places.interfaces.get(&interface.name).copied();
+            let line = subject.lines.interfaces.get(&interface.name).copied();
             match try_interface(&interface.name, interface.options()) {
                 Ok(()) => {}
                 Err(LiveError::NoSuchInterface { .. }) => {
                     let name = interface.name.escape_debug();
-                    let what =
-                        format!("there is no interface `{name}` on this machine now: the node waits for it");
+                    let what = format!(
+                        "there is no interface `{name}` on this machine now: the node will wait for it"
+                    );
                     self.warning(line, what);
                 }
-                Err(error) => self.of_live(subject.standing, line, &error),
+                Err(error) => self.interface_error(subject.context, line, &error),
             }
         }
     }
 
-    /// Tries links.
+    /// Checks links.
     pub(super) fn links(&mut self, subject: &Subject<'_>) {
         for link in &subject.config.links {
-            let line = subject.places.links.get(&link.interface).copied();
+            let line = subject.lines.links.get(&link.interface).copied();
             if let Err(error) = LiveSink::open(&link.interface, SocketKind::Packet) {
-                self.of_live(subject.standing, line, &error);
+                self.interface_error(subject.context, line, &error);
             }
             if let Err(error) = LinkCheck::default().add(link, LinkType::Ethernet) {
                 self.problem(line, error.to_string());

@@ -1,148 +1,150 @@
-//! Sessions of a configuration, tried in the order in which a start creates them.
+//! Checks the sessions of a configuration, in the order in which a start creates them.
 
 use super::devices::Devices;
 use super::{Remarks, Subject};
 use crate::control::config::ReceiveMethod;
+use crate::control::link_spec::OutputSpec;
 use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
-use crate::error::{NodeError, of_session};
-use crate::guest::Longest;
-use crate::intake::{longest_for, reassembly};
-use crate::link::{LinkCheck, OutputError, OutputSpec};
-use crate::overflow;
-use crate::plan::PlanError;
-use crate::server::turns;
+use crate::core_thread::task::CallTimes;
+use crate::server::compile_queue;
+use crate::sessions::channel_plan::PlanError;
+use crate::sessions::error::{NodeError, of_session};
 use crate::sessions::filters::{CompiledFilters, RequestFilters};
+use crate::sessions::inventory::NodeInventory;
 use crate::sessions::limits::SessionLimits;
+use crate::sessions::link::{LinkCheck, OutputError};
 use crate::sessions::metered::metered;
-use crate::sessions::premises::NodeInventory;
+use crate::sessions::module_loader::{AdmissionRules, Assessed, ModuleLoader, StartedModule};
+use crate::sessions::preprocessing::{fuel_max, reassembly};
 use crate::sessions::processors::share;
+use crate::sessions::queue_memory;
 use crate::sessions::tables::{Publisher, TableClaims, TableRegistry};
 use crate::sessions::view::{Secret, SelectionKey, tables};
-use crate::sessions::workshop::{AdmissionRules, Assessed, ModuleLoader, Prepared};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use weir_datapath::egress::{TapError, open_device};
 use weir_demux::{JoinLimits, Joiner};
 use weir_netio::LiveSource;
-use weir_sched::cpu::{Core, CpuTerms, ReservationRefusal, VpId};
+use weir_sched::cpu::{CoreScheduler, CpuTerms, ReservationRefusal, VpId};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use {
     weir_admission::{Admitted, MODULE_BYTES_MAX, Name, Tier},
-    weir_session::{Holding, MemoryReservation, NodeMemory},
+    weir_session::{HeldMemory, MemoryReservation, NodeMemory},
 };
 
-/// The means of a check that compiles and starts modules.
-pub(super) struct Closely<'a> {
-    pub(super) workshop: ModuleLoader,
-    /// Hears of each module before it is tried.
-    pub(super) tell: &'a mut dyn FnMut(&str),
+/// The parts of a check that compiles and starts modules.
+pub(super) struct ModuleCheck<'a> {
+    pub(super) loader: ModuleLoader,
+    /// Called before each module.
+    pub(super) progress: &'a mut dyn FnMut(&str),
 }
 
-/// A module that a node would load, with what it holds.
-struct Tested {
+/// A checked module, with the resources that it keeps until the end of the check.
+struct CheckedModule {
     name: Name,
     admitted: Arc<Admitted>,
-    longest: Longest,
-    /// Kept until all modules are tried, so that no two of them publish one table.
+    call_times: CallTimes,
+    /// Kept until all modules are checked, so that an error is found if two of them publish the same table.
     publisher: Option<Arc<Publisher>>,
 }
 
-/// The parts of a node that a start would have created so far.
-struct Tried<'a> {
+/// The state of a check: the parts of a node that a start would have created so far.
+struct SessionCheck<'a> {
     subject: &'a Subject<'a>,
-    closely: Option<Closely<'a>>,
-    /// Modules that have started, and TAP devices: held until the end, as on a node.
-    started: Vec<Prepared>,
+    module_check: Option<ModuleCheck<'a>>,
+    /// Started modules and TAP devices, kept until the end, as on a node.
+    started: Vec<StartedModule>,
     devices: Vec<LiveSource>,
     /// Warnings about sessions.
     warnings: Vec<String>,
-    /// The processor time that each session's modules took.
+    /// The processor time that was used for each session's modules.
     used: BTreeMap<Name, Nanos>,
-    premises: NodeInventory,
+    inventory: NodeInventory,
     filters: RequestFilters,
-    shelf: Arc<TableRegistry>,
+    registry: Arc<TableRegistry>,
     memory: Arc<NodeMemory>,
-    cores: Vec<(u16, Core)>,
+    cores: Vec<(u16, CoreScheduler)>,
     links: LinkCheck,
     /// The filters of each interface's channels.
     programs: BTreeMap<String, Vec<Option<Arc<weir_demux::FilterProgram>>>>,
-    held: Vec<(Arc<MemoryReservation>, TableClaims, Vec<Holding>)>,
+    /// The resources of the sessions checked so far.
+    reserved: Vec<(Arc<MemoryReservation>, TableClaims, Vec<HeldMemory>)>,
 }
 
 impl Remarks {
-    /// Tries all sessions. After a refusal the next ones are tried without the rest of the refused one.
+    /// Checks all sessions. After an error in a session, the next sessions are checked.
     pub(super) fn sessions<'a>(
         &mut self,
         subject: &'a Subject<'a>,
         Devices { interfaces, links: kinds, trial: links }: Devices,
-        closely: Option<Closely<'a>>,
+        module_check: Option<ModuleCheck<'a>>,
     ) {
         let config = subject.config;
         let numbers = config.cpu.module_cores().into_iter();
-        let shelf = closely.as_ref().map(|it| Arc::clone(&it.workshop.shelf)).unwrap_or_default();
-        let mut tried = Tried {
+        let registry = module_check.as_ref().map(|it| Arc::clone(&it.loader.registry)).unwrap_or_default();
+        let mut check = SessionCheck {
             subject,
-            closely,
+            module_check,
             started: Vec::new(),
             devices: Vec::new(),
             warnings: Vec::new(),
             used: BTreeMap::new(),
-            premises: NodeInventory {
+            inventory: NodeInventory {
                 interfaces,
                 links: kinds,
                 outgoing: config.outgoing(),
                 profiles: subject.profiles.keys().cloned().collect(),
-                secret: Arc::new(Secret::stand_in()),
+                secret: Arc::new(Secret::for_checks()),
             },
             filters: RequestFilters::default(),
-            shelf,
+            registry,
             memory: NodeMemory::new(config.node.memory),
-            cores: numbers.map(|core| (core, Core::new(config.cpu.of_cores()))).collect(),
+            cores: numbers.map(|core| (core, CoreScheduler::new(config.cpu.of_cores()))).collect(),
             links,
             programs: BTreeMap::new(),
-            held: Vec::new(),
+            reserved: Vec::new(),
         };
         for session in &config.sessions {
-            let line = subject.places.session(&session.name);
-            if let Err(error) = tried.create(session) {
+            let line = subject.lines.session(&session.name);
+            if let Err(error) = check.create(session) {
                 self.problem(line, of_session(&session.name, &error));
             }
-            tried.warnings.drain(..).for_each(|what| self.warning(line, of_session(&session.name, &what)));
+            check.warnings.drain(..).for_each(|what| self.warning(line, of_session(&session.name, &what)));
         }
-        self.used = std::mem::take(&mut tried.used);
+        self.used = std::mem::take(&mut check.used);
     }
 }
 
-impl Tried<'_> {
-    /// Tries a session in the order in which a node creates it.
+impl SessionCheck<'_> {
+    /// Checks the parts of a session in the order in which a node creates them.
     fn create(&mut self, spec: &SessionSpec) -> Result<(), NodeError> {
         if let Some(share) = spec.share.first() {
             return Err(
                 Box::new(crate::control::authority::RequestRefusal::not_from(&spec.name, share)).into()
             );
         }
-        self.premises.check(spec)?;
-        let wanted = self.premises.filters_of(&spec.channels, &spec.outputs);
-        let compiled = self.filters.compile(wanted, &mut Nanos(0))?;
+        self.inventory.check(spec)?;
+        let needed = self.inventory.filters_of(&spec.channels, &spec.outputs);
+        let compiled = self.filters.compile(needed, &mut Nanos(0))?;
         let memory = MemoryReservation::new(&self.memory, spec.memory, spec.memory_ceiling());
         let memory = memory.map_err(|error| NodeError::of_memory(&spec.name, error))?;
-        let claims = self.shelf.claim(spec, &memory)?;
+        let claims = self.registry.claim(spec, &memory)?;
         let mut held = Vec::new();
         for channel in &spec.channels {
             held.push(self.channel(spec, channel, &memory, &compiled)?);
         }
         let mut vps = BTreeMap::new();
         for cpu in spec.all_processors() {
-            vps.insert(cpu.name.clone(), (self.place(&cpu)?, cpu));
+            vps.insert(cpu.name.clone(), (self.create_vcpu(&cpu)?, cpu));
         }
         for output in &spec.outputs {
             held.push(self.links.open(output, &spec.name, &memory, &compiled)?);
             self.open_device_of(output)?;
         }
         let loaded = self.modules(spec, &memory, &compiled, &vps, &mut held);
-        self.held.push((memory, claims, held));
+        self.reserved.push((memory, claims, held));
         loaded
     }
 
@@ -152,11 +154,11 @@ impl Tried<'_> {
         channel: &ChannelSpec,
         memory: &Arc<MemoryReservation>,
         compiled: &CompiledFilters,
-    ) -> Result<Holding, NodeError> {
-        let share = SelectionKey::of(channel);
+    ) -> Result<HeldMemory, NodeError> {
+        let share = SelectionKey::for_channel(channel);
         let failed = |error| NodeError::Channel { channel: channel.name.clone(), error };
         let link_type =
-            self.premises.interfaces.get(&channel.interface).copied().unwrap_or(LinkType::Ethernet);
+            self.inventory.interfaces.get(&channel.interface).copied().unwrap_or(LinkType::Ethernet);
         let held = tables(&spec.name, &channel.name, memory, share.memory(compiled))?;
         let program = compiled.all(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
         let all = self.programs.entry(channel.interface.clone()).or_default();
@@ -169,16 +171,16 @@ impl Tried<'_> {
         Ok(held)
     }
 
-    /// The place of a core that has room, as [`Node::place`](crate::sessions::node::Node) finds it.
-    fn place(&mut self, cpu: &ProcessorSpec) -> Result<(usize, VpId), NodeError> {
+    /// Finds a core with enough free processor time, as a node does. Returns the core's index and the virtual CPU's number.
+    fn create_vcpu(&mut self, cpu: &ProcessorSpec) -> Result<(usize, VpId), NodeError> {
         let terms = CpuTerms { share: share(cpu), overrun: Nanos(0) };
         let mut refused = None;
-        for (place, (number, core)) in self.cores.iter_mut().enumerate() {
-            if cpu.core.is_some_and(|wanted| wanted != *number) {
+        for (core_index, (number, core)) in self.cores.iter_mut().enumerate() {
+            if cpu.core.is_some_and(|needed| needed != *number) {
                 continue;
             }
             match core.create(terms, Nanos(0)) {
-                Ok(id) => return Ok((place, id)),
+                Ok(id) => return Ok((core_index, id)),
                 Err(refusal) => refused = Some((*number, refusal)),
             }
         }
@@ -198,15 +200,16 @@ impl Tried<'_> {
         memory: &Arc<MemoryReservation>,
         compiled: &CompiledFilters,
         vps: &BTreeMap<Name, ((usize, VpId), ProcessorSpec)>,
-        held: &mut Vec<Holding>,
+        held: &mut Vec<HeldMemory>,
     ) -> Result<(), NodeError> {
         let (mut names, mut publishers) = (BTreeSet::new(), Vec::new());
-        let (mut waiting, limits) = (Vec::new(), SessionLimits::of(spec, None));
+        let (mut waiting, limits) = (Vec::new(), SessionLimits::new(spec, None));
         for module in &spec.modules {
-            let Tested { name, admitted, longest, publisher } = self.test(spec, module, memory, &limits)?;
+            let CheckedModule { name, admitted, call_times, publisher } =
+                self.check_module(spec, module, memory, &limits)?;
             publishers.extend(publisher);
             let Some(channel) = spec.channels.iter().find(|it| it.name == module.channel) else { continue };
-            let Some(((place, id), cpu)) = vps.get(&module.cpu) else { continue };
+            let Some(((core_index, id), cpu)) = vps.get(&module.cpu) else { continue };
             if !names.insert(name.clone()) {
                 return Err(NodeError::ModuleExists { session: spec.name.clone(), module: name });
             }
@@ -215,61 +218,67 @@ impl Tried<'_> {
                 return Err(NodeError::BestEffort { module, tier, cpu });
             }
             held.extend(reassembly(&spec.name, memory, channel)?);
-            waiting.extend(overflow::of_channel(
+            waiting.extend(queue_memory::for_channel(
                 channel,
-                self.is_filled_in_turn(channel),
+                self.is_packet_socket(channel),
                 &spec.name,
                 memory,
                 None,
             )?);
-            let shown = SelectionKey::of(channel);
-            let screens = if channel.is_handled() { shown.lenses().count() } else { 0 };
-            let wanted = if screens == 0 { Bytes(0) } else { shown.memory(compiled) };
-            held.push(tables(&spec.name, &channel.name, memory, wanted)?);
-            let taking_in = longest_for(channel, screens).unwrap_or(0);
-            let overrun = longest.call.max(self.subject.default.calibration.time(taking_in));
-            self.make_room(*place, *id, cpu, overrun)?;
+            let selection = SelectionKey::for_channel(channel);
+            let view_count = if channel.is_preprocessed() { selection.keyed_views().count() } else { 0 };
+            let needed = if view_count == 0 { Bytes(0) } else { selection.memory(compiled) };
+            held.push(tables(&spec.name, &channel.name, memory, needed)?);
+            let preprocessing = fuel_max(channel, view_count).unwrap_or(0);
+            let overrun = call_times.call.max(self.subject.default.calibration.time(preprocessing));
+            self.reserve_overrun(*core_index, *id, cpu, overrun)?;
         }
         Ok(())
     }
 
-    /// Admits a module and binds its tables. A close check also compiles and starts it.
-    fn test(
+    /// Admits a module and binds its tables. The second part of the check also compiles and starts it.
+    fn check_module(
         &mut self,
         spec: &SessionSpec,
         module: &ModuleSpec,
         memory: &Arc<MemoryReservation>,
         limits: &SessionLimits,
-    ) -> Result<Tested, NodeError> {
+    ) -> Result<CheckedModule, NodeError> {
         let Subject { default, profiles, shipped, config, .. } = *self.subject;
         let file = file(self.subject, &module.module)?;
-        let Some(Closely { workshop, tell }) = &mut self.closely else {
+        let Some(ModuleCheck { loader, progress }) = &mut self.module_check else {
             let rules = AdmissionRules { default, profiles, shipped, blocking: config.cpu.blocking };
-            let Assessed { admitted, longest, name, .. } = rules.assess(spec, module, file)?;
-            let (_, publisher, _) = self.shelf.bind(spec, &name, admitted.manifest(), memory)?;
-            return Ok(Tested { name, admitted: Arc::new(admitted), longest, publisher: Some(publisher) });
+            let Assessed { admitted, call_times, name, .. } = rules.assess(spec, module, file)?;
+            let (_, publisher, _) = self.registry.bind(spec, &name, admitted.manifest(), memory)?;
+            return Ok(CheckedModule {
+                name,
+                admitted: Arc::new(admitted),
+                call_times,
+                publisher: Some(publisher),
+            });
         };
-        crate::server::descriptors::check()?;
-        tell(&format!("session `{}`: module `{}`", spec.name, module.module.escape_debug()));
-        let mut budget = turns::budget_for(None);
+        crate::sessions::descriptors::check()?;
+        progress(&format!("session `{}`: module `{}`", spec.name, module.module.escape_debug()));
+        let mut budget = compile_queue::budget_for(None).cpu;
         let prepared =
-            metered(&mut budget, |budget| workshop.prepare(spec, memory, limits, module, file, budget));
+            metered(&mut budget, |budget| loader.prepare(spec, memory, limits, module, file, budget));
         let used = self.used.entry(spec.name.clone()).or_default();
         used.0 = used.0.saturating_add(budget.used().0);
         let prepared = prepared?;
         let (name, admitted) = (prepared.name.clone(), Arc::clone(&prepared.admitted));
-        let longest = prepared.longest;
+        let call_times = prepared.call_times;
         self.started.push(prepared);
-        Ok(Tested { name, admitted, longest, publisher: None })
+        Ok(CheckedModule { name, admitted, call_times, publisher: None })
     }
 
-    /// Opens the TAP device of an output channel in a close check. Makes it where it is missing: it is gone with the check.
+    /// Opens the TAP device of an output channel, in the second part of the check. A missing device is created, and disappears
+    /// when the check ends.
     fn open_device_of(&mut self, output: &OutputSpec) -> Result<(), NodeError> {
-        let Some(device) = output.tap.as_ref().filter(|_| self.closely.is_some()) else { return Ok(()) };
+        let Some(device) = output.tap.as_ref().filter(|_| self.module_check.is_some()) else { return Ok(()) };
         let failed = |error| NodeError::Output { output: output.name.clone(), error };
         match open_device(device) {
             Ok((live, _)) => self.devices.push(live),
-            Err(TapError::Live(error)) => match self.subject.standing.of_live(&error) {
+            Err(TapError::Live(error)) => match self.subject.context.interface_warning(&error) {
                 Some(warning) => self.warnings.push(format!("output channel `{}`: {warning}", output.name)),
                 None => return Err(failed(OutputError::Tap(error.into()))),
             },
@@ -278,20 +287,20 @@ impl Tried<'_> {
         Ok(())
     }
 
-    /// Returns true where the channel's packets come from a packet socket: every kind but XDP.
-    fn is_filled_in_turn(&self, channel: &ChannelSpec) -> bool {
+    /// Returns true if the channel's packets come from a packet socket: every kind but XDP.
+    fn is_packet_socket(&self, channel: &ChannelSpec) -> bool {
         let interfaces = &self.subject.config.interfaces;
         interfaces.iter().any(|it| it.name == channel.interface && it.kind != ReceiveMethod::Xdp)
     }
 
-    fn make_room(
+    fn reserve_overrun(
         &mut self,
-        place: usize,
+        core_index: usize,
         id: VpId,
         cpu: &ProcessorSpec,
         overrun: Nanos,
     ) -> Result<(), NodeError> {
-        let Some((number, core)) = self.cores.get_mut(place) else { return Ok(()) };
+        let Some((number, core)) = self.cores.get_mut(core_index) else { return Ok(()) };
         let present = core.terms(id).map_or(Nanos(0), |terms| terms.overrun);
         if overrun <= present {
             return Ok(());
@@ -303,12 +312,12 @@ impl Tried<'_> {
     }
 }
 
-/// The bytes of a module of the configuration; `None` for one that comes with weir.
+/// Reads the file of a module of the configuration. Returns `None` for a shipped module.
 fn file(subject: &Subject<'_>, module: &str) -> Result<Option<Vec<u8>>, NodeError> {
     if (subject.shipped)(module).is_some() {
         return Ok(None);
     }
-    let path = crate::server::daemon::beside(subject.path, Path::new(module));
-    let bytes = crate::server::daemon::read_file_of(&path, MODULE_BYTES_MAX);
+    let path = crate::server::daemon::resolve_path(subject.path, Path::new(module));
+    let bytes = crate::server::daemon::read_at_most(&path, MODULE_BYTES_MAX);
     bytes.map(Some).map_err(|source| NodeError::File { module: module.to_owned(), source })
 }

@@ -1,9 +1,10 @@
-//! Links as a start makes them, to try output channels without sending.
+//! Links as a node starts them, to check output channels without sending.
 
 use super::OutputError;
-use super::outputs::{allowed, hold};
-use super::spec::{LinkConfig, OutputSpec};
-use crate::error::NodeError;
+use super::UnknownLink;
+use super::outputs::{compile_filter, reserve_queue_memory};
+use crate::control::link_spec::{LinkConfig, OutputSpec};
+use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use weir_units::Nanos;
 use weir_wire::LinkType;
 use {
     weir_admission::Name,
-    weir_session::{Holding, MemoryReservation},
+    weir_session::{HeldMemory, MemoryReservation},
 };
 
-/// One link.
-struct One {
+/// A link with its scheduler.
+struct CheckedLink {
     config: LinkConfig,
     link_type: LinkType,
     link: LinkScheduler<()>,
@@ -25,15 +26,15 @@ struct One {
 
 /// The valid links of a configuration.
 #[derive(Default)]
-pub(crate) struct LinkCheck(BTreeMap<String, One>);
+pub(crate) struct LinkCheck(BTreeMap<String, CheckedLink>);
 
 impl LinkCheck {
-    /// Adds a link, on an interface of this type.
+    /// Adds a link on an interface of this link type.
     pub(crate) fn add(&mut self, config: &LinkConfig, link_type: LinkType) -> Result<(), LinkError> {
         let failed = |error| LinkError::Config { interface: config.interface.clone(), error };
         let link = LinkScheduler::new(config.scheduled()).map_err(failed)?;
         let (name, config) = (config.interface.clone(), config.clone());
-        self.0.insert(name, One { config, link_type, link });
+        self.0.insert(name, CheckedLink { config, link_type, link });
         Ok(())
     }
 
@@ -44,18 +45,18 @@ impl LinkCheck {
         session: &Name,
         memory: &Arc<MemoryReservation>,
         compiled: &CompiledFilters,
-    ) -> Result<Holding, NodeError> {
+    ) -> Result<HeldMemory, NodeError> {
         let failed = |error: OutputError| NodeError::Output { output: spec.name.clone(), error };
         let known = self.0.keys().cloned().collect();
-        let Some(One { config, link_type, link }) = self.0.get_mut(&spec.link) else {
-            return Err(failed(OutputError::NoLink { given: spec.link.clone(), known }));
+        let Some(CheckedLink { config, link_type, link }) = self.0.get_mut(&spec.link) else {
+            return Err(failed(UnknownLink { given: spec.link.clone(), known }.into()));
         };
-        allowed(spec, *link_type, compiled).map_err(failed)?;
+        compile_filter(spec, *link_type, compiled).map_err(failed)?;
         if spec.tap.is_some() && *link_type != LinkType::Ethernet {
             let (link, link_type) = (spec.link.clone(), *link_type);
             return Err(failed(OutputError::TapType { link, link_type }));
         }
-        let held = hold(memory, session, spec.memory(config))?;
+        let held = reserve_queue_memory(memory, session, spec.memory(config))?;
         let terms = spec.terms(link.config());
         let refused = |refused| OutputError::Refused { link: spec.link.clone(), refused };
         link.open(terms, Nanos(0)).map_err(|error| failed(refused(error)))?;

@@ -1,13 +1,15 @@
-//! A link as the node has it: configured, and told of in the node's log.
+//! A link of the node, with the log of its interface's events.
 
-use super::spec::{LinkConfig, OutputSpec};
-use crate::trace::Trace;
+use crate::control::link_spec::{LinkConfig, OutputSpec};
+use crate::core_thread::trace::Trace;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use weir_datapath::egress::{self, Line, LinkError, OutputCounters, PortState, Tracing, TxPacketSink};
-use weir_datapath::notice::{ObservedEvent, Tell};
+use weir_datapath::egress::{
+    self, BeginTrace, LinkError, LinkState, OutputCounters, TraceLine, TxPacketSink,
+};
+use weir_datapath::event::{EventSink, ObservedEvent};
 use weir_demux::Demux;
 use weir_ledger::DropCause;
 use weir_sched::link::{ChannelCounters, ChannelRefused, ChannelTerms, QueueLimit, RateRefused};
@@ -22,34 +24,35 @@ pub(crate) struct NodeLink {
 }
 
 impl NodeLink {
-    /// Opens the interface, and begins to send what comes. With a folder for `traces`, all that its scheduler decides is written there.
+    /// Opens the interface and starts to send. With a folder for `traces`, the scheduler's decisions are written there.
     pub(crate) fn start(
         config: LinkConfig,
         notices: &Sender<ObservedEvent>,
         traces: Option<&Path>,
     ) -> Result<Self, LinkError> {
         let name = format!("link-{}", config.interface);
-        let trace = traces.map(|folder| -> Tracing<'_> {
+        let trace = traces.map(|folder| -> BeginTrace<'_> {
             Box::new(move |head| {
                 let mut trace = Trace::create(folder, &name, head)?;
-                Ok(Box::new(move |line| trace.add(line)) as Line)
+                Ok(Box::new(move |line| trace.add(line)) as TraceLine)
             })
         });
-        let port = egress::TxHandle::start(&config.interface, config.scheduled(), tell(notices), trace)?;
+        let port =
+            egress::TxHandle::start(&config.interface, config.scheduled(), event_sender(notices), trace)?;
         Ok(Self { config, port })
     }
 
-    /// How it was set up, with its present rate.
+    /// Returns the configuration, with the present rate.
     pub(crate) fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// What its frames begin with.
+    /// Returns the link type of its frames.
     pub(crate) fn link_type(&self) -> LinkType {
         self.port.link_type()
     }
 
-    /// Opens a channel, if the link has left what it is to be guaranteed. Only frames that `allowed` selects go out.
+    /// Opens a channel, if the link has the capacity for its reservation. Only frames that `allowed` selects are sent.
     pub(crate) fn open(
         &self,
         spec: &OutputSpec,
@@ -59,71 +62,72 @@ impl NodeLink {
         self.port.open(terms, queue, allowed)
     }
 
-    /// Gives a channel other terms from now on, if the link has left what it is to be guaranteed.
+    /// Changes the terms of a channel, if the link has the capacity for its reservation.
     pub(crate) fn change(
         &self,
-        outlet: &TxPacketSink,
+        tx_queue: &TxPacketSink,
         spec: &OutputSpec,
         allowed: Option<Arc<Demux>>,
     ) -> Result<(), ChannelRefused> {
         let (terms, queue) = self.terms(spec);
-        self.port.change(outlet, terms, queue, allowed)
+        self.port.change(tx_queue, terms, queue, allowed)
     }
 
     fn terms(&self, spec: &OutputSpec) -> (ChannelTerms, QueueLimit) {
-        // What waits in it is in the session's memory, which is charged by the frame.
+        // The session's memory is charged for each frame, so bytes need no limit here.
         let queue = QueueLimit { packets: spec.queue, bytes: Bytes(u64::MAX) };
         (spec.terms(&self.config.scheduled()), queue)
     }
 
-    /// Closes a channel. What it had waiting is lost, and counted.
-    pub(crate) fn close(&self, outlet: &TxPacketSink) {
-        self.port.close(outlet);
+    /// Closes a channel. Waiting frames are lost and counted.
+    pub(crate) fn close(&self, tx_queue: &TxPacketSink) {
+        self.port.close(tx_queue);
     }
 
-    /// Gives the link another rate, if what is promised of it can still be kept.
+    /// Changes the rate of the link, if its reservations still fit.
     pub(crate) fn set_rate(&mut self, rate: BitsPerSecond, reservable: u8) -> Result<(), RateRefused> {
         self.port.set_rate(rate, LinkConfig::reservable_of(rate, reservable))?;
         (self.config.rate, self.config.reservable) = (rate, reservable);
         Ok(())
     }
 
-    /// The rate that can still be reserved: neither reserved nor held for a while.
+    /// Returns the rate that can still be reserved: neither reserved nor held after a release.
     pub(crate) fn left(&self) -> BitsPerSecond {
-        self.port.left()
+        self.port.unreserved()
     }
 
-    /// Has so much left for what is reserved next, where what others have just given up is held for a while.
-    pub(crate) fn forgive(&self, wanted: BitsPerSecond) {
-        self.port.forgive(wanted);
+    /// Makes this much capacity available to the next reservation, although it is held after a release.
+    pub(crate) fn release_held(&self, wanted: BitsPerSecond) {
+        self.port.release_held(wanted);
     }
 
-    /// What it does.
-    pub(crate) fn state(&self) -> PortState {
+    /// Returns the state of the link.
+    pub(crate) fn state(&self) -> LinkState {
         self.port.state()
     }
 
-    /// What a channel was sent by its reservation, and with what others left: bytes on the wire, framing included. Nothing where it is closed.
-    pub(crate) fn counters(&self, outlet: &TxPacketSink) -> ChannelCounters {
-        self.port.counters(outlet)
+    /// Returns the bytes on the wire of a channel, with framing: within its reservation, and beyond it. Zero for a
+    /// closed channel.
+    pub(crate) fn counters(&self, tx_queue: &TxPacketSink) -> ChannelCounters {
+        self.port.counters(tx_queue)
     }
 }
 
-/// Has news of an interface noticed.
-pub(super) fn tell(notices: &Sender<ObservedEvent>) -> Tell {
+/// Sends events of an interface to the node.
+pub(super) fn event_sender(notices: &Sender<ObservedEvent>) -> EventSink {
     let notices = notices.clone();
     Box::new(move |notice| _ = notices.send(notice))
 }
 
-/// Each cause for which frames of an output channel were lost with its count, as the ledger names them.
-pub(crate) fn drops(tally: &OutputCounters) -> [(DropCause, u64); 6] {
+/// Returns the lost frames of an output channel by cause, as the ledger names them.
+pub(crate) fn drops(counters: &OutputCounters) -> [(DropCause, u64); 6] {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [
-        (DropCause::LinkQueueFull, get(&tally.queue_full)),
-        (DropCause::TooLong, get(&tally.too_long)),
-        (DropCause::Refused, get(&tally.refused)),
-        (DropCause::InterfaceDown, get(&tally.down)),
-        (DropCause::SendFailed, get(&tally.failed)),
-        (DropCause::Closed, get(&tally.closed)),
+        (DropCause::LinkQueueFull, get(&counters.queue_full)),
+        (DropCause::TooLong, get(&counters.too_long)),
+        (DropCause::Refused, get(&counters.filtered)),
+        (DropCause::InterfaceDown, get(&counters.down)),
+        (DropCause::SendFailed, get(&counters.failed)),
+        (DropCause::Closed, get(&counters.closed)),
     ]
 }

@@ -1,14 +1,15 @@
 //! Output channels of a node's sessions.
 
-use super::port::{NodeLink, drops, tell};
-use super::rates::rate_of;
-use super::spec::OutputSpec;
+use super::UnknownLink;
+use super::node_link::{NodeLink, drops, event_sender};
+use super::rates::reserved_rate;
+use crate::control::link_spec::OutputSpec;
 use crate::control::spec::{ChannelSpec, SessionSpec};
-use crate::error::NodeError;
-use crate::plan::PlanError;
+use crate::sessions::channel_plan::PlanError;
+use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
+use crate::sessions::inventory::NodeInventory;
 use crate::sessions::node::{Node, SessionState};
-use crate::sessions::premises::NodeInventory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,61 +21,53 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use {
     weir_admission::Name,
-    weir_session::{Holding, MemoryReservation},
+    weir_session::{HeldMemory, MemoryReservation},
 };
 
-/// Why an output channel is not opened or changed.
+/// Error of an output channel that is opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// There is no such link.
-    #[error(
-        "there is no link `{given}`; {}",
-        if known.is_empty() { "there are none".to_owned() } else { format!("there is {}", known.join(", ")) }
-    )]
-    NoLink {
-        /// As it was named.
-        given: String,
-        /// What there is.
-        known: Vec<String>,
-    },
-    /// The link has not as much left.
+    /// Unknown link.
+    #[error(transparent)]
+    NoLink(#[from] UnknownLink),
+    /// The link lacks capacity.
     #[error("link {link}: {refused}")]
     Refused {
-        /// Which.
+        /// Interface of the link.
         link: String,
-        /// Why.
+        /// Reason of the refusal.
         refused: ChannelRefused,
     },
-    /// The filter is wrong.
+    /// The filter is invalid.
     #[error(transparent)]
     Filter(#[from] PlanError),
-    /// The filter is too large.
-    #[error("the filter cannot be used: {0}")]
+    /// The compiled filter is too large.
+    #[error("the filter of the output channel cannot be used: {0}")]
     Join(#[from] JoinError),
-    /// The TAP device.
+    /// Error of the TAP device.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// What a TAP device sends are Ethernet frames, and the link sends something else.
+    /// A TAP device sends Ethernet frames, and the link has another type.
     #[error("a TAP device is Ethernet, and link {link} sends {link_type:?}")]
     TapType {
-        /// Which.
+        /// Interface of the link.
         link: String,
-        /// What it sends.
+        /// Link type of its frames.
         link_type: LinkType,
     },
-    /// Its packets are of another kind.
+    /// Packets of the input channel have another link type.
     #[error(
-        "its packets are {theirs:?}, and those of channel `{channel}` are {ours:?}: they cannot go on there"
+        "its link type is {theirs:?}, and that of channel `{channel}` is {ours:?}: packets cannot be forwarded there"
     )]
     LinkType {
-        /// The input channel.
+        /// Input channel.
         channel: Name,
-        /// What goes out.
+        /// Link type of the output.
         theirs: LinkType,
-        /// What comes in.
+        /// Link type of the input.
         ours: LinkType,
     },
-    /// It stays where it is.
+    /// The link or TAP device of an open output channel cannot change.
     #[error("its {0} cannot be changed while it is open; close the session and create it anew")]
     Fixed(&'static str),
 }
@@ -83,24 +76,25 @@ pub enum OutputError {
 #[derive(Debug)]
 pub(crate) struct OutputChannel {
     pub(crate) spec: OutputSpec,
-    pub(crate) outlet: TxPacketSink,
-    /// What may go out; nothing where everything may.
+    pub(crate) tx_queue: TxPacketSink,
+    /// Filter of the frames that may be sent; `None` for all.
     pub(super) allowed: Option<Arc<Demux>>,
     pub(crate) tap: Option<Arc<Tap>>,
-    /// For what may wait in it.
-    pub(super) memory: Holding,
+    /// Memory of its queue.
+    pub(super) memory: HeldMemory,
 }
 
 impl OutputChannel {
-    /// Adds what it sent and lost; what went to its device's programs did not go out.
+    /// Adds packets sent and lost. Frames to programs at the TAP device are not sent on the link.
     pub(crate) fn add_to(&self, used: &mut Usage) {
-        let tally = self.outlet.tally();
-        for (sum, counter) in [(&mut used.packets_out, &tally.packets), (&mut used.bytes_out.0, &tally.bytes)]
+        let counters = self.tx_queue.counters();
+        for (sum, counter) in
+            [(&mut used.packets_out, &counters.packets), (&mut used.bytes_out.0, &counters.bytes)]
         {
             *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
         }
-        let of_tap = self.tap.iter().flat_map(|tap| drops(&tap.end.tally));
-        for (cause, count) in drops(tally).into_iter().chain(of_tap) {
+        let of_tap = self.tap.iter().flat_map(|tap| drops(&tap.egress.counters));
+        for (cause, count) in drops(counters).into_iter().chain(of_tap) {
             used.drops.add(cause, count);
         }
     }
@@ -110,7 +104,7 @@ impl OutputChannel {
 pub(crate) type SessionOutputs = BTreeMap<Name, OutputChannel>;
 
 impl Node {
-    /// Opens these, or none.
+    /// Opens all of these output channels, or none.
     pub(crate) fn open_outputs(
         &self,
         specs: &[OutputSpec],
@@ -132,9 +126,9 @@ impl Node {
     }
 
     pub(super) fn link_of(&self, spec: &OutputSpec) -> Result<&NodeLink, OutputError> {
-        self.links.get(&spec.link).ok_or_else(|| OutputError::NoLink {
-            given: spec.link.clone(),
-            known: self.links.keys().cloned().collect(),
+        self.links.get(&spec.link).ok_or_else(|| {
+            let (given, known) = (spec.link.clone(), self.links.keys().cloned().collect());
+            UnknownLink { given, known }.into()
         })
     }
 
@@ -147,44 +141,44 @@ impl Node {
     ) -> Result<OutputChannel, NodeError> {
         let failed = |error: OutputError| NodeError::Output { output: spec.name.clone(), error };
         let link = self.link_of(spec).map_err(failed)?;
-        let allowed = allowed(spec, link.link_type(), compiled).map_err(failed)?;
+        let allowed = compile_filter(spec, link.link_type(), compiled).map_err(failed)?;
         if spec.tap.is_some() && link.link_type() != LinkType::Ethernet {
             let (link, link_type) = (spec.link.clone(), link.link_type());
             return Err(failed(OutputError::TapType { link, link_type }));
         }
-        let memory = hold(memory, session, spec.memory(link.config()))?;
+        let memory = reserve_queue_memory(memory, session, spec.memory(link.config()))?;
         let refused = |refused| OutputError::Refused { link: spec.link.clone(), refused };
-        let outlet = link.open(spec, allowed.clone()).map_err(|error| failed(refused(error)))?;
-        let tap = spec.tap.as_ref().map(|device| Tap::start(device, outlet.clone(), tell(&self.notices)));
+        let tx_queue = link.open(spec, allowed.clone()).map_err(|error| failed(refused(error)))?;
+        let tap =
+            spec.tap.as_ref().map(|device| Tap::start(device, tx_queue.clone(), event_sender(&self.notices)));
         match tap.transpose() {
             Ok(tap) => {
-                Ok(OutputChannel { spec: spec.clone(), outlet, allowed, tap: tap.map(Arc::new), memory })
+                Ok(OutputChannel { spec: spec.clone(), tx_queue, allowed, tap: tap.map(Arc::new), memory })
             }
             Err(error) => {
-                link.close(&outlet);
+                link.close(&tx_queue);
                 Err(failed(error.into()))
             }
         }
     }
 
-    /// Closes these.
     pub(crate) fn close_outputs(&self, outputs: SessionOutputs) {
         outputs.values().for_each(|output| self.close_output(output));
     }
 
     pub(super) fn close_output(&self, output: &OutputChannel) {
-        // First nothing more comes from there.
+        // First stop the source of further frames.
         if let Some(tap) = &output.tap {
             tap.stop();
         }
         if let Some(link) = self.links.get(&output.spec.link) {
-            link.close(&output.outlet);
+            link.close(&output.tx_queue);
         }
     }
 
-    /// Ends what goes out of a session that is about to be closed, so that its last bill is whole; and tells the interfaces where its packets go then: nothing is forwarded any more
-    /// where there is nowhere to.
-    pub(crate) fn silence(&mut self, session: &Name) -> Result<(), NodeError> {
+    /// Closes the output channels of a session that is about to close, so that its last usage is complete. Then tells
+    /// the interfaces, because forwarding has no destination any more.
+    pub(crate) fn stop_outputs(&mut self, session: &Name) -> Result<(), NodeError> {
         let Some(there) = self.sessions.get_mut(session) else { return Ok(()) };
         let outputs = std::mem::take(&mut there.outputs);
         let routed = self.route_all(session);
@@ -194,13 +188,13 @@ impl Node {
             output.add_to(&mut gone);
         }
         if let Some(there) = self.sessions.get_mut(session) {
-            there.gone.merge(&gone);
+            there.closed_usage.merge(&gone);
         }
         routed
     }
 
-    /// Gives a session's output channels other terms, and opens those that there are not yet. All of it or nothing: what takes more comes first,
-    /// as it can be refused, and can be given back.
+    /// Changes a session's output channels and opens new ones: all of them, or none. Increases come first, as they can
+    /// be refused and undone.
     pub(crate) fn change_outputs(
         &mut self,
         session: &Name,
@@ -224,22 +218,23 @@ impl Node {
                 }
             }
             let link = self.link_of(&spec).map_err(|error| failed(&spec, error))?;
-            let allowed = allowed(&spec, link.link_type(), compiled).map_err(|error| failed(&spec, error))?;
-            steps.push((rate_of(&spec) <= rate_of(&before.spec), before, allowed, spec));
+            let allowed =
+                compile_filter(&spec, link.link_type(), compiled).map_err(|error| failed(&spec, error))?;
+            steps.push((reserved_rate(&spec) <= reserved_rate(&before.spec), before, allowed, spec));
         }
         steps.sort_by_key(|(lowers, ..)| *lowers);
         let memory = Arc::clone(&there.memory);
         let grows = steps
             .iter()
             .map(|(_, before, _, spec)| self.output_memory(spec).0.saturating_sub(before.memory.bytes().0));
-        let grown = hold(&memory, session, Bytes(grows.fold(0, u64::saturating_add)))?;
+        let grown = reserve_queue_memory(&memory, session, Bytes(grows.fold(0, u64::saturating_add)))?;
         let opened = self.open_outputs(&new, session, &memory, compiled)?;
         for (done, (_, before, allowed, spec)) in steps.iter().enumerate() {
-            if let Err(error) = self.give_output(&before.outlet, spec, allowed) {
+            if let Err(error) = self.apply_output(&before.tx_queue, spec, allowed) {
                 for (_, before, ..) in steps.iter().take(done).rev() {
-                    // It gives back what it was given a moment ago.
-                    if let Err(error) = self.give_output(&before.outlet, &before.spec, &before.allowed) {
-                        crate::server::log::warn(&format_args!(
+                    // It releases what it was granted a moment ago.
+                    if let Err(error) = self.apply_output(&before.tx_queue, &before.spec, &before.allowed) {
+                        crate::log::warn(&format_args!(
                             "output channel `{}` stays changed: {error}",
                             before.spec.name
                         ));
@@ -253,11 +248,11 @@ impl Node {
         let given: Vec<_> =
             given.into_iter().map(|(allowed, spec)| (self.output_memory(&spec), allowed, spec)).collect();
         let Some(there) = self.sessions.get_mut(session) else { return Ok(()) };
-        // It was held for them.
+        // Frees the memory for the growth, which the channels take now.
         drop(grown);
-        for (room, allowed, spec) in given {
+        for (memory, allowed, spec) in given {
             if let Some(output) = there.outputs.get_mut(&spec.name) {
-                output.memory.set(room);
+                output.memory.set(memory);
                 (output.spec, output.allowed) = (spec, allowed);
             }
         }
@@ -265,20 +260,21 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn give_output(
+    pub(super) fn apply_output(
         &self,
-        outlet: &TxPacketSink,
+        tx_queue: &TxPacketSink,
         spec: &OutputSpec,
         allowed: &Option<Arc<Demux>>,
     ) -> Result<(), OutputError> {
         let link = self.link_of(spec)?;
-        link.change(outlet, spec, allowed.clone())
+        link.change(tx_queue, spec, allowed.clone())
             .map_err(|refused| OutputError::Refused { link: spec.link.clone(), refused })
     }
 }
 
 impl NodeInventory {
-    /// Whether a session's output channels have their links, and what is forwarded is of a kind that can go there, and does not come back.
+    /// Checks that output channels name known links, and that forwarded packets have the link type of the output and do
+    /// not come back.
     pub(crate) fn check_links(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let links: Vec<String> = self.links.keys().cloned().collect();
         spec.check_links(&links, &self.outgoing)?;
@@ -306,37 +302,37 @@ impl NodeInventory {
 }
 
 impl Node {
-    /// Memory for what may wait in an output channel.
+    /// Returns the memory for the frames that can wait in an output channel.
     fn output_memory(&self, spec: &OutputSpec) -> Bytes {
         self.links.get(&spec.link).map_or(Bytes(0), |link| spec.memory(link.config()))
     }
 
-    /// Where the packets of a session's input channel go on; nothing where they do not.
-    pub(crate) fn way(&self, session: &SessionState, channel: &ChannelSpec) -> Option<Egress> {
+    /// Returns the egress of an input channel's packets, if it forwards.
+    pub(crate) fn egress_of(&self, session: &SessionState, channel: &ChannelSpec) -> Option<Egress> {
         let (target, outputs) = (channel.forward.as_ref()?, &session.outputs);
         let sends = |output: &&OutputChannel| output.spec.name.as_str() == target;
         if let Some(output) = outputs.values().find(sends) {
-            return Some(Egress::Link(output.outlet.clone()));
+            return Some(Egress::Link(output.tx_queue.clone()));
         }
         let device = outputs.values().find(|output| output.spec.tap.as_ref() == Some(target))?;
         let tap = device.tap.as_ref()?;
-        Some(Egress::Tap(Arc::clone(&tap.end)))
+        Some(Egress::Tap(Arc::clone(&tap.egress)))
     }
 
-    /// The ways out of a session, for its modules.
-    pub fn outlets(&self, session: &Name) -> Vec<(Name, TxPacketSink)> {
+    /// Returns the queues of a session's output channels.
+    pub fn output_queues(&self, session: &Name) -> Vec<(Name, TxPacketSink)> {
         let outputs = self.sessions.get(session).into_iter().flat_map(|there| &there.outputs);
-        outputs.map(|(name, output)| (name.clone(), output.outlet.clone())).collect()
+        outputs.map(|(name, output)| (name.clone(), output.tx_queue.clone())).collect()
     }
 }
 
-/// What a session has reserved of links, as the ledger keeps it.
+/// Returns the links' bandwidth that a session has reserved, as the ledger has it.
 pub(crate) fn reserved(session: &SessionState) -> Vec<ReservedLink> {
     let of = |output: &OutputChannel| {
         let spec = &output.spec;
         let reservation = spec.reservation()?;
         let rate = reservation.bits_per_second();
-        let (period, limit) = match (spec.period, spec.limit) {
+        let (period, limit) = match (spec.period, spec.reserve_bytes) {
             (Some(period), Some(limit)) => (period, limit),
             (Some(period), None) => {
                 let bytes = u128::from(rate.0) * u128::from(period.0) / (8 * u128::from(Nanos::SECOND.0));
@@ -355,21 +351,21 @@ pub(crate) fn reserved(session: &SessionState) -> Vec<ReservedLink> {
     session.outputs.values().filter_map(of).collect()
 }
 
-/// Takes memory for what may wait from what a session has reserved.
-pub(super) fn hold(
+/// Takes memory for waiting frames from a session's reservation.
+pub(super) fn reserve_queue_memory(
     memory: &Arc<MemoryReservation>,
     session: &Name,
     wanted: Bytes,
-) -> Result<Holding, NodeError> {
-    Holding::of(memory, wanted).ok_or_else(|| NodeError::QueueMemory {
+) -> Result<HeldMemory, NodeError> {
+    HeldMemory::take(memory, wanted).ok_or_else(|| NodeError::QueueMemory {
         session: session.clone(),
         wanted,
         left: memory.state().left(),
     })
 }
 
-/// What may go out, as its link asks for it; nothing where everything may.
-pub(super) fn allowed(
+/// Returns the compiled filter of an output channel for its link type; `None` if it has none.
+pub(super) fn compile_filter(
     spec: &OutputSpec,
     link_type: LinkType,
     compiled: &CompiledFilters,

@@ -1,41 +1,41 @@
-//! Links that get another rate while they run.
+//! Rate changes of running links.
 
-use super::spec::{LinkConfig, OutputSpec};
-use crate::control::protocol::LinkRateChange;
-use crate::error::NodeError;
+use crate::control::link_spec::{LinkConfig, LinkRateChange, OutputSpec};
+use super::UnknownLink;
+use crate::sessions::error::NodeError;
 use crate::sessions::node::Node;
 use weir_units::BitsPerSecond;
 
-/// Whether running links can become these: they are the same, but for their rates and how much of them can be reserved.
+/// Returns true if running links can change to these: only rates and reservable shares may differ.
 pub(crate) fn can_become(old: &[LinkConfig], new: &[LinkConfig]) -> bool {
     let is_same = |link: &LinkConfig| new.iter().any(|other| link.can_become(other));
     old.len() == new.len() && old.iter().all(is_same)
 }
 
-/// Those that have changed, as they are to be.
+/// Returns the new configurations that differ from the old ones.
 pub(crate) fn changed(old: &[LinkConfig], new: &[LinkConfig]) -> Vec<LinkConfig> {
     new.iter().filter(|link| !old.contains(link)).cloned().collect()
 }
 
-/// The rate that an output channel reserves, in bits per second.
-pub(super) fn rate_of(spec: &OutputSpec) -> u64 {
+/// Returns the rate that an output channel reserves, in bits per second.
+pub(super) fn reserved_rate(spec: &OutputSpec) -> u64 {
     spec.reservation().map_or(0, |reservation| reservation.bits_per_second().0)
 }
 
-/// What is said of a change.
+/// Returns the note about a change.
 pub(crate) fn note(link: &LinkConfig) -> String {
     format!("link {} has {} now, of which {} % can be reserved", link.interface, link.rate, link.reservable)
 }
 
 impl Node {
-    /// Gives a link another rate, if what is promised of it can still be kept. Says how it is then, and how it was.
+    /// Changes the rate of a link, if its reservations still fit. Returns the new configuration and the earlier ones.
     pub(crate) fn change_rate(
         &mut self,
         change: &LinkRateChange,
     ) -> Result<(LinkConfig, Vec<LinkConfig>), NodeError> {
         let Some(port) = self.links.get(&change.link) else {
             let (given, known) = (change.link.clone(), self.links.keys().cloned().collect());
-            return Err(NodeError::NoLink { given, known });
+            return Err(UnknownLink { given, known }.into());
         };
         let mut link = port.config().clone();
         link.rate = change.rate.unwrap_or(link.rate);
@@ -45,7 +45,7 @@ impl Node {
         Ok((link, before))
     }
 
-    /// Gives links other rates, all of them or none. How they were.
+    /// Changes the rates of links: all of them, or none. Returns the earlier configurations.
     pub(crate) fn set_rates(&mut self, links: &[LinkConfig]) -> Result<Vec<LinkConfig>, NodeError> {
         let mut before = Vec::new();
         for link in links {
@@ -54,9 +54,9 @@ impl Node {
                 Ok(()) => before.extend(was),
                 Err(error) => {
                     for link in before {
-                        // What was promised at that rate is promised still.
+                        // Reservations at that rate still hold.
                         if let Err(error) = self.set_rate(&link.interface, link.rate, link.reservable) {
-                            crate::server::log::warn(&error);
+                            crate::log::warn(&error);
                         }
                     }
                     return Err(error);

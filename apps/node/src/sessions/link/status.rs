@@ -1,15 +1,15 @@
-//! How links and output channels are, for whoever asks.
+//! Status of links and output channels.
 
+use super::node_link::drops;
 use super::outputs::OutputChannel;
-use super::port::drops;
-use crate::control::protocol::{LinkStatus, OutputStatus};
+use crate::control::status::{LinkStatus, OutputStatus};
 use crate::sessions::node::{Node, SessionState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_units::BitsPerSecond;
 
 impl Node {
-    pub(crate) fn link_shots(&self) -> Vec<LinkStatus> {
-        let shot = |(name, link): (&String, &super::NodeLink)| {
+    pub(crate) fn link_statuses(&self) -> Vec<LinkStatus> {
+        let status = |(name, link): (&String, &super::NodeLink)| {
             let state = link.state();
             LinkStatus {
                 name: name.clone(),
@@ -22,20 +22,20 @@ impl Node {
                 lost: state.sent.lost(),
             }
         };
-        self.links.iter().map(shot).collect()
+        self.links.iter().map(status).collect()
     }
 
-    pub(crate) fn output_shots(&self, session: &SessionState) -> Vec<OutputStatus> {
-        session.outputs.values().map(|output| self.output_shot(output)).collect()
+    pub(crate) fn output_statuses(&self, session: &SessionState) -> Vec<OutputStatus> {
+        session.outputs.values().map(|output| self.output_status(output)).collect()
     }
 
-    fn output_shot(&self, output: &OutputChannel) -> OutputStatus {
+    fn output_status(&self, output: &OutputChannel) -> OutputStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (spec, tally) = (&output.spec, output.outlet.tally());
+        let (spec, tally) = (&output.spec, output.tx_queue.counters());
         let counters =
-            self.links.get(&spec.link).map(|link| link.counters(&output.outlet)).unwrap_or_default();
+            self.links.get(&spec.link).map(|link| link.counters(&output.tx_queue)).unwrap_or_default();
         let lost = drops(tally).into_iter().filter(|(_, count)| *count > 0);
-        let tap = output.tap.as_ref().map(|tap| &tap.end.tally);
+        let tap = output.tap.as_ref().map(|tap| &tap.egress.counters);
         OutputStatus {
             name: spec.name.to_string(),
             link: spec.link.clone(),
@@ -43,7 +43,7 @@ impl Node {
             reserved_bits: spec.reservation().map_or(0, |it| it.bits_per_second().0),
             cap_bits: spec.cap.unwrap_or(BitsPerSecond(0)).0,
             weight: spec.share(),
-            waiting: output.outlet.waiting().into(),
+            waiting: output.tx_queue.waiting().into(),
             queue: spec.queue.into(),
             packets: get(&tally.packets),
             bytes: get(&tally.bytes),

@@ -1,57 +1,58 @@
-//! Sessions that are prepared beside the present ones, before any party sees them.
+//! Preparation of sessions beside the present ones, invisible to all parties.
 
 use super::processors::VirtualCpuRequest;
-use super::{Arrival, Rearrangement, Refused};
+use super::{NewSession, Rearrangement, Refused};
+use crate::control::link_spec::LinkConfig;
 use crate::control::spec::SessionSpec;
-use crate::error::NodeError;
-use crate::link::{ChannelChange, Entering, LinkConfig, SessionOutputs};
-use crate::sessions::bell::SessionNotifier;
-use crate::sessions::installing::PreparedModule;
+use crate::sessions::error::NodeError;
+use crate::sessions::install::PreparedModule;
 use crate::sessions::limits::SessionLimits;
+use crate::sessions::link::{ChannelChange, IncomingOutput, SessionOutputs};
 use crate::sessions::node::{Node, SessionState, Vp};
+use crate::sessions::notifier::SessionNotifier;
 use crate::sessions::processors::share;
-use crate::sessions::tables::{Arranged, TableClaims, TableError};
+use crate::sessions::tables::{PreparedTables, TableClaims, TableError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use weir_datapath::receive::{Planned, Receiver};
+use weir_datapath::receive::{PreparedPlan, Receiver};
 use weir_ledger::{Digest, Reserved};
-use weir_sched::cpu::{CpuTerms, Placement, VpId, Weight};
+use weir_sched::cpu::{CpuAllocation, CpuTerms, VpId, Weight};
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// A session that is ready to be on the node.
+/// A session that is ready for the switch.
 pub(super) struct Incoming {
     pub(super) session: SessionState,
-    /// The reservations of the session that it replaces, if there is one.
+    /// Reservations of the session that it replaces.
     pub(super) replaces: Option<Reserved>,
-    /// Its modules, which run from the switch on.
+    /// Modules, which run from the switch on.
     pub(super) ready: Vec<(Name, PreparedModule)>,
-    /// The hashes of the modules' files.
-    pub(super) codes: Vec<(Name, Digest)>,
-    /// Virtual processors that were created for it, without a reservation yet.
+    /// Hashes of the modules' files.
+    pub(super) hashes: Vec<(Name, Digest)>,
+    /// Virtual CPUs that were created for it, without a reservation yet.
     made: Vec<Vp>,
-    /// Processor time that preparing it took.
+    /// CPU time of its preparation.
     pub(super) used: Nanos,
 }
 
-/// Terms for a virtual processor: the core's place among the node's, the processor there, and its terms.
-pub(super) type Given = (usize, VpId, CpuTerms);
+/// Terms of a virtual CPU: the index of its core, its id, and the terms.
+pub(super) type VpTerms = (usize, VpId, CpuTerms);
 
-/// All changes of a switch, besides the sessions.
+/// All changes of a switch besides the sessions.
 pub(super) struct Draft {
     /// Sessions that end and are not replaced.
     pub(super) gone: Vec<Name>,
     pub(super) links: Vec<LinkConfig>,
     /// Changes of output channels.
     pub(super) steps: Vec<ChannelChange>,
-    /// New terms of virtual processors.
-    pub(super) terms: Vec<Given>,
-    pub(super) tables: Arranged,
-    pub(super) plans: Vec<(Arc<Receiver>, Planned)>,
+    /// New terms of virtual CPUs.
+    pub(super) terms: Vec<VpTerms>,
+    pub(super) tables: PreparedTables,
+    pub(super) plans: Vec<(Arc<Receiver>, PreparedPlan)>,
 }
 
 impl Node {
-    /// Prepares a change and checks that its result fits. The last step counts the memory: nothing after it fails.
+    /// Prepares a change and checks that its result fits. The last step reserves the memory; nothing after it fails.
     pub(super) fn draft(
         &mut self,
         incoming: &mut Vec<Incoming>,
@@ -68,11 +69,11 @@ impl Node {
         }
         let (mut steps, mut prepared) = (Vec::new(), Vec::new());
         for arrival in come {
-            let Arrival { spec, memory, limits, compiled, modules, used } = arrival;
+            let NewSession { spec, memory, limits, compiled, modules, used } = arrival;
             let name = spec.name.clone();
             let of_session = |error| (Some(name.clone()), error);
-            let bare = self.bare(&spec, memory, limits, &replaced, used).map_err(of_session)?;
-            incoming.push(bare);
+            let empty = self.empty_session(&spec, memory, limits, &replaced, used).map_err(of_session)?;
+            incoming.push(empty);
             let Some(it) = incoming.last_mut() else { continue };
             let parts = self.draft_parts(it, &spec, &compiled).map_err(of_session)?;
             steps.extend(parts);
@@ -81,13 +82,13 @@ impl Node {
         let (leaving, terms) = self.draft_processors(incoming, &prepared, &gone)?;
         for (it, (_, modules)) in incoming.iter_mut().zip(prepared) {
             let name = it.session.spec.name.clone();
-            for (prepared, code) in modules {
-                let fresh = self.fresh(None);
+            for (prepared, hash) in modules {
+                let fresh = self.allocate_module(None);
                 let built = self.build(&it.session, prepared, None, fresh);
                 let (module, there, ready) = built.map_err(|error| (Some(name.clone()), error))?;
                 it.session.modules.insert(module.clone(), there);
                 it.ready.push((module.clone(), ready));
-                it.codes.push((module, code));
+                it.hashes.push((module, hash));
             }
             publishes_once(&it.session).map_err(|error| (Some(name), NodeError::from(error)))?;
         }
@@ -99,10 +100,10 @@ impl Node {
         let before: Vec<Arc<MemoryReservation>> =
             replaced.iter().chain(&gone).filter_map(present).map(|it| Arc::clone(&it.memory)).collect();
         let sessions: Vec<_> = incoming.iter().map(|it| (&it.session.spec, &it.session.memory)).collect();
-        let arranged = self.workshop.shelf.arrange(tables, new_tables, &sessions, &before);
+        let prepared = self.loader.registry.prepare_change(tables, new_tables, &sessions, &before);
         let session = |place: usize| incoming.get(place).map(|it| it.session.spec.name.clone());
-        let arranged =
-            arranged.map_err(|(place, error)| (place.and_then(session), NodeError::from(error)))?;
+        let prepared =
+            prepared.map_err(|(place, error)| (place.and_then(session), NodeError::from(error)))?;
         let plans = self.draft_plans(incoming, &replaced, &gone)?;
         let after: Vec<_> = incoming.iter().map(|it| Arc::clone(&it.session.memory)).collect();
         self.memory.replace(&before, &after).map_err(|(place, error)| {
@@ -111,16 +112,16 @@ impl Node {
             (name, NodeError::of_memory(&of, error))
         })?;
         let mut all = terms;
-        // Their modules still stop there, and may exceed a budget until then.
+        // Modules stop there until then, and may still exceed a budget.
         all.extend(leaving.into_iter().map(|vp| {
             let overrun = self.overrun(&vp);
-            (vp.core, vp.id, CpuTerms { share: Placement::BestEffort(Weight::USUAL), overrun })
+            (vp.core, vp.id, CpuTerms { share: CpuAllocation::BestEffort(Weight::USUAL), overrun })
         }));
-        Ok(Draft { gone, links: links.to_vec(), steps, terms: all, tables: arranged, plans })
+        Ok(Draft { gone, links: links.to_vec(), steps, terms: all, tables: prepared, plans })
     }
 
-    /// A session without channels, virtual processors and modules.
-    fn bare(
+    /// Creates a session without channels, virtual CPUs and modules.
+    fn empty_session(
         &mut self,
         spec: &SessionSpec,
         memory: Arc<MemoryReservation>,
@@ -130,25 +131,26 @@ impl Node {
     ) -> Result<Incoming, NodeError> {
         let name = &spec.name;
         let replaces = self.reserved(name).map(|(_, reserved)| reserved);
-        let old = self.sessions.get(name).map(|old| (old.id, Arc::clone(&old.bell), old.is_closing));
-        let (id, bell): (_, Arc<SessionNotifier>) = match old {
+        let old = self.sessions.get(name).map(|old| (old.id, Arc::clone(&old.notifier), old.is_closing));
+        let (id, notifier): (_, Arc<SessionNotifier>) = match old {
             None => {
                 self.next_session += 1;
                 (self.next_session, Arc::default())
             }
             Some(_) if !replaced.contains(name) => return Err(NodeError::Exists(name.clone())),
             Some((.., true)) => return Err(NodeError::Closing(name.clone())),
-            Some((id, bell, false)) => (id, bell),
+            Some((id, notifier, false)) => (id, notifier),
         };
-        let rings = Arc::clone(&bell);
-        memory.on_low(move || rings.ring());
-        let claims = TableClaims::none(&self.workshop.shelf, name, &memory);
-        let session = SessionState::empty(id, spec.clone(), limits, memory, bell, claims);
-        let (ready, codes, made) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Incoming { session, replaces, ready, codes, made, used })
+        let notified = Arc::clone(&notifier);
+        memory.on_low(move || notified.notify_all());
+        let claims = TableClaims::none(&self.loader.registry, name, &memory);
+        let session = SessionState::empty(id, spec.clone(), limits, memory, notifier, claims);
+        let (ready, hashes, made) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Incoming { session, replaces, ready, hashes, made, used })
     }
 
-    /// Adds a session's channels and output channels. An output channel that goes on from an earlier one shares its outlet. Returns the steps that give output channels their terms.
+    /// Adds channels and output channels. An output channel that continues an earlier one shares its queue. Returns the
+    /// steps that give output channels their terms.
     fn draft_parts(
         &mut self,
         it: &mut Incoming,
@@ -163,7 +165,7 @@ impl Node {
         let mut steps = Vec::new();
         for output in &spec.outputs {
             let before = self.sessions.get(name).and_then(|old| old.outputs.get(&output.name));
-            let before = before.filter(|before| before.becomes(output));
+            let before = before.filter(|before| before.can_continue_as(output));
             let (made, step) = self.draft_output(output, before, name, &memory, compiled)?;
             it.session.outputs.insert(output.name.clone(), made);
             steps.push(step);
@@ -171,14 +173,15 @@ impl Node {
         Ok(steps)
     }
 
-    /// Adds the sessions' virtual processors, new ones without a reservation. Returns the processors that have to give up their reservations, and the terms that the sessions' processors get.
-    /// Processors that end keep their reservations until they stop, unless there is no room otherwise.
+    /// Adds the sessions' virtual CPUs, new ones without a reservation. Returns the virtual CPUs that have to give up
+    /// their reservations, and the new terms. A virtual CPU that ends keeps its reservation until it stops, if the
+    /// capacity suffices.
     fn draft_processors(
         &self,
         incoming: &mut [Incoming],
-        prepared: &[(SessionSpec, Vec<(crate::sessions::workshop::Prepared, Digest)>)],
+        prepared: &[(SessionSpec, Vec<(crate::sessions::module_loader::StartedModule, Digest)>)],
         gone: &[Name],
-    ) -> Result<(Vec<Vp>, Vec<Given>), Refused> {
+    ) -> Result<(Vec<Vp>, Vec<VpTerms>), Refused> {
         let mut wanted = Vec::new();
         for (arrival, (it, (spec, modules))) in incoming.iter().zip(prepared).enumerate() {
             let old = self.sessions.get(&spec.name);
@@ -199,7 +202,7 @@ impl Node {
         let names = incoming.iter().map(|it| &it.session.spec.name).chain(gone);
         let there = names.filter_map(|name| self.sessions.get(name)).flat_map(SessionState::all_vps);
         let mut leaving: Vec<Vp> = there.filter(|vp| !is_kept(vp)).cloned().collect();
-        // First without giving up: then modules stop in the time that was reserved for them.
+        // First without giving up reservations: then modules stop within their reserved time.
         let kept = self.place_all(&wanted, &leaving, false);
         let gives_up = kept.is_err();
         let placed = kept.or_else(|_| self.place_all(&wanted, &leaving, true));
@@ -219,7 +222,7 @@ impl Node {
                 None => {
                     let made = self.make_processor(core, &wanted);
                     let vp = made.map_err(|error| (Some(it.session.spec.name.clone()), error))?;
-                    // The earlier processor stays behind on its core.
+                    // The earlier virtual CPU stays behind on its core.
                     leaving.extend(wanted.kept.filter(|_| gives_up));
                     let id = vp.id;
                     it.made.push(vp);
@@ -234,7 +237,7 @@ impl Node {
     }
 
     fn can_stay(&self, vp: &Vp, cpu: &crate::control::spec::ProcessorSpec) -> bool {
-        let number = self.cores.get(vp.core).map(crate::runner::CoreThread::number);
+        let number = self.cores.get(vp.core).map(crate::core_thread::runner::CoreThread::number);
         number.is_some() && cpu.core.is_none_or(|core| Some(core) == number)
     }
 
@@ -248,10 +251,10 @@ impl Node {
         let Some(thread) = self.cores.get(core) else { return Err(self.no_core(&wanted.spec)) };
         let weight = Weight::new(wanted.spec.weight).unwrap_or(Weight::USUAL);
         let terms = match share(&wanted.spec) {
-            Placement::Reserved(_) => {
-                CpuTerms { share: Placement::BestEffort(weight), overrun: wanted.overrun }
+            CpuAllocation::Reserved(_) => {
+                CpuTerms { share: CpuAllocation::BestEffort(weight), overrun: wanted.overrun }
             }
-            Placement::BestEffort(_) => wanted.terms(),
+            CpuAllocation::BestEffort(_) => wanted.terms(),
         };
         let made = thread.ask(move |runner| runner.create(terms))?;
         let (name, number) = (wanted.spec.name.clone(), thread.number());
@@ -259,8 +262,9 @@ impl Node {
         Ok(Vp { spec: wanted.spec.clone(), core, id })
     }
 
-    /// Checks that links have room for the sessions' output channels. Returns the steps that free reservations: of output channels that changed sessions have no more, and of sessions that end.
-    /// The latter only where there is no room otherwise.
+    /// Checks that links have capacity for the sessions' output channels. Returns the steps that free reservations:
+    /// those of removed output channels, and those of sessions that end. The latter are freed only if the capacity does
+    /// not suffice otherwise.
     fn draft_bandwidth(
         &self,
         incoming: &[Incoming],
@@ -271,20 +275,21 @@ impl Node {
         let mut entering = Vec::new();
         for it in incoming {
             let session = &it.session.spec.name;
-            entering
-                .extend(it.session.outputs.values().map(|output| Entering { session, spec: &output.spec }));
+            entering.extend(
+                it.session.outputs.values().map(|output| IncomingOutput { session, spec: &output.spec }),
+            );
         }
         let of = |names: &[Name]| {
             let there = names.iter().filter_map(|name| self.sessions.get(name));
             there.flat_map(|there| there.outputs.values()).collect::<Vec<_>>()
         };
         let (changing, going) = (of(replaced), of(gone));
-        let mut given_up: Vec<_> = changing.iter().map(|output| output.given_up()).collect();
+        let mut given_up: Vec<_> = changing.iter().map(|output| output.released()).collect();
         let mut more = Vec::new();
         if self.check_bandwidth(links, &given_up, &entering).is_err() {
-            given_up.extend(going.iter().map(|output| output.given_up()));
+            given_up.extend(going.iter().map(|output| output.released()));
             self.check_bandwidth(links, &given_up, &entering)?;
-            more = going.iter().map(|output| output.giving_up()).collect();
+            more = going.iter().map(|output| output.release_step()).collect();
         }
         let now = |name: &Name| incoming.iter().find(|it| it.session.spec.name == *name);
         let mut steps = Vec::new();
@@ -292,20 +297,20 @@ impl Node {
             for (output, before) in &there.outputs {
                 let goes_on = now(name).and_then(|it| it.session.outputs.get(output));
                 if goes_on.is_none_or(|it| !it.is_same(before)) {
-                    steps.push(before.giving_up());
+                    steps.push(before.release_step());
                 }
             }
         }
         Ok((steps, more))
     }
 
-    /// Plans with these sessions, for all interfaces whose channels change.
+    /// Prepares plans with these sessions, for all interfaces whose channels change.
     fn draft_plans(
         &self,
         incoming: &[Incoming],
         replaced: &[Name],
         gone: &[Name],
-    ) -> Result<Vec<(Arc<Receiver>, Planned)>, Refused> {
+    ) -> Result<Vec<(Arc<Receiver>, PreparedPlan)>, Refused> {
         let is_left_out = |name: &Name| replaced.contains(name) || gone.contains(name);
         let (out, stay): (Vec<&SessionState>, Vec<&SessionState>) =
             self.sessions.values().partition(|there| is_left_out(&there.spec.name));
@@ -317,7 +322,7 @@ impl Node {
             let Some(source) = self.sources.get(interface) else { continue };
             let routes = self.routes(interface, stay.iter().chain(&come).copied());
             let planned = source.plan(routes).map_err(|error| {
-                // The last channel is taken for the one too many.
+                // The last channel counts as the one too many.
                 let last = come.iter().rev().find_map(|there| {
                     let channel = there.channels.values().find(|it| it.spec.interface == *interface)?;
                     Some((there.spec.name.clone(), channel.spec.name.clone()))
@@ -331,7 +336,7 @@ impl Node {
         Ok(plans)
     }
 
-    /// Closes all that was made for a draft that is not switched to.
+    /// Closes all parts of a draft that is discarded.
     pub(super) fn discard(&self, incoming: Vec<Incoming>) {
         let none = SessionOutputs::new();
         for it in incoming {

@@ -1,20 +1,20 @@
-//! Virtual processors that change together: the check of their result.
+//! Virtual CPUs that change together: the check of their result.
 
 use crate::control::spec::ProcessorSpec;
-use crate::error::NodeError;
+use crate::sessions::error::NodeError;
 use crate::sessions::node::{Node, Vp};
 use crate::sessions::processors::share;
 use weir_sched::cpu::{CpuTerms, VpId};
 use weir_units::Nanos;
 
-/// A virtual processor that a session is to have.
+/// A virtual CPU that a session requests.
 pub(super) struct VirtualCpuRequest {
-    /// The session's place among the incoming ones.
+    /// Index of the session among the incoming ones.
     pub(super) arrival: usize,
     pub(super) spec: ProcessorSpec,
-    /// The present processor that goes on as this one, if it can stay on its core.
+    /// Present virtual CPU that continues as this one, if it can stay on its core.
     pub(super) kept: Option<Vp>,
-    /// The longest time by which its modules exceed a budget.
+    /// Longest overrun of its modules.
     pub(super) overrun: Nanos,
 }
 
@@ -24,24 +24,24 @@ impl VirtualCpuRequest {
     }
 }
 
-/// A core's place among the node's, and the virtual processor there; `None` for one to create.
+/// Index of a core on the node, and the virtual CPU there; `None` for one to create.
 pub(super) type Place = (usize, Option<VpId>);
 
 impl Node {
-    /// Finds a place for each wanted processor. With `gives_up` the reservations of those in `gone` are free.
+    /// Finds a place for each requested virtual CPU. With `gives_up` the reservations in `gone` are free.
     ///
     /// # Errors
     ///
-    /// The first wanted processor for which there is no room, and why.
+    /// The index of the first request without capacity, and the reason.
     pub(super) fn place_all(
         &self,
         wanted: &[VirtualCpuRequest],
         gone: &[Vp],
         gives_up: bool,
     ) -> Result<Vec<Place>, (usize, NodeError)> {
-        // Processors that have to leave their cores.
+        // Virtual CPUs that have to leave their cores.
         let mut moved: Vec<usize> = Vec::new();
-        // Ends, because one more processor moves each time.
+        // The loop ends, because each pass moves one more.
         loop {
             let free: Vec<Vp> = if gives_up {
                 let moved = moved.iter().filter_map(|place| wanted.get(*place)?.kept.clone());
@@ -56,7 +56,7 @@ impl Node {
         }
     }
 
-    /// Finds the places where the processors in `moved` leave their cores. The inner error is one more that has to leave.
+    /// Finds places if those in `moved` leave their cores. The inner error is the index of one more that has to leave.
     fn place_with(
         &self,
         wanted: &[VirtualCpuRequest],
@@ -96,7 +96,7 @@ impl Node {
         Ok(Ok(placed.into_iter().flatten().collect()))
     }
 
-    /// The first core with room beside the terms that are given already.
+    /// Returns the first core with capacity beside the terms that are given already.
     fn choose(
         &self,
         place: usize,
@@ -106,7 +106,7 @@ impl Node {
     ) -> Result<usize, (usize, NodeError)> {
         let mut refused = None;
         for (core, given) in given.iter_mut().enumerate() {
-            let number = self.cores.get(core).map(crate::runner::CoreThread::number);
+            let number = self.cores.get(core).map(crate::core_thread::runner::CoreThread::number);
             if wanted.spec.core.is_some_and(|core| Some(core) != number) {
                 continue;
             }
@@ -140,7 +140,7 @@ impl Node {
         spec: &ProcessorSpec,
         refusal: weir_sched::cpu::ReservationRefusal,
     ) -> NodeError {
-        let core = self.cores.get(core).map_or(0, crate::runner::CoreThread::number);
+        let core = self.cores.get(core).map_or(0, crate::core_thread::runner::CoreThread::number);
         NodeError::Cpu { name: spec.name.clone(), core, refusal }
     }
 }

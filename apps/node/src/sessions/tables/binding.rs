@@ -1,8 +1,8 @@
-//! What a module does with the tables of a node, as far as its session may: found out when it is loaded, and changed while it is.
+//! The tables of a module: resolved when it is loaded, and changed while it runs.
 
 use super::publisher::Publisher;
 use super::reader::{Readings, TableGrants};
-use super::shelf::{SharedTable, TableError, TableOwner, TableRegistry};
+use super::registry::{SharedTable, TableError, TableOwner, TableRegistry};
 use crate::control::spec::SessionSpec;
 use std::sync::{Arc, Weak};
 use {
@@ -10,22 +10,22 @@ use {
     weir_session::MemoryReservation,
 };
 
-/// The tables of a module, for whoever changes what its session may do with them.
+/// Tables of a module, for changes of its session's grants.
 #[derive(Debug)]
 pub(crate) struct TableBinding {
-    shelf: Arc<TableRegistry>,
-    /// As its manifest declares them.
+    registry: Arc<TableRegistry>,
+    /// Tables of the manifest.
     declared: Vec<weir_admission::DeclaredTable>,
-    /// What they were on the node when this was made.
+    /// Names on the node at the time of loading.
     bound: Vec<Name>,
     granted: Arc<TableGrants>,
-    /// Gone with the module.
+    /// Ends with the module.
     publisher: Weak<Publisher>,
 }
 
 impl SessionSpec {
-    /// Which of the node's tables its modules mean by a table of their manifest; nothing where they may not do that with any.
-    fn meant(&self, declared: &weir_admission::DeclaredTable) -> Option<&Name> {
+    /// Returns the node's table for a table of a manifest, or `None` without a grant.
+    fn resolve_table(&self, declared: &weir_admission::DeclaredTable) -> Option<&Name> {
         let grants = match declared.access {
             TableAccess::Read { .. } => &self.read,
             TableAccess::Publish => &self.publish,
@@ -35,7 +35,7 @@ impl SessionSpec {
 }
 
 impl TableRegistry {
-    /// What a module of a session reads and publishes, as it was granted. What it publishes is gone with its publisher.
+    /// Resolves the tables that a module reads and publishes. Published tables end with the publisher.
     pub(crate) fn bind(
         self: &Arc<Self>,
         session: &SessionSpec,
@@ -48,7 +48,7 @@ impl TableRegistry {
             Publisher::new(self, TableOwner::Session(session.name.clone(), Arc::clone(memory)));
         let mut bound = Vec::with_capacity(manifest.tables.len());
         for (place, declared) in manifest.tables.iter().enumerate() {
-            let Some(meant) = session.meant(declared) else {
+            let Some(resolved) = session.resolve_table(declared) else {
                 let (does, option) = match declared.access {
                     TableAccess::Read { .. } => ("reads", "--read"),
                     TableAccess::Publish => ("publishes", "--publish"),
@@ -57,7 +57,7 @@ impl TableRegistry {
                 let table = declared.name.clone();
                 return Err(TableError::NotGranted { module, does, table, session, option });
             };
-            let table = self.table(meant);
+            let table = self.table(resolved);
             match declared.access {
                 TableAccess::Read { .. } => readings.add(place, declared.bytes, table),
                 TableAccess::Publish => {
@@ -74,42 +74,46 @@ impl TableRegistry {
                     })?
                 }
             }
-            bound.push(meant.clone());
+            bound.push(resolved.clone());
         }
         let (publisher, granted) = (Arc::new(publisher), readings.granted());
         let declared = manifest.tables.clone();
-        let (shelf, theirs) = (Arc::clone(self), Arc::downgrade(&publisher));
-        Ok((readings, publisher, TableBinding { shelf, declared, bound, granted, publisher: theirs }))
+        let (registry, theirs) = (Arc::clone(self), Arc::downgrade(&publisher));
+        Ok((readings, publisher, TableBinding { registry, declared, bound, granted, publisher: theirs }))
     }
 }
 
 impl TableBinding {
-    /// Whether the session still grants what it did when this was made, and did so all the time: what it publishes would be nobody's otherwise.
+    /// Returns true if the session grants the same tables as at the time of loading, without an interruption. A table
+    /// that was lost meanwhile has no publisher.
     pub(crate) fn holds(&self, session: &SessionSpec) -> bool {
-        self.declared.iter().map(|declared| session.meant(declared)).eq(self.bound.iter().map(Some))
+        self.declared.iter().map(|declared| session.resolve_table(declared)).eq(self.bound.iter().map(Some))
             && self.publisher.upgrade().is_some_and(|publisher| publisher.has_all())
     }
 
-    /// The session grants this from now on. What the module reads otherwise it sees from its next call on, and what it may read no longer is empty then;
-    /// what it may publish no longer shows nothing any more when this returns.
+    /// Applies the session's present grants. The module sees changed tables from its next call on. A published table
+    /// without a grant is withdrawn before this returns.
     pub(crate) fn change(&self, session: &SessionSpec) {
-        self.granted.change(self.meant(session, true).into_iter().map(|(_, table)| table).collect());
+        self.granted.change(self.resolve(session, true).into_iter().map(|(_, table)| table).collect());
         if let Some(publisher) = self.publisher.upgrade() {
-            publisher.change(self.meant(session, false));
+            publisher.change(self.resolve(session, false));
         }
-        self.shelf.tidy();
+        self.registry.forget_unused();
     }
 
-    /// The node's tables that it published when this was made.
+    /// Returns the node's names of the published tables.
     pub(crate) fn published(&self) -> impl Iterator<Item = &Name> {
         let publishes =
             |declared: &weir_admission::DeclaredTable| matches!(declared.access, TableAccess::Publish);
         self.declared.iter().zip(&self.bound).filter(move |(it, _)| publishes(it)).map(|(_, name)| name)
     }
 
-    /// The tables that it reads, or else those that it publishes, with their places in the manifest; nothing where it may not do that with any.
-    fn meant(&self, session: &SessionSpec, reads: bool) -> Vec<(usize, Option<Arc<SharedTable>>)> {
+    /// Returns the tables that it reads, or those that it publishes, with their indices in the manifest. `None` stands
+    /// for a table without a grant.
+    fn resolve(&self, session: &SessionSpec, reads: bool) -> Vec<(usize, Option<Arc<SharedTable>>)> {
         let declared = self.declared.iter().enumerate().filter(|(_, it)| it.window().is_some() == reads);
-        declared.map(|(place, it)| (place, session.meant(it).map(|name| self.shelf.table(name)))).collect()
+        declared
+            .map(|(place, it)| (place, session.resolve_table(it).map(|name| self.registry.table(name))))
+            .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! A table's bytes out of a file.
+//! Table contents from a file.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -8,31 +8,31 @@ use weir_abi::limit;
 use weir_units::Shown as _;
 
 /// The most bytes of a table.
-const MOST: u64 = limit::TABLE_BYTES as u64;
+const TABLE_BYTES_MAX: u64 = limit::TABLE_BYTES as u64;
 
-/// Why a file is no table. To blame is whoever named or wrote it.
+/// Error of a table file. The party that named or wrote it is to blame.
 #[derive(Debug, thiserror::Error)]
 pub enum TableFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", path.shown())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A folder, a device, a pipe or the like: it could have no end, or none yet.
+    /// A folder, device, pipe or the like, which might never end.
     #[error("{}: is no regular file; a table is made of one", .0.shown())]
     NoFile(PathBuf),
-    /// It is too long.
-    #[error("{}: has {len} bytes, and {MOST} are the most for a table", path.shown())]
+    /// The file is too long.
+    #[error("{}: has {len} bytes, and {TABLE_BYTES_MAX} are the most for a table", path.shown())]
     TooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How long it is.
+        /// Length of the file, in bytes.
         len: u64,
     },
-    /// Somebody writes it.
+    /// The file changes while it is read.
     #[error(
         "{}: was changed while it was read; write a new file beside it and rename that, so that a table is whole",
         .0.shown()
@@ -40,19 +40,20 @@ pub enum TableFileError {
     Changing(PathBuf),
 }
 
-/// The bytes of a file, as they were at one time, as far as can be told.
+/// Reads the bytes of a file, consistent as far as size and modification time tell.
 ///
 /// # Errors
-/// It is not a regular file, too long for a table, or changes meanwhile; what the system says.
+///
+/// The file is not regular, too long for a table, or changes meanwhile; or an error of the operating system.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, TableFileError> {
     let failed = |source| TableFileError::Read { path: path.to_owned(), source };
-    // A pipe without a writer must not keep whoever opens it.
+    // Opening a pipe without a writer must not block.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
     if !before.is_file() {
         return Err(TableFileError::NoFile(path.to_owned()));
     }
-    if before.len() > MOST {
+    if before.len() > TABLE_BYTES_MAX {
         return Err(TableFileError::TooLong { path: path.to_owned(), len: before.len() });
     }
     let bytes = read_whole(&file, before.len()).map_err(failed)?;
@@ -63,14 +64,14 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, TableFileError> {
     Ok(bytes)
 }
 
-/// What there is of it, up to a byte more than was said.
+/// Reads the file, up to one byte more than its stated length.
 fn read_whole(file: &File, len: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
     file.take(len + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What is another one when its contents may be.
+/// Returns metadata that differ if the contents may differ.
 fn stamp(of: &Metadata) -> (u64, i64, i64) {
     (of.len(), of.mtime(), of.mtime_nsec())
 }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_too_long_is_refused_at_once() {
+    fn special_files_and_long_files_are_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -108,11 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_or_grows_is_seen_to_do_so() {
+    fn a_file_that_shrinks_or_grows_while_it_is_read_is_detected() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"abcdef").unwrap();
         file.rewind().unwrap();
-        // As if it had been longer, or shorter, when its length was asked for.
+        // As if the file had been longer, or shorter, when its length was read.
         assert_eq!(read_whole(&file, 10).unwrap().len(), 6);
         file.rewind().unwrap();
         assert_eq!(read_whole(&file, 3).unwrap().len(), 4);

@@ -1,25 +1,25 @@
-//! Named tables: bytes that an operator or a session shares with others, who only read.
+//! Named tables: bytes that an operator or a session shares with other sessions, which only read them.
 //!
-//! A table is a name with a version that holds, whole, until another one takes its place ([`shelf`]). One party publishes it: the operator, or one session,
-//! which was given the name; [`publisher`] is what its module does that by. Each module that reads it moves on to the newest version between two of its calls
-//! ([`reader`]); nobody waits for anybody. What a session may read and publish can change while its modules run ([`binding`]).
+//! A table is a name with a current version, which is replaced as a whole ([`registry`]). It has one owner, the
+//! operator or a session that was granted the name, and a module of that session publishes it ([`publisher`]). Each
+//! reading module switches to the newest version between two of its calls ([`reader`]); no module waits for another.
+//! The tables that a session may read and publish can change while its modules run ([`binding`]).
 //!
-//! Who pays for the memory: whoever publishes, for the version that holds and the one that is made; and a reader, for the version of a session that it sees,
-//! even of its own, because it may be the last one that does. What the operator publishes is the operator's.
+//! The publishing session is charged for the current version and for the one that is being made. A reading session is
+//! charged for the version that it sees, also of its own table, because it may be the last reader. Tables of the
+//! operator are not charged.
 
-mod attic;
 mod binding;
 mod file;
-mod grant;
 mod publisher;
 mod reader;
-mod shelf;
+mod reclaimer;
+mod registry;
 
 pub(crate) use binding::TableBinding;
 pub use file::{TableFileError, read_file};
-pub use grant::TableGrant;
 pub(crate) use publisher::Publisher;
-pub use publisher::alone;
+pub use publisher::publisher_without_readers;
 pub(crate) use reader::Readings;
-pub use shelf::TableError;
-pub(crate) use shelf::{Arranged, TableClaims, TableFile, TableRegistry};
+pub use registry::TableError;
+pub(crate) use registry::{PreparedTables, TableClaims, TableFile, TableRegistry};

@@ -1,38 +1,40 @@
-//! What a module publishes.
+//! The tables that a module publishes.
 
-use super::TableGrant;
-use super::shelf::{SharedTable, TableClaims, TableOwner, TableRegistry, lock};
+use super::registry::{SharedTable, TableClaims, TableOwner, TableRegistry};
 use crate::control::spec::SessionSpec;
-use crate::error::NodeError;
-use std::sync::{Arc, Mutex};
+use crate::control::table_grant::TableGrant;
+use crate::sessions::error::NodeError;
+use crate::sync::{OrderedMutex, rank};
+use std::sync::Arc;
 use weir_abi::{code, limit};
 use weir_sandbox::{TablePublisher, TableVersion};
 use weir_units::Bytes;
 use {
     weir_admission::Manifest,
-    weir_session::{Holding, MemoryReservation, NodeMemory},
+    weir_session::{HeldMemory, MemoryReservation, NodeMemory},
 };
 
-/// By what one module publishes its tables. They are gone with it.
+/// Publisher of a module's tables, which are withdrawn when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    shelf: Arc<TableRegistry>,
+    registry: Arc<TableRegistry>,
     owner: TableOwner,
-    /// Tells it from all others of the node.
+    /// Unique number on the node.
     number: u64,
-    /// By their places in the manifest; nothing where its session may publish it no longer.
-    tables: Mutex<Vec<(usize, Option<Arc<SharedTable>>)>>,
-    /// The memory of the versions that are shown, and of those that are made. The module keeps it for as long as it is there.
-    holdings: Vec<Holding>,
+    /// By index in the manifest; `None` for a table without a grant.
+    tables: OrderedMutex<Vec<(usize, Option<Arc<SharedTable>>)>, { rank::TABLE_GRANTS }>,
+    /// Memory of the current versions, and of those that are being made. The module keeps it until it is gone.
+    holdings: Vec<HeldMemory>,
 }
 
 impl Publisher {
-    pub(super) fn new(shelf: &Arc<TableRegistry>, owner: TableOwner) -> Self {
-        let (tables, holdings) = (Mutex::default(), Vec::new());
-        Self { shelf: Arc::clone(shelf), owner, number: shelf.next_publisher(), tables, holdings }
+    pub(super) fn new(registry: &Arc<TableRegistry>, owner: TableOwner) -> Self {
+        let (tables, holdings) = (OrderedMutex::default(), Vec::new());
+        Self { registry: Arc::clone(registry), owner, number: registry.next_publisher(), tables, holdings }
     }
 
-    /// Has it publish a table of at most so many bytes. Where it cannot: the memory that there is not, or nothing, where another module does.
+    /// Adds a table of at most `bytes` bytes. The error is the memory that is missing, or `None` if another module
+    /// publishes the table.
     pub(super) fn add(
         &mut self,
         place: usize,
@@ -41,50 +43,53 @@ impl Publisher {
         memory: &Arc<MemoryReservation>,
     ) -> Result<(), Option<Bytes>> {
         let wanted = Bytes(TableVersion::memory_of(bytes).0 * 2);
-        let holding = Holding::of(memory, wanted).ok_or(Some(wanted))?;
-        if !table.press(&self.owner, self.number) {
+        let holding = HeldMemory::take(memory, wanted).ok_or(Some(wanted))?;
+        if !table.set_publisher(&self.owner, self.number) {
             return Err(None);
         }
-        lock(&self.tables).push((place, Some(table)));
+        self.tables.lock().push((place, Some(table)));
         self.holdings.push(holding);
         Ok(())
     }
 
-    /// Whether it is the one that publishes each of its tables still.
+    /// Returns true if it still publishes each of its tables.
     pub(super) fn has_all(&self) -> bool {
-        lock(&self.tables).iter().all(|(_, table)| table.as_ref().is_some_and(|it| it.is_of(self.number)))
+        self.tables
+            .lock()
+            .iter()
+            .all(|(_, table)| table.as_ref().is_some_and(|it| it.is_published_by(self.number)))
     }
 
-    /// Has it publish these from now on, in the same places. What it publishes no longer shows nothing any more.
+    /// Replaces the tables, with the same indices. Tables that it does not publish any more are withdrawn.
     pub(super) fn change(&self, tables: Vec<(usize, Option<Arc<SharedTable>>)>) {
-        let mut present = lock(&self.tables);
+        let mut present = self.tables.lock();
         let before = std::mem::replace(&mut *present, tables);
         let pairs =
             || before.iter().zip(present.iter()).map(|((_, old), (_, new))| (old.as_ref(), new.as_ref()));
         let changes = || pairs().filter(|(old, new)| old.map(Arc::as_ptr) != new.map(Arc::as_ptr));
-        // First all ends: two may have changed places.
-        changes().filter_map(|(old, _)| old).for_each(|old| old.end_press(self.number));
-        // All of them: one that it had already may have come to its session just now.
+        // First end all, since two tables may have changed places.
+        changes().filter_map(|(old, _)| old).for_each(|old| old.end_publisher(self.number));
+        // For all tables: the session may have got one just now.
         let now = present.iter().filter_map(|(_, table)| table.as_ref());
-        now.for_each(|table| table.take_press(&self.owner, self.number));
+        now.for_each(|table| table.replace_publisher(&self.owner, self.number));
     }
 }
 
 impl TablePublisher for Publisher {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         let found = {
-            let tables = lock(&self.tables);
+            let tables = self.tables.lock();
             let found = tables.iter().find(|(place, _)| u32::try_from(*place) == Ok(table));
             found.map(|(_, table)| table.clone())
         };
         match found {
             None => code::UNKNOWN,
             Some(None) => code::DENIED,
-            // A version takes a descriptor, and nobody is waited for here who may let go of some.
-            Some(Some(_)) if crate::server::descriptors::check().is_err() => code::FULL,
+            // A version takes a file descriptor, and a module cannot wait for one here.
+            Some(Some(_)) if crate::sessions::descriptors::check().is_err() => code::FULL,
             Some(Some(table)) => match table.publish(self.number, bytes) {
                 Ok(true) => code::OK,
-                // Its session is being closed, or has just lost it.
+                // The session is being closed, or has just lost the table.
                 Ok(false) => code::DENIED,
                 Err(_) => code::FULL,
             },
@@ -94,33 +99,33 @@ impl TablePublisher for Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        let tables = std::mem::take(&mut *lock(&self.tables));
+        let tables = std::mem::take(&mut *self.tables.lock());
         for table in tables.into_iter().filter_map(|(_, table)| table) {
-            table.end_press(self.number);
+            table.end_publisher(self.number);
         }
-        self.shelf.tidy();
+        self.registry.forget_unused();
     }
 }
 
-/// A module that publishes its tables on a node of its own, where nobody reads them.
+/// A module that publishes its tables on a node of its own, without readers.
 #[derive(Debug)]
-struct Alone {
+struct UnreadTables {
     publisher: Arc<Publisher>,
     _claims: TableClaims,
 }
 
-impl TablePublisher for Alone {
+impl TablePublisher for UnreadTables {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         self.publisher.publish(table, bytes)
     }
 }
 
-/// By what a module publishes its tables as on a node, with nobody to read them: for whoever measures what that costs.
+/// Creates a publisher without readers, to measure the cost of publishing.
 ///
 /// # Errors
 ///
-/// Two of its tables have one name, which no manifest has.
-pub fn alone(manifest: &Manifest) -> Result<Arc<dyn TablePublisher>, NodeError> {
+/// Two tables have one name, which no manifest allows.
+pub fn publisher_without_readers(manifest: &Manifest) -> Result<Arc<dyn TablePublisher>, NodeError> {
     let most = TableVersion::memory_of(limit::TABLE_BYTES).0 * 2 * u64::from(limit::TABLES);
     let memory = NodeMemory::new(Bytes(most));
     let memory = MemoryReservation::new(&memory, Bytes(most), Bytes(most))
@@ -132,8 +137,8 @@ pub fn alone(manifest: &Manifest) -> Result<Arc<dyn TablePublisher>, NodeError> 
     };
     session.publish = manifest.tables.iter().map(grant).collect();
     session.read.clone_from(&session.publish);
-    let shelf: Arc<TableRegistry> = Arc::default();
-    let _claims = shelf.claim(&session, &memory)?;
-    let (_, publisher, _) = shelf.bind(&session, &manifest.name, manifest, &memory)?;
-    Ok(Arc::new(Alone { publisher, _claims }))
+    let registry: Arc<TableRegistry> = Arc::default();
+    let _claims = registry.claim(&session, &memory)?;
+    let (_, publisher, _) = registry.bind(&session, &manifest.name, manifest, &memory)?;
+    Ok(Arc::new(UnreadTables { publisher, _claims }))
 }

@@ -1,142 +1,136 @@
-//! What a module sees of the tables that it reads.
+//! The tables that a module reads.
 
-use super::shelf::{SharedTable, TableReader, TableRegistry, lock};
-use crate::runner::Waker;
-use crate::server::log::warn;
+use super::registry::{SharedTable, TableReader, TableRegistry};
+use crate::core_thread::runner::Waker;
+use crate::core_thread::session_part::TableUpdates;
+use crate::log::warn;
+use crate::sync::{OrderedMutex, rank};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use weir_sandbox::{Instance, TableVersion};
-use weir_session::{Holding, MemoryReservation};
+use weir_session::{HeldMemory, MemoryReservation};
 use weir_units::Bytes;
 
-/// The tables that a module reads.
+/// The tables that a module reads, with the versions that it sees.
 #[derive(Debug)]
 pub(crate) struct Readings {
-    shelf: Arc<TableRegistry>,
+    registry: Arc<TableRegistry>,
     memory: Arc<MemoryReservation>,
     all: Vec<Reading>,
     granted: Arc<TableGrants>,
-    /// How often that had changed when it was looked at last.
-    heard: u64,
-    /// The module's number on the node and what it is called, once it is there.
-    guest: Option<(u64, String)>,
+    /// Count of grant changes at the last look.
+    grant_changes: u64,
+    /// Number and title of the module, once it is on the node.
+    module: Option<(u64, String)>,
 }
 
-/// The tables that a module may read: for the module, and for whoever changes it.
+/// The tables that a module may read, shared by its task and by requests.
 #[derive(Debug, Default)]
 pub(super) struct TableGrants {
-    /// How often it has changed.
+    /// Count of changes.
     changes: AtomicU64,
-    inner: Mutex<Inner>,
+    inner: OrderedMutex<Inner, { rank::TABLE_GRANTS }>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// In the order of the manifest; nothing where it may not read any.
+    /// In the order of the manifest; `None` without a grant.
     tables: Vec<Option<Arc<SharedTable>>>,
-    /// Where the module is, from when it is on the node until it is gone.
-    home: Option<(u64, TableReader)>,
+    /// Number and reader of the module, while it is on the node.
+    reader: Option<(u64, TableReader)>,
 }
 
 #[derive(Debug)]
 struct Reading {
-    /// Its place in the manifest.
+    /// Index in the manifest.
     place: usize,
-    /// The most bytes that the module has room for.
+    /// The declared size, in bytes.
     bytes: u32,
-    /// Nothing where it may not read any.
+    /// `None` without a grant.
     table: Option<Arc<SharedTable>>,
-    /// How often it had changed when it was looked at last; 0: not yet.
+    /// Count of changes at the last look; 0 before the first one.
     seen: u64,
-    /// What the module sees.
+    /// Version that the module sees.
     shown: Option<Arc<TableVersion>>,
-    /// The memory of that.
-    holding: Holding,
-    /// Why it does not see what is there.
+    /// Memory of that version.
+    holding: HeldMemory,
+    /// Reason why the module sees an empty table.
     trouble: Option<String>,
-    /// That was said once.
-    is_said: bool,
+    /// True once the trouble has been logged.
+    is_logged: bool,
 }
 
 impl Readings {
-    pub(super) fn new(shelf: &Arc<TableRegistry>, memory: &Arc<MemoryReservation>) -> Self {
-        let (shelf, memory) = (Arc::clone(shelf), Arc::clone(memory));
-        Self { shelf, memory, all: Vec::new(), granted: Arc::default(), heard: 0, guest: None }
+    pub(super) fn new(registry: &Arc<TableRegistry>, memory: &Arc<MemoryReservation>) -> Self {
+        let (registry, memory) = (Arc::clone(registry), Arc::clone(memory));
+        Self { registry, memory, all: Vec::new(), granted: Arc::default(), grant_changes: 0, module: None }
     }
 
-    /// What it may read, for whoever changes that.
+    /// Returns the grants, for changes of them.
     pub(super) fn granted(&self) -> Arc<TableGrants> {
         Arc::clone(&self.granted)
     }
 
     pub(super) fn add(&mut self, place: usize, bytes: u32, table: Arc<SharedTable>) {
-        let holding = Holding::new(Arc::clone(&self.memory));
+        let holding = HeldMemory::new(Arc::clone(&self.memory));
         let (shown, trouble) = (None, None);
-        lock(&self.granted.inner).tables.push(Some(Arc::clone(&table)));
+        self.granted.inner.lock().tables.push(Some(Arc::clone(&table)));
         let table = Some(table);
-        self.all.push(Reading { place, bytes, table, seen: 0, shown, holding, trouble, is_said: false });
+        self.all.push(Reading { place, bytes, table, seen: 0, shown, holding, trouble, is_logged: false });
     }
 
-    /// What the module sees when it begins, by the places in its manifest.
-    pub(crate) fn first(&mut self) -> Vec<Option<Arc<TableVersion>>> {
+    /// Returns the versions that the module sees at its start, by index in the manifest.
+    pub(crate) fn initial_versions(&mut self) -> Vec<Option<Arc<TableVersion>>> {
         let mut first = Vec::new();
         for reading in &mut self.all {
             reading.seen = reading.changes();
-            reading.move_on();
+            reading.update();
             first.resize(reading.place + 1, None);
             first[reading.place].clone_from(&reading.shown);
         }
         first
     }
 
-    /// The module is on the node now, with this number.
-    pub(crate) fn move_in(&mut self, guest: u64, title: &str, waker: &Waker) {
+    /// Registers the module as a reader, once it is on the node.
+    pub(crate) fn register(&mut self, module: u64, title: &str, waker: &Waker) {
         let reader = TableReader { title: title.to_owned(), waker: waker.clone(), trouble: None };
-        let mut granted = lock(&self.granted.inner);
+        let mut granted = self.granted.inner.lock();
         for (table, reading) in granted.tables.iter().zip(&mut self.all) {
             if let Some(table) = table {
-                table.enter(guest, TableReader { trouble: reading.trouble.clone(), ..reader.clone() });
+                table.add_reader(module, TableReader { trouble: reading.trouble.clone(), ..reader.clone() });
             }
-            reading.say(title);
+            reading.log_trouble(title);
         }
-        granted.home = Some((guest, reader));
+        granted.reader = Some((module, reader));
         drop(granted);
-        self.guest = Some((guest, title.to_owned()));
+        self.module = Some((module, title.to_owned()));
     }
 
-    /// Whether these are of the session with this memory, and not of one that had its name before.
-    pub(crate) fn are_of(&self, memory: &Arc<MemoryReservation>) -> bool {
+    /// Returns true if the tables belong to the session with this memory, and not to an earlier one of the same name.
+    pub(crate) fn belong_to(&self, memory: &Arc<MemoryReservation>) -> bool {
         Arc::ptr_eq(&self.memory, memory)
     }
 
-    /// Shows the module what is there now, where that is something else than before. Between two of its calls.
-    #[inline]
-    pub(crate) fn refresh(&mut self, instance: &mut Instance) {
-        if self.heard != self.granted.changes() || self.all.iter().any(|it| it.seen != it.changes()) {
-            self.move_on(instance);
-        }
-    }
-
     #[cold]
-    fn move_on(&mut self, instance: &mut Instance) {
-        // Before it is looked at, as below.
-        let heard = self.granted.changes();
-        let is_granted_anew = std::mem::replace(&mut self.heard, heard) != heard;
+    fn update(&mut self, instance: &mut Instance) {
+        // Read before the tables, as below.
+        let grant_changes = self.granted.changes();
+        let is_granted_anew = std::mem::replace(&mut self.grant_changes, grant_changes) != grant_changes;
         if is_granted_anew {
-            let tables = lock(&self.granted.inner).tables.clone();
-            self.all.iter_mut().zip(tables).for_each(|(reading, table)| reading.turn_to(table));
+            let tables = self.granted.inner.lock().tables.clone();
+            self.all.iter_mut().zip(tables).for_each(|(reading, table)| reading.set_table(table));
         }
         for reading in &mut self.all {
-            // Before it is looked at: what comes in between is seen the next time.
+            // Read before the version: a later change is seen next time.
             let seen = reading.changes();
             if reading.seen == seen {
                 continue;
             }
-            // What was said of the table that it has read before says nothing of this one.
+            // An earlier report was about another table.
             let is_other = is_granted_anew && reading.seen == 0;
-            // What is not mapped any more is let go of after that.
+            // The old version is released after it has been unmapped.
             let (before, trouble) = (reading.shown.take(), reading.trouble.take());
-            reading.move_on();
+            reading.update();
             match instance.show_table(reading.place, reading.shown.as_deref()) {
                 Ok(_) => reading.seen = seen,
                 Err(error) => {
@@ -145,18 +139,26 @@ impl Readings {
                     reading.trouble = Some(format!("it cannot be mapped: {error}"));
                 }
             }
-            before.into_iter().for_each(|before| self.shelf.attic.take(before));
+            before.into_iter().for_each(|before| self.registry.reclaimer.take(before));
             let is_news = is_other || reading.trouble != trouble;
-            if let Some((guest, title)) = self.guest.as_ref().filter(|_| is_news) {
+            if let Some((module, title)) = self.module.as_ref().filter(|_| is_news) {
                 if let Some(table) = &reading.table {
-                    table.note(*guest, reading.trouble.clone());
+                    table.set_trouble(*module, reading.trouble.clone());
                 }
-                reading.say(title);
+                reading.log_trouble(title);
             }
         }
         if is_granted_anew {
-            // Nobody else may know those that it has turned away from.
-            self.shelf.tidy();
+            // Tables without a grant may have no other users.
+            self.registry.forget_unused();
+        }
+    }
+}
+
+impl TableUpdates for Readings {
+    fn refresh(&mut self, instance: &mut Instance) {
+        if self.grant_changes != self.granted.changes() || self.all.iter().any(|it| it.seen != it.changes()) {
+            self.update(instance);
         }
     }
 }
@@ -166,10 +168,11 @@ impl TableGrants {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The module may read these from its next call on. It is told, so that nothing is held that it may not see, also where no packet comes.
+    /// Replaces the readable tables. The module is woken, so that it does not keep a table without a grant, even
+    /// without packets.
     pub(super) fn change(&self, tables: Vec<Option<Arc<SharedTable>>>) {
-        let mut inner = lock(&self.inner);
-        let Inner { tables: present, home: Some((guest, reader)) } = &mut *inner else { return };
+        let mut inner = self.inner.lock();
+        let Inner { tables: present, reader: Some((module, reader)) } = &mut *inner else { return };
         let is_among = |table: &Arc<SharedTable>, others: &[Option<Arc<SharedTable>>]| {
             others.iter().flatten().any(|other| Arc::ptr_eq(table, other))
         };
@@ -179,41 +182,45 @@ impl TableGrants {
         if places(present) == places(&tables) {
             return;
         }
-        present.iter().flatten().filter(|old| !is_among(old, &tables)).for_each(|old| old.leave(*guest));
+        present
+            .iter()
+            .flatten()
+            .filter(|old| !is_among(old, &tables))
+            .for_each(|old| old.remove_reader(*module));
         for new in tables.iter().flatten().filter(|new| !is_among(new, &*present)) {
-            new.enter(*guest, reader.clone());
+            new.add_reader(*module, reader.clone());
         }
         *present = tables;
         self.changes.fetch_add(1, Ordering::AcqRel);
-        reader.waker.wake_for_news(*guest);
+        reader.waker.wake_for_event(*module);
     }
 
-    /// The module is gone.
-    fn leave(&self) {
-        let mut inner = lock(&self.inner);
-        let (tables, home) = (std::mem::take(&mut inner.tables), inner.home.take());
-        if let Some((guest, _)) = home {
-            tables.iter().flatten().for_each(|table| table.leave(guest));
+    /// Unregisters the module.
+    fn unregister(&self) {
+        let mut inner = self.inner.lock();
+        let (tables, reader) = (std::mem::take(&mut inner.tables), inner.reader.take());
+        if let Some((module, _)) = reader {
+            tables.iter().flatten().for_each(|table| table.remove_reader(module));
         }
     }
 }
 
 impl Reading {
-    /// How often what there is has changed; never 0.
+    /// Returns the count of changes; never 0.
     fn changes(&self) -> u64 {
         self.table.as_ref().map_or(1, |table| table.changes())
     }
 
-    /// It reads this one from now on.
-    fn turn_to(&mut self, table: Option<Arc<SharedTable>>) {
+    /// Replaces the table.
+    fn set_table(&mut self, table: Option<Arc<SharedTable>>) {
         if self.table.as_ref().map(Arc::as_ptr) != table.as_ref().map(Arc::as_ptr) {
-            (self.table, self.seen, self.is_said) = (table, 0, false);
+            (self.table, self.seen, self.is_logged) = (table, 0, false);
         }
     }
 
-    /// Takes what is there now, where it can be shown.
-    fn move_on(&mut self) {
-        let (version, is_a_sessions) = self.table.as_ref().map(|table| table.look()).unwrap_or_default();
+    /// Takes the current version, if the module can see it.
+    fn update(&mut self) {
+        let (version, is_a_sessions) = self.table.as_ref().map(|table| table.current()).unwrap_or_default();
         self.trouble = None;
         self.shown = version.filter(|version| {
             let len = version.len();
@@ -227,15 +234,15 @@ impl Reading {
             self.trouble.is_none()
         });
         if self.shown.is_none() {
-            // Less than it holds is always there.
+            // Less than it holds is always granted.
             _ = self.holding.set(Bytes(0));
         }
     }
 
-    /// Says what is wrong, once: a publisher could have it said all the time.
-    fn say(&mut self, title: &str) {
-        if let (Some(trouble), Some(table), false) = (&self.trouble, &self.table, self.is_said) {
-            self.is_said = true;
+    /// Logs the trouble once, since a publisher could cause it at any rate.
+    fn log_trouble(&mut self, title: &str) {
+        if let (Some(trouble), Some(table), false) = (&self.trouble, &self.table, self.is_logged) {
+            self.is_logged = true;
             warn(&format_args!("{title}: table {} is shown as empty: {trouble}", table.name()));
         }
     }
@@ -243,8 +250,8 @@ impl Reading {
 
 impl Drop for Readings {
     fn drop(&mut self) {
-        self.granted.leave();
+        self.granted.unregister();
         self.all.clear();
-        self.shelf.tidy();
+        self.registry.forget_unused();
     }
 }

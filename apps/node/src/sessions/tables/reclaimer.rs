@@ -1,31 +1,31 @@
-//! Where versions go that nobody is to see any more.
+//! Memory of table versions that no module sees any more.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use weir_sandbox::TableVersion;
 
-/// Longer ones are freed elsewhere, in bytes.
-const LONG: u32 = 128 << 10;
+/// Longest version, in bytes, that is freed by its last reader.
+const SHORT_BYTES_MAX: u32 = 128 << 10;
 
-/// Frees what nobody sees any more on a thread of its own, where it is long: that takes up to milliseconds, in which a core would have nothing else of its
-/// modules done, and whoever has seen it last has not made it.
+/// Frees long versions on a thread of its own. That takes up to milliseconds, which a core thread must not spend for a
+/// version that another session made.
 #[derive(Debug, Default)]
 pub(super) struct TableReclaimer(OnceLock<Option<Sender<Arc<TableVersion>>>>);
 
 impl TableReclaimer {
-    /// Lets go of a version. Where there is no other thread, here.
+    /// Frees a version, on the calling thread if there is no other.
     pub(super) fn take(&self, version: Arc<TableVersion>) {
-        if version.len() <= LONG {
+        if version.len() <= SHORT_BYTES_MAX {
             return;
         }
         if let Some(old) = self.0.get_or_init(open) {
-            // Only a thread that is gone does not take it, and then it is dropped.
+            // Fails only if the thread has ended. The version is dropped here then.
             _ = old.send(version);
         }
     }
 }
 
-/// Starts the thread, which ends when nobody can give it anything any more.
+/// Starts the thread, which ends with the last sender.
 fn open() -> Option<Sender<Arc<TableVersion>>> {
     let (old, waiting) = channel();
     let thread = std::thread::Builder::new().name("weir-tables".to_owned());
@@ -38,20 +38,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_let_go_of_is_freed_whatever_its_length() {
-        let attic = TableReclaimer::default();
-        for len in [0, LONG, LONG + 1, 1 << 20] {
+    fn released_versions_are_freed_whatever_their_length() {
+        let reclaimer = TableReclaimer::default();
+        for len in [0, SHORT_BYTES_MAX, SHORT_BYTES_MAX + 1, 1 << 20] {
             let version = Arc::new(TableVersion::new(1, &vec![1; len as usize]).unwrap());
             let known = Arc::downgrade(&version);
-            attic.take(version);
+            reclaimer.take(version);
             while known.strong_count() > 0 {
                 std::thread::yield_now();
             }
         }
-        assert!(attic.0.get().is_some_and(Option::is_some));
-        // Somebody else still sees it.
+        assert!(reclaimer.0.get().is_some_and(Option::is_some));
+        // Another module still sees the version.
         let version = Arc::new(TableVersion::new(2, &vec![1; 1 << 20]).unwrap());
-        attic.take(Arc::clone(&version));
+        reclaimer.take(Arc::clone(&version));
         assert_eq!(version.len(), 1 << 20);
     }
 }

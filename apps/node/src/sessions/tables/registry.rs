@@ -1,95 +1,98 @@
-//! All tables of a node: what each one shows, who publishes it and who reads it.
+//! All tables of a node: current version, publisher and readers of each.
 
-mod arranged;
+mod rearrange;
 
-use super::attic::TableReclaimer;
-use crate::control::protocol::TableStatus;
+use super::reclaimer::TableReclaimer;
+use crate::control::status::TableStatus;
 use crate::control::spec::SessionSpec;
-use crate::runner::Waker;
-pub(crate) use arranged::Arranged;
+use crate::core_thread::runner::Waker;
+use crate::sync::{OrderedMutex, rank};
+pub(crate) use rearrange::PreparedTables;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use weir_ledger::Digest;
 use weir_sandbox::TableVersion;
 use weir_units::{Bytes, beside};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// Why something cannot be done with a table. Nothing has changed.
+/// Error of an operation on a table. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// Somebody else publishes it.
-    #[error("table `{table}` is published by {owner}; nobody else can do that as long as it is")]
+    /// Another party publishes it.
+    #[error(
+        "table `{table}` is published by {owner}; another publisher is possible only after it has been withdrawn"
+    )]
     Owned {
-        /// Which.
+        /// Name of the table.
         table: Name,
-        /// By whom.
+        /// Its present owner.
         owner: TableOwner,
     },
-    /// There is none.
+    /// Unknown table.
     #[error("there is no table `{0}`")]
     Absent(Name),
-    /// A module that its session may not let read or publish.
+    /// The session has no grant for a table that a module reads or publishes.
     #[error(
         "module `{module}` {does} table `{table}`, and session `{session}` may not: `weir session change {session} {option} {table}` grants it, or \
          `{option} {table}=NAME` where it has another name on the node"
     )]
     NotGranted {
-        /// Which module.
+        /// Name of the module.
         module: Name,
-        /// What it wants to do.
+        /// Verb of the access: `reads` or `publishes`.
         does: &'static str,
-        /// As its manifest names it.
+        /// Name in the module's manifest.
         table: Name,
-        /// Which session.
+        /// Name of the session.
         session: Name,
-        /// What would grant it.
+        /// Option that would grant it.
         option: &'static str,
     },
-    /// Another module of the session does so already.
+    /// Another module of the session publishes the table already.
     #[error("session `{session}` has another module that publishes table `{table}`")]
     Publishes {
-        /// Which session.
+        /// Name of the session.
         session: Name,
-        /// Which table.
+        /// Name of the table.
         table: Name,
     },
-    /// There is no memory for what a module publishes.
+    /// The session has no memory for a published table.
     #[error(
         "module `{module}` publishes table `{table}`, which takes {wanted} of memory, twice what it declares, and session `{session}` has {left} left; more \
          can be reserved with `weir session change`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     Memory {
-        /// Which module.
+        /// Name of the module.
         module: Name,
-        /// Which table.
+        /// Name of the table.
         table: Name,
-        /// What it takes.
+        /// Memory of two versions of the declared size.
         wanted: Bytes,
-        /// Which session.
+        /// Name of the session.
         session: Name,
-        /// What it has.
+        /// Memory that the session has left.
         left: Bytes,
     },
-    /// The system has no memory for it.
+    /// The operating system has no memory for a version.
     #[error("there is no memory for table `{table}`: {source}")]
     System {
-        /// Which.
+        /// Name of the table.
         table: Name,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Who publishes a table.
+/// The party that may publish a table.
 #[derive(Clone, Debug)]
 pub enum TableOwner {
-    /// Whoever runs the node.
+    /// The operator of the node.
     Operator,
-    /// A session, with its memory: a later one of the same name has another, and is somebody else.
+    /// A session and its memory. A later session of the same name has other memory, so it is another owner.
     Session(Name, Arc<MemoryReservation>),
 }
 
@@ -115,53 +118,53 @@ impl fmt::Display for TableOwner {
 /// A module that reads a table.
 #[derive(Clone, Debug)]
 pub(super) struct TableReader {
-    /// Which, for people.
     pub(super) title: String,
-    /// Who tells it that there is something new.
+    /// Waker of the module's core.
     pub(super) waker: Waker,
-    /// Why it does not see what is there.
+    /// Reason why the module sees an empty table.
     pub(super) trouble: Option<String>,
 }
 
-/// One table.
+/// A table.
 #[derive(Debug)]
 pub(crate) struct SharedTable {
     name: Name,
-    /// How often what it shows has changed: who reads looks here first.
+    /// Count of changes, which readers check before they take the lock.
     changes: AtomicU64,
-    inner: Mutex<Inner>,
-    /// Apart, because there can be thousands, and who reads or publishes is not to wait for somebody who goes through them all.
-    readers: Mutex<BTreeMap<u64, TableReader>>,
-    /// The number of the version that was made last. Held while one is made, so that they come in the order of their numbers.
-    made: Mutex<u64>,
+    inner: OrderedMutex<Inner, { rank::TABLE }>,
+    /// Separate from `inner`: there can be thousands of readers, and readers and publishers do not wait for a walk over
+    /// them.
+    readers: OrderedMutex<BTreeMap<u64, TableReader>, { rank::WOKEN }>,
+    /// Number of the last version. Held while a version is made, so that versions are published in order.
+    last_number: OrderedMutex<u64, { rank::TABLE_NUMBER }>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     owner: Option<TableOwner>,
-    /// To whom it is pledged: from then on that one publishes it.
-    next: Option<TableOwner>,
-    /// The number of the publisher by which a module of its owner does. No other has it, and it goes with the owner.
-    press: Option<u64>,
-    shown: Option<Arc<TableVersion>>,
+    /// The owner after a prepared change.
+    next_owner: Option<TableOwner>,
+    /// The number of the owner's publisher. It is unique, and is reset with the owner.
+    publisher: Option<u64>,
+    version: Option<Arc<TableVersion>>,
 }
 
 /// All tables of a node.
 #[derive(Debug, Default)]
 pub(crate) struct TableRegistry {
-    tables: Mutex<BTreeMap<Name, Arc<SharedTable>>>,
-    /// How many publishers there have been.
+    tables: OrderedMutex<BTreeMap<Name, Arc<SharedTable>>, { rank::TABLES }>,
+    /// Count of publishers so far.
     publishers: AtomicU64,
-    pub(super) attic: TableReclaimer,
+    pub(super) reclaimer: TableReclaimer,
 }
 
 /// A table of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct TableFile {
     name: Name,
-    /// Of its bytes.
+    /// Digest of its bytes.
     pub(crate) digest: Digest,
-    /// As long as they have not been shown.
+    /// Contents, until they have been published.
     bytes: Vec<u8>,
 }
 
@@ -171,16 +174,12 @@ impl TableFile {
     }
 }
 
-/// The tables that a session may publish: nobody else may, as long as this exists.
+/// The exclusive right of a session to publish its tables, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct TableClaims {
-    shelf: Arc<TableRegistry>,
+    registry: Arc<TableRegistry>,
     owner: TableOwner,
     tables: Vec<Arc<SharedTable>>,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SharedTable {
@@ -188,104 +187,105 @@ impl SharedTable {
         &self.name
     }
 
-    /// How often what it shows has changed.
+    /// Returns the count of changes.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What it shows, and whether that is a session's.
-    pub(super) fn look(&self) -> (Option<Arc<TableVersion>>, bool) {
-        let inner = lock(&self.inner);
-        (inner.shown.clone(), matches!(inner.owner, Some(TableOwner::Session(..))))
+    /// Returns the current version, and true if its owner is a session.
+    pub(super) fn current(&self) -> (Option<Arc<TableVersion>>, bool) {
+        let inner = self.inner.lock();
+        (inner.version.clone(), matches!(inner.owner, Some(TableOwner::Session(..))))
     }
 
-    /// Makes the next version of all, whoever shows it.
+    /// Makes the version with the next number.
     fn make(made: &mut u64, bytes: &[u8]) -> io::Result<Arc<TableVersion>> {
         let version = TableVersion::new(*made + 1, bytes)?;
         *made += 1;
         Ok(Arc::new(version))
     }
 
-    /// Whether it is by this press that a module publishes it.
-    pub(super) fn is_of(&self, press: u64) -> bool {
-        lock(&self.inner).press == Some(press)
+    /// Returns true if the publisher with this number publishes the table.
+    pub(super) fn is_published_by(&self, publisher: u64) -> bool {
+        self.inner.lock().publisher == Some(publisher)
     }
 
-    /// Shows the next version, if it is by this press that a module publishes it. Says whether it is.
-    pub(super) fn publish(&self, press: u64, bytes: &[u8]) -> io::Result<bool> {
-        // Who does not publish it keeps nobody waiting who does.
-        if !self.is_of(press) {
+    /// Publishes the next version for a publisher. Returns false if it does not publish the table any more.
+    pub(super) fn publish(&self, publisher: u64, bytes: &[u8]) -> io::Result<bool> {
+        // Other publishers do not wait for a version that would be refused.
+        if !self.is_published_by(publisher) {
             return Ok(false);
         }
-        let mut made = lock(&self.made);
+        let mut made = self.last_number.lock();
         let version = Self::make(&mut made, bytes)?;
-        Ok(self.show(press, version))
+        Ok(self.show(publisher, version))
     }
 
-    /// Shows the operator's next version, unless somebody else publishes it.
+    /// Publishes a version of the operator, unless another party owns the table.
     fn put(&self, bytes: &[u8]) -> Result<(), TableError> {
-        // Before it takes memory and time; and again when it is made.
-        self.may_own(&lock(&self.inner), &TableOwner::Operator)?;
-        let mut made = lock(&self.made);
+        // Checked before memory and time are spent, and again at the end.
+        self.check_owner(&self.inner.lock(), &TableOwner::Operator)?;
+        let mut made = self.last_number.lock();
         let version = Self::make(&mut made, bytes)
             .map_err(|source| TableError::System { table: self.name.clone(), source })?;
         self.show_operators(version)
     }
 
-    /// Shows this version of the operator's, whose table it is from now on, unless somebody else publishes it. Who reads is told: what nobody is to see any
-    /// more is not to be held by one who has nothing to do.
+    /// Publishes a version of the operator and makes the operator the owner, unless another party is. Readers are
+    /// woken, so that an idle module does not keep the old version.
     fn show_operators(&self, version: Arc<TableVersion>) -> Result<(), TableError> {
         let before = {
-            let mut inner = lock(&self.inner);
-            self.may_own(&inner, &TableOwner::Operator)?;
+            let mut inner = self.inner.lock();
+            self.check_owner(&inner, &TableOwner::Operator)?;
             inner.owner = Some(TableOwner::Operator);
             self.changes.fetch_add(1, Ordering::AcqRel);
-            inner.shown.replace(version)
+            inner.version.replace(version)
         };
         drop(before);
         self.wake();
         Ok(())
     }
 
-    fn show(&self, press: u64, version: Arc<TableVersion>) -> bool {
+    fn show(&self, publisher: u64, version: Arc<TableVersion>) -> bool {
         let before = {
-            let mut inner = lock(&self.inner);
-            if inner.press != Some(press) {
+            let mut inner = self.inner.lock();
+            if inner.publisher != Some(publisher) {
                 return false;
             }
             self.changes.fetch_add(1, Ordering::AcqRel);
-            inner.shown.replace(version)
+            inner.version.replace(version)
         };
-        // Its memory may be freed now, which takes a while.
+        // This may free its memory, which takes long, so the lock is released.
         drop(before);
         true
     }
 
-    /// Shows nothing any more, where this says that what is shown ends. Who reads is told, so that nothing is held that nobody sees.
+    /// Withdraws the current version if `ends` returns true. Readers are woken, so that an idle module does not keep
+    /// it.
     fn end(&self, ends: impl FnOnce(&mut Inner) -> bool) {
         let before = {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.lock();
             if !ends(&mut inner) {
                 return;
             }
             self.changes.fetch_add(1, Ordering::AcqRel);
-            inner.shown.take()
+            inner.version.take()
         };
         drop(before);
         self.wake();
     }
 
-    /// Has those who read it move on, also where no packet comes for them.
+    /// Wakes all readers, even without packets.
     fn wake(&self) {
-        lock(&self.readers).iter().for_each(|(guest, reader)| reader.waker.wake_for_news(*guest));
+        self.readers.lock().iter().for_each(|(module, reader)| reader.waker.wake_for_event(*module));
     }
 
-    fn may_own(&self, inner: &Inner, owner: &TableOwner) -> Result<(), TableError> {
+    fn check_owner(&self, inner: &Inner, owner: &TableOwner) -> Result<(), TableError> {
         match &inner.owner {
             Some(there) if there != owner => {
                 Err(TableError::Owned { table: self.name.clone(), owner: there.clone() })
             }
-            _ => match &inner.next {
+            _ => match &inner.next_owner {
                 Some(next) if next != owner => {
                     Err(TableError::Owned { table: self.name.clone(), owner: next.clone() })
                 }
@@ -294,86 +294,87 @@ impl SharedTable {
         }
     }
 
-    /// From now on this one publishes it, who may do so already.
-    fn own(&self, owner: TableOwner) -> Result<(), TableError> {
-        let mut inner = lock(&self.inner);
-        self.may_own(&inner, &owner)?;
+    /// Makes `owner` the owner of the table, if it may be.
+    fn set_owner(&self, owner: TableOwner) -> Result<(), TableError> {
+        let mut inner = self.inner.lock();
+        self.check_owner(&inner, &owner)?;
         inner.owner = Some(owner);
         Ok(())
     }
 
-    /// From now on nobody publishes it, and it shows nothing, if it was this one's. At once: whoever publishes just now does so before or in vain.
-    fn disown(&self, by: &TableOwner) {
+    /// Withdraws the table and its owner, if the owner is `by`. A concurrent publication comes before this or is
+    /// refused.
+    fn release(&self, by: &TableOwner) {
         self.end(|inner| {
             let is_theirs = inner.owner.as_ref() == Some(by);
             if is_theirs {
-                (inner.owner, inner.press) = (None, None);
+                (inner.owner, inner.publisher) = (None, None);
             }
             is_theirs
         });
     }
 
-    /// A module of this one's publishes it from now on, by this press. Says whether it does, and none does by another one. Of one whose table it is no
-    /// longer, nobody will see anything.
-    pub(super) fn press(&self, by: &TableOwner, press: u64) -> bool {
-        let mut inner = lock(&self.inner);
+    /// Makes the publisher with this number the only one of its owner. Returns false if the owner has another one. For
+    /// another owner it returns true, but nothing is published.
+    pub(super) fn set_publisher(&self, by: &TableOwner, publisher: u64) -> bool {
+        let mut inner = self.inner.lock();
         if inner.owner.as_ref() != Some(by) {
             return true;
         }
-        let is_free = inner.press.is_none_or(|there| there == press);
+        let is_free = inner.publisher.is_none_or(|there| there == publisher);
         if is_free {
-            inner.press = Some(press);
+            inner.publisher = Some(publisher);
         }
         is_free
     }
 
-    /// The same in any case: whoever does by another press is not on the node yet, and will see that it has lost it.
-    pub(super) fn take_press(&self, by: &TableOwner, press: u64) {
+    /// Replaces the publisher of the owner. The earlier one is not on the node yet, or finds that it has been replaced.
+    pub(super) fn replace_publisher(&self, by: &TableOwner, publisher: u64) {
         self.end(|inner| {
             inner.owner.as_ref() == Some(by)
-                && inner.press.replace(press).is_some_and(|before| before != press)
+                && inner.publisher.replace(publisher).is_some_and(|before| before != publisher)
         });
     }
 
-    /// No module publishes it any more, if one did by this press, and it shows nothing.
-    pub(super) fn end_press(&self, press: u64) {
+    /// Ends a publisher and withdraws its version.
+    pub(super) fn end_publisher(&self, publisher: u64) {
         self.end(|inner| {
-            let is_theirs = inner.press == Some(press);
+            let is_theirs = inner.publisher == Some(publisher);
             if is_theirs {
-                inner.press = None;
+                inner.publisher = None;
             }
             is_theirs
         });
     }
 
-    pub(super) fn enter(&self, guest: u64, reader: TableReader) {
-        lock(&self.readers).insert(guest, reader);
+    pub(super) fn add_reader(&self, module: u64, reader: TableReader) {
+        self.readers.lock().insert(module, reader);
     }
 
-    pub(super) fn leave(&self, guest: u64) {
-        lock(&self.readers).remove(&guest);
+    pub(super) fn remove_reader(&self, module: u64) {
+        self.readers.lock().remove(&module);
     }
 
-    pub(super) fn note(&self, guest: u64, trouble: Option<String>) {
-        if let Some(reader) = lock(&self.readers).get_mut(&guest) {
+    pub(super) fn set_trouble(&self, module: u64, trouble: Option<String>) {
+        if let Some(reader) = self.readers.lock().get_mut(&module) {
             reader.trouble = trouble;
         }
     }
 
     fn is_used(&self) -> bool {
-        lock(&self.inner).owner.is_some()
+        self.inner.lock().owner.is_some()
     }
 
-    fn shot(&self) -> Option<TableStatus> {
+    fn status(&self) -> Option<TableStatus> {
         let (owner, shown) = {
-            let inner = lock(&self.inner);
-            (inner.owner.clone(), inner.shown.clone())
+            let inner = self.inner.lock();
+            (inner.owner.clone(), inner.version.clone())
         };
-        let readers = lock(&self.readers);
+        let readers = self.readers.lock();
         if owner.is_none() && readers.is_empty() {
             return None;
         }
-        let troubles = readers.values().filter_map(|reader| {
+        let problems = readers.values().filter_map(|reader| {
             reader.trouble.as_ref().map(|trouble| format!("{}: {trouble}", reader.title))
         });
         Some(TableStatus {
@@ -382,97 +383,104 @@ impl SharedTable {
             version: shown.as_ref().map_or(0, |shown| shown.number()),
             bytes: shown.as_ref().map(|shown| shown.len().into()),
             readers: readers.values().map(|reader| reader.title.clone()).collect(),
-            troubles: troubles.collect(),
+            problems: problems.collect(),
         })
     }
 }
 
 impl TableRegistry {
-    /// A number that no publisher had before.
+    /// Returns a unique number for a publisher.
     pub(super) fn next_publisher(&self) -> u64 {
         self.publishers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The table of this name, whether it shows anything or not.
+    /// Returns the table of this name, which is created if it is missing.
     pub(super) fn table(&self, name: &Name) -> Arc<SharedTable> {
         let new = || {
-            let (changes, inner, made) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
-            Arc::new(SharedTable { name: name.clone(), changes, inner, readers: Mutex::default(), made })
+            Arc::new(SharedTable {
+                name: name.clone(),
+                changes: AtomicU64::new(1),
+                inner: OrderedMutex::default(),
+                readers: OrderedMutex::default(),
+                last_number: OrderedMutex::default(),
+            })
         };
-        Arc::clone(lock(&self.tables).entry(name.clone()).or_insert_with(new))
+        Arc::clone(self.tables.lock().entry(name.clone()).or_insert_with(new))
     }
 
-    /// Forgets tables that nobody publishes or reads.
-    pub(super) fn tidy(&self) {
-        lock(&self.tables).retain(|_, table| Arc::strong_count(table) > 1 || table.is_used());
+    /// Forgets tables without owner and readers.
+    pub(super) fn forget_unused(&self) {
+        self.tables.lock().retain(|_, table| Arc::strong_count(table) > 1 || table.is_used());
     }
 
-    /// The operator's next version of a table.
+    /// Publishes the operator's next version of a table.
     pub(crate) fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), TableError> {
         let put = self.table(name).put(bytes);
-        self.tidy();
+        self.forget_unused();
         put
     }
 
-    /// The operator takes a table away.
+    /// Removes a table of the operator.
     pub(crate) fn remove(&self, name: &Name) -> Result<(), TableError> {
-        let table = lock(&self.tables).get(name).cloned();
-        let owner = table.as_ref().and_then(|table| lock(&table.inner).owner.clone());
+        let table = self.tables.lock().get(name).cloned();
+        let owner = table.as_ref().and_then(|table| table.inner.lock().owner.clone());
         match (table, owner) {
             (Some(table), Some(TableOwner::Operator)) => {
-                table.disown(&TableOwner::Operator);
+                table.release(&TableOwner::Operator);
             }
             (_, Some(owner)) => return Err(TableError::Owned { table: name.clone(), owner }),
             (_, None) => return Err(TableError::Absent(name.clone())),
         }
-        self.tidy();
+        self.forget_unused();
         Ok(())
     }
 
-    /// Has the operator's tables be those of a configuration: all of them, or nothing changes.
+    /// Replaces the operator's tables by those of a configuration: all of them, or none.
     pub(crate) fn configure(self: &Arc<Self>, new: Vec<TableFile>) -> Result<Vec<TableFile>, TableError> {
-        let arranged = self.arrange(&[], new, &[], &[]).map_err(|(_, error)| error)?;
-        Ok(arranged.commit(std::iter::empty()).sheets)
+        let prepared = self.prepare_change(&[], new, &[], &[]).map_err(|(_, error)| error)?;
+        Ok(prepared.commit(std::iter::empty()).files)
     }
 
-    /// Has a session be the only one to publish the tables that it is to.
+    /// Makes a session the only publisher of its tables.
     pub(crate) fn claim(
         self: &Arc<Self>,
         session: &SessionSpec,
         memory: &Arc<MemoryReservation>,
     ) -> Result<TableClaims, TableError> {
         let owner = TableOwner::Session(session.name.clone(), Arc::clone(memory));
-        TableClaims { shelf: Arc::clone(self), owner, tables: Vec::new() }.more(session)
+        TableClaims { registry: Arc::clone(self), owner, tables: Vec::new() }.claim_more(session)
     }
 
-    /// How they are, for whoever asks.
-    pub(crate) fn shots(&self) -> Vec<TableStatus> {
-        let tables: Vec<Arc<SharedTable>> = lock(&self.tables).values().cloned().collect();
-        tables.iter().filter_map(|table| table.shot()).collect()
+    /// Returns the status of all tables.
+    pub(crate) fn statuses(&self) -> Vec<TableStatus> {
+        let tables: Vec<Arc<SharedTable>> = self.tables.lock().values().cloned().collect();
+        tables.iter().filter_map(|table| table.status()).collect()
     }
 }
 
 impl TableClaims {
-    /// Those that the session is to publish beside these. They are gone with what is returned, unless it is [taken in](Self::become_those_of).
-    pub(crate) fn more(&self, session: &SessionSpec) -> Result<Self, TableError> {
-        let mut more = Self { shelf: Arc::clone(&self.shelf), owner: self.owner.clone(), tables: Vec::new() };
+    /// Claims the further tables of a session. They are released when the result is dropped, unless
+    /// [`replace`](Self::replace) takes it.
+    pub(crate) fn claim_more(&self, session: &SessionSpec) -> Result<Self, TableError> {
+        let mut more =
+            Self { registry: Arc::clone(&self.registry), owner: self.owner.clone(), tables: Vec::new() };
         for grant in &session.publish {
             if self.tables.iter().all(|table| table.name != grant.table) {
-                let table = self.shelf.table(&grant.table);
-                table.own(more.owner.clone())?;
+                let table = self.registry.table(&grant.table);
+                table.set_owner(more.owner.clone())?;
                 more.tables.push(table);
             }
         }
         Ok(more)
     }
 
-    /// From now on the session publishes these and [more](Self::more), as far as it is to. The others show nothing, and are anybody's.
-    pub(crate) fn become_those_of(&mut self, session: &SessionSpec, mut more: Self) {
+    /// Takes further claims, and releases the tables that the session may not publish any more.
+    pub(crate) fn replace(&mut self, session: &SessionSpec, mut more: Self) {
         let is_granted =
             |table: &Arc<SharedTable>| session.publish.iter().any(|grant| grant.table == table.name);
         self.tables.append(&mut more.tables);
         let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tables).into_iter().partition(is_granted);
-        // What is left in there is given back with it.
+        // Dropping `more` releases them.
         (self.tables, more.tables) = (stay, go);
     }
 }
@@ -480,9 +488,9 @@ impl TableClaims {
 impl Drop for TableClaims {
     fn drop(&mut self) {
         for table in self.tables.drain(..) {
-            table.disown(&self.owner);
+            table.release(&self.owner);
         }
-        self.shelf.tidy();
+        self.registry.forget_unused();
     }
 }
 
@@ -501,7 +509,7 @@ mod tests {
         MemoryReservation::new(&NodeMemory::new(Bytes(1 << 20)), Bytes(1 << 20), Bytes(1 << 20)).unwrap()
     }
 
-    /// A session that publishes `t`, and a module that does so.
+    /// A session that publishes `t`, and the manifest of its module.
     fn publishing() -> (SessionSpec, Manifest) {
         let manifest = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
             [[table]]\nname = 't'\naccess = 'publish'\nbytes = '1 KiB'\n";
@@ -509,116 +517,116 @@ mod tests {
         (spec, Manifest::parse(manifest.as_bytes()).unwrap())
     }
 
-    /// The version that `t` shows, and how long it is.
-    fn shown(shelf: &TableRegistry) -> Option<(u64, u32)> {
-        shelf.table(&name("t")).look().0.map(|version| (version.number(), version.len()))
+    /// Returns number and length of the current version of `t`.
+    fn shown(registry: &TableRegistry) -> Option<(u64, u32)> {
+        registry.table(&name("t")).current().0.map(|version| (version.number(), version.len()))
     }
 
     #[test]
-    fn what_is_left_of_a_session_has_nothing_to_do_with_the_next_one_of_its_name() {
-        let shelf: Arc<TableRegistry> = Arc::default();
+    fn the_rest_of_a_closed_session_has_no_effect_on_a_later_one_of_its_name() {
+        let registry: Arc<TableRegistry> = Arc::default();
         let ((spec, manifest), module) = (publishing(), name("m"));
         let (before, now) = (memory(), memory());
-        let claims = shelf.claim(&spec, &before).unwrap();
-        let (_, old, _) = shelf.bind(&spec, &module, &manifest, &before).unwrap();
-        assert_eq!((old.publish(0, b"old"), shown(&shelf)), (code::OK, Some((1, 3))));
+        let claims = registry.claim(&spec, &before).unwrap();
+        let (_, old, _) = registry.bind(&spec, &module, &manifest, &before).unwrap();
+        assert_eq!((old.publish(0, b"old"), shown(&registry)), (code::OK, Some((1, 3))));
         drop(claims);
-        assert_eq!((old.publish(0, b"old"), shown(&shelf)), (code::DENIED, None));
-        // Its module has not ended yet, and there is a session of the same name again.
-        let claims = shelf.claim(&spec, &now).unwrap();
-        assert_eq!((old.publish(0, b"old"), shown(&shelf)), (code::DENIED, None));
-        let (_, new, _) = shelf.bind(&spec, &module, &manifest, &now).unwrap();
+        assert_eq!((old.publish(0, b"old"), shown(&registry)), (code::DENIED, None));
+        // The old module has not stopped yet, and there is a new session of the same name.
+        let claims = registry.claim(&spec, &now).unwrap();
+        assert_eq!((old.publish(0, b"old"), shown(&registry)), (code::DENIED, None));
+        let (_, new, _) = registry.bind(&spec, &module, &manifest, &now).unwrap();
         assert_eq!(new.publish(0, b"newer"), code::OK);
-        let is_shown = shown(&shelf);
-        // It ends: that takes nothing away from the other, and makes no room for a third one.
+        let is_shown = shown(&registry);
+        // Its end neither withdraws the other's version nor allows a third publisher.
         drop(old);
-        assert_eq!((shown(&shelf), is_shown.unwrap().1), (is_shown, 5));
-        let third = shelf.bind(&spec, &module, &manifest, &now).unwrap_err();
+        assert_eq!((shown(&registry), is_shown.unwrap().1), (is_shown, 5));
+        let third = registry.bind(&spec, &module, &manifest, &now).unwrap_err();
         assert!(matches!(third, TableError::Publishes { .. }), "{third}");
         drop((new, claims));
-        assert!(lock(&shelf.tables).is_empty());
+        assert!(registry.tables.lock().is_empty());
     }
 
     #[test]
-    fn who_was_bound_to_a_table_that_was_taken_away_meanwhile_does_not_go_on_as_if_it_had_not_been() {
-        let shelf: Arc<TableRegistry> = Arc::default();
+    fn a_binding_does_not_survive_a_withdrawal_of_its_table() {
+        let registry: Arc<TableRegistry> = Arc::default();
         let ((spec, manifest), module, memory) = (publishing(), name("m"), memory());
-        let bind = || shelf.bind(&spec, &module, &manifest, &memory).unwrap();
-        let claims = shelf.claim(&spec, &memory).unwrap();
+        let bind = || registry.bind(&spec, &module, &manifest, &memory).unwrap();
+        let claims = registry.claim(&spec, &memory).unwrap();
         let (_, _before, before) = bind();
         assert!(before.holds(&spec));
         drop(claims);
         let (_, _between, between) = bind();
-        // The same session has it again: both would publish what nobody sees.
-        let _claims = shelf.claim(&spec, &memory).unwrap();
+        // The same session gets the table again. Otherwise both modules would publish without readers.
+        let _claims = registry.claim(&spec, &memory).unwrap();
         assert_eq!((before.holds(&spec), between.holds(&spec)), (false, false));
         let (_, after, binding) = bind();
         assert!(binding.holds(&spec));
-        assert_eq!((after.publish(0, b"x"), shown(&shelf)), (code::OK, Some((1, 1))));
+        assert_eq!((after.publish(0, b"x"), shown(&registry)), (code::OK, Some((1, 1))));
     }
 
     #[test]
-    fn nothing_is_shown_of_what_is_published_while_the_table_is_taken_away() {
+    fn a_version_published_during_a_release_of_the_table_is_not_visible() {
         let owner = TableOwner::Session(name("a"), memory());
         for _ in 0..300 {
-            let shelf = TableRegistry::default();
-            let table = shelf.table(&name("t"));
-            table.own(owner.clone()).unwrap();
-            assert!(table.press(&owner, 1));
+            let registry = TableRegistry::default();
+            let table = registry.table(&name("t"));
+            table.set_owner(owner.clone()).unwrap();
+            assert!(table.set_publisher(&owner, 1));
             std::thread::scope(|scope| {
                 scope.spawn(|| while table.publish(1, b"x").unwrap() {});
-                while shown(&shelf).is_none() {
+                while shown(&registry).is_none() {
                     std::thread::yield_now();
                 }
-                table.disown(&owner);
+                table.release(&owner);
             });
-            assert_eq!(shown(&shelf), None);
+            assert_eq!(shown(&registry), None);
         }
     }
 
     #[test]
-    fn what_cannot_be_put_changes_nothing() {
-        let shelf = TableRegistry::default();
+    fn a_version_that_cannot_be_published_changes_nothing() {
+        let registry = TableRegistry::default();
         let long = vec![0; limit::TABLE_BYTES as usize + 1];
-        let error = shelf.put(&name("t"), &long).unwrap_err();
+        let error = registry.put(&name("t"), &long).unwrap_err();
         assert!(matches!(error, TableError::System { .. }), "{error}");
-        assert!(lock(&shelf.tables).is_empty());
-        shelf.put(&name("t"), b"one").unwrap();
-        assert!(shelf.put(&name("t"), &long).is_err());
-        assert_eq!(shown(&shelf), Some((1, 3)));
+        assert!(registry.tables.lock().is_empty());
+        registry.put(&name("t"), b"one").unwrap();
+        assert!(registry.put(&name("t"), &long).is_err());
+        assert_eq!(shown(&registry), Some((1, 3)));
     }
 
     #[test]
-    fn what_is_arranged_and_does_not_take_effect_changes_nothing() {
-        let shelf: Arc<TableRegistry> = Arc::default();
-        let sheet = |bytes: &[u8]| vec![TableFile::new(name("t"), bytes.to_vec())];
-        let first = shelf.configure(sheet(b"one")).unwrap();
-        let arranged = shelf.arrange(&first, sheet(b"second"), &[], &[]).unwrap();
-        assert_eq!(shown(&shelf), Some((1, 3)));
-        drop(arranged);
-        shelf.put(&name("t"), b"other").unwrap();
-        let other = shown(&shelf);
-        // The operator gives it up, and a session gets it: meanwhile no other party does.
+    fn a_prepared_change_that_is_discarded_changes_nothing() {
+        let registry: Arc<TableRegistry> = Arc::default();
+        let file = |bytes: &[u8]| vec![TableFile::new(name("t"), bytes.to_vec())];
+        let first = registry.configure(file(b"one")).unwrap();
+        let prepared = registry.prepare_change(&first, file(b"second"), &[], &[]).unwrap();
+        assert_eq!(shown(&registry), Some((1, 3)));
+        drop(prepared);
+        registry.put(&name("t"), b"other").unwrap();
+        let other = shown(&registry);
+        // The operator gives the table up for a session. No other party gets it meanwhile.
         let ((spec, _), session, thief) = (publishing(), memory(), memory());
         let come = [(&spec, &session)];
-        let arranged = shelf.arrange(&first, Vec::new(), &come, &[]).unwrap();
-        assert_eq!(shown(&shelf), other);
-        assert!(shelf.put(&name("t"), b"third").is_err());
-        shelf.remove(&name("t")).unwrap();
-        assert!(shelf.claim(&spec, &thief).is_err(), "it is pledged");
-        let mut claims = TableClaims::none(&shelf, &spec.name, &session);
-        let done = arranged.commit(std::iter::once(&mut claims));
-        assert!(done.sheets.is_empty() && shelf.claim(&spec, &thief).is_err());
-        // From one session to another: the one whose memory is gone.
+        let prepared = registry.prepare_change(&first, Vec::new(), &come, &[]).unwrap();
+        assert_eq!(shown(&registry), other);
+        assert!(registry.put(&name("t"), b"third").is_err());
+        registry.remove(&name("t")).unwrap();
+        assert!(registry.claim(&spec, &thief).is_err(), "it is pledged");
+        let mut claims = TableClaims::none(&registry, &spec.name, &session);
+        let done = prepared.commit(std::iter::once(&mut claims));
+        assert!(done.files.is_empty() && registry.claim(&spec, &thief).is_err());
+        // From one session to another, whose memory is gone.
         let next = memory();
-        assert!(shelf.arrange(&[], Vec::new(), &[(&spec, &next)], &[thief]).is_err());
-        let arranged = shelf.arrange(&[], Vec::new(), &[(&spec, &next)], &[session]).unwrap();
-        let mut now = TableClaims::none(&shelf, &spec.name, &next);
-        arranged.commit(std::iter::once(&mut now));
-        // What the earlier session gives up is its no more.
+        assert!(registry.prepare_change(&[], Vec::new(), &[(&spec, &next)], &[thief]).is_err());
+        let prepared = registry.prepare_change(&[], Vec::new(), &[(&spec, &next)], &[session]).unwrap();
+        let mut now = TableClaims::none(&registry, &spec.name, &next);
+        prepared.commit(std::iter::once(&mut now));
+        // The claims of the earlier session have no effect any more.
         drop(claims);
-        assert!(shelf.put(&name("t"), b"x").is_err());
+        assert!(registry.put(&name("t"), b"x").is_err());
         drop(now);
-        assert!(lock(&shelf.tables).is_empty());
+        assert!(registry.tables.lock().is_empty());
     }
 }

@@ -1,26 +1,25 @@
 //! Views with their keys.
 
 use super::Secret;
-use weir_trust::credential::PrefixId;
+use weir_trust::credential::DelegationId;
 use weir_wire::PacketView;
 use weir_wire::view::ViewKey;
 
-/// A view, and for whom.
+/// A view, and the grant that its key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyedView {
-    /// The first link of their chains; the operator, where there is none.
-    pub(crate) whose: Option<PrefixId>,
-    /// What they see.
+    /// First link of the holders' chains; `None` for the operator.
+    pub(crate) whose: Option<DelegationId>,
     pub(crate) view: PacketView,
 }
 
 impl KeyedView {
-    /// Its key. Two who were granted something by the operator have nothing in common, and neither have two views; whoever got the same view from one who was
-    /// granted it sees the same addresses as that one.
+    /// Derives the key. Different first grants and different views have unrelated keys. Delegates with the same view
+    /// see the same pseudonyms as their delegator.
     pub(crate) fn key(&self, secret: &Secret) -> ViewKey {
         let mut label = match &self.whose {
             None => b"operator\0".to_vec(),
-            // Its length is fixed.
+            // The identifier has a fixed length, so labels are unambiguous.
             Some(first) => [&b"holder\0"[..], first.as_bytes()].concat(),
         };
         label.extend_from_slice(self.view.to_string().as_bytes());

@@ -1,39 +1,39 @@
-//! The construction by which a node anonymises addresses, noted in its state folder.
+//! The method by which a node anonymises addresses, noted in its state folder.
 //!
-//! The node says once that pseudonyms have changed: at its first start with another construction than the one that the folder knows. A folder with a secret and without
-//! a note is that of a version before ipcrypt-pfx.
+//! A node reports once that pseudonyms have changed: at its first start with another method than the noted one. A
+//! folder with a secret and without a note is that of a version before ipcrypt-pfx.
 
 use super::secret;
-use crate::server::log::warn;
+use crate::log::warn;
 use std::io::Read;
 use std::path::Path;
 use weir_os::private::{PrivateError, PrivateFolder};
 use weir_units::Shown as _;
 
-/// The note, in the folder of what the node keeps.
+/// Name of the note in the state folder.
 const FILE: &str = "views.method";
-/// The construction behind `addresses=anonymised`.
+/// Method of `addresses=anonymised`.
 const METHOD: &str = "ipcrypt-pfx\n";
-/// More than any note has.
+/// More bytes than any note has.
 const NOTE_MAX: u64 = 64;
 
 const CHANGED: &str = "addresses are anonymised by ipcrypt-pfx from now on, so `addresses=anonymised` shows other pseudonyms than before, also in running studies; \
      `addresses=crypto-pan` is the earlier method";
 
-/// The construction of earlier starts, as the state folder says before this one has written anything there.
+/// Method of earlier starts, compared with the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// The same construction.
+    /// The same method.
     Same,
-    /// No view has been made yet.
+    /// No view has been created yet.
     New,
-    /// Another construction.
+    /// Another method.
     Other,
 }
 
 impl Method {
     /// Reads the note.
-    pub(crate) fn before(state: &Path) -> Self {
+    pub(crate) fn read(state: &Path) -> Self {
         let there = std::fs::symlink_metadata(state.join(secret::FILE)).is_ok();
         match (noted(state), there) {
             (Ok(text), _) if text == METHOD.as_bytes() => Self::Same,
@@ -42,8 +42,8 @@ impl Method {
         }
     }
 
-    /// Tells the operator about a change, and notes the construction, so that it is told once.
-    pub(crate) fn tell(self, state: &Path) {
+    /// Warns of a change, and notes the method, so that the warning comes once.
+    pub(crate) fn update(self, state: &Path) {
         if self == Self::Other {
             warn(&CHANGED);
         }
@@ -72,16 +72,16 @@ mod tests {
     use crate::sessions::view::Secret;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A start: what it found.
+    /// Starts a node, and returns the method that it found.
     fn start(state: &Path) -> Method {
-        let before = Method::before(state);
-        Secret::of(state).unwrap();
-        before.tell(state);
+        let before = Method::read(state);
+        Secret::open(state).unwrap();
+        before.update(state);
         before
     }
 
     #[test]
-    fn a_change_is_found_once_and_a_new_node_has_none() {
+    fn a_change_of_method_is_reported_once_and_not_by_a_new_node() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(start(folder.path()), Method::New);
         assert_eq!(start(folder.path()), Method::Same);
@@ -91,7 +91,7 @@ mod tests {
         std::fs::remove_file(&note).unwrap();
         assert_eq!(start(folder.path()), Method::Other);
         assert_eq!(start(folder.path()), Method::Same);
-        // That of another version has another note.
+        // The folder of another version has another note.
         std::fs::write(&note, "another-method\n").unwrap();
         assert_eq!(start(folder.path()), Method::Other);
         assert_eq!(start(folder.path()), Method::Same);

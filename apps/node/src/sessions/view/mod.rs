@@ -1,21 +1,23 @@
-//! Views: what of its packets a channel shows, to whom by which key, and who shares what is made for that.
+//! Views: the part of packets that each holder sees, with the keys of pseudonyms, and the sharing of transformed
+//! packets.
 //!
-//! - [`Bounds`]: what a credential makes of a channel. A filter selects by what whoever wrote it may see: what it selects would tell him else of what is hidden from him.
-//! - [`KeyedView`]: a view, and for whom. The same one has the same key, so that addresses have one pseudonym for all who see the same.
-//! - [`SelectionKey`]: what a selection is of. All channels of which that is the same have one selection: each packet is transformed once for all of them.
-//! - [`Secret`]: from what all keys of the node are derived.
-//! - [`Method`]: the construction that earlier starts of the node used, so that a change is said once.
+//! - [`GrantedVisibility`](crate::control::visibility::GrantedVisibility): the packets that a credential allows. A
+//!   filter selects by the view of its author; otherwise its selection would reveal hidden fields.
+//! - [`KeyedView`]: a view with the grant of its key. Equal ones have equal keys, so all holders with the same view see
+//!   the same pseudonyms.
+//! - [`SelectionKey`]: the key of a selection. Channels with equal keys share one, so each packet is transformed once
+//!   for all of them.
+//! - [`Secret`]: the secret from which all keys of the node are derived.
+//! - [`Method`]: the method of anonymisation of earlier starts, so that a change is reported once.
 
-mod bounds;
-mod lens;
+mod keyed_view;
 mod method;
 mod secret;
 mod selections;
 mod share;
-mod shots;
+mod status;
 
-pub(crate) use bounds::Bounds;
-pub(crate) use lens::KeyedView;
+pub(crate) use keyed_view::KeyedView;
 pub(crate) use method::Method;
 pub(crate) use secret::Secret;
 pub use secret::SecretError;

@@ -1,4 +1,4 @@
-//! From what the keys of all views of a node are derived.
+//! The secret from which the keys of all views of a node are derived.
 
 use rand_core::{OsRng, RngCore};
 use std::io::{self, Read};
@@ -7,41 +7,41 @@ use weir_os::private::{PrivateError, PrivateFolder};
 use weir_units::Shown as _;
 use zeroize::Zeroizing;
 
-/// Its file, in the folder of what the node keeps.
+/// Name of its file in the state folder.
 pub(super) const FILE: &str = "views.secret";
-/// What it begins with.
+/// Prefix of the file.
 const PREFIX: &str = "weir-views:";
 const BYTES: usize = 32;
 
-/// A secret that a node makes when it starts for the first time, and keeps: what it shows in place of an address is the same tomorrow.
+/// A secret that a node creates at its first start. As it is kept, pseudonyms of addresses stay the same over restarts.
 pub(crate) struct Secret(Zeroizing<[u8; BYTES]>);
 
-/// Why there is no secret for views. To blame is the operator, or his disk.
+/// Error of the secret for views. The operator or the disk is to blame.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{}: {source}", path.shown())]
     File {
-        /// The file.
+        /// File of the secret.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It is a link, or another user's, or has a second name.
+    /// The file is a link, belongs to another user, or has a second name.
     #[error("{}: the secret of the node's views is not used: {why}", path.shown())]
     Foreign {
-        /// The file.
+        /// File of the secret.
         path: PathBuf,
-        /// The fault, and what to do.
+        /// Fault, and its remedy.
         why: PrivateError,
     },
-    /// Others can read it.
+    /// Other users can read the file.
     #[error(
         "{}: others than its owner can read it: `chmod 600` it; if they may have read it, remove it, and the node makes another one: addresses are then anonymised in another way than before",
         .0.shown()
     )]
     Open(PathBuf),
-    /// It is something else.
+    /// The file has other contents.
     #[error(
         "{}: that is no secret of a node's views: restore it from a copy, or remove it, and the node makes another one: addresses are then anonymised in another way than before",
         .0.shown()
@@ -50,7 +50,8 @@ pub enum SecretError {
 }
 
 impl SecretError {
-    /// The system's kind of error; [`io::ErrorKind::PermissionDenied`] for what weir refuses by a file's owner and mode.
+    /// Returns the kind of I/O error; [`io::ErrorKind::PermissionDenied`] if weir refuses the file for its owner or
+    /// mode.
     pub(crate) fn kind(&self) -> io::ErrorKind {
         match self {
             Self::File { source, .. } => source.kind(),
@@ -61,19 +62,19 @@ impl SecretError {
 }
 
 impl std::fmt::Debug for Secret {
-    /// Without it.
+    /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Secret").finish_non_exhaustive()
     }
 }
 
 impl Secret {
-    /// That of a node which keeps what it keeps in this folder. Made where there is none; nobody else makes one there at the same time.
+    /// Reads the secret of a state folder, or creates it where there is none. No other process may use the folder.
     ///
     /// # Errors
     ///
-    /// [`SecretError`]. No other one takes the place of one that cannot be used.
-    pub(crate) fn of(folder: &Path) -> Result<Self, SecretError> {
+    /// [`SecretError`]. An unusable secret is never replaced.
+    pub(crate) fn open(folder: &Path) -> Result<Self, SecretError> {
         let path = folder.join(FILE);
         let failed = |error| failed(&path, error);
         let folder = PrivateFolder::open(folder).map_err(failed)?;
@@ -86,20 +87,20 @@ impl Secret {
         }
     }
 
-    /// Checks that the secret in a state folder can be used, or is missing, so that a start makes one.
+    /// Checks that the secret in a state folder is usable or missing.
     ///
     /// # Errors
     ///
-    /// As [`of`](Self::of).
-    pub(crate) fn look(folder: &PrivateFolder) -> Result<(), SecretError> {
+    /// As [`open`](Self::open).
+    pub(crate) fn check(folder: &PrivateFolder) -> Result<(), SecretError> {
         match Self::read(folder, &folder.path().join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// One that stands for those of nodes where nothing is shown.
-    pub(crate) fn stand_in() -> Self {
+    /// Returns a secret for checks that show no packets.
+    pub(crate) fn for_checks() -> Self {
         Self(Zeroizing::new([0; BYTES]))
     }
 
@@ -114,7 +115,7 @@ impl Secret {
         decode(&text).map(Self).ok_or_else(|| SecretError::Damaged(path.to_owned()))
     }
 
-    /// A new one. Its name stands for all of it or for nothing, whenever the machine stops.
+    /// Creates a secret. The file appears under its name as a whole, whenever the machine stops.
     fn make(folder: &PrivateFolder) -> Result<(), PrivateError> {
         let mut secret = Zeroizing::new([0; BYTES]);
         OsRng.try_fill_bytes(&mut *secret).map_err(io::Error::other)?;
@@ -122,7 +123,7 @@ impl Secret {
     }
 }
 
-/// The error about a file that is not used.
+/// Converts an error about the file.
 fn failed(path: &Path, error: PrivateError) -> SecretError {
     let path = path.to_owned();
     match error {
@@ -171,28 +172,28 @@ mod tests {
     const NEW: &str = "views.secret.new";
 
     fn said(folder: &Path) -> String {
-        Secret::of(folder).map(|_| ()).unwrap_err().to_string()
+        Secret::open(folder).map(|_| ()).unwrap_err().to_string()
     }
 
     #[test]
-    fn it_is_made_once_and_is_its_owners_alone() {
+    fn the_secret_is_created_once_and_readable_by_its_owner_alone() {
         let folder = tempfile::tempdir().unwrap();
-        // Left by one whose machine stopped.
+        // Left by a machine that stopped.
         std::fs::write(folder.path().join(NEW), "half").unwrap();
-        let first = Secret::of(folder.path()).unwrap();
+        let first = Secret::open(folder.path()).unwrap();
         let path = folder.path().join(FILE);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!folder.path().join(NEW).exists());
-        assert_eq!(Secret::of(folder.path()).unwrap().bytes(), first.bytes());
+        assert_eq!(Secret::open(folder.path()).unwrap().bytes(), first.bytes());
         let other = tempfile::tempdir().unwrap();
-        assert_ne!(Secret::of(other.path()).unwrap().bytes(), first.bytes());
+        assert_ne!(Secret::open(other.path()).unwrap().bytes(), first.bytes());
         assert_eq!(format!("{first:?}"), "Secret { .. }");
     }
 
     #[test]
-    fn one_that_is_not_to_be_used_is_refused_and_stays_as_it_is() {
+    fn an_unusable_secret_is_refused_and_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        Secret::of(folder.path()).unwrap();
+        Secret::open(folder.path()).unwrap();
         let path = folder.path().join(FILE);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
@@ -214,7 +215,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, &text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        // Only root can make a file of another user.
+        // Only root can create a file of another user.
         if std::os::unix::fs::chown(&path, Some(54321), None).is_ok() {
             assert!(said(folder.path()).contains("it belongs to user 54321"), "{}", said(folder.path()));
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

@@ -1,8 +1,9 @@
-//! The files of sessions' records on the disk: where they are more than a session or its holder may keep, the oldest are deleted.
+//! Storage limits of record files: beyond the limit of a session or a holder, the oldest files are deleted.
 //!
-//! All files in a session's folder count, also those of an earlier life of the node or of a session of that name. Files of closed sessions count for their
-//! [`StorageHolder`]: a session that is closed and made again under another name brings no more room. The folders are searched once, when the node starts; from then on
-//! the list of files is in memory, and files are deleted while no lock is held.
+//! All files in a session's folder count, also those of earlier sessions of that name and of earlier runs of the node.
+//! Files of closed sessions count for their [`StorageHolder`], so a session that is closed and created again under
+//! another name gains no space. The folders are searched once, at the start of the node. From then on the list of files
+//! is in memory, and no lock is held while files are deleted.
 
 mod disk;
 mod plan;
@@ -12,44 +13,46 @@ mod tests;
 pub(crate) use disk::StorageHolder;
 
 use crate::sessions::limits::SessionLimits;
+use crate::sync::{OrderedGuard, OrderedMutex, rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
 use weir_os::private::PrivateError;
 use weir_trust::grant::Resource;
 
-/// The present files of all modules of a session have this part of the limit together, so that others can be deleted for them; each module's …
+/// The open files of all modules of a session may take this fraction of its limit, so that older files can be deleted
+/// for them.
 const OPEN_PART: u64 = 8;
-/// … have at least so many bytes, so that files are not ended all the time.
+/// The open files of a module may have at least this size, so that files are not completed all the time.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
-/// Files that are deleted at a time, at most: meanwhile no records are written.
+/// The most files that are deleted at once. No records are written meanwhile.
 const BATCH_MAX: usize = 256;
-/// Failures after which no more files of a session are tried at a time.
+/// Failures after which no more files of a session are tried at once.
 const FAILURES_MAX: usize = 8;
-/// Time until the files of a session of which none could be deleted are tried again.
+/// Time until the files of a session are tried again if none could be deleted.
 const RETRY: Duration = Duration::from_secs(10);
-/// The least time between two files' ends, in nanoseconds: file systems tell microseconds apart.
+/// Least time between the ends of two files, in ns, since file systems store microseconds.
 const TIME_STEP: u64 = 1000;
 
 /// The record files of all sessions of a node.
 #[derive(Debug)]
 pub(super) struct RecordStorage {
     records: PathBuf,
-    state: Mutex<State>,
+    state: OrderedMutex<State, { rank::RECORD_FILES }>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     sessions: BTreeMap<Name, Files>,
-    /// The latest time of a file that was ended.
+    /// End of the newest complete file.
     last: u64,
-    /// Something has changed since the limits were last enforced.
+    /// True if anything has changed since the limits were enforced.
     is_changed: bool,
-    /// It was said that files cannot be deleted.
-    is_said: bool,
-    /// Tries to delete a file that have failed.
+    /// True once a failure to delete has been logged.
+    is_logged: bool,
+    /// Failed deletions.
     failed: u64,
     next_open: u64,
 }
@@ -58,44 +61,43 @@ struct State {
 #[derive(Debug, Default)]
 struct Files {
     holder: StorageHolder,
-    /// The holder that its folder names.
+    /// The holder that is written in its folder.
     written: Option<StorageHolder>,
-    session: Option<Open>,
-    /// The folders in which files are being written, and their bytes.
+    session: Option<OpenSession>,
+    /// Bytes of the folders with open files.
     writing: BTreeMap<String, u64>,
-    /// The other files, the first to be deleted first.
-    ended: BTreeSet<Ended>,
-    /// Bytes of these.
-    ended_bytes: u64,
-    /// The number of these that could not be deleted.
+    /// Other files, in the order of deletion.
+    complete: BTreeSet<CompleteFile>,
+    complete_bytes: u64,
+    /// The number of them that could not be deleted.
     stuck: usize,
-    /// Nothing of it is deleted before, because it could not be.
-    rests_until: Option<Instant>,
+    /// End of the pause after files could not be deleted.
+    paused_until: Option<Instant>,
 }
 
 /// An open session.
 #[derive(Debug)]
-struct Open {
+struct OpenSession {
     number: u64,
     limits: Arc<SessionLimits>,
-    /// The limit that was enforced last.
+    /// The last limit that was enforced.
     enforced: Option<u64>,
 }
 
-/// A file that is not being written. Files are deleted in this order: incomplete ones, of use only for their recovery, go last.
+/// A file that is not open. The order is that of deletion: incomplete files, which only serve recovery, go last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Ended {
+struct CompleteFile {
     is_incomplete: bool,
-    /// How often it could not be deleted: others are tried first.
+    /// Failed deletions. Files without failures are tried first.
     failures: u32,
-    /// When it was ended, in nanoseconds since 1970, and later than each file that was ended before it, whatever the clock says.
+    /// Time of completion, in ns since 1970. It is later than that of any earlier file, even if the clock was set back.
     time: u64,
     label: Arc<str>,
     name: String,
     bytes: u64,
 }
 
-/// An open session, for its modules. It is closed when this is dropped.
+/// Record files of an open session. Dropping this closes them.
 #[derive(Debug)]
 pub(crate) struct SessionFiles {
     storage: Arc<RecordStorage>,
@@ -103,7 +105,7 @@ pub(crate) struct SessionFiles {
     number: u64,
 }
 
-/// The work of enforcing the limits that was done for a session.
+/// Work done to enforce a session's limits.
 pub(super) struct Enforced {
     pub(super) session: Name,
     /// Files that were tried.
@@ -112,21 +114,21 @@ pub(super) struct Enforced {
 
 impl Files {
     fn bytes(&self) -> u64 {
-        self.writing.values().copied().fold(self.ended_bytes, u64::saturating_add)
+        self.writing.values().copied().fold(self.complete_bytes, u64::saturating_add)
     }
 
-    fn add(&mut self, file: Ended) {
+    fn add(&mut self, file: CompleteFile) {
         let (bytes, is_stuck) = (file.bytes, file.failures > 0);
-        if self.ended.insert(file) {
-            self.ended_bytes = self.ended_bytes.saturating_add(bytes);
+        if self.complete.insert(file) {
+            self.complete_bytes = self.complete_bytes.saturating_add(bytes);
             self.stuck += usize::from(is_stuck);
         }
     }
 
-    fn remove(&mut self, file: &Ended) -> bool {
-        let was_there = self.ended.remove(file);
+    fn remove(&mut self, file: &CompleteFile) -> bool {
+        let was_there = self.complete.remove(file);
         if was_there {
-            self.ended_bytes = self.ended_bytes.saturating_sub(file.bytes);
+            self.complete_bytes = self.complete_bytes.saturating_sub(file.bytes);
             self.stuck = self.stuck.saturating_sub(usize::from(file.failures > 0));
         }
         was_there
@@ -135,10 +137,10 @@ impl Files {
 
 impl RecordStorage {
     pub(super) fn new(records: PathBuf) -> Arc<Self> {
-        Arc::new(Self { records, state: Mutex::default() })
+        Arc::new(Self { records, state: OrderedMutex::default() })
     }
 
-    /// Searches the folders, once: files that are ended afterwards are later than all that are there.
+    /// Searches the folders once. Files completed afterwards are newer than all files found.
     pub(super) fn scan(&self) {
         for session in disk::sessions(&self.records) {
             let folder = self.folder(&session);
@@ -161,25 +163,26 @@ impl RecordStorage {
         }
     }
 
-    /// Takes note of files that were recovered in the folder of an earlier life.
+    /// Adds recovered files of an earlier run.
     pub(super) fn recovered(&self, session: &Path, label: &Path) {
         let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let (Some(session), Some(label)) = (name(session), name(label)) else { return };
         let Ok(session) = Name::new(&session) else { return };
         let mut state = self.lock();
-        // While the lock is held: a file that is deleted or ended meanwhile is counted once.
+        // The lock is held, so that a file deleted or completed meanwhile is counted once.
         let files = disk::files_of(&self.folder(&session), &label);
         state.is_changed = true;
         let Some(there) = state.sessions.get_mut(&session).filter(|it| !it.writing.contains_key(&label))
         else {
             return;
         };
-        let before: Vec<Ended> = there.ended.iter().filter(|file| *file.label == *label).cloned().collect();
+        let before: Vec<CompleteFile> =
+            there.complete.iter().filter(|file| *file.label == *label).cloned().collect();
         before.iter().for_each(|file| _ = there.remove(file));
         files.into_iter().for_each(|file| there.add(file));
     }
 
-    /// Opens a session with its limits. Its files are the holder's.
+    /// Opens the files of a session with its limits and its holder.
     pub(super) fn open(
         self: &Arc<Self>,
         session: &Name,
@@ -191,34 +194,35 @@ impl RecordStorage {
         let (number, limits) = (state.next_open, Arc::clone(limits));
         state.is_changed = true;
         let there = state.sessions.entry(session.clone()).or_default();
-        there.session = Some(Open { number, limits, enforced: None });
+        there.session = Some(OpenSession { number, limits, enforced: None });
         there.holder = holder;
         Arc::new(SessionFiles { storage: Arc::clone(self), session: session.clone(), number })
     }
 
-    /// Tries to delete a file that have failed.
+    /// Returns the number of failed deletions.
     pub(super) fn failed(&self) -> u64 {
         self.lock().failed
     }
 
-    /// Deletes the oldest files where there are more bytes than a session or a holder may keep. Returns for which sessions files were tried.
+    /// Deletes the oldest files beyond the limit of a session or holder. Returns the sessions for which files were
+    /// tried.
     pub(super) fn enforce(&self, now: Instant) -> Vec<Enforced> {
-        let doomed = {
+        let deletions = {
             let mut state = self.lock();
             if !state.is_due(now) {
                 return Vec::new();
             }
-            let doomed = state.plan();
-            if doomed.is_empty() {
-                state.tell(&BTreeMap::new());
+            let deletions = state.plan();
+            if deletions.is_empty() {
+                state.report(&BTreeMap::new());
                 return Vec::new();
             }
-            doomed
+            deletions
         };
         let mut done: BTreeMap<Name, u32> = BTreeMap::new();
         let mut failures: BTreeMap<Name, usize> = BTreeMap::new();
-        let mut results = Vec::with_capacity(doomed.len());
-        for it in doomed {
+        let mut results = Vec::with_capacity(deletions.len());
+        for it in deletions {
             let failures = failures.entry(it.session.clone()).or_default();
             if *failures >= FAILURES_MAX {
                 continue;
@@ -228,21 +232,21 @@ impl RecordStorage {
             *done.entry(it.payer.clone()).or_default() += 1;
             results.push((it, result));
         }
-        self.settle(results, now);
+        self.record_results(results, now);
         done.into_iter().map(|(session, files)| Enforced { session, files }).collect()
     }
 
-    /// Takes note of deleted files, and of those that could not be.
-    fn settle(&self, results: Vec<(plan::Doomed, std::io::Result<()>)>, now: Instant) {
+    /// Updates the list after deletions and failures.
+    fn record_results(&self, results: Vec<(plan::Deletion, std::io::Result<()>)>, now: Instant) {
         let mut state = self.lock();
         state.is_changed = true;
         let mut gone: BTreeMap<Name, Vec<u64>> = BTreeMap::new();
-        // The sessions, and whether none of their files could be deleted.
+        // Sessions whose files were tried; true if none could be deleted.
         let mut tried: BTreeMap<Name, bool> = BTreeMap::new();
         let mut first_error = None;
-        for (plan::Doomed { session, file, payer }, result) in results {
+        for (plan::Deletion { session, file, payer }, result) in results {
             let Some(there) = state.sessions.get_mut(&session) else { continue };
-            // The folder was searched meanwhile, and says what is there.
+            // A search of the folder has replaced the entry.
             if !there.remove(&file) {
                 continue;
             }
@@ -253,27 +257,27 @@ impl RecordStorage {
                     gone.entry(payer).or_default().push(file.bytes);
                 }
                 Err(error) => {
-                    there.add(Ended { failures: file.failures.saturating_add(1), ..file });
+                    there.add(CompleteFile { failures: file.failures.saturating_add(1), ..file });
                     state.failed = state.failed.saturating_add(1);
                     first_error.get_or_insert((session, error));
                 }
             }
         }
-        state.tell(&gone);
+        state.report(&gone);
         for (session, is_blocked) in tried {
             if let Some(there) = state.sessions.get_mut(&session) {
-                there.rests_until = is_blocked.then(|| now + RETRY);
+                there.paused_until = is_blocked.then(|| now + RETRY);
             }
             self.forget(&mut state, &session);
         }
         let is_stuck = state.sessions.values().any(|there| there.stuck > 0);
-        let was_said = std::mem::replace(&mut state.is_said, is_stuck);
+        let was_said = std::mem::replace(&mut state.is_logged, is_stuck);
         drop(state);
         match first_error {
-            Some((session, error)) if !was_said => crate::server::log::session(&session).warn(&format_args!(
+            Some((session, error)) if !was_said => crate::log::session(&session).warn(&format_args!(
                 "session {session}: record files beyond a limit cannot be deleted, and are tried again later: {error}"
             )),
-            None if was_said && !is_stuck => crate::server::log::say("record files beyond a limit are all deleted again"),
+            None if was_said && !is_stuck => crate::log::info("record files beyond a limit are all deleted again"),
             _ => {}
         }
     }
@@ -281,10 +285,10 @@ impl RecordStorage {
     /// Forgets a closed session without files, and removes its folder.
     fn forget(&self, state: &mut State, session: &Name) {
         let is_empty =
-            |there: &Files| there.session.is_none() && there.writing.is_empty() && there.ended.is_empty();
+            |there: &Files| there.session.is_none() && there.writing.is_empty() && there.complete.is_empty();
         if state.sessions.get(session).is_some_and(is_empty) {
             state.sessions.remove(session);
-            // While nothing can begin there: three calls of the system.
+            // The lock is held for three system calls, so that no file is created there meanwhile.
             disk::remove_empty(&self.folder(session));
         }
     }
@@ -293,14 +297,14 @@ impl RecordStorage {
         self.records.join(session.as_str())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> OrderedGuard<'_, State, { rank::RECORD_FILES }> {
+        self.state.lock()
     }
 }
 
 impl SessionFiles {
-    /// The limits of the session, and its holder, as they are now.
-    pub(crate) fn held_to(&self, limits: &Arc<SessionLimits>) {
+    /// Replaces the limits.
+    pub(crate) fn set_limits(&self, limits: &Arc<SessionLimits>) {
         self.change(|there| {
             if let Some(open) = &mut there.session {
                 open.limits = Arc::clone(limits);
@@ -308,25 +312,25 @@ impl SessionFiles {
         });
     }
 
-    /// The holder as it is now.
-    pub(crate) fn belong_to(&self, holder: StorageHolder) {
+    /// Replaces the holder.
+    pub(crate) fn set_holder(&self, holder: StorageHolder) {
         self.change(|there| there.holder = holder);
     }
 
-    /// The folder of the session.
+    /// Returns the folder of the session.
     pub(super) fn folder(&self) -> PathBuf {
         self.storage.folder(&self.session)
     }
 
-    /// Files are being written in the folder of this label from now on. The session's folder names its holder before there are any.
+    /// Marks the folder of this label as open. The holder is written into the session's folder before the first file.
     pub(super) fn begin(&self, label: &str) -> Result<(), PrivateError> {
         let holder = {
             let mut state = self.storage.lock();
             state.is_changed = true;
             let there = state.sessions.entry(self.session.clone()).or_default();
-            // Before there are any: then nothing that is made here counts as ended, or is deleted.
-            let before: Vec<Ended> =
-                there.ended.iter().filter(|file| &*file.label == label).cloned().collect();
+            // Removed from the list first, so that no new file counts as complete or is deleted.
+            let before: Vec<CompleteFile> =
+                there.complete.iter().filter(|file| &*file.label == label).cloned().collect();
             before.iter().for_each(|file| _ = there.remove(file));
             there.writing.insert(label.to_owned(), before.iter().map(|file| file.bytes).sum());
             (there.written.as_ref() != Some(&there.holder)).then(|| there.holder.clone())
@@ -339,7 +343,7 @@ impl SessionFiles {
         Ok(())
     }
 
-    /// The files in the folder of this label have grown. Returns their bytes.
+    /// Updates and returns the bytes of an open folder.
     pub(super) fn grow(&self, label: &str) -> u64 {
         let bytes = disk::bytes_of(&self.folder(), label);
         self.change(|there| {
@@ -350,12 +354,12 @@ impl SessionFiles {
         bytes
     }
 
-    /// The files in the folder of this label are ended.
+    /// Marks the files in the folder of this label as complete.
     pub(super) fn end(&self, label: &str) {
         let folder = self.folder();
         let mut files = disk::files_of(&folder, label);
         let mut state = self.storage.lock();
-        // Newer than all that were ended before, though the clock may have been set back.
+        // Newer than all earlier files, even if the clock was set back.
         let (newest, last) = (files.iter().map(|file| file.time).max().unwrap_or(0), state.last);
         let time = newest.max(last.saturating_add(TIME_STEP));
         files.iter_mut().for_each(|file| file.time = time);
@@ -372,7 +376,8 @@ impl SessionFiles {
         }
     }
 
-    /// The bytes on the disk with which a module's files are ended: so that they can be deleted before they have taken the whole limit.
+    /// Returns the size at which a module's files are completed, so that they can be deleted before they fill the
+    /// limit.
     pub(super) fn file_bytes_max(&self) -> u64 {
         let state = self.storage.lock();
         let Some(there) = state.sessions.get(&self.session) else { return u64::MAX };
@@ -394,7 +399,7 @@ impl Drop for SessionFiles {
         let mut state = self.storage.lock();
         state.is_changed = true;
         let Some(there) = state.sessions.get_mut(&self.session) else { return };
-        // Another one of that name may have been opened since.
+        // A later session of that name may have opened it.
         if there.session.as_ref().is_some_and(|open| open.number == self.number) {
             there.session = None;
         }

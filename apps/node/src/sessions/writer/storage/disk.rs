@@ -1,71 +1,74 @@
-//! Record files on the disk: listed, deleted, and their holders. Only files with the name and the place of a record file are touched, and no link is followed.
+//! Record files on the disk: listing, deletion, and holders. Only files with the name and the place of a record file
+//! are touched, and no link is followed.
 
-use super::Ended;
+use super::CompleteFile;
 use crate::control::authority::SessionOwner;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use weir_admission::Name;
 use weir_os::private::{self, PrivateError, PrivateFolder};
-use weir_trust::credential::PrefixId;
+use weir_trust::credential::DelegationId;
 use weir_trust::grant::Resource;
 
-/// A file counts as a block of a disk at least: so many small ones are limited, too.
+/// A file counts as at least one disk block, so many small files are limited as well.
 pub(super) const FILE_BYTES_MIN: u64 = 4096;
-/// The file in a session's folder that names the delegation chain of its holder, an identifier a line, root first.
+/// The file in a session's folder that names the delegation chain of its holder: an identifier on each line, root
+/// first.
 pub(super) const HOLDER: &str = "holder";
-/// Bytes of such a file that are read: many times those of the longest chain.
+/// The most bytes that are read of it, a multiple of the longest chain.
 const HOLDER_BYTES_MAX: u64 = 8192;
 
-/// The bytes of record files that the holders of a right may keep together.
+/// Limit of the record bytes of a link's sessions together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StorageQuota {
-    /// A ceiling of the grant.
+    /// The ceiling of the grant.
     Stated(u64),
-    /// No ceiling is stated: as much as their open sessions may keep together, and at least as much as a session may by default.
+    /// No stated ceiling: the sum of the limits of the open sessions, and at least the default limit of a session.
     OfSessions,
 }
 
-/// The holder of a session's records: their delegation chain, root first, with what each link allows. Empty for a session of the operator.
+/// The holder of a session's records: the delegation chain, root first, with each link's limit. Empty for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StorageHolder(pub(super) Vec<(PrefixId, Option<StorageQuota>)>);
+pub(crate) struct StorageHolder(pub(super) Vec<(DelegationId, Option<StorageQuota>)>);
 
 impl StorageHolder {
-    /// The holder of a session with this owner.
-    pub(crate) fn of(owner: Option<&SessionOwner>) -> Self {
+    /// Returns the holder of a session with this owner.
+    pub(crate) fn of_owner(owner: Option<&SessionOwner>) -> Self {
         let Some(SessionOwner { credential, .. }) = owner else { return Self::default() };
         let stated = |ceiling: Option<u64>| ceiling.map(StorageQuota::Stated);
         let of_root = credential.limit().ceilings.get(Resource::RecordStorage);
-        let mut line = vec![(PrefixId::of_root(credential.root()), stated(of_root))];
+        let mut line = vec![(DelegationId::of_root(credential.root()), stated(of_root))];
         line.extend(
             credential
                 .chain()
                 .iter()
                 .map(|link| (link.id, stated(link.grant.ceilings.get(Resource::RecordStorage)))),
         );
-        // Where the operator's grant states nothing, it still does not give more by each new session; what its holder signs below it changes nothing.
+        // Without a ceiling in the operator's grant, more sessions still bring no more space. Delegations below it
+        // change nothing.
         if let Some((_, allowance)) = line.get_mut(1) {
             allowance.get_or_insert(StorageQuota::OfSessions);
         }
         Self(line)
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = PrefixId> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = DelegationId> {
         self.0.iter().map(|(id, _)| *id)
     }
 
-    /// The holder of a session of an earlier life of the node.
+    /// Reads the holder of a session of an earlier run.
     pub(super) fn read(folder: &Path) -> Self {
         let mut text = String::new();
         let file = PrivateFolder::open(folder).and_then(|folder| folder.open_file(HOLDER));
         if let Ok(file) = file {
-            // What cannot be read names no holder: then the files are the operator's to delete.
+            // An unreadable file names no holder, so the files are the operator's to delete.
             _ = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
         }
         Self(text.lines().filter_map(|line| Some((line.parse().ok()?, None))).collect())
     }
 
-    /// Writes the holder into the folder of the session, which is made where it is not there.
+    /// Writes the holder into the folder of the session, which is created if it is missing.
     pub(super) fn write(&self, records: &Path, session: &Name) -> Result<(), PrivateError> {
         let folder = private::make_inside(records, session.as_str())?;
         if self.0.is_empty() {
@@ -79,20 +82,21 @@ impl StorageHolder {
     }
 }
 
-/// Time since 1970, in nanoseconds.
+/// Returns nanoseconds since 1970.
 pub(super) fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The sessions with folders of records.
+/// Returns the sessions with folders of records.
 pub(super) fn sessions(records: &Path) -> Vec<Name> {
     let folders = entries(records).filter(|(_, known)| known.is_dir());
     folders.filter_map(|(name, _)| Name::new(&name).ok()).collect()
 }
 
-/// The record files in a session's folder, those of each module in the order of their numbers, whatever the clock said when they were written.
-pub(super) fn files(session: &Path) -> Vec<Ended> {
+/// Returns the record files in a session's folder. Those of each module are in the order of their numbers, whatever
+/// their times.
+pub(super) fn files(session: &Path) -> Vec<CompleteFile> {
     let folders = entries(session).filter(|(_, known)| known.is_dir()).map(|(name, _)| name);
     let label = |label: String| {
         let (module, number) = module_of(&label)?;
@@ -107,19 +111,19 @@ pub(super) fn files(session: &Path) -> Vec<Ended> {
         }
         let mut files = files_of(session, &label);
         files.iter_mut().for_each(|file| file.time = file.time.max(last));
-        // The next number is later.
+        // A higher number is later.
         last = files.iter().map(|file| file.time.saturating_add(1)).max().unwrap_or(last);
         all.append(&mut files);
     }
     all
 }
 
-/// The record files in a module's folder.
-pub(super) fn files_of(session: &Path, label: &str) -> Vec<Ended> {
+/// Returns the record files in a module's folder.
+pub(super) fn files_of(session: &Path, label: &str) -> Vec<CompleteFile> {
     let folder = session.join(label);
     let files = entries(&folder).filter(|(_, known)| known.is_file());
     let file = |(name, known): (String, std::fs::Metadata)| {
-        Some(Ended {
+        Some(CompleteFile {
             is_incomplete: record_file(&name)?,
             failures: 0,
             time: nanos(known.modified().unwrap_or(SystemTime::UNIX_EPOCH)),
@@ -131,36 +135,36 @@ pub(super) fn files_of(session: &Path, label: &str) -> Vec<Ended> {
     files.filter_map(file).collect()
 }
 
-/// The bytes of the record files in a module's folder.
+/// Returns the bytes of the record files in a module's folder.
 pub(super) fn bytes_of(session: &Path, label: &str) -> u64 {
     files_of(session, label).iter().map(|file| file.bytes).fold(0, u64::saturating_add)
 }
 
-/// Gives files the time of their end, so that their order survives a restart of the node though the clock was set back.
-pub(super) fn set_time(session: &Path, files: &[Ended]) {
+/// Stores the time of completion in the files, so that their order survives a restart although the clock was set back.
+pub(super) fn set_time(session: &Path, files: &[CompleteFile]) {
     for file in files {
         let folder = PrivateFolder::open(session).and_then(|session| session.open_in(&file.label));
         if let Ok(open) = folder.and_then(|folder| folder.open_file(&file.name)) {
-            // A file that keeps the clock's time is deleted too early after a restart, and nothing else.
+            // A file that keeps the clock's time may be deleted too early after a restart, without other effects.
             _ = open.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(file.time));
         }
     }
 }
 
-/// Deletes a file, and its folder where nothing else is in it. A file that is gone already counts as deleted.
-pub(super) fn delete(session: &Path, file: &Ended) -> std::io::Result<()> {
-    // Opened without following a link: so the deleted file is in the session's own folder.
+/// Deletes a file, and its folder if that is empty. A missing file counts as deleted.
+pub(super) fn delete(session: &Path, file: &CompleteFile) -> std::io::Result<()> {
+    // The folder is opened without following links, so the file is in the session's own folder.
     let folder = PrivateFolder::open(session).and_then(|session| session.open_in(&file.label));
     match folder.map_err(std::io::Error::from).and_then(|folder| folder.remove(&file.name)) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // It refuses a folder that is not empty.
+    // Fails for a folder that is not empty.
     _ = std::fs::remove_dir(session.join(&*file.label));
     Ok(())
 }
 
-/// Removes the folder of a session in which nothing is left but the name of the holder.
+/// Removes the folder of a session that has only the holder's file left.
 pub(super) fn remove_empty(session: &Path) {
     if let Ok(folder) = PrivateFolder::open(session)
         && entries(session).all(|(name, known)| name == HOLDER && known.is_file())
@@ -170,13 +174,13 @@ pub(super) fn remove_empty(session: &Path) {
     }
 }
 
-/// What is in a folder, with its names where they are text. Links are not followed.
+/// Returns the contents of a folder with UTF-8 names. Links are not followed.
 pub(super) fn entries(folder: &Path) -> impl Iterator<Item = (String, std::fs::Metadata)> + use<> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.metadata().ok()?)))
 }
 
-/// The module's name and the number in the name of a folder with its files.
+/// Splits the name of a folder into module name and number.
 fn module_of(label: &str) -> Option<(&str, u64)> {
     let (module, number) = label.rsplit_once('-')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -184,7 +188,7 @@ fn module_of(label: &str) -> Option<(&str, u64)> {
     Name::new(module).ok().map(|_| (module, number))
 }
 
-/// Whether a record file is incomplete, by its name; none for other files.
+/// Returns true for an incomplete record file, and `None` for other files.
 fn record_file(name: &str) -> Option<bool> {
     let (stem, is_incomplete) = match name.strip_suffix(".parquet") {
         Some(stem) => (stem, false),

@@ -1,33 +1,33 @@
 //! The choice of files to delete.
 
 use super::disk::StorageQuota;
-use super::{BATCH_MAX, Ended, State};
+use super::{BATCH_MAX, CompleteFile, State};
 use crate::sessions::limits::SessionLimits;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
 use weir_admission::Name;
-use weir_trust::credential::PrefixId;
+use weir_trust::credential::DelegationId;
 use weir_trust::grant::Resource;
 
-/// So much more of the limit is deleted at once, so that files are not chosen for each new one.
-const ROOM_PART: u64 = 16;
+/// Additional fraction of the limit that is deleted at once, so that not every new file requires a choice.
+const MARGIN_PART: u64 = 16;
 
-/// A file that is to be deleted.
+/// A file to delete.
 #[derive(Debug)]
-pub(super) struct Doomed {
-    /// The session whose file it is.
+pub(super) struct Deletion {
+    /// The session that the file belongs to.
     pub(super) session: Name,
-    pub(super) file: Ended,
-    /// The open session for which it goes.
+    pub(super) file: CompleteFile,
+    /// The open session that the deletion is charged to.
     pub(super) payer: Name,
 }
 
-/// The open sessions of one link of a delegation chain.
+/// The open sessions below one link of a delegation chain.
 struct Party<'a> {
     /// The ceiling of the grant.
     stated: Option<u64>,
-    /// The sum of its sessions' limits, where that is its limit; no number where one has none.
+    /// The sum of its sessions' limits, which applies without a ceiling; `None` if a session has no limit.
     of_sessions: Option<u64>,
     payer: &'a Name,
     bytes: u64,
@@ -35,19 +35,19 @@ struct Party<'a> {
 
 impl Party<'_> {
     fn limit(&self) -> Option<u64> {
-        let usual = Resource::RecordStorage.row().limit.as_ref().and_then(|limit| limit.default);
+        let usual = Resource::RecordStorage.definition().limit.as_ref().and_then(|limit| limit.default);
         self.stated.or_else(|| self.of_sessions.map(|sum| sum.max(usual.unwrap_or(0))))
     }
 }
 
-/// The sessions of one link below another, with the files that can be deleted.
+/// The sessions below a child link, with their deletable files.
 #[derive(Default)]
 struct Child<'a> {
     bytes: u64,
-    /// The first file of each closed session that is left.
-    first: BinaryHeap<Reverse<(&'a Ended, &'a Name, usize)>>,
-    /// The other files of these sessions.
-    rest: Vec<std::iter::Skip<std::collections::btree_set::Iter<'a, Ended>>>,
+    /// The next file of each closed session.
+    first: BinaryHeap<Reverse<(&'a CompleteFile, &'a Name, usize)>>,
+    /// The further files of these sessions.
+    rest: Vec<std::iter::Skip<std::collections::btree_set::Iter<'a, CompleteFile>>>,
 }
 
 impl<'a> Child<'a> {
@@ -58,31 +58,31 @@ impl<'a> Child<'a> {
     }
 }
 
-/// Files that were chosen: those of each session are the first of its list.
+/// Files chosen so far: of each session, the first of its list.
 #[derive(Default)]
 struct Chosen<'a> {
     of: BTreeMap<&'a Name, (usize, u64)>,
-    all: Vec<Doomed>,
+    all: Vec<Deletion>,
 }
 
 impl<'a> Chosen<'a> {
-    fn add(&mut self, session: &'a Name, file: &Ended, payer: &Name) {
+    fn add(&mut self, session: &'a Name, file: &CompleteFile, payer: &Name) {
         let (count, bytes) = self.of.entry(session).or_default();
         (*count, *bytes) = (*count + 1, bytes.saturating_add(file.bytes));
-        self.all.push(Doomed { session: session.clone(), file: file.clone(), payer: payer.clone() });
+        self.all.push(Deletion { session: session.clone(), file: file.clone(), payer: payer.clone() });
     }
 
     fn is_full(&self) -> bool {
         self.all.len() >= BATCH_MAX
     }
 
-    fn of(&self, session: &Name) -> (usize, u64) {
+    fn chosen_of(&self, session: &Name) -> (usize, u64) {
         self.of.get(session).copied().unwrap_or_default()
     }
 }
 
 impl State {
-    /// Returns true if anything has changed since this was last asked: files, limits, or a rest that is over.
+    /// Returns true if anything has changed since the last call: files, limits, or the end of a pause.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let mut is_due = std::mem::take(&mut self.is_changed);
         for there in self.sessions.values_mut() {
@@ -91,24 +91,24 @@ impl State {
                 is_due |= open.enforced != limit;
                 open.enforced = limit;
             }
-            if there.rests_until.is_some_and(|until| until <= now) {
-                (there.rests_until, is_due) = (None, true);
+            if there.paused_until.is_some_and(|until| until <= now) {
+                (there.paused_until, is_due) = (None, true);
             }
         }
         is_due
     }
 
-    /// The files that are to be deleted now, as many as are deleted at a time.
-    pub(super) fn plan(&self) -> Vec<Doomed> {
+    /// Returns the files to delete now, at most one batch.
+    pub(super) fn plan(&self) -> Vec<Deletion> {
         let mut chosen = Chosen::default();
         for (name, there) in &self.sessions {
             let limit = there.session.as_ref().and_then(|open| open.enforced);
-            let Some(limit) = limit.filter(|_| there.rests_until.is_none()) else { continue };
+            let Some(limit) = limit.filter(|_| there.paused_until.is_none()) else { continue };
             let mut bytes = there.bytes();
             if bytes <= limit {
                 continue;
             }
-            for file in &there.ended {
+            for file in &there.complete {
                 if bytes <= wanted(limit) || chosen.is_full() {
                     break;
                 }
@@ -124,9 +124,9 @@ impl State {
         chosen.all
     }
 
-    /// The links with open sessions that allow a number of bytes, each with the bytes of all its sessions.
-    fn parties(&self) -> BTreeMap<PrefixId, Party<'_>> {
-        let mut parties: BTreeMap<PrefixId, Party<'_>> = BTreeMap::new();
+    /// Returns the links that have open sessions and a limit, with the bytes of all sessions below them.
+    fn parties(&self) -> BTreeMap<DelegationId, Party<'_>> {
+        let mut parties: BTreeMap<DelegationId, Party<'_>> = BTreeMap::new();
         for (name, there) in &self.sessions {
             let Some(open) = &there.session else { continue };
             for (id, allowance) in &there.holder.0 {
@@ -154,20 +154,21 @@ impl State {
         parties
     }
 
-    /// Chooses files of closed sessions under this link: of the link below it whose sessions hold most, the oldest first. So a holder who keeps little loses
-    /// nothing to one who keeps much. Files of open sessions are for these sessions' own limits.
-    fn choose_closed<'a>(&'a self, id: PrefixId, payer: &'a Name, limit: u64, chosen: &mut Chosen<'a>) {
-        let mut children: BTreeMap<Option<PrefixId>, Child<'a>> = BTreeMap::new();
+    /// Chooses files of closed sessions below this link: from the child link whose sessions have the most bytes, the
+    /// oldest first. So a holder with few files loses none to a holder with many. Files of open sessions are left to
+    /// these sessions' limits.
+    fn choose_closed<'a>(&'a self, id: DelegationId, payer: &'a Name, limit: u64, chosen: &mut Chosen<'a>) {
+        let mut children: BTreeMap<Option<DelegationId>, Child<'a>> = BTreeMap::new();
         for (name, there) in &self.sessions {
             let mut below = there.holder.ids().skip_while(|known| *known != id);
             if below.next().is_none() {
                 continue;
             }
             let child = children.entry(below.next()).or_default();
-            let (count, gone) = chosen.of(name);
+            let (count, gone) = chosen.chosen_of(name);
             child.bytes = child.bytes.saturating_add(there.bytes().saturating_sub(gone));
-            if there.session.is_none() && there.rests_until.is_none() {
-                child.rest.push(there.ended.iter().skip(count));
+            if there.session.is_none() && there.paused_until.is_none() {
+                child.rest.push(there.complete.iter().skip(count));
                 child.add(name, child.rest.len() - 1);
             }
         }
@@ -186,26 +187,26 @@ impl State {
         }
     }
 
-    /// Has the bills and statuses of open sessions say how many bytes they keep now, and which were deleted for them.
-    pub(super) fn tell(&self, gone: &BTreeMap<Name, Vec<u64>>) {
+    /// Reports the kept bytes and the deletions to the open sessions' limits.
+    pub(super) fn report(&self, gone: &BTreeMap<Name, Vec<u64>>) {
         for (name, there) in &self.sessions {
             if let Some(open) = &there.session {
                 let deleted = gone.get(name).map_or(&[][..], Vec::as_slice);
-                tell(&open.limits, there.bytes(), deleted);
+                report_to(&open.limits, there.bytes(), deleted);
             }
         }
     }
 }
 
-/// The bytes down to which files are deleted where there are more than the limit.
+/// Returns the bytes to which files beyond a limit are reduced.
 fn wanted(limit: u64) -> u64 {
-    limit.saturating_sub(limit / ROOM_PART)
+    limit.saturating_sub(limit / MARGIN_PART)
 }
 
-fn tell(limits: &SessionLimits, kept: u64, deleted: &[u64]) {
+fn report_to(limits: &SessionLimits, kept: u64, deleted: &[u64]) {
     let bytes = deleted.iter().copied().fold(0, u64::saturating_add);
-    limits.tell(Resource::RecordStorage, |told, used| {
-        (told.taken, told.beyond) = (kept, told.beyond.saturating_add(bytes));
+    limits.report(Resource::RecordStorage, |usage, used| {
+        (usage.taken, usage.beyond) = (kept, usage.beyond.saturating_add(bytes));
         used.record_files_deleted = used.record_files_deleted.saturating_add(deleted.len() as u64);
         used.record_bytes_deleted.0 = used.record_bytes_deleted.0.saturating_add(bytes);
     });

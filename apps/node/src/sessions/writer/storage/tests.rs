@@ -1,24 +1,24 @@
-//! Which files are deleted.
+//! Tests of the deletion of record files.
 
 use super::disk::{StorageQuota, entries};
 use super::*;
 use crate::control::spec::SessionSpec;
 use std::time::SystemTime;
-use weir_trust::credential::PrefixId;
+use weir_trust::credential::DelegationId;
 
 const MIB: usize = 1 << 20;
 
 fn limits(bytes: u64) -> Arc<SessionLimits> {
     let mut spec = SessionSpec::new(Name::new("s").unwrap());
     spec.limits.set(Resource::RecordStorage, Some(bytes));
-    Arc::new(SessionLimits::of(&spec, None))
+    Arc::new(SessionLimits::new(&spec, None))
 }
 
 fn session() -> Name {
     Name::new("s").unwrap()
 }
 
-/// Makes a file that is as old as its number says: the lowest is the oldest.
+/// Creates a file whose age follows from its number: the lowest is the oldest.
 fn put(folder: &Path, path: &str, bytes: usize, number: u64) {
     let path = folder.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -27,7 +27,7 @@ fn put(folder: &Path, path: &str, bytes: usize, number: u64) {
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(number)).unwrap();
 }
 
-fn there(folder: &Path) -> Vec<String> {
+fn remaining(folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for (label, known) in entries(folder) {
         if known.is_dir() {
@@ -42,7 +42,7 @@ fn there(folder: &Path) -> Vec<String> {
 fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("s");
-    // Of an earlier life, in no order of names.
+    // Files of an earlier run, in no order of names.
     put(&folder, "m-7/rows.parquet", 3 * MIB, 1);
     put(&folder, "a-0/rows.parquet", 3 * MIB, 2);
     put(&folder, "a-0/rows.recovered-1.parquet", 3 * MIB, 3);
@@ -56,25 +56,25 @@ fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
     all.enforce(Instant::now());
     // 15 MiB were there, and 1/16 of the limit more than necessary may go.
     let left = ["a-0/rows.recovered-1.parquet", "b-0/rows.parquet.part", "m-8/rows.parquet.part"];
-    assert_eq!(there(&folder), left);
+    assert_eq!(remaining(&folder), left);
     assert!(!folder.join("m-7").exists(), "a folder without files goes with them");
-    let shot = |limits: &SessionLimits| {
-        let it = limits.shot().of(Resource::RecordStorage);
+    let status = |limits: &SessionLimits| {
+        let it = limits.status().of(Resource::RecordStorage);
         (it.taken, it.beyond)
     };
-    assert_eq!(shot(&limits), (9 << 20, 6 << 20));
-    // The file that is being written counts, and grows beyond everything else: it alone stays.
+    assert_eq!(status(&limits), (9 << 20, 6 << 20));
+    // The open file counts, and outgrows all others: it alone stays.
     put(&folder, "m-8/rows.parquet.part", 13 * MIB, 9);
     storage.grow("m-8");
     all.enforce(Instant::now());
-    assert_eq!(there(&folder), ["m-8/rows.parquet.part"]);
-    assert_eq!(shot(&limits), (13 << 20, 12 << 20));
-    // It is ended, and another one is begun.
+    assert_eq!(remaining(&folder), ["m-8/rows.parquet.part"]);
+    assert_eq!(status(&limits), (13 << 20, 12 << 20));
+    // It is completed, and another one is begun.
     std::fs::rename(folder.join("m-8/rows.parquet.part"), folder.join("m-8/rows.parquet")).unwrap();
     storage.end("m-8");
     storage.begin("m-9").unwrap();
     all.enforce(Instant::now());
-    assert_eq!((there(&folder), shot(&limits)), (Vec::new(), (0, 25 << 20)));
+    assert_eq!((remaining(&folder), status(&limits)), (Vec::new(), (0, 25 << 20)));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn nothing_but_record_files_of_the_session_is_deleted() {
     for path in ["elsewhere/rows.parquet", "elsewhere/m-1/rows.parquet"] {
         assert!(root.path().join(path).exists(), "{path}");
     }
-    // A folder that is a link is none of the node's.
+    // A linked folder is not the node's.
     let linked = root.path().join("linked");
     std::os::unix::fs::symlink(root.path().join("elsewhere"), &linked).unwrap();
     let all = RecordStorage::new(root.path().to_owned());
@@ -125,7 +125,7 @@ fn nothing_but_record_files_of_the_session_is_deleted() {
 }
 
 #[test]
-fn files_end_before_they_have_taken_the_limit() {
+fn files_are_completed_before_they_fill_the_limit() {
     let root = tempfile::tempdir().unwrap();
     let storage = RecordStorage::new(root.path().to_owned()).open(
         &session(),
@@ -136,20 +136,20 @@ fn files_end_before_they_have_taken_the_limit() {
     assert_eq!(storage.file_bytes_max(), 10 << 20);
     storage.begin("m-1").unwrap();
     assert_eq!(storage.file_bytes_max(), 5 << 20);
-    storage.held_to(&limits(1));
+    storage.set_limits(&limits(1));
     assert_eq!(storage.file_bytes_max(), 1 << 20);
-    storage.held_to(&limits(u64::MAX));
+    storage.set_limits(&limits(u64::MAX));
     assert_eq!(storage.file_bytes_max(), u64::MAX);
 }
 
-/// A chain of one link with these digits, which allows so much.
+/// A chain of one link with these digits and this limit.
 fn holder(digits: &str, most: StorageQuota) -> StorageHolder {
     chain(&[(digits, Some(most))])
 }
 
 /// A chain of links with these digits, root first.
 fn chain(links: &[(&str, Option<StorageQuota>)]) -> StorageHolder {
-    let id = |digits: &str| format!("weir-id:{}", digits.repeat(32)).parse::<PrefixId>().unwrap();
+    let id = |digits: &str| format!("weir-id:{}", digits.repeat(32)).parse::<DelegationId>().unwrap();
     StorageHolder(links.iter().map(|(digits, allowance)| (id(digits), *allowance)).collect())
 }
 
@@ -168,7 +168,7 @@ fn write_session(all: &Arc<RecordStorage>, name: &str, most: u64, whose: &Storag
 fn all_there(folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for session in super::disk::sessions(folder) {
-        let files = there(&folder.join(session.as_str()));
+        let files = remaining(&folder.join(session.as_str()));
         all.extend(files.iter().map(|file| format!("{session}/{file}")));
     }
     all.retain(|path| path.ends_with(".parquet"));
@@ -185,14 +185,14 @@ fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
     let all = RecordStorage::new(folder.to_owned());
     all.scan();
     write_session(&all, "other", 5 << 20, &others, folder);
-    // The operator's own session counts for its own limit alone.
+    // The operator's session counts for its own limit alone.
     write_session(&all, "own", 5 << 20, &StorageHolder::default(), folder);
     for name in ["c", "b"] {
         write_session(&all, name, 3 << 20, &mine, folder);
     }
     assert_eq!(all_there(folder).len(), 8);
     drop(all);
-    // The node has started anew: it knows the holder of the closed sessions, and the order of their files.
+    // After a restart, the node knows the holder of the closed sessions, and the order of their files.
     let all = RecordStorage::new(folder.to_owned());
     all.scan();
     let mut left: Vec<String> = ["other/m-0", "other/m-1", "own/m-0", "own/m-1"]
@@ -209,7 +209,7 @@ fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
         assert_eq!(all_there(folder), expected);
     }
     assert!(!folder.join("c").exists() && !folder.join("b").exists(), "empty folders of sessions go");
-    // Where no ceiling is stated, as much stays as the open sessions may keep together, and the usual limit at least.
+    // Without a ceiling, as much stays as the open sessions may keep together, and the default limit at least.
     let tiny = all.open(&Name::new("tiny").unwrap(), &limits(1), holder("a", StorageQuota::OfSessions));
     all.enforce(Instant::now());
     left.extend(["a/m-0", "a/m-1", "d/m-0", "d/m-1"].map(|label| format!("{label}/rows.parquet")));
@@ -219,7 +219,7 @@ fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
 }
 
 #[test]
-fn a_shared_limit_takes_from_the_holder_who_keeps_most_however_old_the_files_of_others_are() {
+fn a_shared_limit_takes_files_from_the_holder_with_the_most_bytes_whatever_their_age() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
     let all = RecordStorage::new(folder.to_owned());
@@ -228,7 +228,8 @@ fn a_shared_limit_takes_from_the_holder_who_keeps_most_however_old_the_files_of_
     for name in ["greedy-1", "greedy-2", "greedy-3"] {
         write_session(&all, name, 1 << 30, &of("b"), folder);
     }
-    // Eight files of a MiB are there once its last session is closed; the limit is for seven, and a sixteenth of it goes beyond that.
+    // Eight files of 1 MiB remain once its last session is closed. The limit is for seven, and a sixteenth of it goes
+    // beyond that.
     let open = all.open(&Name::new("new").unwrap(), &limits(1 << 30), of("c"));
     all.enforce(Instant::now());
     let left = ["greedy-2/m-0", "greedy-2/m-1", "greedy-3/m-0", "greedy-3/m-1", "modest/m-0", "modest/m-1"];
@@ -237,13 +238,13 @@ fn a_shared_limit_takes_from_the_holder_who_keeps_most_however_old_the_files_of_
 }
 
 #[test]
-fn sessions_of_those_to_whom_a_holder_delegates_count_for_the_holder() {
+fn sessions_of_delegates_count_for_their_delegator() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    let usual = Resource::RecordStorage.row().limit.as_ref().and_then(|limit| limit.default).unwrap();
+    let usual = Resource::RecordStorage.definition().limit.as_ref().and_then(|limit| limit.default).unwrap();
     let all = RecordStorage::new(folder.to_owned());
     let below = |digits| chain(&[("r", None), ("a", Some(StorageQuota::OfSessions)), (digits, None)]);
-    // Files without content, that say that they are long: each closed session has 3/4 of what is usual.
+    // Sparse files: each closed session has 3/4 of the default limit.
     for (name, digits) in [("one", "b"), ("two", "c")] {
         let session = Name::new(name).unwrap();
         let open = all.open(&session, &limits(u64::MAX), below(digits));
@@ -271,10 +272,10 @@ fn a_folder_without_files_is_not_remembered() {
 }
 
 #[test]
-fn what_was_ended_first_goes_first_though_the_clock_was_set_back() {
+fn files_are_deleted_in_the_order_of_completion_although_the_clock_was_set_back() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("s");
-    // Of a time when the clock was a day ahead; the second one after it was set back, which its number tells.
+    // From a time when the clock was a day ahead. The second file came after it was set back, as its number tells.
     let tomorrow = super::disk::nanos(SystemTime::now()) / 1_000_000_000 + 86_400;
     put(&folder, "a-0/rows.parquet", 2 * MIB, tomorrow);
     put(&folder, "a-1/rows.parquet", 2 * MIB, 1);
@@ -292,13 +293,13 @@ fn what_was_ended_first_goes_first_though_the_clock_was_set_back() {
         open.end(label);
     }
     drop((all, open));
-    // In the next life as in this one.
+    // The same holds after a restart.
     for left in [&["a-1", "b-0", "c-0"][..], &["b-0", "c-0"], &["b-0"], &[]] {
         let most = limits(left.len() as u64 * (2 << 20) + (left.len() as u64 * (2 << 20)) / 15);
         let (all, open) = begin(&most);
         all.enforce(Instant::now());
         let expected: Vec<String> = left.iter().map(|label| format!("{label}/rows.parquet")).collect();
-        assert_eq!(there(&folder), expected);
+        assert_eq!(remaining(&folder), expected);
         drop((all, open));
     }
 }
@@ -321,7 +322,7 @@ fn a_file_that_cannot_be_deleted_is_counted_and_tried_again_later() {
     let now = Instant::now();
     (0..5).for_each(|_| _ = all.enforce(now));
     assert_eq!(all.failed(), 2, "both were tried once, and not each time");
-    let taken = || limits.shot().of(Resource::RecordStorage).taken;
+    let taken = || limits.status().of(Resource::RecordStorage).taken;
     assert_eq!(taken(), 4 << 20, "they count as long as they are there");
     (0..5).for_each(|_| _ = all.enforce(now + RETRY));
     assert_eq!(all.failed(), 4);
@@ -330,7 +331,7 @@ fn a_file_that_cannot_be_deleted_is_counted_and_tried_again_later() {
     (0..5).for_each(|_| _ = all.enforce(now + 2 * RETRY));
     assert!(!folder.join("a-1").exists() && root.path().join("a-0/rows.parquet").exists());
     assert_eq!(taken(), 2 << 20);
-    assert_eq!(limits.shot().of(Resource::RecordStorage).beyond, 2 << 20);
+    assert_eq!(limits.status().of(Resource::RecordStorage).beyond, 2 << 20);
     drop(open);
 }
 
@@ -343,7 +344,7 @@ fn the_folders_are_searched_once() {
     let all = RecordStorage::new(root.path().to_owned());
     all.scan();
     let open = all.open(&session(), &limits, StorageHolder::default());
-    // Unknown to the node: it was not there when the node started, and no module of the node wrote it.
+    // Unknown to the node: created after the search, and not by a module of the node.
     put(&folder, "b-0/rows.parquet", 2 * MIB, 0);
     for label in ["c-0", "c-1", "c-2"] {
         open.begin(label).unwrap();
@@ -351,7 +352,7 @@ fn the_folders_are_searched_once() {
         open.end(label);
         all.enforce(Instant::now());
     }
-    // The oldest known one went for the newer ones, and the unknown one stays.
+    // The oldest known file was deleted for the newer ones, and the unknown one stays.
     let left = ["b-0", "c-0", "c-1", "c-2"].map(|label| format!("{label}/rows.parquet"));
-    assert_eq!(there(&folder), left);
+    assert_eq!(remaining(&folder), left);
 }

@@ -1,0 +1,41 @@
+//! The isolation of the node's child processes, as its configuration states it.
+
+use serde::{Deserialize, Deserializer};
+use std::path::PathBuf;
+use weir_os::spawner::{GroupSetting, PROCESSES_MAX};
+
+/// The lowest allowed user number for isolated processes. Lower numbers are for the system's services and people.
+pub const FIRST_USER_MIN: u32 = 65_536;
+/// The highest allowed first user number, so that all numbers of the range fit into 31 bits.
+pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
+
+/// The configuration section `[isolation]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IsolationConfig {
+    /// The first of 1,024 user numbers that only these processes use, if root starts the node.
+    pub first_uid: u32,
+    /// The parent of the processes' control groups: `delegated` (a service manager has delegated one to the node), `none`, or a
+    /// folder.
+    #[serde(deserialize_with = "group")]
+    pub cgroup: GroupSetting,
+}
+
+impl Default for IsolationConfig {
+    fn default() -> Self {
+        // A range that neither systemd nor shadow(5) uses.
+        Self { first_uid: 1_900_000_000, cgroup: GroupSetting::Delegated }
+    }
+}
+
+fn group<'de, D: Deserializer<'de>>(from: D) -> Result<GroupSetting, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.as_str() {
+        "delegated" => Ok(GroupSetting::Delegated),
+        "none" => Ok(GroupSetting::None),
+        path if path.starts_with('/') => Ok(GroupSetting::At(PathBuf::from(path))),
+        _ => Err(serde::de::Error::custom(
+            "cgroup is `delegated`, `none`, or a folder beneath a mount of cgroup2",
+        )),
+    }
+}

@@ -1,0 +1,85 @@
+//! Limits of a session in its status: one key for each number, as the table of resources names them.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weir_trust::grant::Resource;
+use weir_wire::WriteFields;
+
+/// Limits of a session, and how often they were reached. Counters only grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Flat", into = "Flat")]
+pub struct LimitsStatus {
+    /// Use of each limit, where it is not zero.
+    pub(crate) amounts: BTreeMap<Resource, LimitUsage>,
+    /// Fields of packets that may be written; `None` for all.
+    pub writes: Option<WriteFields>,
+    /// Patches that were refused because of another field.
+    pub writes_refused: u64,
+}
+
+/// Use of the limit of one resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitUsage {
+    /// Limit, in the resource's unit; `None` if there is none.
+    pub most: Option<u64>,
+    /// Present amount, for a resource that is a level.
+    pub taken: u64,
+    /// Sum of the amounts beyond the limit.
+    pub beyond: u64,
+}
+
+/// Serialised form of [`LimitsStatus`].
+#[derive(Serialize, Deserialize)]
+struct Flat {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    writes: Option<WriteFields>,
+    #[serde(flatten)]
+    numbers: BTreeMap<String, u64>,
+}
+
+const WRITES_REFUSED: &str = "writes_refused";
+
+impl From<Flat> for LimitsStatus {
+    fn from(Flat { writes, numbers }: Flat) -> Self {
+        let number = |key: &str| numbers.get(key).copied();
+        let amounts = Resource::limits().map(|(resource, limit)| {
+            let taken = limit.present_use.and_then(|level| number(level.key));
+            let beyond = number(limit.excess.key).unwrap_or(0);
+            (resource, LimitUsage { most: number(limit.key), taken: taken.unwrap_or(0), beyond })
+        });
+        let amounts = amounts.filter(|(_, it)| *it != LimitUsage::default()).collect();
+        Self { amounts, writes, writes_refused: number(WRITES_REFUSED).unwrap_or(0) }
+    }
+}
+
+impl From<LimitsStatus> for Flat {
+    fn from(status: LimitsStatus) -> Self {
+        let mut numbers = BTreeMap::new();
+        let mut tell = |key: &str, number: Option<u64>| {
+            numbers.extend(number.map(|number| (key.to_owned(), number)));
+        };
+        let some = |number: u64| (number > 0).then_some(number);
+        for (resource, limit) in Resource::limits() {
+            let it = status.of(resource);
+            tell(limit.key, it.most);
+            if let Some(level) = limit.present_use {
+                tell(level.key, some(it.taken));
+            }
+            tell(limit.excess.key, some(it.beyond));
+        }
+        tell(WRITES_REFUSED, some(status.writes_refused));
+        Self { writes: status.writes, numbers }
+    }
+}
+
+impl LimitsStatus {
+    /// Returns true if there is nothing to report.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the use of a resource's limit.
+    pub fn of(&self, resource: Resource) -> LimitUsage {
+        self.amounts.get(&resource).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,261 @@
+//! Restores saved sessions when a node starts.
+//!
+//! Each session is created again as by a request of now: its credential is verified against the present time, roots and
+//! revocations, and the present admission decides. First all sessions are created in the order of their creation, before
+//! the node accepts a request, so that no new session takes their place. Then one thread loads their modules, those of
+//! the party that has used the least processor time first.
+
+use super::{Daemon, now};
+use crate::control::audit::PendingDecision;
+use crate::control::authority::{Asker, RequestRefusal, SessionOwner, delegation_chain};
+use crate::control::protocol::ControlRequest;
+use crate::control::spec::SessionSpec;
+use crate::log::{self, info, warn};
+use crate::server::compile_queue;
+use crate::server::session_store::{SURVIVAL_TIME, StoreError};
+use crate::sessions::error::NodeError;
+use crate::sessions::saved::{SavedModule, SavedSession, SessionOrigin};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use weir_admission::Name;
+use weir_trust::credential::{Credential, CredentialRefusal, DelegationId};
+use weir_trust::grant::Second;
+use weir_units::Nanos;
+
+/// The reason why a saved session or module is not restored.
+#[derive(Debug, thiserror::Error)]
+enum RestoreError {
+    #[error(transparent)]
+    Refused(#[from] RequestRefusal),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<CredentialRefusal> for RestoreError {
+    fn from(refusal: CredentialRefusal) -> Self {
+        Self::Refused(refusal.into())
+    }
+}
+
+/// A module that is still to be restored.
+struct ModuleJob {
+    session: Name,
+    /// The session's number.
+    id: u64,
+    module: SavedModule,
+}
+
+impl Daemon {
+    /// Restores all saved sessions without their modules. Whatever cannot be restored is logged, and nothing else fails.
+    pub(super) fn restore_sessions(&self) {
+        let Some(mut store) = self.open_store() else { return };
+        let (found, wrong) = match store.find() {
+            Ok(found) => found,
+            Err(error) => return warn(&format_args!("sessions are neither saved nor restored: {error}")),
+        };
+        wrong.iter().for_each(|error| warn(&format_args!("a saved session is not restored: {error}")));
+        if !self.with_node(|node| node.config.node.restore) {
+            let count = store.remove_all(&found);
+            if count > 0 {
+                info(&format!("{count} saved sessions are removed, as `restore` is false"));
+            }
+            return;
+        }
+        // All are read once before the first one is restored, so that the files of all modules are known to be in use.
+        let mut sound = Vec::new();
+        for found in found {
+            match store.read(&found) {
+                Ok(_) => sound.push(found),
+                Err(error) => warn(&format_args!("a saved session is not restored: {error}")),
+            }
+        }
+        store.remove_all_unused_modules();
+        let guard = (!sound.is_empty()).then(|| store.guard().begin());
+        *self.store.lock() = Some(store);
+        let Some((failed, counted)) = guard else { return };
+        if let Err(error) = counted {
+            warn(&format_args!("starts that end in a crash are not counted: {error}"));
+        }
+        let mut kept = 0_usize;
+        for found in &sound {
+            let Some(Ok(saved)) = self.store.lock().as_mut().map(|store| store.read(found)) else { continue };
+            if failed.restores(saved.owner.is_some()) {
+                self.restore_session(&saved);
+            } else {
+                kept += 1;
+                self.record_unrestored(&saved, "earlier starts with saved sessions have crashed the node");
+            }
+        }
+        if kept > 0 {
+            warn(&format_args!(
+                "the node has not survived its last {} starts for {} s, so {kept} saved sessions are not restored now; the next start tries again, and `restore = false` under [node] removes them",
+                failed.0,
+                SURVIVAL_TIME.as_secs(),
+            ));
+        }
+    }
+
+    /// Restores a session without its modules. If that fails its file is removed.
+    fn restore_session(&self, saved: &SavedSession) {
+        let (name, modules) = (saved.session.name.clone(), saved.modules.len());
+        match self.create_saved(saved) {
+            Ok(owner) => {
+                log::session(&name)
+                    .info(&format_args!("session {name} is restored, with {modules} modules to load"));
+                self.record_decision(PendingDecision::for_restore(&name, owner.as_ref()));
+            }
+            Err(error) => {
+                log::session(&name).warn(&format_args!("session {name} is not restored: {error}"));
+                self.record_unrestored(saved, &error.to_string());
+            }
+        }
+        self.save(&name);
+    }
+
+    /// Records in the ledger that a saved session is not restored.
+    fn record_unrestored(&self, saved: &SavedSession, why: &str) {
+        let claimed = saved.owner.as_ref().and_then(|owner| owner.credential.parse::<Credential>().ok());
+        let called = saved.owner.as_ref().map(|owner| &owner.called);
+        let decision = PendingDecision::for_restore_claim(&saved.session.name, called, claimed.as_ref());
+        self.record_decision(decision.refused(why));
+    }
+
+    /// Creates a saved session as by a request of its owner now. Returns the owner.
+    fn create_saved(&self, saved: &SavedSession) -> Result<Option<SessionOwner>, RestoreError> {
+        let (asker, given) = match &saved.owner {
+            None => (Asker::Operator(None), saved.session.name.clone()),
+            Some(owner) => {
+                let credential: Credential = owner.credential.parse()?;
+                let Some(trust) = self.trust() else {
+                    return Err(CredentialRefusal::UnknownRoot(*credential.claimed_root()).into());
+                };
+                // The holder has proven the possession of the key when the session was created.
+                let verified = trust.verify(&credential, credential.claimed_holder(), Second::of(now()))?;
+                (Asker::Holder(Arc::new(verified)), owner.called.clone())
+            }
+        };
+        let spec = SessionSpec { name: given, ..saved.session.clone() };
+        let permitted = self.permit(&asker, ControlRequest::Create(spec), None)?;
+        let ControlRequest::Create(spec) = permitted.ask else { return Ok(None) };
+        let owner = permitted.owner;
+        let parents = saved.owner.iter().flat_map(|owner| &owner.parents).filter_map(|id| id.parse().ok());
+        let origin = SessionOrigin::Saved(saved.number, saved.modules.clone(), parents.collect());
+        let mut budget = compile_queue::budget_for_restore(owner.as_ref());
+        let created = self.create_saved_session(spec, owner.clone(), origin, &mut budget);
+        self.charge_restore(owner.as_ref(), budget.used());
+        created?;
+        Ok(owner)
+    }
+
+    /// Charges a holder for work that did not wait in the compile queue.
+    fn charge_restore(&self, owner: Option<&SessionOwner>, used: Nanos) {
+        if let Some(owner) = owner {
+            self.compile_queue.charge_outside(&owner.credential, used);
+        }
+    }
+
+    /// Loads the modules of all restored sessions, until the node stops. What is left then is restored by the next start.
+    pub(super) fn restore_modules(&self, is_ending: &AtomicBool) {
+        self.bind_to_other_cores();
+        let mut parties = self.module_jobs();
+        let (mut loaded, mut all) = (0_usize, 0_usize);
+        while !is_ending.load(Ordering::Acquire) {
+            // The operator's are first, as `None` is the least.
+            let next = parties.iter().filter(|(_, (_, jobs))| !jobs.is_empty());
+            let next =
+                next.min_by_key(|(party, (used, _))| (party.is_some(), *used)).map(|(party, _)| *party);
+            let Some((used, jobs)) = next.and_then(|party| parties.get_mut(&party)) else { break };
+            let Some(job) = jobs.pop_front() else { break };
+            let (is_loaded, spent) = self.restore_module(&job);
+            used.0 = used.0.saturating_add(spent.0);
+            (loaded, all) = (loaded + usize::from(is_loaded), all + 1);
+        }
+        if all > 0 {
+            info(&format!("{loaded} of {all} modules of restored sessions run"));
+        }
+    }
+
+    /// The modules that are to be restored, by party, each in the order of its sessions' creation.
+    fn module_jobs(&self) -> BTreeMap<Option<DelegationId>, (Nanos, VecDeque<ModuleJob>)> {
+        let node = self.node.lock();
+        let mut sessions: Vec<_> =
+            node.sessions.values().filter(|state| !state.unrestored.is_empty()).collect();
+        sessions.sort_by_key(|state| state.id);
+        let mut parties: BTreeMap<_, (Nanos, VecDeque<ModuleJob>)> = BTreeMap::new();
+        for state in sessions {
+            let first = |owner: &SessionOwner| delegation_chain(&owner.credential).next().map(|(id, _)| id);
+            let (_, jobs) = parties.entry(state.owner.as_ref().and_then(first)).or_default();
+            let job = |module: &SavedModule| ModuleJob {
+                session: state.spec.name.clone(),
+                id: state.id,
+                module: module.clone(),
+            };
+            jobs.extend(state.unrestored.iter().map(job));
+        }
+        parties
+    }
+
+    /// Loads a module of a restored session. Returns true if it runs, and the used processor time.
+    fn restore_module(&self, job: &ModuleJob) -> (bool, Nanos) {
+        let ModuleJob { session, id, module } = job;
+        let Some(name) = &module.module.name else { return (false, Nanos(0)) };
+        // A request may have closed the session, or unloaded the module.
+        if self.with_node(|node| node.check_unrestored(session, *id, name)).is_err() {
+            return (false, Nanos(0));
+        }
+        let (loaded, used) = self.load_saved(session, module);
+        let was_wanted = self.node.lock().forget_unrestored(session, *id, name);
+        let is_loaded = match loaded {
+            // It was unloaded while it was being restored.
+            Ok(loaded) if !was_wanted => {
+                _ = self.unload(session, &loaded, &(self.owner_of(session), None));
+                false
+            }
+            Ok(_) => true,
+            Err(error) => {
+                log::session(session)
+                    .module(name)
+                    .warn(&format_args!("session {session}: module {name} is not restored: {error}"));
+                false
+            }
+        };
+        self.save(session);
+        (is_loaded, used)
+    }
+
+    fn load_saved(&self, session: &Name, module: &SavedModule) -> (Result<Name, RestoreError>, Nanos) {
+        let owner = self.owner_of(session);
+        let mut budget = compile_queue::budget_for_restore(owner.as_ref());
+        let loaded = (|| {
+            let file = match &module.file {
+                Some(hash) => self.store.lock().as_ref().map(|store| store.read_module(hash)).transpose()?,
+                None => None,
+            };
+            let (asker, called) = match &owner {
+                Some(owner) => (Asker::Holder(Arc::clone(&owner.credential)), owner.given.clone()),
+                None => (Asker::Operator(None), session.clone()),
+            };
+            let signatures = module.signatures.clone();
+            let ask = ControlRequest::Load { session: called, module: module.module.clone(), signatures };
+            self.permit(&asker, ask, file.as_deref())?;
+            let by = (owner.clone(), None);
+            Ok(self.load(session, by, &module.module, file, &module.signatures, &mut budget)?)
+        })();
+        self.charge_restore(owner.as_ref(), budget.used());
+        (loaded, budget.used())
+    }
+
+    /// Notes that the node has survived its start, once it has run for long enough.
+    pub(super) fn note_survival(&self, started: Instant, is_noted: &mut bool) {
+        if !*is_noted && started.elapsed() >= SURVIVAL_TIME {
+            *is_noted = true;
+            if let Some(store) = self.store.lock().as_ref() {
+                store.guard().survived();
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The folder of saved sessions: one file for each session, and one for each module file that they use.
+//!
+//! ```text
+//!   sessions/HASH.session    a session, as JSON; HASH is that of the node's name for it
+//!   sessions/HASH.wasm       a module; HASH is that of its bytes
+//!   sessions/starts          the number of starts in a row that the node has not survived
+//! ```
+//!
+//! All names are hashes, so no client chooses a path. Files are replaced atomically. The bytes of all files are limited
+//! in total, under each root, and under each link of a delegation chain, so that delegation does not increase a holder's
+//! limit. A session that does not fit is not saved.
+
+mod start_guard;
+
+pub(crate) use start_guard::{SURVIVAL_TIME, StartGuard};
+
+use crate::sessions::saved::SavedSession;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+use weir_admission::{MODULE_BYTES_MAX, Name};
+use weir_os::private::{PrivateError, PrivateFolder};
+use weir_trust::credential::DelegationId;
+use weir_trust::grant::ModuleHash;
+use weir_units::Bytes;
+
+/// The name of the folder in the state folder.
+pub(crate) const FOLDER: &str = "sessions";
+/// The longest file of a session, in bytes.
+const SESSION_BYTES_MAX: usize = 1 << 20;
+/// The number of bytes that a file counts as at least, which limits the number of files.
+const FILE_BYTES_MIN: u64 = 4096;
+/// The most bytes of files under one link of a delegation chain.
+const LINK_BYTES_MAX: u64 = 64 << 20;
+/// The most bytes of files under one root.
+const ROOT_BYTES_MAX: u64 = 256 << 20;
+/// The most bytes of the files of all holders, and again of the operator's files.
+const ALL_BYTES_MAX: u64 = 1 << 30;
+/// The most entries of the folder that are read.
+const ENTRIES_MAX: usize = 1 << 17;
+const SESSION: &str = "session";
+const MODULE: &str = "wasm";
+
+/// The reason why a session is not saved, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    #[error("{0}")]
+    File(#[from] PrivateError),
+    #[error("its description is longer than {}", Bytes(SESSION_BYTES_MAX as u64))]
+    TooLong,
+    #[error("saved sessions and modules {0} have at most {1} together")]
+    Full(&'static str, Bytes),
+    #[error("its file is damaged: {0}")]
+    Damaged(String),
+}
+
+impl StoreError {
+    /// Returns true if the same attempt may succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> Self {
+        Self::File(error.into())
+    }
+}
+
+/// A saved session's share of the folder.
+#[derive(Debug, Default)]
+struct StoredSession {
+    /// The root and the chain of its owner; empty for the operator.
+    chain: Vec<DelegationId>,
+    bytes: u64,
+    /// The hash of the session's file; none before it is written.
+    written: Option<[u8; 32]>,
+    modules: BTreeMap<ModuleHash, u64>,
+}
+
+/// The folder of saved sessions.
+#[derive(Debug)]
+pub(crate) struct SessionStore {
+    folder: PrivateFolder,
+    /// Sessions by the names of their files, without the extension.
+    sessions: BTreeMap<String, StoredSession>,
+    /// Module files of the folder.
+    modules: BTreeSet<ModuleHash>,
+}
+
+/// A session's file in the folder, of which only the number was read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FoundSession {
+    /// The session's number.
+    number: u64,
+    /// The name of the file without the extension.
+    stem: String,
+}
+
+/// Returns the name of a session's file, without the extension.
+fn stem_of(session: &Name) -> String {
+    hex(&Sha256::new().chain_update(b"weir saved session 1\0").chain_update(session.as_str()).finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn size(bytes: usize) -> u64 {
+    (bytes as u64).max(FILE_BYTES_MIN)
+}
+
+impl SessionStore {
+    /// Opens the folder, and creates it if missing. `state` is the node's state folder.
+    ///
+    /// # Errors
+    /// The folder cannot be used: it is a link, or belongs to another user.
+    pub(crate) fn open(state: &Path) -> Result<Self, StoreError> {
+        let folder = PrivateFolder::make(&state.join(FOLDER))?;
+        Ok(Self { folder, sessions: BTreeMap::new(), modules: BTreeSet::new() })
+    }
+
+    /// Reads the names of all files, and the number of each session. Returns the sessions in the order of their creation,
+    /// and the reasons why others cannot be read; their files are removed.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn find(&mut self) -> Result<(Vec<FoundSession>, Vec<StoreError>), StoreError> {
+        #[derive(Deserialize)]
+        struct Numbered {
+            number: u64,
+        }
+        let (mut found, mut wrong) = (Vec::new(), Vec::new());
+        for entry in std::fs::read_dir(self.folder.path())?.take(ENTRIES_MAX) {
+            let name = entry?.file_name();
+            let Some((stem, extension)) = name.to_str().and_then(|name| name.rsplit_once('.')) else {
+                continue;
+            };
+            match extension {
+                SESSION => {
+                    let read = self.read_file(stem, SESSION, SESSION_BYTES_MAX).and_then(|bytes| {
+                        let read = serde_json::from_slice::<Numbered>(&bytes);
+                        read.map_err(|error| StoreError::Damaged(error.to_string()))
+                    });
+                    match read {
+                        Ok(Numbered { number }) => found.push(FoundSession { number, stem: stem.to_owned() }),
+                        Err(error) => {
+                            wrong.push(error);
+                            _ = self.folder.remove(&format!("{stem}.{SESSION}"));
+                        }
+                    }
+                }
+                MODULE => self.modules.extend(stem.parse::<ModuleHash>()),
+                // An incomplete file, left by a crash.
+                "new" => _ = self.folder.remove(&format!("{stem}.{extension}")),
+                _ => {}
+            }
+        }
+        found.sort();
+        Ok((found, wrong))
+    }
+
+    fn read_file(&self, stem: &str, extension: &str, most: usize) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = Vec::new();
+        let file = self.folder.open_file(&format!("{stem}.{extension}"))?;
+        file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > most {
+            return Err(StoreError::Damaged(format!("it is longer than {}", Bytes(most as u64))));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a session that was [found](Self::find). From now on its files count, and stay until it is removed.
+    ///
+    /// # Errors
+    /// The file is damaged. It is removed.
+    pub(crate) fn read(&mut self, found: &FoundSession) -> Result<SavedSession, StoreError> {
+        let damaged = |error: &dyn std::fmt::Display| StoreError::Damaged(error.to_string());
+        let read = self.read_file(&found.stem, SESSION, SESSION_BYTES_MAX).and_then(|bytes| {
+            let saved: SavedSession = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
+            let is_own = stem_of(&saved.session.name) == found.stem && saved.number == found.number;
+            if is_own && saved.is_sound() {
+                Ok((saved, bytes))
+            } else {
+                Err(damaged(&"it is not of this form"))
+            }
+        });
+        let (saved, bytes) =
+            read.inspect_err(|_| _ = self.folder.remove(&format!("{}.{SESSION}", found.stem)))?;
+        let mut modules = BTreeMap::new();
+        for hash in saved.modules.iter().filter_map(|module| module.file) {
+            let len =
+                self.folder.open_file(&format!("{hash}.{MODULE}")).ok().and_then(|file| file.metadata().ok());
+            modules.insert(hash, len.map_or(0, |known| known.len().max(FILE_BYTES_MIN)));
+        }
+        let (chain, written) = (saved.claimed_chain(), Some(Sha256::digest(&bytes).into()));
+        let session = StoredSession { chain, bytes: size(bytes.len()), written, modules };
+        self.sessions.insert(found.stem.clone(), session);
+        Ok(saved)
+    }
+
+    /// Reads the file of a saved module.
+    ///
+    /// # Errors
+    /// The file is missing or damaged.
+    pub(crate) fn read_module(&self, hash: &ModuleHash) -> Result<Vec<u8>, StoreError> {
+        let bytes = self.read_file(&hash.to_string(), MODULE, MODULE_BYTES_MAX)?;
+        if ModuleHash::of(&bytes) != *hash {
+            return Err(StoreError::Damaged(format!("its SHA-256 is not {hash}")));
+        }
+        Ok(bytes)
+    }
+
+    /// Writes the file of a module, if the folder does not have it, for a session with this chain.
+    ///
+    /// # Errors
+    /// There is no room for it, or it cannot be written.
+    pub(crate) fn add_module(
+        &mut self,
+        session: &Name,
+        chain: &[DelegationId],
+        hash: ModuleHash,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        let stem = stem_of(session);
+        let is_counted = self.sessions.get(&stem).is_some_and(|stored| stored.modules.contains_key(&hash));
+        if !is_counted {
+            self.check_room(&stem, chain, 0, &BTreeMap::from([(hash, size(bytes.len()))]))?;
+        }
+        if !self.modules.contains(&hash) || self.read_module(&hash).is_err() {
+            self.folder.replace(&format!("{hash}.{MODULE}"), bytes)?;
+            self.modules.insert(hash);
+        }
+        let stored = self.sessions.entry(stem).or_default();
+        stored.chain = chain.to_vec();
+        stored.modules.insert(hash, size(bytes.len()));
+        Ok(())
+    }
+
+    /// Writes a session, if its form has changed. Module files that it does not use any more are removed. A module whose file is not in the folder
+    /// is left out.
+    ///
+    /// # Errors
+    /// There is no room for it, and its earlier file is removed; or it cannot be written.
+    pub(crate) fn write(&mut self, mut saved: SavedSession) -> Result<(), StoreError> {
+        let stem = stem_of(&saved.session.name);
+        let known = self.sessions.get(&stem).map(|stored| stored.modules.clone()).unwrap_or_default();
+        saved.modules.retain(|module| module.file.is_none_or(|hash| known.contains_key(&hash)));
+        let modules: BTreeMap<ModuleHash, u64> = saved
+            .modules
+            .iter()
+            .filter_map(|module| module.file.and_then(|hash| Some((hash, *known.get(&hash)?))))
+            .collect();
+        let text = serde_json::to_vec(&saved).map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let chain = saved.claimed_chain();
+        let fits = match text.len() {
+            len if len > SESSION_BYTES_MAX => Err(StoreError::TooLong),
+            len => self.check_room(&stem, &chain, size(len), &modules),
+        };
+        if let Err(error) = fits {
+            self.remove(&saved.session.name)?;
+            return Err(error);
+        }
+        let written = Some(Sha256::digest(&text).into());
+        // A session that was restored as it was saved, for example, need not be written.
+        if self.sessions.get(&stem).is_none_or(|stored| stored.written != written) {
+            self.folder.replace(&format!("{stem}.{SESSION}"), &text)?;
+        }
+        self.sessions.insert(stem, StoredSession { chain, bytes: size(text.len()), written, modules });
+        self.remove_unused_modules(known.into_keys());
+        Ok(())
+    }
+
+    /// Removes a session, and module files that no other session uses.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub(crate) fn remove(&mut self, session: &Name) -> Result<(), StoreError> {
+        let stem = stem_of(session);
+        let gone = self.sessions.remove(&stem);
+        match self.folder.remove(&format!("{stem}.{SESSION}")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            removed => removed.is_ok().then(|| self.folder.sync()).transpose()?,
+        };
+        self.remove_unused_modules(gone.into_iter().flat_map(|gone| gone.modules.into_keys()));
+        Ok(())
+    }
+
+    /// Removes all module files that no session uses. To be called when all sessions were read.
+    pub(crate) fn remove_all_unused_modules(&mut self) {
+        self.remove_unused_modules(self.modules.clone().into_iter());
+    }
+
+    fn remove_unused_modules(&mut self, candidates: impl Iterator<Item = ModuleHash>) {
+        for hash in candidates {
+            let is_used = self.sessions.values().any(|stored| stored.modules.contains_key(&hash));
+            if !is_used && self.modules.remove(&hash) {
+                _ = self.folder.remove(&format!("{hash}.{MODULE}"));
+            }
+        }
+    }
+
+    /// Removes all saved sessions. Returns their number.
+    pub(crate) fn remove_all(&mut self, found: &[FoundSession]) -> usize {
+        self.sessions.clear();
+        for FoundSession { stem, .. } in found {
+            _ = self.folder.remove(&format!("{stem}.{SESSION}"));
+        }
+        self.remove_all_unused_modules();
+        found.len()
+    }
+
+    /// Returns the guard against starts that end in a crash.
+    pub(crate) fn guard(&self) -> StartGuard<'_> {
+        StartGuard::new(&self.folder)
+    }
+
+    /// Checks that a session can have a file of `bytes` and these module files, beside the files of others.
+    fn check_room(
+        &self,
+        stem: &str,
+        chain: &[DelegationId],
+        bytes: u64,
+        modules: &BTreeMap<ModuleHash, u64>,
+    ) -> Result<(), StoreError> {
+        let others = |is_under: &dyn Fn(&StoredSession) -> bool| {
+            let mut all = modules.clone();
+            let mut sum = bytes;
+            for (other, stored) in self.sessions.iter().filter(|(_, stored)| is_under(stored)) {
+                // A module file counts once, however many sessions use it.
+                all.extend(stored.modules.iter().map(|(hash, len)| (*hash, *len)));
+                sum += if other == stem { 0 } else { stored.bytes };
+            }
+            all.values().fold(sum, |sum, len| sum.saturating_add(*len))
+        };
+        if others(&|stored| stored.chain.is_empty() == chain.is_empty()) > ALL_BYTES_MAX {
+            return Err(StoreError::Full("on this node", Bytes(ALL_BYTES_MAX)));
+        }
+        for (depth, link) in chain.iter().enumerate() {
+            let (of, most) = match depth {
+                0 => ("under this root", ROOT_BYTES_MAX),
+                _ => ("under this credential", LINK_BYTES_MAX),
+            };
+            if others(&|stored| stored.chain.get(depth) == Some(link)) > most {
+                return Err(StoreError::Full(of, Bytes(most)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! The form in which a session is saved, so that a node restores it after a restart.
+//!
+//! Only sessions that requests have created are saved; those of the configuration come back by the configuration.
+
+use crate::control::authority::SessionOwner;
+use crate::control::quantity;
+use crate::control::spec::{ModuleSpec, PARTS_MAX, SessionSpec};
+use crate::sessions::error::NodeError;
+use crate::sessions::node::{Node, SessionModule, SessionState};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use weir_admission::Name;
+use weir_trust::credential::{Credential, DelegationId};
+use weir_trust::grant::ModuleHash;
+
+/// The version of the format of [`SavedSession`].
+pub(crate) const SAVED_FORMAT: u32 = 1;
+
+/// A saved session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedSession {
+    /// [`SAVED_FORMAT`].
+    pub(crate) weir_session: u32,
+    /// The number that the session had first, by which sessions are restored in the order of their creation.
+    pub(crate) number: u64,
+    /// The owner; `None` for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<SavedOwner>,
+    /// The description, with the node's name of the session and without modules.
+    pub(crate) session: SessionSpec,
+    /// The modules, oldest first.
+    #[serde(default)]
+    pub(crate) modules: Vec<SavedModule>,
+}
+
+/// The owner of a saved session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedOwner {
+    /// The credential, as text.
+    pub(crate) credential: String,
+    /// The owner's own name of the session.
+    #[serde(with = "quantity::text")]
+    pub(crate) called: Name,
+    /// The earlier holders in the chain who had a session when this one was created, by their credentials.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) parents: Vec<String>,
+}
+
+/// A module of a saved session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedModule {
+    /// The description, with the module's name in the session.
+    pub(crate) module: ModuleSpec,
+    /// The hash of its file; `None` for a module that comes with weir.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<ModuleHash>,
+    /// Signatures of the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) signatures: Vec<String>,
+}
+
+/// The file that a module was loaded from, with its signatures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ModuleOrigin {
+    /// The hash of its file; `None` for a module that comes with weir.
+    pub(crate) file: Option<ModuleHash>,
+    /// Signatures of the file.
+    pub(crate) signatures: Vec<String>,
+}
+
+/// The origin of a session.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum SessionOrigin {
+    /// The node's configuration.
+    #[default]
+    Configuration,
+    /// A request. The session is saved.
+    Request,
+    /// A saved session: its number there, the modules that it still lacks, and the earlier holders of
+    /// [`SavedOwner::parents`].
+    Saved(u64, Vec<SavedModule>, BTreeSet<DelegationId>),
+}
+
+impl SavedSession {
+    /// Returns the identifiers of the owner's claimed chain, with that of its root before them. Empty for the operator,
+    /// and for a credential that cannot be read.
+    pub(crate) fn claimed_chain(&self) -> Vec<DelegationId> {
+        let credential = self.owner.as_ref().and_then(|owner| owner.credential.parse::<Credential>().ok());
+        credential.map_or_else(Vec::new, |credential| {
+            let links = credential.claimed_blocks().iter().map(|link| link.id);
+            std::iter::once(DelegationId::of_root(credential.claimed_root())).chain(links).collect()
+        })
+    }
+
+    /// Checks the parts that no parser of requests checks.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.weir_session == SAVED_FORMAT
+            && self.modules.len() <= PARTS_MAX
+            && self.session.modules.is_empty()
+            && self
+                .modules
+                .iter()
+                .all(|module| module.module.name.is_some() && module.signatures.len() <= PARTS_MAX)
+    }
+}
+
+impl SavedOwner {
+    fn new(owner: &SessionOwner, parents: &BTreeSet<DelegationId>) -> Option<Self> {
+        let credential = Credential::parse(owner.credential.as_bytes()).ok()?.to_string();
+        let parents = parents.iter().map(DelegationId::to_string).collect();
+        Some(Self { credential, called: owner.given.clone(), parents })
+    }
+}
+
+fn saved_module(name: &Name, module: &SessionModule) -> Option<SavedModule> {
+    let ModuleOrigin { file, signatures } = module.origin.clone()?;
+    let spec = ModuleSpec { name: Some(name.clone()), ..module.spec.clone() };
+    Some(SavedModule { module: spec, file, signatures })
+}
+
+impl SessionState {
+    /// Sets the origin of a new session.
+    pub(crate) fn set_origin(&mut self, origin: SessionOrigin) {
+        match origin {
+            SessionOrigin::Configuration => self.saved_as = None,
+            SessionOrigin::Request => self.saved_as = Some(self.id),
+            SessionOrigin::Saved(number, modules, parents) => {
+                // The order of creation stays the same over restarts.
+                (self.saved_as, self.unrestored) = (Some(number), modules);
+                if let Some(owner) = &self.owner {
+                    let chain = owner.credential.chain().iter().map(|link| link.id);
+                    self.parents.extend(chain.filter(|id| parents.contains(id)));
+                }
+            }
+        }
+    }
+
+    /// Returns the present form to be saved; `None` for a session that is not saved, or is being closed.
+    fn saved(&self) -> Option<SavedSession> {
+        let number = self.saved_as.filter(|_| !self.is_closing)?;
+        let owner = match &self.owner {
+            Some(owner) => Some(SavedOwner::new(owner, &self.parents)?),
+            None => None,
+        };
+        let mut session = SessionSpec { modules: Vec::new(), ..self.spec.clone() };
+        // Its modules may have changed the reservation, and can reserve up to this again.
+        session.memory_max = session.memory_max.or(session.memory_max_before);
+        let mut modules: Vec<(u64, SavedModule)> = self
+            .modules
+            .iter()
+            .filter_map(|(name, module)| Some((module.number, saved_module(name, module)?)))
+            .collect();
+        modules.sort_by_key(|(number, _)| *number);
+        let modules = modules.into_iter().map(|(_, module)| module).chain(self.unrestored.iter().cloned());
+        let modules = modules.take(PARTS_MAX).collect();
+        Some(SavedSession { weir_session: SAVED_FORMAT, number, owner, session, modules })
+    }
+}
+
+impl Node {
+    /// Returns the present form of a session to be saved; `None` for one that is not saved, or is gone.
+    pub(crate) fn saved_session(&self, name: &Name) -> Option<SavedSession> {
+        self.sessions.get(name)?.saved()
+    }
+
+    /// Notes what a module was loaded from, so that it can be saved.
+    pub(crate) fn set_module_origin(&mut self, session: &Name, module: &Name, origin: ModuleOrigin) {
+        let module = self.sessions.get_mut(session).and_then(|state| state.modules.get_mut(module));
+        if let Some(module) = module {
+            module.origin = Some(origin);
+        }
+    }
+
+    /// Removes a module from those that are still to be restored. Returns false if it is not among them.
+    pub(crate) fn forget_unrestored(&mut self, session: &Name, id: u64, module: &Name) -> bool {
+        let Some(state) = self.sessions.get_mut(session).filter(|state| state.id == id) else { return false };
+        let before = state.unrestored.len();
+        state.unrestored.retain(|saved| saved.module.name.as_ref() != Some(module));
+        state.unrestored.len() < before
+    }
+
+    /// Checks that a session still lacks a module that is being restored.
+    pub(crate) fn check_unrestored(&self, session: &Name, id: u64, module: &Name) -> Result<(), NodeError> {
+        let state = self.session_with_id(session, id)?;
+        match state.unrestored.iter().any(|saved| saved.module.name.as_ref() == Some(module)) {
+            true => Ok(()),
+            false => Err(NodeError::NoModule { session: session.clone(), module: module.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn saved(text: &str) -> Result<SavedSession, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_saved_session_reads_as_it_was_written() {
+        let spec = "name = \"s\"\nmemory = \"8 MiB\"\nrecords_per_second = 5\nwrites = [\"ttl\"]\n\
+                    cpu = [{ period = \"10ms\", slice = \"1ms\" }]\n\
+                    channel = [{ interface = \"b\", filter = \"udp\", view = \"payload=none\", queue = 64 }]";
+        let module = "module = \"x.wasm\"\nname = \"x\"\nset = { port = 53, list = [1, 2] }";
+        let module = SavedModule {
+            module: toml::from_str(module).unwrap(),
+            file: Some(ModuleHash([7; 32])),
+            signatures: vec!["weir-signature:x".to_owned()],
+        };
+        let owner = SavedOwner {
+            credential: "no credential".to_owned(),
+            called: Name::new("s").unwrap(),
+            parents: Vec::new(),
+        };
+        let session = SavedSession {
+            weir_session: SAVED_FORMAT,
+            number: 7,
+            owner: Some(owner),
+            session: toml::from_str(spec).unwrap(),
+            modules: vec![module],
+        };
+        let text = serde_json::to_string(&session).unwrap();
+        assert_eq!(saved(&text).unwrap(), session);
+        assert!(session.is_sound() && session.claimed_chain().is_empty());
+        let other = SavedSession { weir_session: 2, ..session };
+        assert!(!saved(&serde_json::to_string(&other).unwrap()).unwrap().is_sound());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_text_is_refused_without_a_panic(at in 0_usize..200, byte: u8, cut in 0_usize..200) {
+            let text = r#"{"weir_session":1,"number":3,"session":{"name":"s","memory":"8388608","priority":0,"cpu":[],"channel":[{"name":"main","interface":"b"}]},"modules":[{"module":{"name":"x","module":"x.wasm","set":{"port":1}}}]}"#;
+            prop_assert!(saved(text).is_ok());
+            let mut bytes = text.as_bytes().to_vec();
+            bytes[at] = byte;
+            if let Ok(read) = serde_json::from_slice::<SavedSession>(&bytes) {
+                _ = (read.is_sound(), read.claimed_chain());
+            }
+            prop_assert!(serde_json::from_slice::<SavedSession>(&text.as_bytes()[..cut]).is_err());
+        }
+    }
+}
