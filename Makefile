@@ -49,7 +49,7 @@ lint: setup-tests ## formatting and lints alone
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --release --locked -- -D warnings
 
-bench: setup-tests build ## the table of docs/SPECIFICATION.md; with OLD=PATH against an earlier weir, too
+bench: setup-tests build ## the tables of docs/SPECIFICATION.md; with OLD=PATH also against an earlier weir
 	cargo run --release --locked -p weir-lab --bin bench -- $(if $(OLD),--old $(OLD))
 
 figures: setup-tests build ## the experiments of the papers, into docs/figures (root, or sudo; Linux)

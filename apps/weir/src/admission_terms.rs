@@ -1,54 +1,54 @@
-//! By what modules are admitted: the operator's profile, and how long fuel takes on this node.
+//! The admission policy of this machine: the operator's profile, and the calibration of fuel to time.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weir_admission::{
-    AdmissionTerms, CALIBRATION_BYTES_MAX, Calibration, PROFILE_BYTES_MAX, Profile, ProfileError, is_plain,
+    CALIBRATION_BYTES_MAX, CalibratedProfile, Calibration, PROFILE_BYTES_MAX, Profile, ProfileError, is_plain,
 };
 use weir_units::Shown as _;
 
-/// Why there are no terms to admit modules by. To blame is the operator.
+/// Errors of the profile; all of them are usage errors.
 #[derive(Debug, thiserror::Error)]
-pub enum TermsError {
+pub enum ProfileFileError {
     /// The profile's file cannot be read.
     #[error("{}: the profile cannot be read: {source}", path.shown())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It holds no profile.
+    /// The file is not a valid profile.
     #[error("{}: {source}", path.shown())]
     Profile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         source: ProfileError,
     },
 }
 
-/// The terms of this node: this profile, or the generous one that holds without; and the node's calibration, where it has one.
-pub fn terms(profile: Option<&Path>) -> Result<AdmissionTerms, TermsError> {
+/// Returns the admission terms: the profile, or the permissive default; and this machine's calibration, if it has one.
+pub fn admission_terms(profile: Option<&Path>) -> Result<CalibratedProfile, ProfileFileError> {
     let profile = profile.map(read_profile).transpose()?.unwrap_or_default();
-    Ok(AdmissionTerms { profile, calibration: calibration() })
+    Ok(CalibratedProfile { profile, calibration: calibration() })
 }
 
-fn read_profile(path: &Path) -> Result<Profile, TermsError> {
-    let text =
-        read(path, PROFILE_BYTES_MAX).map_err(|source| TermsError::Read { path: path.to_owned(), source })?;
-    Profile::parse(&text).map_err(|source| TermsError::Profile { path: path.to_owned(), source })
+fn read_profile(path: &Path) -> Result<Profile, ProfileFileError> {
+    let text = read(path, PROFILE_BYTES_MAX)
+        .map_err(|source| ProfileFileError::Read { path: path.to_owned(), source })?;
+    Profile::parse(&text).map_err(|source| ProfileFileError::Profile { path: path.to_owned(), source })
 }
 
-/// Where `weir calibrate` keeps what it measured: `$XDG_STATE_HOME/weir/calibration.toml`, or below `~/.local/state`; under sudo always at the
-/// effective user's. `None` where the user has no home folder.
+/// The file of `weir calibrate`: `$XDG_STATE_HOME/weir/calibration.toml`, or below `~/.local/state`; under sudo always in the
+/// effective user's home. `None` if the user has no home folder.
 pub fn calibration_file() -> Option<PathBuf> {
     Some(weir_sandbox::user_folder("XDG_STATE_HOME", ".local/state")?.join("weir/calibration.toml"))
 }
 
-/// This node's calibration; where it has none, or one that cannot be used, that of a usual node, and a warning says why.
+/// Returns this machine's calibration, or that of a typical machine if it has none. An unusable file gives a warning.
 pub fn calibration() -> Calibration {
     let Some(path) = calibration_file() else { return Calibration::default() };
     let unusable = |why: &dyn std::fmt::Display| {
@@ -63,15 +63,15 @@ pub fn calibration() -> Calibration {
     }
 }
 
-/// Reads a file that nobody else can have written: whoever sets the calibration sets every limit. Under sudo the caller's is not used.
+/// Reads a file that only the effective user can write, as the calibration scales every limit. Under sudo the caller's file is not used.
 fn read_own(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
-    // Not /proc/self: of a process that is hidden from others, root owns that.
+    // The owner of /proc/self is no substitute: it is root for a non-dumpable process.
     let effective = weir_os::private::effective_user();
     if meta.uid() != effective || meta.mode() & 0o022 != 0 {
         return Err(io::Error::other(format!(
-            "belongs to user {} with mode {:o}, and is not used: it must belong to user {effective}, and nobody else may write it",
+            "belongs to user {} with mode {:o}, and is not used: it must belong to user {effective}, and no other user may have write permission",
             meta.uid(),
             meta.mode() & 0o777
         )));
@@ -79,7 +79,7 @@ fn read_own(path: &Path) -> io::Result<String> {
     take(file, CALIBRATION_BYTES_MAX)
 }
 
-/// Reads a file of at most so many bytes; of a longer one enough to see that it is.
+/// Reads a file up to one byte more than `most`, so that the parser can reject a longer one.
 fn read(path: &Path, most: usize) -> io::Result<String> {
     take(File::open(path)?, most)
 }

@@ -1,44 +1,44 @@
-//! Options for amounts of resources: one for each record of the table of resources.
+//! Command-line options for amounts of resources, generated from the resource table.
 
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use std::marker::PhantomData;
 use weir_trust::grant::{Amounts, Ceilings, Resource, UNLIMITED};
 
-/// Options of one kind for amounts. They stand in a command line by `#[command(flatten)]`.
+/// The amounts given by options of the kind `K`. Used with `#[command(flatten)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AmountOptions<K> {
-    /// The amounts that were given.
+    /// The given amounts.
     pub amounts: Amounts,
     kind: PhantomData<K>,
 }
 
-/// A kind of options for amounts.
+/// A kind of amount options.
 pub trait AmountKind {
-    /// The option for a resource, if there is one.
+    /// Returns the option for a resource, if this kind has one.
     fn option(resource: Resource) -> Option<Arg>;
 }
 
 /// Options for the limits of a session.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OfSession;
-/// Options for the amounts that a new credential grants: each has a value unless another one is given, or `unlimited`.
+pub struct SessionLimitAmounts;
+/// Options for the amounts that a new credential grants. Each has a default, and takes `unlimited`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrantedAmounts;
-/// Options for the amounts that a credential passes on.
+/// Options for the amounts that a delegated credential grants.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PassedOn;
+pub struct DelegatedAmounts;
 
-/// An option with the name and the unit of a resource.
+/// Returns an option with the name and unit of a resource.
 fn option(resource: Resource, help: impl Into<clap::builder::StyledStr>) -> Arg {
-    let row = resource.row();
-    Arg::new(row.name).long(row.name).value_name(row.unit.placeholder()).help(help)
+    let definition = resource.definition();
+    Arg::new(definition.name).long(definition.name).value_name(definition.unit.placeholder()).help(help)
 }
 
-impl AmountKind for OfSession {
+impl AmountKind for SessionLimitAmounts {
     fn option(resource: Resource) -> Option<Arg> {
-        let row = resource.row();
-        let limit = row.limit.as_ref()?;
+        let definition = resource.definition();
+        let limit = definition.limit.as_ref()?;
         let read = move |text: &str| resource.read_limit(text).map(Some);
         Some(option(resource, limit.help).value_parser(read))
     }
@@ -46,26 +46,26 @@ impl AmountKind for OfSession {
 
 impl AmountKind for GrantedAmounts {
     fn option(resource: Resource) -> Option<Arg> {
-        let row = resource.row();
-        let [help, usual] = row.granted;
+        let definition = resource.definition();
+        let [help, default] = definition.granted;
         let read = move |text: &str| match text {
             UNLIMITED => Ok(None),
-            text => row.unit.read(text).map(Some),
+            text => definition.unit.read(text).map(Some),
         };
-        Some(option(resource, format!("{help}; or unlimited")).value_parser(read).default_value(usual))
+        Some(option(resource, format!("{help}; or unlimited")).value_parser(read).default_value(default))
     }
 }
 
-impl AmountKind for PassedOn {
+impl AmountKind for DelegatedAmounts {
     fn option(resource: Resource) -> Option<Arg> {
-        let row = resource.row();
-        let read = move |text: &str| row.unit.read(text).map(Some);
-        Some(option(resource, row.granted[0]).value_parser(read))
+        let definition = resource.definition();
+        let read = move |text: &str| definition.unit.read(text).map(Some);
+        Some(option(resource, definition.granted[0]).value_parser(read))
     }
 }
 
 impl<K> AmountOptions<K> {
-    /// The amounts as ceilings of a grant.
+    /// Returns the amounts as the ceilings of a grant.
     pub fn ceilings(&self) -> Ceilings {
         self.amounts.ceilings()
     }
@@ -83,12 +83,12 @@ impl<K: AmountKind> Args for AmountOptions<K> {
 
 impl<K: AmountKind> FromArgMatches for AmountOptions<K> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let given = |resource: &Resource| {
-            let amount = matches.try_get_one::<Option<u64>>(resource.row().name).ok()?;
+        let amount_of = |resource: &Resource| {
+            let amount = matches.try_get_one::<Option<u64>>(resource.definition().name).ok()?;
             Some((*resource, (*amount?)?))
         };
         let with_option = Resource::ALL.iter().filter(|resource| K::option(**resource).is_some());
-        Ok(Self { amounts: with_option.filter_map(given).collect(), kind: PhantomData })
+        Ok(Self { amounts: with_option.filter_map(amount_of).collect(), kind: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

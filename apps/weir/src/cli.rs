@@ -1,4 +1,4 @@
-//! The command line. Help, manual pages and completions are made from these definitions.
+//! The command line. Help, manual pages and completions are generated from these definitions.
 
 use crate::cmd::node::args;
 use crate::cmd::policy;
@@ -7,13 +7,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// Runs packet-processing modules that you need not trust, on your own traffic.
+/// Runs untrusted packet-processing modules on your own traffic
 ///
-/// Whatever a module does, it reads only packets, writes only records, and takes nothing down.
+/// A module can only read the packets it is given and write records. It cannot crash or block weir.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, arg_required_else_help = true, propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -28,14 +28,14 @@ pub enum Command {
         /// Show this one: its parameters and streams
         name: Option<String>,
     },
-    /// Say what a module may cost, whether it would be admitted, and what to do where it would not
+    /// Show a module's maximum cost, whether it would be admitted, and how to fix it if not
     Check(CheckArgs),
-    /// Measure how long this node takes for a unit of fuel, and keep it
+    /// Measure the time of a unit of fuel on this machine, and store it
     Calibrate(Calibrate),
-    /// Run a live node: sessions with guaranteed shares of this machine, by its configuration
+    /// Run a live node: sessions with guaranteed shares of this machine, as its configuration says
     #[command(after_long_help = NODE_HELP)]
     Node {
-        /// The configuration
+        /// The configuration file
         #[arg(short = 'c', long = "config", value_name = "FILE")]
         config: PathBuf,
     },
@@ -46,38 +46,38 @@ pub enum Command {
     Session(Box<args::SessionArgs>),
     /// Publish, remove and list a node's named tables, which modules read
     Table(args::TableCommand),
-    /// List and show a node's links, and give them other rates
+    /// List and show a node's links, and change their rates
     Link(args::LinkCommand),
     /// Load a module into a session
     Load(args::LoadArgs),
     /// End a module of a session
     Unload(args::Unload),
-    /// Print the records of a stream as they come
+    /// Print the records of a stream as they arrive
     Follow(args::Follow),
     /// Have a node read its configuration again: all of it takes effect, or nothing
     Reload(args::Reload),
-    /// Say what sessions used, from a node's ledger, and whether the ledger is whole
+    /// Show the usage of sessions from a node's ledger, and verify the ledger
     Ledger(args::LedgerArgs),
     /// Watch a node: its sessions, processors, queues, losses and interfaces
     Top(args::TopArgs),
     /// Make a key pair, or show a public key
     #[command(subcommand)]
     Key(trust::KeyCommand),
-    /// Grant somebody something: a credential, signed with an operator's key
+    /// Create a credential, signed with an operator's key
     Grant(Box<trust::GrantArgs>),
-    /// Pass a credential on, or a part of what it allows
+    /// Delegate a credential, or a part of its rights
     Delegate(Box<trust::Delegate>),
-    /// Sign a module: vouch for it to nodes whose credentials name the signer
+    /// Sign a module, for nodes whose credentials name the signer
     Sign(trust::Sign),
-    /// Show a credential, say what it allows at a node, or take credentials back
+    /// Show a credential, explain what it allows at a node, or revoke credentials
     #[command(subcommand)]
     Credential(trust::CredentialCommand),
-    /// Check an operator's policy, and try its cases
+    /// Check an operator's policy, and run its test cases
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Begin a new module
+    /// Create a new module
     New {
-        /// The folder to make; its last part is the module's name
+        /// The folder to create; its last part is the module's name
         #[arg(value_name = "NAME")]
         path: PathBuf,
         /// Language of its source
@@ -90,39 +90,39 @@ pub enum Command {
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
-    /// Compile a module from standard input to standard output: what weir runs for each module that is not in the cache
+    /// Compile a module from standard input to standard output; weir runs this for each module that is not in the cache
     #[command(hide = true)]
     Compile,
-    /// Keep a private key and sign handshakes with it: what a node runs for its own, with a socket for standard input
-    #[command(hide = true, name = weir_node::KEEPER)]
+    /// Hold a private key and sign handshakes with it; a node runs this as its key agent, with a socket as standard input
+    #[command(hide = true, name = weir_node::KEY_AGENT_ARGUMENT)]
     KeepKey {
         /// The key's file
         file: PathBuf,
     },
-    /// Run one module: what a node runs for each module of a session in processes of its own, with a socket for standard input
-    #[command(hide = true, name = weir_node::WARD)]
+    /// Run one module; a node runs this as a sandbox process, with a socket as standard input
+    #[command(hide = true, name = weir_node::SANDBOX_ARGUMENT)]
     RunModule,
-    /// Start processes for a node, each with namespaces of its own: what a node runs once, with a socket for standard input
+    /// Start processes for a node, each in its own namespaces; a node runs this once, with a socket as standard input
     #[command(hide = true, name = weir_node::SPAWNER)]
     StartProcesses {
-        /// The first user for them, the place of their control groups, and the key's file
+        /// The first user id of the processes, the path of their control groups, and the key's file
         settings: Vec<std::ffi::OsString>,
     },
     /// Write the manual pages
     #[command(hide = true)]
     Man {
-        /// Into this folder
+        /// The folder to write to
         dir: PathBuf,
     },
     /// Print completions for a shell
     #[command(hide = true)]
     Completions {
-        /// Which one
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
 
-/// Languages that `weir new` knows.
+/// Languages that `weir new` supports.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum LanguageArg {
     /// C, compiled by clang
@@ -135,25 +135,25 @@ pub enum LanguageArg {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  weir check rtt                                 what a packet may cost at most, and why
+  weir check rtt                                 the maximum cost of a packet, and the reason
   weir check mine/mine.wasm --annotate           with the cost of loops and calls beside the lines of the source
-  weir check theirs.wasm --profile strict.toml   by what an operator lets modules use
-  weir check theirs.wasm --json                  as one JSON document; docs/CHECK.md says what its fields mean
+  weir check theirs.wasm --profile strict.toml   against the limits of an operator's profile
+  weir check theirs.wasm --json                  as one JSON document; docs/CHECK.md describes its fields
 
 Exit status: 0 when the module would be admitted; 1 when it would not; 2 for wrong usage.")]
 pub struct CheckArgs {
-    /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`. Of one that must be given and is not, every value
-    /// is looked at
+    /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`. If a required parameter is missing, all of its
+    /// values are considered
     #[arg(value_name = "MODULE[,KEY=VALUE]...")]
     pub module: String,
-    /// Hold it against this profile: a TOML file that says what modules may use, as docs/profiles has them
+    /// Check against this profile: a TOML file with the limits of modules; docs/profiles has examples
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long, conflicts_with = "annotate")]
     pub json: bool,
-    /// Show the source's lines with what loops and calls cost beside them. Sources are looked for in the module's folder; where there are
-    /// none, the WebAssembly text is shown
+    /// Show the source lines with the cost of loops and calls. Sources are searched for in the module's folder; without any, the WebAssembly
+    /// text is shown
     #[arg(long)]
     pub annotate: bool,
 }
@@ -161,7 +161,7 @@ pub struct CheckArgs {
 /// `weir calibrate`.
 #[derive(Debug, Args)]
 pub struct Calibrate {
-    /// Show what was measured and keep nothing
+    /// Show the measurement without storing it
     #[arg(long)]
     pub dry_run: bool,
     /// No progress bar
@@ -170,8 +170,8 @@ pub struct Calibrate {
 }
 
 const NODE_HELP: &str = "\
-The node runs until SIGTERM or SIGINT, and reads its configuration again on SIGHUP: all of it takes effect, or nothing does and it says why.
-It says what happens on standard error, and tells systemd (Type=notify) when it is ready. It needs CAP_NET_RAW for its interfaces.";
+The node runs until SIGTERM or SIGINT, and reads its configuration again on SIGHUP: all changes take effect, or none, with an error.
+It logs to standard error, and notifies systemd (Type=notify) when it is ready. It needs CAP_NET_RAW for its interfaces.";
 
 /// `weir run`.
 #[derive(Debug, Args)]
@@ -187,15 +187,15 @@ Examples:
   weir run -i eth0 -m port-count --duration 1h 'udp'  for an hour, or until Ctrl-C
   weir run -i eth0 -m dscp-mark,source=10.0.0.0/8,dscp=46 --send eth1 --rate 100Mbit/s
 
-A run ends with its capture or interface, with -c or --duration, and by Ctrl-C, SIGTERM or SIGHUP: modules are told, and records, report \
-and summary are complete. By a signal, the rest of a file is not read; of a pipe, what its writer writes within two seconds is. A second \
+A run ends at the end of its capture or interface, by -c or --duration, or by Ctrl-C, SIGTERM or SIGHUP: modules are stopped in order, and records, report \
+and summary are complete. After a signal, the rest of a file is not read; a pipe is read for up to two more seconds. A second \
 signal ends the program at once.
 
-A live run needs CAP_NET_RAW (AF_XDP: more): run it as root, or give the program the capability once, by `setcap cap_net_raw+ep`.
+A live run needs CAP_NET_RAW (AF_XDP needs more): run it as root, or give the program the capability once, by `setcap cap_net_raw+ep`.
 
 Exit status:
-  0  the run went to its end, also by a signal or where the capture is cut short
-  1  the run did not go to its end, or its results could not be written
+  0  the run finished, also after a signal or at the end of a truncated capture
+  1  the run did not finish, or its results could not be written
   2  wrong usage
   3  a module did not start or was ended, and the others saw all packets; with --strict: a module had a fault, which ended the run
   70 a module could not be stopped, and the program ended itself",
@@ -204,98 +204,99 @@ pub struct Run {
     /// Read packets from this capture: pcap or pcapng, also gzip or zstd; - is standard input
     #[arg(short = 'r', long = "read", value_name = "FILE", group = "source")]
     pub read: Option<PathBuf>,
-    /// Read packets from this interface, as they come and go, until something ends the run; a name that is none gets a list of those there are
+    /// Read the packets that this interface receives and sends, until the run is ended; an unknown name lists the interfaces
     #[arg(short = 'i', long = "interface", value_name = "IFACE", group = "source")]
     pub interface: Option<String>,
     /// Stop after COUNT packets that match FILTER
     #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Run this module: a shipped one's name, or the path of a .wasm file; parameters follow, as in rtt,table-size=4096. Items of a list are
-    /// separated by commas; write \, for a comma that belongs to a value. Without -m all shipped monitors run
+    /// Run this module: the name of a shipped one, or the path of a .wasm file; parameters follow, as in rtt,table-size=4096. List items are
+    /// separated by commas; write \, for a comma within a value. Without -m all shipped monitors run
     #[arg(short = 'm', long = "module", value_name = "MODULE[,KEY=VALUE]...")]
     pub modules: Vec<String>,
-    /// Write the packets that no module dropped, patched, to this capture: pcapng if it is named so, else pcap; - is standard output, and the
-    /// summary then goes to standard error. FILTER does not choose what is written
+    /// Write the packets that no module dropped, patched, to this capture: pcapng if the name ends in .pcapng, else pcap; - is standard output, and the
+    /// summary then goes to standard error. FILTER does not restrict the written packets
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Write records to DIR/MODULE/STREAM.parquet, and the frames that modules send to DIR/MODULE/OUTPUT.pcap
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the summary as one JSON document. Of a module, "ended" says that it saw no further packets after its faults
+    /// Print the summary as one JSON document. "ended" is true for a module that was stopped after its faults
     #[arg(long)]
     pub json: bool,
-    /// Write a report with plots: one HTML file that needs nothing else
+    /// Write a report with plots: one self-contained HTML file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Show modules this file as the table NAME, which their manifests declare to be read; a table that is not named here is empty
+    /// Use this file as the content of table NAME, which modules declare in their manifests; other tables are empty
     #[arg(long = "table", value_name = "NAME=FILE")]
     pub tables: Vec<String>,
-    /// Run on N threads; the output does not depend on it [default: one for each processor, at most 16]
+    /// Run on N threads; the output does not depend on N [default: one for each processor, at most 16]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
-    /// Admit modules by this profile: a TOML file that says what they may use, as docs/profiles has them. Without it whatever ends in reasonable
-    /// time runs
+    /// Admit modules by this profile: a TOML file with the limits of modules; docs/profiles has examples. Without it, every module whose
+    /// calls end in reasonable time runs
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Processor time after which a call is ended, should its other limits fail; of a proved module, ten times this, or ten times what the profile
-    /// grants the call
+    /// Processor time after which a call is aborted, if its other limits fail. For a proved module, ten times this, or ten times the limit
+    /// of the profile
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub call_limit: Nanos,
-    /// Neither use nor keep compiled modules
+    /// Neither use nor store compiled modules
     #[arg(long)]
     pub no_cache: bool,
-    /// End the run at a module's first fault, with status 3. Without it a module that has faults goes on until it has had too many, and the others go on
-    /// without it
+    /// End the run at a module's first fault, with status 3. Without it, a module is stopped after too many faults, and the others go
+    /// on
     #[arg(long)]
     pub strict: bool,
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,
-    /// Call modules only for packets that match this pcap-filter(7) expression; with -w or --send, the others go on as they are. Options
-    /// come before it
+    /// Call modules only for packets that match this pcap-filter(7) expression; with -w or --send, other packets pass unchanged. Options
+    /// come before the filter
     #[arg(value_name = "FILTER", trailing_var_arg = true)]
     pub filter: Vec<String>,
-    /// What goes for an interface only. Last, so that its heading is not that of others too.
+    /// Options of a live interface. Last, so that their help heading does not cover other options.
     #[command(flatten)]
     pub live: LiveArgs,
 }
 
-/// What goes for a live interface only.
+/// Options of a live interface.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of a live interface")]
 pub struct LiveArgs {
     /// Stop after this time, such as 10s or 5m
     #[arg(long, value_name = "TIME", conflicts_with = "read")]
     pub duration: Option<Nanos>,
-    /// Send the packets that no module dropped, patched, on this other interface. Then only packets that arrive are read, so that those
-    /// sent do not come back. FILTER does not choose what is sent. What modules send themselves goes there too. The host sees the packets of -i as well, unless --kind is xdp
+    /// Send the packets that no module dropped, patched, on this other interface, with the frames that modules send. Only received
+    /// packets are then read, so that sent ones do not come back. FILTER does not restrict the sent packets. The host sees the packets of -i
+    /// as well, unless --kind is xdp
     #[arg(long, value_name = "IFACE", conflicts_with = "read")]
     pub send: Option<String>,
-    /// Send no faster than this, on the wire: of an Ethernet frame its preamble, check sequence and gap count. What does not fit into the queue,
-    /// a tenth of a second, is lost and counted
+    /// Maximum sending rate on the wire: preamble, check sequence and gap of Ethernet frames count. Packets that do not fit into the queue of
+    /// a tenth of a second are dropped and counted
     #[arg(long, value_name = "RATE", requires = "send", conflicts_with = "read")]
     pub rate: Option<BitsPerSecond>,
-    /// The way by which the kernel hands over packets
+    /// The kernel interface that delivers packets
     #[arg(long, value_enum, default_value_t = ReceiveMethodArg::Auto, conflicts_with = "read")]
     pub kind: ReceiveMethodArg,
-    /// Keep only so many bytes of a packet; those cut cannot be sent
+    /// Truncate packets to this many bytes; truncated packets cannot be sent
     #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "read", value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub snapshot_length: Option<u32>,
-    /// Leave the interface as it is, and do not have it receive packets for other hosts
+    /// Do not put the interface into promiscuous mode, which receives packets for other hosts too
     #[arg(short = 'p', long, conflicts_with = "read")]
     pub no_promiscuous_mode: bool,
-    /// Memory in which packets wait while modules are busy: what does not fit is lost, and counted
+    /// Memory for packets that wait while modules are busy; packets that do not fit are dropped and counted
     #[arg(long, value_name = "SIZE", conflicts_with = "read", default_value = "64MiB")]
     pub ring: Bytes,
 }
 
-/// By which way packets come from an interface.
+/// The kernel interface that delivers packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReceiveMethodArg {
-    /// The one that takes nothing away from the host: packet
+    /// The method that leaves the host's traffic untouched: packet
     Auto,
-    /// AF_PACKET: copies of all packets, those that arrive and those that the host sends
+    /// AF_PACKET: copies of all packets that the host receives and sends
     Packet,
-    /// AF_XDP: takes the packets that arrive on the first queue, which the host then does not see
+    /// AF_XDP: takes the packets received on the first queue; the host does not see them
     Xdp,
 }

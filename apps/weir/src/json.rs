@@ -1,22 +1,22 @@
-//! JSON on standard output, which can be a terminal.
+//! JSON output that is safe to print on a terminal.
 
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use weir_units::is_plain;
 
-/// Prints a document over several lines.
+/// Prints a document on several lines.
 pub fn document(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{}", escaped(&serde_json::to_string_pretty(value)?))
 }
 
-/// Prints a document in one line.
+/// Prints a document on one line.
 pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{}", escaped(&serde_json::to_string(value)?))
 }
 
-/// The same document with `\uNNNN` for all characters that are not plain. The library escapes only the characters of RFC 8259. It leaves control characters from 0x7f on,
-/// and characters that turn the direction of writing. Only strings can have either.
+/// Escapes all characters that are not plain as `\uNNNN`. The JSON library escapes only the characters that RFC 8259 requires, and
+/// leaves control characters from 0x7f on and characters that change the direction of writing. Both occur only within strings.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_commands_a_terminal_is_escaped_and_reads_as_it_was() {
+    fn terminal_control_characters_are_escaped_and_round_trip() {
         let text = "a\u{1b}[m\u{7f}\u{9b}31m\u{202e}\u{e0001}\n\té\"\\";
         let mut out = Vec::new();
         document(&mut out, &[text]).unwrap();

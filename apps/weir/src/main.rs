@@ -1,16 +1,17 @@
-//! weir: runs packet-processing modules that their operator does not trust, on real traffic.
+//! weir: runs untrusted packet-processing modules on real traffic.
 
 #![forbid(unsafe_code)]
 
+mod admission_terms;
 mod amounts;
 mod cli;
 mod cmd;
-mod hint;
 mod json;
+mod module_arg;
 mod modules;
 mod shipped;
-mod spec;
-mod terms;
+mod trust_files;
+mod usage_hint;
 
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
@@ -18,15 +19,15 @@ use std::io::Write;
 use std::process::ExitCode;
 use weir_units::{Shown as _, shown_lines};
 
-/// Why a command failed, as the user is told.
+/// The error of a command, as printed to the user.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
     Run(#[from] cmd::run::RunError),
     #[error(transparent)]
-    Spec(#[from] spec::ModuleSpecError),
+    Spec(#[from] module_arg::ModuleArgError),
     #[error(transparent)]
-    Terms(#[from] terms::TermsError),
+    Terms(#[from] admission_terms::ProfileFileError),
     #[error(transparent)]
     Check(#[from] cmd::check::CheckError),
     #[error(transparent)]
@@ -58,7 +59,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// The exit status: 1 in general, 2 for wrong usage, 3 where modules failed.
+    /// The exit status: 2 for wrong usage, 3 if modules failed, otherwise 1.
     fn code(&self) -> ExitCode {
         let usage = match self {
             Self::Run(error) if error.is_of_modules() => return ExitCode::from(3),
@@ -74,13 +75,13 @@ impl Failure {
 
 fn main() -> ExitCode {
     weir_netio::make_file_size_limit_an_error();
-    let cli = Cli::try_parse().unwrap_or_else(|error| hint::exit(&error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| usage_hint::exit(&error));
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough.
+        // The reader of a pipe closed it early, which is not an error.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            // Texts of several lines are compilers' messages, which hold lines of a module's source.
+            // Only compilers' messages have several lines; they may contain lines of a module's source.
             let _ = writeln!(std::io::stderr(), "weir: {}", shown_lines(&failure.to_string()));
             failure.code()
         }
@@ -89,7 +90,7 @@ fn main() -> ExitCode {
 
 /// Returns true for a command that can have private keys, secrets or others' traffic in its memory.
 fn holds_secrets(command: &Command) -> bool {
-    // Users who run, write or measure modules may want to attach a debugger.
+    // The listed commands stay open to debuggers, for users who run, write or measure modules.
     !matches!(
         command,
         Command::Run(_)
@@ -118,7 +119,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Check(args) => cmd::check::check(&mut out, &args)?,
         Command::Node { config } => {
             drop(out);
-            let calibration = terms::calibration();
+            let calibration = admission_terms::calibration();
             let shipped = |name: &str| shipped::find(name).map(|shipped| shipped.wasm);
             weir_node::server::daemon::run(weir_node::server::daemon::Setup {
                 config,
@@ -178,11 +179,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::KeepKey { file } => {
             drop(out);
-            weir_node::keep_key(&file)?;
+            weir_node::run_key_agent(&file)?;
         }
         Command::RunModule => {
             drop(out);
-            weir_node::ward_child()?;
+            weir_node::sandbox_child()?;
         }
         Command::StartProcesses { settings } => {
             drop(out);
@@ -194,7 +195,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 .map_err(|source| Failure::Man { dir, source })?;
         }
         Command::Completions { shell } => {
-            // Into memory first: the generator panics where it cannot write.
+            // The generator panics if writing fails, so it writes to memory.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
             out.write_all(&script)?;
@@ -203,8 +204,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-impl From<cmd::trust::TrustFileError> for Failure {
-    fn from(error: cmd::trust::TrustFileError) -> Self {
+impl From<trust_files::TrustFileError> for Failure {
+    fn from(error: trust_files::TrustFileError) -> Self {
         Self::Trust(error.into())
     }
 }

@@ -1,24 +1,24 @@
-//! `weir modules`: what comes with weir.
+//! `weir modules`: lists and describes modules.
 
 use crate::Failure;
+use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
-use crate::spec::{ModuleSpecError, Spec};
 use std::io::Write;
 use weir_admission::{DeclaredTable, Manifest, ModuleKind, Parallel, TableAccess, TickPeriod, manifest_of};
 use weir_units::Bytes;
 
-/// Lists the shipped modules, or shows one module: shipped, or a file.
+/// Lists the shipped modules, or describes one module: a shipped one or a file.
 pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
     if let Some(name) = name {
-        let spec = Spec::parse(name)?;
+        let spec = ModuleArg::parse(name)?;
         let (manifest, _) = manifest_of(&spec.bytes()?)
-            .map_err(|refusal| ModuleSpecError::Refused { name: name.to_owned(), refusal })?;
+            .map_err(|refusal| ModuleArgError::Refused { name: name.to_owned(), refusal })?;
         describe(out, &manifest)?;
         return Ok(());
     }
     let width = shipped::ALL.iter().map(|shipped| shipped.name.len()).max().unwrap_or(0);
     for shipped in shipped::ALL {
-        let refused = |refusal| ModuleSpecError::Refused { name: shipped.name.to_owned(), refusal };
+        let refused = |refusal| ModuleArgError::Refused { name: shipped.name.to_owned(), refusal };
         let (manifest, _) = manifest_of(shipped.wasm).map_err(refused)?;
         let kind = kind(manifest.kind);
         writeln!(out, "{:width$}  {kind:7}  {}", shipped.name, manifest.summary)?;
@@ -35,8 +35,8 @@ fn kind(kind: ModuleKind) -> &'static str {
     }
 }
 
-/// What a module wants to do with a table.
-pub fn wants(table: &DeclaredTable) -> String {
+/// Describes a module's access to a table, with its maximum length.
+pub fn describe_access(table: &DeclaredTable) -> String {
     let does = match table.access {
         TableAccess::Read { .. } => "reads",
         TableAccess::Publish => "publishes",
@@ -44,7 +44,7 @@ pub fn wants(table: &DeclaredTable) -> String {
     format!("{does} at most {}", Bytes(table.bytes.into()))
 }
 
-/// A manifest for people.
+/// Prints a manifest.
 pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
     writeln!(out, "{} {}: {}", manifest.name, manifest.version, manifest.summary)?;
     let tick = match manifest.tick {
@@ -88,7 +88,7 @@ pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()
         writeln!(out, "\nTables:")?;
     }
     for table in &manifest.tables {
-        writeln!(out, "  {} ({})  {}", table.name, wants(table), table.summary)?;
+        writeln!(out, "  {} ({})  {}", table.name, describe_access(table), table.summary)?;
     }
     if !manifest.streams.is_empty() {
         writeln!(out, "\nStreams:")?;

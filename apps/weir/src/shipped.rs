@@ -1,13 +1,13 @@
-//! The modules that come with weir, as they are in guest/modules.
+//! The modules shipped with weir, built from guest/modules.
 
 /// A shipped module.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
-    /// Its name.
+    /// The module's name.
     pub name: &'static str,
-    /// Its WebAssembly.
+    /// The WebAssembly binary.
     pub wasm: &'static [u8],
-    /// Its sources: file names and texts.
+    /// The source files: names and texts.
     pub sources: &'static [(&'static str, &'static str)],
 }
 
@@ -28,7 +28,7 @@ macro_rules! shipped {
     };
 }
 
-/// All of them, in the order in which they run.
+/// All shipped modules, in the order in which they run.
 pub const ALL: &[Shipped] = shipped![
     "trajectory" in "trajectory.c",
     "rtt" in "rtt.c",
@@ -44,7 +44,7 @@ pub const ALL: &[Shipped] = shipped![
     "hog" in "hog.ts",
 ];
 
-/// The one of this name.
+/// Finds a shipped module by its name.
 pub fn find(name: &str) -> Option<&'static Shipped> {
     ALL.iter().find(|shipped| shipped.name == name)
 }

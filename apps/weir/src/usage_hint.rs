@@ -1,4 +1,4 @@
-//! What somebody may have meant whose command line is wrong.
+//! Hints for wrong command lines: a guess at the intended option.
 
 use crate::cli::Cli;
 use clap::Parser;
@@ -6,11 +6,15 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
+use weir_node::control::renamed_keys::present_option;
 use weir_units::{Shown as _, shown_lines};
 
-/// Prints why the command line is wrong (or the help, where that was asked for) and what may have been meant, and ends the program.
+/// Prints the error of the command line (or the help, if requested) and a hint, and exits.
 pub fn exit(error: &clap::Error) -> ! {
     print(error, std::env::args_os());
+    if let Some((old, new)) = renamed(error) {
+        let _ = writeln!(std::io::stderr(), "\n  tip: `{old}` is now `{new}`");
+    }
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     if lacks_read(error)
@@ -21,8 +25,8 @@ pub fn exit(error: &clap::Error) -> ! {
     std::process::exit(error.exit_code())
 }
 
-/// Prints the error as clap does. Clap prints arguments as they are, and an argument can hold what commands a terminal: then the error is that of the escaped
-/// arguments.
+/// Prints the error as clap does. Clap prints arguments unescaped, so if they contain control characters, the escaped arguments are
+/// parsed again and that error is printed.
 fn print(error: &clap::Error, arguments: impl Iterator<Item = OsString>) {
     let arguments: Vec<OsString> = arguments.collect();
     let escaped: Vec<OsString> =
@@ -36,13 +40,21 @@ fn print(error: &clap::Error, arguments: impl Iterator<Item = OsString>) {
     };
 }
 
+/// An option with an earlier spelling, and its present one.
+fn renamed(error: &clap::Error) -> Option<(&str, &'static str)> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return None };
+    let option = given.split('=').next().unwrap_or(given);
+    let new = present_option(option).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    Some((option, new))
+}
+
 fn lacks_read(error: &clap::Error) -> bool {
     let missing = error.get(ContextKind::InvalidArg);
     error.kind() == ErrorKind::MissingRequiredArgument
         && matches!(missing, Some(ContextValue::Strings(names)) if names.iter().any(|name| name.contains("--read")))
 }
 
-/// The word after `run` that is a capture by its name, or at least a file.
+/// The first word after `run` with the name of a capture; otherwise the first that is a file.
 fn capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<&String> {
     let is_capture = |word: &str| {
         let name = word.trim_end_matches(".gz").trim_end_matches(".zst");
@@ -55,7 +67,7 @@ fn capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<&Stri
     words.find(|word| is_capture(word)).or_else(|| begin.into_iter().find(|word| exists(Path::new(word))))
 }
 
-/// The first word of a filter, after its beginning, that looks like an option.
+/// The first word of a filter, except its very first, that looks like an option.
 pub fn option_in_filter(words: &[String]) -> Option<&String> {
     words.iter().skip(1).find(|word| {
         let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
@@ -72,18 +84,31 @@ mod tests {
     }
 
     #[test]
-    fn the_capture_is_found_by_its_name_or_because_it_is_there() {
+    fn the_capture_is_found_by_its_name_or_because_the_file_exists() {
         let there = |path: &Path| path == Path::new("dump");
-        let meant = |text: &str| capture(&words(text), there).cloned();
-        assert_eq!(meant("run traffic.pcap.gz").as_deref(), Some("traffic.pcap.gz"));
-        assert_eq!(meant("run -m rtt dump").as_deref(), Some("dump"));
-        assert_eq!(meant("run tcp port 80"), None);
-        assert_eq!(meant("check dump"), None);
-        assert_eq!(meant(""), None);
+        let capture_in = |text: &str| capture(&words(text), there).cloned();
+        assert_eq!(capture_in("run traffic.pcap.gz").as_deref(), Some("traffic.pcap.gz"));
+        assert_eq!(capture_in("run -m rtt dump").as_deref(), Some("dump"));
+        assert_eq!(capture_in("run tcp port 80"), None);
+        assert_eq!(capture_in("check dump"), None);
+        assert_eq!(capture_in(""), None);
     }
 
     #[test]
-    fn an_option_in_a_filter_is_told_from_a_minus_sign() {
+    fn each_earlier_option_is_refused_with_the_present_one_which_is_known() {
+        for row in weir_node::control::renamed_keys::OPTIONS {
+            let parse = |option: &str| {
+                let command = ["weir"].into_iter().chain(row.place.split(' ')).chain([option, "x"]);
+                Cli::try_parse_from(command).unwrap_err()
+            };
+            assert_eq!(renamed(&parse(row.old)), Some((row.old, row.new)), "{row:?}");
+            let error = parse(row.new);
+            assert_ne!(error.kind(), ErrorKind::UnknownArgument, "{row:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_option_in_a_filter_is_distinguished_from_a_minus_sign() {
         let option = |text: &str| option_in_filter(&words(text)).cloned();
         assert_eq!(option("tcp port 80 --json").as_deref(), Some("--json"));
         assert_eq!(option("tcp -w out.pcap").as_deref(), Some("-w"));

@@ -1,4 +1,4 @@
-//! `weir calibrate`: what it measures, where it is kept, and who uses it.
+//! Tests of `weir calibrate`: its measurements, the stored calibration, and its use.
 
 use crate::run::process::{Ended, finish};
 use crate::run::weir;
@@ -11,29 +11,30 @@ fn with_state(state: &Path, arguments: &[&str]) -> Ended {
     finish(weir().args(arguments).env("XDG_STATE_HOME", state), None)
 }
 
-fn kept(state: &Path) -> PathBuf {
+fn calibration_path(state: &Path) -> PathBuf {
     state.join("weir/calibration.toml")
 }
 
 #[test]
-fn what_is_measured_is_shown_kept_and_used() {
+fn measurements_are_shown_stored_and_used() {
     let home = tempfile::tempdir().unwrap();
     let dry = with_state(home.path(), &["calibrate", "--dry-run"]).good();
     assert!(dry.text().contains("KERNEL") && !dry.text().contains("Kept in"), "{}", dry.text());
-    assert!(!kept(home.path()).exists());
+    assert!(!calibration_path(home.path()).exists());
 
     let ended = with_state(home.path(), &["calibrate"]).good();
-    let said = ended.text();
+    let printed = ended.text();
     assert_eq!(ended.stderr, "", "no progress bar where nobody looks");
     for kernel in
         ["arithmetic", "branches", "read", "table", "vectors", "hash", "emit", "send", "keep", "publish"]
     {
-        let row = said.lines().find(|line| line.starts_with(kernel)).unwrap_or_else(|| panic!("{said}"));
+        let row =
+            printed.lines().find(|line| line.starts_with(kernel)).unwrap_or_else(|| panic!("{printed}"));
         let figures: Vec<u64> = row.split_whitespace().skip(1).take(3).map(|n| n.parse().unwrap()).collect();
         assert!(figures.is_sorted() && figures[0] > 0, "{row}");
     }
-    assert!(said.contains(&format!("Kept in {}", kept(home.path()).display())), "{said}");
-    assert_eq!(kept(home.path()).metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(printed.contains(&format!("Kept in {}", calibration_path(home.path()).display())), "{printed}");
+    assert_eq!(calibration_path(home.path()).metadata().unwrap().permissions().mode() & 0o777, 0o600);
 
     let checked = with_state(home.path(), &["check", "rtt"]).good();
     assert!(checked.text().contains("the slow end of what `weir calibrate` measured"), "{}", checked.text());
@@ -48,9 +49,9 @@ fn what_is_measured_is_shown_kept_and_used() {
 }
 
 #[test]
-fn a_calibration_that_cannot_be_trusted_is_not_used_and_says_why() {
+fn an_invalid_calibration_is_not_used_and_the_reason_is_reported() {
     let home = tempfile::tempdir().unwrap();
-    let path = kept(home.path());
+    let path = calibration_path(home.path());
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let of_table = |version: u32| {
         format!("cost-table = {version}\nprocessor = 'x'\n[nanoseconds]\nmin = 1\nmedian = 2\nmax = 3\n")
@@ -65,7 +66,7 @@ fn a_calibration_that_cannot_be_trusted_is_not_used_and_says_why() {
     write(good, 0o600);
     assert!(check().text().contains("Times: 3 ns for 1000 fuel"));
     for (text, mode, why) in [
-        (good, 0o666, "nobody else may write it"),
+        (good, 0o666, "no other user may have write permission"),
         (&of_table(CostTable::VERSION + 1), 0o600, "run `weir calibrate`"),
         (&good.replace("max = 3", "max = 0"), 0o600, "`weir calibrate`"),
         ("\u{1b}[2J", 0o600, "the calibration cannot be read"),
@@ -75,7 +76,7 @@ fn a_calibration_that_cannot_be_trusted_is_not_used_and_says_why() {
         assert!(ended.text().contains("Times: estimates, "), "{}", ended.text());
         assert!(!ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
     }
-    // There is no place for it.
+    // There is no folder for the calibration.
     let file = home.path().join("file");
     fs::write(&file, "").unwrap();
     with_state(&file, &["calibrate"]).fails(1, &["calibration.toml", "cannot be written"]);

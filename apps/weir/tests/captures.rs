@@ -1,4 +1,4 @@
-//! `weir run -r`: captures of every kind, good and bad, counted as others count them.
+//! Tests of `weir run -r` on valid and damaged captures of all formats, compared with the counts of other programs.
 
 use crate::run;
 use crate::run::packets::{self, Packet, pcap, pcap_of, pcapng, read_pcap, traffic};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Lines of the index by file: packets, TCP, UDP, IPv6, SYN.
+/// Returns the lines of the index: the file, and its counts of packets, TCP, UDP, IPv6 and SYN.
 fn index(traces: &Path) -> Vec<(String, PathBuf, [u64; 5])> {
     let text = fs::read_to_string(traces.join("index.csv")).unwrap();
     let line = |line: &str| {
@@ -24,15 +24,15 @@ fn index(traces: &Path) -> Vec<(String, PathBuf, [u64; 5])> {
     text.lines().skip(1).map(line).collect()
 }
 
-/// Files whose line in the index is wrong, what is right, and how that can be seen.
+/// Files with wrong counts in the index: the right counts, and the evidence.
 const INDEX_IS_WRONG: &[(&str, [u64; 5], &str)] = &[(
     "formats/pcapng-11-interfaces.pcapng",
     [64, 32, 32, 0, 2],
     "packets 3 and 4 are UDP on interface 10, whose link type is NULL, not Ethernet: `tshark -Y udp` counts 32",
 )];
 
-/// Does something with every item, on as many threads as there are processors.
-fn side_by_side<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
+/// Calls `act` for every item, on as many threads as there are processors.
+fn in_parallel<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
@@ -46,11 +46,11 @@ fn side_by_side<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn every_file_of_the_shared_set_is_counted_as_its_index_says() {
+fn counts_of_every_shared_capture_match_its_index() {
     let Some(traces) = traces() else { return };
     let index = index(&traces);
     assert!(index.len() > 400);
-    side_by_side(&index, |(name, path, indexed)| {
+    in_parallel(&index, |(name, path, indexed)| {
         let path = path.to_str().unwrap();
         let ended = run(["run", "-r", path, "--json", "--jobs", "2"]);
         if name.starts_with("robustness/") && !ended.status.success() {
@@ -72,9 +72,9 @@ fn every_file_of_the_shared_set_is_counted_as_its_index_says() {
     });
 }
 
-/// tcpdump reads the files and compiles the filters by itself.
+/// Compares with tcpdump, which reads the files and compiles the filters itself.
 #[test]
-fn a_filter_selects_the_packets_that_tcpdump_selects() {
+fn filters_select_the_same_packets_as_tcpdump() {
     const FILTERS: &[&str] = &[
         "tcp[tcpflags] & tcp-syn != 0",
         "udp port 53 or icmp6",
@@ -93,18 +93,18 @@ fn a_filter_selects_the_packets_that_tcpdump_selects() {
     let pairs: Vec<_> =
         index.iter().flat_map(|line| FILTERS.iter().map(move |filter| (line, filter))).collect();
     let (compared, selected_any) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    side_by_side(&pairs, |((name, path, _), filter)| {
+    in_parallel(&pairs, |((name, path, _), filter)| {
         let module = look.to_str().unwrap();
         let ended = run(["run", "-r", path.to_str().unwrap(), "-m", module, "--json", "-j", "1", filter]);
         let mut tcpdump = Command::new("tcpdump");
         let tcpdump = tcpdump.args(["-nn", "-w", "-", "-r"]).arg(path).arg(filter).output().unwrap();
         if !ended.status.success() {
-            // An expression that means nothing for a link type is an error for both.
+            // Both refuse an expression that has no meaning for the link type.
             let is_expected = !tcpdump.status.success() || name.starts_with("robustness/");
             assert!(is_expected, "{name}: {filter}: {}", ended.stderr);
             return;
         }
-        // tcpdump does not read what has several link types, or is damaged.
+        // tcpdump does not read captures with several link types, or damaged ones.
         if tcpdump.stdout.is_empty() || !tcpdump.status.success() {
             return;
         }
@@ -112,7 +112,7 @@ fn a_filter_selects_the_packets_that_tcpdump_selects() {
         let document = ended.json();
         let ours = number(&document["modules"][0], "packets");
         assert_eq!(ours, u64::try_from(theirs).unwrap(), "{name}: {filter}");
-        // The filter hides nothing from the counts.
+        // The counts of the capture include packets that the filter rejects.
         assert!(ours <= number(&document["capture"], "packets"));
         compared.fetch_add(1, Ordering::Relaxed);
         selected_any.fetch_add(usize::from(ours > 0), Ordering::Relaxed);
@@ -160,7 +160,7 @@ fn plain_gzip_zstd_and_a_pipe_give_the_same_results() {
         for program in ["gzip", "zstd"] {
             if outside::has(program) {
                 let compressed = Command::new(program).arg("-c").arg(&capture).output().unwrap().stdout;
-                // Told by its contents, not by its name.
+                // The format is detected from the content, not from the name.
                 let file = folder.path().join("compressed");
                 fs::write(&file, &compressed).unwrap();
                 same(of(program, &file, None), program);
@@ -171,7 +171,7 @@ fn plain_gzip_zstd_and_a_pipe_give_the_same_results() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_its_name_and_what_to_do() {
+fn a_file_that_is_not_a_capture_is_refused_with_its_name_and_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -203,10 +203,10 @@ fn what_is_no_capture_is_refused_with_its_name_and_what_to_do() {
 }
 
 #[test]
-fn a_capture_that_is_cut_is_read_up_to_the_cut() {
+fn a_truncated_capture_is_read_up_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let whole = pcap(&traffic(1_000));
-    // 800 packets, and some of the next.
+    // 800 packets, and part of the next.
     let end = pcap(&traffic(800)).len();
     let path = folder.path().join("cut.pcap");
     for (cut, is_cut) in [(end + 7, true), (end + 30, true), (end, false)] {
@@ -225,7 +225,7 @@ fn a_capture_that_is_cut_is_read_up_to_the_cut() {
         } else {
             assert_eq!(ended.stderr, "");
         }
-        // The records are those of a capture that ends there.
+        // The records equal those of a capture that ends there.
         let cut_short = contents(&out);
         fs::write(&path, &whole[..end]).unwrap();
         run(["run", "-r", path.to_str().unwrap()].iter().chain(&arguments)).good();
@@ -234,7 +234,7 @@ fn a_capture_that_is_cut_is_read_up_to_the_cut() {
 }
 
 #[test]
-fn a_compressed_capture_that_is_cut_or_damaged_is_read_up_to_there() {
+fn a_truncated_or_damaged_compressed_capture_is_read_up_to_the_damage() {
     if !outside::has("gzip") {
         return;
     }
@@ -252,7 +252,7 @@ fn a_compressed_capture_that_is_cut_or_damaged_is_read_up_to_there() {
 }
 
 #[test]
-fn absurd_lengths_end_the_capture_at_their_offset() {
+fn invalid_lengths_end_the_capture_at_their_offset() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("absurd.pcap");
     let good = pcap(&traffic(100));
@@ -264,7 +264,7 @@ fn absurd_lengths_end_the_capture_at_their_offset() {
             format!("truncated at offset {}: a record states 4294967295", good.len()),
         ),
         (0x7fff_ffff, 60, 100, format!("truncated at offset {}", good.len())),
-        // More captured than there was is odd, and readable.
+        // A captured length above the original length is odd, but readable.
         (60, 10, 101, String::new()),
         (0, 0, 101, String::new()),
         (0, 0xffff_ffff, 101, String::new()),
@@ -281,7 +281,7 @@ fn absurd_lengths_end_the_capture_at_their_offset() {
         assert_eq!(number(capture, "packets"), packets, "{cap_len} {wire_len}");
         assert_eq!(capture["truncated"], packets == 100, "{cap_len} {wire_len}");
     }
-    // A pcapng block that says that it is longer than everything.
+    // A pcapng block with a length beyond the end of the file.
     let mut bytes = pcapng(&[1], &[(0, traffic(1).remove(0))]);
     let end = bytes.len();
     bytes.extend_from_slice(&[6, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
@@ -292,7 +292,7 @@ fn absurd_lengths_end_the_capture_at_their_offset() {
 }
 
 #[test]
-fn time_that_goes_backwards_is_a_warning_and_every_packet_counts() {
+fn timestamps_that_go_backwards_are_a_warning_and_every_packet_counts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("backwards.pcap");
     let mut packets = traffic(5_000);
@@ -307,7 +307,7 @@ fn time_that_goes_backwards_is_a_warning_and_every_packet_counts() {
     for module in document["modules"].as_array().unwrap() {
         assert_eq!((number(module, "packets"), number(module, "faults")), (5_002, 0), "{module:#}");
     }
-    // From the last packet of all to the first, and no further: there are no negative durations.
+    // The duration ends at the latest packet and is never negative.
     let duration = number(&document["capture"], "duration_ns");
     assert_eq!(duration, packets[5_001].ts_ns - packets[0].ts_ns);
 }
@@ -323,10 +323,10 @@ fn interfaces_of_a_pcapng_file_may_have_different_link_types() {
     fs::write(&path, pcapng(&[1, 101], &packets)).unwrap();
     let read = || run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "port-count"]);
     assert_eq!(counts(&read().good().json()), [10, 2, 8, 0, 1]);
-    // Filters mean the same on both.
+    // Filters work on both link types.
     let ended = run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "port-count", "udp", "port", "53"]);
     assert_eq!(number(module_of(&ended.good().json(), "port-count"), "packets"), 7);
-    // An interface that cannot be read does no harm before it has a packet; what came before that is kept.
+    // An interface of unknown link type is an error at its first packet, and earlier packets are kept.
     let unknown = [packets[..4].to_vec(), vec![(2, ethernet[4].clone())]].concat();
     fs::write(&path, pcapng(&[1, 101, 105], &packets)).unwrap();
     assert_eq!(counts(&read().good().json())[0], 10);
@@ -334,7 +334,7 @@ fn interfaces_of_a_pcapng_file_may_have_different_link_types() {
     let ended =
         read().fails(1, &["mixed.pcapng", "packet 5", "interface 2", "link type 105", "frame.interface_id"]);
     assert_eq!(counts(&ended.json())[0], 4);
-    // Classic pcap has one link type: -w says what to do, and pcapng keeps all.
+    // Classic pcap has one link type, so the error of -w suggests pcapng, which keeps all.
     fs::write(&path, pcapng(&[1, 101], &packets)).unwrap();
     let (one, all) = (folder.path().join("one.pcap"), folder.path().join("all.pcapng"));
     let write = |to: &Path| {
@@ -346,10 +346,10 @@ fn interfaces_of_a_pcapng_file_may_have_different_link_types() {
     assert_eq!(counts(&again.json()), [10, 2, 8, 0, 1]);
 }
 
-/// Runs a slow module over 60,000 packets, does something to the file as soon as the module has spoken, which is before most packets are
-/// read, and gives how the run ended.
-fn meddle(folder: &Path, act: impl FnOnce(&Path) + Send) -> Value {
-    // Says at packet 10 that it is there, and takes its time for every packet.
+/// Runs a slow module on 60,000 packets, and calls `act` on the file when the module logs its first message, before most
+/// packets are read. Returns the summary.
+fn modify_during_run(folder: &Path, act: impl FnOnce(&Path) + Send) -> Value {
+    // Logs a message at packet 10, and loops in every packet.
     let slow = run::module::at_packet(10, r#"(drop (call $log (i32.const 2) (i32.const 0) (i32.const 4)))"#);
     let slow = slow.replace(
         "(global.set $seen",
@@ -384,7 +384,7 @@ fn meddle(folder: &Path, act: impl FnOnce(&Path) + Send) -> Value {
     assert_eq!(is_cut, document["capture"]["truncated"] == true, "{rest}");
     for name in ["slow", "payload-match"] {
         assert_eq!(number(module_of(&document, name), "faults"), 0, "{document:#}");
-        // Of a file that lost bytes, a module sees the packets that are still whole.
+        // From a file that was truncated, a module gets the packets that are still complete.
         let (seen, all) =
             (number(module_of(&document, name), "packets"), number(&document["capture"], "packets"));
         assert!(if is_cut { seen <= all } else { seen == all }, "{document:#}");
@@ -393,19 +393,19 @@ fn meddle(folder: &Path, act: impl FnOnce(&Path) + Send) -> Value {
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_read_never_ends_the_run() {
+fn a_file_that_changes_while_it_is_read_does_not_crash_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let open = |path: &Path| fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
 
-    let cut = meddle(folder.path(), |path| open(path).set_len(100_000).unwrap());
+    let cut = modify_during_run(folder.path(), |path| open(path).set_len(100_000).unwrap());
     assert_eq!(cut["capture"]["truncated"], true);
     assert!(counts(&cut)[0] < 60_000);
 
-    let emptied = meddle(folder.path(), |path| open(path).set_len(0).unwrap());
+    let emptied = modify_during_run(folder.path(), |path| open(path).set_len(0).unwrap());
     assert_eq!(emptied["capture"]["truncated"], true);
 
-    // In place, with bytes that are records of absurd lengths: what is read after that is not taken for packets.
-    let overwritten = meddle(folder.path(), |path| {
+    // Overwritten with records of invalid lengths: they are not taken for packets.
+    let overwritten = modify_during_run(folder.path(), |path| {
         let len = fs::metadata(path).unwrap().len();
         let garbage = vec![0x41; usize::try_from(len).unwrap()];
         std::os::unix::fs::FileExt::write_all_at(&open(path), &garbage, 0).unwrap();
@@ -413,23 +413,23 @@ fn a_file_that_changes_while_it_is_read_never_ends_the_run() {
     assert_eq!(overwritten["capture"]["truncated"], true);
     assert!(counts(&overwritten)[0] < 60_000);
 
-    // What is appended is for the next run.
-    let appended = meddle(folder.path(), |path| {
+    // Appended packets are not read.
+    let appended = modify_during_run(folder.path(), |path| {
         let more = &pcap(&traffic(1_000))[24..];
         std::io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(path).unwrap(), more)
             .unwrap();
     });
     assert_eq!((counts(&appended)[0], &appended["capture"]["truncated"]), (60_000, &false.into()));
 
-    // Removed, and replaced by another: the run keeps what it has opened.
-    let replaced = meddle(folder.path(), |path| {
+    // Removed and replaced: the run keeps reading the open file.
+    let replaced = modify_during_run(folder.path(), |path| {
         fs::remove_file(path).unwrap();
         fs::write(path, b"").unwrap();
     });
     assert_eq!((counts(&replaced)[0], &replaced["capture"]["truncated"]), (60_000, &false.into()));
 
-    // Shorter and longer again and again: pages come and go under the modules' reads.
-    meddle(folder.path(), |path| {
+    // Truncated and extended repeatedly: pages disappear and reappear while modules read.
+    modify_during_run(folder.path(), |path| {
         let file = open(path);
         let len = file.metadata().unwrap().len();
         for i in 0..300 {
@@ -441,11 +441,11 @@ fn a_file_that_changes_while_it_is_read_never_ends_the_run() {
 }
 
 #[test]
-fn both_byte_orders_and_both_units_of_time_are_read() {
+fn both_byte_orders_and_both_time_units_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("order.pcap");
     let nano = pcap(&traffic(100));
-    // Turn every field of the headers around; the packets stay as they are.
+    // Swap the bytes of all header fields, and keep the packets.
     let mut swapped = Vec::new();
     let mut at = 0;
     while at < nano.len() {
@@ -471,7 +471,7 @@ fn both_byte_orders_and_both_units_of_time_are_read() {
 }
 
 #[test]
-fn all_files_of_the_test_folder_are_known_to_the_index() {
+fn the_index_lists_all_files_of_the_folder() {
     let Some(traces) = traces() else { return };
     let known: Vec<String> = index(&traces).into_iter().map(|(name, _, _)| name).collect();
     let captures = files_below(&traces).into_iter().map(|(name, _)| name);

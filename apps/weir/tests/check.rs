@@ -1,4 +1,4 @@
-//! `weir check`: what an operator and an author learn about a module before it runs.
+//! Tests of `weir check`, which shows operators and authors a module's tier and bounds before it runs.
 
 use crate::run;
 use crate::run::module::{MANIFEST, answering, assemble, text};
@@ -9,21 +9,21 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A module in a folder of its own.
+/// Writes a module with this body, and returns its path.
 fn file(folder: &Path, name: &str, body: &str) -> String {
     let path = folder.join(name).with_extension("wasm");
     fs::write(&path, assemble(&text(body), Some(MANIFEST.replace("NAME", name).as_bytes()))).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// A profile that admits only what is proved to stay within little.
+/// Writes a profile that admits only modules with small proved bounds.
 fn strict(folder: &Path) -> String {
     let path = folder.join("strict.toml");
     fs::write(&path, "tiers = ['proved']\npacket = '20us'\nper-byte = '4ns'\npages = 0\n").unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// A new module with this source, built; or nothing where there is no compiler.
+/// Creates and builds a module with this source; `None` if there is no compiler.
 fn built(folder: &Path, source: Option<&str>) -> Option<String> {
     if !["clang-19", "clang"].into_iter().any(outside::has) {
         return None;
@@ -56,9 +56,9 @@ fn line_of(source: &str, part: &str) -> usize {
 }
 
 #[test]
-fn a_shipped_module_is_told_with_its_tier_its_bounds_and_where_they_come_from() {
+fn check_shows_a_shipped_modules_tier_and_the_origin_of_its_bounds() {
     let ended = run(["check", "rtt"]).good();
-    let said = ended.text();
+    let printed = ended.text();
     for part in [
         "rtt 1.",
         "Tier: proved: ",
@@ -67,18 +67,21 @@ fn a_shipped_module_is_told_with_its_tier_its_bounds_and_where_they_come_from() 
         "weir_packet",
         "Memory: 64 KiB at the start, at most ",
     ] {
-        assert!(said.contains(part), "`{part}` is not in:\n{said}");
+        assert!(printed.contains(part), "`{part}` is not in:\n{printed}");
     }
-    assert!(said.contains("Hottest path of weir_packet") && said.contains("`emit`, in "), "{said}");
-    assert!(said.contains("Set:  table-size=65536") && said.contains("Admitted; compiled in "), "{said}");
-    assert!(said.contains("ESTIMATED TIME") && said.contains("Times: estimates, "), "{said}");
-    assert!(said.contains("not calibrated, `weir calibrate` measures it"), "{said}");
-    assert!(!said.contains("\n  limit") && !said.contains('\u{1b}'), "{said}");
+    assert!(printed.contains("Hottest path of weir_packet") && printed.contains("`emit`, in "), "{printed}");
+    assert!(
+        printed.contains("Set:  table-size=65536") && printed.contains("Admitted; compiled in "),
+        "{printed}"
+    );
+    assert!(printed.contains("ESTIMATED TIME") && printed.contains("Times: estimates, "), "{printed}");
+    assert!(printed.contains("not calibrated, `weir calibrate` measures it"), "{printed}");
+    assert!(!printed.contains("\n  limit") && !printed.contains('\u{1b}'), "{printed}");
     assert_eq!(ended.stderr, "");
 }
 
 #[test]
-fn with_a_profile_each_limit_stands_below_its_bound_and_a_refusal_is_exit_status_1() {
+fn with_a_profile_limits_are_shown_and_a_refusal_exits_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let strict = strict(folder.path());
     let ended = run(["check", "rtt", "--profile", &strict]).good();
@@ -87,7 +90,7 @@ fn with_a_profile_each_limit_stands_below_its_bound_and_a_refusal_is_exit_status
     assert!(lines[packet + 1].starts_with("  limit") && lines[packet + 1].contains("20 us + 4 ns/byte"));
     assert!(ended.text().contains(&format!("By:   the profile {strict}")), "{}", ended.text());
 
-    // It asks for memory whenever a packet comes.
+    // It grows its memory at every packet.
     let grows = file(folder.path(), "grows", &answering("(drop (memory.grow (i32.const 3))) (i32.const 0)"));
     run(["check", &grows]).good();
     let refused = run(["check", &grows, "--profile", &strict])
@@ -109,7 +112,7 @@ fn with_a_profile_each_limit_stands_below_its_bound_and_a_refusal_is_exit_status
 }
 
 #[test]
-fn a_hostile_module_is_told_function_by_function_and_what_to_do() {
+fn check_of_a_hostile_module_names_its_functions_and_gives_hints() {
     let folder = tempfile::tempdir().unwrap();
     let recursive = file(
         folder.path(),
@@ -120,27 +123,27 @@ fn a_hostile_module_is_told_function_by_function_and_what_to_do() {
         ),
     );
     let ended = run(["check", &recursive]).good();
-    let said = ended.text();
+    let printed = ended.text();
     assert!(
-        said.contains("Tier: metered: ") && said.contains("Why:  weir_packet: no bound on its time"),
-        "{said}"
+        printed.contains("Tier: metered: ") && printed.contains("Why:  weir_packet: no bound on its time"),
+        "{printed}"
     );
-    assert!(said.contains("deep calls itself: write it as a loop with a counter"), "{said}");
+    assert!(printed.contains("deep calls itself: write it as a loop with a counter"), "{printed}");
     run(["check", &recursive, "--profile", &strict(folder.path())])
         .fails(1, &["weir_packet has no bound on its time", "only proved modules"]);
 
     let endless = file(folder.path(), "endless", &answering("(loop (br 0)) (i32.const 0)"));
     let annotated = run(["check", &endless, "--annotate"]).good();
-    let said = annotated.text();
-    assert!(said.contains("this loop has no way out: add one, or remove the loop"), "{said}");
-    // There is no source: the WebAssembly text it is, by offsets.
-    assert!(said.contains("WebAssembly text, by byte offset"), "{said}");
-    let line = said.lines().find(|line| line.contains("│") && line.contains("loop")).unwrap();
+    let printed = annotated.text();
+    assert!(printed.contains("this loop has no way out: add one, or remove the loop"), "{printed}");
+    // Without debug information, positions are offsets into the module.
+    assert!(printed.contains("WebAssembly text, by byte offset"), "{printed}");
+    let line = printed.lines().find(|line| line.contains("│") && line.contains("loop")).unwrap();
     assert!(line.trim_start().starts_with("unbounded") && line.contains("0x"), "{line}");
 }
 
 #[test]
-fn what_is_no_module_is_refused_with_its_reason_also_in_json() {
+fn an_invalid_module_is_refused_with_its_reason_in_text_and_json() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broken.wasm");
     fs::write(&path, b"\0asm\x01\0\0\0\x01\xff").unwrap();
@@ -159,17 +162,20 @@ fn what_is_no_module_is_refused_with_its_reason_also_in_json() {
 }
 
 #[test]
-fn json_has_what_the_table_has() {
+fn json_has_the_values_of_the_table() {
     for name in ["rtt", "lrd", "worm"] {
-        let said = run(["check", name]).good();
+        let printed = run(["check", name]).good();
         let document = run(["check", name, "--json"]).good().json();
         assert_eq!((&document["module"], &document["admitted"]), (&Value::from(name), &Value::Bool(true)));
         let tier = document["tier"].as_str().unwrap();
-        assert!(said.text().contains(&format!("Tier: {tier}: ")), "{}", said.text());
+        assert!(printed.text().contains(&format!("Tier: {tier}: ")), "{}", printed.text());
         let entries = document["entry_points"].as_array().unwrap();
         for entry in entries {
-            let row =
-                said.text().lines().find(|line| line.starts_with(entry["name"].as_str().unwrap())).unwrap();
+            let row = printed
+                .text()
+                .lines()
+                .find(|line| line.starts_with(entry["name"].as_str().unwrap()))
+                .unwrap();
             let class = entry["class"].as_str().unwrap();
             assert!(row.contains(if class == "constant" { "nothing" } else { class }), "{row}");
             let time =
@@ -181,7 +187,7 @@ fn json_has_what_the_table_has() {
             );
             assert_eq!((&time["unit"], &time["ns_estimated"]), (&Value::from("fuel"), &Value::Bool(true)));
         }
-        let rows = said.text().lines().filter(|line| line.starts_with("weir_")).count();
+        let rows = printed.text().lines().filter(|line| line.starts_with("weir_")).count();
         assert_eq!(rows, entries.len());
         let calls = document["host_calls"].as_array().unwrap();
         let own = calls
@@ -194,7 +200,7 @@ fn json_has_what_the_table_has() {
     }
 }
 
-/// Goes round as often as its first parameter says.
+/// Loops as often as its first parameter.
 const BY_PARAMETER: &str = r#"(func (export "weir_packet") (param $d i32) (result i32) (local i32)
     (local.set 1 (i32.wrap_i64 (call $param_int (i32.const 0))))
     (if (local.get 1) (then
@@ -204,7 +210,7 @@ const BY_PARAMETER: &str = r#"(func (export "weir_packet") (param $d i32) (resul
     i32.const 0)"#;
 
 #[test]
-fn a_module_whose_parameters_nobody_knows_is_told_with_bounds_for_all_their_values() {
+fn bounds_without_parameters_hold_for_all_their_values() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("theirs.wasm");
     let manifest =
@@ -219,16 +225,16 @@ fn a_module_whose_parameters_nobody_knows_is_told_with_bounds_for_all_their_valu
     assert_eq!(open, fuel(&format!("{path},size=100,text=x")), "the dearest of all values");
     assert!([0, 1, 50, 99].iter().all(|size| fuel(&format!("{path},size={size},text=x")) < open));
 
-    let said = run(["check", path]).good();
-    let words: Vec<&str> = said.text().split_whitespace().collect();
+    let printed = run(["check", path]).good();
+    let words: Vec<&str> = printed.text().split_whitespace().collect();
     for part in [
-        "Open: size (u64, up to 100), text (string, up to 64 KiB); the bounds hold for every value that may be given",
+        "Open: size (u64, up to 100), text (string, up to 64 KiB); the bounds hold for every allowed value",
         "weir_packet configuration value",
-        "Admitted, whatever is given for what is open",
+        "Admitted, for every value of the open parameters",
     ] {
-        assert!(words.join(" ").contains(part), "`{part}` is not in:\n{}", said.text());
+        assert!(words.join(" ").contains(part), "`{part}` is not in:\n{}", printed.text());
     }
-    assert!(!said.text().contains("Set:"), "{}", said.text());
+    assert!(!printed.text().contains("Set:"), "{}", printed.text());
     let half = run(["check", &format!("{path},size=7")]).good();
     assert!(half.text().contains("Set:  size=7\nOpen: text (string"), "{}", half.text());
 
@@ -236,13 +242,13 @@ fn a_module_whose_parameters_nobody_knows_is_told_with_bounds_for_all_their_valu
     let size = &document["parameters"][0];
     assert_eq!((&size["name"], &size["value"], &size["max"]), (&"size".into(), &Value::Null, &"100".into()));
     assert_eq!((&document["admitted"], &document["compiled_ns"]), (&Value::Bool(true), &Value::Null));
-    // What is given is held against the manifest, and what runs needs all of it.
+    // Given parameters are checked against the manifest, and a run needs all of them.
     run(["check", &format!("{path},size=101")]).fails(2, &["`size`", "101 is outside"]);
     run(["run", "-r", "/dev/null", "-m", path]).fails(2, &["parameter `size` (u64) must be given"]);
 }
 
 #[test]
-fn a_refusal_says_on_standard_output_too_what_is_exceeded_and_what_makes_it_up() {
+fn a_refusal_shows_the_exceeded_limit_and_its_parts_on_standard_output() {
     let folder = tempfile::tempdir().unwrap();
     let slow = file(folder.path(), "slow", BY_PARAMETER);
     let profile = folder.path().join("tiny.toml");
@@ -261,23 +267,27 @@ fn a_refusal_says_on_standard_output_too_what_is_exceeded_and_what_makes_it_up()
     let excess = &document["excess"];
     assert!(document["refusal"].as_str().unwrap().starts_with("weir_packet takes up to"), "{document}");
     assert_eq!((&excess["entry_point"], &excess["resource"]), (&"weir_packet".into(), &"time".into()));
-    assert_eq!((&excess["limit"]["constant"], &excess["most"]["what"]), (&8.into(), &"loop".into()));
-    assert_eq!((&excess["most"]["trips"]["constant"], &excess["needs"]), (&8.into(), &"supervised".into()));
-    assert!(excess["times"].as_f64().unwrap() > 1.0 && excess["unbounded"].is_null(), "{excess}");
+    assert_eq!((&excess["limit"]["constant"], &excess["contributor"]["kind"]), (&8.into(), &"loop".into()));
+    assert_eq!(
+        (&excess["contributor"]["trips"]["constant"], &excess["required_tier"]),
+        (&8.into(), &"supervised".into())
+    );
+    assert!(excess["factor"].as_f64().unwrap() > 1.0 && excess["unbounded"].is_null(), "{excess}");
 
     let endless = file(folder.path(), "endless", &answering("(loop (br 0)) (i32.const 0)"));
     let refused = run(["check", &endless, "--profile", profile]).fails(1, &["no bound on its time"]);
     assert!(refused.text().contains("place       weir_packet (byte "), "{}", refused.text());
     let document = run(["check", &endless, "--profile", profile, "--json"]).fails(1, &["endless"]).json();
     let excess = &document["excess"];
-    assert!(excess["unbounded"]["why"].as_str().unwrap().contains("no way out"), "{excess}");
-    assert!(excess["bound"].is_null() && excess["times"].is_null(), "{excess}");
+    assert!(excess["unbounded"]["reason"].as_str().unwrap().contains("no way out"), "{excess}");
+    assert!(excess["bound"].is_null() && excess["factor"].is_null(), "{excess}");
 }
 
 #[test]
-fn a_call_is_shown_with_its_callee_and_what_that_costs() {
-    let said = run(["check", "rtt", "--annotate"]).good();
-    let call = said.text().lines().find(|line| line.contains("│") && line.contains("handshake(p")).unwrap();
+fn a_call_is_shown_with_its_callee_and_cost() {
+    let printed = run(["check", "rtt", "--annotate"]).good();
+    let call =
+        printed.text().lines().find(|line| line.contains("│") && line.contains("handshake(p")).unwrap();
     let cells: Vec<&str> = call.split_whitespace().collect();
     assert_eq!(cells[0], "handshake", "{call}");
     let document = run(["check", "rtt", "--json"]).good().json();
@@ -288,30 +298,34 @@ fn a_call_is_shown_with_its_callee_and_what_that_costs() {
 }
 
 #[test]
-fn a_new_module_shows_its_authors_lines_with_trips_and_costs() {
+fn a_new_module_is_shown_by_source_lines_with_trip_counts_and_costs() {
     let folder = tempfile::tempdir().unwrap();
     let Some(fresh) = built(folder.path(), None) else { return };
-    let said = run(["check", &fresh, "--annotate"]).good();
-    assert!(said.text().contains("Tier: proved: ") && said.text().contains("\nmine.c\n"), "{}", said.text());
+    let printed = run(["check", &fresh, "--annotate"]).good();
+    assert!(
+        printed.text().contains("Tier: proved: ") && printed.text().contains("\nmine.c\n"),
+        "{}",
+        printed.text()
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let Some(endless) = built(folder.path(), Some(ENDLESS)) else { return };
     let annotated = run(["check", &endless, "--annotate"]).good();
-    let said = annotated.text();
+    let printed = annotated.text();
     let beside = |part: &str| {
         let line = format!(" {} │", line_of(ENDLESS, part));
-        said.lines().find(|shown| shown.contains(&line)).unwrap_or_else(|| panic!("{line}\n{said}"))
+        printed.lines().find(|shown| shown.contains(&line)).unwrap_or_else(|| panic!("{line}\n{printed}"))
     };
-    assert!(beside("for (;;)").trim_start().starts_with("unbounded"), "{said}");
+    assert!(beside("for (;;)").trim_start().starts_with("unbounded"), "{printed}");
     assert!(
         beside("table[sum++ & 63]++").trim_start().starts_with(char::is_numeric),
-        "no cost of its own: {said}"
+        "no cost of its own: {printed}"
     );
     let counted = beside("i < 500");
     assert!(counted.contains(" x ") && counted.contains("for (uint32_t i = 0"), "{counted}");
-    assert!(said.contains("this loop has no way out") && said.contains("mine.c:"), "{said}");
+    assert!(printed.contains("this loop has no way out") && printed.contains("mine.c:"), "{printed}");
 
-    // A source that has moved since is pointed out; one that is gone is not missed.
+    // A source that was modified since is reported; a missing one is not.
     let source = folder.path().join("mine/mine.c");
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
     fs::File::options().append(true).open(&source).unwrap().set_modified(later).unwrap();
@@ -323,7 +337,7 @@ fn a_new_module_shows_its_authors_lines_with_trips_and_costs() {
 }
 
 #[test]
-fn nothing_that_a_module_names_commands_the_terminal() {
+fn control_characters_in_names_of_a_module_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let body = "(func $\"\\1b[2Jgone\" (param i32) (result i32) (loop (br_if 0 (i32.load (local.get 0)))) (i32.const 0))";
     let body = format!("{body} {}", answering("(call $\"\\1b[2Jgone\" (local.get $d))"));
@@ -335,7 +349,7 @@ fn nothing_that_a_module_names_commands_the_terminal() {
 }
 
 #[test]
-fn colours_are_for_terminals_and_can_be_turned_off() {
+fn colours_are_only_for_terminals_and_can_be_turned_off() {
     if !outside::has("script") {
         return;
     }
@@ -357,7 +371,7 @@ fn colours_are_for_terminals_and_can_be_turned_off() {
 }
 
 #[test]
-fn a_module_is_a_regular_file_and_nothing_is_waited_for() {
+fn a_module_that_is_not_a_regular_file_is_refused_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("module.wasm");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -365,7 +379,7 @@ fn a_module_is_a_regular_file_and_nothing_is_waited_for() {
     let sample = sample.to_str().unwrap();
     for module in [fifo, "/dev/zero", "/dev/stdin"] {
         for command in [&["check", module][..], &["run", "-r", sample, "-m", module]] {
-            run::run_with(b"", command).fails(1, &[module, "is no regular file"]);
+            run::run_with(b"", command).fails(1, &[module, "is not a regular file"]);
         }
     }
 }

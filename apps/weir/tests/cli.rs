@@ -1,4 +1,4 @@
-//! The command line: help, wrong usage, and the way of a new user from `weir new` to records.
+//! Tests of the command line: help, usage errors, and the steps of a new user from `weir new` to records.
 
 use crate::run;
 use crate::run::process::{counts, finish, module, number};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The monitors, then those that run only when they are named.
+/// The monitors, then the modules that run only when they are named.
 const SHIPPED: [&str; 12] = [
     "trajectory",
     "rtt",
@@ -28,7 +28,7 @@ fn capture() -> String {
 }
 
 #[test]
-fn every_command_has_help_and_the_program_a_version() {
+fn every_command_has_help_and_the_program_has_a_version() {
     for command in ["run", "modules", "check", "calibrate", "new", "build"] {
         let ended = run([command, "--help"]).good();
         assert!(ended.text().contains(&format!("Usage: weir {command}")), "{}", ended.text());
@@ -49,7 +49,7 @@ fn every_command_has_help_and_the_program_a_version() {
 }
 
 #[test]
-fn wrong_usage_is_exit_status_2_and_says_what_is_wrong() {
+fn usage_errors_exit_with_2_and_a_message() {
     let capture = capture();
     let wrong = |arguments: &[&str], says: &[&str]| {
         let ended = run(arguments).fails(2, says);
@@ -82,7 +82,7 @@ fn wrong_usage_is_exit_status_2_and_says_what_is_wrong() {
     wrong(&["check", "nothing"], &["there is no module `nothing`"]);
     wrong(&["modules", "nothing"], &["there is no module `nothing`"]);
     wrong(&["new", "x", "--lang", "cobol"], &["cobol", "c, rust"]);
-    // A capture that is not there is no wrong usage, and comes after what is.
+    // A missing capture is not a usage error, and usage errors are reported first.
     run(["run", "-r", "/no/such/file"]).fails(1, &["/no/such/file"]);
 }
 
@@ -92,7 +92,7 @@ fn options_are_written_as_in_tcpdump() {
     let all = run(["run", "-r", &capture, "-m", "port-count", "--json"]).good().json();
     let short = run(["run", &format!("-r{capture}"), "-mport-count", "-j1", "--json"]).good().json();
     assert_eq!(counts(&all), counts(&short));
-    // The filter is what follows, in one word or in many, and may have minus signs of its own.
+    // The filter follows the options, as one argument or several, and may have minus signs.
     let udp = counts(&all)[2];
     for filter in [
         &["udp"][..],
@@ -109,10 +109,10 @@ fn options_are_written_as_in_tcpdump() {
 }
 
 #[test]
-fn a_filter_that_makes_no_sense_for_the_capture_is_wrong_usage_and_leaves_no_trace() {
+fn a_filter_that_does_not_fit_the_capture_is_a_usage_error_and_writes_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (raw, out) = (folder.path().join("raw.pcap"), folder.path().join("out"));
-    // Without packets, of raw IP.
+    // A capture of raw IP without packets.
     let header: [u32; 6] = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 101];
     fs::write(&raw, header.map(u32::to_le_bytes).concat()).unwrap();
     let arguments = |filter: &'static str| {
@@ -126,7 +126,7 @@ fn a_filter_that_makes_no_sense_for_the_capture_is_wrong_usage_and_leaves_no_tra
 }
 
 #[test]
-fn shipped_modules_are_listed_shown_and_admitted() {
+fn shipped_modules_are_listed_shown_and_checked() {
     let list = run(["modules"]).good();
     for name in SHIPPED {
         assert!(list.text().lines().any(|line| line.starts_with(name)), "{name}");
@@ -148,7 +148,7 @@ fn shipped_modules_are_listed_shown_and_admitted() {
     );
     let set = run(["check", "port-count,ports=1,2,3,interval=2s"]).good();
     assert!(set.text().contains("Set:  ports=1,2,3 interval=2s"), "{}", set.text());
-    // Without -m all monitors run, and no filter.
+    // Without -m all monitors run, and no filters.
     let document = run(["run", "-r", &capture(), "--json"]).good().json();
     let names: Vec<_> =
         document["modules"].as_array().unwrap().iter().map(|module| &module["name"]).collect();
@@ -177,7 +177,7 @@ fn a_new_module_is_built_and_run() {
     assert_eq!((number(&mine, "packets"), number(&mine, "faults")), (counts(&ended.json())[0], 0));
     assert!(number(&mine, "records") > 0);
     assert!(folder.path().join(mine["streams"][0]["path"].as_str().unwrap()).is_file());
-    // A mistake in the source is told with its place.
+    // An error in the source is reported with its line.
     let source = folder.path().join("mine/mine.c");
     let text = fs::read_to_string(&source).unwrap();
     fs::write(&source, format!("{text}\nint broken(void) {{ return nothing; }}\n")).unwrap();
@@ -186,7 +186,7 @@ fn a_new_module_is_built_and_run() {
 }
 
 #[test]
-fn manuals_and_completions_come_from_the_same_definitions() {
+fn manuals_and_completions_are_generated_from_the_command_definitions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");
     run([Path::new("man"), &man]).good();
@@ -217,14 +217,14 @@ fn manuals_and_completions_come_from_the_same_definitions() {
 }
 
 #[test]
-fn there_is_no_progress_bar_where_nobody_looks() {
+fn there_is_no_progress_bar_without_a_terminal() {
     let ended = run(["run", "-r", &capture()]).good();
     assert_eq!(ended.stderr, "");
     assert!(!ended.text().contains('\x1b') && !ended.text().contains('\r'));
 }
 
 #[test]
-fn a_reader_who_has_seen_enough_is_no_error() {
+fn a_closed_standard_output_is_not_an_error() {
     for arguments in [
         &["run", "--json", "-r", &capture()][..],
         &["modules"],
@@ -232,7 +232,7 @@ fn a_reader_who_has_seen_enough_is_no_error() {
         &["check", "rtt", "--annotate"],
         &["completions", "bash"],
     ] {
-        // The reading end is closed before anything is written.
+        // The reading end is closed before the program writes.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let child = weir().args(arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
@@ -240,7 +240,7 @@ fn a_reader_who_has_seen_enough_is_no_error() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
     }
-    // Packets are another matter: who asked for them gets fewer than there are.
+    // For packets it is an error, as the reader gets fewer than there are.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output =
@@ -249,9 +249,9 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     assert!(output.status.code() == Some(1) && stderr.contains("Broken pipe"), "{stderr}");
 }
 
-/// Names and arguments with what would set a terminal's title, begin a line of their own, ring, colour, and turn the direction of writing.
+/// Names and arguments with characters that would set a terminal's title, start a new line, ring the bell, set a colour, and change the direction of writing.
 #[test]
-fn control_characters_in_names_and_arguments_reach_neither_terminal_nor_report() {
+fn control_characters_in_names_and_arguments_are_escaped_in_messages_and_reports() {
     const EVIL: &str = "\u{1b}]0;title\u{7}\nweir: fine\r\u{9b}31m\u{202e}";
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join(EVIL);
@@ -284,13 +284,13 @@ fn control_characters_in_names_and_arguments_reach_neither_terminal_nor_report()
         assert_eq!(ended.status.code(), Some(code), "{arguments:?}: {}", ended.stderr);
         for text in [&out, &ended.stderr] {
             assert!(!run::process::has_controls(text), "{arguments:?}: {text:?}");
-            // A line that the name begins would be taken for weir's own.
+            // A line break in the name could fake a message of weir.
             assert!(!text.lines().any(|line| line.starts_with("weir: fine")), "{arguments:?}: {text}");
         }
         let all = out + &ended.stderr;
         assert!(
             all.contains(r"\u{1b}") || all.contains(r"\u001b"),
-            "{arguments:?}: it is said what it is about"
+            "{arguments:?}: the message names its subject"
         );
         shown += 1;
     };

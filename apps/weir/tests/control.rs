@@ -1,4 +1,4 @@
-//! The commands that speak with a node, against one that answers from a script; and the ledger's, which need none.
+//! Tests of the commands that connect to a node, against a fake node with scripted replies; and of the ledger commands, which need no node.
 
 use crate::run::process::{Ended, finish};
 use crate::run::{run, weir};
@@ -11,13 +11,13 @@ use std::thread::JoinHandle;
 
 const DONE: &str = "{\"weir\":1,\"reply\":{\"done\":{\"notes\":[]}}}\n";
 
-/// A node that takes one connection, gives an answer for each request, and goes.
-struct Fake {
+/// A fake node that accepts one connection, sends one reply per request, and ends.
+struct FakeNode {
     folder: tempfile::TempDir,
     asked: JoinHandle<Vec<(Value, Vec<u8>)>>,
 }
 
-impl Fake {
+impl FakeNode {
     fn new(answers: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("sock")).unwrap();
@@ -28,7 +28,7 @@ impl Fake {
             let mut asked = Vec::new();
             for answer in answers {
                 let mut line = String::new();
-                // A client that has had enough ends.
+                // The client may close the connection early.
                 if reads.read_line(&mut line).unwrap_or(0) == 0 {
                     break;
                 }
@@ -36,7 +36,7 @@ impl Fake {
                 assert_eq!(ask["weir"], 1, "{ask}");
                 let mut body = vec![0; usize::try_from(ask["body"].as_u64().unwrap_or(0)).unwrap()];
                 reads.read_exact(&mut body).unwrap();
-                asked.push((ask["ask"].clone(), body));
+                asked.push((ask["request"].clone(), body));
                 let _ = writes.write_all(&answer);
             }
             asked
@@ -48,16 +48,16 @@ impl Fake {
         self.folder.path().join("sock")
     }
 
-    /// Runs `weir ARGUMENTS` against it; gives back what it was asked.
+    /// Runs `weir ARGUMENTS` with this node. Returns the requests that the node received.
     fn run(self, arguments: &[&str]) -> (Ended, Vec<(Value, Vec<u8>)>) {
         let ended = finish(weir().args(arguments).env("WEIR_SOCKET", self.socket()), None);
         (ended, self.asked.join().unwrap())
     }
 }
 
-/// What a command asks, where the node does it.
-fn asks(arguments: &[&str]) -> Value {
-    let (ended, mut asked) = Fake::new(&[DONE]).run(arguments);
+/// Returns the request of a command for which the node answers "done".
+fn request_of(arguments: &[&str]) -> Value {
+    let (ended, mut asked) = FakeNode::new(&[DONE]).run(arguments);
     assert_eq!(ended.good().text(), "");
     assert_eq!(asked.len(), 1);
     asked.remove(0).0
@@ -68,7 +68,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn each_command_asks_what_it_says() {
+fn each_command_sends_its_request() {
     for (arguments, ask) in [
         (&["reload"][..], r#""reload""#),
         (&["session", "close", "alice"], r#"{"close":{"session":"alice"}}"#),
@@ -90,20 +90,20 @@ fn each_command_asks_what_it_says() {
                 "--memory",
                 "64KiB",
                 "--cpu",
-                "period=10ms,slice=2ms,spare",
+                "period=10ms,slice=2ms,borrow",
                 "--cpu",
                 "name=b,core=1,weight=7",
                 "--channel",
-                "interface=eth0,filter=\"tcp port 80, 81\",sees=all,queue=16",
+                "interface=eth0,filter=\"tcp port 80, 81\",visibility=all,queue=16",
                 "--priority",
                 "3",
                 "--profile",
                 "strict",
             ],
             r#"{"create":{"name":"alice","memory":"65536","profile":"strict","priority":3,"cpu":[
-                {"name":"main","period":"10000000ns","slice":"2000000ns","spare":true,"weight":100},
-                {"name":"b","core":1,"spare":false,"weight":7}],
-                "channel":[{"name":"main","interface":"eth0","filter":"tcp port 80, 81","queue":16,"sees":"all","late":"lose"}],"module":[]}}"#,
+                {"name":"main","period":"10000000ns","slice":"2000000ns","borrow":true,"weight":100},
+                {"name":"b","core":1,"borrow":false,"weight":7}],
+                "channel":[{"name":"main","interface":"eth0","filter":"tcp port 80, 81","queue":16,"visibility":"all","on_lag":"drop"}],"module":[]}}"#,
         ),
         (
             &[
@@ -117,7 +117,7 @@ fn each_command_asks_what_it_says() {
                 "--priority",
                 "9",
             ],
-            r#"{"change":{"session":"alice","cpu":[{"name":"main","period":"10000000ns","slice":"4000000ns","spare":false,"weight":100}],
+            r#"{"change":{"session":"alice","cpu":[{"name":"main","period":"10000000ns","slice":"4000000ns","borrow":false,"weight":100}],
                 "memory":"1048576","priority":9}}"#,
         ),
         (
@@ -129,26 +129,26 @@ fn each_command_asks_what_it_says() {
             r#"{"load":{"session":"alice","module":{"module":"port-count","set":{"ports":["53","123"]},"channel":"main","cpu":"main"}}}"#,
         ),
     ] {
-        assert_eq!(asks(arguments), json(ask), "{arguments:?}");
+        assert_eq!(request_of(arguments), json(ask), "{arguments:?}");
     }
 }
 
 #[test]
-fn a_modules_file_goes_with_the_request() {
+fn a_module_file_is_sent_with_the_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("theirs.wasm");
     fs::write(&file, b"\0asm\n{}").unwrap();
-    let (ended, asked) = Fake::new(&[DONE]).run(&["load", "alice", file.to_str().unwrap()]);
+    let (ended, asked) = FakeNode::new(&[DONE]).run(&["load", "alice", file.to_str().unwrap()]);
     ended.good();
     assert_eq!(asked[0].0["load"]["module"]["module"], "theirs.wasm");
     assert_eq!(asked[0].1, b"\0asm\n{}");
-    // What is wrong here is not the node's to find out.
+    // Errors in local files are found before the node is asked.
     run(["load", "alice", "no-such", "--socket", "/nowhere"]).fails(2, &["there is no module `no-such`"]);
     run(["load", "alice", "./no-such.wasm", "--socket", "/nowhere"]).fails(1, &["no-such.wasm"]);
 }
 
 #[test]
-fn a_session_of_a_file_is_created_with_its_modules_or_not_at_all() {
+fn a_session_from_a_file_is_created_with_all_its_modules_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("carol.toml");
     let text = "memory = \"1 MiB\"\ncpu = [{ weight = 5 }]\nchannel = [{ interface = \"eth0\" }]\n\
@@ -157,7 +157,7 @@ fn a_session_of_a_file_is_created_with_its_modules_or_not_at_all() {
     fs::write(folder.path().join("mine.wasm"), b"bytes").unwrap();
     let create = ["session", "create", "carol", "--priority", "2", "--from", file.to_str().unwrap()];
     let note = "{\"weir\":1,\"reply\":{\"done\":{\"notes\":[\"on core 1\"]}}}\n";
-    let (ended, asked) = Fake::new(&[note, DONE, DONE]).run(&create);
+    let (ended, asked) = FakeNode::new(&[note, DONE, DONE]).run(&create);
     assert_eq!(ended.good().text(), "on core 1\n");
     let created = &asked[0].0["create"];
     assert_eq!(
@@ -171,14 +171,14 @@ fn a_session_of_a_file_is_created_with_its_modules_or_not_at_all() {
     assert_eq!((asked[2].0["load"]["module"]["module"].as_str(), &asked[2].1[..]), (Some("rtt"), &b""[..]));
 
     let refused = "{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"it is not WebAssembly\"}}}\n";
-    let (ended, asked) = Fake::new(&[DONE, refused, DONE]).run(&create);
+    let (ended, asked) = FakeNode::new(&[DONE, refused, DONE]).run(&create);
     ended.fails(
         1,
         &["session `carol` was not created, because of its module mine.wasm: it is not WebAssembly"],
     );
     assert_eq!(asked[2].0, json(r#"{"close":{"session":"carol"}}"#));
-    let (ended, _) = Fake::new(&[DONE, refused, refused]).run(&create);
-    ended.fails(1, &["session `carol` is there, but not its module mine.wasm", "cannot be closed again"]);
+    let (ended, _) = FakeNode::new(&[DONE, refused, refused]).run(&create);
+    ended.fails(1, &["session `carol` was created without its module mine.wasm", "cannot be closed again"]);
 
     fs::write(&file, "memory = \"1 MiB\"\ncolour = 1\n").unwrap();
     run(create).fails(1, &["carol.toml: line 2: unknown field `colour`"]);
@@ -196,45 +196,45 @@ fn snapshot() -> String {
 #[test]
 fn sessions_are_listed_and_shown() {
     let snapshot = snapshot();
-    let (ended, asked) = Fake::new(&[&snapshot]).run(&["session", "list"]);
+    let (ended, asked) = FakeNode::new(&[&snapshot]).run(&["session", "list"]);
     let text = ended.good().text().to_owned();
     assert!(text.starts_with("SESSION") && text.contains("greedy") && text.contains("20.0 %"), "{text}");
     assert_eq!(asked[0].0, json("\"show\""));
-    let (ended, _) = Fake::new(&[&snapshot]).run(&["session", "show", "modest"]);
+    let (ended, _) = FakeNode::new(&[&snapshot]).run(&["session", "show", "modest"]);
     assert!(ended.good().text().contains("tcp port 80"));
-    let (ended, _) = Fake::new(&[&snapshot]).run(&["session", "show", "modest", "--json"]);
+    let (ended, _) = FakeNode::new(&[&snapshot]).run(&["session", "show", "modest", "--json"]);
     assert_eq!(ended.good().json()["modules"][0]["name"], "rtt");
-    let (ended, _) = Fake::new(&[&snapshot]).run(&["session", "show", "bob"]);
+    let (ended, _) = FakeNode::new(&[&snapshot]).run(&["session", "show", "bob"]);
     ended.fails(1, &["there is no session `bob`; there is greedy, modest"]);
 }
 
 #[test]
-fn a_table_is_put_with_the_bytes_of_its_file_and_listed() {
+fn a_table_is_sent_as_the_bytes_of_its_file_and_listed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("geo.bin");
     fs::write(&file, b"bytes").unwrap();
-    let (ended, asked) = Fake::new(&[DONE]).run(&["table", "put", "geo", file.to_str().unwrap()]);
+    let (ended, asked) = FakeNode::new(&[DONE]).run(&["table", "put", "geo", file.to_str().unwrap()]);
     ended.good();
     assert_eq!((&asked[0].0, &asked[0].1[..]), (&json(r#"{"put-table":{"table":"geo"}}"#), &b"bytes"[..]));
-    let (ended, _) = Fake::new(&[&snapshot()]).run(&["table", "list"]);
+    let (ended, _) = FakeNode::new(&[&snapshot()]).run(&["table", "list"]);
     let text = ended.good().text().to_owned();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["TABLE", "PUBLISHER", "VERSION", "BYTES", "READERS"]);
     assert_eq!(rows[1], ["blocked", "session", "greedy", "12", "3", "KiB", "modest/rtt"]);
     assert_eq!(rows[2], ["geo", "-", "-", "-", "modest/rtt"]);
     assert_eq!(text.lines().last(), Some("blocked: shown as empty to modest/rtt: it has 3 KiB, and so on"));
-    let (ended, _) = Fake::new(&[&snapshot()]).run(&["session", "show", "modest"]);
+    let (ended, _) = FakeNode::new(&[&snapshot()]).run(&["session", "show", "modest"]);
     assert!(ended.good().text().contains("\ntables: reads blocked, t=geo\n"));
 }
 
 #[test]
-fn top_without_a_terminal_is_a_table_from_two_looks() {
+fn top_without_a_terminal_prints_one_table_from_two_snapshots() {
     let mut later = json(&snapshot());
     let shot = &mut later["reply"]["snapshot"];
     shot["uptime_ns"] = (shot["uptime_ns"].as_u64().unwrap() + 1_000_000_000).into();
     let used = &mut shot["sessions"][1]["cpu"][0]["used_ns"];
     *used = (used.as_u64().unwrap() + 200_000_000).into();
-    let (ended, asked) = Fake::new(&[&(snapshot() + &later.to_string() + "\n")]).run(&["top"]);
+    let (ended, asked) = FakeNode::new(&[&(snapshot() + &later.to_string() + "\n")]).run(&["top"]);
     assert_eq!(asked[0].0, json(r#"{"watch":{"every":"1000000000ns"}}"#));
     let ended = ended.good();
     let modest = ended.text().lines().find(|line| line.contains("modest")).unwrap().to_owned();
@@ -242,21 +242,21 @@ fn top_without_a_terminal_is_a_table_from_two_looks() {
 }
 
 #[test]
-fn records_are_followed_a_row_a_line() {
+fn followed_records_are_printed_one_row_per_line() {
     let rows = "{\"weir\":1,\"reply\":{\"record\":{\"from\":\"10.0.0.1\",\"n\":7,\"text\":\"a b\"}}}\n\
         {\"weir\":1,\"reply\":{\"missed\":{\"rows\":3}}}\n\
         {\"weir\":1,\"reply\":{\"record\":{\"from\":\"\\u001b[2J\",\"n\":-1.5,\"text\":\"\"}}}\n";
-    let (ended, asked) = Fake::new(&[rows]).run(&["follow", "alice", "rtt", "rtts"]);
+    let (ended, asked) = FakeNode::new(&[rows]).run(&["follow", "alice", "rtt", "rtts"]);
     assert_eq!(asked[0].0, json(r#"{"follow":{"session":"alice","module":"rtt","stream":"rtts"}}"#));
-    // The node that goes away is no good end.
-    let ended = ended.fails(1, &["3 records were missed", "the node went away"]);
+    // A closed connection is a failure.
+    let ended = ended.fails(1, &["3 records were missed", "the node closed the connection"]);
     assert_eq!(ended.text(), "from=10.0.0.1  n=7  text=\"a b\"\nfrom=\\u{1b}[2J  n=-1.5  text=\"\"\n");
-    let (ended, _) = Fake::new(&[rows]).run(&["follow", "alice", "rtt", "rtts", "--json"]);
+    let (ended, _) = FakeNode::new(&[rows]).run(&["follow", "alice", "rtt", "rtts", "--json"]);
     assert_eq!(ended.text().lines().next(), Some(r#"{"from":"10.0.0.1","n":7,"text":"a b"}"#));
 }
 
 #[test]
-fn a_refusal_is_exit_status_1_with_the_reason() {
+fn a_refused_request_exits_with_1_and_the_reason() {
     let refused =
         "{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"core 1 has 12.0 % left; 20.0 % were asked for\"}}}\n";
     for arguments in [
@@ -271,29 +271,32 @@ fn a_refusal_is_exit_status_1_with_the_reason() {
         &["reload"],
         &["top", "--once"],
     ] {
-        let (ended, _) = Fake::new(&[refused]).run(arguments);
+        let (ended, _) = FakeNode::new(&[refused]).run(arguments);
         let ended = ended.fails(1, &["weir: core 1 has 12.0 % left; 20.0 % were asked for"]);
         assert_eq!(ended.text(), "", "{arguments:?}");
     }
 }
 
 #[test]
-fn whatever_answers_nothing_panics_and_everything_says_what_to_do() {
+fn invalid_replies_cause_no_panic_and_have_a_hint() {
     let deep = "[".repeat(100_000) + "\n";
     let long = "x".repeat(weir_node::control::protocol::ANSWER_BYTES_MAX + 1);
     for (answer, says) in [
-        ("", "went away"),
-        ("\n", "no node, or a broken one"),
-        ("\0\u{1b}[2J\n", "no node, or a broken one"),
+        ("", "closed the connection"),
+        ("\n", "not that of a node"),
+        ("\0\u{1b}[2J\n", "not that of a node"),
         ("{\"weir\":1,\"reply\":{\"snapshot\":{}}}\n", "missing field"),
-        ("{\"weir\":1,\"reply\":{\"missed\":{\"rows\":1}}}\n", "something else than it was asked"),
-        ("{\"weir\":9,\"reply\":\"x\"}\n", "speaks version 9 of the protocol, this weir version 1"),
-        ("{\"weir\":1,\"reply\":{\"done\":", "went away"),
-        (&deep, "no node, or a broken one"),
+        ("{\"weir\":1,\"reply\":{\"missed\":{\"rows\":1}}}\n", "does not fit the request"),
+        (
+            "{\"weir\":9,\"reply\":\"x\"}\n",
+            "speaks version 9 of the protocol, but this weir speaks version 1",
+        ),
+        ("{\"weir\":1,\"reply\":{\"done\":", "closed the connection"),
+        (&deep, "not that of a node"),
         (&long, "longer than 64 MiB"),
     ] {
         for arguments in [&["session", "list"][..], &["reload"], &["top", "--once"]] {
-            let (ended, _) = Fake::new(&[answer]).run(arguments);
+            let (ended, _) = FakeNode::new(&[answer]).run(arguments);
             let ended = ended.fails(1, &[says]);
             assert!(!ended.stderr.contains('\u{1b}'), "{:?}", ended.stderr);
         }
@@ -304,7 +307,7 @@ fn whatever_answers_nothing_panics_and_everything_says_what_to_do() {
 }
 
 #[test]
-fn wrong_usage_is_exit_status_2() {
+fn usage_errors_exit_with_2() {
     for (arguments, says) in [
         (&["session", "create", "A b"][..], "is not a name"),
         (&["session", "create", "a", "--memory", "much"], "`much` is not a number of bytes"),
@@ -334,24 +337,24 @@ mod ledger {
     use weir_ledger_files::{LedgerOptions, LedgerWriter, Start};
     use weir_units::{Bytes, Nanos, Timestamp};
 
-    fn at(time: &str) -> Timestamp {
+    fn timestamp(time: &str) -> Timestamp {
         parse_time(time).unwrap()
     }
 
-    /// Two sessions' usage of two days, and an hour in which they were idle, in STATE/ledger.
-    fn written(state: &Path) {
+    /// Writes a ledger to STATE/ledger with two sessions' usage of two days, including an hour in which they were idle.
+    fn write_ledger(state: &Path) {
         let start = Start {
             node: Name::new("ix-1").unwrap(),
             version: LedgerText::new("0.1.0"),
             configuration: Digest::of(b""),
-            at: at("2026-11-20"),
+            at: timestamp("2026-11-20"),
         };
         let (mut ledger, _) =
             LedgerWriter::open(&state.join("ledger"), start, LedgerOptions::default()).unwrap();
         let session = |name: &str, id| SessionId { name: Name::new(name).unwrap(), id };
         let reserved = Reserved::new(Vec::new(), Bytes(64 << 20), Vec::new()).unwrap();
         ledger.push_at(
-            at("2026-11-20"),
+            timestamp("2026-11-20"),
             LedgerEvent::SessionCreated { session: session("alice", 1), reserved, holder: None },
         );
         for (begin, end, seconds) in [
@@ -369,22 +372,26 @@ mod ledger {
                 usage.drops.add(DropCause::QueueFull, 7);
                 let event =
                     LedgerEvent::Usage { session: session(name, id), intervals: 1, usage: Box::new(usage) };
-                ledger.push(at(begin), at(end), event);
+                ledger.push(timestamp(begin), timestamp(end), event);
             }
         }
         let memory = ByteSeconds::of(Bytes(64 << 20), Nanos(3_600_000_000_000));
-        for idle in Idle::of([("alice", 1), ("bob", 2)].map(|(name, id)| (session(name, id), memory))) {
-            ledger.push(at("2026-11-21T11:00:00Z"), at("2026-11-21T12:00:00Z"), LedgerEvent::Idle { idle });
+        for idle in Idle::entries([("alice", 1), ("bob", 2)].map(|(name, id)| (session(name, id), memory))) {
+            ledger.push(
+                timestamp("2026-11-21T11:00:00Z"),
+                timestamp("2026-11-21T12:00:00Z"),
+                LedgerEvent::Idle { idle },
+            );
         }
         let closed = LedgerEvent::SessionClosed { session: session("alice", 1), reason: CloseReason::Asked };
-        ledger.push_at(at("2026-11-21T12:00:00Z"), closed);
-        ledger.stop(at("2026-11-21T13:00:00Z")).unwrap();
+        ledger.push_at(timestamp("2026-11-21T12:00:00Z"), closed);
+        ledger.stop(timestamp("2026-11-21T13:00:00Z")).unwrap();
     }
 
     #[test]
-    fn a_bill_is_read_from_the_files() {
+    fn a_bill_is_computed_from_the_ledger_files() {
         let folder = tempfile::tempdir().unwrap();
-        written(folder.path());
+        write_ledger(folder.path());
         let state = folder.path().to_str().unwrap();
         let bill = run(["ledger", state]).good();
         let lines: Vec<&str> = bill.text().lines().collect();
@@ -396,7 +403,7 @@ mod ledger {
             "{}",
             bill.text()
         );
-        // The folder itself may be named, and the configuration that says where it is.
+        // The folder can also be given directly, or by the configuration.
         assert_eq!(run(["ledger", &format!("{state}/ledger")]).good().text(), bill.text());
         let config = folder.path().join("node.toml");
         fs::write(&config, format!("[node]\nstate = \"{state}\"\n")).unwrap();
@@ -420,7 +427,7 @@ mod ledger {
         let kinds: Vec<Value> =
             entries.text().lines().map(|line| super::json(line)["kind"].clone()).collect();
         assert_eq!(kinds, ["session-created", "usage", "usage", "idle", "session-closed"]);
-        // Of those that were idle with her, nothing is said.
+        // Other idle sessions are not listed.
         assert!(
             entries.text().contains(r#"[["alice",1]]"#) && !entries.text().contains("bob"),
             "{}",
@@ -429,9 +436,9 @@ mod ledger {
     }
 
     #[test]
-    fn a_ledger_that_was_changed_is_no_bill() {
+    fn no_bill_is_made_from_a_modified_ledger() {
         let folder = tempfile::tempdir().unwrap();
-        written(folder.path());
+        write_ledger(folder.path());
         let state = folder.path().to_str().unwrap();
         let whole = run(["ledger", state, "--verify"]).good();
         assert!(whole.text().contains("is whole: 10 entries in 1 files, 0 crashes"), "{}", whole.text());
@@ -450,10 +457,10 @@ mod ledger {
         let bill = run(["ledger", state]).fails(1, &["the ledger was changed"]);
         assert_eq!(bill.text(), "");
         run(["ledger", "/nowhere"]).fails(1, &["there is no ledger in /nowhere"]);
-        // Where a node is named that may be another machine's, what would be looked at here is not its.
+        // Local files cannot be combined with the name of a node, which may be on another machine.
         for variable in ["WEIR_NODE", "WEIR_SOCKET"] {
             let ended = finish(weir().args(["ledger", "--verify"]).env(variable, "ix-1.example"), None);
-            ended.fails(1, &["can only be said of its files"]);
+            ended.fails(1, &["can only be verified from its files"]);
         }
     }
 }
@@ -483,8 +490,7 @@ fn a_configuration_is_checked_without_a_node() {
     let ended = check(&bad).fails(1, &["p.toml", "line 1: a profile has no key `paket`"]);
     assert_eq!(ended.text(), "");
     write("p.toml", "packet = \"1ms\"\n");
-    check(&bad)
-        .fails(1, &["there is no core 4095", "bad.toml:6: session `alice`", "gone.wasm", "2 things to mend"]);
+    check(&bad).fails(1, &["there is no core 4095", "bad.toml:6: session `alice`", "gone.wasm", "2 errors"]);
     check(&write("typo.toml", "[node]\n\nnmae = \"x\"\n"))
         .fails(1, &["typo.toml: line 3: unknown field `nmae`"]);
     check(&write("half.toml", "[[session]]\nname = \"a\"\ncpu = [{ period = \"1ms\" }]\n"))

@@ -1,4 +1,4 @@
-//! Filters of strangers: nothing is looked up for them, and compiling them is bounded, however hard they are.
+//! Tests of filters from untrusted users: no name is looked up, and the work of compilation is bounded.
 
 use weir_netio::{EXPRESSION_BYTES_MAX, compile_filter};
 use weir_sandbox::thread_time;
@@ -13,8 +13,8 @@ fn fault(expression: &str) -> String {
 }
 
 #[test]
-fn names_of_hosts_are_refused_and_nothing_is_asked_for_them() {
-    // Of most of these the numbers are in files of every machine.
+fn host_names_are_refused_without_a_lookup() {
+    // Most of these are in files of every machine, such as /etc/services.
     for name in [
         "host example.com",
         "host localhost",
@@ -34,7 +34,7 @@ fn names_of_hosts_are_refused_and_nothing_is_asked_for_them() {
 }
 
 #[test]
-fn no_text_breaks_out_of_an_expression() {
+fn no_text_can_escape_from_an_expression() {
     for text in [
         ") or (",
         "udp) or (tcp",
@@ -68,7 +68,7 @@ fn no_text_breaks_out_of_an_expression() {
     assert!(compile_filter("udp\nor tcp", LinkType::Ethernet).is_ok());
 }
 
-/// Expressions of at most 4096 bytes that are as hard as can be.
+/// Returns expressions of at most 4096 bytes that are as hard to compile as possible.
 fn hard() -> Vec<String> {
     let fill = |one: &dyn Fn(usize) -> String, between: &str| {
         let mut text = String::new();
@@ -124,9 +124,9 @@ fn hard() -> Vec<String> {
     ]
 }
 
-/// The work is bounded by counts. That a count is worth milliseconds is seen by the order of magnitude, in processor time.
+/// Compilation is bounded by counts. This test checks that the processor time per count has the expected order of magnitude.
 #[test]
-fn what_is_hard_to_compile_is_refused_or_compiled_within_its_limits() {
+fn a_hard_expression_is_refused_or_compiled_within_the_limits() {
     let mut slowest = (Nanos(0), String::new());
     for expression in hard() {
         assert!(expression.len() <= EXPRESSION_BYTES_MAX, "{}", expression.len());

@@ -1,4 +1,4 @@
-//! Modules that do their worst, beside one that does its work: it loses nothing, the run goes to its end, and the operator is told.
+//! Tests of hostile modules that run beside a good one: the good one loses no packet, the run completes, and the operator is told.
 
 use crate::run::module::{MANIFEST, answering, assemble, at_packet, text, write, write_as};
 use crate::run::packets::{pcap, read_pcap, traffic};
@@ -15,14 +15,14 @@ use weir_admission::ComplexityLimit;
 
 const PACKETS: u64 = 3_000;
 
-/// A capture, what a good module makes of it alone, and room for bad ones.
+/// A capture, and the records of the good module when it runs without hostile ones.
 struct Bench {
     folder: TempDir,
     capture: PathBuf,
-    alone: [Vec<(String, Vec<u8>)>; 2],
+    expected_records: [Vec<(String, Vec<u8>)>; 2],
 }
 
-/// The good module's two instances in a run.
+/// The names of the good module's two instances.
 const GOOD: [&str; 2] = ["port-count", "port-count-2"];
 
 impl Bench {
@@ -30,10 +30,10 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let capture = folder.path().join("capture.pcap");
         fs::write(&capture, pcap(&traffic(PACKETS))).unwrap();
-        let mut bench = Self { folder, capture, alone: Default::default() };
+        let mut bench = Self { folder, capture, expected_records: Default::default() };
         bench.run(&[]).good();
-        bench.alone = GOOD.map(|label| bench.records(label));
-        assert_eq!(bench.alone.each_ref().map(Vec::len), [2, 2]);
+        bench.expected_records = GOOD.map(|label| bench.records(label));
+        assert_eq!(bench.expected_records.each_ref().map(Vec::len), [2, 2]);
         bench
     }
 
@@ -41,7 +41,7 @@ impl Bench {
         self.folder.path()
     }
 
-    /// Runs these between two instances of the good module, whose intervals are short so that there are many records.
+    /// Runs with these arguments between two instances of the good module, whose short intervals make many records.
     fn run(&self, arguments: &[&str]) -> Ended {
         let out = self.path().join("out");
         let _ = fs::remove_dir_all(&out);
@@ -56,11 +56,11 @@ impl Bench {
     }
 
     fn is_good_unharmed(&self) -> bool {
-        GOOD.map(|label| self.records(label)) == self.alone
+        GOOD.map(|label| self.records(label)) == self.expected_records
     }
 
-    /// Runs a module named `bad` with this body. The good ones must not notice, whatever happens.
-    fn suffer(&self, body: &str) -> Suffered {
+    /// Runs a module named `bad` with this body, and asserts that the good instances are unaffected.
+    fn run_bad(&self, body: &str) -> BadModuleRun {
         let path = write(self.path(), "bad", body);
         let ended = self.run(&["-m", path.to_str().unwrap()]);
         let document = ended.json();
@@ -74,34 +74,34 @@ impl Bench {
         }
         assert!(self.is_good_unharmed(), "a good module has other records beside {body}");
         let bad = module(&document, "bad").clone();
-        // What it emitted before and after can be read like any other.
+        // The records that it emitted can be read.
         assert!(
             self.records("bad")
                 .iter()
                 .any(|(name, bytes)| name == "rows.parquet" && bytes.ends_with(b"PAR1"))
         );
-        Suffered { bad, stderr: ended.stderr, processor: ended.processor }
+        BadModuleRun { bad, stderr: ended.stderr, processor: ended.processor }
     }
 
-    /// A module that does `act` in packet 1,000 loses exactly that packet, for this reason.
+    /// Asserts that a module that runs `act` in packet 1,000 loses exactly that packet, for this reason.
     fn loses_packet_1000(&self, act: &str, reason: &str) {
-        let Suffered { bad, stderr, .. } = self.suffer(&at_packet(1_000, act));
+        let BadModuleRun { bad, stderr, .. } = self.run_bad(&at_packet(1_000, act));
         assert_eq!((number(&bad, "packets"), number(&bad, "faults")), (PACKETS - 1, 1), "{act}: {bad:#}");
-        // Its stop, with the one row that says how many packets it saw, came all the same.
+        // Its stop was still called, and emitted the number of packets that it got.
         assert_eq!((number(&bad, "records"), &bad["ended"]), (1, &false.into()), "{act}: {bad:#}");
         assert!(stderr.contains(&format!("bad: packet 1000: {reason}")), "{act}: {stderr}");
         assert!(stderr.contains("bad: 1 packets were lost for this module only"), "{stderr}");
     }
 }
 
-/// What became of a bad module, and what the operator was told.
-struct Suffered {
+/// The result of a run with a bad module, and its messages.
+struct BadModuleRun {
     bad: Value,
     stderr: String,
     processor: Duration,
 }
 
-impl Suffered {
+impl BadModuleRun {
     fn of(&self, names: [&str; 3]) -> [u64; 3] {
         names.map(|name| number(&self.bad, name))
     }
@@ -112,7 +112,7 @@ impl Suffered {
         self
     }
 
-    /// The whole run has taken less processor time than this.
+    /// Asserts that the run took less processor time than this.
     #[track_caller]
     fn takes_less_than(self, seconds: u64) -> Self {
         assert!(self.processor < Duration::from_secs(seconds), "{:?}: {}", self.processor, self.stderr);
@@ -148,11 +148,11 @@ fn packets_and_descriptors_cannot_be_written() {
 }
 
 #[test]
-fn nothing_but_packets_and_descriptors_can_be_read() {
+fn only_packets_and_descriptors_can_be_read() {
     const OUTSIDE: &str = "memory access out of bounds";
     let bench = Bench::new();
     for act in [
-        // The capture has 3,000 packets of some 60 bytes: far less than a MiB.
+        // The capture has 3,000 packets of about 60 bytes, far less than 1 MiB.
         "(drop (i32.load offset=0x100000 (i32.load offset=8 (local.get $d))))",
         "(drop (i32.load (i32.const 0x41000000)))",
         "(drop (i32.load offset=0x41000000 (i32.const 0)))",
@@ -164,22 +164,22 @@ fn nothing_but_packets_and_descriptors_can_be_read() {
     ] {
         bench.loses_packet_1000(act, OUTSIDE);
     }
-    // A constant address inside the packets is as good as any other.
+    // A constant address inside the packets can be read as well.
     let body = at_packet(
         1_000,
         "(drop (i32.load (i32.const 0x40000100))) (drop (i32.load offset=0x40000100 (i32.const 0)))",
     );
-    assert_eq!(bench.suffer(&body).of(["packets", "faults", "records"]), [PACKETS, 0, 1]);
+    assert_eq!(bench.run_bad(&body).of(["packets", "faults", "records"]), [PACKETS, 0, 1]);
 }
 
 #[test]
-fn wild_pointers_to_weir_lose_the_call() {
+fn invalid_pointers_in_host_calls_fail_the_call() {
     let bench = Bench::new();
     for (act, function) in [
         ("(drop (call $emit (i32.const 0) (i32.const -8) (i32.const 8)))", "emit"),
         ("(drop (call $emit (i32.const 0) (i32.const 65529) (i32.const 8)))", "emit"),
         ("(drop (call $emit (i32.const 0) (i32.const 0x20000000) (i32.const 8)))", "emit"),
-        // A row whose string lies nowhere.
+        // A row whose string is outside the memory.
         (
             "(i64.store (i32.const 64) (i64.const 0x10_ffffff00)) (drop (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))",
             "emit",
@@ -202,32 +202,32 @@ fn wild_pointers_to_weir_lose_the_call() {
 }
 
 #[test]
-fn endless_recursion_loses_the_call() {
+fn endless_recursion_fails_the_call() {
     let bench = Bench::new();
     let recursion = "(func $again (call $again) (call $again))";
-    let Suffered { bad, stderr, .. } = bench.suffer(&(at_packet(1_000, "(call $again)") + recursion));
+    let BadModuleRun { bad, stderr, .. } = bench.run_bad(&(at_packet(1_000, "(call $again)") + recursion));
     assert_eq!((number(&bad, "packets"), number(&bad, "faults")), (PACKETS - 1, 1));
     assert!(stderr.contains("bad: packet 1000: stack overflow"), "{stderr}");
 }
 
 #[test]
-fn an_endless_loop_loses_its_call_and_after_three_its_module() {
+fn an_endless_loop_fails_its_call_and_after_three_the_module_is_unloaded() {
     let bench = Bench::new();
-    // A packet has fuel for a millisecond; what has more of it than the 30 ms of these runs is ended by the clock.
+    // A packet call has fuel for 1 ms. Calls with more fuel than the 30 ms of these runs are ended by the time limit.
     bench.loses_packet_1000("(loop (br 0))", "the call used more fuel than its limit");
 
     let always = answering("(loop (br 0)) (i32.const 0)");
-    let suffered = bench.suffer(&always).takes_less_than(15);
+    let suffered = bench.run_bad(&always).takes_less_than(15);
     assert_eq!(
         (suffered.of(["packets", "faults", "records"]), &suffered.bad["ended"]),
         ([0, 3, 0], &true.into())
     );
     let suffered = suffered.says("bad: packet 0: the call used more fuel than its limit");
     suffered.says("packet 2:").says("the module was ended and saw no further packets");
-    // In its stop and in its tick.
+    // Endless stops and ticks.
     let pass = answering("(i32.const 0)");
     let stop = format!(r#"{pass} (func (export "weir_stop") (param i64) (loop (br 0)))"#);
-    let suffered = bench.suffer(&stop);
+    let suffered = bench.run_bad(&stop);
     assert_eq!(suffered.of(["packets", "faults", "records"]), [PACKETS, 1, 0]);
     suffered.says("bad: stop: the call took longer than the limit");
     let tick = format!(r#"{pass} (func (export "weir_tick") (param i64 i64) (loop (br 0)))"#);
@@ -243,7 +243,7 @@ fn an_endless_loop_loses_its_call_and_after_three_its_module() {
 }
 
 #[test]
-fn a_start_that_fails_or_never_ends_ends_the_module_alone() {
+fn a_failing_or_endless_start_unloads_only_its_module() {
     let bench = Bench::new();
     let pass = answering("(i32.const 0)");
     for (start, says) in [
@@ -254,8 +254,8 @@ fn a_start_that_fails_or_never_ends_ends_the_module_alone() {
         (r#"(func (export "weir_start") (result i32) (i32.const 7))"#, "`weir_start` returned 7"),
         (r#"(data (i32.const 0x40000000) "x")"#, "memory access out of bounds"),
     ] {
-        // It has fuel for the two seconds that a profile gives a start.
-        let suffered = bench.suffer(&format!("{pass} {start}")).takes_less_than(15);
+        // A start has fuel for the 2 s of the profile.
+        let suffered = bench.run_bad(&format!("{pass} {start}")).takes_less_than(15);
         assert_eq!(
             (suffered.of(["packets", "faults", "records"]), &suffered.bad["ended"]),
             ([0, 1, 0], &true.into())
@@ -266,7 +266,7 @@ fn a_start_that_fails_or_never_ends_ends_the_module_alone() {
 }
 
 #[test]
-fn a_strict_run_ends_at_the_first_fault_and_keeps_what_was_recorded() {
+fn a_strict_run_ends_at_the_first_fault_and_keeps_its_records() {
     let bench = Bench::new();
     for (body, fault, most) in [
         (at_packet(1_000, "(unreachable)"), "bad: packet 1000: `unreachable` executed", PACKETS),
@@ -284,7 +284,7 @@ fn a_strict_run_ends_at_the_first_fault_and_keeps_what_was_recorded() {
         let ended = bench.run(&["--strict", "-m", path.to_str().unwrap()]);
         let ended = ended.fails(3, &[fault, "the run ended there, as --strict asks"]);
         assert!(number(&ended.json()["capture"], "packets") <= most, "{}", ended.text());
-        // Records of a run that ended early do not look complete.
+        // The record files of a run that ended early are marked as unfinished.
         assert!(bench.records(GOOD[0]).iter().all(|(name, _)| name.ends_with(".part")));
     }
     bench.run(&["--strict"]).good();
@@ -292,30 +292,30 @@ fn a_strict_run_ends_at_the_first_fault_and_keeps_what_was_recorded() {
 }
 
 #[test]
-fn a_memory_bomb_gets_what_its_manifest_says_and_no_more() {
+fn memory_growth_is_limited_to_the_manifests_memory() {
     let bench = Bench::new();
-    let suffered = bench.suffer(&answering(
+    let suffered = bench.run_bad(&answering(
         "(loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
          (drop (memory.grow (i32.const 60000)))
          (memory.fill (i32.const 0) (i32.const 1) (i32.mul (memory.size) (i32.const 65536)))
          (i32.const 0)",
     ));
     assert_eq!(suffered.of(["packets", "faults", "memory_bytes"]), [PACKETS, 0, 2 << 20]);
-    // Its own and all its relatives' memory is bounded by the manifest, which is bounded too.
+    // The memory of all instances is limited by the manifest, whose value is limited too.
     let manifest = MANIFEST.replace("NAME", "bad").replace("2 MiB", "3 GiB");
     let path = write_as(bench.path(), "greedy", &answering("(i32.const 0)"), &manifest);
     bench.run(&["-m", path.to_str().unwrap()]).fails(1, &["greedy.wasm", "memory: an amount up to", "MiB"]);
 }
 
 #[test]
-fn a_flood_of_records_is_cut_and_counted() {
+fn excess_records_are_dropped_and_counted() {
     let bench = Bench::new();
     let flood = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
         (local.set $n (i32.const 200))
         (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
               (br_if 0 (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
         (i32.const 0))"#;
-    let suffered = bench.suffer(flood);
+    let suffered = bench.run_bad(flood);
     let dropped = PACKETS * (200 - 64);
     assert_eq!(suffered.of(["packets", "records", "dropped_records"]), [PACKETS, PACKETS * 64, dropped]);
     assert_eq!(number(&suffered.bad, "faults"), 0);
@@ -323,22 +323,22 @@ fn a_flood_of_records_is_cut_and_counted() {
 }
 
 #[test]
-fn a_flood_of_messages_is_cut_and_counted() {
+fn excess_log_messages_are_dropped_and_counted() {
     let bench = Bench::new();
     let body = answering("(drop (call $log (i32.const 1) (i32.const 0) (i32.const 60000))) (i32.const 0)");
-    let suffered = bench.suffer(&format!(r#"{body} (data (i32.const 0) "a\1b[2J\0d\0ab")"#));
+    let suffered = bench.run_bad(&format!(r#"{body} (data (i32.const 0) "a\1b[2J\0d\0ab")"#));
     let lines: Vec<_> =
         suffered.stderr.lines().filter(|line| line.starts_with("weir: bad warning: ")).collect();
     assert_eq!(lines.len(), 100);
-    // One line each, and nothing that a terminal obeys.
+    // Each message is one line without control characters.
     assert!(lines.iter().all(|line| line.len() < 8 * 512 && !line.contains('\x1b')), "{:?}", lines[0]);
     suffered.says("bad: 2900 log lines were over the limit and not shown");
 }
 
 #[test]
-fn a_pattern_that_explodes_costs_a_call_at_most() {
+fn an_expensive_pattern_fails_at_most_its_call() {
     let bench = Bench::new();
-    // 64 KiB of one letter, without regard to case, as often as it is taken; then the worst text for it, in every packet.
+    // The longest accepted pattern of one letter, case-insensitive, matched against its worst-case text in every packet.
     let body = r#"
         (func (export "weir_start") (result i32) (local $n i32)
             (drop (memory.grow (i32.const 2)))
@@ -349,11 +349,11 @@ fn a_pattern_that_explodes_costs_a_call_at_most() {
             (i32.const 0))
         (func (export "weir_packet") (param i32) (result i32)
             (drop (call $find (i32.const 0) (i32.const 4) (i32.const 65535))) (i32.const 0))"#;
-    let suffered = bench.suffer(body).takes_less_than(15);
-    // It is for the machine's speed to say how far it comes.
+    let suffered = bench.run_bad(body).takes_less_than(15);
+    // How many packets it processes depends on the speed of the machine.
     let [packets, faults, _] = suffered.of(["packets", "faults", "records"]);
     assert!(packets == PACKETS && faults == 0 || suffered.bad["ended"] == true, "{:#}", suffered.bad);
-    // Many patterns that share their beginnings: the limits on a set hold before anything is built.
+    // Many patterns with common prefixes: the limits on a set are checked before it is compiled.
     let many = r#"
         (func (export "weir_start") (result i32) (local $n i32)
             (drop (memory.grow (i32.const 2)))
@@ -362,13 +362,13 @@ fn a_pattern_that_explodes_costs_a_call_at_most() {
             (if (i32.ne (call $find_compile (i32.const 0) (i32.const 5125) (i32.const 0)) (i32.const -1)) (then (unreachable)))
             (i32.const 0))
         (func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
-    assert_eq!(bench.suffer(many).of(["packets", "faults", "records"]), [PACKETS, 0, 0]);
+    assert_eq!(bench.run_bad(many).of(["packets", "faults", "records"]), [PACKETS, 0, 0]);
 }
 
 #[test]
-fn thousands_of_traps_are_counted_and_three_described() {
+fn all_of_thousands_of_traps_are_counted_and_three_are_described() {
     let bench = Bench::new();
-    let suffered = bench.suffer(&answering("(unreachable)"));
+    let suffered = bench.run_bad(&answering("(unreachable)"));
     assert_eq!(suffered.of(["packets", "faults", "records"]), [0, PACKETS, 0]);
     assert_eq!(suffered.bad["ns_per_packet"], Value::Null);
     assert_eq!(suffered.stderr.matches("executed").count(), 3);
@@ -377,7 +377,7 @@ fn thousands_of_traps_are_counted_and_three_described() {
 }
 
 #[test]
-fn a_module_that_drops_everything_empties_the_output_and_hides_nothing_from_others() {
+fn a_module_that_drops_all_packets_empties_the_output_and_other_modules_get_all_packets() {
     let bench = Bench::new();
     let output = bench.path().join("out.pcap");
     let drop = write(bench.path(), "bad", &answering("(i32.const 1)"));
@@ -388,13 +388,13 @@ fn a_module_that_drops_everything_empties_the_output_and_hides_nothing_from_othe
         read_pcap(&fs::read(&output).unwrap())
     };
     assert!(write_packets(&drop).is_empty());
-    // A packet whose call is lost is not dropped.
+    // A packet whose call faulted is not dropped.
     let lost = write(bench.path(), "lost", &answering("(unreachable)"));
     assert!(write_packets(&lost) == traffic(PACKETS));
 }
 
 #[test]
-fn what_is_not_fit_to_run_is_refused_before_anything_runs() {
+fn invalid_modules_are_refused_before_the_run() {
     let bench = Bench::new();
     let refused = |name: &str, bytes: &[u8], says: &[&str]| {
         let path = bench.path().join(name);
@@ -465,7 +465,7 @@ fn what_is_not_fit_to_run_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_parameter_that_is_wrong_is_wrong_usage() {
+fn an_invalid_parameter_is_a_usage_error() {
     let bench = Bench::new();
     let path = write(bench.path(), "bad", &answering("(i32.const 0)"));
     let path = path.to_str().unwrap();
@@ -486,12 +486,12 @@ fn a_parameter_that_is_wrong_is_wrong_usage() {
 }
 
 #[test]
-fn a_module_within_the_limits_on_its_shape_compiles_and_one_beyond_is_refused_by_name() {
+fn a_module_within_the_complexity_limits_compiles_and_one_beyond_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shape.wasm");
     let path = path.to_str().unwrap();
     for shape in ComplexityLimit::ALL {
-        // Nine tenths: the rest is for what the module has beside.
+        // 90 % of the limit, as the rest of the module counts too.
         let near = match shape {
             ComplexityLimit::Signature
             | ComplexityLimit::Tables
@@ -509,8 +509,8 @@ fn a_module_within_the_limits_on_its_shape_compiles_and_one_beyond_is_refused_by
 }
 
 #[test]
-fn a_module_that_is_hard_to_compile_is_refused_before_a_compiler_sees_it() {
-    // A few hundred kilobytes that would take the compiler minutes and gigabytes: many variables, all alive through many loops.
+fn a_module_that_is_too_complex_is_refused_before_compilation() {
+    // A few hundred kilobytes that would take the compiler minutes and gigabytes: many variables that stay alive across many loops.
     let bench = Bench::new();
     let locals = 6_000;
     let loops: String = (0..60_000)
@@ -531,15 +531,15 @@ fn a_module_that_is_hard_to_compile_is_refused_before_a_compiler_sees_it() {
 }
 
 #[test]
-fn functions_that_call_each_other_a_million_times_over_are_compiled_without_being_inlined() {
-    // Seven functions, each of which calls the next one thirty times: 30^6 copies of the last one.
+fn functions_with_a_million_nested_calls_are_compiled_without_inlining() {
+    // Seven functions, each of which calls the next one thirty times: inlining would make 30^6 copies of the last one.
     let chain: String = (0..6)
         .map(|index| {
             let calls = format!("(call $f{})", index + 1).repeat(30);
             format!("(func $f{index} {calls})")
         })
         .collect();
-    // The compiler counts values, of which stores to one address have none.
+    // Stores to one address produce no values, which are what the compiler counts.
     let last = format!("(func $f6 (local i32) {})", "(if (local.get 0) (then (nop)))".repeat(5_000));
     let body = format!(
         r#"{chain} {last} (func (export "weir_packet") (param i32) (result i32) (call $f0) (i32.const 0))"#
@@ -549,7 +549,7 @@ fn functions_that_call_each_other_a_million_times_over_are_compiled_without_bein
 }
 
 #[test]
-fn custom_sections_matter_to_nothing_whatever_is_in_them() {
+fn custom_sections_with_any_content_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture.pcap");
     fs::write(&capture, pcap(&traffic(PACKETS))).unwrap();
@@ -576,7 +576,7 @@ fn custom_sections_matter_to_nothing_whatever_is_in_them() {
         section.extend_from_slice(name.as_bytes());
         section.extend_from_slice(contents);
         let section = [&[0, u8::try_from(section.len()).unwrap()], &section[..]].concat();
-        // Before everything else, and behind it.
+        // As the first section, and as the last.
         for bytes in [[&good[..8], &section, &good[8..]].concat(), [&good[..], &section].concat()] {
             fs::write(&path, bytes).unwrap();
             let arguments = ["-r", capture.to_str().unwrap(), "-m", path.to_str().unwrap()];
@@ -592,10 +592,10 @@ fn custom_sections_matter_to_nothing_whatever_is_in_them() {
     }
 }
 
-/// The process is given nothing to read, so it waits; what it has given up by then, it has given up before it read.
+/// The process waits for its input here, so the privileges that it has dropped by now, it dropped before it read anything.
 #[test]
 #[cfg(target_os = "linux")]
-fn the_compilers_process_is_confined_before_it_reads() {
+fn the_compiler_process_is_confined_before_it_reads_the_module() {
     use std::process::{Command, Stdio};
     let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
         .arg("compile")

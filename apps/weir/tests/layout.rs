@@ -1,8 +1,10 @@
-//! Holds the workspace against its own rules: the folder is the trust level (docs/ARCHITECTURE.md).
+//! Tests that the workspace follows its own rules, such as the trust level of each folder (docs/ARCHITECTURE.md).
 //!
-//! Cargo's metadata is checked against the table of who may use whom, and all sources are read for what the compiler
-//! and clippy cannot check: where `unsafe` may stand, and that the core has no clock, no I/O and no environment.
+//! Cargo's metadata is checked against the table of allowed dependencies. Sources are searched for what the compiler and clippy
+//! do not check, such as where `unsafe` is allowed, and that the core uses no clock, no I/O and no environment variables.
 
+mod documents;
+mod imports;
 mod keys;
 mod names;
 
@@ -11,7 +13,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What each crate may use of this workspace. The crates of apps/ and lab/ may use everything.
+/// The crates of this workspace that each crate may depend on. Those in apps/ and lab/ may depend on all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("core/units", &[]),
@@ -41,10 +43,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge/remote", &["core/trust", "core/units", "edge/os"]),
 ];
 
-/// Lowest first: what a crate's tests use may not stand higher than the crate itself.
+/// The layers, lowest first. Tests of a crate may use crates of the same layer and below.
 const LAYERS: &[&str] = &["abi", "core", "edge", "apps", "lab"];
 
-/// What the core may not name, and what to do instead.
+/// Names that the core may not use, and what to do instead.
 const IMPURE: &[(&str, &str)] = &[
     ("std::time::SystemTime", "take the time as an argument"),
     ("Instant::now", "take the time as an argument"),
@@ -59,11 +61,11 @@ const IMPURE: &[(&str, &str)] = &[
 /// Longer files are hard to review.
 const LINES_MAX: usize = 800;
 
-/// How far above an unsafe block its SAFETY comment may begin.
+/// The maximum distance in lines between a SAFETY comment and its unsafe block.
 const SAFETY_LINES: usize = 12;
 
 #[test]
-fn crates_use_only_what_stands_below_them() {
+fn crates_depend_only_on_the_allowed_crates() {
     let mut broken = Vec::new();
     for package in packages() {
         for dependency in
@@ -89,7 +91,7 @@ fn crates_use_only_what_stands_below_them() {
     assert_none(&broken);
 }
 
-/// Sessions, their control, credentials and ledger, records and protocols: what packets pass through knows none of them.
+/// Crates for sessions, credentials, the ledger, records and protocols, on which the packet path may not depend.
 const NOT_IN_THE_PACKET_PATH: &[&str] = &[
     "weir_admission",
     "weir_session",
@@ -103,9 +105,9 @@ const NOT_IN_THE_PACKET_PATH: &[&str] = &[
     "serde",
 ];
 
-/// A node gives the packet path plain data and small traits. Names that come through another crate count as well.
+/// The packet path gets plain data and small traits from the node. Indirect dependencies count as well.
 #[test]
-fn the_packet_path_knows_no_session_management_and_no_protocol() {
+fn the_packet_path_depends_on_no_session_management_and_no_protocol() {
     let crate_of = |name: &str| name.replace("weir_", "weir-");
     let manifest = read(&workspace().join("edge/datapath/Cargo.toml"));
     let is_named =
@@ -145,11 +147,11 @@ fn crates_are_named_after_their_folders() {
     assert_none(&broken);
 }
 
-/// `lab/fuzz` stops at a target without seeds, after those before it have run.
+/// `lab/fuzz` stops when it reaches a target without seeds.
 #[test]
 fn every_fuzz_target_has_seeds() {
     let fuzz = workspace().join("fuzz");
-    // `lab/fuzz` makes the seeds of these two from modules and from the sample capture.
+    // `lab/fuzz` generates the seeds of these two from modules and the sample capture.
     let made = ["bounds", "module"];
     let mut broken = Vec::new();
     let targets =
@@ -183,7 +185,7 @@ fn every_crate_outside_the_edge_forbids_unsafe_code() {
 }
 
 #[test]
-fn unsafe_code_stands_only_at_the_edge_and_says_why_it_is_sound() {
+fn unsafe_code_is_only_in_the_edge_and_has_safety_comments() {
     let broken = in_all_sources(|path, text| match layer(path) {
         "guest" => Vec::new(), // contained by the sandbox, not by us
         "edge" => undocumented_unsafe(text),
@@ -209,9 +211,9 @@ fn the_core_has_no_clock_no_files_and_no_environment() {
     assert_none(&broken);
 }
 
-/// `Path::display` prints a name as it is, and a name can hold what commands a terminal.
+/// `Path::display` does not escape control characters of terminals.
 #[test]
-fn names_of_files_reach_messages_by_one_function_that_escapes_them() {
+fn file_names_are_displayed_by_the_function_that_escapes_them() {
     let broken = in_all_sources(|path, text| match layer(path) {
         "core" | "edge" | "apps" if !is_test_file(path) => displayed(text),
         _ => Vec::new(),
@@ -219,7 +221,7 @@ fn names_of_files_reach_messages_by_one_function_that_escapes_them() {
     assert_none(&broken);
 }
 
-/// The lines at which code that is not a test calls `display()`.
+/// Returns the lines at which code outside tests calls `display()`.
 fn displayed(source: &str) -> Vec<(usize, String)> {
     let code = without_test_items(&blank_out(source));
     let dense = Dense::new(&code);
@@ -240,7 +242,7 @@ fn no_source_file_is_too_long_to_review() {
     assert_none(&broken);
 }
 
-/// Each test program links the same libraries once more, so a further one states its reason in a comment above its `[[test]]`.
+/// Each test program links the same libraries again, so each further one needs a comment with the reason above its `[[test]]`.
 #[test]
 fn a_crate_has_one_test_program_and_a_reason_for_each_further_one() {
     let mut broken = Vec::new();
@@ -248,7 +250,7 @@ fn a_crate_has_one_test_program_and_a_reason_for_each_further_one() {
         let manifest = read(&workspace().join(&package.folder).join("Cargo.toml"));
         let without_reason = test_programs_without_reason(&manifest);
         let declared = manifest.lines().filter(|line| *line == "[[test]]").count();
-        // A program that cargo found by itself has no place for a reason.
+        // A program that cargo discovers has no `[[test]]` section for the comment.
         if without_reason > 1 || (package.test_programs > 1 && package.test_programs != declared) {
             broken.push(format!(
                 "{0}/Cargo.toml: {1} test programs, and {2} without a reason; make them modules of {0}/tests/main.rs",
@@ -266,9 +268,9 @@ fn test_programs_without_reason(manifest: &str) -> usize {
     lines.windows(2).filter(|pair| pair[1] == "[[test]]" && !pair[0].starts_with("# ")).count()
 }
 
-/// What docs/THREATS.md calls shown has a test that shows it: in the last column of its tables, what could be a function's name is one, and what could be a file's.
+/// In the last column of the tables of docs/THREATS.md, every word that can be a test's name is one, and every word that can be a file's is one.
 #[test]
-fn every_test_that_the_threats_name_is_there() {
+fn every_test_named_in_threats_md_exists() {
     let document = read(&workspace().join("docs/THREATS.md"));
     let named: Vec<(usize, &str)> = document
         .lines()
@@ -294,7 +296,7 @@ fn every_test_that_the_threats_name_is_there() {
     assert_none(&missing.collect::<Vec<_>>());
 }
 
-/// Names of tests are sentences; what has two words is something else.
+/// Tests have names of three or more words.
 fn names_a_test(word: &str) -> bool {
     word.split('_').count() > 2
         && word.split('_').all(|part| {
@@ -322,7 +324,7 @@ fn files_and_functions(
 }
 
 #[test]
-fn the_scan_finds_what_it_looks_for_and_nothing_in_comments_and_strings() {
+fn the_source_scan_ignores_comments_and_strings() {
     let harmless = "// unsafe { }\n/* unsafe /* std::fs */ */ let a = \"unsafe \\\" std::env\"; let b = r#\"unsafe \" \"#;\n\
                     let c = '\"'; fn d<'a>(e: &'a str) {} // unsafe_code\n#![forbid(unsafe_code)]\n";
     assert_eq!(undocumented_unsafe(harmless), []);
@@ -371,10 +373,10 @@ fn the_scan_finds_what_it_looks_for_and_nothing_in_comments_and_strings() {
 
 struct Package {
     name: String,
-    /// Relative to the workspace, as in `core/wire`.
+    /// The folder relative to the workspace, such as `core/wire`.
     folder: String,
     dependencies: Vec<Dependency>,
-    /// The first file of its library and of each of its programs.
+    /// The root source file of the library and of each program.
     roots: Vec<PathBuf>,
     test_programs: usize,
 }
@@ -391,7 +393,7 @@ fn workspace() -> PathBuf {
         .expect("the workspace is two folders up")
 }
 
-/// What cargo knows of the crates of this workspace.
+/// Returns the crates of this workspace from `cargo metadata`.
 fn packages() -> Vec<Package> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -468,7 +470,7 @@ fn is_test_file(path: &str) -> bool {
         || path.ends_with("/tests.rs")
 }
 
-/// Applies a rule to every Rust source of the repository, and formats what it finds as `path:line: what`.
+/// Applies a rule to every Rust source of the repository, and formats the findings as `path:line: text`.
 fn in_all_sources(mut rule: impl FnMut(&str, &str) -> Vec<(usize, String)>) -> Vec<String> {
     let (mut broken, mut files) = (Vec::new(), 0);
     let mut folders = vec![workspace()];
@@ -509,11 +511,11 @@ fn assert_none(broken: &[String]) {
     );
 }
 
-/// Unsafe blocks, traits and implementations with no SAFETY comment close above them. (What an `unsafe fn` demands of
-/// its callers is for its documentation to say.)
+/// Finds unsafe blocks, traits and implementations without a SAFETY comment close above them. (The requirements of an
+/// `unsafe fn` on its callers are part of its documentation.)
 fn undocumented_unsafe(source: &str) -> Vec<(usize, String)> {
     let code = blank_out(source);
-    // What is declared unsafe says under "# Safety" what its users have to keep to; clippy looks after that.
+    // Clippy checks the "# Safety" section of unsafe declarations.
     let declares = |at: usize| {
         let mut next = code[at..].split_whitespace().skip(1);
         let first = next.next().unwrap_or_default();
@@ -537,7 +539,7 @@ fn undocumented_unsafe(source: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Where code that is not a test names something of `IMPURE`, alone or in a group such as `std::{fs, io}`.
+/// Finds uses of `IMPURE` names outside tests, alone or in a group such as `std::{fs, io}`.
 fn impurities(source: &str) -> Vec<(usize, String)> {
     let code = without_test_items(&blank_out(source));
     let mut found = Vec::new();
@@ -561,7 +563,7 @@ fn impurities(source: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// A source without its white space, except between two words, and where each of its bytes came from.
+/// A source without white space, except between two words, and the original position of each byte.
 struct Dense {
     text: String,
     origin: Vec<usize>,
@@ -595,7 +597,7 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// Byte offsets at which `word` stands as a word of its own.
+/// Returns the byte offsets of `word` as a whole word.
 fn find_words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(word)
         .map(|(at, _)| at)
@@ -606,7 +608,7 @@ fn line_of(source: &str, at: usize) -> usize {
     source.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Blanks the items that follow `#[cfg(test)]`, to their closing brace or semicolon.
+/// Replaces the items after `#[cfg(test)]` by spaces, to their closing brace or semicolon.
 fn without_test_items(code: &str) -> String {
     let mut rest = code.to_owned();
     while let Some(begin) = rest.find("#[cfg(test)]") {
@@ -625,12 +627,12 @@ fn without_test_items(code: &str) -> String {
     rest
 }
 
-/// Puts spaces for everything but line breaks, so that every offset stays what it was.
+/// Replaces everything but line breaks by spaces, which keeps all offsets.
 fn blanks(text: &str) -> String {
     text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect()
 }
 
-/// Blanks comments, strings and character literals.
+/// Replaces comments, strings and character literals by spaces.
 fn blank_out(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source;
@@ -648,7 +650,7 @@ fn blank_out(source: &str) -> String {
     code
 }
 
-/// Bytes of the comment that `rest` begins with.
+/// The length in bytes of the comment at the start of `rest`.
 fn comment_len(rest: &str) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));
@@ -668,7 +670,7 @@ fn comment_len(rest: &str) -> Option<usize> {
     Some(rest.len())
 }
 
-/// Bytes of the string or character literal that `rest` begins with. A lifetime is none.
+/// The length in bytes of the string or character literal at the start of `rest`. A lifetime is not a literal.
 fn literal_len(rest: &str, after_word: bool) -> Option<usize> {
     let raw = rest
         .strip_prefix("br")

@@ -1,4 +1,4 @@
-//! `weir run -i`: modules on a live interface, in network namespaces that the tests make. They need root.
+//! Tests of `weir run -i` on live interfaces, in network namespaces that the tests create. They need root.
 
 use crate::offload;
 use crate::run;
@@ -15,19 +15,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// A run that goes on in the background.
-struct Going {
+/// A run in the background.
+struct BackgroundRun {
     child: Child,
     begin: Instant,
     folder: TempDir,
 }
 
-impl Going {
-    /// `weir run ARGUMENTS`; `DIR` in an argument is a folder of its own. It reads packets when this returns.
+impl BackgroundRun {
+    /// Starts `weir run ARGUMENTS`, where `DIR` in an argument stands for a new folder, and waits until it reads packets.
     fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().to_str().unwrap();
-        let arguments = arguments.iter().map(|argument| argument.replace("DIR", place));
+        let dir = folder.path().to_str().unwrap();
+        let arguments = arguments.iter().map(|argument| argument.replace("DIR", dir));
         let begin = Instant::now();
         let child = weir()
             .arg("run")
@@ -45,7 +45,7 @@ impl Going {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// What it came to.
+    /// Waits for the end of the run.
     fn end(self) -> (Ended, TempDir) {
         (ended(self.child, "weir run -i", self.begin), self.folder)
     }
@@ -59,13 +59,13 @@ fn frames(path: &Path) -> Vec<Vec<u8>> {
     read_pcap(&fs::read(path).unwrap()).into_iter().map(|packet| packet.bytes).collect()
 }
 
-/// What `weir run -r` says of these packets with these arguments, and a folder with what it left.
-fn by_file(packets: &[Packet], arguments: &[&str]) -> (Value, TempDir) {
+/// Runs `weir run -r` on these packets with these arguments. Returns its summary and output folder.
+fn run_on_file(packets: &[Packet], arguments: &[&str]) -> (Value, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture.pcap");
     fs::write(&capture, pcap(packets)).unwrap();
-    let place = folder.path().to_str().unwrap();
-    let arguments = arguments.iter().map(|argument| argument.replace("DIR", place));
+    let dir = folder.path().to_str().unwrap();
+    let arguments = arguments.iter().map(|argument| argument.replace("DIR", dir));
     let document = run(["run", "-r", capture.to_str().unwrap(), "--json"]
         .map(str::to_owned)
         .into_iter()
@@ -76,35 +76,35 @@ fn by_file(packets: &[Packet], arguments: &[&str]) -> (Value, TempDir) {
 }
 
 #[test]
-fn an_interface_gives_what_a_file_of_the_same_packets_gives() {
+fn results_of_an_interface_and_of_a_file_with_the_same_packets_are_equal() {
     if !cables(&[("a", "b")]) {
         return;
     }
     let packets = read_pcap(&fs::read(sample()).unwrap());
     let count = packets.len().to_string();
-    // Modules are told of the silence before the first packet, of which a capture knows nothing: no period ends in it.
+    // The interface is silent before the first packet, which a capture does not show: no period ends in that time.
     let modules = "trajectory rtt worm payload-match lrd,bin=1h syn-flood,interval=1h port-count,interval=1h";
     let modules: Vec<_> = modules.split(' ').flat_map(|module| ["-m", module]).collect();
     let rest =
         ["-i", "b", "-c", &count, "--json", "--out", "DIR/out", "-w", "DIR/live.pcap", "--ring", "64MiB"];
-    let going = Going::start(&[&rest[..], &modules].concat());
+    let background = BackgroundRun::start(&[&rest[..], &modules].concat());
     send("a", bytes(&packets));
-    let (ended, folder) = going.end();
+    let (ended, folder) = background.end();
     let live = ended.good().json();
     assert_eq!(number(&live["interface"], "lost_ring_full"), 0);
     assert_eq!(live["sent"], Value::Null);
 
-    // The packets are those that were sent, and what is found in them is what was found in those of the capture.
+    // The packets are those sent, and the results are those of the capture.
     let written = read_pcap(&fs::read(folder.path().join("live.pcap")).unwrap());
     assert!(bytes(&written) == bytes(&packets));
-    let (file, _) = by_file(&packets, &modules);
+    let (file, _) = run_on_file(&packets, &modules);
     assert_eq!(counts(&live), counts(&file));
     assert_eq!(live["capture"]["bytes"], file["capture"]["bytes"]);
     for name in ["worm", "payload-match", "trajectory"] {
         assert_eq!(number(module(&live, name), "records"), number(module(&file, name), "records"), "{name}");
     }
-    // With the same times, all records are the same.
-    let (again, other) = by_file(&written, &[&["--out", "DIR/out"][..], &modules].concat());
+    // With equal timestamps, all records are equal.
+    let (again, other) = run_on_file(&written, &[&["--out", "DIR/out"][..], &modules].concat());
     assert_eq!(counts(&again), counts(&live));
     let (one, two) = (contents(&folder.path().join("out")), contents(&other.path().join("out")));
     assert!(one.len() > 8, "{}", one.len());
@@ -113,7 +113,7 @@ fn an_interface_gives_what_a_file_of_the_same_packets_gives() {
 }
 
 #[test]
-fn rows_of_a_live_run_that_is_killed_are_kept_by_the_next_one() {
+fn rows_of_a_killed_live_run_are_recovered_by_the_next_run() {
     if !cables(&[("a", "b")]) {
         return;
     }
@@ -126,10 +126,10 @@ fn rows_of_a_live_run_that_is_killed_are_kept_by_the_next_one() {
     let out = tempfile::tempdir().unwrap();
     let arguments = ["-i", "b", "-m", emitter.to_str().unwrap(), "--out", out.path().to_str().unwrap()];
     let packets = traffic(1_000);
-    let mut killed = Going::start(&arguments);
+    let mut killed = BackgroundRun::start(&arguments);
     send("a", bytes(&packets));
     let folder = out.path().join("emitter");
-    // What would be recovered if it were killed now. A copy that is made while the files are written is made again.
+    // Copies the files to recover as they are now, and again if they were written meanwhile.
     let safe = || {
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(&folder).unwrap().flatten() {
@@ -141,18 +141,18 @@ fn rows_of_a_live_run_that_is_killed_are_kept_by_the_next_one() {
     killed.child.kill().unwrap();
     killed.child.wait().unwrap();
 
-    let next = Going::start(&arguments);
+    let next = BackgroundRun::start(&arguments);
     interrupt(&next.child);
     let (ended, _) = next.end();
-    let said = ended.good().stderr;
-    assert!(said.contains("an earlier run ended without warning; its 1000 rows are in"), "{said}");
+    let printed = ended.good().stderr;
+    assert!(printed.contains("an earlier run ended without warning; its 1000 rows are in"), "{printed}");
     let mut left = files_below(&folder).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     left.sort();
     assert_eq!(left, ["rows.parquet", "rows.recovered-1.parquet", "texts.parquet"]);
 }
 
 #[test]
-fn a_count_ends_a_run_of_an_interface_and_of_a_file_after_the_same_packet() {
+fn a_packet_limit_ends_runs_of_an_interface_and_of_a_file_after_the_same_packet() {
     let packets = traffic(3_000);
     for (filter, wanted, total) in [("", "1500", 1_500), ("udp port 123", "150", 1_498), ("tcp", "1", 9)] {
         let rest = ["-c", wanted, "-m", "port-count,ports=53:123", "-w", "DIR/out.pcap", filter];
@@ -162,11 +162,11 @@ fn a_count_ends_a_run_of_an_interface_and_of_a_file_after_the_same_packet() {
             .map(|word| word.replace("53:123", "53,123"))
             .collect();
         let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-        let (document, folder) = by_file(&packets, &rest);
+        let (document, folder) = run_on_file(&packets, &rest);
         assert_eq!(number(&document["capture"], "packets"), total, "{filter}");
         let seen = if filter.is_empty() { total } else { wanted.parse().unwrap() };
         assert_eq!(number(module(&document, "port-count"), "packets"), seen);
-        let (document_before, _) = by_file(&packets[..usize::try_from(total).unwrap()], &rest[2..]);
+        let (document_before, _) = run_on_file(&packets[..usize::try_from(total).unwrap()], &rest[2..]);
         assert_eq!(document["capture"], document_before["capture"]);
         let written = frames(&folder.path().join("out.pcap"));
         assert!(written == bytes(&packets[..usize::try_from(total).unwrap()]));
@@ -174,9 +174,9 @@ fn a_count_ends_a_run_of_an_interface_and_of_a_file_after_the_same_packet() {
         if !cables(&[("a", "b")]) {
             continue;
         }
-        let going = Going::start(&[&["-i", "b", "--json"], &rest[..]].concat());
+        let background = BackgroundRun::start(&[&["-i", "b", "--json"], &rest[..]].concat());
         send("a", bytes(&packets));
-        let (ended, folder) = going.end();
+        let (ended, folder) = background.end();
         let live = ended.good().json();
         assert_eq!(counts(&live), counts(&document), "{filter}");
         assert_eq!(number(module(&live, "port-count"), "packets"), seen);
@@ -185,20 +185,21 @@ fn a_count_ends_a_run_of_an_interface_and_of_a_file_after_the_same_packet() {
 }
 
 #[test]
-fn ctrl_c_ends_a_run_with_everything_that_came_before_it() {
+fn ctrl_c_ends_a_run_after_all_packets_received_before_it() {
     for signal in ["INT", "TERM", "HUP"] {
         if !cables(&[("a", "b")]) {
             return;
         }
         let packets = traffic(1_000);
-        let going = Going::start(&["-i", "b", "--json", "--out", "DIR/out", "--report", "DIR/report.html"]);
+        let background =
+            BackgroundRun::start(&["-i", "b", "--json", "--out", "DIR/out", "--report", "DIR/report.html"]);
         send("a", bytes(&packets));
-        shell(&format!("kill -{signal} {}", going.child.id()));
-        let (ended, folder) = going.end();
+        shell(&format!("kill -{signal} {}", background.child.id()));
+        let (ended, folder) = background.end();
         let document = ended.good().json();
-        let (file, _) = by_file(&packets, &[]);
+        let (file, _) = run_on_file(&packets, &[]);
         assert_eq!(counts(&document), counts(&file), "{signal}");
-        // All files are whole; and modules were told of the end, at which alone these rows are emitted.
+        // All files are complete, and the modules were stopped: these rows are emitted at the stop only.
         let files = files_below(&folder.path().join("out"));
         assert!(files.len() > 8 && files.iter().all(|(name, _)| name.ends_with(".parquet")), "{files:?}");
         let streams = module(&document, "port-count")["streams"].as_array().unwrap();
@@ -208,42 +209,44 @@ fn ctrl_c_ends_a_run_with_everything_that_came_before_it() {
 }
 
 #[test]
-fn packets_taken_from_the_host_are_counted_like_its_copies() {
+fn counts_are_the_same_for_packets_taken_from_the_host_and_for_copies() {
     if !cables(&[("a", "b")]) {
         return;
     }
     let packets = traffic(300);
-    let (file, _) = by_file(&packets, &[]);
-    // AF_XDP takes no packets that are longer than a page.
+    let (file, _) = run_on_file(&packets, &[]);
+    // AF_XDP does not receive packets longer than a page.
     shell("ip link set dev a mtu 1500 && ip link set dev b mtu 1500");
     for kind in ["packet", "xdp"] {
         for jobs in ["1", "3"] {
-            let going = Going::start(&["-i", "b", "--kind", kind, "-j", jobs, "-c", "300", "--json"]);
+            let background =
+                BackgroundRun::start(&["-i", "b", "--kind", kind, "-j", jobs, "-c", "300", "--json"]);
             send("a", bytes(&packets));
-            let document = going.end().0.good().json();
+            let document = background.end().0.good().json();
             assert_eq!(counts(&document), counts(&file), "{kind} on {jobs}");
         }
     }
 }
 
 #[test]
-fn a_time_ends_a_run_on_which_nothing_comes() {
+fn a_time_limit_ends_a_run_without_packets() {
     if !cables(&[("a", "b")]) {
         return;
     }
-    let document = Going::start(&["-i", "b", "--duration", "300ms", "--json"]).end().0.good().json();
+    let document = BackgroundRun::start(&["-i", "b", "--duration", "300ms", "--json"]).end().0.good().json();
     assert_eq!(counts(&document), [0; 5]);
 }
 
 #[test]
-fn what_happens_to_the_interface_is_told_and_its_removal_ends_the_run() {
+fn changes_of_the_interface_are_reported_and_its_removal_ends_the_run() {
     if !cables(&[("a", "b")]) {
         return;
     }
     let packets = traffic(500);
-    let mut going = Going::start(&["-i", "b", "--duration", "600s", "--out", "DIR/out", "--json"]);
+    let mut background =
+        BackgroundRun::start(&["-i", "b", "--duration", "600s", "--out", "DIR/out", "--json"]);
     send("a", bytes(&packets));
-    let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(background.child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut told = |what: &str| {
         assert!(lines.by_ref().any(|line| line == format!("weir: {what}")), "it never says that {what}");
     };
@@ -251,20 +254,20 @@ fn what_happens_to_the_interface_is_told_and_its_removal_ends_the_run() {
     told("b is down");
     shell("ip link set dev a up");
     told("b is up");
-    // A name can be changed only while the interface is down, on older kernels.
+    // Older kernels rename an interface only while it is down.
     shell("ip link set dev b down && ip link set dev b name other && ip link set dev other up");
     told("b is now called other");
     shell("ip link del other");
     told("other is no longer there");
-    let out = going.path("out");
-    let (ended, _folder) = going.end();
+    let out = background.path("out");
+    let (ended, _folder) = background.end();
     let document = ended.good().json();
     assert_eq!(number(&document["capture"], "packets"), 500);
     assert!(files_below(Path::new(&out)).iter().all(|(name, _)| name.ends_with(".parquet")));
 }
 
 #[test]
-fn ticks_come_although_no_packets_do() {
+fn ticks_are_called_without_packets() {
     if !cables(&[("a", "b")]) {
         return;
     }
@@ -277,18 +280,19 @@ fn ticks_come_although_no_packets_do() {
     );
     let manifest = format!("tick = '50ms'\n{}", run::module::MANIFEST.replace("NAME", "ticking"));
     let path = write_as(folder.path(), "ticking", &body, &manifest);
-    let mut going = Going::start(&["-i", "b", "--duration", "600s", "-m", path.to_str().unwrap()]);
-    let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut background =
+        BackgroundRun::start(&["-i", "b", "--duration", "600s", "-m", path.to_str().unwrap()]);
+    let mut lines = BufReader::new(background.child.stderr.take().unwrap()).lines().map(Result::unwrap);
     for _ in 0..5 {
         assert_eq!(lines.next().as_deref(), Some("weir: ticking info: tick"));
     }
-    interrupt(&going.child);
+    interrupt(&background.child);
     drop(lines);
-    going.end().0.good();
+    background.end().0.good();
 }
 
 #[test]
-fn packets_that_slow_modules_have_no_time_for_are_counted() {
+fn packets_lost_to_slow_modules_are_counted() {
     const SENT: u64 = 20_000;
     if !cables(&[("a", "b")]) {
         return;
@@ -300,7 +304,7 @@ fn packets_that_slow_modules_have_no_time_for_are_counted() {
         (i32.const 0)"#,
     );
     let slow = write(folder.path(), "slow", &slow);
-    let going = Going::start(&[
+    let background = BackgroundRun::start(&[
         "-i",
         "b",
         "--json",
@@ -313,8 +317,8 @@ fn packets_that_slow_modules_have_no_time_for_are_counted() {
     ]);
     let packets = traffic(SENT);
     send("a", bytes(&packets));
-    interrupt(&going.child);
-    let (ended, _folder) = going.end();
+    interrupt(&background.child);
+    let (ended, _folder) = background.end();
     let ended = ended.good().says("were lost before modules could see them");
     let document = ended.json();
     let (got, lost) =
@@ -324,25 +328,27 @@ fn packets_that_slow_modules_have_no_time_for_are_counted() {
 }
 
 #[test]
-fn marked_packets_go_on_through_another_interface_as_they_go_to_a_file() {
+fn patched_packets_are_forwarded_to_an_interface_as_they_are_written_to_a_file() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
     }
     let packets = traffic(2_000);
     let mark = "dscp-mark,source=10.0.0.0/8,dscp=46";
-    // One that drops every packet to port 123.
+    // A filter that drops every packet to port 123.
     let folder = tempfile::tempdir().unwrap();
     let drops = "(i32.eq (i32.load16_u offset=46 (local.get $d)) (i32.const 123))";
     let dropping = write(folder.path(), "dropping", &answering(drops));
     let modules = ["-m", mark, "-m", dropping.to_str().unwrap()];
-    let (_, by_file) = by_file(&packets, &[&modules[..], &["-w", "DIR/out.pcap"]].concat());
+    let (_, by_file) = run_on_file(&packets, &[&modules[..], &["-w", "DIR/out.pcap"]].concat());
     let expected = frames(&by_file.path().join("out.pcap"));
 
     let count = expected.len().to_string();
-    let receiving = Going::start(&["-i", "d", "-c", &count, "-w", "DIR/out.pcap", "-m", "port-count"]);
-    let going = Going::start(&[&["-i", "b", "--send", "c", "-c", "2000", "--json"], &modules[..]].concat());
+    let receiving =
+        BackgroundRun::start(&["-i", "d", "-c", &count, "-w", "DIR/out.pcap", "-m", "port-count"]);
+    let background =
+        BackgroundRun::start(&[&["-i", "b", "--send", "c", "-c", "2000", "--json"], &modules[..]].concat());
     send("a", bytes(&packets));
-    let (ended, _) = going.end();
+    let (ended, _) = background.end();
     let document = ended.good().json();
     assert_eq!(number(&document["sent"], "packets"), expected.len() as u64, "{document:#}");
     assert_eq!(document["sent"]["interface"], "c");
@@ -354,37 +360,38 @@ fn marked_packets_go_on_through_another_interface_as_they_go_to_a_file() {
     assert!(arrived != bytes(&packets));
 }
 
-/// Two hosts with a run between them in each direction, and what arrives at the second one.
-struct Between {
+/// Two hosts with a run per direction between them, and a capture of what arrives at the second host.
+struct TwoWayForwarding {
     hosts: [offload::Host; 2],
-    runs: [Going; 2],
+    runs: [BackgroundRun; 2],
     far: offload::Arrivals,
 }
 
-/// Packets that were not sent, for any cause.
-fn lost(sent: &Value) -> u64 {
+/// The number of packets that were not sent, for any cause.
+fn not_sent(sent: &Value) -> u64 {
     sent["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum()
 }
 
-impl Between {
+impl TwoWayForwarding {
     fn start(arguments: &[&str]) -> Self {
         shell("for i in b c; do ip link set dev $i mtu 1500; done");
         let hosts = offload::hosts("a", "d");
-        let run = |from, to| Going::start(&[&["-i", from, "--send", to, "--json"], arguments].concat());
+        let run =
+            |from, to| BackgroundRun::start(&[&["-i", from, "--send", to, "--json"], arguments].concat());
         Self { runs: [run("b", "c"), run("c", "b")], far: hosts[1].arrivals(), hosts }
     }
 
-    /// What the runs say at their end: nothing of what they have read is missing.
+    /// Stops both runs, and returns their counters of sent packets. Asserts that they processed all packets that they read.
     fn end(self) -> [Value; 2] {
-        self.runs.iter().for_each(|going| interrupt(&going.child));
-        self.runs.map(|going| {
-            let ended = going.end().0.good();
+        self.runs.iter().for_each(|background| interrupt(&background.child));
+        self.runs.map(|background| {
+            let ended = background.end().0.good();
             let document = ended.json();
             let is_too_long = number(&document["sent"]["lost"], "too_long") > 0;
             assert_eq!(ended.stderr.contains("gro off lro off"), is_too_long, "{}", ended.stderr);
             let captured = number(&document["capture"], "packets");
             assert_eq!(
-                number(&document["sent"], "packets") + lost(&document["sent"]),
+                number(&document["sent"], "packets") + not_sent(&document["sent"]),
                 captured,
                 "{document:#}"
             );
@@ -394,20 +401,20 @@ impl Between {
 }
 
 #[test]
-fn checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on() {
+fn offloaded_checksums_are_completed_in_forwarded_packets() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
     }
-    let mut between = Between::start(&["-m", "port-count"]);
+    let mut between = TwoWayForwarding::start(&["-m", "port-count"]);
     let mut near = offload::Arrivals::at("b");
     between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
     let [one, other] = &between.hosts;
     offload::datagrams(one, other);
     offload::streams(one, other);
     let tagged = offload::tagged(one, other);
-    // The hosts really leave them out.
+    // The hosts really send packets without checksums.
     let (wrong, right) = offload::checksums(&near.until("all have come", |frames| frames.len() > tagged));
-    // What they leave is right by chance in one packet of 65,536.
+    // An incomplete checksum is correct by chance in one packet of 65,536.
     assert!(wrong > tagged && right < 5, "{wrong} wrong and {right} right ones leave the host");
     let all = wrong + right;
     let arrived = between.far.until("all have arrived", |frames| offload::checksums(frames).1 == all);
@@ -419,11 +426,11 @@ fn checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on() {
 }
 
 #[test]
-fn checksums_are_right_of_packets_that_modules_patch() {
+fn checksums_of_patched_packets_are_correct() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
     }
-    // Another source port.
+    // Patches the source port.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
         (i32.store (i32.const 64) (i32.const 0x37135713))
         (drop (call $patch (local.get $d) (i32.load16_u offset=34 (local.get $d)) (i32.const 64) (i32.const 2)))
@@ -433,10 +440,10 @@ fn checksums_are_right_of_packets_that_modules_patch() {
     shell("for i in b c; do ip link set dev $i mtu 1500; done");
     let hosts = offload::hosts("a", "d");
     let module = patching.to_str().unwrap();
-    let going = Going::start(&["-i", "b", "-m", module, "-w", "DIR/out.pcap", "--json", "udp"]);
+    let background = BackgroundRun::start(&["-i", "b", "-m", module, "-w", "DIR/out.pcap", "--json", "udp"]);
     let count = offload::send_datagrams(&hosts[0], &hosts[1]);
-    interrupt(&going.child);
-    let (ended, folder) = going.end();
+    interrupt(&background.child);
+    let (ended, folder) = background.end();
     let document = ended.good().json();
     let patched: Vec<_> = frames(&folder.path().join("out.pcap"))
         .into_iter()
@@ -446,26 +453,26 @@ fn checksums_are_right_of_packets_that_modules_patch() {
 }
 
 #[test]
-fn a_wrong_checksum_that_the_kernel_calls_finished_goes_on_as_it_came() {
+fn a_wrong_checksum_that_the_kernel_marks_complete_is_forwarded_unchanged() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
     }
-    let mut between = Between::start(&["-m", "port-count"]);
+    let mut between = TwoWayForwarding::start(&["-m", "port-count"]);
     let sent = offload::finished(&between.hosts[0]);
     let is_there = |frames: &[Vec<u8>]| sent.iter().all(|frame| frames.contains(frame));
     between.far.until("all have arrived unchanged", is_there);
-    between.runs.iter().for_each(|going| interrupt(&going.child));
-    for going in between.runs {
-        going.end().0.good();
+    between.runs.iter().for_each(|background| interrupt(&background.child));
+    for background in between.runs {
+        background.end().0.good();
     }
 }
 
 #[test]
-fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
+fn checksums_of_frames_that_modules_send_are_correct() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
     }
-    // Drops each packet, and sends it as a frame of its own.
+    // Drops each packet, and sends a copy of it as a new frame.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
         (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))
         (i32.const 1))"#;
@@ -473,26 +480,30 @@ fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
     let manifest = format!("kind = 'active'\n{manifest}[[output]]\nname = 'up'\n");
     let folder = tempfile::tempdir().unwrap();
     let module = write_as(folder.path(), "sending", body, &manifest);
-    let between = Between::start(&["-m", module.to_str().unwrap()]);
+    let between = TwoWayForwarding::start(&["-m", module.to_str().unwrap()]);
     between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
     let [one, other] = &between.hosts;
     offload::datagrams(one, other);
     offload::streams(one, other);
-    between.runs.iter().for_each(|going| interrupt(&going.child));
-    for going in between.runs {
-        let document = going.end().0.good().json();
+    between.runs.iter().for_each(|background| interrupt(&background.child));
+    for background in between.runs {
+        let document = background.end().0.good().json();
         let frames = number(&run::process::module(&document, "sending")["outputs"][0], "frames");
-        // Where a thread has its turn seldom, the queue of the link can be full: then the loss is counted.
-        assert_eq!(number(&document["sent"], "packets") + lost(&document["sent"]), frames, "{document:#}");
+        // On a busy machine the queue of the link can be full, and the loss is counted.
+        assert_eq!(
+            number(&document["sent"], "packets") + not_sent(&document["sent"]),
+            frames,
+            "{document:#}"
+        );
     }
 }
 
 #[test]
-fn checksums_that_a_host_left_to_its_card_are_right_inside_a_tunnel() {
+fn offloaded_checksums_inside_a_tunnel_are_completed() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
     }
-    let mut between = Between::start(&["-m", "port-count"]);
+    let mut between = TwoWayForwarding::start(&["-m", "port-count"]);
     between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
     if !offload::tunnel(&mut between.hosts) {
         return;
@@ -507,11 +518,11 @@ fn checksums_that_a_host_left_to_its_card_are_right_inside_a_tunnel() {
 }
 
 #[test]
-fn segments_that_are_longer_than_the_interface_takes_are_counted_and_the_others_go_on() {
+fn segments_longer_than_the_mtu_are_counted_and_the_others_are_forwarded() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
     }
-    let between = Between::start(&["-m", "port-count"]);
+    let between = TwoWayForwarding::start(&["-m", "port-count"]);
     between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(true));
     let [one, other] = &between.hosts;
     offload::too_long(one, other, &mut offload::Arrivals::at("b"));
@@ -525,7 +536,7 @@ fn segments_that_are_longer_than_the_interface_takes_are_counted_and_the_others_
 }
 
 #[test]
-fn a_rate_is_never_exceeded_and_what_is_over_is_counted() {
+fn a_rate_limit_is_never_exceeded_and_excess_packets_are_counted() {
     const RATE: u64 = 10_000_000;
     const SENT: u64 = 10_000;
     if !cables(&[("a", "b"), ("c", "d")]) {
@@ -533,23 +544,24 @@ fn a_rate_is_never_exceeded_and_what_is_over_is_counted() {
     }
     let frame = run::packets::udp(1, 53, &[7; 958]);
     let on_wire = frame.len() as u64 + 24;
-    let going = Going::start(&["-i", "b", "--send", "c", "--rate", "10Mbit/s", "-m", "port-count", "--json"]);
+    let background =
+        BackgroundRun::start(&["-i", "b", "--send", "c", "--rate", "10Mbit/s", "-m", "port-count", "--json"]);
     let (begin, before) = (Instant::now(), received_bytes("d"));
-    // 80 Mbit at once, so there is something to send for two seconds and more only if some is lost.
+    // A burst of 80 Mbit: sending takes more than two seconds unless packets are lost.
     let mut arrived = 0;
     for part in 0..10 {
         send("a", (0..SENT / 10).map(|_| frame.as_slice()));
         wait_for(|| begin.elapsed().as_millis() >= (part + 1) * 220);
         arrived = received_bytes("d") - before;
         let elapsed = begin.elapsed().as_secs_f64();
-        // What a burst may have: two milliseconds and two frames.
+        // The burst allowance is two milliseconds and two frames.
         let most = 10e6 / 8.0 * (elapsed + 0.002) + 2.0 * 1024.0;
         let got = f64::from(u32::try_from(arrived / frame.len() as u64 * on_wire).unwrap());
         assert!(got <= most, "{got} bytes on the wire in {elapsed} s at {RATE} bit/s");
     }
     assert!(arrived > 0);
-    interrupt(&going.child);
-    let document = going.end().0.good().json();
+    interrupt(&background.child);
+    let document = background.end().0.good().json();
     let (sent, lost) = (&document["sent"], document["sent"]["lost"].as_object().unwrap());
     let lost_all: u64 = lost.values().map(|count| count.as_u64().unwrap()).sum();
     let got = number(&document["capture"], "packets");
@@ -559,7 +571,7 @@ fn a_rate_is_never_exceeded_and_what_is_over_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_what_to_do() {
+fn an_input_that_cannot_be_opened_has_a_hint() {
     let usage = |arguments: &[&str], says: &str| {
         run(["run"].iter().chain(arguments)).fails(2, &[says]);
     };
@@ -581,12 +593,11 @@ fn what_cannot_be_opened_says_what_to_do() {
     usage(&["-i", "b", "--send", "b"], "another interface");
     usage(&["-i", "b", "--send", "a", "--rate", "0bit/s"], "--rate");
     usage(&["-i", "b", "ether proto 5 and"], "syntax error");
-    // Root without its capabilities.
-    let program = weir().get_program().to_owned();
+    // Root without capabilities.
     let mut command = Command::new("setpriv");
     command
         .args(["--bounding-set=-all", "--inh-caps=-all", "--"])
-        .arg(program)
+        .arg(run::process::PROGRAM)
         .args(["run", "-i", "b", "-c", "1"]);
     run::process::finish(&mut command, None).fails(1, &["needs cap_net_raw", "run it as root", "setcap"]);
 }

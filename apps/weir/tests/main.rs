@@ -1,4 +1,4 @@
-//! All integration tests of `weir` but those of a live node, in one program: each program links the same libraries once more.
+//! All integration tests of `weir` except those of a running node, in one test program, because each further program links the same libraries again.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod linking;
 mod live_run;
 mod modules;
 mod offload;
+mod operating;
 mod output;
 mod policy;
 mod private;

@@ -1,4 +1,4 @@
-//! What `weir run` leaves behind: the summary, record files, the report and the output capture; also where there is no room for them.
+//! Tests of the output of `weir run`: the summary, record files, the report and packet captures, also when they cannot be written.
 
 mod signals;
 
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A folder with a capture in it.
+/// A temporary folder with a capture in it.
 struct Bench {
     folder: TempDir,
     capture: String,
@@ -34,7 +34,7 @@ impl Bench {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// `weir run -r CAPTURE ARGUMENTS`.
+    /// Runs `weir run -r CAPTURE ARGUMENTS`.
     fn run(&self, arguments: &[&str]) -> run::process::Ended {
         run(["run", "-r", &self.capture].iter().chain(arguments))
     }
@@ -49,12 +49,12 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     let bench = Bench::new(100);
     let ended =
         bench.run(&["--json", "-m", "port-count", "-m", "dscp-mark", "--out", &bench.path("out")]).good();
-    // A filter without -w works for nothing.
+    // The output of a filter is lost without -w.
     assert!(ended.stderr.starts_with("weir: warning: dscp-mark: ") && ended.stderr.contains("-w FILE"));
     assert_eq!(ended.stderr.lines().count(), 1);
     let marked = bench.run(&["--json", "-m", "dscp-mark", "-w", &bench.path("marked.pcap")]).good();
     assert_eq!(marked.stderr, "");
-    assert_eq!(keys(&marked.json()["written"]), ["path", "packets", "bytes", "late_times"].into());
+    assert_eq!(keys(&marked.json()["written"]), ["path", "packets", "bytes", "times_out_of_range"].into());
     let document = ended.json();
     assert_eq!(keys(&document), ["capture", "modules"].into());
     let capture =
@@ -69,7 +69,7 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     for module in document["modules"].as_array().unwrap() {
         assert_eq!(keys(module), of_module);
         for stream in module["streams"].as_array().unwrap() {
-            assert_eq!(keys(stream), ["name", "rows", "late_times", "path"].into());
+            assert_eq!(keys(stream), ["name", "rows", "times_out_of_range", "path"].into());
             assert!(Path::new(stream["path"].as_str().unwrap()).is_file());
         }
         let rows: u64 =
@@ -81,15 +81,15 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     let bytes: usize = traffic(100).iter().map(|packet| packet.bytes.len()).sum();
     assert_eq!(number(&document["capture"], "bytes"), u64::try_from(bytes).unwrap());
     assert_eq!(number(&document["capture"], "duration_ns"), 99_000_000);
-    // Without a folder rows are counted, and there is no path.
+    // Without --out, rows are counted, and `path` is null.
     let document = bench.run(&["--json", "-m", "port-count"]).good().json();
     assert_eq!(module(&document, "port-count")["streams"][1]["path"], Value::Null);
-    // Without a packet there is nothing per packet.
+    // With no packets, per-packet values are null.
     let document = bench.run(&["--json", "-m", "port-count", "icmp"]).good().json();
     assert_eq!(module(&document, "port-count")["ns_per_packet"], Value::Null);
 }
 
-/// 2106-02-07T06:28:15Z is the last second that classic pcap has, 2262-04-11T23:47:16.854775807Z the last time of a record.
+/// The last second of classic pcap is 2106-02-07T06:28:15Z, and the last timestamp of a record is 2262-04-11T23:47:16.854775807Z.
 #[test]
 fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
     const PCAP_ENDS: u64 = (1 << 32) * 1_000_000_000;
@@ -100,7 +100,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
     let times = [1, PCAP_ENDS - 1, PCAP_ENDS, RECORDS_END - 1, RECORDS_END, u64::MAX];
     let capture = bench.path("late.pcapng");
     fs::write(&capture, pcapng(&[1], &times.map(packet))).unwrap();
-    // Of each packet its time; and the packet itself, sent.
+    // Emits the timestamp of each packet, and sends a copy of the packet.
     let module = write_as(
         bench.folder.path(),
         "times",
@@ -130,7 +130,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
             &document["modules"][0]["streams"][0],
             &document["modules"][0]["outputs"][0],
         ];
-        assert_eq!(found.map(|part| number(part, "late_times")), [late, 2, 4]);
+        assert_eq!(found.map(|part| number(part, "times_out_of_range")), [late, 2, 4]);
         assert_eq!(number(&document["written"], "packets"), 6);
         let of_packets = format!("4 packets in {written} are later than 2106-02-07");
         let report = fs::read_to_string(&page).unwrap();
@@ -147,13 +147,13 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
     let seconds: Vec<u64> = written.iter().map(|packet| packet.ts_ns / 1_000_000_000).collect();
     let last = u64::from(u32::MAX);
     assert_eq!(seconds, [0, last, last, last, last, last]);
-    // With nothing late nothing is said of it.
+    // Without such a timestamp there is no warning.
     let ended = run(["run", "-r", &bench.capture, "-m", module, "--out", &out]).good();
     assert_eq!(ended.stderr, "");
 }
 
 #[test]
-fn the_table_says_what_the_document_says() {
+fn the_table_has_the_values_of_the_json_document() {
     let bench = Bench::new(1_000);
     let out = bench.path("out");
     let ended = bench.run(&["-m", "port-count", "-m", "rtt", "--out", &out]).good();
@@ -166,12 +166,12 @@ fn the_table_says_what_the_document_says() {
     let squeezed: Vec<String> =
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert!(squeezed.iter().any(|line| line == heading), "{text}");
-    // The second word is the tier.
+    // The second column is the tier.
     let row = |name: &str| {
         let words = squeezed.iter().map(|line| line.split(' ').collect::<Vec<_>>());
         words.into_iter().find(|words| words[0] == name).unwrap()[2..].join(" ")
     };
-    // One interval, ports 53 and (twice) the end's 53, 111 and 666.
+    // port-count emits rows for one interval, and at the stop.
     assert!(row("port-count").starts_with("1000 4 0 0 "), "{text}");
     assert!(row("rtt").starts_with("1000 0 0 0 "), "{text}");
     assert!(text.contains(&format!("{out}/port-count/totals.parquet (3 rows)")), "{text}");
@@ -211,7 +211,7 @@ fn record_files_are_read_by_pandas_duckdb_and_datafusion() {
         let printed = outside::output(Command::new(python).args(["-c", PARQUET, reader, path]));
         serde_json::from_str(&printed).unwrap()
     };
-    // 7 of 10 packets are for port 53, with 8 bytes of payload; 1 is for 123, with 48.
+    // Of every ten packets, 7 go to port 53 with 8 bytes of payload, and 1 to port 123 with 48.
     let expected = serde_json::json!([[53, 7_000, 7_000 * 50], [123, 1_000, 1_000 * 90], [9, 0, 0]]);
     let mut by_port: Vec<Value> = expected.as_array().unwrap().clone();
     by_port.sort_by_key(|row| row[0].as_u64());
@@ -233,7 +233,7 @@ fn record_files_are_read_by_pandas_duckdb_and_datafusion() {
 }
 
 #[test]
-fn the_report_is_one_page_that_needs_nothing_else() {
+fn the_report_is_one_page_that_loads_no_other_file() {
     let bench = Bench::new(5_000);
     let page = bench.path("report.html");
     bench.run(&["--report", &page]).good();
@@ -245,7 +245,7 @@ fn the_report_is_one_page_that_needs_nothing_else() {
             html.to_ascii_lowercase().starts_with("<!doctype html>") && html.trim_end().ends_with("</html>")
         );
         assert!(html.contains("<svg") && html.contains("port-count") && html.contains("syn-flood"));
-        // Names, and an icon that is empty.
+        // XML namespaces and the empty icon are the only URLs.
         let html =
             html.replace("http://www.w3.org/2000/svg", "").replace(r#"<link rel="icon" href="data:,">"#, "");
         for outside in
@@ -257,7 +257,7 @@ fn the_report_is_one_page_that_needs_nothing_else() {
 }
 
 #[test]
-fn a_capture_that_is_written_is_the_one_that_was_read() {
+fn the_written_capture_has_the_packets_of_the_one_read() {
     let bench = Bench::new(3_000);
     let (pcap, pcapng) = (bench.path("copy.pcap"), bench.path("copy.pcapng"));
     let ended = bench.run(&["-m", "port-count", "-w", &pcap]).good();
@@ -307,7 +307,7 @@ fn a_capture_that_is_written_is_the_one_that_was_read() {
 }
 
 #[test]
-fn standard_output_takes_packets_and_the_summary_goes_elsewhere() {
+fn with_packets_on_standard_output_the_summary_is_on_standard_error() {
     let bench = Bench::new(2_000);
     let ended = bench.run(&["-m", "port-count", "-w", "-"]).good();
     assert!(read_pcap(&ended.stdout) == traffic(2_000));
@@ -316,12 +316,12 @@ fn standard_output_takes_packets_and_the_summary_goes_elsewhere() {
     assert!(read_pcap(&ended.stdout) == traffic(2_000));
     let document: Value = serde_json::from_str(&ended.stderr).unwrap();
     assert_eq!(counts(&document)[0], 2_000);
-    // From pipe to pipe.
+    // Reads from a pipe and writes to a pipe.
     let ended = run_with(&pcap(&traffic(2_000)), ["run", "-r", "-", "-m", "port-count", "-w", "-"]).good();
     assert!(read_pcap(&ended.stdout) == traffic(2_000));
 }
 
-/// A filter that drops the packets whose number satisfies a condition, and sets the time to live of the others.
+/// Writes a filter that drops the packets whose number is divisible by `drops`, and sets the TTL of the others.
 fn marker(bench: &Bench, name: &str, drops: &str, ttl: u8) -> String {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -335,14 +335,14 @@ fn marker(bench: &Bench, name: &str, drops: &str, ttl: u8) -> String {
 }
 
 #[test]
-fn what_two_modules_do_to_a_packet_follows_their_order() {
+fn patches_of_two_modules_are_applied_in_their_order() {
     let bench = Bench::new(1_200);
     let (even, third) = (marker(&bench, "even", "2", 7), marker(&bench, "third", "3", 9));
     let written = |first: &str, second: &str| {
         let output = bench.path("out.pcap");
         let ended = bench.run(&["-m", first, "-m", second, "-w", &output, "--json"]).good();
         for module in ended.json()["modules"].as_array().unwrap() {
-            // Neither hides anything from the other.
+            // Each module gets all packets.
             assert_eq!((number(module, "packets"), number(module, "faults")), (1_200, 0));
         }
         read_pcap(&fs::read(output).unwrap())
@@ -351,7 +351,7 @@ fn what_two_modules_do_to_a_packet_follows_their_order() {
         let kept = traffic(1_200).into_iter().enumerate().filter(|(i, _)| i % 2 != 0 && i % 3 != 0);
         let patch = |(_, mut packet): (usize, Packet)| {
             packet.bytes[22] = ttl;
-            // The header's checksum from scratch, as RFC 1071 says.
+            // Computes the header checksum from all words (RFC 1071).
             packet.bytes[24..26].fill(0);
             let words = packet.bytes[14..34].chunks(2).map(|c| u32::from(u16::from_be_bytes([c[0], c[1]])));
             let sum: u32 = words.sum();
@@ -363,7 +363,7 @@ fn what_two_modules_do_to_a_packet_follows_their_order() {
     };
     assert!(written(&even, &third) == expected(9), "the later one's write stays");
     assert!(written(&third, &even) == expected(7), "the later one's write stays");
-    // dscp-mark is a module like these: 10.0.0.0/8 becomes Expedited Forwarding in every packet.
+    // dscp-mark sets Expedited Forwarding in every packet of 10.0.0.0/8.
     let output = bench.path("out.pcap");
     bench.run(&["-m", "dscp-mark,source=10.0.0.0/8,dscp=46", "-w", &output]).good();
     let marked = read_pcap(&fs::read(&output).unwrap());
@@ -371,7 +371,7 @@ fn what_two_modules_do_to_a_packet_follows_their_order() {
 }
 
 #[test]
-fn a_module_that_runs_twice_has_two_names() {
+fn two_instances_of_a_module_get_different_names() {
     let bench = Bench::new(1_000);
     let out = bench.path("out");
     let ended = bench
@@ -388,7 +388,7 @@ fn a_module_that_runs_twice_has_two_names() {
 }
 
 #[test]
-fn any_number_of_threads_gives_the_same_bytes() {
+fn output_is_the_same_for_any_number_of_threads() {
     let bench = Bench::new(40_000);
     let marker = marker(&bench, "marker", "7", 3);
     let with = |jobs: &str| {
@@ -400,7 +400,7 @@ fn any_number_of_threads_gives_the_same_bytes() {
         }
         let mut document = without_times(bench.run(&arguments).good().json());
         for module in document["modules"].as_array_mut().unwrap() {
-            // More instances of a module have more memory.
+            // Memory depends on the number of instances.
             module.as_object_mut().unwrap().remove("memory_bytes");
         }
         (document, contents(Path::new(&out)), fs::read(&written).unwrap())
@@ -414,7 +414,7 @@ fn any_number_of_threads_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_full_disk_fails_the_run_and_the_message_names_the_file() {
+fn a_full_disk_fails_the_run_with_a_message_that_names_the_file() {
     let bench = Bench::new(5_000);
     if !Path::new("/dev/full").exists() {
         let _ = writeln!(std::io::stderr(), "skipped: there is no /dev/full");
@@ -422,7 +422,7 @@ fn a_full_disk_fails_the_run_and_the_message_names_the_file() {
     }
     bench.run(&["-m", "port-count", "-w", "/dev/full"]).fails(1, &["/dev/full", "No space left"]);
     bench.run(&["-m", "port-count", "--report", "/dev/full"]).fails(1, &["/dev/full", "No space left"]);
-    // What else was asked for is there, whole.
+    // The other output files are complete.
     let (out, page, written) = (bench.path("out"), bench.path("page.html"), bench.path("out.pcap"));
     let ended =
         bench.run(&["-m", "port-count", "--out", &out, "--report", "/dev/full", "-w", &written, "--json"]);
@@ -433,7 +433,7 @@ fn a_full_disk_fails_the_run_and_the_message_names_the_file() {
     let ended =
         bench.run(&["-m", "port-count", "-w", "/dev/full", "--out", &out, "--report", &page, "--json"]);
     assert!(number(&ended.fails(1, &["/dev/full"]).json()["capture"], "packets") > 0);
-    // The records of the run that failed are kept beside those of the one before, and do not look complete.
+    // The failed run keeps its records as unfinished files beside those of the previous run.
     let named = |end: &str| contents(Path::new(&out)).iter().filter(|(name, _)| name.ends_with(end)).count();
     assert_eq!((named(".parquet"), named(".parquet.part")), (2, 2));
     assert!(contents(Path::new(&out)).iter().all(|(_, bytes)| bytes.ends_with(b"PAR1")));
@@ -445,7 +445,7 @@ fn a_full_disk_fails_the_run_and_the_message_names_the_file() {
     assert!(String::from_utf8_lossy(&status.stderr).contains("standard output: No space left"));
 }
 
-/// A module of 64 rows a packet that do not compress.
+/// Writes a module that emits 64 incompressible rows per packet.
 fn verbose(bench: &Bench) -> String {
     let body = r#"(global $n (mut i64) (i64.const 0))
         (func (export "weir_packet") (param $d i32) (result i32) (local $i i32)
@@ -460,11 +460,11 @@ fn verbose(bench: &Bench) -> String {
 }
 
 #[test]
-fn records_that_were_written_before_the_disk_was_full_can_be_read() {
+fn records_written_before_the_disk_was_full_can_be_read() {
     let bench = Bench::new(10_000);
     let (verbose, small, kept) = (verbose(&bench), bench.path("small"), bench.path("kept"));
     fs::create_dir(&small).unwrap();
-    // A disk of 3 MiB in a name space of its own; what is on it is copied out before both are gone.
+    // Mounts 3 MiB of tmpfs in a private mount namespace, and copies its files out before the namespace ends.
     let script = r#"mount -t tmpfs -o size=3m none "$1" || exit 99
         "$2" run -r "$3" -m "$4" -m port-count --json --out "$1"; code=$?; cp -r "$1" "$5"; exit $code"#;
     let mut command = Command::new("unshare");
@@ -485,7 +485,7 @@ fn records_that_were_written_before_the_disk_was_full_can_be_read() {
     }
     let ended = ended.fails(1, &["verbose/rows.parquet", "the disk is full", "--out"]);
     assert!(number(module(&ended.json(), "verbose"), "records") > 128 << 10);
-    // The other module's records are there, but they are not those of the whole capture.
+    // The other module's records are kept as unfinished files too, as the run did not read the whole capture.
     let others = contents(&Path::new(&kept).join("port-count"));
     assert!(others.len() == 2 && others.iter().all(|(name, _)| name.ends_with(".parquet.part")));
     let part = format!("{kept}/verbose/rows.parquet.part");
@@ -497,10 +497,10 @@ fn records_that_were_written_before_the_disk_was_full_can_be_read() {
 }
 
 #[test]
-fn a_limit_on_file_sizes_is_told_like_a_full_disk() {
+fn a_limit_on_file_sizes_is_reported_like_a_full_disk() {
     let bench = Bench::new(50_000);
     let output = bench.path("out.pcap");
-    // 4,096 blocks of 512 bytes. The signal that comes with it is left as a shell leaves it that ignores it.
+    // 4,096 blocks of 512 bytes. SIGXFSZ is ignored, as a shell may do.
     let script = r#"ulimit -f 4096; exec "$@""#;
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir"), "run", "--no-cache", "-r", &bench.capture]);
@@ -511,7 +511,7 @@ fn a_limit_on_file_sizes_is_told_like_a_full_disk() {
 }
 
 #[test]
-fn folders_of_results_are_made() {
+fn missing_output_folders_are_created() {
     let bench = Bench::new(10);
     let (page, out) = (bench.path("new/folder/page.html"), bench.path("another/new"));
     bench.run(&["-m", "port-count", "--report", &page, "--out", &out]).good();
@@ -520,7 +520,7 @@ fn folders_of_results_are_made() {
 }
 
 #[test]
-fn places_that_cannot_be_written_are_told_before_the_run() {
+fn outputs_that_cannot_be_written_are_refused_before_the_run() {
     let bench = Bench::new(10);
     let file = bench.path("file");
     fs::write(&file, b"mine").unwrap();
@@ -533,7 +533,7 @@ fn places_that_cannot_be_written_are_told_before_the_run() {
     refused(&["--out", &file], &[&file, "--out"]);
     refused(&["-w", "/no/such/folder/out.pcap"], &["/no/such/folder/out.pcap", "cannot be created"]);
     refused(&["-w", bench.folder.path().to_str().unwrap()], &["cannot be created"]);
-    // Nothing of an earlier run is touched when the packets or the report cannot be written.
+    // Files of an earlier run stay as they are when the capture or the report cannot be written.
     let out = bench.path("out");
     bench.run(&["-m", &module, "--out", &out]).good();
     let before = contents(Path::new(&out));
@@ -544,7 +544,7 @@ fn places_that_cannot_be_written_are_told_before_the_run() {
 }
 
 #[test]
-fn the_capture_that_is_read_is_never_written() {
+fn the_input_capture_is_never_overwritten() {
     let bench = Bench::new(10);
     let (hard, soft) = (bench.path("hard.pcap"), bench.path("soft.pcap"));
     fs::hard_link(&bench.capture, &hard).unwrap();
@@ -564,13 +564,13 @@ fn the_capture_that_is_read_is_never_written() {
 }
 
 #[test]
-fn a_run_that_is_killed_leaves_the_records_of_its_finished_row_groups() {
+fn a_killed_run_leaves_the_records_of_its_finished_row_groups() {
     let bench = Bench::new(20_000);
     let (verbose, out) = (verbose(&bench), bench.path("out"));
     let stuck = at_packet(9_000, "(loop (br 0))");
     let stuck = write(bench.folder.path(), "stuck", &stuck).to_str().unwrap().to_owned();
     let part = format!("{out}/verbose/rows.parquet.part");
-    // Neither its fuel nor the timer ends it soon.
+    // Neither fuel nor the time limit ends the call early.
     let patient = bench.path("patient.toml");
     fs::write(&patient, "packet = '10m'").unwrap();
     let mut child = weir()
@@ -593,7 +593,7 @@ fn a_run_that_is_killed_leaves_the_records_of_its_finished_row_groups() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // 64 rows of 8 bytes for each of the 8,192 packets before the block in which the other module stays.
+    // 64 rows of 8 bytes for each of the 8,192 packets before the block in which the other module loops forever.
     let (mut len, mut since) = (0, Instant::now());
     while len < 2 << 20 || since.elapsed() < Duration::from_millis(300) {
         assert_eq!(child.try_wait().unwrap(), None, "it is over before it could be killed");
@@ -612,14 +612,14 @@ fn a_run_that_is_killed_leaves_the_records_of_its_finished_row_groups() {
             outside::output(Command::new(python).args(["-c", count, &part])).trim().parse().unwrap();
         assert!((128 << 10..=8_192 * 64).contains(&rows), "{rows}");
     }
-    // The next run takes the place over.
+    // The next run can use the same folder.
     let again = ["-m", "port-count", "-m", &verbose, "--json", "--out", &out, "udp port 123"];
     let document = bench.run(&again).good().json();
     assert_eq!(number(module(&document, "verbose"), "records"), 2_000 * 64);
     assert!(!Path::new(&part).exists() && Path::new(&format!("{out}/verbose/rows.parquet")).is_file());
 }
 
-/// Sends the first 60 bytes of each UDP packet to one output and every packet's first 20 to another, twice; loses a packet with its frames.
+/// Writes a module that sends the first 60 bytes of each UDP packet to one output, and the first 20 of every packet to another, twice. One call faults, and its frames are discarded.
 fn sender(folder: &Path, parallel: &str) -> PathBuf {
     let manifest = format!(
         "kind = 'active'\nparallel = '{parallel}'\n{}[[output]]\nname = 'udp'\n[[output]]\nname = 'heads'\n",
@@ -636,7 +636,7 @@ fn sender(folder: &Path, parallel: &str) -> PathBuf {
 }
 
 #[test]
-fn frames_go_to_a_capture_for_each_output_the_same_on_any_number_of_threads() {
+fn frames_are_written_to_a_capture_per_output_for_any_number_of_threads() {
     let bench = Bench::new(1000);
     let sent = traffic(1000);
     let left: Vec<&Packet> =
@@ -655,7 +655,10 @@ fn frames_go_to_a_capture_for_each_output_the_same_on_any_number_of_threads() {
         assert_eq!(read("heads").iter().map(|packet| packet.bytes.as_slice()).collect::<Vec<_>>(), heads);
 
         let outputs = module(&document, "sender")["outputs"].as_array().unwrap();
-        assert_eq!(keys(&outputs[0]), ["name", "frames", "bytes", "late_times", "path", "interface"].into());
+        assert_eq!(
+            keys(&outputs[0]),
+            ["name", "frames", "bytes", "times_out_of_range", "path", "interface"].into()
+        );
         assert_eq!(number(&outputs[0], "frames"), udp.len() as u64);
         assert_eq!((number(&outputs[1], "frames"), number(&outputs[1], "bytes")), (2 * 999, 2 * 999 * 20));
         assert_eq!(number(module(&document, "sender"), "dropped_frames"), 0);
@@ -664,13 +667,17 @@ fn frames_go_to_a_capture_for_each_output_the_same_on_any_number_of_threads() {
 }
 
 #[test]
-fn frames_that_go_nowhere_are_counted_and_that_is_said() {
+fn frames_that_are_not_sent_anywhere_are_counted_with_a_warning() {
     let bench = Bench::new(100);
     let path = sender(bench.folder.path(), "none");
     let ended = bench.run(&["-m", path.to_str().unwrap()]).good();
-    assert!(ended.stderr.contains("sender: 277 frames were sent to nobody: --out DIR"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("sender: 277 frames were not sent anywhere: --out DIR"),
+        "{}",
+        ended.stderr
+    );
     assert!(ended.text().contains("sender, output heads: 198 frames, "), "{}", ended.text());
-    // A link that somebody left where the capture is written first is not followed.
+    // A symbolic link at the path where the capture is written first is not followed.
     let out = bench.path("out");
     let victim = bench.folder.path().join("victim");
     fs::create_dir_all(format!("{out}/sender")).unwrap();

@@ -1,4 +1,4 @@
-//! An operator's policy without a node: what it says, where it contradicts itself, what its cases come to, and what a credential allows under it.
+//! Tests of the policy commands, which need no node: explanation, contradictions, test cases, and the effect of a credential.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,7 +18,7 @@ fn done(folder: &Path, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// What is said on both streams by what fails.
+/// Runs a command that must fail, and returns its output on both streams.
 fn fails(folder: &Path, line: &str) -> String {
     let output = weir(folder, &line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(1), "{line}: {}", String::from_utf8_lossy(&output.stdout));
@@ -43,8 +43,8 @@ sessions = 3
 delegations = 1
 ";
 
-/// Keys of an operator, a university, and a researcher; a policy that lets the university grant a part; a node's configuration.
-fn place() -> (tempfile::TempDir, String) {
+/// Writes keys of an operator, a university and a researcher; a policy that lets the university grant some rights; and a node's configuration.
+fn setup() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let operator = done(at, "key new operator.key");
@@ -65,27 +65,27 @@ fn place() -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn a_policy_is_said_in_words() {
-    let (folder, _) = place();
+fn a_policy_is_explained_in_sentences() {
+    let (folder, _) = setup();
     let at = folder.path();
-    let said = done(at, "policy check policy.d");
+    let printed = done(at, "policy check policy.d");
     for part in [
         "profile `strict`: for root `university`",
-        "all its credentials together give at most",
+        "the limit of all its credentials together",
         "packets that `udp` selects",
         "at most 64 MiB",
-        "no cases",
+        "no test cases",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
-    // With the configuration's.
-    let said = done(at, "policy check -c node.toml");
-    assert!(said.contains("its credentials count for whatever they say"), "{said}");
+    // The policy of the configuration.
+    let printed = done(at, "policy check -c node.toml");
+    assert!(printed.contains("its credentials have no limit"), "{printed}");
 }
 
 #[test]
-fn a_node_that_nobody_could_be_let_in_to_is_found_and_one_for_its_operators_alone_is_none() {
-    let (folder, key) = place();
+fn a_node_that_nobody_can_access_is_reported_but_not_one_only_for_operators() {
+    let (folder, key) = setup();
     let at = folder.path();
     let remote = |who: &str| {
         let remote = "[remote]\nlisten = \"127.0.0.1:7353\"\nkey = \"node.key\"\n";
@@ -98,13 +98,13 @@ fn a_node_that_nobody_could_be_let_in_to_is_found_and_one_for_its_operators_alon
 }
 
 #[test]
-fn what_contradicts_itself_is_found() {
-    let (folder, _) = place();
+fn contradictions_are_reported() {
+    let (folder, _) = setup();
     let at = folder.path();
     write(at, "policy.d/profiles/wide.toml", "");
-    let said = fails(at, "policy check policy.d");
-    assert!(said.contains("wide.toml: nobody may use profile `wide`"), "{said}");
-    // The operator's own root may.
+    let printed = fails(at, "policy check policy.d");
+    assert!(printed.contains("wide.toml: no session may use profile `wide`"), "{printed}");
+    // It is allowed for the operator's own root.
     done(at, "policy check -c node.toml");
     std::fs::remove_file(at.join("policy.d/profiles/wide.toml")).unwrap();
     let file = "policy.d/roots/university.toml";
@@ -121,10 +121,10 @@ fn what_contradicts_itself_is_found() {
         ("filter = \"udp\"", "writes = [\"tttl\"]", "`tttl` is no field"),
     ] {
         write(at, file, &root.replace(old, new));
-        let said = fails(at, "policy check policy.d");
-        assert!(said.contains(says), "{said}");
+        let printed = fails(at, "policy check policy.d");
+        assert!(printed.contains(says), "{printed}");
     }
-    // What cannot be read at all has its place.
+    // A syntax error is reported with its line.
     for (old, new, says) in [
         ("\"strict\"", "\"strickt\"", "university.toml: there is no profile `strickt`; there is strict"),
         ("sessions", "sesions", "university.toml:10: unknown field `sesions`"),
@@ -133,8 +133,8 @@ fn what_contradicts_itself_is_found() {
         ("\"udp\"", "\"\"", "university.toml:7: "),
     ] {
         write(at, file, &root.replace(old, new));
-        let said = fails(at, "policy check policy.d");
-        assert!(said.contains(says), "{says}: {said}");
+        let printed = fails(at, "policy check policy.d");
+        assert!(printed.contains(says), "{says}: {printed}");
     }
     write(at, file, &root);
     write(at, "policy.d/roots/again.toml", &root);
@@ -156,7 +156,7 @@ root = "university"
 grant = [{ memory = "128 MiB", until = "2027-01-01" }]
 to = ["alice"]
 at = "2026-12-01"
-ask = { create = { name = "s", memory = "60 MiB", cpu = [{ period = "10ms", slice = "1ms" }], channel = [{ interface = "eth0" }] } }
+request = { create = { name = "s", memory = "60 MiB", cpu = [{ period = "10ms", slice = "1ms" }], channel = [{ interface = "eth0" }] } }
 expect = "allowed"
 
 [[case]]
@@ -164,7 +164,7 @@ name = "and no more than the node lets the university grant"
 root = "university"
 grant = [{ memory = "128 MiB" }]
 at = "2026-12-01"
-ask = { create = { name = "s", memory = "65 MiB" } }
+request = { create = { name = "s", memory = "65 MiB" } }
 expect = { refused = "of the 64 MiB given to all credentials of" }
 
 [[case]]
@@ -174,7 +174,7 @@ grant = [{ memory = "10 MiB" }]
 to = ["bob"]
 at = "2026-12-01"
 after = ["a researcher gets what both say"]
-ask = { create = { name = "s", memory = "5 MiB", cpu = [{ period = "10ms", slice = "1ms" }] } }
+request = { create = { name = "s", memory = "5 MiB", cpu = [{ period = "10ms", slice = "1ms" }] } }
 expect = { refused = "less than that is left" }
 
 [[case]]
@@ -184,7 +184,7 @@ grant = [{ memory = "128 MiB", until = "2027-01-01" }]
 to = ["alice"]
 at = "2026-12-01"
 after = ["a researcher gets what both say"]
-ask = { change = { session = "s", memory = "64 MiB" } }
+request = { change = { session = "s", memory = "64 MiB" } }
 expect = "allowed"
 
 [[case]]
@@ -194,7 +194,7 @@ grant = [{ memory = "128 MiB", until = "2027-01-01" }]
 to = ["alice"]
 at = "2026-12-01"
 after = ["her own session she changes and loads"]
-ask = { load = { session = "s", module = { module = "rtt" } } }
+request = { load = { session = "s", module = { module = "rtt" } } }
 expect = "allowed"
 
 [[case]]
@@ -204,7 +204,7 @@ grant = [{ memory = "128 MiB", until = "2027-01-01" }]
 to = ["alice"]
 at = "2026-12-01"
 after = ["her own session she changes and loads"]
-ask = { load = { session = "s", module = { module = "port-count" } } }
+request = { load = { session = "s", module = { module = "port-count" } } }
 expect = { refused = "modules: asked for" }
 
 [[case]]
@@ -212,7 +212,7 @@ name = "another interface"
 root = "university"
 grant = [{}]
 at = "2026-12-01"
-ask = { create = { name = "s", channel = [{ interface = "eth1" }] } }
+request = { create = { name = "s", channel = [{ interface = "eth1" }] } }
 expect = { refused = "interfaces: asked for eth1, given is eth0" }
 
 [[case]]
@@ -220,7 +220,7 @@ name = "students of students"
 root = "university"
 grant = [{}, {}, {}]
 at = "2026-12-01"
-ask = "show"
+request = "show"
 expect = { refused = "further delegations: asked for 2, given is 1" }
 
 [[case]]
@@ -228,39 +228,39 @@ name = "a stolen credential"
 root = "university"
 grant = [{}]
 to = ["alice"]
-by = "mallory"
+requester = "mallory"
 at = "2026-12-01"
-ask = "show"
+request = "show"
 expect = { refused = "but you are" }
 
 [[case]]
 name = "too late, and elsewhere"
 root = "university"
-grant = [{ until = "2026-11-01", at = ["*.example"] }]
+grant = [{ until = "2026-11-01", nodes = ["*.example"] }]
 at = "2026-12-01"
-ask = "show"
+request = "show"
 expect = { refused = "expired" }
 
 [[case]]
 name = "at another node"
 root = "university"
-grant = [{ at = ["*.example"] }]
+grant = [{ nodes = ["*.example"] }]
 node = "ix-1.other"
 at = "2026-12-01"
-ask = "show"
+request = "show"
 expect = { refused = "ix-1.other" }
 
 [[case]]
 name = "a credential that there is"
 credential = "../../researcher.credential"
 at = "2026-12-01"
-ask = "reload"
+request = "reload"
 expect = { refused = "only the node's operator" }
 "#;
 
 #[test]
-fn cases_are_tried_by_what_decides_on_requests() {
-    let (folder, researcher) = place();
+fn test_cases_are_decided_as_requests_are() {
+    let (folder, researcher) = setup();
     let at = folder.path();
     done(
         at,
@@ -269,13 +269,13 @@ fn cases_are_tried_by_what_decides_on_requests() {
         ),
     );
     write(at, "policy.d/cases/university.toml", CASES);
-    let said = done(at, "policy test -c node.toml");
-    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 12, "{said}");
-    assert!(said.ends_with("12 cases hold"), "{said}");
-    assert!(done(at, "policy check -c node.toml").contains("12 cases, which"));
+    let printed = done(at, "policy test -c node.toml");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("ok ")).count(), 12, "{printed}");
+    assert!(printed.ends_with("12 cases hold"), "{printed}");
+    assert!(done(at, "policy check -c node.toml").contains("12 test cases, run by"));
     done(at, "config check node.toml");
 
-    // What does not hold is said with what came instead.
+    // A failed test case is reported with its actual result.
     for (old, new, says) in [
         (
             "memory = \"60 MiB\"",
@@ -295,12 +295,12 @@ fn cases_are_tried_by_what_decides_on_requests() {
         ("interface = \"eth1\"", "interface = \"eth9\"", "there is no interface `eth9`"),
     ] {
         write(at, "policy.d/cases/university.toml", &CASES.replacen(old, new, 1));
-        let said = fails(at, "policy test -c node.toml");
-        assert!(said.contains("FAILED  ") && said.contains(says), "{says}: {said}");
-        assert!(said.contains("do not hold") || said.contains("does not hold"), "{said}");
+        let printed = fails(at, "policy test -c node.toml");
+        assert!(printed.contains("FAILED  ") && printed.contains(says), "{says}: {printed}");
+        assert!(printed.contains("do not hold") || printed.contains("does not hold"), "{printed}");
         assert!(fails(at, "config check node.toml").contains(says), "{says}");
     }
-    // What is no case has its place.
+    // An invalid test case is reported with its line.
     for (old, new, says) in [
         ("root = \"university\"", "root = \"college\"", "university.toml:2: there is no root `college`"),
         (
@@ -309,20 +309,20 @@ fn cases_are_tried_by_what_decides_on_requests() {
             "no case `a student gets what both say` before this one",
         ),
         ("name = \"and no other\"", "name = \"another interface\"", "two cases called `another interface`"),
-        ("credential = \"../../researcher.credential\"", "", "who asks is said either by"),
+        ("credential = \"../../researcher.credential\"", "", "the requester is given either by"),
         ("../../researcher.credential", "../../researcher.key", "this is no credential"),
-        ("at = \"2026-12-01\"\nask", "ask", "missing field `at`"),
+        ("at = \"2026-12-01\"\nrequest", "request", "missing field `at`"),
         ("expect = \"allowed\"", "expect = \"maybe\"", "unknown variant `maybe`"),
     ] {
         write(at, "policy.d/cases/university.toml", &CASES.replacen(old, new, 1));
-        let said = fails(at, "policy test -c node.toml");
-        assert!(said.contains(says), "{says}: {said}");
+        let printed = fails(at, "policy test -c node.toml");
+        assert!(printed.contains(says), "{says}: {printed}");
     }
 }
 
 #[test]
-fn a_credential_is_explained_as_a_node_would_see_it() {
-    let (folder, researcher) = place();
+fn a_credential_is_explained_as_a_node_evaluates_it() {
+    let (folder, researcher) = setup();
     let at = folder.path();
     let grant = format!(
         "grant --key university.key --to {researcher} --until 2027-01-01 --any-module --memory 1GiB --cpu 10%"
@@ -330,42 +330,45 @@ fn a_credential_is_explained_as_a_node_would_see_it() {
     done(at, &format!("{grant} --at * --out researcher.credential"));
     done(at, &format!("{grant} --at *.other --out elsewhere.credential"));
     let explain = "credential explain researcher.credential -c node.toml";
-    let said = done(at, explain);
+    let printed = done(at, explain);
     for part in
         ["At node ix-1.example", "at most 64 MiB", "packets that `udp` selects", "eth0", "10% of a core"]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
-    let said = done(at, &format!("{explain} session create s --memory 64MiB --channel interface=eth0"));
-    assert!(said.contains("would be allowed"), "{said}");
-    let said = fails(at, &format!("{explain} session create s --memory 65MiB"));
+    let printed = done(at, &format!("{explain} session create s --memory 64MiB --channel interface=eth0"));
+    assert!(printed.contains("would be allowed"), "{printed}");
+    let printed = fails(at, &format!("{explain} session create s --memory 65MiB"));
     assert!(
-        said.contains("would be refused") && said.contains("of the 64 MiB given to all credentials of"),
-        "{said}"
+        printed.contains("would be refused") && printed.contains("of the 64 MiB given to all credentials of"),
+        "{printed}"
     );
-    // Whether a module may be loaded can be known before there is a session for it; of others there has to be one.
-    let said = done(at, &format!("{explain} load s rtt"));
-    assert!(said.contains("would be allowed"), "{said}");
+    // Whether a module may be loaded can be decided before there is a session. Other questions need a session.
+    let printed = done(at, &format!("{explain} load s rtt"));
+    assert!(printed.contains("would be allowed"), "{printed}");
     done(at, &format!("{} --at * --module rtt --out rtt.credential", grant.replace(" --any-module", "")));
-    let said = fails(at, "credential explain rtt.credential -c node.toml load s port-count");
-    assert!(said.contains("would be refused") && said.contains("modules: asked for `port-count`"), "{said}");
+    let printed = fails(at, "credential explain rtt.credential -c node.toml load s port-count");
+    assert!(
+        printed.contains("would be refused") && printed.contains("modules: asked for `port-count`"),
+        "{printed}"
+    );
     done(at, "credential explain rtt.credential -c node.toml load s rtt");
-    let said = fails(at, &format!("{explain} session close s"));
-    assert!(said.contains("there is no session `s`"), "{said}");
-    let said = fails(at, "credential explain elsewhere.credential -c node.toml");
-    assert!(said.contains("worth nothing there") && said.contains("ix-1.example"), "{said}");
+    let printed = fails(at, &format!("{explain} session close s"));
+    assert!(printed.contains("there is no session `s`"), "{printed}");
+    let printed = fails(at, "credential explain elsewhere.credential -c node.toml");
+    assert!(printed.contains("not valid at this node") && printed.contains("ix-1.example"), "{printed}");
     let output =
         weir(at, &["credential", "explain", "researcher.credential", "-c", "node.toml", "key", "show", "x"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("asks a node for nothing"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("sends no request to a node"));
     let json = done(at, "credential explain researcher.credential -c node.toml --json session list");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((json["node"].as_str(), json["verdict"]["refused"].is_null()), (Some("ix-1.example"), true));
 }
 
 #[test]
-fn all_of_an_interfaces_memory_is_only_for_credentials_that_say_that_packets_are_seen_whole() {
-    let (folder, researcher) = place();
+fn all_of_an_interfaces_memory_requires_credentials_with_whole_packets() {
+    let (folder, researcher) = setup();
     let at = folder.path();
     let grant =
         format!("grant --key operator.key --to {researcher} --until 2027-01-01 --at * --any-module --out");
@@ -378,17 +381,20 @@ fn all_of_an_interfaces_memory_is_only_for_credentials_that_say_that_packets_are
         )
     };
     for credential in ["least", "some"] {
-        let said = fails(at, &ask(credential, "interface=eth0,sees=all"));
-        let is_refused = said.contains("would be refused") && said.contains("sees");
+        let printed = fails(at, &ask(credential, "interface=eth0,visibility=all"));
+        let is_refused = printed.contains("would be refused") && printed.contains("visibility");
         assert!(
-            is_refused && said.contains(if credential == "least" { "by a view" } else { "a part of it" }),
-            "{said}"
+            is_refused && printed.contains(if credential == "least" { "by a view" } else { "a part of it" }),
+            "{printed}"
         );
-        let said = done(at, &ask(credential, "interface=eth0"));
-        assert!(said.contains("would be allowed"), "{said}");
+        let printed = done(at, &ask(credential, "interface=eth0"));
+        assert!(printed.contains("would be allowed"), "{printed}");
     }
-    let said = done(at, &ask("whole", "interface=eth0,sees=all"));
-    assert!(said.contains("would be allowed"), "{said}");
-    let said = fails(at, &ask("least", "interface=eth0,view=all"));
-    assert!(said.contains("view: asked for all") && said.contains("given is payload=none"), "{said}");
+    let printed = done(at, &ask("whole", "interface=eth0,visibility=all"));
+    assert!(printed.contains("would be allowed"), "{printed}");
+    let printed = fails(at, &ask("least", "interface=eth0,view=all"));
+    assert!(
+        printed.contains("view: asked for all") && printed.contains("given is payload=none"),
+        "{printed}"
+    );
 }

@@ -1,8 +1,9 @@
-//! Private files and private memory. Files that weir writes are its user's alone, whatever the umask. Key files that others can have touched are refused. A node hides
-//! its memory, and leaves alone what is at its socket's path. Where the tests run as root, the node is another user's: so both are tried.
+//! Tests of private files and memory. Files that weir writes are readable by their user only, for any umask. Key files that other
+//! users could have modified are refused. A node hides its memory, and does not replace foreign files at its socket's path. If the
+//! tests run as root, the node runs as another user, so both cases are tested.
 
 use crate::run::packets::{pcap, traffic};
-use crate::run::process::{Ended, finish};
+use crate::run::process::{Ended, PROGRAM, finish};
 use crate::run::weir;
 use std::fs;
 use std::io::Write;
@@ -13,16 +14,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nothing takes longer than this, on the slowest of machines with the most to do.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// A user that is neither root nor the one that runs the tests.
+/// Longer than any step takes on the slowest and busiest machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// A user id that is neither root's nor the test's.
 const OTHER: u32 = 65534;
 
 fn mode(path: &Path) -> u32 {
     path.symlink_metadata().unwrap_or_else(|error| panic!("{}: {error}", path.display())).mode() & 0o7777
 }
 
-/// Every file and folder below a folder, with its mode.
+/// Returns every file and folder below a folder, with its mode.
 fn modes_below(folder: &Path) -> Vec<(PathBuf, u32, bool)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -35,7 +36,7 @@ fn modes_below(folder: &Path) -> Vec<(PathBuf, u32, bool)> {
     found
 }
 
-/// Returns true where the tests run as root, and says so where they do not.
+/// Returns true if the tests run as root, and else prints that the test is skipped.
 fn is_root() -> bool {
     let is_root = fs::metadata("/proc/self/status").unwrap().uid() == 0;
     if !is_root {
@@ -44,13 +45,12 @@ fn is_root() -> bool {
     is_root
 }
 
-/// `weir ARGUMENTS` in a folder under this umask.
+/// Runs `weir ARGUMENTS` in a folder with this umask.
 fn under_umask(umask: &str, folder: &Path, arguments: &[&str]) -> Ended {
-    let weir = weir();
     let mut command = Command::new("sh");
     command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]);
-    command.arg(weir.get_program()).args(arguments).current_dir(folder);
-    weir.get_envs().for_each(|(name, value)| match value {
+    command.arg(PROGRAM).args(arguments).current_dir(folder);
+    weir().get_envs().for_each(|(name, value)| match value {
         Some(value) => _ = command.env(name, value),
         None => _ = command.env_remove(name),
     });
@@ -58,7 +58,7 @@ fn under_umask(umask: &str, folder: &Path, arguments: &[&str]) -> Ended {
 }
 
 #[test]
-fn what_a_run_writes_is_its_users_alone_whatever_the_umask() {
+fn files_of_a_run_are_private_for_any_umask() {
     for umask in ["000", "022", "077"] {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("c.pcap"), pcap(&traffic(50))).unwrap();
@@ -91,7 +91,7 @@ fn what_a_run_writes_is_its_users_alone_whatever_the_umask() {
 }
 
 #[test]
-fn an_output_that_is_there_keeps_the_mode_that_its_user_gave_it() {
+fn an_existing_output_file_keeps_its_mode() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("c.pcap"), pcap(&traffic(50))).unwrap();
     for name in ["page.html", "all.pcap"] {
@@ -104,7 +104,7 @@ fn an_output_that_is_there_keeps_the_mode_that_its_user_gave_it() {
         assert_eq!(mode(&home.path().join(name)), 0o640, "{name}");
         assert!(fs::metadata(home.path().join(name)).unwrap().len() > 6, "{name}");
     }
-    // Devices and pipes are outputs, too.
+    // Devices and pipes can be outputs too.
     for output in ["--report", "-w"] {
         let arguments = ["run", "-r", "c.pcap", "-m", "port-count", output, "/dev/null"];
         under_umask("022", home.path(), &arguments).good();
@@ -112,7 +112,7 @@ fn an_output_that_is_there_keeps_the_mode_that_its_user_gave_it() {
 }
 
 #[test]
-fn records_are_not_written_where_another_user_has_put_a_folder_or_a_second_name() {
+fn records_are_not_written_to_folders_or_hard_links_of_another_user() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("c.pcap"), pcap(&traffic(50))).unwrap();
     let run =
@@ -137,7 +137,7 @@ fn records_are_not_written_where_another_user_has_put_a_folder_or_a_second_name(
 }
 
 #[test]
-fn a_key_file_that_is_a_link_or_another_users_is_refused() {
+fn a_key_file_that_is_a_link_or_of_another_user_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     let weir = |arguments: &[&str]| under_umask("000", home.path(), arguments);
@@ -154,7 +154,7 @@ fn a_key_file_that_is_a_link_or_another_users_is_refused() {
     refused("second.key", "it has 2 links");
     fs::remove_file(at("second.key")).unwrap();
     weir(&["key", "show", "a.key"]).good();
-    // What a shell makes of `<(command)` is a link to a pipe, and is read.
+    // `<(command)` of a shell is a link to a pipe, and is read.
     let mut shell = Command::new("bash");
     shell.args(["-c", "\"$0\" key show <(cat a.key)", env!("CARGO_BIN_EXE_weir")]).current_dir(home.path());
     finish(&mut shell, None).good();
@@ -164,7 +164,7 @@ fn a_key_file_that_is_a_link_or_another_users_is_refused() {
     }
 }
 
-/// A node without interfaces, which any user can run. It is killed with this.
+/// A node without interfaces, which any user can run. It is killed when this is dropped.
 struct Node {
     home: tempfile::TempDir,
     child: Option<Child>,
@@ -175,7 +175,7 @@ impl Node {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().display();
         let text = format!(
-            "[node]\nsocket = \"{path}/run/node.sock\"\nstate = \"{path}/state\"\ninterval = \"100ms\"\n"
+            "[node]\nsocket = \"{path}/run/node.sock\"\nstate = \"{path}/state\"\nledger_interval = \"100ms\"\n"
         );
         fs::write(home.path().join("node.toml"), text).unwrap();
         if is_root() {
@@ -188,11 +188,11 @@ impl Node {
         self.home.path().join(name)
     }
 
-    /// Starts it. Its words are in `said`, from the beginning.
+    /// Spawns the node, with its standard error in a new log.
     fn spawn(&self) -> Child {
-        let said = fs::File::create(self.path("said")).unwrap();
+        let printed = fs::File::create(self.path("printed")).unwrap();
         let mut command = weir();
-        command.args(["node", "-c"]).arg(self.path("node.toml")).stdin(Stdio::null()).stderr(said);
+        command.args(["node", "-c"]).arg(self.path("node.toml")).stdin(Stdio::null()).stderr(printed);
         command.env("XDG_CACHE_HOME", self.path("cache")).env("XDG_STATE_HOME", self.path("calibration"));
         if is_root() {
             command.uid(OTHER).gid(OTHER);
@@ -200,25 +200,25 @@ impl Node {
         command.spawn().unwrap()
     }
 
-    fn said(&self) -> String {
-        fs::read_to_string(self.path("said")).unwrap()
+    fn printed(&self) -> String {
+        fs::read_to_string(self.path("printed")).unwrap()
     }
 
     fn start(&mut self) {
         let mut child = self.spawn();
         let begin = Instant::now();
-        while !self.said().contains("is running") {
-            assert_eq!(child.try_wait().unwrap(), None, "{}", self.said());
-            assert!(begin.elapsed() < PATIENCE, "{}", self.said());
+        while !self.printed().contains("is running") {
+            assert_eq!(child.try_wait().unwrap(), None, "{}", self.printed());
+            assert!(begin.elapsed() < TIMEOUT, "{}", self.printed());
             std::thread::sleep(Duration::from_millis(10));
         }
         self.child = Some(child);
     }
 
-    /// Starts it where it cannot start, and returns what it says.
+    /// Asserts that the node does not start, and returns its standard error.
     fn refused(&self) -> String {
         assert!(!self.spawn().wait().unwrap().success());
-        self.said()
+        self.printed()
     }
 
     fn end(&mut self, signal: &str) {
@@ -245,12 +245,12 @@ fn a_node_hides_its_memory_from_other_processes_of_its_user() {
     assert!(is_hidden(node.child.as_ref().unwrap().id()));
 }
 
-/// Returns true where other processes of its user cannot look into a process, and it leaves no core file. The process must not be root's.
+/// Returns true if other processes of the user cannot read the process's memory and it leaves no core file. For processes of other users than root.
 fn is_hidden(id: u32) -> bool {
-    // Of a process that can be dumped these belong to its user, else to root (proc(5)).
+    // These files belong to the process's user if it is dumpable, and else to root (proc(5)).
     let owners =
         ["mem", "environ", "maps"].map(|name| fs::metadata(format!("/proc/{id}/{name}")).unwrap().uid());
-    // Others than root cannot read the limits of such a process.
+    // Only root can read the limits of a process that is not dumpable.
     let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap_or_default();
     let core = limits.lines().find(|line| line.starts_with("Max core file size"));
     let has_no_core = core.is_none_or(|core| core.split_whitespace().skip(4).take(2).eq(["0", "0"]));
@@ -258,7 +258,7 @@ fn is_hidden(id: u32) -> bool {
 }
 
 #[test]
-fn a_command_that_asks_a_node_hides_its_memory() {
+fn a_client_command_hides_its_memory() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("sock");
     let silent = UnixListener::bind(&socket).unwrap();
@@ -274,7 +274,7 @@ fn a_command_that_asks_a_node_hides_its_memory() {
         command.spawn().unwrap()
     };
     let mut asks = start(&["session", "list", "--socket", socket.to_str().unwrap()]);
-    // It waits for an answer from here on.
+    // From here on the command waits for a reply.
     let connection = silent.accept().unwrap();
     assert!(is_hidden(asks.id()));
     drop(connection);
@@ -282,7 +282,7 @@ fn a_command_that_asks_a_node_hides_its_memory() {
 }
 
 #[test]
-fn what_a_node_writes_is_its_users_alone_and_its_socket_its_groups() {
+fn files_of_a_node_are_private_and_its_socket_is_open_to_its_group() {
     let mut node = Node::new();
     node.start();
     assert_eq!(mode(&node.path("state")), 0o700);
@@ -297,7 +297,7 @@ fn what_a_node_writes_is_its_users_alone_and_its_socket_its_groups() {
 }
 
 #[test]
-fn what_is_at_the_path_of_a_nodes_socket_is_left_there_unless_it_is_a_stale_socket() {
+fn only_a_stale_socket_is_replaced_at_the_path_of_a_nodes_socket() {
     let mut node = Node::new();
     fs::create_dir(node.path("run")).unwrap();
     if is_root() {
@@ -305,36 +305,36 @@ fn what_is_at_the_path_of_a_nodes_socket_is_left_there_unless_it_is_a_stale_sock
     }
     let socket = node.path("run/node.sock");
     fs::write(&socket, "precious").unwrap();
-    let said = node.refused();
-    assert!(said.contains("node.sock: there is a regular file, not a socket"), "{said}");
+    let printed = node.refused();
+    assert!(printed.contains("node.sock: there is a regular file, not a socket"), "{printed}");
     assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
     fs::remove_file(&socket).unwrap();
 
     let server = UnixListener::bind(&socket).unwrap();
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
-    let said = node.refused();
-    assert!(said.contains("another node is running here, or another server"), "{said}");
+    let printed = node.refused();
+    assert!(printed.contains("another node is running here, or another server"), "{printed}");
     UnixStream::connect(&socket).unwrap();
-    // Now it is stale.
+    // The socket is stale now.
     drop(server);
     node.start();
     UnixStream::connect(&socket).unwrap();
 
-    // A second node with a state of its own, at the same socket.
+    // A second node with another state folder and the same socket.
     let text = fs::read_to_string(node.path("node.toml")).unwrap();
     let first = node.child.take();
     fs::write(node.path("node.toml"), text.replace("/state", "/other")).unwrap();
-    let said = node.refused();
-    assert!(said.contains("another node is running here"), "{said}");
+    let printed = node.refused();
+    assert!(printed.contains("another node is running here"), "{printed}");
     node.child = first;
-    // Another program's socket at its own path survives the node's end.
+    // A socket of another program at the path is not removed when the node ends.
     fs::remove_file(&socket).unwrap();
     let other = UnixListener::bind(&socket).unwrap();
     node.end("-TERM");
     UnixStream::connect(&socket).unwrap();
     drop(other);
     fs::remove_file(&socket).unwrap();
-    // One that is killed leaves its socket, and the next one takes its place.
+    // A killed node leaves its socket, which the next node replaces.
     node.start();
     node.end("-KILL");
     assert!(socket.exists());
@@ -343,7 +343,7 @@ fn what_is_at_the_path_of_a_nodes_socket_is_left_there_unless_it_is_a_stale_sock
 }
 
 #[test]
-fn a_state_folder_that_is_a_link_or_another_users_is_refused() {
+fn a_state_folder_that_is_a_link_or_of_another_user_is_refused() {
     let node = Node::new();
     let owned = |path: &Path| {
         if is_root() {
@@ -354,30 +354,30 @@ fn a_state_folder_that_is_a_link_or_another_users_is_refused() {
     owned(&node.path("elsewhere"));
     symlink(node.path("elsewhere"), node.path("state")).unwrap();
     owned(&node.path("state"));
-    let said = node.refused();
-    assert!(said.contains("state: it is a symbolic link"), "{said}");
+    let printed = node.refused();
+    assert!(printed.contains("state: it is a symbolic link"), "{printed}");
     assert_eq!(fs::read_dir(node.path("elsewhere")).unwrap().count(), 0);
     fs::remove_file(node.path("state")).unwrap();
 
-    // A hard link in the ledger.
+    // A second hard link of a ledger file.
     let mut node = node;
     node.start();
     node.end("-TERM");
     let segment = node.path("state/ledger/ledger-000001.jsonl");
     fs::hard_link(&segment, node.path("second")).unwrap();
-    let said = node.refused();
-    assert!(said.contains("ledger-000001.jsonl: it has 2 links"), "{said}");
+    let printed = node.refused();
+    assert!(printed.contains("ledger-000001.jsonl: it has 2 links"), "{printed}");
     fs::remove_file(node.path("second")).unwrap();
     if is_root() {
         chown(&segment, Some(1), None).unwrap();
-        let said = node.refused();
-        assert!(said.contains("ledger-000001.jsonl: "), "{said}");
+        let printed = node.refused();
+        assert!(printed.contains("ledger-000001.jsonl: "), "{printed}");
         chown(&segment, Some(OTHER), None).unwrap();
-        // Another user's folder, which this one may write in.
+        // A folder of another user in which this user may write.
         chown(node.path("state"), Some(1), Some(OTHER)).unwrap();
         fs::set_permissions(node.path("state"), fs::Permissions::from_mode(0o770)).unwrap();
-        let said = node.refused();
-        assert!(said.contains("state: it belongs to user 1, and must belong to user 65534"), "{said}");
+        let printed = node.refused();
+        assert!(printed.contains("state: it belongs to user 1, and must belong to user 65534"), "{printed}");
         chown(node.path("state"), Some(OTHER), Some(OTHER)).unwrap();
     }
     node.start();

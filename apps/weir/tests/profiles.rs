@@ -1,4 +1,4 @@
-//! `weir run --profile`: what a module may use decides whether it runs, and in which tier; and the operator is told.
+//! Tests of `weir run --profile`: the limits decide whether a module runs and in which tier, and the operator is told.
 
 #![forbid(unsafe_code)]
 
@@ -14,21 +14,21 @@ use tempfile::TempDir;
 const PACKETS: u64 = 500;
 const MONITORS: [&str; 7] =
     ["trajectory", "rtt", "worm", "lrd", "syn-flood", "port-count", "payload-match,needle=/bin/sh"];
-/// Ends when a cell of memory says so: at once, but nothing proves that.
+/// Loops until a word in memory is zero: it ends at once, but the analysis cannot prove that.
 const UNBOUNDED: &str = r#"(func (export "weir_packet") (param $d i32) (result i32)
     (loop $again (br_if $again (i32.load (i32.const 64))))
     (i32.const 0))"#;
-/// For ever, in every packet.
+/// Loops forever in every packet.
 const ENDLESS: &str = r#"(func (export "weir_packet") (param $d i32) (result i32)
     (loop $again (br $again)) (i32.const 0))"#;
-/// A thousand turns at most, and one as it happens, for each packet.
+/// Loops at most 1,000 times per packet by its bound, and once in fact.
 const CAUTIOUS: &str = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $i i32)
     (block $done
         (loop $again
             (br_if $done (i32.eqz (i32.load (i32.const 64))))
             (br_if $again (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000)))))
     (i32.const 0))"#;
-/// A thousand turns for each packet.
+/// Loops 1,000 times per packet.
 const THOUSAND: &str = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $i i32)
     (loop $again
         (i32.store (i32.const 64) (local.get $i))
@@ -62,7 +62,7 @@ impl Bench {
         write(self.path(), name, body).to_str().unwrap().to_owned()
     }
 
-    /// `weir run -r CAPTURE ARGUMENTS`.
+    /// Runs `weir run -r CAPTURE ARGUMENTS`.
     fn run(&self, arguments: &[&str]) -> Ended {
         run(["run", "-r", self.capture.to_str().unwrap()].iter().chain(arguments))
     }
@@ -88,7 +88,7 @@ fn without_a_profile_every_shipped_module_runs() {
 }
 
 #[test]
-fn the_strict_profile_runs_what_it_proves() {
+fn the_strict_profile_runs_modules_with_proved_bounds() {
     let bench = Bench::new();
     for name in ["trajectory", "rtt", "syn-flood", "port-count", "payload-match,needle=/bin/sh"] {
         let document = bench.run(&["--json", "-m", name, "--profile", &strict()]).good().json();
@@ -98,7 +98,7 @@ fn the_strict_profile_runs_what_it_proves() {
 }
 
 #[test]
-fn a_module_that_the_profile_does_not_allow_is_refused_and_nothing_runs() {
+fn a_module_that_the_profile_refuses_fails_the_run() {
     let bench = Bench::new();
     let out = bench.path().join("out");
     let unbounded = bench.module("unbounded", UNBOUNDED);
@@ -138,7 +138,7 @@ fn a_module_that_the_profile_does_not_allow_is_refused_and_nothing_runs() {
 }
 
 #[test]
-fn the_tier_and_its_reason_are_in_the_table_the_document_and_the_report() {
+fn the_tier_and_its_reason_are_in_the_table_the_json_and_the_report() {
     let bench = Bench::new();
     let report = bench.path().join("report.html");
     let profile = bench.profile("packet = '1us'\nper-byte = '0ns'");
@@ -175,7 +175,7 @@ fn the_tier_and_its_reason_are_in_the_table_the_document_and_the_report() {
 }
 
 #[test]
-fn a_module_that_would_be_proved_is_metered_where_the_profile_asks_for_it() {
+fn a_provable_module_is_metered_if_the_profile_requires_it() {
     let bench = Bench::new();
     for tier in ["proved", "supervised", "metered"] {
         let profile = bench.profile(&format!("tiers = ['{tier}']"));
@@ -188,7 +188,7 @@ fn a_module_that_would_be_proved_is_metered_where_the_profile_asks_for_it() {
 }
 
 #[test]
-fn a_metered_module_that_never_ends_is_unloaded_after_its_strikes_and_the_others_lose_nothing() {
+fn an_endless_metered_module_is_unloaded_after_its_strikes_and_others_lose_no_packet() {
     let bench = Bench::new();
     let endless = bench.module("endless", ENDLESS);
     let profile = bench.profile("strikes = 2\npacket = '100us'");
@@ -204,7 +204,7 @@ fn a_metered_module_that_never_ends_is_unloaded_after_its_strikes_and_the_others
 }
 
 #[test]
-fn a_supervised_module_that_keeps_exceeding_its_limits_is_unloaded_and_loses_no_packet_before() {
+fn a_supervised_module_that_keeps_exceeding_its_limits_is_unloaded_and_loses_no_packet_before_that() {
     let bench = Bench::new();
     let thousand = bench.module("thousand", THOUSAND);
     let profile = bench.profile("packet = '1us'\nper-byte = '0ns'");
@@ -218,15 +218,15 @@ fn a_supervised_module_that_keeps_exceeding_its_limits_is_unloaded_and_loses_no_
     assert!((64..PACKETS).contains(&packets), "unloaded between two batches: {thousand:#}");
     assert_eq!(number(thousand, "exceeded"), packets);
     assert!(number(thousand, "strikes") > 3, "{thousand:#}");
-    assert!(ended.stderr.contains("were over their limit, and went on to their end"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("exceeded their limit, and were completed"), "{}", ended.stderr);
     assert_eq!(number(module(&document, "port-count"), "packets"), PACKETS);
     assert!(ended.stderr.contains("thousand: the module was ended"), "{}", ended.stderr);
 }
 
 #[test]
-fn memory_beyond_the_profiles_limit_is_not_given() {
+fn memory_beyond_the_profiles_limit_is_not_granted() {
     let bench = Bench::new();
-    // Emits at its stop how many pages it has after asking for twenty more, one by one.
+    // Grows its memory by twenty pages, one by one, and emits its number of pages.
     let body = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))
         (func (export "weir_stop") (param i64) (local $i i32)
             (loop $again
@@ -242,12 +242,12 @@ fn memory_beyond_the_profiles_limit_is_not_given() {
         (growing["tier"].as_str().unwrap().to_owned(), number(growing, "memory_bytes"))
     };
     assert_eq!(memory("memory = '2 MiB'"), ("proved".to_owned(), 21 << 16));
-    // Its manifest asks for 2 MiB: over the limit, though not more than ten times.
+    // Its manifest requests 2 MiB, more than the limit but less than ten times as much.
     assert_eq!(memory("memory = '256 KiB'"), ("supervised".to_owned(), 256 << 10));
 }
 
 #[test]
-fn a_profile_that_cannot_be_used_is_wrong_usage_and_says_where() {
+fn an_invalid_profile_is_a_usage_error_with_its_position() {
     let bench = Bench::new();
     let with = |profile: &str| bench.run(&["-m", "port-count", "--profile", profile]);
     for (text, says) in [
@@ -272,7 +272,7 @@ fn a_profile_that_cannot_be_used_is_wrong_usage_and_says_where() {
 }
 
 #[test]
-fn the_nodes_calibration_decides_how_much_fuel_a_limit_is() {
+fn the_calibration_decides_how_much_fuel_a_limit_is() {
     let bench = Bench::new();
     let state = bench.path().join("state");
     fs::create_dir_all(state.join("weir")).unwrap();
@@ -288,12 +288,12 @@ fn the_nodes_calibration_decides_how_much_fuel_a_limit_is() {
     };
     let calibration =
         |max: u64| weir_admission::Calibration::measured(1, 1, max, "a test").unwrap().to_toml();
-    // The slow end counts: a nanosecond for a unit, not a thousandth.
+    // The highest cost counts: 1 ns per unit, not 0.001 ns.
     fs::write(&file, calibration(100)).unwrap();
     assert_eq!(run(), ("proved".to_owned(), String::new()));
     fs::write(&file, calibration(10_000)).unwrap();
     assert_eq!(run(), ("supervised".to_owned(), String::new()));
-    // What cannot be used is said, and the node counts as not calibrated.
+    // An invalid calibration is reported, and the node counts as not calibrated.
     fs::write(&file, calibration(100).replace("cost-table", "table")).unwrap();
     let (tier, stderr) = run();
     assert_eq!(tier, "proved");
@@ -307,11 +307,11 @@ fn the_nodes_calibration_decides_how_much_fuel_a_limit_is() {
     fs::set_permissions(&file, permissions).unwrap();
     let (tier, stderr) = run();
     assert_eq!(tier, "proved", "a calibration that anybody could have written is not used");
-    assert!(stderr.contains("nobody else may write it"), "{stderr}");
+    assert!(stderr.contains("no other user may have write permission"), "{stderr}");
 }
 
 #[test]
-fn records_beyond_the_profiles_limit_are_not_taken() {
+fn records_beyond_the_profiles_limit_are_dropped() {
     let bench = Bench::new();
     let emit = "(drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))";
     let body = answering(&format!("{} (i32.const 0)", emit.repeat(5)));

@@ -1,11 +1,11 @@
-//! Every `weir` command of README.md is run as it stands there, in namespaces that are gone afterwards.
+//! Runs every `weir` command of README.md in temporary namespaces.
 
 use crate::run::{root, sample};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What the reader has at hand: a capture, a module, two interfaces, three keys and the configuration of a node.
+/// Creates what the commands use: a capture, a module, two interfaces, three keys and the configuration of a node.
 const PREPARATION: &str = r#"
 set -eu -o pipefail
 mount -t tmpfs none /run
@@ -13,7 +13,7 @@ mkdir -m 700 /run/weir
 ip link add eth0 type veth peer name eth1
 ip link set eth0 up
 ip link set eth1 up
-for who in operator cert university node; do weir key new $who.key >/dev/null; done
+for who in operator security-team university node; do weir key new $who.key >/dev/null; done
 cat > node.toml <<END
 [node]
 socket = "/run/weir/node.sock"
@@ -31,24 +31,24 @@ until_it_catches_sigterm() {
 }
 "#;
 
-/// The commands of indented blocks that begin with `weir`, each in one line.
+/// Returns the `weir` commands of indented blocks, one per line.
 fn commands(document: &str) -> Vec<String> {
     let document = document.replace("\\\n", " ");
     let lines = document.lines().filter_map(|line| line.strip_prefix("    "));
     lines.map(str::trim).filter(|line| line.starts_with("weir ")).map(str::to_owned).collect()
 }
 
-/// The shell's lines for a command: those that go on until they are interrupted are interrupted.
+/// Returns the shell script of a command. Commands that run until they are interrupted are interrupted.
 fn step(command: &str) -> String {
     let command = command
-        .replace("weir-key:CERT", "$(weir key show cert.key)")
+        .replace("weir-key:SECURITY-TEAM", "$(weir key show security-team.key)")
         .replace("weir-key:UNIVERSITY", "$(weir key show university.key)");
     let run = if command.starts_with("weir node ") {
         format!(
             "{command} &\nfor i in $(seq 600); do [ -S /run/weir/node.sock ] && break; sleep 0.1; done; [ -S /run/weir/node.sock ]"
         )
     } else if command.contains(" -i ") {
-        // Once it catches signals, it reads packets. The jobs of a shell ignore SIGINT.
+        // It reads packets as soon as it handles SIGINT. Background jobs of a shell ignore SIGINT by default.
         format!("{command} &\nuntil_it_catches_sigterm $!; kill -TERM $!; wait $!")
     } else if command == "weir top" {
         "weir top --once".to_owned()
@@ -59,7 +59,7 @@ fn step(command: &str) -> String {
 }
 
 #[test]
-fn every_command_of_the_readme_does_what_it_says() {
+fn every_command_of_the_readme_succeeds() {
     let unshare = "--user --map-root-user --net --mount --pid --fork --kill-child --mount-proc";
     let can = Command::new("unshare")
         .args(unshare.split(' '))
@@ -91,17 +91,17 @@ fn every_command_of_the_readme_does_what_it_says() {
         .envs(["HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"].map(|name| (name, home.path())))
         .output()
         .unwrap();
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success(), "{}\n---\n{}", said[0], said[1]);
+    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}\n---\n{}", printed[0], printed[1]);
     for file in [
         "report.html",
         "records/rtt/rtts.parquet",
         "records-rtt/rtt/rtts.parquet",
         "marked.pcap",
         "mine/mine.wasm",
-        "cert.credential",
+        "security-team.credential",
         "university.credential",
     ] {
-        assert!(home.path().join(file).exists(), "{file}: {}\n---\n{}", said[0], said[1]);
+        assert!(home.path().join(file).exists(), "{file}: {}\n---\n{}", printed[0], printed[1]);
     }
 }

@@ -1,17 +1,17 @@
-//! The rehearsal of docs/SHARING.md, block for block: as an ordinary user, in namespaces that are gone afterwards.
+//! Runs the code blocks of docs/reference/REHEARSAL.md in order, as an ordinary user, in temporary namespaces.
 
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The part of the document that is run.
-const TITLE: &str = "## A rehearsal";
+/// The heading of the part that is run.
+const TITLE: &str = "# A rehearsal";
 
-/// The first line of each shell.
+/// The first line of each shell script.
 const STRICT: &str = "set -eux -o pipefail\n";
 
-/// The commands of the document's blocks, in their order. A command that begins with `!` has to fail.
+/// Returns the commands of the document's blocks in order. A command that begins with `!` must fail.
 fn script(document: &str) -> String {
     let mut part = document.lines().skip_while(|line| !line.starts_with(TITLE));
     let part = part.by_ref().skip(1).take_while(|line| !line.starts_with("## "));
@@ -25,7 +25,7 @@ fn script(document: &str) -> String {
         } else {
             script.push_str(&format!("{line}\n"));
             if line.starts_with("unshare ") {
-                // The new shell reads on from here.
+                // A new shell reads the commands from here on.
                 script.push_str(STRICT);
             }
         }
@@ -37,14 +37,15 @@ fn script(document: &str) -> String {
 }
 
 fn document() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/SHARING.md")).unwrap()
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/REHEARSAL.md"))
+        .unwrap()
 }
 
-/// The folder that the document has its reader make in their own.
+/// The folder that the document creates in the reader's home folder.
 const FOLDER: &str = "weir-rehearsal";
 
 #[test]
-fn a_new_user_comes_through_docs_sharing() {
+fn the_commands_of_the_rehearsal_succeed() {
     let unshare = "--user --map-root-user --net --mount --pid --fork --kill-child --mount-proc";
     let can = Command::new("unshare")
         .args(unshare.split(' '))
@@ -62,12 +63,12 @@ fn a_new_user_comes_through_docs_sharing() {
     assert!(document.contains(&format!("    unshare {unshare} bash\n")), "the document has another shell");
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(FOLDER).join(name);
-    let said = home.path().join("said");
-    let output = std::fs::File::create(&said).unwrap();
+    let printed = home.path().join("printed");
+    let output = std::fs::File::create(&printed).unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().map(Path::to_owned).unwrap();
     let mut places: Vec<PathBuf> = vec![programs];
     places.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
-    // Read as a terminal is: the shell that a command starts goes on with the rest. The last command leaves what is looked at below.
+    // Commands come on standard input, so a shell that a command starts reads the rest. The last command removes the files that are checked below.
     let script = script(&document);
     let script = script.strip_suffix("rm -r ~/weir-rehearsal\n").expect("the keys are removed at the end");
     std::fs::write(home.path().join("script"), script).unwrap();
@@ -81,14 +82,14 @@ fn a_new_user_comes_through_docs_sharing() {
         .status()
         .unwrap();
     let read = |name: &str| std::fs::read_to_string(path(name)).unwrap_or_default();
-    let said = || std::fs::read_to_string(&said).unwrap_or_default();
+    let printed = || std::fs::read_to_string(&printed).unwrap_or_default();
     let logs = || {
         let files = ["operator/ix1/log", "operator/ix2/log", "traffic.log"].map(read);
-        said() + "\n---\n" + &files.join("\n---\n")
+        printed() + "\n---\n" + &files.join("\n---\n")
     };
     assert!(status.success(), "{}", logs());
 
-    // What it promises: round-trip times at both nodes, of the same addresses, which are not the true ones.
+    // The round-trip times at both nodes are of the same addresses, which are pseudonyms.
     let places = ["student/rtts-1", "student/rtts-2"].map(|name| {
         let text = read(name);
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
@@ -108,18 +109,18 @@ fn a_new_user_comes_through_docs_sharing() {
     });
     assert_eq!(places[0], places[1]);
     assert_ne!(places[0][0], places[0][1]);
-    // Of every refusal the reason.
-    let said = said();
+    // Each refusal states its reason.
+    let printed = printed();
     for reason in
         ["processor time: asked for", "memory: asked for", "view: asked for", "modules: asked for", "revoked"]
     {
-        assert!(said.contains(reason), "{reason}: {}", logs());
+        assert!(printed.contains(reason), "{reason}: {}", logs());
     }
-    is_private(&path(""), &read("traffic.log"));
+    assert_private(&path(""), &read("traffic.log"));
 }
 
-/// Nothing of what the document has made can be read by others, and what is served has no key.
-fn is_private(folder: &Path, served: &str) {
+/// Asserts that other users cannot read any file, and that the served folder has no key.
+fn assert_private(folder: &Path, served: &str) {
     let mut files = 0;
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -141,7 +142,7 @@ fn is_private(folder: &Path, served: &str) {
 }
 
 #[test]
-fn no_example_serves_a_folder_with_a_key_or_keeps_state_where_others_write() {
+fn no_example_serves_a_folder_with_a_key_or_uses_a_world_writable_folder() {
     let examples = document();
     let examples: Vec<&str> = examples.lines().filter(|line| line.starts_with("    ")).collect();
     assert!(examples.len() > 100, "{}", examples.len());
@@ -160,7 +161,7 @@ fn no_example_serves_a_folder_with_a_key_or_keeps_state_where_others_write() {
 }
 
 #[test]
-fn a_command_that_has_to_fail_is_one_with_all_its_lines() {
+fn a_command_that_must_fail_includes_its_continuation_lines() {
     let document = "text\n    not this\n## A rehearsal: so\n\nText.\n\n    one\n    ! two \\\n        more # why\n    three\n## Next\n\n    nor this\n";
     let wanted =
         "set -eux -o pipefail\none\nif two \\\n    more # why\nthen echo 'not refused'; exit 1; fi\nthree\n";

@@ -1,4 +1,4 @@
-//! `weir run --table`, and what `weir check` and `weir modules` say of the tables that a module wants.
+//! Tests of `weir run --table`, and of the tables that `weir check` and `weir modules` show for a module.
 
 use crate::run::module::{MANIFEST, write_as};
 use crate::run::packets::{pcap, traffic};
@@ -7,14 +7,14 @@ use std::fs;
 use std::process::Stdio;
 use tempfile::TempDir;
 
-/// A folder with a capture, a reader of the table `t` and a publisher of it.
+/// A temporary folder with a capture, a module that reads the table `t`, and one that publishes it.
 struct Bench(TempDir);
 
 impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("capture.pcap"), pcap(&traffic(10))).unwrap();
-        // At the end it logs what it has seen.
+        // At the stop it logs the bytes that it read.
         let body = format!(
             r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))
             (func (export "weir_stop") (param i64) (drop (call $log (i32.const 2)
@@ -41,7 +41,7 @@ impl Bench {
         self.path(name)
     }
 
-    /// `weir run` of a module, and what it says on standard error.
+    /// Runs `weir run` with a module. Returns its exit status and standard error.
     fn run(&self, module: &str, arguments: &[&str]) -> (Option<i32>, String) {
         let (capture, module) = (self.path("capture.pcap"), self.path(module));
         let command = ["run", "-q", "-r", capture.as_str(), "-m", module.as_str()];
@@ -51,24 +51,27 @@ impl Bench {
 }
 
 #[test]
-fn a_module_reads_the_file_that_it_is_shown() {
+fn a_module_reads_the_file_given_as_its_table() {
     let bench = Bench::new();
     let table = format!("t={}", bench.file("text", b"from the file"));
-    let (code, said) = bench.run("reader.wasm", &["--table", &table]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("from the file") && !said.contains("warning"), "{said}");
-    // Without one it sees an empty table.
-    let (code, said) = bench.run("reader.wasm", &[]);
-    assert_eq!(code, Some(0), "{said}");
-    let warning = "reader.wasm: it reads table `t`, which is empty; --table NAME=FILE shows it one";
-    assert!(said.contains(&warning.replace("NAME", "t")), "{said}");
-    let (code, said) = bench.run("publisher.wasm", &[]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("nobody reads what it publishes as table `t`: a run has no sessions"), "{said}");
+    let (code, printed) = bench.run("reader.wasm", &["--table", &table]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("from the file") && !printed.contains("warning"), "{printed}");
+    // Without a file the table is empty.
+    let (code, printed) = bench.run("reader.wasm", &[]);
+    assert_eq!(code, Some(0), "{printed}");
+    let warning = "reader.wasm: it reads table `t`, which is empty; --table NAME=FILE fills it";
+    assert!(printed.contains(&warning.replace("NAME", "t")), "{printed}");
+    let (code, printed) = bench.run("publisher.wasm", &[]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(
+        printed.contains("it publishes table `t`, which has no readers: a run has no sessions"),
+        "{printed}"
+    );
 }
 
 #[test]
-fn what_is_no_table_is_refused_with_words() {
+fn an_invalid_table_is_refused_with_a_message() {
     let bench = Bench::new();
     let long = format!("t={}", bench.file("long", &[0; 1025]));
     let text = bench.file("text", b"x");
@@ -85,22 +88,22 @@ fn what_is_no_table_is_refused_with_words() {
         ("reader.wasm", &["t=/nowhere/at/all"], "/nowhere/at/all: No such file"),
     ] {
         let options: Vec<&str> = tables.iter().flat_map(|table| ["--table", table]).collect();
-        let (code, said) = bench.run(module, &options);
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(says), "{said}\n  should say: {says}");
+        let (code, printed) = bench.run(module, &options);
+        assert_eq!(code, Some(2), "{printed}");
+        assert!(printed.contains(says), "{printed}\n  should say: {says}");
     }
 }
 
 #[test]
-fn check_and_modules_say_what_tables_a_module_wants() {
+fn check_and_modules_show_the_tables_of_a_module() {
     let bench = Bench::new();
     for (module, says) in
         [("reader.wasm", "t (reads at most 1 KiB)"), ("publisher.wasm", "t (publishes at most 1 KiB)")]
     {
         for command in ["check", "modules"] {
             let output = weir().arg(command).arg(bench.path(module)).stdin(Stdio::null()).output().unwrap();
-            let said = String::from_utf8(output.stdout).unwrap();
-            assert!(output.status.success() && said.contains(says), "{command}: {said}");
+            let printed = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success() && printed.contains(says), "{command}: {printed}");
         }
     }
     let ended = run(["check", "--json", &bench.path("reader.wasm")]);

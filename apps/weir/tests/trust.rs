@@ -1,4 +1,4 @@
-//! Keys, grants, delegations and revocations as their users make them: the program, files, and nothing else.
+//! Tests of the commands for keys, grants, delegations and revocations, with files and no node.
 
 use rand_core::OsRng;
 use std::collections::BTreeSet;
@@ -28,12 +28,12 @@ fn done(folder: &Path, line: &str) -> String {
 
 fn refused(folder: &Path, line: &str, why: &str) {
     let output = weir(folder, line);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains(why), "{line}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && printed.contains(why), "{line}: {printed}");
 }
 
 #[test]
-fn a_key_is_its_owners_alone_and_is_never_written_over() {
+fn a_key_file_is_private_and_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let public = done(at, "key new a.key");
@@ -41,7 +41,7 @@ fn a_key_is_its_owners_alone_and_is_never_written_over() {
     assert_eq!(done(at, "key show a.key"), public);
     assert_eq!(at.join("a.key").metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let before = std::fs::read(at.join("a.key")).unwrap();
-    refused(at, "key new a.key", "is there already");
+    refused(at, "key new a.key", "exists already");
     assert_eq!(std::fs::read(at.join("a.key")).unwrap(), before);
     std::fs::set_permissions(at.join("a.key"), std::fs::Permissions::from_mode(0o640)).unwrap();
     refused(at, "key show a.key", "chmod 600");
@@ -49,13 +49,13 @@ fn a_key_is_its_owners_alone_and_is_never_written_over() {
 }
 
 #[test]
-fn a_sealed_key_takes_its_passphrase() {
+fn an_encrypted_key_needs_its_passphrase() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     std::fs::write(at.join("pass"), "correct horse\nbattery\n").unwrap();
     std::fs::write(at.join("wrong"), "correct horse battery\n").unwrap();
     std::fs::write(at.join("empty"), "\n").unwrap();
-    // As a key, a passphrase is its owner's alone.
+    // A passphrase file must be private, like a key file.
     std::fs::set_permissions(at.join("pass"), std::fs::Permissions::from_mode(0o644)).unwrap();
     refused(at, "key new a.key --passphrase-file pass", "chmod 600");
     for name in ["pass", "wrong", "empty"] {
@@ -63,7 +63,7 @@ fn a_sealed_key_takes_its_passphrase() {
     }
     let public = done(at, "key new a.key --passphrase-file pass");
     let to = done(at, "key new b.key");
-    // The public part needs none.
+    // The public key needs no passphrase.
     assert_eq!(done(at, "key show a.key"), public);
     let grant =
         |with: &str| format!("grant --key a.key {with} --to {to} --until 2100-01-01 --at * --any-module");
@@ -76,7 +76,7 @@ fn a_sealed_key_takes_its_passphrase() {
 }
 
 #[test]
-fn a_grant_is_passed_on_narrowed_and_taken_back() {
+fn a_grant_is_delegated_narrowed_and_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     for who in ["operator", "alice", "bob"] {
@@ -103,13 +103,13 @@ fn a_grant_is_passed_on_narrowed_and_taken_back() {
         &format!(
             "grant --key operator.key --to {bob} --until 2100-01-01 --at * --any-module --out alice.credential"
         ),
-        "is there already",
+        "exists already",
     );
     let shown = done(at, "credential show alice.credential");
     for part in [alice.as_str(), "20%", "128 MiB", "tcp", "2100-01-01"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    // Only its holder passes it on, and no more than he has.
+    // Only the holder can delegate a credential, and only rights that it has.
     let delegate =
         |key: &str, more: &str| format!("delegate alice.credential --key {key}.key --to {bob} {more}");
     refused(at, &delegate("bob", ""), "only with that key it can be passed on");
@@ -121,13 +121,13 @@ fn a_grant_is_passed_on_narrowed_and_taken_back() {
     assert!(shown.contains(&alice) && shown.contains(&bob) && shown.contains("5%"), "{shown}");
     refused(at, &format!("delegate bob.credential --key bob.key --to {alice}"), "refused");
 
-    // What was damaged on the way says so.
+    // A damaged credential is detected.
     let text = std::fs::read_to_string(at.join("bob.credential")).unwrap();
     std::fs::write(at.join("cut.credential"), &text[..text.len() / 2]).unwrap();
     refused(at, "credential show cut.credential", "cut");
     refused(at, "credential show alice.key", "weir-credential:");
 
-    // A list grows, and keeps what it has.
+    // Further entries are added to a list.
     let first = done(at, "credential revoke bob.credential --key operator.key --list revoked");
     assert!(first.contains("weir-id:") && first.contains("list 1 has 1 in all"), "{first}");
     let second =
@@ -139,25 +139,25 @@ fn a_grant_is_passed_on_narrowed_and_taken_back() {
 }
 
 #[test]
-fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
+fn a_grant_limits_modules_to_signers_and_fields() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let keys = ["author", "other"].map(|who| done(at, &format!("key new {who}.key")));
     std::fs::write(at.join("mine.wasm"), "first version").unwrap();
-    let said = done(at, "sign mine.wasm --key author.key");
+    let printed = done(at, "sign mine.wasm --key author.key");
     assert!(
-        said.starts_with("mine.wasm.sig: ") && said.ends_with(&format!("signed by {}", keys[0])),
-        "{said}"
+        printed.starts_with("mine.wasm.sig: ") && printed.ends_with(&format!("signed by {}", keys[0])),
+        "{printed}"
     );
     let first = std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap();
     assert!(first.starts_with("weir module signature 1\n") && first.contains(&keys[0]), "{first}");
-    // A new version in the place of the old one; what others have made stays.
+    // A new version replaces the old file, and files of other users stay.
     std::fs::write(at.join("mine.wasm"), "second version").unwrap();
     done(at, "sign mine.wasm --key author.key");
     let second = std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap();
     assert_ne!(first, second);
-    refused(at, "sign mine.wasm --key other.key", "it is not written over");
-    refused(at, "sign mine.wasm --key author.key --out author.key", "it is not written over");
+    refused(at, "sign mine.wasm --key other.key", "it is not overwritten");
+    refused(at, "sign mine.wasm --key author.key --out author.key", "it is not overwritten");
     assert_eq!(std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap(), second);
     done(at, "sign rtt --key other.key --out rtt.sig");
     refused(at, "sign nothing --key other.key", "there is no module `nothing`");
@@ -181,7 +181,7 @@ fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
         shown.lines().any(|line| line.contains("fields to write:") && line.ends_with(" none")),
         "{shown}"
     );
-    // Fewer can be passed on, and no more.
+    // A delegation can have fewer fields, but not more.
     let third = done(at, "key new third.key");
     let delegate = |more: &str| format!("delegate a.credential --key other.key --to {third} {more}");
     done(at, &delegate(&format!("--signer {} --write ttl --out c.credential", keys[0])));
@@ -189,29 +189,29 @@ fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
     refused(at, &delegate("--write ttl,addresses"), "fields to write");
 }
 
-/// The grant of a credential's last block.
+/// Returns the grant of a credential's last block.
 fn last_block(file: &Path) -> Grant {
     let credential: Credential = std::fs::read_to_string(file).unwrap().parse().unwrap();
-    credential.claimed_links().last().unwrap().grant.clone()
+    credential.claimed_blocks().last().unwrap().grant.clone()
 }
 
-/// The sentences about a new credential, without its holders.
+/// Returns the sentences that explain a new credential, without those about its holders.
 fn sentences(folder: &Path, line: &str) -> Vec<String> {
     let output = weir(folder, line);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{line}: {said}");
-    said.lines().filter_map(|line| line.strip_prefix("  ")).map(str::to_owned).collect()
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{line}: {printed}");
+    printed.lines().filter_map(|line| line.strip_prefix("  ")).map(str::to_owned).collect()
 }
 
 #[test]
-fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
+fn a_grant_gives_only_stated_rights_and_the_credential_states_each_default() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let [_, alice] = ["operator", "alice"].map(|who| done(at, &format!("key new {who}.key")));
     let grant = |more: &str| format!("grant --key operator.key --to {alice} --until 2100-01-01 {more}");
     refused(at, &grant("--any-module"), "--at <NODE>");
 
-    let said = sentences(at, &grant("--any-module --at * --out least"));
+    let printed = sentences(at, &grant("--any-module --at * --out least"));
     let end = Some("2100-01-01".parse().unwrap());
     let least = Grant {
         view: Some(PacketView::HEADERS),
@@ -232,7 +232,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
     };
     assert_eq!(last_block(&at.join("least")), least);
     assert_eq!(
-        said,
+        printed,
         [
             "It begins at once and ends on 2100-01-01T00:00:00Z.",
             "It holds at all nodes that trust this root.",
@@ -241,7 +241,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             "They get packets from, and send into, all interfaces of these nodes.",
             "They get every packet.",
             "Of each packet they see headers only.",
-            "They can read no other packets (`sees = \"all\"` is refused).",
+            "They can read no other packets (`visibility = \"all\"` is refused).",
             "They may change no field of a packet.",
             "All sessions of the holder and of those below together use at most 10% of a core.",
             "They use at most 64 MiB of memory.",
@@ -250,16 +250,16 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             "Their records have at most 4 MB/s.",
             "At most 4 GB of the records of their open sessions are kept.",
             "They keep at most 64 packets at a time.",
-            "At most 1 session is there at a time.",
+            "At most 1 session exists at a time.",
             "The holder cannot pass it on.",
         ]
     );
 
-    // Everything wider is written, and can be.
+    // Wider rights must be stated, and can be.
     let wide = "--any-module --at ix-1.example --at *.ix.example --from 2026-01-01 --profile strict --interface eth0 --interface eth1 \
-        --filter udp --view all --write all --cpu unlimited --memory unlimited --bandwidth unlimited --records unlimited --record-bytes unlimited --record-storage unlimited \
-        --kept unlimited --sessions unlimited --delegations unlimited --out wide";
-    let said = sentences(at, &grant(wide));
+        --filter udp --view all --write all --cpu unlimited --memory unlimited --bandwidth unlimited --records-per-second unlimited --record-bytes unlimited --record-storage unlimited \
+        --kept-packets unlimited --sessions unlimited --delegations unlimited --out wide";
+    let printed = sentences(at, &grant(wide));
     let nodes = ["ix-1.example", "*.ix.example"].map(|node| node.parse().unwrap());
     let wide = Grant {
         profiles: Some([Name::new("strict").unwrap()].into()),
@@ -273,7 +273,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
     };
     assert_eq!(last_block(&at.join("wide")), wide);
     assert_eq!(
-        said,
+        printed,
         [
             "It begins on 2026-01-01T00:00:00Z and ends on 2100-01-01T00:00:00Z.",
             "It holds at these nodes: ix-1.example, *.ix.example.",
@@ -282,7 +282,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             "They get packets from, and send into, these interfaces: eth0, eth1.",
             "They get the packets that `udp` selects.",
             "Of each packet they see everything.",
-            "They can read no other packets (`sees = \"all\"` is refused).",
+            "They can read no other packets (`visibility = \"all\"` is refused).",
             "They may change every field of a packet that can be written.",
             "All sessions of the holder and of those below together use any amount of processor time.",
             "They use any amount of memory.",
@@ -291,19 +291,19 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             "Their records have any number of bytes.",
             "Any amount of their records is kept.",
             "They keep any number of packets.",
-            "Any number of sessions are there at a time.",
+            "Any number of sessions exist at a time.",
             "The holder can pass it on, until a chain has 8 blocks.",
         ]
     );
-    let said = sentences(at, &grant("--any-module --at * --view all"));
-    assert!(said.iter().any(|line| line.contains("may read all of an interface's memory")), "{said:?}");
-    // One wide pattern is all nodes, whatever stands beside it.
+    let printed = sentences(at, &grant("--any-module --at * --view all"));
+    assert!(printed.iter().any(|line| line.contains("may read all of an interface's memory")), "{printed:?}");
+    // A pattern that matches all nodes makes the other patterns irrelevant.
     done(at, &grant("--any-module --at ix-1.example --at * --out everywhere"));
     assert_eq!(last_block(&at.join("everywhere")).nodes, None);
 }
 
 #[test]
-fn who_passes_a_credential_on_writes_each_right_that_the_next_holder_gets() {
+fn a_delegation_states_each_right_of_the_next_holder() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let [_, alice, bob, _] =
@@ -315,10 +315,10 @@ fn who_passes_a_credential_on_writes_each_right_that_the_next_holder_gets() {
         )
     };
     grant(
-        "--view payload=64,ttl=zeroed --write ttl,dscp --delegations 2 --records 500 --out alice.credential",
+        "--view payload=64,ttl=zeroed --write ttl,dscp --delegations 2 --records-per-second 500 --out alice.credential",
     );
     let delegate = |more: &str| format!("delegate alice.credential --key alice.key --to {bob} {more}");
-    let said = sentences(at, &delegate("--out least"));
+    let printed = sentences(at, &delegate("--out least"));
     let least = Grant {
         view: Some("payload=none,ttl=zeroed".parse().unwrap()),
         writes: Some(BTreeSet::new()),
@@ -326,7 +326,7 @@ fn who_passes_a_credential_on_writes_each_right_that_the_next_holder_gets() {
         ..Grant::default()
     };
     assert_eq!(last_block(&at.join("least")), least);
-    // The sentences are about all blocks together: the next holder shares what the first has.
+    // The sentences describe all blocks together: the next holder shares the limits of the first.
     for line in [
         "It begins at once and ends on 2100-01-01T00:00:00Z.",
         "Of each packet they see headers only, without times to live.",
@@ -334,18 +334,18 @@ fn who_passes_a_credential_on_writes_each_right_that_the_next_holder_gets() {
         "They write at most 500 records a second.",
         "The holder cannot pass it on.",
     ] {
-        assert!(said.iter().any(|there| there == line), "{line}: {said:?}");
+        assert!(printed.iter().any(|there| there == line), "{line}: {printed:?}");
     }
     refused(at, &format!("delegate least --key bob.key --to {alice}"), "refused");
 
-    let said = sentences(at, &delegate("--view same --write same --delegations same --out same"));
+    let printed = sentences(at, &delegate("--view same --write same --delegations same --out same"));
     assert_eq!(last_block(&at.join("same")), Grant::default());
     for line in [
         "Of each packet they see headers and the first 64 bytes of payload, without times to live.",
         "They may change these fields of packets: dscp, ttl.",
         "The holder can pass it on, to holders who cannot pass it on.",
     ] {
-        assert!(said.iter().any(|there| there == line), "{line}: {said:?}");
+        assert!(printed.iter().any(|there| there == line), "{line}: {printed:?}");
     }
     done(at, &delegate("--view payload=16,ttl=zeroed --write ttl --delegations 1 --out some"));
     refused(at, &delegate("--view payload=16"), "view: asked for payload=16");
@@ -353,19 +353,19 @@ fn who_passes_a_credential_on_writes_each_right_that_the_next_holder_gets() {
     refused(at, &delegate("--write ttl,ports"), "fields to write");
     refused(at, &delegate("--delegations 2"), "further delegations");
 
-    // Of a credential of an older version, which states no view, payload is not passed on either.
+    // A credential of an older version states no view, and its delegation does not include payload.
     let operator = KeyFile::parse(&std::fs::read_to_string(at.join("operator.key")).unwrap()).unwrap();
     let old = Grant { expires: Some("2100-01-01".parse().unwrap()), ..Grant::default() };
-    let old =
-        Credential::mint(&operator.open(None).unwrap(), alice.parse().unwrap(), old, &mut OsRng).unwrap();
+    let old = Credential::mint(&operator.open(None).unwrap(), alice.parse().unwrap(), old, None, &mut OsRng)
+        .unwrap();
     std::fs::write(at.join("old"), old.to_string()).unwrap();
     done(at, &format!("delegate old --key alice.key --to {bob} --out of-old"));
     let least = Grant { view: Some(PacketView::HEADERS), ..least };
     assert_eq!(last_block(&at.join("of-old")), least);
 }
 
-/// The program at a terminal of its own, where each of these is typed when what stands before it is shown. All that was shown there, and whether it was done; nothing
-/// where no terminal can be made.
+/// Runs the program at a new terminal. Each pair is a text to wait for, and what is typed then. Returns everything shown, and
+/// whether the program succeeded; `None` if no terminal can be created.
 fn at_a_terminal(folder: &Path, line: &str, dialogue: &[(&str, &str)]) -> Option<(String, bool)> {
     use std::io::{Read, Write};
     let command = format!("{} {line}", env!("CARGO_BIN_EXE_weir"));
@@ -400,43 +400,43 @@ fn at_a_terminal(folder: &Path, line: &str, dialogue: &[(&str, &str)]) -> Option
 }
 
 #[test]
-fn a_passphrase_that_is_typed_is_not_shown_and_is_asked_for_twice_when_it_is_new() {
+fn a_typed_passphrase_is_not_echoed_and_a_new_one_is_asked_for_twice() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let (new, again) = ("New passphrase of a.key: ", "The same again: ");
+    let (new, again) = ("New passphrase of a.key: ", "Repeat the passphrase: ");
     let make = "key new a.key --passphrase";
     let Some((shown, is_done)) =
         at_a_terminal(at, make, &[(new, "correct horse\r"), (again, "correct hose\r")])
     else {
         return;
     };
-    assert!(!is_done && shown.contains("another one than the first") && !shown.contains("hor"), "{shown}");
+    assert!(!is_done && shown.contains("the two passphrases differ") && !shown.contains("hor"), "{shown}");
     assert!(!at.join("a.key").exists());
     let (shown, is_done) =
         at_a_terminal(at, make, &[(new, "correct hors\x7fse\r"), (again, "correct horse\r")]).unwrap();
     assert!(is_done && shown.contains("weir-key:") && !shown.contains("correct"), "{shown}");
 
     let to = done(at, "key new b.key");
-    // A shell reads this line.
+    // The shell reads this line.
     let grant =
         format!("grant --key a.key --to {to} --until 2100-01-01 --at ix-1.example --any-module --out c");
     let prompt = "Passphrase of a.key: ";
     let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "wrong\r")]).unwrap();
     assert!(!is_done && !shown.contains("wrong\r"), "{shown}");
-    // Whoever gives up has his terminal back.
+    // After an interrupt the terminal echoes again.
     let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "corr\x03")]).unwrap();
-    assert!(!is_done && shown.contains("given up"), "{shown}");
+    assert!(!is_done && shown.contains("interrupted"), "{shown}");
     let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "correct horse\r")]).unwrap();
     assert!(is_done && at.join("c").exists() && !shown.contains("horse"), "{shown}");
 
-    // Where there is no terminal nobody is asked, and nothing waits.
+    // Without a terminal nothing is asked, and the command does not wait.
     refused(at, &grant.replace("--out c", "--out d"), "passphrase");
     refused(at, "key new d.key --passphrase", "no terminal");
     refused(at, "key new d.key --passphrase --passphrase-file c", "cannot be used with");
 }
 
 #[test]
-fn a_list_takes_tokens_a_time_and_what_a_holder_passed_on() {
+fn a_revocation_list_takes_tokens_a_time_and_delegations() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let [_, alice, bob] = ["operator", "alice", "bob"].map(|who| done(at, &format!("key new {who}.key")));
@@ -451,29 +451,34 @@ fn a_list_takes_tokens_a_time_and_what_a_holder_passed_on() {
         .map(|word| word.trim_end_matches(':'))
         .collect();
     assert!(tokens.len() == 2 && tokens.iter().all(|it| it.ends_with("@2100-01-01T00:00:00Z")), "{shown}");
-    // By its token it is in the list as by its file.
+    // The entry is the same for the token as for the file.
     let revoke =
         |what: &str| done(at, &format!("credential revoke {what} --key operator.key --list revoked"));
     assert!(revoke(tokens[0]).contains("list 1 has 1 in all"));
     assert!(revoke("alice.credential").contains("list 1 has 1 in all"));
-    // What was passed on of it is revoked with it.
-    let said = revoke("bob.credential");
-    assert!(said.contains("is revoked already, with") && said.contains("list 1 has 1 in all"), "{said}");
+    // Its delegations are revoked with it.
+    let printed = revoke("bob.credential");
     assert!(
-        revoke("--all-before 2026-01-01").contains("everything that was signed before 2026-01-01T00:00:00Z")
+        printed.contains("is revoked already, with") && printed.contains("list 1 has 1 in all"),
+        "{printed}"
     );
+    assert!(revoke("--all-before 2026-01-01").contains("everything signed before 2026-01-01T00:00:00Z"));
     let list = std::fs::read_to_string(at.join("revoked")).unwrap();
     assert!(
         list.starts_with("weir revocation list 2\n") && list.contains("\nall-before 2026-01-01T00:00:00Z\n")
     );
     refused(at, "credential revoke --key operator.key --list revoked", "required");
     refused(at, "credential revoke weir-id:short --key operator.key --list revoked", "is no identifier");
-    // A holder has a list of their own, for one credential of theirs.
+    // A holder has a separate list for delegations of one credential.
     done(at, "credential revoke bob.credential --key alice.key --list alices");
     let list = std::fs::read_to_string(at.join("alices")).unwrap();
     assert!(list.contains(&format!("signer {alice}\nunder weir-id:")), "{list}");
-    refused(at, "credential revoke alice.credential --key alice.key --list alices", "take it back");
-    refused(at, "credential revoke bob.credential --key operator.key --list alices", "Name a key of theirs");
+    refused(at, "credential revoke alice.credential --key alice.key --list alices", "can revoke it");
+    refused(
+        at,
+        "credential revoke bob.credential --key operator.key --list alices",
+        "Name one of their keys",
+    );
     done(at, &format!("{grant} --to {alice} --cpu 5% --out more.credential"));
     done(at, &format!("delegate more.credential --key alice.key --to {bob} --out mores.credential"));
     refused(
@@ -484,7 +489,7 @@ fn a_list_takes_tokens_a_time_and_what_a_holder_passed_on() {
 }
 
 #[test]
-fn commands_that_add_to_one_list_at_the_same_time_lose_no_entry() {
+fn concurrent_additions_to_a_list_lose_no_entry() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     done(at, "key new operator.key");

@@ -1,4 +1,4 @@
-//! `weir policy`: what an operator's policy says, whether it contradicts itself, and whether it comes to what its cases say.
+//! `weir policy`: describes an operator's policy, finds contradictions, and runs its test cases.
 
 use crate::Failure;
 use crate::shipped;
@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use weir_node::control::config::{CONFIG_BYTES_MAX, NodeConfigError, NodeConfiguration};
-use weir_node::control::policy::{Ground, Policy, PolicyError, Root};
+use weir_node::control::policy::{Policy, PolicyError, Root};
+use weir_node::server::case_simulation::CaseEnvironment;
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
 use weir_units::Shown as _;
@@ -15,37 +16,37 @@ use weir_units::Shown as _;
 /// `weir policy`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Say in words what a policy allows, and find what contradicts itself
+    /// Describe in words what a policy allows, and find contradictions
     #[command(after_help = "\
 Examples:
   weir policy check policy.d
-  weir policy check -c node.toml          with what the node's configuration says, and for its interfaces
+  weir policy check -c node.toml          with the node's configuration and interfaces
 
 Exit status: 0 when the policy can be used; 1 when it cannot, or contradicts itself.")]
-    Check(Which),
-    /// Try the cases in a policy's folder: who asks for what, and what has to come of it
+    Check(PolicyArgs),
+    /// Run the test cases in a policy's folder: requests and their expected outcomes
     #[command(after_help = "\
 A case is a part of a file cases/NAME.toml in the policy's folder:
 
   [[case]]
   name = \"the university's students see nothing but eth0\"
   root = \"university\"                                     # of roots/university.toml; or credential = \"FILE\"
-  grant = [{ memory = \"64 MiB\" }, { memory = \"8 MiB\" }]   # what it grants, and what is passed on of that
+  grant = [{ memory = \"64 MiB\" }, { memory = \"8 MiB\" }]   # the grant, and each delegation of it
   at = \"2026-12-01\"                                       # when
-  ask = { create = { name = \"s\", memory = \"8 MiB\", channel = [{ interface = \"eth1\" }] } }
+  request = { create = { name = \"s\", memory = \"8 MiB\", channel = [{ interface = \"eth1\" }] } }
   expect = { refused = \"interfaces\" }                     # or expect = \"allowed\"
 
-A node tries them itself when it starts, and before it reads its configuration again: where one does not hold it does not start, and nothing changes. \
-docs/SHARING.md has all keys.
+A node runs the cases when it starts, and before it reloads its configuration: if one fails, it does not start, or keeps the old configuration. \
+docs/reference/CREDENTIALS.md has all keys.
 
 Exit status: 0 when all cases hold; 1 when not.")]
-    Test(Which),
+    Test(PolicyArgs),
 }
 
-/// Which policy.
+/// Options that choose the policy.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true))]
-pub struct Which {
+pub struct PolicyArgs {
     /// The policy's folder
     #[arg(value_name = "DIR", group = "which")]
     dir: Option<PathBuf>,
@@ -54,7 +55,7 @@ pub struct Which {
     config: Option<PathBuf>,
 }
 
-/// Why a policy is not as it should be.
+/// Errors of a policy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The policy cannot be used.
@@ -65,98 +66,98 @@ pub enum Error {
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         source: NodeConfigError,
     },
-    /// What credentials would call the node is no name for that.
+    /// The node's name in credentials is not valid.
     #[error("{}: {source}: give the node another one with `name` under [remote]", path.shown())]
     Name {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the name.
         source: weir_trust::grant::NodeNameError,
     },
-    /// Something in it contradicts itself.
+    /// The policy contradicts itself.
     #[error("{} in the policy", if *.0 == 1 { "1 contradiction".to_owned() } else { format!("{} contradictions", .0) })]
     Contradictions(usize),
-    /// Cases do not hold.
+    /// Test cases failed.
     #[error("{failed} of {of} {} {}", if *.of == 1 { "case" } else { "cases" }, if *.failed == 1 { "does not hold" } else { "do not hold" })]
     Cases {
-        /// So many,
+        /// The number of failed cases.
         failed: usize,
-        /// of so many.
+        /// The number of all cases.
         of: usize,
     },
 }
 
-/// A policy with the configuration that it is of, where there is one.
-pub struct Read {
-    /// What it says.
+/// A policy, with the node's configuration if there is one.
+pub struct LoadedPolicy {
+    /// The policy.
     pub policy: Policy,
     /// The configuration.
     pub config: Option<NodeConfiguration>,
-    /// What credentials call the node.
+    /// The node's name in credentials.
     pub node: NodeName,
 }
 
-/// `weir policy`.
-pub fn policy(out: &mut impl Write, act: &PolicyCommand) -> Result<(), Failure> {
-    match act {
-        PolicyCommand::Check(which) => check(out, &which.read()?),
-        PolicyCommand::Test(which) => test(out, &which.read()?),
+/// Carries out a policy command.
+pub fn policy(out: &mut impl Write, command: &PolicyCommand) -> Result<(), Failure> {
+    match command {
+        PolicyCommand::Check(args) => check(out, &args.read()?),
+        PolicyCommand::Test(args) => test(out, &args.read()?),
     }
 }
 
-impl Which {
-    fn read(&self) -> Result<Read, Failure> {
+impl PolicyArgs {
+    fn read(&self) -> Result<LoadedPolicy, Failure> {
         match (&self.config, &self.dir) {
-            (Some(config), _) => of_config(config),
+            (Some(config), _) => read_of_config(config),
             (None, dir) => {
                 let dir = dir.as_deref().unwrap_or(Path::new("."));
                 let policy = Policy::read(dir, shipped_bytes).map_err(Error::Policy)?;
                 let node = "node".parse().map_err(|source| Error::Name { path: dir.to_owned(), source })?;
-                Ok(Read { policy, config: None, node })
+                Ok(LoadedPolicy { policy, config: None, node })
             }
         }
     }
 }
 
-/// The bytes of a module that comes with weir.
+/// The bytes of a shipped module.
 pub fn shipped_bytes(name: &str) -> Option<&'static [u8]> {
     shipped::find(name).map(|shipped| shipped.wasm)
 }
 
-/// The policy of a node, by the file of its configuration.
-pub fn of_config(path: &Path) -> Result<Read, Failure> {
+/// Reads a node's configuration file and its policy.
+pub fn read_of_config(path: &Path) -> Result<LoadedPolicy, Failure> {
     let text = crate::cmd::node::read(path, CONFIG_BYTES_MAX)?;
     let wrong = |source| Error::Config { path: path.to_owned(), source };
     let config = NodeConfiguration::parse(&text).map_err(wrong)?;
-    let policy = Policy::of(&config, path, shipped_bytes).map_err(Error::Policy)?;
+    let policy = Policy::from_config(&config, path, shipped_bytes).map_err(Error::Policy)?;
     let node = config.name().map_err(|source| Error::Name { path: path.to_owned(), source })?;
-    Ok(Read { policy, config: Some(config), node })
+    Ok(LoadedPolicy { policy, config: Some(config), node })
 }
 
-/// The time.
+/// The current time.
 pub fn now() -> Second {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Second::new(since.as_secs()).unwrap_or(Second::MAX)
 }
 
-fn check(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(), Failure> {
+fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPolicy) -> Result<(), Failure> {
     for name in policy.profiles.keys() {
         writeln!(out, "profile `{name}`: {}", users(policy, config.as_ref(), name))?;
     }
     for root in &policy.roots {
-        says(out, root)?;
+        describe_root(out, root)?;
     }
     for (root, revoked) in policy.revocations.roots() {
         let (number, count) = (revoked.sequence(), revoked.live());
-        writeln!(out, "revocation list {number} of {root}: {count} taken back")?;
+        writeln!(out, "revocation list {number} of {root}: {count} revoked")?;
     }
     match policy.cases.len() {
-        0 => writeln!(out, "no cases: what the policy has to come to is nowhere said")?,
-        1 => writeln!(out, "1 case, which `weir policy test` tries")?,
-        count => writeln!(out, "{count} cases, which `weir policy test` tries")?,
+        0 => writeln!(out, "no test cases")?,
+        1 => writeln!(out, "1 test case, run by `weir policy test`")?,
+        count => writeln!(out, "{count} test cases, run by `weir policy test`")?,
     }
     let findings = policy.findings(config.as_ref().map(|config| (config, node)), now());
     for finding in &findings {
@@ -169,36 +170,32 @@ fn check(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(
     }
 }
 
-/// Who may have modules admitted by a profile.
+/// The roots and sessions that may have modules admitted by a profile.
 fn users(policy: &Policy, config: Option<&NodeConfiguration>, profile: &weir_admission::Name) -> String {
     let may = |root: &&Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
     let mut users: Vec<String> = policy.roots.iter().filter(may).map(Root::shown).collect();
     let sessions = config.map(|config| &config.sessions).into_iter().flatten();
     let named = sessions.into_iter().filter(|session| session.profile.as_ref() == Some(profile));
     users.extend(named.map(|session| format!("session `{}`", session.name)));
-    if users.is_empty() {
-        "of nobody but the operator".to_owned()
-    } else {
-        format!("for {}", users.join(", "))
-    }
+    if users.is_empty() { "for the operator only".to_owned() } else { format!("for {}", users.join(", ")) }
 }
 
-/// What the credentials of a root allow at most, in words.
-fn says(out: &mut impl Write, root: &Root) -> io::Result<()> {
+/// Prints the limits of a root's credentials.
+fn describe_root(out: &mut impl Write, root: &Root) -> io::Result<()> {
     let words = explain::grant(&root.limit, false);
     let who = if root.name.is_some() { format!("{}, {}", root.shown(), root.key) } else { root.shown() };
     if words.is_empty() {
-        return writeln!(out, "{who}: its credentials count for whatever they say");
+        return writeln!(out, "{who}: its credentials have no limit");
     }
-    writeln!(out, "{who}: all its credentials together give at most")?;
+    writeln!(out, "{who}: the limit of all its credentials together")?;
     for (part, words) in words {
         writeln!(out, "    {:<20} {words}", format!("{part}:"))?;
     }
     Ok(())
 }
 
-fn test(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(), Failure> {
-    let ground = Ground { node, config: config.as_ref(), shipped: shipped_bytes };
+fn test(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPolicy) -> Result<(), Failure> {
+    let ground = CaseEnvironment { node, config: config.as_ref(), shipped: shipped_bytes };
     let trials = policy.try_cases(&ground);
     for trial in &trials {
         let (file, line, name) = (trial.file.shown(), trial.line, weir_units::shown(&trial.name));
@@ -212,7 +209,7 @@ fn test(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<()
         return Err(Error::Cases { failed, of: trials.len() }.into());
     }
     match trials.len() {
-        0 => writeln!(out, "no cases: what the policy has to come to is nowhere said")?,
+        0 => writeln!(out, "no test cases")?,
         1 => writeln!(out, "1 case holds")?,
         count => writeln!(out, "{count} cases hold")?,
     }

@@ -1,6 +1,7 @@
-//! Files with keys, credentials and lists.
+//! Reads and writes files of keys, credentials, signatures and revocation lists.
 
-use super::passphrase;
+mod passphrase;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
@@ -13,7 +14,7 @@ use weir_trust::signature::{ModuleSignature, SIGNATURE_BYTES_MAX};
 use weir_units::Shown as _;
 use zeroize::Zeroizing;
 
-/// A file that cannot be used.
+/// The error of a file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.shown())]
 pub struct TrustFileError {
@@ -21,14 +22,14 @@ pub struct TrustFileError {
     why: String,
 }
 
-/// The mode of files that are made to be passed on, before the umask: credentials, lists, signatures.
+/// The mode of new files for others, before the umask: credentials, lists, signatures.
 const SHARED_MODE: u32 = 0o644;
 
 fn wrong(path: &Path, why: &dyn std::fmt::Display) -> TrustFileError {
     TrustFileError { path: path.to_owned(), why: why.to_string() }
 }
 
-/// A text of at most so many bytes; of a longer one enough to see that it is.
+/// Reads a text up to one byte more than `most`, so that the parser can reject a longer one.
 fn read(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileError> {
     let mut text = Zeroizing::new(String::new());
     let mut take = |source: &mut dyn Read| source.take(most as u64 + 1).read_to_string(&mut text);
@@ -41,8 +42,8 @@ fn read(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileError> {
     Ok(text)
 }
 
-/// A text with a secret, of at most so many bytes. A file has to be the user's alone. A pipe or a terminal is read as it is, also by a link: a shell
-/// names the pipe of `<(command)` by one.
+/// Reads a text with a secret, up to one byte more than `most`. A file must be accessible to the user only. Pipes and terminals are
+/// read without this check, also through a symbolic link, as a shell names the pipe of `<(command)` by one.
 fn read_secret(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileError> {
     let is_stream = path.metadata().is_ok_and(|known| {
         let kind = known.file_type();
@@ -52,18 +53,18 @@ fn read_secret(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileE
         return read(path, most);
     }
     let file = private::open_secret(path).map_err(|error| wrong(path, &error))?;
-    // Where it does not have to grow: what is moved is left behind.
+    // Allocated at full size: a reallocation would leave an unwiped copy.
     let mut text = Zeroizing::new(String::with_capacity(most.saturating_add(1)));
     file.take(most as u64 + 1).read_to_string(&mut text).map_err(|error| wrong(path, &error))?;
     Ok(text)
 }
 
-/// A file of a key pair. Others than its owner may not read it.
+/// Reads the file of a key pair, which only its owner may have access to.
 pub fn key_file(path: &Path) -> Result<KeyFile, TrustFileError> {
     KeyFile::parse(&read_secret(path, FILE_BYTES_MAX)?).map_err(|error| wrong(path, &error))
 }
 
-/// The identity in a file, opened where it takes a passphrase with the one in another file, or with what is typed at the terminal.
+/// Reads the identity in a key file. The passphrase of a sealed one comes from the file `passphrase`, or from the terminal.
 pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, TrustFileError> {
     let file = key_file(path)?;
     let passphrase = match passphrase {
@@ -79,20 +80,20 @@ pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, T
     })
 }
 
-/// A passphrase for a new key, from whoever sits at the terminal.
+/// Asks for the passphrase of a new key at the terminal.
 pub fn new_passphrase(path: &Path) -> Result<Zeroizing<String>, TrustFileError> {
-    let nobody = || {
+    let no_terminal = || {
         wrong(path, &"there is no terminal to ask for its passphrase at: name a file with --passphrase-file")
     };
-    passphrase::ask_new(&shown(path)).map_err(|error| wrong(path, &error))?.ok_or_else(nobody)
+    passphrase::ask_new(&shown(path)).map_err(|error| wrong(path, &error))?.ok_or_else(no_terminal)
 }
 
-/// A path in a prompt: nothing of it commands the terminal.
+/// A path for a prompt, with control characters escaped.
 fn shown(path: &Path) -> String {
     weir_units::shown(&path.to_string_lossy())
 }
 
-/// The first line of a file that others cannot read.
+/// Reads a passphrase from the first line of a private file.
 pub fn passphrase_of(path: &Path) -> Result<Zeroizing<String>, TrustFileError> {
     let text = read_secret(path, PASSPHRASE_BYTES_MAX + 2)?;
     let line = text.lines().next().unwrap_or_default();
@@ -102,16 +103,16 @@ pub fn passphrase_of(path: &Path) -> Result<Zeroizing<String>, TrustFileError> {
     Ok(Zeroizing::new(line.to_owned()))
 }
 
-/// A credential.
+/// Reads a credential.
 pub fn credential_of(path: &Path) -> Result<Credential, TrustFileError> {
-    // As text it is longer than its bytes.
+    // The text encoding is at most twice as long as the bytes.
     read(path, 2 * CREDENTIAL_BYTES_MAX)?
         .trim()
         .parse()
         .map_err(|error: weir_trust::credential::CredentialRefusal| wrong(path, &error))
 }
 
-/// A list of what was taken back; nothing where there is no file yet.
+/// Reads a revocation list; `None` if the file does not exist.
 pub fn list_of(path: &Path) -> Result<Option<RevocationList>, TrustFileError> {
     if !path.exists() {
         return Ok(None);
@@ -120,15 +121,20 @@ pub fn list_of(path: &Path) -> Result<Option<RevocationList>, TrustFileError> {
     list.map(Some).map_err(|error: weir_trust::revocation::RevocationError| wrong(path, &error))
 }
 
-/// The text of a module's signature: a whole one.
+/// The default path of a module's signature, beside its file.
+pub fn signature_of(module: &str) -> PathBuf {
+    PathBuf::from(format!("{module}.sig"))
+}
+
+/// Reads the text of a module's signature, and checks its form.
 pub fn signature_text(path: &Path) -> Result<String, TrustFileError> {
     let text = read(path, SIGNATURE_BYTES_MAX)?;
-    // What is no signature is not sent anywhere. Whether it is of this module is said there.
+    // The node verifies the signature itself.
     text.parse::<ModuleSignature>().map_err(|error| wrong(path, &error))?;
     Ok(text.to_string())
 }
 
-/// Writes a signature, in the place of one of the same signer: that of an earlier version of the module.
+/// Writes a signature. Replaces one by the same signer, as for an earlier version of the module.
 pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), TrustFileError> {
     let text = signature.to_string();
     if !path.exists() {
@@ -140,35 +146,35 @@ pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), T
     } else {
         Err(wrong(
             path,
-            &"there is something else than a signature by this key, and it is not written over: name another file with --out",
+            &"the file is not a signature by this key, and it is not overwritten: name another file with --out",
         ))
     }
 }
 
-/// Writes a private key to a new file, which nobody else can read from the first moment on.
-pub fn keep_secret(path: &Path, text: &str) -> Result<(), TrustFileError> {
-    fill(path, private::create_secret(path).map_err(io::Error::from), text)
+/// Writes a private key to a new file, created with access for its owner only.
+pub fn write_secret(path: &Path, text: &str) -> Result<(), TrustFileError> {
+    write_all(path, private::create_secret(path).map_err(io::Error::from), text)
 }
 
-/// Writes a new file that is to be passed on: the umask decides about its readers.
+/// Writes a new file for others; the umask restricts its readers.
 pub fn write_new(path: &Path, text: &str) -> Result<(), TrustFileError> {
-    fill(path, OpenOptions::new().write(true).create_new(true).mode(SHARED_MODE).open(path), text)
+    write_all(path, OpenOptions::new().write(true).create_new(true).mode(SHARED_MODE).open(path), text)
 }
 
-fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), TrustFileError> {
+fn write_all(path: &Path, created: io::Result<File>, text: &str) -> Result<(), TrustFileError> {
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::AlreadyExists => wrong(path, &"it is there already, and is not written over"),
+        io::ErrorKind::AlreadyExists => wrong(path, &"the file exists already, and it is not overwritten"),
         _ => wrong(path, &error),
     };
     let mut file = created.map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
-/// Locks the folder of a file against other commands, until the result is dropped. Otherwise two commands that read and replace one file could lose a change.
+/// Locks the folder of a file until the result is dropped. Without the lock, two commands that read and replace the file could lose a change.
 pub fn lock_beside(path: &Path) -> Result<File, TrustFileError> {
     let folder = File::open(folder_of(path)).map_err(|error| wrong(path, &error))?;
     match folder.lock() {
-        // A file system without locks: the command is as good as it was.
+        // A file system without locks is accepted, without the protection.
         Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(wrong(path, &error)),
         _ => Ok(folder),
     }
@@ -178,11 +184,11 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Puts another text in a file's place, or leaves it as it is.
+/// Replaces a file's content atomically.
 pub fn replace(path: &Path, text: &str) -> Result<(), TrustFileError> {
     let failed = |error: io::Error| wrong(path, &error);
     let folder = folder_of(path);
-    // The umask takes from these, as from those of a new file.
+    // The umask applies, as for a new file.
     let shared = std::fs::Permissions::from_mode(SHARED_MODE);
     let mut new =
         tempfile::Builder::new().prefix(".weir-").permissions(shared).tempfile_in(folder).map_err(failed)?;

@@ -1,37 +1,40 @@
-//! A passphrase from whoever sits at the terminal, which does not show it.
+//! Reads a passphrase from the terminal without echo.
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use std::io::{self, IsTerminal, Stdin, Write};
 use weir_trust::key::PASSPHRASE_BYTES_MAX;
 use zeroize::Zeroizing;
 
-/// What keys send that are no part of a text: interrupt, end, erase (two of them), and erase all.
+/// Ctrl-C.
 const INTERRUPT: u8 = 0x03;
+/// Ctrl-D.
 const END: u8 = 0x04;
+/// Backspace and delete.
 const ERASE: [u8; 2] = [0x08, 0x7f];
+/// Ctrl-U.
 const ERASE_ALL: u8 = 0x15;
 
-/// Asks for the passphrase of something. Nothing where nobody is asked: standard input or standard error is no terminal.
+/// Asks for a passphrase. Returns `None` if standard input or standard error is not a terminal.
 ///
 /// # Errors
-/// The terminal fails, or whoever sits there gives up.
-pub fn ask(of: &str) -> io::Result<Option<Zeroizing<String>>> {
-    with_terminal(|terminal| read(terminal, &format!("Passphrase of {of}: ")))
+/// The terminal fails, or the user presses Ctrl-C.
+pub fn ask(name: &str) -> io::Result<Option<Zeroizing<String>>> {
+    with_terminal(|terminal| read(terminal, &format!("Passphrase of {name}: ")))
 }
 
-/// Asks for a new one twice, so that it is not one that was mistyped.
+/// Asks for a new passphrase, twice to detect typing errors.
 ///
 /// # Errors
-/// As for [`ask`]; or it is empty, or another one the second time.
-pub fn ask_new(of: &str) -> io::Result<Option<Zeroizing<String>>> {
+/// As for [`ask`]; or the passphrase is empty, or the two differ.
+pub fn ask_new(name: &str) -> io::Result<Option<Zeroizing<String>>> {
     with_terminal(|terminal| {
-        let first = read(terminal, &format!("New passphrase of {of}: "))?;
+        let first = read(terminal, &format!("New passphrase of {name}: "))?;
         if first.is_empty() {
-            return Err(io::Error::other("a passphrase is not empty"));
+            return Err(io::Error::other("the passphrase must not be empty"));
         }
-        let again = read(terminal, "The same again: ")?;
+        let again = read(terminal, "Repeat the passphrase: ")?;
         if first != again {
-            return Err(io::Error::other("the second passphrase was another one than the first"));
+            return Err(io::Error::other("the two passphrases differ"));
         }
         Ok(first)
     })
@@ -42,31 +45,31 @@ fn with_terminal<T>(ask: impl FnOnce(&Stdin) -> io::Result<T>) -> io::Result<Opt
     if !terminal.is_terminal() || !io::stderr().is_terminal() {
         return Ok(None);
     }
-    let _silent = Silent::make(&terminal)?;
+    let _no_echo = NoEcho::enable(&terminal)?;
     ask(&terminal).map(Some)
 }
 
-/// A terminal that shows nothing of what is typed, and gives each key as it comes: an interrupt, too, which would leave it silent. It is as before when this
-/// is dropped.
-struct Silent<'a> {
+/// A terminal without echo, in non-canonical mode and without signals: a Ctrl-C would end the program without restoring the echo.
+/// Dropping it restores the terminal.
+struct NoEcho<'a> {
     terminal: &'a Stdin,
     before: Termios,
 }
 
-impl<'a> Silent<'a> {
-    fn make(terminal: &'a Stdin) -> io::Result<Self> {
+impl<'a> NoEcho<'a> {
+    fn enable(terminal: &'a Stdin) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
-        let mut silent = before.clone();
-        silent.local_modes -= LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG;
-        silent.special_codes[SpecialCodeIndex::VMIN] = 1;
-        silent.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // What was typed before was shown.
-        tcsetattr(terminal, OptionalActions::Flush, &silent)?;
+        let mut modes = before.clone();
+        modes.local_modes -= LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG;
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        // Flushes input typed before, as it was echoed.
+        tcsetattr(terminal, OptionalActions::Flush, &modes)?;
         Ok(Self { terminal, before })
     }
 }
 
-impl Drop for Silent<'_> {
+impl Drop for NoEcho<'_> {
     fn drop(&mut self) {
         _ = tcsetattr(self.terminal, OptionalActions::Now, &self.before);
     }
@@ -76,7 +79,7 @@ fn read(terminal: &Stdin, prompt: &str) -> io::Result<Zeroizing<String>> {
     let mut out = io::stderr();
     out.write_all(prompt.as_bytes())?;
     out.flush()?;
-    // Not through standard input's buffer, which nobody wipes.
+    // Bypasses the buffer of standard input, which is not wiped.
     let typed = line(|| {
         let mut key = [0];
         loop {
@@ -92,19 +95,19 @@ fn read(terminal: &Stdin, prompt: &str) -> io::Result<Zeroizing<String>> {
     typed
 }
 
-/// A line of what is typed.
+/// Reads a line of keys, handling the editing keys.
 fn line(mut next: impl FnMut() -> io::Result<Option<u8>>) -> io::Result<Zeroizing<String>> {
-    // As long as it can become: another place in memory would not be wiped.
+    // Allocated at full size: a reallocation would leave an unwiped copy.
     let mut typed = Zeroizing::new(Vec::with_capacity(PASSPHRASE_BYTES_MAX));
     loop {
         match next()? {
             None | Some(b'\n' | b'\r') => break,
             Some(END) if typed.is_empty() => break,
             Some(END) => {}
-            Some(INTERRUPT) => return Err(io::Error::new(io::ErrorKind::Interrupted, "given up")),
+            Some(INTERRUPT) => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
             Some(ERASE_ALL) => typed.clear(),
             Some(key) if ERASE.contains(&key) => {
-                // A whole character.
+                // Removes all bytes of the UTF-8 character.
                 while typed.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             Some(_) if typed.len() == PASSPHRASE_BYTES_MAX => {
@@ -116,7 +119,7 @@ fn line(mut next: impl FnMut() -> io::Result<Option<u8>>) -> io::Result<Zeroizin
         }
     }
     let text =
-        std::str::from_utf8(&typed).map_err(|_| io::Error::other("what was typed is no UTF-8 text"))?;
+        std::str::from_utf8(&typed).map_err(|_| io::Error::other("the passphrase is not valid UTF-8"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_read_and_can_be_mended() {
+    fn editing_keys_change_the_line() {
         for (keys, text) in [
             (&b"correct horse\n"[..], "correct horse"),
             (b"correct\rx", "correct"),
@@ -144,8 +147,8 @@ mod tests {
         ] {
             assert_eq!(typed(keys).as_deref(), Ok(text));
         }
-        assert_eq!(typed(b"a\x03"), Err("given up".to_owned()));
-        assert_eq!(typed(b"\xff\n"), Err("what was typed is no UTF-8 text".to_owned()));
+        assert_eq!(typed(b"a\x03"), Err("interrupted".to_owned()));
+        assert_eq!(typed(b"\xff\n"), Err("the passphrase is not valid UTF-8".to_owned()));
         assert!(typed(&[b'a'; PASSPHRASE_BYTES_MAX]).is_ok());
         assert!(typed(&[b'a'; PASSPHRASE_BYTES_MAX + 1]).unwrap_err().contains("at most"));
     }

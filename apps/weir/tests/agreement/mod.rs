@@ -1,4 +1,4 @@
-//! What a start and `weir config check` say of one configuration.
+//! Tests that `weir node` and `weir config check` accept and refuse the same configurations with the same messages.
 
 mod places;
 
@@ -8,31 +8,31 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A node that was started: what it said until it ended, or until it ran and was stopped in order.
+/// Starts a node, and stops it as soon as it runs. Returns whether it ran, and its standard error.
 fn start(config: &Path) -> (bool, String) {
     started(weir().args(["node", "-c"]).arg(config))
 }
 
-/// The same for a node that this command starts.
+/// Like `start`, for this command.
 fn started(command: &mut Command) -> (bool, String) {
     let mut node = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
+    let mut stderr = String::new();
     let mut runs = false;
     for line in BufReader::new(node.stderr.take().unwrap()).lines() {
-        said += &line.unwrap();
-        said.push('\n');
-        if !runs && said.ends_with("is running\n") {
+        stderr += &line.unwrap();
+        stderr.push('\n');
+        if !runs && stderr.ends_with("is running\n") {
             runs = true;
             let id = node.id().to_string();
             assert!(Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
         }
     }
-    assert_eq!(node.wait().unwrap().success(), runs, "{said}");
-    (runs, said)
+    assert_eq!(node.wait().unwrap().success(), runs, "{stderr}");
+    (runs, stderr)
 }
 
 #[test]
-fn a_start_and_a_check_agree_on_each_configuration() {
+fn start_and_check_agree_on_configurations() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let (config, ledger) = (at.join("node.toml"), at.join("state/ledger"));
@@ -61,8 +61,8 @@ fn a_start_and_a_check_agree_on_each_configuration() {
         (lo.to_owned() + &channel("udp prt 53"), "channel `main`: filter expression"),
         (lo.to_owned() + &channel("host example.com"), "names are not looked up"),
         (link.to_owned() + &output("filter = \"udp prt 53\""), "output channel `main`: filter expression"),
-        (link.to_owned() + &output("reserve = \"9.5 Mbit/s\""), "more is to be reserved, 9 Mbit/s is left"),
-        (link.to_owned() + &output("queue = 65536"), "are what may wait in output channels"),
+        (link.to_owned() + &output("reserve = \"9.5 Mbit/s\""), "more is requested, 9 Mbit/s is unreserved"),
+        (link.to_owned() + &output("queue = 65536"), "queues of output channels need"),
         (link.replace("\"lo\"", "\"nowhere\""), "there is no interface `nowhere`"),
         (session("memory = \"2 GiB\""), "2 GiB of memory are more than is left: 1 GiB"),
         (lo.to_owned() + &module("module = \"gone.wasm\""), "module `gone.wasm`: No such file"),
@@ -71,7 +71,7 @@ fn a_start_and_a_check_agree_on_each_configuration() {
         (
             lo.to_owned()
                 + &session(
-                    "channel = [{ interface = \"lo\", sees = \"all\", queue = 1000000 }]\nmodule = [{ module = \"rtt\" }]",
+                    "channel = [{ interface = \"lo\", visibility = \"all\", queue = 1000000 }]\nmodule = [{ module = \"rtt\" }]",
                 ),
             "channel `main` has a queue of 1000000 packets, which takes",
         ),
@@ -84,18 +84,18 @@ fn a_start_and_a_check_agree_on_each_configuration() {
         fs::write(&config, head("node.sock") + &text).unwrap();
         let ended = check();
         assert_eq!(ended.text(), "", "{text}");
-        let said = ended.fails(1, &[says]).stderr;
-        assert_eq!(start(&config), (false, said), "{text}");
-        // It was not even begun, so it cannot have crashed.
+        let stderr = ended.fails(1, &[says]).stderr;
+        assert_eq!(start(&config), (false, stderr), "{text}");
+        // The start had not begun, so the next start reports no crash.
         assert!(!ledger.exists(), "{text}");
     }
     let long = "s".repeat(120);
     fs::write(&config, head(&long)).unwrap();
-    let said = check().fails(1, &["the path of a socket has 1 to 107 bytes"]).stderr;
-    assert_eq!(start(&config), (false, said));
+    let stderr = check().fails(1, &["the path of a socket has 1 to 107 bytes"]).stderr;
+    assert_eq!(start(&config), (false, stderr));
     assert!(!ledger.exists());
 
-    // What comes later is waited for.
+    // An interface that does not exist yet is waited for.
     let later = "[[interface]]\nname = \"weir-later\"\n";
     let waits = later.to_owned() + &channel("udp port 53").replace("\"lo\"", "\"weir-later\"");
     let whole = session(&cpu("8ms")) + &session("memory = \"256 MiB\"").replace("alice", "bob");
@@ -105,13 +105,13 @@ fn a_start_and_a_check_agree_on_each_configuration() {
         fs::write(&config, head("node.sock") + text).unwrap();
         let ended = check().good();
         assert!(ended.text().contains(says) && ended.text().ends_with("a node can be started with it\n"));
-        let (runs, said) = start(&config);
-        assert!(runs && said.contains(says), "{said}");
+        let (runs, stderr) = start(&config);
+        assert!(runs && stderr.contains(says), "{stderr}");
     }
 }
 
 #[test]
-fn a_node_that_does_not_start_has_not_crashed() {
+fn a_failed_start_is_not_reported_as_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let config = at.join("node.toml");
@@ -121,15 +121,15 @@ fn a_node_that_does_not_start_has_not_crashed() {
     };
     write("node.sock", "");
     assert!(start(&config).0);
-    // It has begun when it finds that: the check does not know of files that the start itself makes.
+    // Here the start has begun: the check does not know of files that the start creates.
     let core = std::thread::available_parallelism().unwrap().get() - 1;
     let traced = format!("[cpu]\ncores = [{core}]\ntrace = \"{}/traces\"\n", at.display());
     write(&format!("traces/core-{core}.trace"), &traced);
-    let (runs, said) = start(&config);
-    assert!(!runs && said.contains("there is a regular file, not a socket"), "{said}");
+    let (runs, stderr) = start(&config);
+    assert!(!runs && stderr.contains("there is a regular file, not a socket"), "{stderr}");
     write("node.sock", "");
-    let (runs, said) = start(&config);
-    assert!(runs && !said.contains("did not stop in order"), "{said}");
+    let (runs, stderr) = start(&config);
+    assert!(runs && !stderr.contains("did not stop in order"), "{stderr}");
     let ledger = at.join("state/ledger");
     let printed = run([Path::new("ledger"), &ledger, Path::new("--entries")]).good();
     let count = |kind: &str| printed.text().matches(&format!("\"kind\":\"{kind}\"")).count();

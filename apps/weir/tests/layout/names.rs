@@ -1,4 +1,4 @@
-//! The names of public types.
+//! Tests that the names of public types are unique.
 
 use super::{assert_none, in_all_sources};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ const SHARED_NAMES: &[(&str, &str)] = &[];
 fn no_two_public_types_share_a_name() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     in_all_sources(|path, text| {
-        // The guests' kit has the names of its own language; tests and examples are read by themselves.
+        // The module kit has the names of its own language. Tests and examples are not read together with other crates.
         if !path.contains("/src/") || path.starts_with("guest/") || path.starts_with("fuzz/") {
             return Vec::new();
         }

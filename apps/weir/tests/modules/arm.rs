@@ -1,10 +1,10 @@
-//! arm: requests are answered from copies, go on once where there is none, and where too few are answered more are kept.
+//! Module arm: requests are answered from copies, or forwarded once without a copy; if too few are answered, arm keeps more copies.
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND};
 use super::packet::Packet;
 use super::weir::{Row, run};
 
-/// Packet `sequence` of a stream, to a group.
+/// Packet `sequence` of a multicast stream.
 fn data(stream: u32, sequence: u32, len: usize) -> Packet {
     let mut payload = vec![1, 1, 0, 0];
     payload.extend(stream.to_be_bytes());
@@ -13,7 +13,7 @@ fn data(stream: u32, sequence: u32, len: usize) -> Packet {
     Packet::udp("10.0.0.1:7000", "239.1.1.1:5350").payload(payload)
 }
 
-/// A receiver's request, to the sender.
+/// A receiver's request to the sender.
 fn nack(stream: u32, wanted: &[u32]) -> Packet {
     let mut payload = vec![2, 1, 0, 0];
     payload.extend(stream.to_be_bytes());
@@ -22,7 +22,7 @@ fn nack(stream: u32, wanted: &[u32]) -> Packet {
     Packet::udp("10.0.9.9:7001", "10.0.0.1:5350").payload(payload)
 }
 
-/// What arm sends, what goes on, and what it says of each interval.
+/// The frames that arm sends, the packets it forwards, and its row for each interval.
 fn serve(packets: &[(u64, Packet)], parameters: &str) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<Row>) {
     serve_from(BEGIN, packets, parameters)
 }
@@ -42,17 +42,17 @@ fn serve_from(
     (bytes(run.sent("arm", "repairs")), bytes(Capture::read(written.path())), run.rows("arm", "service"))
 }
 
-/// One packet every millisecond from a time on.
+/// One packet per millisecond from a time on.
 fn every_millisecond(from: u64, packets: impl IntoIterator<Item = Packet>) -> Vec<(u64, Packet)> {
     (0..).map(|i| from + i * MILLISECOND).zip(packets).collect()
 }
 
 #[test]
-fn a_request_is_answered_with_the_packet_as_it_was_and_goes_no_further() {
+fn a_request_is_answered_with_the_original_packet_and_not_forwarded() {
     let stream: Vec<Packet> = (0..20).map(|sequence| data(7, sequence, 1000)).collect();
     let mut packets = every_millisecond(0, stream.clone());
     packets.push((100 * MILLISECOND, nack(7, &[3, 11])));
-    // The same again: all have just been sent it. Later, they are sent it again.
+    // A repeated request is ignored shortly after the answer, and answered again later.
     packets.push((101 * MILLISECOND, nack(7, &[11])));
     packets.push((200 * MILLISECOND, nack(7, &[11])));
     let (sent, went_on, _) = serve(&packets, "");
@@ -62,7 +62,7 @@ fn a_request_is_answered_with_the_packet_as_it_was_and_goes_no_further() {
 }
 
 #[test]
-fn a_request_that_nobody_can_answer_goes_on_once() {
+fn a_request_without_a_copy_is_forwarded_once() {
     let requests = [
         (0, nack(7, &[5])),
         (MILLISECOND, nack(7, &[5])),
@@ -79,38 +79,38 @@ fn a_request_that_nobody_can_answer_goes_on_once() {
 }
 
 #[test]
-fn what_is_no_packet_of_a_stream_passes_and_costs_nothing() {
+fn packets_outside_of_streams_pass_unchanged() {
     let mut packets = vec![
         nack(7, &[]),
         Packet::udp("10.0.0.1:1", "10.0.0.2:5350").payload([1, 1, 0, 0]),
         Packet::udp("10.0.0.1:1", "10.0.0.2:5350").payload([2, 9, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 3]),
         Packet::udp("10.0.0.1:1", "10.0.0.2:5351").payload(data(7, 3, 100).payload),
-        // It says that more follow than there are, and than there can be.
+        // Its count exceeds the packet and the maximum.
         Packet::udp("10.0.0.1:1", "10.0.0.2:5350")
             .payload([2, 1, 0, 0, 0, 0, 0, 7, 255, 255, 255, 255, 0, 0, 0, 3]),
     ];
     packets.insert(0, data(7, 3, 100));
     let (sent, went_on, _) = serve(&every_millisecond(0, packets.clone()), "");
     assert_eq!(sent, [data(7, 3, 100).ethernet()], "what is there is answered");
-    // A request for nothing asks nobody.
+    // An empty request is not forwarded.
     let expected: Vec<_> =
         packets.iter().filter(|packet| packet.payload.len() != 12).map(Packet::ethernet).collect();
     assert_eq!(went_on, expected);
 }
 
 #[test]
-fn streams_are_told_apart_and_the_oldest_copies_go_first() {
+fn streams_are_separate_and_the_oldest_copies_are_evicted_first() {
     let mut packets = every_millisecond(0, (0..40).map(|sequence| data(1, sequence, 50)));
     packets.extend(every_millisecond(40 * MILLISECOND, [data(2, 39, 60)]));
     packets.push((SECOND / 2, nack(1, &[0, 8, 9, 39])));
     packets.push((SECOND / 2 + 1, nack(2, &[39, 38])));
     let (sent, went_on, _) = serve(&packets, "");
-    // Of 41 packets there are the last 32.
+    // Copies of the last 32 of 41 packets are kept.
     assert_eq!(sent, [data(1, 9, 50), data(1, 39, 50), data(2, 39, 60)].map(|packet| packet.ethernet()));
     assert_eq!(went_on.len(), 41 + 2, "both requests ask for something that is not there, too");
 }
 
-/// A receiver that asks for what came `behind` packets ago.
+/// A receiver that requests the packet `behind` packets ago.
 fn lossy(seconds: u64, behind: u32, each: u32) -> Vec<(u64, Packet)> {
     let mut packets = Vec::new();
     for number in 0..u32::try_from(seconds * 1000).unwrap() {
@@ -124,7 +124,7 @@ fn lossy(seconds: u64, behind: u32, each: u32) -> Vec<(u64, Packet)> {
 }
 
 #[test]
-fn where_too_few_requests_are_answered_it_asks_for_more_memory() {
+fn if_too_few_requests_are_answered_arm_requests_more_memory() {
     let (sent, _, rows) = serve(&lossy(12, 150, 4), "");
     let copies: Vec<i128> = rows.iter().map(|row| row.number("copies")).collect();
     assert_eq!(copies[..6], [32, 64, 96, 128, 160, 160], "until 150 packets are there");
@@ -135,10 +135,10 @@ fn where_too_few_requests_are_answered_it_asks_for_more_memory() {
     let last = rows.last().unwrap();
     assert!(sent.len() as i128 >= last.number("sent") && last.number("refused") == 0);
 
-    // It never has more than it may.
+    // It never exceeds its limit.
     let (_, _, rows) = serve(&lossy(6, 150, 4), ",most=64");
     assert!(rows.iter().all(|row| row.number("copies") <= 64));
-    // Where nobody asks, or all are answered, it has no reason.
+    // If all requests are answered, it keeps its size.
     let (_, _, rows) = serve(&lossy(4, 10, 4), "");
     assert!(rows.iter().all(|row| row.number("copies") == 32));
 }

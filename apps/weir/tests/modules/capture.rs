@@ -1,4 +1,4 @@
-//! Captures: those that tests make, and pcap files read back without weir.
+//! Builds captures for tests, and reads pcap files without weir.
 
 use super::packet::Packet;
 use std::io::Write;
@@ -11,7 +11,7 @@ pub const RAW_IP: u32 = 101;
 /// LINKTYPE_LINUX_SLL.
 pub const COOKED: u32 = 113;
 
-/// When the packets of tests begin, in nanoseconds: a whole number of seconds.
+/// The time of the first packet in tests, in ns since 1970: a whole number of seconds.
 pub const BEGIN: u64 = 1_700_000_000 * SECOND;
 pub const SECOND: u64 = 1_000_000_000;
 pub const MILLISECOND: u64 = 1_000_000;
@@ -19,13 +19,13 @@ pub const MILLISECOND: u64 = 1_000_000;
 /// One packet of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Nanoseconds since 1970.
+    /// Time in ns since 1970.
     pub ts: u64,
     pub wire_len: u32,
     pub bytes: Vec<u8>,
 }
 
-/// A whole capture, of one link type.
+/// A capture with one link type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     pub link_type: u32,
@@ -37,7 +37,7 @@ impl Capture {
         Self { link_type, frames: Vec::new() }
     }
 
-    /// Ethernet packets, the first at BEGIN, each a microsecond after the last.
+    /// A capture of Ethernet packets, one per microsecond from [`BEGIN`] on.
     pub fn of(packets: &[Packet]) -> Self {
         let mut capture = Self::new(ETHERNET);
         for (ts, packet) in (BEGIN..).step_by(1000).zip(packets) {
@@ -51,7 +51,7 @@ impl Capture {
         self.frames.push(Frame { ts, wire_len, bytes });
     }
 
-    /// A pcap file with nanoseconds, little-endian.
+    /// Encodes a little-endian pcap file with nanosecond timestamps.
     pub fn to_pcap(&self) -> Vec<u8> {
         let mut file = Vec::new();
         for word in [0xA1B2_3C4D, 0x0004_0002, 0, 0, 0x0004_0000, self.link_type] {
@@ -68,7 +68,7 @@ impl Capture {
         file
     }
 
-    /// Reads a pcap file of any byte order and time resolution; a record that is cut off ends it.
+    /// Reads a pcap file of any byte order and time resolution, up to a truncated record.
     pub fn read(path: &Path) -> Self {
         let file = std::fs::read(path).unwrap();
         let magic: [u8; 4] = file[..4].try_into().unwrap();
@@ -101,7 +101,7 @@ pub fn sample() -> PathBuf {
     repository().join("lab/sample/sample.pcap")
 }
 
-/// One of the traces beside the repository. Says so where it is not there.
+/// The path of a shared trace beside the repository, if it exists; otherwise prints a message.
 pub fn trace(name: &str) -> Option<PathBuf> {
     let path = repository().join("../shared/traces").join(name);
     if path.is_file() {
@@ -111,7 +111,7 @@ pub fn trace(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// The captures that oracles are held against: the sample, and a mixed trace of many applications.
+/// The captures for comparisons with oracles: the sample, and a mixed trace of many applications.
 pub fn samples() -> Vec<PathBuf> {
     std::iter::once(sample()).chain(trace("mixed/composite-mixed-a.pcap")).collect()
 }

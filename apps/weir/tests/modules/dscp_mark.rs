@@ -1,4 +1,4 @@
-//! dscp-mark: packets from a prefix get a code point, and nothing else changes.
+//! Module dscp-mark: packets from a prefix get a code point, and nothing else changes.
 
 use super::capture::{BEGIN, COOKED, Capture, ETHERNET, Frame, RAW_IP, sample};
 use super::packet::{ACK, Packet};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const EF: u8 = 46 << 2;
 
-/// What the module writes with these parameters, and its row.
+/// The packets that the module writes with these parameters, and its totals.
 fn marked(capture: &Capture, parameters: &str) -> (Capture, Row) {
     let written = tempfile::Builder::new().suffix(".pcap").tempfile().unwrap();
     let module = format!("dscp-mark{parameters}");
@@ -27,7 +27,7 @@ fn from(source: &str, tos: u8) -> Packet {
     Packet { tos, ..Packet::tcp(source, "192.0.2.1:80", ACK).payload("data") }
 }
 
-/// Panics unless etherparse, which checks nothing of its own accord, computes the checksums that are in the packet.
+/// Asserts that the packet's checksums equal those that etherparse computes.
 fn assert_checksums(frame: &[u8]) {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();
     let (source, destination) = match packet.net.unwrap() {
@@ -50,7 +50,7 @@ fn packets_from_the_prefix_get_the_code_point_and_keep_their_ecn_bits() {
         from("10.255.0.1:1000", 3),
         from("11.0.0.1:1000", 1),
         from("10.0.0.1:1000", EF | 2),
-        // To the prefix, not from it.
+        // To the prefix instead of from it.
         Packet::tcp("192.0.2.1:80", "10.1.2.3:1000", ACK),
     ]);
     let (written, row) = marked(&capture, "");
@@ -98,18 +98,18 @@ fn the_traffic_class_of_ipv6_is_set_between_version_and_flow_label() {
         packet("[2001:db8::1]:9", 0x28),
     ]);
     assert_eq!(written.frames, expected.frames);
-    // An IPv4 prefix is not in the way of IPv6, nor the other way round.
+    // An IPv4 prefix does not match IPv6 packets, and vice versa.
     assert_eq!(totals(&marked(&capture, ",source=0.0.0.0/0").1), [0; 4]);
     assert_eq!(totals(&marked(&capture, ",source=2001:db8::/127").1), [2, 2, 0, 0]);
 }
 
 #[test]
-fn a_prefix_has_packets_of_its_own_family_only() {
+fn a_prefix_matches_only_its_own_address_family() {
     let capture = Capture::of(
         &[
             from("10.0.0.1:1000", 0),
             from("[2001:db8::1]:1000", 0),
-            // Next to the IPv4-mapped addresses.
+            // Adjacent to the IPv4-mapped addresses.
             from("[::fffe:a00:1]:1000", 0),
         ]
         .map(|packet| {
@@ -147,7 +147,7 @@ fn a_prefix_has_packets_of_its_own_family_only() {
 }
 
 #[test]
-fn checksums_that_are_missing_or_wrong_stay_so() {
+fn missing_and_wrong_checksums_are_preserved() {
     let udp = Packet::udp("10.0.0.1:1000", "192.0.2.1:53").payload("query").ethernet();
     let with = |at: usize, value: u16| {
         let mut frame = udp.clone();
@@ -165,7 +165,7 @@ fn checksums_that_are_missing_or_wrong_stay_so() {
     let at =
         |i: usize, at: usize| u16::from_be_bytes(written.frames[i].bytes[at..at + 2].try_into().unwrap());
     assert_eq!((at(0, udp_at), at(1, udp_at)), (0, 0x1234), "DSCP is not in UDP's checksum");
-    // As far off as it was: one's complement arithmetic (RFC 1624).
+    // The error is preserved: one's complement arithmetic (RFC 1624).
     let right = |i: usize| {
         Ipv4HeaderSlice::from_slice(&written.frames[i].bytes[14..34])
             .unwrap()
@@ -180,7 +180,7 @@ fn checksums_that_are_missing_or_wrong_stay_so() {
 }
 
 #[test]
-fn packets_are_marked_behind_tags_and_on_other_links() {
+fn packets_with_vlan_tags_and_on_other_link_types_are_marked() {
     let (before, after) = (from("10.0.0.1:1000", 1), from("10.0.0.1:1000", EF | 1));
     let cooked =
         |packet: &Packet| [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0][..], &packet.ip()].concat();
@@ -197,13 +197,13 @@ fn packets_are_marked_behind_tags_and_on_other_links() {
 }
 
 #[test]
-fn without_an_output_the_packets_are_counted_and_nothing_is_written() {
+fn without_an_output_packets_are_only_counted() {
     let rows =
         run(&Capture::of(&[from("10.0.0.1:1000", 0)]), &["-m", "dscp-mark"]).rows("dscp-mark", "totals");
     assert_eq!(totals(&rows[0]), [1, 1, 0, 0]);
 }
 
-/// Where the IP header begins, and the source address.
+/// The offset of the IP header, and the source address.
 fn source_of(frame: &[u8]) -> Option<(usize, IpAddr)> {
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let ip = packet.ether_payload()?;
@@ -215,7 +215,7 @@ fn source_of(frame: &[u8]) -> Option<(usize, IpAddr)> {
     Some((ip.payload.as_ptr() as usize - frame.as_ptr() as usize, source))
 }
 
-/// What the frame should look like afterwards.
+/// The expected frame.
 fn by_hand(frame: &Frame, is_guest: impl Fn(IpAddr) -> bool) -> Frame {
     let mut bytes = frame.bytes.clone();
     match source_of(&frame.bytes) {
@@ -236,7 +236,7 @@ fn by_hand(frame: &Frame, is_guest: impl Fn(IpAddr) -> bool) -> Frame {
 }
 
 #[test]
-fn every_packet_of_the_sample_is_written_as_one_would_mark_it_by_hand() {
+fn every_packet_of_the_sample_is_marked_as_by_an_independent_implementation() {
     let before = Capture::read(&sample());
     type IsGuest = fn(IpAddr) -> bool;
     let guests: [(&str, IsGuest); 2] = [

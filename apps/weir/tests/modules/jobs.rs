@@ -1,4 +1,4 @@
-//! The output is the same however many threads there are.
+//! The output does not depend on the number of threads.
 
 use super::capture::{Capture, samples};
 use super::packet::{ACK, PSH, Packet, SYN};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const JOBS: [&str; 5] = ["1", "2", "3", "5", "8"];
 
-/// All shipped modules; tables that are too small, because what they lose must not depend on the number of instances either.
+/// All shipped modules, some with small tables, as evictions must not depend on the number of instances either.
 const MODULES: [&str; 9] = [
     "trajectory,one-in=3,table-size=256",
     "rtt,table-size=256",
@@ -21,8 +21,8 @@ const MODULES: [&str; 9] = [
     "dscp-mark,source=0.0.0.0/0",
 ];
 
-/// Of the summary what does not depend on the machine: memory is that of all instances, times are times.
-fn steady(summary: &Value) -> Value {
+/// The summary without times, paths and memory, which differ between runs.
+fn comparable(summary: &Value) -> Value {
     let mut summary = summary.clone();
     summary["written"]["path"].take();
     for module in summary["modules"].as_array_mut().unwrap() {
@@ -36,18 +36,18 @@ fn steady(summary: &Value) -> Value {
     summary
 }
 
-/// Everything that a run makes: summary, records, packets.
+/// All output of a run: summary, records and packets.
 fn everything(path: &Path, jobs: &str, args: &[&str]) -> (Value, Vec<(std::path::PathBuf, Vec<u8>)>) {
     let written = tempfile::Builder::new().suffix(".pcap").tempfile().unwrap();
     let output = ["-j", jobs, "-w", written.path().to_str().unwrap()];
     let run = run_file(path, &[&output[..], args].concat());
     let mut files = run.files();
     files.push(("packets".into(), std::fs::read(written.path()).unwrap()));
-    (steady(&run.summary), files)
+    (comparable(&run.summary), files)
 }
 
 #[test]
-fn summary_records_and_packets_are_the_same_bytes_for_any_number_of_threads() {
+fn summary_records_and_packets_are_identical_for_any_number_of_threads() {
     let modules: Vec<&str> = MODULES.iter().flat_map(|module| ["-m", module]).collect();
     let with_filter = [&modules[..], &["tcp or vlan"]].concat();
     for path in samples() {
@@ -75,14 +75,14 @@ fn summary_records_and_packets_are_the_same_bytes_for_any_number_of_threads() {
     }
 }
 
-/// Flows that open, talk and finish in turns, many more than the smallest tables hold.
+/// Interleaved flows, many more than the smallest tables hold.
 #[test]
-fn full_tables_lose_the_same_entries_for_any_number_of_instances() {
+fn full_tables_evict_the_same_entries_for_any_number_of_instances() {
     let client = |i: usize| format!("10.{}.{}.1:{}", i % 7, i % 251, 1024 + i);
     let mut packets = Vec::new();
     for i in 0..6000 {
         packets.push(Packet::tcp(&client(i), "192.0.2.1:80", SYN).numbers(1, 0));
-        // Of 300 handshakes that are pending at a time, 256 have a place.
+        // Of 300 pending handshakes, the table holds 256.
         if let Some(earlier) = i.checked_sub(300) {
             packets.push(
                 Packet::tcp(&client(earlier), "192.0.2.1:80", ACK | PSH).numbers(2, 1).payload("GET /bin/sh"),

@@ -1,10 +1,10 @@
-//! lrd: the Hurst parameter, against noise whose Hurst parameter is known.
+//! Module lrd: estimates of the Hurst parameter, on noise with a known one.
 
 use super::capture::{BEGIN, Capture, ETHERNET, Frame, MILLISECOND, SECOND, repository, sample};
 use super::noise::{Random, fractional_gaussian};
-use super::weir::{Row, refusal, reluctance, run, run_file, run_stream};
+use super::weir::{Row, refusal, run, run_file, run_stream, start_failure};
 
-/// The module's default.
+/// The module's default bin width.
 const BIN: u64 = 10 * MILLISECOND;
 
 const HURST: [f64; 5] = [0.5, 0.6, 0.7, 0.8, 0.9];
@@ -13,7 +13,7 @@ fn frame(ts: u64, wire_len: u32) -> Frame {
     Frame { ts, wire_len, bytes: vec![0; 14] }
 }
 
-/// As many packets in each bin, evenly spread; one more ends the last bin.
+/// A capture with a number of evenly spread packets in each bin; one more packet ends the last bin.
 fn packets(counts: &[u32]) -> Capture {
     let mut capture = Capture::new(ETHERNET);
     for (bin, count) in (0..).zip(counts) {
@@ -24,7 +24,7 @@ fn packets(counts: &[u32]) -> Capture {
     capture
 }
 
-/// One packet in each bin, as long as this.
+/// A capture with one packet of a given length in each bin.
 fn bytes(lengths: &[u32]) -> Capture {
     let mut capture = Capture::new(ETHERNET);
     capture.frames.extend((0..).zip(lengths).map(|(bin, len)| frame(BEGIN + bin * BIN, *len)));
@@ -32,7 +32,7 @@ fn bytes(lengths: &[u32]) -> Capture {
     capture
 }
 
-/// Noise, rounded to what can be counted.
+/// Noise rounded to counts.
 fn noise(hurst: f64, len: usize, seed: u64, mean: f64, deviation: f64) -> Vec<u32> {
     let series = fractional_gaussian(hurst, len, &mut Random(seed));
     #[expect(
@@ -43,7 +43,7 @@ fn noise(hurst: f64, len: usize, seed: u64, mean: f64, deviation: f64) -> Vec<u3
     series.into_iter().map(|x| (mean + deviation * x).round() as u32).collect()
 }
 
-/// The estimate at the end.
+/// The last estimate.
 fn estimate(capture: &Capture, module: &str) -> Row {
     run_stream(&capture.to_pcap(), &["-m", module]).rows("lrd", "estimate").pop().unwrap()
 }
@@ -64,7 +64,7 @@ fn the_hurst_parameter_of_packet_counts_is_found_within_0_05() {
 
 /// The module's README states these figures.
 #[test]
-fn the_errors_of_estimates_and_the_cover_of_their_intervals_are_as_the_readme_states() {
+fn estimation_errors_and_interval_coverage_match_the_readme() {
     let (mut covered, mut runs, mut error, mut largest) = (0, 0, 0.0, 0.0_f64);
     for hurst in HURST {
         for seed in 100..136 {
@@ -81,7 +81,7 @@ fn the_errors_of_estimates_and_the_cover_of_their_intervals_are_as_the_readme_st
     let bias = error / f64::from(runs);
     let (errors, cover) = (format!("{largest:.3}"), format!("{covered} of the {runs} runs"));
     println!("{cover} are covered by their intervals of 95 %; error at most {errors}, on average {bias:.4}");
-    // Fewer than 161 of 180 have a probability below 0.1 % where each covers with 95 %.
+    // With a coverage of 95 %, fewer than 161 of 180 have a probability below 0.1 %.
     assert!(covered >= 161, "{cover}");
     assert!(bias.abs() < 0.01, "mean error {bias}");
     let readme = std::fs::read_to_string(repository().join("guest/modules/lrd/README.md")).unwrap();
@@ -89,17 +89,17 @@ fn the_errors_of_estimates_and_the_cover_of_their_intervals_are_as_the_readme_st
 }
 
 #[test]
-fn the_log_scale_diagram_of_noise_without_memory_is_level() {
+fn the_log_scale_diagram_of_uncorrelated_noise_is_flat() {
     let counts = noise(0.5, 1 << 14, 7, 50.0, 10.0);
     let rows = run_stream(&packets(&counts).to_pcap(), &["-m", "lrd,report=1h"]).rows("lrd", "scales");
     let octaves: Vec<i128> = rows.iter().map(|row| row.number("octave")).collect();
     assert_eq!(octaves, (1..=octaves.len() as i128).collect::<Vec<_>>());
     for (row, octave) in rows.iter().zip(1u32..) {
-        // A wavelet of six taps loses less than six coefficients at the ends of each octave.
+        // A wavelet with six taps loses fewer than six coefficients at the ends of each octave.
         let most = i128::from((1 << 14) >> octave);
         let coefficients = row.number("coefficients");
         assert!((most - 5..=most).contains(&coefficients), "octave {octave}: {coefficients} of {most}");
-        // The energy is the variance, 10^2 and 1/12 from rounding; five standard deviations of a chi-squared mean.
+        // The energy is the variance: 10^2, plus 1/12 from rounding. The tolerance is five standard deviations of a chi-squared mean.
         let off = (row.float("energy") / 100.083 - 1.0).abs();
         assert!(off < 5.0 * (2.0 / coefficients as f64).sqrt(), "octave {octave}: {row:?}");
         assert!(
@@ -108,7 +108,7 @@ fn the_log_scale_diagram_of_noise_without_memory_is_level() {
     }
 }
 
-/// psi(n/2) and zeta(2, n/2) for whole n, by the finite sums that they are there (Abramowitz and Stegun 6.3.2, 6.3.4, 6.4.2, 6.4.4).
+/// psi(n/2) and zeta(2, n/2) for whole n, as finite sums (Abramowitz and Stegun 6.3.2, 6.3.4, 6.4.2, 6.4.4).
 fn digamma_and_zeta(n: i128) -> (f64, f64) {
     use std::f64::consts::{LN_2, PI};
     const EULER: f64 = 0.577_215_664_901_532_9;
@@ -119,7 +119,7 @@ fn digamma_and_zeta(n: i128) -> (f64, f64) {
 }
 
 #[test]
-fn points_of_the_diagram_are_corrected_for_their_bias_and_as_uncertain_as_theory_says() {
+fn bias_correction_and_confidence_intervals_match_theory() {
     for len in [100, 1000, 2048, 5003] {
         let capture = bytes(&noise(0.7, 1 << 13, 11, 10_000.0, 1000.0)[..len]);
         let rows = run(&capture, &["-m", "lrd,bytes=true,report=1h"]).rows("lrd", "scales");
@@ -141,7 +141,7 @@ fn points_of_the_diagram_are_corrected_for_their_bias_and_as_uncertain_as_theory
 }
 
 #[test]
-fn trends_do_not_count() {
+fn polynomial_trends_do_not_change_the_estimate() {
     let lengths = noise(0.8, 1 << 13, 5, 20_000.0, 1000.0);
     let with_trend = |trend: &dyn Fn(u32) -> u32| {
         let lengths: Vec<u32> = (0..).zip(&lengths).map(|(bin, len)| len + trend(bin)).collect();
@@ -157,7 +157,7 @@ fn trends_do_not_count() {
 }
 
 #[test]
-fn an_estimate_comes_every_report_and_at_the_end() {
+fn an_estimate_is_emitted_every_report_interval_and_at_the_end() {
     let capture = bytes(&vec![100; 350]);
     let run = run(&capture, &["-m", "lrd,report=1s"]);
     let rows = run.rows("lrd", "estimate");
@@ -167,13 +167,13 @@ fn an_estimate_comes_every_report_and_at_the_end() {
         rows.iter().map(at).collect::<Vec<_>>(),
         [(second, 100), (2 * second, 200), (3 * second, 300), (second * 7 / 2, 350)]
     );
-    // A series that never changes has no energy at any scale.
+    // A constant series has no energy at any scale.
     assert!(rows.iter().all(|row| row.float("hurst").is_nan()));
     assert_eq!(run.rows("lrd", "scales"), []);
 }
 
 #[test]
-fn a_gap_is_empty_bins_up_to_a_limit() {
+fn a_gap_counts_as_empty_bins_up_to_a_limit() {
     let gap = |bins: u64| {
         let mut capture = Capture::new(ETHERNET);
         capture.frames = vec![frame(BEGIN, 60), frame(BEGIN + bins * BIN, 60)];
@@ -187,7 +187,7 @@ fn a_gap_is_empty_bins_up_to_a_limit() {
 }
 
 #[test]
-fn octaves_are_chosen_by_parameters() {
+fn parameters_choose_the_octaves() {
     let capture = bytes(&noise(0.7, 1 << 12, 3, 10_000.0, 1000.0));
     let octaves = |module: &str| {
         let row = estimate(&capture, module);
@@ -197,7 +197,8 @@ fn octaves_are_chosen_by_parameters() {
     assert_eq!(octaves("lrd,bytes=true,first-octave=2,last-octave=6"), (2, 6));
     assert!(estimate(&capture, "lrd,bytes=true,first-octave=20").float("hurst").is_nan());
     assert!(
-        reluctance(&capture, &["-m", "lrd,first-octave=5,last-octave=5"]).contains("more than first-octave")
+        start_failure(&capture, &["-m", "lrd,first-octave=5,last-octave=5"])
+            .contains("more than first-octave")
     );
     assert!(refusal(&capture, &["-m", "lrd,bin=1us"]).contains("bin"));
 }
@@ -206,7 +207,7 @@ fn octaves_are_chosen_by_parameters() {
 fn the_sample_has_an_estimate() {
     let rows = run_file(&sample(), &["-m", "lrd"]).rows("lrd", "estimate");
     let row = rows.last().unwrap();
-    // Half a minute in bins of 10 ms.
+    // 30 s in bins of 10 ms.
     assert!((2900..3200).contains(&row.number("bins")), "{row:?}");
     assert!(row.float("lower") < row.float("hurst") && row.float("hurst") < row.float("upper"), "{row:?}");
 }

@@ -1,5 +1,5 @@
-//! The shipped modules, over packets that a test makes, over the sample capture and, where they are there, over shared traces. What is
-//! expected comes from elsewhere: from etherparse, from straightforward code in the test, from tshark, from theory.
+//! The shipped modules, run on generated packets, the sample capture and, if present, shared traces. Expected results come from
+//! independent sources: etherparse, simple code in the test, tshark, and theory.
 
 mod arm;
 mod capture;
@@ -9,12 +9,12 @@ mod loads;
 mod lrd;
 mod noise;
 mod packet;
+mod parsed_packet;
 mod payload_match;
 mod port_count;
 mod rebuild;
 mod rtt;
 mod rtt_captures;
-mod seen;
 mod syn_flood;
 mod trajectory;
 mod weir;

@@ -1,5 +1,5 @@
-//! Fractional Gaussian noise, exactly: R. Davies, D. Harte, "Tests for Hurst effect", Biometrika 74, 1987. The covariance matrix is
-//! embedded in a circulant one, whose eigenvalues are the Fourier transform of its first row.
+//! Exact fractional Gaussian noise (R. Davies, D. Harte, "Tests for Hurst effect", Biometrika 74, 1987). The covariance matrix is
+//! embedded in a circulant matrix, whose eigenvalues are the Fourier transform of its first row.
 
 use std::f64::consts::TAU;
 
@@ -15,7 +15,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Above 0, at most 1.
+    /// A uniform number above 0 and at most 1.
     fn uniform(&mut self) -> f64 {
         ((self.word() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// `len` values, a power of two, with mean 0 and variance 1.
+/// Returns `len` values with mean 0 and variance 1; `len` is a power of two.
 pub fn fractional_gaussian(hurst: f64, len: usize, random: &mut Random) -> Vec<f64> {
     let power = |k: f64| k.abs().powf(2.0 * hurst);
     let covariance = |k: usize| {
@@ -76,7 +76,7 @@ fn transform(x: &mut [(f64, f64)]) {
 }
 
 #[test]
-fn the_noise_has_the_covariance_that_defines_it() {
+fn the_noise_has_the_specified_covariance() {
     let mut random = Random(1);
     for hurst in [0.5, 0.7, 0.9] {
         let series: Vec<Vec<f64>> = (0..64).map(|_| fractional_gaussian(hurst, 1024, &mut random)).collect();

@@ -1,4 +1,4 @@
-//! Packets that tests make, put together by etherparse.
+//! Builds test packets with etherparse.
 
 use etherparse::{
     IpEcn, IpFragOffset, IpHeaders, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder, TcpHeader,
@@ -18,20 +18,20 @@ const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 pub struct Packet {
     pub from: SocketAddr,
     pub to: SocketAddr,
-    /// TCP; `None` is UDP.
+    /// TCP flags; `None` for UDP.
     pub tcp_flags: Option<u8>,
     pub seq: u32,
     pub ack: u32,
     pub payload: Vec<u8>,
     pub ttl: u8,
-    /// DSCP and ECN.
+    /// DSCP and ECN bits.
     pub tos: u8,
     pub identification: u16,
     pub flow_label: u32,
 }
 
 impl Packet {
-    /// Between ends such as "10.0.0.1:1000" and "[2001:db8::1]:80".
+    /// A TCP packet between endpoints such as "10.0.0.1:1000" and "[2001:db8::1]:80".
     pub fn tcp(from: &str, to: &str, flags: u8) -> Self {
         Self { tcp_flags: Some(flags), ..Self::udp(from, to) }
     }
@@ -59,7 +59,7 @@ impl Packet {
         Self { payload: payload.as_ref().to_vec(), ..self }
     }
 
-    /// From the IP header on, with lengths and checksums.
+    /// The bytes from the IP header on, with lengths and checksums.
     pub fn ip(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let builder = PacketBuilder::ip(self.ip_headers());
@@ -101,16 +101,16 @@ impl Packet {
                 };
                 IpHeaders::Ipv6(header, Default::default())
             }
-            _ => panic!("two families in one packet"),
+            _ => panic!("two address families in one packet"),
         }
     }
 
-    /// With an Ethernet header.
+    /// The bytes with an Ethernet header.
     pub fn ethernet(&self) -> Vec<u8> {
         [&MACS[..], &self.ether_type(), &self.ip()].concat()
     }
 
-    /// With an Ethernet header and a VLAN tag.
+    /// The bytes with an Ethernet header and a VLAN tag.
     pub fn tagged(&self, vlan: u16) -> Vec<u8> {
         [&MACS[..], &[0x81, 0x00], &vlan.to_be_bytes(), &self.ether_type(), &self.ip()].concat()
     }

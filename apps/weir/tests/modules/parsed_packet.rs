@@ -1,27 +1,27 @@
-//! Packets as etherparse sees them: what the modules' results are held against.
+//! Packets as parsed by etherparse, for comparison with the modules' results.
 
 use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TcpSlice, UdpHeaderSlice, ip_number};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What is above IP.
+/// The transport layer of a packet.
 #[derive(Clone, Debug)]
-pub enum Above<'a> {
+pub enum Transport<'a> {
     Tcp(TcpSlice<'a>),
     Udp,
 }
 
-/// A TCP or UDP packet whose header was captured whole. Of a fragmented datagram only the first fragment is one.
+/// A TCP or UDP packet with a complete header. Later fragments of a datagram are not included.
 #[derive(Clone, Debug)]
-pub struct Seen<'a> {
+pub struct ParsedPacket<'a> {
     pub from: SocketAddr,
     pub to: SocketAddr,
-    pub above: Above<'a>,
+    pub transport: Transport<'a>,
     pub payload: &'a [u8],
 }
 
-impl<'a> Seen<'a> {
-    /// From an Ethernet frame.
-    pub fn of(frame: &'a [u8]) -> Option<Self> {
+impl<'a> ParsedPacket<'a> {
+    /// Parses an Ethernet frame.
+    pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let packet = after_link(frame)?;
         let (source, destination, payload, is_later) = match packet.net? {
             LaxNetSlice::Ipv4(ip) => {
@@ -49,36 +49,36 @@ impl<'a> Seen<'a> {
         if is_later {
             return None;
         }
-        let (ports, above, payload) = match payload.ip_number {
+        let (ports, transport, payload) = match payload.ip_number {
             ip_number::TCP => {
                 let tcp = TcpSlice::from_slice(payload.payload).ok()?;
                 let ports = (tcp.source_port(), tcp.destination_port());
-                (ports, Above::Tcp(tcp.clone()), tcp.payload())
+                (ports, Transport::Tcp(tcp.clone()), tcp.payload())
             }
             ip_number::UDP => {
                 let udp = UdpHeaderSlice::from_slice(payload.payload).ok()?;
                 let ports = (udp.source_port(), udp.destination_port());
-                (ports, Above::Udp, &payload.payload[8..])
+                (ports, Transport::Udp, &payload.payload[8..])
             }
             _ => return None,
         };
         Some(Self {
             from: SocketAddr::new(source, ports.0),
             to: SocketAddr::new(destination, ports.1),
-            above,
+            transport,
             payload,
         })
     }
 
     pub fn tcp(&self) -> Option<&TcpSlice<'a>> {
-        match &self.above {
-            Above::Tcp(tcp) => Some(tcp),
-            Above::Udp => None,
+        match &self.transport {
+            Transport::Tcp(tcp) => Some(tcp),
+            Transport::Udp => None,
         }
     }
 }
 
-/// etherparse leaves off at MPLS labels and PPPoE session headers; both are as long as they say.
+/// Parses a frame, skipping MPLS labels and PPPoE session headers, which etherparse does not parse.
 fn after_link(frame: &[u8]) -> Option<LaxSlicedPacket<'_>> {
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let Some(payload) = packet.ether_payload() else { return Some(packet) };

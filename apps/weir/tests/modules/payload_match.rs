@@ -1,9 +1,9 @@
-//! payload-match: a string in a range of bytes of TCP payloads.
+//! Module payload-match: a string in a byte range of TCP payloads.
 
 use super::capture::{BEGIN, Capture, sample, samples};
 use super::packet::{ACK, PSH, Packet};
-use super::seen::Seen;
-use super::weir::{refusal, reluctance, run, run_file};
+use super::parsed_packet::ParsedPacket;
+use super::weir::{refusal, run, run_file, start_failure};
 
 const CLIENT: &str = "10.0.0.1:1000";
 const SERVER: &str = "10.0.0.2:80";
@@ -12,7 +12,7 @@ fn segment(payload: impl AsRef<[u8]>) -> Packet {
     Packet::tcp(CLIENT, SERVER, ACK | PSH).payload(payload)
 }
 
-/// Which payloads match, by their number, and where.
+/// The index and offset of each match.
 fn matches(module: &str, payloads: &[&[u8]]) -> Vec<(i128, i128)> {
     let packets: Vec<Packet> = payloads.iter().map(segment).collect();
     let rows = run(&Capture::of(&packets), &["-m", module]).rows("payload-match", "matches");
@@ -20,17 +20,17 @@ fn matches(module: &str, payloads: &[&[u8]]) -> Vec<(i128, i128)> {
 }
 
 #[test]
-fn bin_in_bytes_2_to_18_is_found_and_elsewhere_it_is_not() {
+fn the_default_needle_is_found_only_in_bytes_2_to_18() {
     let at = |offset: usize| [&vec![b'x'; offset][..], b"/bin/sh -c id"].concat();
     let payloads: Vec<Vec<u8>> = (0..20).map(at).collect();
     let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
-    // All five bytes must lie in the range: 14 is the last place where they do.
+    // All five bytes must be in the range: 14 is the last such offset.
     let expected: Vec<(i128, i128)> = (2..=14).map(|offset| (offset, offset)).collect();
     assert_eq!(matches("payload-match", &payloads), expected);
 }
 
 #[test]
-fn payloads_that_end_in_or_before_the_range_match_only_whole() {
+fn a_needle_cut_off_by_the_end_of_the_payload_does_not_match() {
     let found = matches(
         "payload-match",
         &[b"", b"xx", b"xx/bin", b"xx/bin/", b"xx/bim/xx/bin/", b"/bin/", b"x/bin//bin/"],
@@ -39,7 +39,7 @@ fn payloads_that_end_in_or_before_the_range_match_only_whole() {
 }
 
 #[test]
-fn a_row_says_who_sent_it_to_whom() {
+fn a_row_has_sender_and_receiver() {
     let capture = Capture::of(&[
         segment("GET /bin/sh HTTP/1.0"),
         Packet::udp(CLIENT, SERVER).payload("GET /bin/sh HTTP/1.0"),
@@ -58,7 +58,7 @@ fn a_row_says_who_sent_it_to_whom() {
 }
 
 #[test]
-fn padding_of_a_short_frame_is_no_payload() {
+fn padding_of_a_short_frame_is_not_payload() {
     let mut capture = Capture::of(&[segment("ab/bi")]);
     capture.frames[0].bytes.extend_from_slice(b"n/");
     assert_eq!(run(&capture, &["-m", "payload-match"]).rows("payload-match", "matches"), []);
@@ -84,22 +84,22 @@ fn string_and_range_are_parameters() {
 }
 
 #[test]
-fn parameters_that_cannot_match_are_refused_with_the_reason() {
+fn unsatisfiable_parameters_are_refused_with_the_reason() {
     let capture = Capture::of(&[segment("x")]);
     for (module, reason) in [
         ("payload-match,needle=", "needle: give 1 to 256 bytes"),
         ("payload-match,needle=abc,first=5,last=6", "the range is shorter than the needle"),
         ("payload-match,first=9,last=3", "the range is shorter than the needle"),
     ] {
-        let said = reluctance(&capture, &["-m", module]);
+        let said = start_failure(&capture, &["-m", module]);
         assert!(said.contains(reason), "{said}");
     }
     assert!(refusal(&capture, &["-m", "payload-match,last=65536"]).contains("last"));
 }
 
-/// Many needles of different length and frequency, through whole captures.
+/// Needles of different length and frequency, on whole captures.
 #[test]
-fn every_match_of_whole_captures_is_found_where_it_is() {
+fn matches_in_whole_captures_equal_the_oracles() {
     for path in samples() {
         let capture = Capture::read(&path);
         for (needle, first, last) in [
@@ -111,7 +111,9 @@ fn every_match_of_whole_captures_is_found_where_it_is() {
         ] {
             let mut expected = Vec::new();
             for frame in &capture.frames {
-                let Some(seen) = Seen::of(&frame.bytes).filter(|seen| seen.tcp().is_some()) else { continue };
+                let Some(seen) = ParsedPacket::parse(&frame.bytes).filter(|seen| seen.tcp().is_some()) else {
+                    continue;
+                };
                 let range = seen.payload.get(first..seen.payload.len().min(last + 1)).unwrap_or_default();
                 if let Some(at) = range.windows(needle.len()).position(|bytes| bytes == needle.as_bytes()) {
                     expected.push((i128::from(frame.ts), (first + at) as i128));

@@ -1,30 +1,32 @@
-//! port-count: UDP packets and bytes of a list of ports.
+//! Module port-count: UDP packets and bytes of a list of ports.
 
 use super::capture::{BEGIN, Capture, ETHERNET, SECOND, samples};
 use super::packet::{ACK, Packet};
-use super::seen::{Above, Seen};
-use super::weir::{Row, reluctance, run, run_file};
+use super::parsed_packet::{ParsedPacket, Transport};
+use super::weir::{Row, run, run_file, start_failure};
 use std::collections::BTreeMap;
 
-/// Packets and bytes to a port, packets and bytes from it.
+/// Packets and bytes to a port, then packets and bytes from it.
 type Counts = [i128; 4];
 
-/// By the begin of the interval, and port.
+/// Counts by start of the interval and port.
 type ByInterval = BTreeMap<(u64, u16), Counts>;
 
 fn counts(row: &Row) -> Counts {
     ["packets_to", "bytes_to", "packets_from", "bytes_from"].map(|name| row.number(name))
 }
 
-/// The same, counted directly: in total and by interval.
+/// Expected counts: totals, and counts by interval.
 fn count(capture: &Capture, ports: &[u16], interval: u64) -> (Vec<(u16, Counts)>, ByInterval) {
     let mut totals: Vec<(u16, Counts)> = ports.iter().map(|port| (*port, Counts::default())).collect();
     let mut by_interval = ByInterval::new();
-    // Packet time does not go back where the packets' does.
+    // The packet time never goes back, even if timestamps do.
     let mut now = 0;
     for frame in &capture.frames {
         now = now.max(frame.ts);
-        let Some(seen) = Seen::of(&frame.bytes).filter(|seen| matches!(seen.above, Above::Udp)) else {
+        let Some(seen) =
+            ParsedPacket::parse(&frame.bytes).filter(|seen| matches!(seen.transport, Transport::Udp))
+        else {
             continue;
         };
         for (port, total) in &mut totals {
@@ -71,7 +73,7 @@ fn whole_captures_are_counted_exactly() {
 }
 
 #[test]
-fn to_and_from_are_told_apart_in_intervals_and_in_total() {
+fn directions_are_counted_separately_in_intervals_and_totals() {
     let query = Packet::udp("10.0.0.1:5000", "10.0.0.2:53").payload([0; 30]);
     let answer = Packet::udp("10.0.0.2:53", "10.0.0.1:5000").payload([0; 90]);
     let both = Packet::udp("10.0.0.2:53", "10.0.0.3:53");
@@ -79,7 +81,7 @@ fn to_and_from_are_told_apart_in_intervals_and_in_total() {
     for (ts, packet) in [
         (0, &query),
         (SECOND / 2, &answer),
-        // A second without anything, and then one with TCP only.
+        // A second without packets, then one with TCP only.
         (2 * SECOND, &query),
         (3 * SECOND, &Packet::tcp("10.0.0.1:5000", "10.0.0.2:53", ACK)),
         (4 * SECOND, &both),
@@ -98,12 +100,12 @@ fn to_and_from_are_told_apart_in_intervals_and_in_total() {
     assert_eq!(intervals, [(0, 53, [1, q, 1, a]), (2, 53, [1, q, 0, 0]), (4, 53, [1, udp, 1, udp])]);
     let totals: Vec<_> =
         run.rows("port-count", "totals").iter().map(|row| (row.number("port"), counts(row))).collect();
-    // The paper's Doom and Sun RPC have a row too, though nobody used them.
+    // The default ports 111 and 666 have rows without traffic.
     assert_eq!(totals, [(53, [3, 2 * q + udp, 2, a + udp]), (111, [0; 4]), (666, [0; 4])]);
 }
 
 #[test]
-fn bytes_are_those_on_the_link_even_of_a_cut_packet() {
+fn bytes_are_the_lengths_on_the_link_even_of_truncated_packets() {
     let mut capture = Capture::of(&[Packet::udp("10.0.0.1:5000", "10.0.0.2:53").payload([0; 1000])]);
     capture.frames[0].bytes.truncate(64);
     let rows = run(&capture, &["-m", "port-count"]).rows("port-count", "totals");
@@ -111,7 +113,7 @@ fn bytes_are_those_on_the_link_even_of_a_cut_packet() {
 }
 
 #[test]
-fn the_list_may_have_a_port_twice_the_smallest_the_largest_and_as_many_as_are_allowed() {
+fn the_list_may_have_duplicate_and_extreme_ports_up_to_its_maximum_length() {
     let capture = Capture::of(&[Packet::udp("10.0.0.1:0", "10.0.0.2:65535")]);
     let totals = |module: &str| run(&capture, &["-m", module]).rows("port-count", "totals");
     let rows = totals("port-count,ports=65535,0,53,53");
@@ -123,5 +125,5 @@ fn the_list_may_have_a_port_twice_the_smallest_the_largest_and_as_many_as_are_al
         format!("port-count,ports={}", ports.join(","))
     };
     assert_eq!(totals(&many(4096)).len(), 4096);
-    assert!(reluctance(&capture, &["-m", &many(4097)]).contains("ports: at most 4096 can be counted"));
+    assert!(start_failure(&capture, &["-m", &many(4097)]).contains("ports: at most 4096 can be counted"));
 }

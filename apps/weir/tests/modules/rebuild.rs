@@ -1,5 +1,4 @@
-//! The shipped modules are what `weir build` makes of their sources: to the byte with the compiler that they were built with, and in
-//! what they do with any other.
+//! The shipped modules match their sources: byte for byte with the compiler of the build, and in their behaviour with others.
 
 use super::capture::{repository, sample};
 use super::weir::run_file;
@@ -7,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use weir_author::{BuildError, BuildOptions, build};
 
-/// Each with parameters that make it do all that it can over the sample.
+/// The shipped modules, with parameters that exercise them on the sample.
 const MODULES: [(&str, &str); 11] = [
     ("trajectory", ",one-in=7,seed=5,table-size=256"),
     ("rtt", ",table-size=256"),
@@ -22,7 +21,7 @@ const MODULES: [(&str, &str); 11] = [
     ("flood", ",per-packet=3,per-tick=2,interval=100ms"),
 ];
 
-/// Everything that a module makes of the sample.
+/// All output of a module on the sample.
 fn behaviour(module: &str) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let written = tempfile::Builder::new().suffix(".pcap").tempfile().unwrap();
     let run = run_file(&sample(), &["-m", module, "-w", written.path().to_str().unwrap()]);
@@ -41,17 +40,17 @@ fn copy_sources(from: &Path, to: &Path) {
 }
 
 #[test]
-fn the_shipped_modules_are_what_their_sources_make() {
+fn shipped_modules_match_their_sources() {
     let modules = repository().join("guest/modules");
     let recorded = std::fs::read_to_string(modules.join("TOOLCHAIN")).unwrap();
     let folders =
         std::fs::read_dir(&modules).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir());
-    // And hog, which another compiler makes.
+    // Plus hog, which has another compiler.
     assert_eq!(folders.count(), MODULES.len() + 1);
     for (name, parameters) in MODULES {
         let home = tempfile::tempdir().unwrap();
         copy_sources(&modules.join(name), home.path());
-        // Not beside the sources, so that the name of the file says nothing.
+        // In another folder and under another name, which must not matter.
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("rebuilt.wasm");
         let built =
@@ -91,12 +90,12 @@ fn the_shipped_modules_are_what_their_sources_make() {
     }
 }
 
-/// The comparison that stands in for bytes where the compiler is another one: it must see what a module does.
+/// The comparison by behaviour, used with other compilers, must detect differences.
 #[test]
-fn behaviour_tells_modules_apart() {
+fn the_behaviour_comparison_detects_differences() {
     for (name, parameters) in MODULES {
         let files = behaviour(&format!("{name}{parameters}"));
-        // In the sample nobody asks arm for anything.
+        // The sample has no requests for arm.
         let says = |(path, bytes): &(std::path::PathBuf, Vec<u8>)| {
             bytes.len() > 100 || path.ends_with("arm/repairs.pcap")
         };
@@ -108,7 +107,7 @@ fn behaviour_tells_modules_apart() {
 }
 
 #[test]
-fn hog_is_what_its_source_makes() {
+fn hog_matches_its_source() {
     let folder = repository().join("guest/modules/hog");
     if !folder.join("node_modules/assemblyscript").is_dir() {
         let _ = writeln!(
@@ -120,7 +119,7 @@ fn hog_is_what_its_source_makes() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("rebuilt.wasm");
     let built = std::process::Command::new("node").arg("build.mjs").arg(&path).current_dir(&folder).output();
-    let built = built.expect("whoever has the compiler has node");
+    let built = built.expect("node is installed with the compiler");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let [rebuilt, shipped] = [path, folder.join("hog.wasm")].map(|path| std::fs::read(path).unwrap());
     assert!(rebuilt == shipped, "hog.wasm is not what its source makes; build it again with `make modules`");

@@ -1,4 +1,4 @@
-//! rtt: round-trip times of handshakes, case by case.
+//! Module rtt: round-trip times of handshakes, case by case.
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND};
 use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};
@@ -15,7 +15,7 @@ fn server(flags: u8, seq: u32, ack: u32) -> Packet {
     Packet::tcp(SERVER, CLIENT, flags).numbers(seq, ack)
 }
 
-/// The rows for packets at these milliseconds.
+/// The rows for packets at these times in ms.
 fn rows(packets: &[(u64, Packet)]) -> Vec<Row> {
     let mut capture = Capture::new(ETHERNET);
     for (ms, packet) in packets {
@@ -24,7 +24,7 @@ fn rows(packets: &[(u64, Packet)]) -> Vec<Row> {
     run(&capture, &["-m", "rtt"]).rows("rtt", "rtts")
 }
 
-/// Of each row the round-trip time, the server's part of it (-1: unknown), both in ms, and how often the SYN was sent.
+/// For each row the round-trip time and the server's part of it (-1: unknown), both in ms, and the number of SYN packets.
 fn times(packets: &[(u64, Packet)]) -> Vec<(i128, i128, i128)> {
     let ms = |ns: i128| if ns == -1 { -1 } else { ns / i128::from(MILLISECOND) };
     let rows = rows(packets);
@@ -32,7 +32,7 @@ fn times(packets: &[(u64, Packet)]) -> Vec<(i128, i128, i128)> {
 }
 
 #[test]
-fn a_handshake_gives_its_ends_and_its_times() {
+fn a_handshake_gives_a_row_with_endpoints_and_times() {
     let rows = rows(&[
         (0, client(SYN, 100, 0)),
         (30, server(SYN | ACK, 500, 101)),
@@ -51,7 +51,7 @@ fn ipv6_handshakes_count_too() {
     let (client, server) = ("[2001:db8::1]:1000", "[2001:db8::2]:443");
     let rows = rows(&[
         (0, Packet::tcp(client, server, SYN).numbers(9, 0)),
-        // The same ports between other hosts: another connection.
+        // Another connection, with the same ports between other hosts.
         (1, Packet::tcp("[2001:db8::1:1]:1000", server, ACK).numbers(10, 78)),
         (4, Packet::tcp(server, client, SYN | ACK).numbers(77, 10)),
         (5, Packet::tcp(client, server, ACK).numbers(10, 78)),
@@ -62,7 +62,7 @@ fn ipv6_handshakes_count_too() {
 }
 
 #[test]
-fn the_ends_are_told_apart_where_port_and_network_are_the_same() {
+fn client_and_server_with_equal_ports_and_networks_are_distinguished() {
     for (client, server) in
         [("[2001:db8::1]:179", "[2001:db8::2]:179"), ("[2001:db8:1::1]:179", "[2001:db8:2::1]:179")]
     {
@@ -81,7 +81,7 @@ fn one_direction_is_enough() {
 }
 
 #[test]
-fn a_syn_that_is_sent_again_counts_from_the_last_one() {
+fn a_repeated_syn_is_timed_from_the_last_one() {
     let packets = [
         (0, client(SYN, 100, 0)),
         (1000, client(SYN, 100, 0)),
@@ -92,7 +92,7 @@ fn a_syn_that_is_sent_again_counts_from_the_last_one() {
 }
 
 #[test]
-fn ports_that_are_used_again_are_a_handshake_of_their_own() {
+fn reused_ports_are_a_new_handshake() {
     let first = [
         (0, client(SYN, 100, 0)),
         (10, server(SYN | ACK, 500, 101)),
@@ -101,12 +101,12 @@ fn ports_that_are_used_again_are_a_handshake_of_their_own() {
     ];
     let again = [(20, client(SYN, 9000, 0)), (22, server(SYN | ACK, 1, 9001)), (23, client(ACK, 9001, 2))];
     assert_eq!(times(&[&first[..], &again].concat()), [(11, 10, 1), (3, 2, 1)]);
-    // Without the end of the first handshake: the new SYN takes its place, and is not one that was sent again.
+    // If the first handshake is incomplete, the new SYN replaces it, and is not counted as repeated.
     assert_eq!(times(&[&first[..2], &again].concat()), [(3, 2, 1)]);
-    // The server calls back from the same port.
+    // The server opens a connection from the same port.
     let back = [(20, server(SYN, 70, 0)), (24, client(SYN | ACK, 80, 71)), (25, server(ACK, 71, 81))];
     assert_eq!(times(&[&first[..2], &back].concat()), [(5, 4, 1)]);
-    // With the number that the client had.
+    // With the client's sequence number.
     let back = [(20, server(SYN, 100, 0)), (24, client(SYN | ACK, 80, 101)), (25, server(ACK, 101, 81))];
     assert_eq!(times(&[&first[..2], &back].concat()), [(5, 4, 1)]);
 }
@@ -125,13 +125,13 @@ fn only_the_ack_that_completes_the_handshake_counts() {
         // Not an answer to this SYN.
         (1, server(SYN | ACK, 700, 55)),
         (10, server(SYN | ACK, 500, 101)),
-        // Sent twice: the first counts.
+        // A repeated SYN-ACK: the first counts.
         (11, server(SYN | ACK, 500, 101)),
-        // An acknowledgement of something else, a sequence number from elsewhere, data of the server, and then the one.
+        // A wrong acknowledgement, a wrong sequence number, and data of the server.
         (12, client(ACK, 101, 777)),
         (13, client(ACK, 999, 501)),
         (14, server(ACK | PSH, 501, 101).payload("220 ready")),
-        // The client's numbers, but the server's packet.
+        // The client's numbers in a packet of the server.
         (14, server(ACK, 101, 501)),
         (15, client(ACK, 101, 501)),
         (16, client(ACK, 101, 501)),
@@ -147,7 +147,7 @@ fn sequence_numbers_wrap() {
 }
 
 #[test]
-fn data_with_the_syn_may_have_been_taken_or_not() {
+fn data_with_the_syn_may_be_acknowledged_or_not() {
     for taken in [0, 3] {
         let packets = [
             (0, client(SYN, 100, 0).payload("GET")),
@@ -159,7 +159,7 @@ fn data_with_the_syn_may_have_been_taken_or_not() {
 }
 
 #[test]
-fn a_flood_pushes_handshakes_out_of_a_small_table_and_rows_say_how_many() {
+fn a_flood_evicts_handshakes_from_a_small_table_and_rows_count_them() {
     let ends = |port: u16| format!("10.0.0.1:{port}");
     let syns = (1..=5000).map(|port| Packet::tcp(&ends(port), SERVER, SYN).numbers(100, 0));
     let acks = (1..=5000).map(|port| Packet::tcp(&ends(port), SERVER, ACK).numbers(101, 1));
@@ -171,7 +171,7 @@ fn a_flood_pushes_handshakes_out_of_a_small_table_and_rows_say_how_many() {
     assert_eq!(few.len(), 256);
     let evicted: i128 = few.iter().map(|row| row.number("evicted")).sum();
     assert_eq!(evicted, 5000 - 256);
-    // Those that are left are the youngest of their sets: no port survives that is older than all that were lost.
+    // The youngest of each set remain.
     let ports: Vec<_> = few.iter().map(|row| row.number("client_port")).collect();
     assert!(ports.is_sorted() && ports[0] > 3000, "{ports:?}");
 

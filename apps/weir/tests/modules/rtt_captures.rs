@@ -1,7 +1,7 @@
-//! rtt over whole captures, against an oracle, against tshark, and against a trace whose handshakes are known.
+//! Module rtt on whole captures, compared with an oracle, with tshark, and with a trace of known handshakes.
 
 use super::capture::{Capture, sample, samples, trace};
-use super::seen::Seen;
+use super::parsed_packet::ParsedPacket;
 use super::weir::run_file;
 use std::collections::HashMap;
 use std::io::Write;
@@ -9,8 +9,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-/// Time, client, server, round-trip time, the server's part of it, SYN packets.
-type Handshake = (u64, SocketAddr, SocketAddr, i128, i128, i128);
+/// A completed handshake.
+#[derive(Debug, PartialEq, Eq)]
+struct Handshake {
+    time: u64,
+    client: SocketAddr,
+    server: SocketAddr,
+    rtt: i128,
+    /// The server's part of the round-trip time; -1 if unknown.
+    server_rtt: i128,
+    /// Number of SYN packets.
+    syns: i128,
+}
 
 struct Pending {
     client: SocketAddr,
@@ -18,16 +28,16 @@ struct Pending {
     seq: u32,
     data: u32,
     syns: i128,
-    /// Time, and the sequence number that the client has to acknowledge.
+    /// The time of the SYN-ACK, and the sequence number that the client must acknowledge.
     synack: Option<(u64, u32)>,
 }
 
-/// What README.md of the module says, in the simplest way: a map of all connections, and no limit.
+/// The oracle: the algorithm of the module's README.md with an unlimited map of connections.
 fn handshakes(capture: &Capture) -> Vec<Handshake> {
     let mut pending: HashMap<[SocketAddr; 2], Pending> = HashMap::new();
     let mut found = Vec::new();
     for frame in &capture.frames {
-        let Some(seen) = Seen::of(&frame.bytes) else { continue };
+        let Some(seen) = ParsedPacket::parse(&frame.bytes) else { continue };
         let Some(tcp) = seen.tcp() else { continue };
         let mut ends = [seen.from, seen.to];
         ends.sort();
@@ -55,7 +65,14 @@ fn handshakes(capture: &Capture) -> Vec<Handshake> {
                 let is_next = seq.wrapping_sub(p.seq.wrapping_add(1)) <= p.data;
                 if p.client == seen.from && is_next && p.synack.is_none_or(|(_, next)| next == ack) {
                     let server = p.synack.map_or(-1, |(ts, _)| i128::from(ts) - i128::from(p.syn_ts));
-                    found.push((frame.ts, seen.from, seen.to, since(p.syn_ts), server, p.syns));
+                    found.push(Handshake {
+                        time: frame.ts,
+                        client: seen.from,
+                        server: seen.to,
+                        rtt: since(p.syn_ts),
+                        server_rtt: server,
+                        syns: p.syns,
+                    });
                     pending.remove(&ends);
                 }
             }
@@ -69,14 +86,14 @@ fn rows(path: &Path) -> Vec<Handshake> {
     let rows = run_file(path, &["-m", "rtt"]).rows("rtt", "rtts");
     let handshake = |row: &super::weir::Row| {
         assert_eq!(row.number("evicted"), 0);
-        (
-            u64::try_from(row.number("time")).unwrap(),
-            row.end("client").parse().unwrap(),
-            row.end("server").parse().unwrap(),
-            row.number("rtt"),
-            row.number("server_rtt"),
-            row.number("syns"),
-        )
+        Handshake {
+            time: u64::try_from(row.number("time")).unwrap(),
+            client: row.end("client").parse().unwrap(),
+            server: row.end("server").parse().unwrap(),
+            rtt: row.number("rtt"),
+            server_rtt: row.number("server_rtt"),
+            syns: row.number("syns"),
+        }
     };
     rows.iter().map(handshake).collect()
 }
@@ -87,7 +104,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[test]
-fn every_handshake_of_whole_captures_is_the_oracles() {
+fn handshakes_of_whole_captures_equal_the_oracles() {
     for path in samples() {
         let expected = handshakes(&Capture::read(&path));
         assert!(expected.len() > 400, "the oracle found {} handshakes", expected.len());
@@ -106,11 +123,11 @@ fn every_handshake_of_whole_captures_is_the_oracles() {
 }
 
 #[test]
-fn the_sample_has_handshakes_over_ipv6_and_some_that_were_repeated() {
+fn the_sample_has_ipv6_handshakes_and_repeated_syns() {
     let rows = rows(&sample());
-    assert!(rows.iter().filter(|row| row.1.is_ipv6()).count() > 20);
-    assert!(rows.iter().any(|row| row.5 > 1));
-    let ms = median(rows.iter().map(|row| row.3 as f64 / 1e6).collect());
+    assert!(rows.iter().filter(|row| row.client.is_ipv6()).count() > 20);
+    assert!(rows.iter().any(|row| row.syns > 1));
+    let ms = median(rows.iter().map(|row| row.rtt as f64 / 1e6).collect());
     assert!((5.0..40.0).contains(&ms), "half of the clients are around 15 ms away: {ms} ms");
 }
 
@@ -120,13 +137,13 @@ fn a_trace_of_500_connections_gives_500_times() {
     let rows = rows(&path);
     assert_eq!(rows.len(), 500);
     assert!(
-        rows.iter().all(|row| (11_000..=1_600_000).contains(&row.3)),
+        rows.iter().all(|row| (11_000..=1_600_000).contains(&row.rtt)),
         "11 us to 1.6 ms, says its description"
     );
 }
 
 #[test]
-fn the_median_is_tsharks() {
+fn the_median_equals_tsharks() {
     if Command::new("tshark").arg("--version").output().is_err() {
         let _ = writeln!(std::io::stderr(), "SKIPPED: tshark is not installed");
         return;
@@ -140,7 +157,7 @@ fn the_median_is_tsharks() {
             .arg(&path)
             .output()
             .unwrap();
-        // The value is repeated in every packet from the one that ended the handshake on. To tshark a refusal ends one too.
+        // tshark repeats the value in every packet after the handshake, and also counts refused handshakes.
         let mut by_stream: HashMap<&str, Option<f64>> = HashMap::new();
         let text = String::from_utf8(output.stdout).unwrap();
         for line in text.lines() {
@@ -149,7 +166,7 @@ fn the_median_is_tsharks() {
             by_stream.entry(stream).or_insert_with(|| (!is_refused).then(|| seconds.parse().unwrap()));
         }
         let theirs = median(by_stream.values().flatten().map(|seconds| seconds * 1e9).collect());
-        let ours = median(rows(&path).iter().map(|row| row.3 as f64).collect());
+        let ours = median(rows(&path).iter().map(|row| row.rtt as f64).collect());
         assert!((ours / theirs - 1.0).abs() < 0.05, "{}: {ours} ns, tshark {theirs} ns", path.display());
     }
 }

@@ -1,14 +1,14 @@
-//! syn-flood: counts, the cumulative sum, the alarm, and the destinations of a flood.
+//! Module syn-flood: counts, the cumulative sum, the alarm, and the destinations of a flood.
 
 use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, sample, samples, trace};
 use super::packet::{ACK, FIN, Packet, RST, SYN};
-use super::seen::Seen;
+use super::parsed_packet::ParsedPacket;
 use super::weir::{Row, run, run_file};
 use std::collections::{BTreeMap, HashMap};
 
 const SERVER: &str = "192.0.2.10:80";
 
-/// Seconds with `per_second` connections, each opened and closed by both sides within 20 ms.
+/// Adds `per_second` connections per second, each opened and closed by both sides within 20 ms.
 fn connections(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64) {
     for second in seconds {
         for i in 0..per_second {
@@ -26,7 +26,7 @@ fn connections(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second:
     }
 }
 
-/// Seconds with `per_second` SYN from addresses that do not exist.
+/// Adds `per_second` SYN packets per second from spoofed addresses.
 fn flood(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64, victim: &str) {
     for second in seconds {
         for i in 0..per_second {
@@ -51,10 +51,10 @@ fn alarms(rows: &[Row]) -> Vec<i128> {
 }
 
 #[test]
-fn a_flood_raises_the_alarm_within_three_seconds_names_its_victim_and_ends() {
+fn a_flood_raises_the_alarm_within_three_seconds_with_its_victim() {
     let mut capture = Capture::new(ETHERNET);
     connections(&mut capture, 0..40, 200);
-    // A little more than twice a = 0.35 of the 400 that are closed in a second.
+    // Slightly more than twice a = 0.35 of the 400 closed per second.
     flood(&mut capture, 15..21, 290, "198.51.100.9:443");
     let run = run(&sorted(capture), &["-m", "syn-flood"]);
 
@@ -77,7 +77,7 @@ fn a_flood_raises_the_alarm_within_three_seconds_names_its_victim_and_ends() {
 }
 
 #[test]
-fn steady_traffic_raises_none_however_much_it_is() {
+fn steady_traffic_of_any_volume_raises_no_alarm() {
     for per_second in [1, 60, 700] {
         let mut capture = Capture::new(ETHERNET);
         connections(&mut capture, 0..30, per_second);
@@ -94,7 +94,7 @@ fn steady_traffic_raises_none_however_much_it_is() {
 }
 
 #[test]
-fn a_handful_of_syn_on_an_idle_link_is_no_flood_unless_the_floor_says_so() {
+fn few_syns_on_an_idle_link_raise_no_alarm_above_the_floor() {
     let mut capture = Capture::new(ETHERNET);
     flood(&mut capture, 0..10, 20, SERVER);
     let alarm = |module: &str| alarms(&run(&capture, &["-m", module]).rows("syn-flood", "intervals"));
@@ -105,7 +105,7 @@ fn a_handful_of_syn_on_an_idle_link_is_no_flood_unless_the_floor_says_so() {
 }
 
 #[test]
-fn only_as_many_destinations_as_asked_for_are_reported() {
+fn the_number_of_reported_destinations_is_limited() {
     let mut capture = Capture::new(ETHERNET);
     for i in 0..40u64 {
         flood(&mut capture, 0..4, 20 + i, &format!("198.51.100.{i}:80"));
@@ -127,7 +127,7 @@ fn only_as_many_destinations_as_asked_for_are_reported() {
 }
 
 #[test]
-fn a_flood_over_ipv6_names_its_victim() {
+fn the_victim_of_an_ipv6_flood_is_reported() {
     let mut capture = Capture::new(ETHERNET);
     for second in 0..5 {
         for i in 0..500 {
@@ -141,8 +141,8 @@ fn a_flood_over_ipv6_names_its_victim() {
 }
 
 #[test]
-fn an_interval_at_time_zero_has_a_row_like_any_other() {
-    // Some of its packets count, or none does; a capture without packets has no interval.
+fn an_interval_at_time_zero_has_a_row() {
+    // With and without packets that count. A capture without packets has no interval.
     for (flags, syn) in [(&[SYN, ACK][..], 1), (&[ACK], 0)] {
         let mut capture = Capture::new(ETHERNET);
         for flags in flags {
@@ -157,12 +157,12 @@ fn an_interval_at_time_zero_has_a_row_like_any_other() {
 }
 
 #[test]
-fn resets_close_a_part_of_a_connection() {
+fn a_reset_counts_as_a_partial_close() {
     let mut capture = Capture::new(ETHERNET);
     for (i, flags) in [SYN, RST, RST | ACK, FIN | RST, SYN | ACK, FIN | ACK, ACK].into_iter().enumerate() {
         capture.push(BEGIN + i as u64, Packet::tcp("10.0.0.1:1000", SERVER, flags).ethernet());
     }
-    // SYN with what does not belong to it is SYN all the same, two seconds later.
+    // SYN with contradictory flags counts as SYN.
     for flags in [SYN | FIN, SYN | RST, SYN | FIN | RST] {
         capture.push(BEGIN + 2 * SECOND, Packet::tcp("10.0.0.1:1000", SERVER, flags).ethernet());
     }
@@ -173,7 +173,7 @@ fn resets_close_a_part_of_a_connection() {
     assert!((rows[0].float("statistic") + 0.0125).abs() < 1e-12);
 }
 
-/// What is in an interval: SYN, SYN-ACK, FIN, RST; and SYN by destination.
+/// Expected counts of an interval: SYN, SYN-ACK, FIN and RST; and SYN by destination.
 #[derive(Default)]
 struct Interval {
     counts: [u64; 4],
@@ -186,7 +186,7 @@ fn count(capture: &Capture, interval: u64) -> BTreeMap<u64, Interval> {
     for frame in &capture.frames {
         now = now.max(frame.ts);
         let at = intervals.entry(now - now % interval).or_default();
-        let seen = Seen::of(&frame.bytes);
+        let seen = ParsedPacket::parse(&frame.bytes);
         let Some((seen, tcp)) = seen.as_ref().and_then(|seen| Some((seen, seen.tcp()?))) else { continue };
         match (tcp.syn(), tcp.ack(), tcp.rst(), tcp.fin()) {
             (true, false, ..) => {
@@ -202,7 +202,7 @@ fn count(capture: &Capture, interval: u64) -> BTreeMap<u64, Interval> {
     intervals
 }
 
-/// The detector of the paper, with the module's defaults, over all intervals of a capture.
+/// Asserts that all intervals of a capture match the paper's detector with the module's defaults.
 fn assert_exact(capture: &Capture, floor: f64) -> Vec<Row> {
     let intervals = count(capture, SECOND);
     let run = run(capture, &["-m", &format!("syn-flood,floor={floor}")]);
@@ -220,7 +220,7 @@ fn assert_exact(capture: &Capture, floor: f64) -> Vec<Row> {
     };
     let mut expected_next = None;
     for (row, (time, interval)) in rows.iter().zip(&intervals) {
-        // Intervals without packets count as such.
+        // Intervals without packets are steps of the detector too.
         for _ in expected_next.unwrap_or(time / SECOND)..time / SECOND {
             step(0.0, 0.0);
         }
@@ -234,7 +234,7 @@ fn assert_exact(capture: &Capture, floor: f64) -> Vec<Row> {
         assert_eq!(row.flag("alarm"), cusum >= 1.05, "{time}");
     }
 
-    // Counts of destinations may be too high by what they say, and no more.
+    // Counts of destinations may be too high by at most their stated error.
     let top = run.rows("syn-flood", "top");
     for row in &top {
         let time = u64::try_from(row.number("time")).unwrap();
@@ -256,7 +256,7 @@ fn counts_and_sums_of_whole_captures_are_exact() {
 }
 
 #[test]
-fn gaps_are_intervals_in_which_nothing_happens() {
+fn gaps_are_empty_intervals() {
     let mut capture = Capture::new(ETHERNET);
     connections(&mut capture, 0..5, 20);
     flood(&mut capture, 5..6, 300, SERVER);
@@ -266,32 +266,32 @@ fn gaps_are_intervals_in_which_nothing_happens() {
 }
 
 #[test]
-fn more_destinations_than_the_table_holds_are_counted_with_an_error_that_it_says() {
+fn counts_of_destinations_beyond_the_table_have_a_stated_error() {
     let mut capture = Capture::new(ETHERNET);
     for i in 0..12_000u64 {
         let to = if i % 4 == 0 { SERVER.to_owned() } else { format!("10.{}.{}.1:80", i % 31, i % 251) };
         capture.push(BEGIN + i * 70_000, Packet::tcp("10.0.0.1:1000", &to, SYN).ethernet());
     }
     let top = assert_exact(&capture, 100.0);
-    // Nothing less frequent than it pushes the victim out.
+    // Less frequent destinations do not evict the victim.
     assert_eq!((top[0].text("destination"), top.len()), ("192.0.2.10", 10));
     assert!(top[0].number("count") >= 3000 && top.iter().any(|row| row.number("error") > 0));
 }
 
 #[test]
-fn the_flood_in_the_sample_is_found() {
+fn the_flood_in_the_sample_is_detected() {
     let begin = Capture::read(&sample()).frames[0].ts;
     let rows = run_file(&sample(), &["-m", "syn-flood"]).rows("syn-flood", "intervals");
     let since = |row: &Row| (row.number("time") - i128::from(begin)) as f64 / 1e9;
     let alarms: Vec<f64> = rows.iter().filter(|row| row.flag("alarm")).map(since).collect();
-    // It begins 18 s in and lasts for 4 s.
+    // The flood starts after 18 s and lasts for 4 s.
     assert!((17.0..21.0).contains(&alarms[0]) && *alarms.last().unwrap() < 30.0, "{alarms:?}");
     let top = run_file(&sample(), &["-m", "syn-flood"]).rows("syn-flood", "top");
     assert_eq!((top[0].text("destination"), top[0].number("rank")), ("192.0.2.66", 1));
 }
 
 #[test]
-fn a_recorded_flood_is_found_almost_at_once() {
+fn a_recorded_flood_is_detected_within_three_intervals() {
     let Some(path) = trace("attack/synflood-spoofed.pcap") else { return };
     let rows = run_file(&path, &["-m", "syn-flood"]).rows("syn-flood", "intervals");
     let first = rows.iter().position(|row| row.flag("alarm")).unwrap();

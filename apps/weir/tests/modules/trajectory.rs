@@ -1,4 +1,4 @@
-//! trajectory: the same packets are sampled wherever they pass.
+//! Module trajectory: a packet is sampled at every place that it passes, or at none.
 
 use super::capture::{BEGIN, COOKED, Capture, ETHERNET, RAW_IP, sample, samples};
 use super::packet::{ACK, Packet};
@@ -6,13 +6,13 @@ use super::weir::{Row, run, run_file, run_file_while};
 use etherparse::{Ipv4HeaderSlice, LaxSlicedPacket};
 use std::collections::{HashMap, HashSet};
 
-/// What must be the same everywhere: time, hash and flow of each sample.
+/// The properties of samples that must agree everywhere: time, hash and flow.
 fn samples_of(capture: &Capture, module: &str) -> Vec<(i128, i128, i128)> {
     let rows = run(capture, &["-m", module]).rows("trajectory", "samples");
     rows.iter().map(|row| (row.number("time"), row.number("packet"), row.number("flow"))).collect()
 }
 
-/// Where the IP header of an Ethernet frame begins, if there is one.
+/// The offset of the IP header in an Ethernet frame.
 fn ip_offset(frame: &[u8]) -> Option<usize> {
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let payload = packet.ether_payload()?;
@@ -20,7 +20,7 @@ fn ip_offset(frame: &[u8]) -> Option<usize> {
     (packet.ip_payload().is_some()).then_some(at)
 }
 
-/// What a router does: one less to live, another class of service, and a new header checksum.
+/// The packet after a router: TTL, class of service and header checksum changed.
 fn routed(ip: &[u8]) -> Vec<u8> {
     let mut ip = ip.to_vec();
     if ip[0] >> 4 == 4 {
@@ -41,7 +41,7 @@ fn routed(ip: &[u8]) -> Vec<u8> {
     ip
 }
 
-/// The IP packets of a capture as they were at another place: `link` puts a link layer before the IP packet.
+/// The IP packets of a capture as seen elsewhere: routed, with the link layer that `link` adds.
 fn elsewhere(capture: &Capture, link_type: u32, link: impl Fn(&[u8], &[u8]) -> Vec<u8>) -> Capture {
     let mut moved = Capture::new(link_type);
     for frame in &capture.frames {
@@ -57,7 +57,7 @@ fn ether_type(ip: &[u8]) -> [u8; 2] {
 }
 
 #[test]
-fn behind_routers_and_other_links_the_same_packets_are_sampled() {
+fn the_same_packets_are_sampled_behind_routers_and_on_other_links() {
     let here = Capture::read(&sample());
     let macs = [7; 12];
     let places = [
@@ -92,7 +92,7 @@ fn behind_routers_and_other_links_the_same_packets_are_sampled() {
 }
 
 #[test]
-fn what_no_router_changes_decides() {
+fn the_hash_covers_exactly_the_bytes_that_routers_do_not_change() {
     let packet =
         Packet::tcp("10.0.0.1:1000", "10.0.0.2:80", ACK).numbers(1, 1).payload("twenty bytes of data");
     let last = |bytes: usize| {
@@ -118,14 +118,14 @@ fn what_no_router_changes_decides() {
     let hashes: HashSet<i128> = samples.iter().map(|sample| sample.1).collect();
     assert_eq!((samples.len(), hashes.len()), (count, count));
 
-    // The seed makes other hashes of the same packets.
+    // Another seed gives other hashes.
     let others = samples_of(&Capture::of(&variants), "trajectory,one-in=1,seed=1");
     assert!(others.iter().all(|sample| !hashes.contains(&sample.1)));
 }
 
 #[test]
-fn packets_are_told_apart_by_every_bit_that_counts() {
-    // 8 to 60 bytes above IP, as they are and with each bit of the first 40 changed; without a checksum, which would change too.
+fn every_hashed_bit_changes_the_hash() {
+    // 8 to 60 bytes above IP, unchanged and with each bit of the first 40 bytes flipped. The UDP checksum is zero, as it would change too.
     let mut capture = Capture::new(RAW_IP);
     for len in 0..52 {
         let payload: Vec<u8> = (0..len).map(|i: u8| i.wrapping_mul(37)).collect();
@@ -144,7 +144,7 @@ fn packets_are_told_apart_by_every_bit_that_counts() {
 }
 
 #[test]
-fn options_that_routers_write_do_not_count() {
+fn options_that_routers_change_are_not_hashed() {
     for len in 0..52u8 {
         let mut capture = Capture::new(RAW_IP);
         for route in [[7, 3, 4, 0], [7, 3, 8, 0], [1, 1, 1, 1]] {
@@ -161,14 +161,14 @@ fn options_that_routers_write_do_not_count() {
 }
 
 #[test]
-fn the_rate_is_as_asked_for_and_rarer_samples_are_among_the_more_frequent() {
+fn the_sampling_rate_is_met_and_lower_rates_sample_subsets() {
     for path in samples() {
         let rows = |one_in: u32| {
             let rows = run_file(&path, &["-m", &format!("trajectory,one-in={one_in}")])
                 .rows("trajectory", "samples");
             rows.iter().map(|row| row.number("packet")).collect::<Vec<_>>()
         };
-        // Packets with the same content are sampled together, so the rate is that of different contents.
+        // Packets with equal content are sampled together, so the rate refers to distinct contents.
         let distinct = |hashes: Vec<i128>| hashes.into_iter().collect::<HashSet<i128>>();
         let all = distinct(rows(1));
         let mut more = all.clone();
@@ -214,7 +214,7 @@ fn a_flow_is_described_once_and_its_samples_carry_its_label() {
 }
 
 #[test]
-fn labels_and_flows_of_whole_captures_belong_together() {
+fn labels_and_flows_of_whole_captures_match() {
     for path in samples() {
         let run = run_file(&path, &["-m", "trajectory,one-in=1,table-size=1048576"]);
         let flows = run.rows("trajectory", "flows");
@@ -234,7 +234,7 @@ fn labels_and_flows_of_whole_captures_belong_together() {
 }
 
 #[test]
-fn fragments_belong_to_one_flow_and_are_sampled_each() {
+fn fragments_have_one_flow_and_are_sampled_individually() {
     let whole = Packet::udp("10.0.0.1:1000", "10.0.0.2:2000").payload([b'x'; 64]).ip();
     let fragment = |from: usize, to: usize, is_last: bool| {
         let mut ip = [&whole[..20], &whole[20 + from..20 + to]].concat();
@@ -259,10 +259,10 @@ fn fragments_belong_to_one_flow_and_are_sampled_each() {
     assert_ne!(samples[0].number("packet"), samples[1].number("packet"));
 }
 
-/// Every packet is sampled, so there are as many rows as packets. Whenever the file is cut, the rows are those of the first packets, of which the
-/// warning says how many they are; none is of zeros in place of bytes that are lost.
+/// Every packet is sampled, so there is a row for each. Whenever the file is truncated, the rows are those of the first packets, whose
+/// number the warning states. No row is computed from zeros in place of lost bytes.
 #[test]
-fn a_file_that_is_cut_while_it_is_read_gives_no_row_of_bytes_that_are_lost() {
+fn truncating_the_file_during_the_run_gives_no_row_from_lost_bytes() {
     const PACKETS: u32 = 100_000;
     const RUNS: u32 = 16;
     let packet = |i: u32| {
@@ -286,7 +286,7 @@ fn a_file_that_is_cut_while_it_is_read_gives_no_row_of_bytes_that_are_lost() {
     let mut cut = 0;
     for i in 1..=RUNS {
         std::fs::write(file.path(), &whole).unwrap();
-        // To one packet, to the middle of a page, or to a page's begin.
+        // To one packet, to the middle of a page, or to a page boundary.
         let left = [100, whole.len() / 3 + 1000, (whole.len() / 2) & !4095][i as usize % 3];
         let (run, said) = run_file_while(file.path(), &args, || {
             std::thread::sleep(whole_run * i / RUNS);
@@ -298,7 +298,7 @@ fn a_file_that_is_cut_while_it_is_read_gives_no_row_of_bytes_that_are_lost() {
             .split_once("the first ")
             .map(|(_, rest)| rest.split_once(" packets were processed").unwrap().0.parse::<usize>().unwrap());
         assert!(rows == expected[..rows.len()], "rows of lost bytes: {said}");
-        // Cut before it was opened.
+        // Truncated before it was opened.
         if said.contains("it ends inside a record; everything before that was processed") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Runs the binary, and reads what it made.
+//! Runs the binary, and reads its output.
 
 use super::capture::Capture;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -9,9 +9,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A run that went to its end.
+/// A successful run.
 pub struct Run {
-    /// What `--json` printed.
+    /// The summary of `--json`.
     pub summary: Value,
     folder: tempfile::TempDir,
 }
@@ -22,27 +22,27 @@ pub struct Row(HashMap<String, Field>);
 
 fn weir(capture: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    // The compiled modules of the tests are nobody else's.
+    // The tests have a cache of compiled modules of their own.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.args(["run", "--json", "-r"]).arg(capture);
     command
 }
 
-/// Runs modules over a capture that is in memory.
+/// Runs modules on a capture in memory.
 pub fn run(capture: &Capture, args: &[&str]) -> Run {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), capture.to_pcap()).unwrap();
     run_file(file.path(), args)
 }
 
-/// Runs modules over a file.
+/// Runs modules on a file.
 pub fn run_file(path: &Path, args: &[&str]) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let output = weir(path).arg("--out").arg(folder.path()).args(args).output().unwrap();
     Run::new(folder, &output)
 }
 
-/// Runs modules over a file, to which something happens meanwhile. Gives the run, and what was said on standard error.
+/// Runs modules on a file while `act` changes it. Returns the run and its standard error.
 pub fn run_file_while(path: &Path, args: &[&str], act: impl FnOnce()) -> (Run, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = weir(path);
@@ -54,7 +54,7 @@ pub fn run_file_while(path: &Path, args: &[&str], act: impl FnOnce()) -> (Run, S
     (Run::new(folder, &output), said)
 }
 
-/// Runs modules over a capture that comes through standard input.
+/// Runs modules on a capture from standard input.
 pub fn run_stream(pcap: &[u8], args: &[&str]) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let mut command = weir(Path::new("-"));
@@ -65,15 +65,15 @@ pub fn run_stream(pcap: &[u8], args: &[&str]) -> Run {
     Run::new(folder, &child.wait_with_output().unwrap())
 }
 
-/// What is said of parameters that are refused before the module runs.
+/// Returns the error for parameters that are refused before the run.
 pub fn refusal(capture: &Capture, args: &[&str]) -> String {
     let output = output(capture, args);
     assert_eq!(output.status.code(), Some(2));
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The message of a module that does not start with its parameters. The run itself goes on without it, and its status tells.
-pub fn reluctance(capture: &Capture, args: &[&str]) -> String {
+/// Returns the error of a module whose start fails with its parameters. The run itself goes on, with status 3.
+pub fn start_failure(capture: &Capture, args: &[&str]) -> String {
     let output = output(capture, args);
     assert_eq!(output.status.code(), Some(3));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -107,12 +107,12 @@ impl Run {
         rows.collect()
     }
 
-    /// What a module has sent to an output.
+    /// The frames that a module sent to an output.
     pub fn sent(&self, module: &str, output: &str) -> Capture {
         Capture::read(&self.folder.path().join(module).join(output).with_extension("pcap"))
     }
 
-    /// All record files, by their place in the folder.
+    /// All record files, with paths relative to the folder.
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut files = Vec::new();
         for module in std::fs::read_dir(self.folder.path()).unwrap() {
@@ -128,7 +128,7 @@ impl Run {
 }
 
 impl Row {
-    /// Any whole number, a time or a duration.
+    /// A field that is a whole number, a time or a duration.
     pub fn number(&self, name: &str) -> i128 {
         match &self.0[name] {
             Field::UByte(v) => (*v).into(),

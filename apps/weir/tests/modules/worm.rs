@@ -1,9 +1,9 @@
-//! worm: signatures in TCP payloads, and who sent them to whom.
+//! Module worm: signatures in TCP payloads, with sender and receiver.
 
 use super::capture::{BEGIN, Capture, sample, samples};
 use super::packet::{ACK, PSH, Packet};
-use super::seen::Seen;
-use super::weir::{Row, refusal, reluctance, run, run_file};
+use super::parsed_packet::ParsedPacket;
+use super::weir::{Row, refusal, run, run_file, start_failure};
 
 const ATTACKER: &str = "198.51.100.7:40000";
 const VICTIM: &str = "192.0.2.10:80";
@@ -12,7 +12,7 @@ fn segment(payload: impl AsRef<[u8]>) -> Packet {
     Packet::tcp(ATTACKER, VICTIM, ACK | PSH).payload(payload)
 }
 
-/// What Code Red sends: the run overflows a buffer, what follows is taken for addresses and code.
+/// A request of Code Red: a run of characters overflows a buffer, and the rest is interpreted as addresses and code.
 fn code_red(run: u8) -> Vec<u8> {
     let code = "%u9090%u6858%ucbd3%u7801".repeat(3)
         + "%u9090%u9090%u8190%u00c3%u0003%u8b00%u531b%u53ff%u0078%u0000%u00=a";
@@ -23,7 +23,7 @@ fn hits(capture: &Capture, module: &str) -> Vec<Row> {
     run(capture, &["-m", module]).rows("worm", "hits")
 }
 
-/// Of each hit the packet's number, the signature and the offset.
+/// For each hit the packet's number, the signature's index and the offset.
 fn found(payloads: &[&[u8]], module: &str) -> Vec<(i128, i128, i128)> {
     let packets: Vec<Packet> = payloads.iter().map(segment).collect();
     let hits = hits(&Capture::of(&packets), module);
@@ -55,7 +55,7 @@ fn both_code_reds_are_found_with_sender_and_victim() {
 }
 
 #[test]
-fn the_attacks_in_the_sample_are_found_and_nothing_else() {
+fn exactly_the_attacks_in_the_sample_are_found() {
     let hits = run_file(&sample(), &["-m", "worm"]).rows("worm", "hits");
     let found: Vec<_> = hits.iter().map(|row| (row.text("source"), row.number("signature"))).collect();
     let (n_and_code, x_and_code) = ([0, 2], [1, 2]);
@@ -84,7 +84,7 @@ fn ipv6_is_searched() {
 }
 
 #[test]
-fn a_signature_that_is_split_over_two_segments_is_not_found() {
+fn a_signature_split_over_two_segments_is_not_found() {
     let whole = code_red(b'N');
     assert_eq!(found(&[&whole[..20], &whole[20..200]], "worm"), []);
 }
@@ -98,20 +98,20 @@ fn signatures_can_have_commas_equals_signs_and_any_byte() {
 }
 
 #[test]
-fn of_several_signatures_at_one_place_the_longest_is_meant_and_hits_do_not_overlap() {
+fn the_longest_signature_at_an_offset_wins_and_hits_do_not_overlap() {
     assert_eq!(found(&[b"abcabab"], "worm,signatures=ab,abc,bc"), [(0, 1, 0), (0, 0, 3), (0, 0, 5)]);
     assert_eq!(found(&[b"aaaaa"], "worm,signatures=aa"), [(0, 0, 0), (0, 0, 2)]);
 }
 
 #[test]
-fn letters_match_in_either_case_if_asked_to() {
+fn matching_can_ignore_case() {
     let payloads: &[&[u8]] = &[b"get /CMD.EXE", b"get /cmd.exe"];
     assert_eq!(found(payloads, "worm,signatures=cmd.exe"), [(1, 0, 5)]);
     assert_eq!(found(payloads, "worm,signatures=cmd.exe,ignore-case=true"), [(0, 0, 5), (1, 0, 5)]);
 }
 
 #[test]
-fn a_packet_has_at_most_as_many_hits_as_asked_for() {
+fn the_number_of_hits_per_packet_is_limited() {
     let many = [b'a'; 1400];
     for (module, count) in [("worm,signatures=a", 8), ("worm,signatures=a,hits-per-packet=64", 64)] {
         let expected: Vec<_> = (0..count).map(|offset| (0, 0, offset)).collect();
@@ -120,7 +120,7 @@ fn a_packet_has_at_most_as_many_hits_as_asked_for() {
 }
 
 #[test]
-fn as_many_signatures_as_are_allowed_are_all_found() {
+fn the_maximum_number_of_signatures_are_all_found() {
     let signatures: Vec<String> = (0..1024).map(|i| format!("<{i}>")).collect();
     let module = format!("worm,signatures={}", signatures.join(","));
     let payloads: Vec<&[u8]> = signatures.iter().map(String::as_bytes).collect();
@@ -129,23 +129,25 @@ fn as_many_signatures_as_are_allowed_are_all_found() {
 }
 
 #[test]
-fn lists_that_cannot_be_searched_for_are_refused_with_the_reason() {
+fn invalid_lists_of_signatures_are_refused_with_the_reason() {
     let capture = Capture::of(&[segment("x")]);
-    assert!(reluctance(&capture, &["-m", "worm,signatures=a,"]).contains("signatures: one is empty"));
+    assert!(start_failure(&capture, &["-m", "worm,signatures=a,"]).contains("signatures: one is empty"));
     let many = format!("worm,signatures={}", vec!["x"; 1025].join(","));
-    let said = reluctance(&capture, &["-m", &many]);
+    let said = start_failure(&capture, &["-m", &many]);
     assert!(said.contains("at most 1024") || said.contains("could not be compiled"), "{said}");
     assert!(refusal(&capture, &["-m", "worm,hits-per-packet=0"]).contains("hits-per-packet"));
 }
 
 #[test]
-fn every_hit_of_whole_captures_is_found_where_it_is() {
+fn hits_in_whole_captures_equal_the_oracles() {
     let signatures = ["HTTP/1.1 200 OK", "User-Agent: ", "Content-Length: 0"];
     let module = format!("worm,hits-per-packet=1,signatures={}", signatures.join(","));
     for path in samples() {
         let mut expected = Vec::new();
         for frame in &Capture::read(&path).frames {
-            let Some(seen) = Seen::of(&frame.bytes).filter(|seen| seen.tcp().is_some()) else { continue };
+            let Some(seen) = ParsedPacket::parse(&frame.bytes).filter(|seen| seen.tcp().is_some()) else {
+                continue;
+            };
             let first = (0..seen.payload.len()).find_map(|at| {
                 Some((at, signatures.iter().position(|s| seen.payload[at..].starts_with(s.as_bytes()))?))
             });

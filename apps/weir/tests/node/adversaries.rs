@@ -1,10 +1,10 @@
-//! People who come to a node from elsewhere with what nobody gave them, or in somebody else's place, each from a process of their own and over real sockets.
+//! Attackers with forged, stolen or manipulated credentials and messages, over real sockets.
 
 use crate::module::{MANIFEST, assemble, text};
 use crate::people::{self, FRIEND, OPERATOR, RESEARCHER, STUDENT, THIEF, authority, block, preamble};
 use crate::people::{raw_append, raw_token, rewritten};
-use crate::place::{PATIENCE, is_inside, udp};
-use crate::remote::{Net, Person, SESSION, modest, seconds_from_now};
+use crate::remote::{Net, Person, SESSION, modest_grant, seconds_from_now};
+use crate::testbed::{TIMEOUT, is_inside, udp};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::json;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
-use weir_node::client::{Client, ClientError, Whereabouts};
+use weir_node::client::{Client, ClientError, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, LINE_BYTES_MAX, Reply};
 use weir_remote::{Acceptor, SecureStream};
 use weir_trust::association::{Initiator, SECOND_BYTES, frame};
@@ -27,15 +27,15 @@ use weir_units::BitsPerSecond;
 
 const NODE: &str = "127.0.0.1:7353";
 
-/// Shows these bytes as a credential, and asks how things are. Why it is refused; nothing where it is not.
-fn shown(node: PublicKey, identity: Identity, credential: &[u8]) -> Option<String> {
-    let there = Whereabouts::There {
+/// Connects with these bytes as the credential, and requests a snapshot. Returns the refusal; none if the node accepts.
+fn refusal_of(node: PublicKey, identity: Identity, credential: &[u8]) -> Option<String> {
+    let there = NodeLocation::Remote {
         addresses: vec![NODE.parse().unwrap()],
-        expected: Some(node),
+        expected: vec![node],
         identity: Box::new(identity),
         credential: credential.to_vec(),
     };
-    let asked = Client::to(&there).and_then(|mut client| {
+    let asked = Client::connect_to(&there).and_then(|mut client| {
         client.send(ControlRequest::Show, &[])?;
         client.receive()
     });
@@ -46,32 +46,32 @@ fn shown(node: PublicKey, identity: Identity, credential: &[u8]) -> Option<Strin
     }
 }
 
-/// A node that trusts the operator of whom everybody here has something, too.
-fn net_of_people() -> Net {
+/// A node that trusts the operator of the test credentials.
+fn trusting_net() -> Net {
     let net = Net::new();
-    let config = std::fs::read_to_string(net.place.config()).unwrap();
+    let config = std::fs::read_to_string(net.testbed.config()).unwrap();
     let with = config.replace("roots = [\"", &format!("roots = [\"{}\", \"", OPERATOR.key()));
-    std::fs::write(net.place.config(), with).unwrap();
-    net.place.done(json!("reload"));
+    std::fs::write(net.testbed.config(), with).unwrap();
+    net.testbed.request(json!("reload"));
     net
 }
 
-/// What the operator gives the researcher, until an hour from now.
-fn granted(change: impl FnOnce(&mut Grant)) -> Credential {
-    let mut grant = modest();
+/// A credential of the researcher from the operator, valid for an hour.
+fn researcher_credential(change: impl FnOnce(&mut Grant)) -> Credential {
+    let mut grant = modest_grant();
     change(&mut grant);
-    Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), grant, &mut people::Counting(0)).unwrap()
+    Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), grant, None, &mut people::Counting(0)).unwrap()
 }
 
 #[test]
-fn credentials_that_nobody_granted_open_nothing() {
-    if !is_inside("adversaries::credentials_that_nobody_granted_open_nothing") {
+fn forged_credentials_are_refused() {
+    if !is_inside("adversaries::forged_credentials_are_refused") {
         return;
     }
-    let mut net = net_of_people();
-    let first = granted(|grant| grant.delegations = Some(1));
-    let free = granted(|_| ());
-    // From the researcher, for somebody.
+    let mut net = trusting_net();
+    let first = researcher_credential(|grant| grant.delegations = Some(1));
+    let free = researcher_credential(|_| ());
+    // A block that the researcher appends for another key.
     let by_researcher = |to: people::Person, more: &str| {
         raw_append(free.as_bytes(), &RESEARCHER.private(), block(&format!("{} {more}", preamble(to))), 5)
     };
@@ -100,7 +100,7 @@ fn credentials_that_nobody_granted_open_nothing() {
         ("widened: memory", STUDENT, by_researcher(STUDENT, "memory(16777217);"), "widened"),
         ("widened: sessions", STUDENT, by_researcher(STUDENT, "sessions(3);"), "widened"),
         ("widened: time", STUDENT, by_researcher(STUDENT, "expires(2090-01-01T00:00:00Z);"), "widened"),
-        ("circular", RESEARCHER, circle, "in a circle"),
+        ("circular", RESEARCHER, circle, "circular chains"),
         ("changed", RESEARCHER, flipped, ""),
         ("cut", RESEARCHER, free.as_bytes()[..middle].to_vec(), ""),
         ("Datalog that takes for ever", STUDENT, by_researcher(STUDENT, &bomb), "rules"),
@@ -124,31 +124,31 @@ fn credentials_that_nobody_granted_open_nothing() {
         ("a little of something", RESEARCHER, vec![7], "no credential"),
     ];
     for (what, peer, credential, says) in cases {
-        let why = shown(net.node, peer.identity(), &credential);
+        let why = refusal_of(net.node, peer.identity(), &credential);
         assert!(why.as_ref().is_some_and(|why| why.contains(says)), "{what}: {why:?}");
         assert!(why.is_some_and(|why| why.len() < 2000), "{what}");
     }
     assert!(net.sessions().is_empty());
-    // What somebody was granted is worth something to him: none of it was refused for another reason.
+    // The valid credentials are accepted, so the others were refused for their defects alone.
     for (peer, credential) in [(RESEARCHER, free.as_bytes()), (STUDENT, &there), (STUDENT, &to_student)] {
-        assert_eq!(shown(net.node, peer.identity(), credential), None);
+        assert_eq!(refusal_of(net.node, peer.identity(), credential), None);
     }
-    // Whoever got through so far has taken nothing from others.
-    let researcher = net.granted("researcher", modest());
-    net.done(&researcher, &SESSION);
-    assert!(net.place.stop().success());
+    // The refused connections have taken no resources from a valid holder.
+    let researcher = net.granted("researcher", modest_grant());
+    net.run(&researcher, &SESSION);
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn of_no_part_more_is_passed_on_than_somebody_has() {
-    if !is_inside("adversaries::of_no_part_more_is_passed_on_than_somebody_has") {
+fn a_delegation_exceeds_its_delegator_in_no_resource() {
+    if !is_inside("adversaries::a_delegation_exceeds_its_delegator_in_no_resource") {
         return;
     }
-    let mut net = net_of_people();
+    let mut net = trusting_net();
     let hash = |byte: &str| format!("hex:{}", byte.repeat(32));
     let (one, other) = (hash("11"), hash("22"));
     let begins = seconds_from_now(0);
-    let has = granted(|grant| {
+    let has = researcher_credential(|grant| {
         let hashes = [ModuleHash([0x11; 32])].into();
         grant.modules = Modules::from(ModuleSet { hashes, ..ModuleSet::default() });
         grant.profiles = Some(["strict".parse().unwrap()].into());
@@ -163,7 +163,7 @@ fn of_no_part_more_is_passed_on_than_somebody_has() {
         grant.delegations = Some(2);
     });
     let friend = FRIEND.datalog();
-    // Of each part more than he has, with how that is called, and then no more.
+    // For each resource a grant beyond the holder's, the name of the resource in the refusal, and a grant within it.
     let parts = [
         ("profile", r#"profile("default");"#.to_owned(), r#"profile("strict");"#.to_owned()),
         ("modules", format!("modules([{one}, {other}], []);"), format!("modules([{one}], []);")),
@@ -192,7 +192,7 @@ fn of_no_part_more_is_passed_on_than_somebody_has() {
         ("nodes", r#"nodes(["ix-1.org", "*.example"]);"#.into(), r#"nodes(["ix-1.example"]);"#.into()),
         ("beginning", "not_before(1970-01-02T00:00:00Z);".into(), format!("not_before({begins});")),
         ("end", "expires(2090-01-01T00:00:00Z);".into(), format!("expires({});", seconds_from_now(1800))),
-        // It was passed on once by then.
+        // The credential was delegated once before.
         ("further delegations", "delegations(2);".into(), "delegations(1);".into()),
     ];
     let passed_on = |part: &str| {
@@ -200,26 +200,26 @@ fn of_no_part_more_is_passed_on_than_somebody_has() {
         raw_append(has.as_bytes(), &RESEARCHER.private(), block, 5)
     };
     for (part, more, same) in &parts {
-        let why = shown(net.node, STUDENT.identity(), &passed_on(more));
+        let why = refusal_of(net.node, STUDENT.identity(), &passed_on(more));
         let says = format!("widened: block 1 asks for more than its holder was given; {part}: asked for");
         assert!(why.as_ref().is_some_and(|why| why.contains(&says)), "{more}: {why:?}");
-        assert_eq!(shown(net.node, STUDENT.identity(), &passed_on(same)), None, "{same}");
-        // Nor when it was right so far and is passed on again.
+        assert_eq!(refusal_of(net.node, STUDENT.identity(), &passed_on(same)), None, "{same}");
+        // A further delegation of a valid credential cannot exceed it either.
         let again = block(&format!("{} {more}", preamble(THIEF)));
         let again = raw_append(&passed_on(same), &STUDENT.private(), again, 6);
-        let why = shown(net.node, THIEF.identity(), &again);
+        let why = refusal_of(net.node, THIEF.identity(), &again);
         assert!(why.as_ref().is_some_and(|why| why.contains("widened: block 2")), "{more}: {why:?}");
     }
     assert!(net.sessions().is_empty());
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
-/// Has the system ask for names in this namespace alone, here. How many were asked for since.
-fn asked_here(folder: &std::path::Path) -> Arc<AtomicUsize> {
+/// Makes the system's name resolution use a server in this namespace. Returns its number of queries.
+fn count_name_lookups(folder: &std::path::Path) -> Arc<AtomicUsize> {
     for (name, text) in [("resolv.conf", "nameserver 127.0.0.1\n"), ("nsswitch.conf", "hosts: files dns\n")] {
         let (here, there) = (folder.join(name), std::path::Path::new("/etc").join(name));
         std::fs::write(&here, text).unwrap();
-        // Where there is none the system does what is written here.
+        // A missing file needs no replacement: the C library then uses these defaults.
         if there.exists() {
             let mount = std::process::Command::new("mount").arg("--bind").args([&here, &there]).status();
             assert!(mount.unwrap().success(), "{name}");
@@ -231,7 +231,7 @@ fn asked_here(folder: &std::path::Path) -> Arc<AtomicUsize> {
         let mut question = [0; 512];
         while let Ok((len, from)) = socket.recv_from(&mut question) {
             count.fetch_add(1, Ordering::AcqRel);
-            // There is no such name.
+            // Answers that the name does not exist.
             question[2..4].copy_from_slice(&[0x81, 0x83]);
             _ = socket.send_to(&question[..len], from);
         }
@@ -240,16 +240,16 @@ fn asked_here(folder: &std::path::Path) -> Arc<AtomicUsize> {
 }
 
 #[test]
-fn a_delegated_filter_breaks_out_of_nothing_looks_nothing_up_and_ends() {
-    if !is_inside("adversaries::a_delegated_filter_breaks_out_of_nothing_looks_nothing_up_and_ends") {
+fn a_delegated_filter_escapes_nothing_looks_up_no_names_and_terminates() {
+    if !is_inside("adversaries::a_delegated_filter_escapes_nothing_looks_up_no_names_and_terminates") {
         return;
     }
     let mut net = Net::new();
-    let asked = asked_here(net.folder.path());
+    let asked = count_name_lookups(net.folder.path());
     let filters = ["udp".parse().unwrap()].into();
-    // Half of a core, from which is paid what their filters take.
-    let ceilings = Ceilings { cpu: Some(CpuShare(500_000)), ..modest().ceilings };
-    let researcher = net.granted("researcher", Grant { filters, ceilings, ..modest() });
+    // Half of a core, which pays for compiling the filters.
+    let ceilings = Ceilings { cpu: Some(CpuShare(500_000)), ..modest_grant().ceilings };
+    let researcher = net.granted("researcher", Grant { filters, ceilings, ..modest_grant() });
     let passed_on = |name: &str, filter: &str| {
         let filters = [filter.parse().unwrap()].into();
         net.delegated(&researcher, name, Grant { filters, ..Grant::default() })
@@ -272,47 +272,49 @@ fn a_delegated_filter_breaks_out_of_nothing_looks_nothing_up_and_ends() {
     .enumerate()
     {
         let student = passed_on(&format!("student-{number}"), filter);
-        // His credential is one, as nobody has looked at the text so far; but there are no packets by it, whatever his own filter is.
-        net.done(&student, &["session", "list"]);
-        net.refused(&student, &with("interface=b"), says);
-        net.refused(&student, &with("interface=b,filter=udp"), says);
-        // Nor for whom he passes it on to.
+        // The credential is accepted, as its filter's text is only compiled with a session's filter. Then it is
+        // refused, whatever the session's own filter is.
+        net.run(&student, &["session", "list"]);
+        net.run_refused(&student, &with("interface=b"), says);
+        net.run_refused(&student, &with("interface=b,filter=udp"), says);
+        // The same holds for a delegate of the student.
         let friend = net.delegated(&student, &format!("friend-{number}"), Grant::default());
-        net.refused(&friend, &with("interface=b"), says);
+        net.run_refused(&friend, &with("interface=b"), says);
     }
     assert!(net.sessions().is_empty());
 
-    // One that is a filter selects what it selects, of what the researcher has; and one that everything passes, no more than that.
+    // A valid filter selects its packets, within those of the researcher; one that accepts everything selects no more than those.
     let all = passed_on("all", "tcp or udp or arp or ip or not ip");
     let some = passed_on("some", "tcp or udp port 53");
     for student in [&all, &some] {
-        net.done(student, &with("interface=b,filter=tcp or udp"));
-        net.done(student, &["load", "study", "port-count"]);
+        net.run(student, &with("interface=b,filter=tcp or udp"));
+        net.run(student, &["load", "study", "port-count"]);
     }
     let mut tcp = udp(53, b"not for them");
     tcp[23] = 6;
-    net.place.send(&[tcp.clone(), udp(53, b"for both"), tcp, udp(7, b"for one of them")]);
+    net.testbed.send(&[tcp.clone(), udp(53, b"for both"), tcp, udp(7, b"for one of them")]);
     for (student, packets) in [(&all, 2), (&some, 1)] {
         let name = student.name_of("study");
-        net.place.until("they have arrived", |place| place.count(&name, "port-count", "packets") >= packets);
-        assert_eq!(net.place.part(&name, "channels", "main")["packets"], packets);
+        net.testbed
+            .until("they have arrived", |testbed| testbed.count(&name, "port-count", "packets") >= packets);
+        assert_eq!(net.testbed.part(&name, "channels", "main")["packets"], packets);
     }
-    // Nobody has asked for a name. Who does is seen.
+    // No name was looked up. The counter works: a lookup is counted.
     assert_eq!(asked.load(Ordering::Acquire), 0);
     assert!(("example.com", 80).to_socket_addrs().is_err());
     assert!(asked.load(Ordering::Acquire) > 0);
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn a_guests_filter_breaks_out_of_nothing_looks_nothing_up_and_ends() {
-    if !is_inside("adversaries::a_guests_filter_breaks_out_of_nothing_looks_nothing_up_and_ends") {
+fn a_holders_filter_escapes_nothing_looks_up_no_names_and_terminates() {
+    if !is_inside("adversaries::a_holders_filter_escapes_nothing_looks_up_no_names_and_terminates") {
         return;
     }
     let mut net = Net::new();
     let filters = ["udp".parse().unwrap()].into();
-    let guest = net.granted("guest", Grant { filters, ..modest() });
-    net.done(
+    let guest = net.granted("guest", Grant { filters, ..modest_grant() });
+    net.run(
         &guest,
         &["session", "create", "study", "--memory", "1 MiB", "--channel", "interface=b,filter=tcp or udp"],
     );
@@ -327,33 +329,33 @@ fn a_guests_filter_breaks_out_of_nothing_looks_nothing_up_and_ends() {
         (&hard, "more than 100 levels"),
     ] {
         let channel = format!("name=more,interface=b,filter={filter}");
-        net.refused(&guest, &["session", "change", "study", "--channel", &channel], says);
+        net.run_refused(&guest, &["session", "change", "study", "--channel", &channel], says);
     }
-    net.done(&guest, &["load", "study", "port-count"]);
-    // His own text selects both; the credential's, one.
+    net.run(&guest, &["load", "study", "port-count"]);
+    // The student's own filter accepts both packets, the credential's only one.
     let mut tcp = udp(1, b"not for him");
     tcp[23] = 6;
-    net.place.send(&[tcp.clone(), udp(2, b"for him"), tcp, udp(3, b"and this")]);
+    net.testbed.send(&[tcp.clone(), udp(2, b"for him"), tcp, udp(3, b"and this")]);
     let name = guest.name_of("study");
-    net.place.until("they have arrived", |place| place.count(&name, "port-count", "packets") >= 2);
-    assert_eq!(net.place.part(&name, "channels", "main")["packets"], 2);
-    assert!(net.place.stop().success());
+    net.testbed.until("they have arrived", |testbed| testbed.count(&name, "port-count", "packets") >= 2);
+    assert_eq!(net.testbed.part(&name, "channels", "main")["packets"], 2);
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn a_name_that_is_somebody_elses_leads_to_nobody_else() {
-    if !is_inside("adversaries::a_name_that_is_somebody_elses_leads_to_nobody_else") {
+fn a_holder_reaches_no_other_session_by_its_name() {
+    if !is_inside("adversaries::a_holder_reaches_no_other_session_by_its_name") {
         return;
     }
     let mut net = Net::new();
-    let (alice, bob) = (net.granted("alice", modest()), net.granted("bob", modest()));
+    let (alice, bob) = (net.granted("alice", modest_grant()), net.granted("bob", modest_grant()));
     let create = |name: &str| ["session", "create", name, "--memory", "1 MiB"].map(str::to_owned);
     let done = |who: &Person, arguments: &[String]| {
-        net.done(who, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        net.run(who, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     };
     done(&alice, &create("study"));
     let hers = alice.name_of("study");
-    // He calls his own what the node calls hers, and the operator's as well.
+    // Bob names a session by the node's internal name of Alice's session, and by the name of the operator's.
     done(&bob, &create(&hers));
     let his = bob.name_of(&hers);
     let names = |net: &Net| {
@@ -366,19 +368,19 @@ fn a_name_that_is_somebody_elses_leads_to_nobody_else() {
     both.sort();
     assert_ne!(hers, his);
     assert_eq!(names(&net), both);
-    assert!(net.place.refused(json!({"create": {"name": hers.as_str()}})).contains("already"));
-    // What he does by that name he does to his own, and by the node's name of it as well.
+    assert!(net.testbed.request_refused(json!({"create": {"name": hers.as_str()}})).contains("already"));
+    // Requests with that name concern Bob's session, also by the node's internal name of it.
     done(&bob, &["session", "close", &hers].map(str::to_owned));
     assert_eq!(names(&net), [hers.as_str()]);
-    net.refused(&bob, &["session", "close", &hers], "no session");
-    net.refused(&bob, &["load", &hers, "port-count"], "no session");
-    net.place.done(json!({"create": {"name": "study"}}));
-    net.refused(&bob, &["session", "close", "study"], "no session");
+    net.run_refused(&bob, &["session", "close", &hers], "no session");
+    net.run_refused(&bob, &["load", &hers, "port-count"], "no session");
+    net.testbed.request(json!({"create": {"name": "study"}}));
+    net.run_refused(&bob, &["session", "close", "study"], "no session");
     assert_eq!(net.sessions().len(), 2);
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
-/// A connection from this address.
+/// A connection from this source address.
 fn connect_from(from: Ipv4Addr) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddrV4::new(from, 0)).unwrap();
@@ -387,20 +389,20 @@ fn connect_from(from: Ipv4Addr) -> TcpStream {
 }
 
 #[test]
-fn ten_thousand_half_open_connections_keep_no_guest_out() {
-    if !is_inside("adversaries::ten_thousand_half_open_connections_keep_no_guest_out") {
+fn ten_thousand_half_open_connections_keep_no_holder_out() {
+    if !is_inside("adversaries::ten_thousand_half_open_connections_keep_no_holder_out") {
         return;
     }
     let mut net = Net::new();
-    let guest = net.granted("guest", modest());
-    weir_netio::raise_descriptor_limit().unwrap();
-    // As many as there may be are open at the same time; the oldest give way to others.
-    let most = usize::try_from(weir_netio::descriptor_limit().unwrap() / 2).unwrap_or(usize::MAX);
+    let guest = net.granted("guest", modest_grant());
+    weir_netio::raise_file_descriptor_limit().unwrap();
+    // The maximum number of connections is open at the same time; the oldest are closed for new ones.
+    let most = usize::try_from(weir_netio::file_descriptor_limit().unwrap() / 2).unwrap_or(usize::MAX);
     let mut open = std::collections::VecDeque::new();
     for number in 0..10_000u32 {
         let [.., host] = number.to_be_bytes();
         let mut stream = connect_from(Ipv4Addr::new(127, 7, host % 4, 1 + host % 2));
-        // Some cost the node its answer, too. They may have been closed already.
+        // Some send a first message, which the node answers. They may have been closed already.
         if number % 10 == 0 {
             let (_, first) = Initiator::begin(None, &mut rand_core::OsRng).unwrap();
             _ = stream.write_all(&frame::framed(&first).unwrap());
@@ -410,22 +412,22 @@ fn ten_thousand_half_open_connections_keep_no_guest_out() {
             open.pop_front();
         }
         if number % 2000 == 1999 {
-            net.done(&guest, &["session", "list"]);
+            net.run(&guest, &["session", "list"]);
         }
     }
-    net.done(&guest, &SESSION);
+    net.run(&guest, &SESSION);
     drop(open);
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
-/// An association of somebody's.
-pub fn associated(net: &Net, who: &Person) -> SecureStream {
+/// An authenticated connection of this person.
+pub fn authenticated_stream(net: &Net, who: &Person) -> SecureStream {
     let credential: Credential = std::fs::read_to_string(&who.credential).unwrap().parse().unwrap();
     let identity = identity(who);
     let address: SocketAddr = NODE.parse().unwrap();
     let mut stream =
-        weir_remote::connect(address, &identity, Some(net.node), credential.as_bytes(), PATIENCE).unwrap();
-    stream.set_deadline(Some(Instant::now() + PATIENCE));
+        weir_remote::connect(address, &identity, Some(net.node), credential.as_bytes(), TIMEOUT).unwrap();
+    stream.set_deadline(Some(Instant::now() + TIMEOUT));
     stream
 }
 
@@ -434,25 +436,25 @@ fn identity(who: &Person) -> Identity {
 }
 
 #[test]
-fn messages_that_are_cut_huge_or_of_another_version_disturb_nobody() {
-    if !is_inside("adversaries::messages_that_are_cut_huge_or_of_another_version_disturb_nobody") {
+fn truncated_huge_or_foreign_messages_affect_no_other_client() {
+    if !is_inside("adversaries::truncated_huge_or_foreign_messages_affect_no_other_client") {
         return;
     }
     let mut net = Net::new();
-    let guest = net.granted("guest", modest());
-    net.done(&guest, &SESSION);
+    let guest = net.granted("guest", modest_grant());
+    net.run(&guest, &SESSION);
     let load = |body: u64| {
         format!(
-            "{{\"weir\":1,\"ask\":{{\"load\":{{\"session\":\"study\",\"module\":{{\"module\":\"m\"}}}}}},\"body\":{body}}}\n"
+            "{{\"weir\":1,\"request\":{{\"load\":{{\"session\":\"study\",\"module\":{{\"module\":\"m\"}}}}}},\"body\":{body}}}\n"
         )
     };
     let line = vec![b'a'; LINE_BYTES_MAX + 2];
     let deep = [vec![b'['; 200_000], b"\n".to_vec()].concat();
     for (what, bytes, says) in [
-        ("of another version", b"{\"weir\":2,\"ask\":\"show\"}\n".to_vec(), Some("speaks version 1")),
+        ("of another version", b"{\"weir\":2,\"request\":\"show\"}\n".to_vec(), Some("speaks version 1")),
         (
             "of a version that no number is",
-            b"{\"weir\":1e999,\"ask\":\"show\"}\n".to_vec(),
+            b"{\"weir\":1e999,\"request\":\"show\"}\n".to_vec(),
             Some("no request"),
         ),
         ("nothing", b"\n".to_vec(), Some("no request")),
@@ -463,26 +465,26 @@ fn messages_that_are_cut_huge_or_of_another_version_disturb_nobody() {
         ("a length that is none", load(u64::MAX).into_bytes(), Some("no request")),
         (
             "a part that is too long",
-            b"{\"weir\":1,\"ask\":{\"upload\":{\"file\":\"00\",\"bytes\":1,\"from\":0}},\"body\":9999999}\n"
+            b"{\"weir\":1,\"request\":{\"upload\":{\"file\":\"00\",\"bytes\":1,\"from\":0}},\"body\":9999999}\n"
                 .to_vec(),
             Some("no request"),
         ),
-        ("cut in a line", b"{\"weir\":1,\"ask\":{\"clo".to_vec(), Some("no request")),
+        ("cut in a line", b"{\"weir\":1,\"request\":{\"clo".to_vec(), Some("no request")),
         ("cut in a file", [load(100).into_bytes(), vec![0; 50]].concat(), None),
         (
             "two at once",
-            b"{\"weir\":1,\"ask\":\"show\"}\n{\"weir\":1,\"ask\":\"explode\"}\n".to_vec(),
+            b"{\"weir\":1,\"request\":\"show\"}\n{\"weir\":1,\"request\":\"explode\"}\n".to_vec(),
             Some("explode"),
         ),
     ] {
-        let mut stream = associated(&net, &guest);
-        // The node may have closed before all of it has gone.
+        let mut stream = authenticated_stream(&net, &guest);
+        // The node may close the connection before all is written.
         _ = stream.write_all(&bytes).and_then(|()| stream.finish());
         let mut answers = Vec::new();
         let ended = stream.read_to_end(&mut answers);
         let answers = String::from_utf8(answers).unwrap();
         match says {
-            // Of what is too long, the answer may be lost with the connection.
+            // If the message is too long, the reply may be lost with the connection.
             Some(says) => assert!(
                 answers.contains(says) || bytes.len() > LINE_BYTES_MAX && ended.is_err(),
                 "{what}: {answers}"
@@ -491,16 +493,16 @@ fn messages_that_are_cut_huge_or_of_another_version_disturb_nobody() {
         }
         assert!(answers.len() < 100_000, "{what}");
     }
-    // Nothing of it has changed anything.
+    // Nothing has changed.
     assert_eq!(net.sessions().len(), 1);
-    let shown = net.done(&guest, &["session", "show", "study", "--json"]);
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap()["modules"], json!([]));
-    assert!(net.place.stop().success());
+    let status = net.run(&guest, &["session", "show", "study", "--json"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&status).unwrap()["modules"], json!([]));
+    assert!(net.testbed.stop().success());
 }
 
-/// As many of these as fit on a line with what stands around them; each is told from the others by its number.
-fn crowded(before: &str, one: &str, after: &str) -> String {
-    let (mut line, mut number) = (format!("{{\"weir\":1,\"ask\":{before}"), 0);
+/// As many numbered copies of an element as fit into a line.
+fn full_line(before: &str, one: &str, after: &str) -> String {
+    let (mut line, mut number) = (format!("{{\"weir\":1,\"request\":{before}"), 0);
     while line.len() + one.len() + 8 + after.len() < LINE_BYTES_MAX {
         let comma = if number == 0 { "" } else { "," };
         line.push_str(comma);
@@ -512,59 +514,60 @@ fn crowded(before: &str, one: &str, after: &str) -> String {
 }
 
 #[test]
-fn of_what_a_request_lists_nothing_is_done_where_there_is_too_much() {
-    if !is_inside("adversaries::of_what_a_request_lists_nothing_is_done_where_there_is_too_much") {
+fn a_request_with_too_many_elements_is_refused_as_a_whole() {
+    if !is_inside("adversaries::a_request_with_too_many_elements_is_refused_as_a_whole") {
         return;
     }
     let mut net = Net::new();
-    // Long filters of his own: each of his channels would have them.
-    let researcher = net.granted("researcher", modest());
+    // The credential has long filters, which each of its channels would need.
+    let researcher = net.granted("researcher", modest_grant());
     let hosts = (0..190).map(|n| format!("host 10.0.0.{n}")).collect::<Vec<_>>().join(" or ");
     let filters = [hosts.parse().unwrap()].into();
     let guest = net.delegated(&researcher, "guest", Grant { filters, ..Grant::default() });
-    net.done(&guest, &SESSION);
-    let before = net.place.memory();
+    net.run(&guest, &SESSION);
+    let before = net.testbed.memory();
     for (begin, one, end, what) in [
         (r#"{"create":{"name":"t","channel":["#, r#"{"interface":""}"#, "]}}", "channels"),
         (r#"{"create":{"name":"t","module":["#, r#"{"module":"rtt"}"#, "]}}", "modules"),
         (r#"{"change":{"session":"study","cpu":["#, r#"{"name":"a#"}"#, "]}}", "virtual processors"),
-        (r#"{"change":{"session":"study","forgo":["#, r#""a#""#, "]}}", "names in a list"),
+        (r#"{"change":{"session":"study","remove_use":["#, r#""a#""#, "]}}", "names in a list"),
         (
-            r#"{"explain":{"ask":{"change":{"session":"study","cpu":["#,
+            r#"{"explain":{"request":{"change":{"session":"study","cpu":["#,
             r#"{"name":"a#"}"#,
             "]}}}}",
             "virtual processors",
         ),
         (
-            r#"{"explain":{"ask":{"create":{"name":"t","channel":["#,
+            r#"{"explain":{"request":{"create":{"name":"t","channel":["#,
             r#"{"interface":""}"#,
             "]}}}}",
             "channels",
         ),
     ] {
-        let line = crowded(begin, one, end);
+        let line = full_line(begin, one, end);
         let says = format!("too many {what} (64 at most) at line 1 column");
-        let mut stream = associated(&net, &guest);
+        let mut stream = authenticated_stream(&net, &guest);
         stream.write_all(line.as_bytes()).and_then(|()| stream.finish()).unwrap();
         let mut answers = String::new();
         stream.read_to_string(&mut answers).unwrap();
         assert!(answers.contains(&says), "{what}: {answers}");
-        // Whoever it is.
-        let mut operator = net.place.connect();
+        // The same for the operator.
+        let mut operator = net.testbed.connect();
         operator.write_all(line.as_bytes()).unwrap();
         let mut answer = String::new();
         operator.read_to_string(&mut answer).unwrap();
         assert!(answer.contains(&says), "{what}: {answer}");
     }
-    // Of 60,000 channels none was made, let alone with filters.
-    let after = net.place.memory();
+    // None of the 60,000 channels was created, nor their filters compiled.
+    let after = net.testbed.memory();
     assert!(after < before + (64 << 20), "{before} bytes before, {after} after");
     assert_eq!(net.sessions().len(), 1);
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
-/// Passes on one connection, with one byte of what goes to the node changed, if one is to be. All that went there, when it has ended.
-fn on_the_way(change: Option<usize>) -> (SocketAddr, Receiver<Vec<u8>>) {
+/// A relay for one connection, which changes the byte at `change`, if given. Returns its address, and a receiver of all
+/// bytes to the node.
+fn relay(change: Option<usize>) -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (went, seen) = channel();
@@ -596,10 +599,10 @@ fn on_the_way(change: Option<usize>) -> (SocketAddr, Receiver<Vec<u8>>) {
     (address, seen)
 }
 
-/// The same as what `net` does with its commands, but by another way.
-fn by_way(net: &Net, who: &Person, way: SocketAddr, arguments: &[&str]) -> (bool, String) {
+/// Runs a command of a person through the relay.
+fn run_via(net: &Net, who: &Person, relay_address: SocketAddr, arguments: &[&str]) -> (bool, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments).arg("--node").arg(format!("{}@{way}", net.node));
+    command.args(arguments).arg("--node").arg(format!("{}@{relay_address}", net.node));
     let output =
         command.arg("--credential").arg(&who.credential).arg("--key").arg(&who.key).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -607,44 +610,45 @@ fn by_way(net: &Net, who: &Person, way: SocketAddr, arguments: &[&str]) -> (bool
 }
 
 #[test]
-fn who_is_in_the_middle_changes_nothing_repeats_nothing_and_is_nobody_else() {
-    if !is_inside("adversaries::who_is_in_the_middle_changes_nothing_repeats_nothing_and_is_nobody_else") {
+fn a_man_in_the_middle_can_change_replay_and_impersonate_nothing() {
+    if !is_inside("adversaries::a_man_in_the_middle_can_change_replay_and_impersonate_nothing") {
         return;
     }
     let mut net = Net::new();
-    let guest = net.granted("guest", modest());
-    // The versions that are offered, behind the length and four letters: an older one, and a newer one. Then keys, and what is sealed.
+    let guest = net.granted("guest", modest_grant());
+    // The protocol versions in the first message, after the length and four letters: an older and a newer one. Then
+    // keys, and encrypted data.
     for at in [6, 7, 8, 40, 195 + 2 + 10, 195 + 2 + 100, 195 + 2 + 200] {
-        let (way, _) = on_the_way(Some(at));
-        let (is_done, said) = by_way(&net, &guest, way, &SESSION);
+        let (relay_address, _) = relay(Some(at));
+        let (is_done, said) = run_via(&net, &guest, relay_address, &SESSION);
         assert!(!is_done && said.starts_with("weir: "), "byte {at}: {said}");
         assert!(net.sessions().is_empty(), "byte {at}");
     }
-    // All that somebody said, once more: the node has other keys each time.
-    let (way, seen) = on_the_way(None);
-    let (is_done, said) = by_way(&net, &guest, way, &SESSION);
+    // A replay of a whole connection fails, as the node uses new keys each time.
+    let (relay_address, seen) = relay(None);
+    let (is_done, said) = run_via(&net, &guest, relay_address, &SESSION);
     assert!(is_done, "{said}");
     let recorded = seen.recv().unwrap();
-    net.done(&guest, &["session", "close", "study"]);
+    net.run(&guest, &["session", "close", "study"]);
     let mut replay = TcpStream::connect(NODE).unwrap();
-    replay.set_read_timeout(Some(PATIENCE)).unwrap();
+    replay.set_read_timeout(Some(TIMEOUT)).unwrap();
     _ = replay.write_all(&recorded);
     let mut answer = Vec::new();
-    // It may be closed over what it did not read.
+    // The node may close the connection because of unread bytes.
     _ = replay.read_to_end(&mut answer);
     assert!(answer.len() <= 2 + SECOND_BYTES, "it got further than the second message: {}", answer.len());
     assert!(net.sessions().is_empty());
 
-    // Somebody with a key of his own, in the node's place: he is told nothing, not even by whom he was asked.
+    // An impostor in the node's place, with another key: the client reveals neither its request nor its key.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = listener.local_addr().unwrap();
+    let impostor_address = listener.local_addr().unwrap();
     let met = Arc::new(AtomicUsize::new(0));
     let (impostor, theirs) = (Identity::from_seed(&[9; 32]), Arc::clone(&met));
     let thread = std::thread::spawn(move || {
         let acceptor = Acceptor::new(GateLimits::default());
         let is_over = AtomicBool::new(false);
         let gone = || {
-            // One connection, answered once, and closed by the client.
+            // One connection, which was answered once and then closed by the client.
             if acceptor.counters().closed > 0 {
                 is_over.store(true, Ordering::Release);
             }
@@ -653,36 +657,36 @@ fn who_is_in_the_middle_changes_nothing_repeats_nothing_and_is_nobody_else() {
         acceptor.serve(listener, &impostor, &is_over, heard, gone).unwrap();
         theirs.fetch_add(acceptor.counters().gate.answered.try_into().unwrap(), Ordering::AcqRel);
     });
-    let (is_done, said) = by_way(&net, &guest, place, &["session", "list"]);
+    let (is_done, said) = run_via(&net, &guest, impostor_address, &["session", "list"]);
     thread.join().unwrap();
     assert!(!is_done && said.contains("weir-key:"), "{said}");
     assert_eq!(met.load(Ordering::Acquire), 1, "he learned who it was");
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn a_credential_that_ends_before_it_begins_or_has_ended_opens_nothing() {
-    if !is_inside("adversaries::a_credential_that_ends_before_it_begins_or_has_ended_opens_nothing") {
+fn expired_credentials_and_empty_validity_periods_are_refused() {
+    if !is_inside("adversaries::expired_credentials_and_empty_validity_periods_are_refused") {
         return;
     }
-    let mut net = net_of_people();
+    let mut net = trusting_net();
     let (past, future) = (seconds_from_now(0), seconds_from_now(1800));
     for (grant, says) in [
-        (Grant { expires: Some(past), ..modest() }, "expired"),
-        (Grant { not_before: Some(future), ..modest() }, "not yet valid"),
-        (Grant { not_before: Some(future), expires: Some(past), ..modest() }, ""),
+        (Grant { expires: Some(past), ..modest_grant() }, "expired"),
+        (Grant { not_before: Some(future), ..modest_grant() }, "not yet valid"),
+        (Grant { not_before: Some(future), expires: Some(past), ..modest_grant() }, ""),
     ] {
         let minted =
-            Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), grant, &mut people::Counting(0));
-        // One that can never hold need not be made.
+            Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), grant, None, &mut people::Counting(0));
+        // Some of these credentials cannot even be created.
         let Ok(credential) = minted else { continue };
-        let why = shown(net.node, RESEARCHER.identity(), credential.as_bytes());
+        let why = refusal_of(net.node, RESEARCHER.identity(), credential.as_bytes());
         assert!(why.as_ref().is_some_and(|why| why.contains(says)), "{says}: {why:?}");
-        // Nor does a delegate have what has ended.
+        // A delegation of an expired credential is expired.
         let passed = raw_append(credential.as_bytes(), &RESEARCHER.private(), block(&preamble(STUDENT)), 5);
-        assert!(shown(net.node, STUDENT.identity(), &passed).is_some());
+        assert!(refusal_of(net.node, STUDENT.identity(), &passed).is_some());
     }
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
@@ -691,22 +695,22 @@ fn an_import_that_the_profile_does_not_have_is_refused() {
         return;
     }
     let mut net = Net::new();
-    std::fs::write(net.place.path().join("listening.toml"), "imports = ['emit']\n").unwrap();
-    let config = std::fs::read_to_string(net.place.config()).unwrap();
+    std::fs::write(net.testbed.path().join("listening.toml"), "imports = ['emit']\n").unwrap();
+    let config = std::fs::read_to_string(net.testbed.config()).unwrap();
     let profile = "[[profile]]\nname = \"listening\"\nfile = \"listening.toml\"\n";
-    std::fs::write(net.place.config(), config + profile).unwrap();
-    net.place.done(json!("reload"));
-    let guest =
-        net.granted("guest", Grant { profiles: Some(["listening".parse().unwrap()].into()), ..modest() });
-    net.done(&guest, &SESSION);
+    std::fs::write(net.testbed.config(), config + profile).unwrap();
+    net.testbed.request(json!("reload"));
+    let guest = net
+        .granted("guest", Grant { profiles: Some(["listening".parse().unwrap()].into()), ..modest_grant() });
+    net.run(&guest, &SESSION);
     let module = assemble(
         &text(r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#),
         Some(MANIFEST.replace("NAME", "sender").as_bytes()),
     );
     let file = net.folder.path().join("sender.wasm");
     std::fs::write(&file, module).unwrap();
-    net.refused(&guest, &["load", "study", file.to_str().unwrap()], "import");
-    // Nor may he choose another profile than his credential's.
-    net.refused(&guest, &["session", "change", "study", "--profile", "default"], "profile");
-    assert!(net.place.stop().success());
+    net.run_refused(&guest, &["load", "study", file.to_str().unwrap()], "import");
+    // A holder cannot choose another profile than its credential's.
+    net.run_refused(&guest, &["session", "change", "study", "--profile", "default"], "profile");
+    assert!(net.testbed.stop().success());
 }

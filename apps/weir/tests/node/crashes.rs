@@ -1,8 +1,8 @@
-//! Records survive the end of a process that nobody expected: the node's own, and a module's.
+//! Records survive a crash of the node's process and of a sandbox process.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, is_inside, udp};
-use crate::wards::{rows, wards};
+use crate::sandbox_processes::{rows, sandbox_processes};
+use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,98 +23,98 @@ fn session(name: &str, process: &str) -> String {
     )
 }
 
-/// A node with a session in its own process and one with a process for its module, which have emitted a row for each of these packets.
-fn emitted() -> Place {
-    let mut place = Place::new(&(session("here", "node") + &session("apart", "own")));
+/// A node with one session in its own process and one in a sandbox process, which have emitted a row for each of the packets.
+fn testbed_with_rows() -> Testbed {
+    let mut testbed = Testbed::new(&(session("here", "node") + &session("apart", "own")));
     let bytes = assemble(&text(BODY), Some(MANIFEST.replace("NAME", "emitter").as_bytes()));
     for session in ["here", "apart"] {
-        let reply = place.load(session, json!({"module": "emitter.wasm"}), &bytes);
+        let reply = testbed.load(session, json!({"module": "emitter.wasm"}), &bytes);
         assert!(reply.get("done").is_some(), "{reply}");
     }
     let frames: Vec<Vec<u8>> = (0..PACKETS).map(|i| udp(53, &i.to_le_bytes())).collect();
-    place.send(&frames);
-    place.until("all have seen all", |place| {
+    testbed.send(&frames);
+    testbed.until("all modules have received all packets", |testbed| {
         ["here", "apart"]
             .iter()
-            .all(|session| place.count(session, "emitter", "records") == u64::from(PACKETS))
+            .all(|session| testbed.count(session, "emitter", "records") == u64::from(PACKETS))
     });
-    place
+    testbed
 }
 
-/// The folder of a session's module.
-fn folder(place: &Place, session: &str) -> PathBuf {
-    let folders = fs::read_dir(place.path().join("state/records").join(session)).unwrap();
+/// The record folder of a session's module.
+fn folder(testbed: &Testbed, session: &str) -> PathBuf {
+    let folders = fs::read_dir(testbed.path().join("state/records").join(session)).unwrap();
     let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
     folders.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("emitter-0"));
     folders.pop().unwrap()
 }
 
-/// The rows that would be recovered if the process were killed now.
-fn safe(folder: &Path) -> usize {
+/// The number of rows that would be recovered if the process were killed now.
+fn recoverable_rows(folder: &Path) -> usize {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(folder).unwrap().flatten() {
-        // A file may have another name by now.
+        // A file may be renamed meanwhile.
         let copied = fs::copy(entry.path(), copy.path().join(entry.file_name()));
         assert!(
             copied.as_ref().map_or_else(|error| error.kind() == ErrorKind::NotFound, |_| true),
             "{copied:?}"
         );
     }
-    // Copied while it was written: it is looked at again.
+    // An incomplete copy, made while the file was written, counts as 0: the caller tries again.
     if weir_records::recover(copy.path()).iter().any(Result::is_err) { 0 } else { rows(copy.path()).len() }
 }
 
-/// Each row is there once.
-fn complete(folder: &Path) -> bool {
+/// Returns true if each row is there exactly once.
+fn has_each_row_once(folder: &Path) -> bool {
     let rows = rows(folder);
     rows.len() == usize::from(PACKETS) && rows.iter().collect::<BTreeSet<_>>().len() == rows.len()
 }
 
 #[test]
-fn rows_of_a_node_that_is_killed_are_complete_after_the_next_start() {
-    if !is_inside("crashes::rows_of_a_node_that_is_killed_are_complete_after_the_next_start") {
+fn rows_of_a_killed_node_are_complete_after_the_next_start() {
+    if !is_inside("crashes::rows_of_a_killed_node_are_complete_after_the_next_start") {
         return;
     }
-    let mut place = emitted();
-    let folders = ["here", "apart"].map(|session| folder(&place, session));
-    place.until("all rows are in the log", |_| {
-        folders.iter().all(|folder| safe(folder) == usize::from(PACKETS))
+    let mut testbed = testbed_with_rows();
+    let folders = ["here", "apart"].map(|session| folder(&testbed, session));
+    testbed.until("all rows are in the log", |_| {
+        folders.iter().all(|folder| recoverable_rows(folder) == usize::from(PACKETS))
     });
-    // Nothing is complete yet: there is one file for an hour.
+    // No file is complete yet, as each covers an hour.
     assert!(folders.iter().all(|folder| rows(folder).is_empty()));
-    place.kill();
-    place.start();
-    place.until("they are complete", |_| folders.iter().all(|folder| complete(folder)));
+    testbed.kill();
+    testbed.start();
+    testbed.until("they are complete", |_| folders.iter().all(|folder| has_each_row_once(folder)));
     for folder in &folders {
-        place.until("nothing else is left", |_| {
+        testbed.until("only complete files are left", |_| {
             let left: Vec<_> =
                 fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
             left == ["rows.parquet"]
         });
-        place.until("it is said", |place| {
-            place.said().contains(&format!("the {PACKETS} rows that it had written to {}", folder.display()))
+        testbed.until("the log has the message", |testbed| {
+            testbed.log().contains(&format!("its {PACKETS} rows are complete in {}", folder.display()))
         });
     }
-    assert!(place.stop().success());
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn rows_of_a_module_whose_process_is_killed_stay() {
-    if !is_inside("crashes::rows_of_a_module_whose_process_is_killed_stay") {
+fn rows_of_a_killed_sandbox_process_are_complete() {
+    if !is_inside("crashes::rows_of_a_killed_sandbox_process_are_complete") {
         return;
     }
-    let mut place = emitted();
-    let folder = folder(&place, "apart");
-    let processes = wards(place.process());
+    let mut testbed = testbed_with_rows();
+    let folder = folder(&testbed, "apart");
+    let processes = sandbox_processes(testbed.process());
     assert_eq!(processes.len(), 1);
     for process in processes {
         let status = std::process::Command::new("kill").args(["-KILL", &process.to_string()]).status();
         assert!(status.unwrap().success());
     }
-    place.send(&[udp(53, b"that it does not see")]);
-    place.until("its end is noticed", |place| {
-        place.said().contains("has no process any more, and is unloaded")
+    testbed.send(&[udp(53, b"that it does not see")]);
+    testbed.until("the end of the process is noticed", |testbed| {
+        testbed.log().contains("its process has ended, so it is unloaded")
     });
-    assert!(place.stop().success());
-    assert!(complete(&folder));
+    assert!(testbed.stop().success());
+    assert!(has_each_row_once(&folder));
 }

@@ -1,26 +1,26 @@
-//! A full disk under records and ledger.
+//! A full disk under record files and the ledger.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, is_inside, udp};
+use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// Emits a row with each packet.
+/// Emits a row for each packet.
 const BODY: &str = r#"(func (export "weir_packet") (param $d i32) (result i32)
     (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
     (i32.const 0))"#;
 const ALICE: &str =
     "[[session]]\nname = \"alice\"\nchannel = [{ interface = \"b\", filter = \"udp\", queue = 10000 }]\n";
 
-/// Takes all room that there is.
+/// Fills the file system.
 fn fill(disk: &Path) {
     let mut filler = File::create(disk.join("filler")).unwrap();
     while filler.write_all(&[7; 4096]).is_ok() {}
 }
 
-/// Rows that readers find in all files, also in those that are not complete.
+/// The rows that readers find in all files, including incomplete ones.
 fn rows(folder: &Path) -> u64 {
     let mut found = 0;
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -37,62 +37,68 @@ fn rows(folder: &Path) -> u64 {
 }
 
 #[test]
-fn on_a_full_disk_records_are_lost_and_counted_and_the_node_goes_on_when_there_is_room() {
-    if !is_inside("disk::on_a_full_disk_records_are_lost_and_counted_and_the_node_goes_on_when_there_is_room")
-    {
+fn a_full_disk_loses_only_counted_records_and_the_node_recovers() {
+    if !is_inside("disk::a_full_disk_loses_only_counted_records_and_the_node_recovers") {
         return;
     }
-    let Some(mut place) = Place::with_disk("4m", "records_time = \"1s\"\n", ALICE) else { return };
+    let Some(mut testbed) = Testbed::with_disk("4m", "record_file_age = \"1s\"\n", ALICE) else { return };
     let bytes = assemble(&text(BODY), Some(MANIFEST.replace("NAME", "emitter").as_bytes()));
-    assert!(place.load("alice", json!({"module": "emitter.wasm"}), &bytes).get("done").is_some());
+    assert!(testbed.load("alice", json!({"module": "emitter.wasm"}), &bytes).get("done").is_some());
     let mut sent = 0;
-    let mut send = |place: &mut Place| {
-        place.send(&vec![udp(1, b"x"); 50]);
+    let mut send = |testbed: &mut Testbed| {
+        testbed.send(&vec![udp(1, b"x"); 50]);
         sent += 50;
-        place.until("all are seen", |place| place.count("alice", "emitter", "packets") == sent);
+        testbed.until("all are seen", |testbed| testbed.count("alice", "emitter", "packets") == sent);
         sent
     };
-    let billed = |place: &Place| place.billed("alice", "records_written");
-    send(&mut place);
-    place.until("they are in a file", |place| billed(place) == 50);
+    let billed = |testbed: &Testbed| testbed.billed("alice", "records_written");
+    send(&mut testbed);
+    testbed.until("the rows are in a file", |testbed| billed(testbed) == 50);
 
-    fill(&place.disk());
-    place.until("records are lost, and counted", |place| {
-        send(place);
-        place.count("alice", "emitter", "records_lost") > 0
+    fill(&testbed.disk());
+    testbed.until("records are lost, and counted", |testbed| {
+        send(testbed);
+        testbed.count("alice", "emitter", "records_lost") > 0
     });
-    place.until("the ledger waits, too", |place| place.said().contains("the ledger is kept in memory"));
-    place.until("it is said why", |place| {
-        let said = place.said();
+    testbed.until("the ledger cannot be written either", |testbed| {
+        testbed.log().contains("the ledger cannot be written, and is kept in memory")
+    });
+    testbed.until("the log has the reason", |testbed| {
+        let said = testbed.log();
         said.contains("session alice, module emitter: records are lost") && said.contains("the disk is full")
     });
-    let said = place.said();
+    let said = testbed.log();
     assert_eq!(said.matches("records are lost").count(), 1, "it is said once: {said}");
-    // Nobody is held up by it, and sessions come and go.
+    // No session is delayed, and sessions can be created and closed.
     for name in ["bob", "carol"] {
-        place.done(json!({"create": {"name": name, "channel": [{"interface": "b", "filter": "tcp"}]}}));
-        place.done(json!({"close": {"session": name}}));
+        testbed.request(json!({"create": {"name": name, "channel": [{"interface": "b", "filter": "tcp"}]}}));
+        testbed.request(json!({"close": {"session": name}}));
     }
-    let why = place.load("alice", json!({"module": "trajectory"}), &[])["refused"]["why"].to_string();
+    let why = testbed.load("alice", json!({"module": "trajectory"}), &[])["refused"]["why"].to_string();
     assert!(why.contains("trajectory") && why.contains("the disk is full"), "{why}");
-    send(&mut place);
+    send(&mut testbed);
 
-    std::fs::remove_file(place.disk().join("filler")).unwrap();
-    place.until("the ledger is written again", |place| place.said().contains("the ledger is written again"));
-    let before = billed(&place);
-    place.until("records are, too", |place| {
-        send(place);
-        place.said().contains("records are written again") && billed(place) > before
+    std::fs::remove_file(testbed.disk().join("filler")).unwrap();
+    testbed.until("the ledger is written again", |testbed| {
+        testbed.log().contains("the ledger is written again")
     });
-    let sent = send(&mut place);
-    assert!(place.stop().success());
-    // Nothing is missing on the bill, and each row is in a file or counted.
-    assert_eq!((place.billed("alice", "packets_in"), place.billed("alice", "records_emitted")), (sent, sent));
-    let ledger = place.ledger();
+    let before = billed(&testbed);
+    testbed.until("records are lost, too", |testbed| {
+        send(testbed);
+        testbed.log().contains("records are written again") && billed(testbed) > before
+    });
+    let sent = send(&mut testbed);
+    assert!(testbed.stop().success());
+    // All rows are charged, and each is either in a file or counted as lost.
+    assert_eq!(
+        (testbed.billed("alice", "packets_in"), testbed.billed("alice", "records_emitted")),
+        (sent, sent)
+    );
+    let ledger = testbed.ledger();
     let usages = ledger.iter().filter(|entry| entry["kind"] == "usage");
-    let lost: u64 = usages.filter_map(|entry| entry["usage"]["drops"]["write-failed"].as_u64()).sum();
-    let written = place.billed("alice", "records_written");
+    let lost: u64 = usages.filter_map(|entry| entry["usage"]["drops"]["disk-full"].as_u64()).sum();
+    let written = testbed.billed("alice", "records_written");
     assert_eq!(written + lost, sent);
-    assert_eq!(rows(&place.disk().join("records/alice")), written);
+    assert_eq!(rows(&testbed.disk().join("records/alice")), written);
     assert!(lost > 0 && written > 50, "{written} and {lost}");
 }

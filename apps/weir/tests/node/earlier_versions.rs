@@ -1,7 +1,8 @@
-//! Files that an earlier weir has left: the state folder, the ledger, the calibration, keys and a credential. `data/earlier/README.md` says how they were made.
+//! Files of an earlier version of weir: the state folder, the ledger, the calibration, keys and a credential.
+//! `data/earlier/README.md` tells how they were made.
 
-use crate::place::{Place, ip, is_inside};
 use crate::remote::AT;
+use crate::testbed::{Testbed, ip, is_inside};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use weir_admission::Calibration;
 
-/// Copies a folder with the modes that weir gives: version control keeps others.
+/// Copies a folder with the modes that weir sets, which version control does not keep.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     std::fs::set_permissions(to, Permissions::from_mode(0o700)).unwrap();
@@ -32,44 +33,48 @@ fn weir(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_an_earlier_weir_has_left_is_read_and_gone_on_with() {
-    if !is_inside("earlier::what_an_earlier_weir_has_left_is_read_and_gone_on_with") {
+fn the_state_of_an_earlier_version_is_read_and_continued() {
+    if !is_inside("earlier_versions::the_state_of_an_earlier_version_is_read_and_continued") {
         return;
     }
     ip("link set dev lo up");
-    let mut place = Place::prepared("", "", None);
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/earlier"), place.path());
-    let file = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let mut testbed = Testbed::prepared("", "", None);
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/earlier"), testbed.path());
+    let file = |name: &str| testbed.path().join(name).to_str().unwrap().to_owned();
     let [operator, node, holder, credential] =
         ["operator.key", "node.key", "holder.key", "holder.credential"].map(file);
     let calibration = std::fs::read_to_string(file("calibration.toml")).unwrap();
     assert_eq!(Calibration::parse(&calibration).unwrap().spread(), [12, 63, 260]);
     let secret = std::fs::read(file("state/views.secret")).unwrap();
-    let records = place.disk().join("records/alice/trajectory-0");
-    let before = place.ledger();
+    let records = testbed.disk().join("records/alice/trajectory-0");
+    let before = testbed.ledger();
     let ends_with = |ledger: &[Value]| ledger.last().map(|entry| entry["kind"].clone());
     assert!(before.len() > 10 && ends_with(&before).unwrap() == "node-stop", "{:?}", before.last());
 
     let (root, key) = (weir(&["key", "show", &operator]), weir(&["key", "show", &node]));
-    place.configure(&format!(
+    testbed.configure(&format!(
         "[remote]\nlisten = \"{AT}\"\nkey = \"{node}\"\nname = \"ix-1.example\"\nroots = [\"{root}\"]\n\
          [[session]]\nname = \"alice\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\nchannel = [{{ interface = \"b\" }}]\n\
          module = [{{ module = \"trajectory\" }}]\n"
     ));
-    place.start();
+    // The folder is from a time before it had a version.
+    assert!(!testbed.disk().join("version").exists());
+    testbed.start();
+    let version = std::fs::read_to_string(testbed.disk().join("version")).unwrap();
+    assert_eq!(version, format!("weir state 1\nweir {}\n", env!("CARGO_PKG_VERSION")));
     let at = format!("{key}@{AT}");
     let by = ["--node", &at, "--credential", &credential, "--key", &holder];
     let session = ["session", "create", "s", "--memory", "1 MiB", "--cpu", "period=10ms,slice=100us"];
     let rest = ["--channel", "interface=b,filter=udp"];
     weir(&[&session[..], &rest, &by].concat());
-    assert_eq!(place.snapshot()["sessions"].as_array().unwrap().len(), 2);
-    assert!(place.stop().success());
+    assert_eq!(testbed.snapshot()["sessions"].as_array().unwrap().len(), 2);
+    assert!(testbed.stop().success());
 
-    // The ledger is one chain, the secret of views is the same, and new records are beside the old ones.
-    let after = place.ledger();
+    // The ledger is one chain, the secret of views is unchanged, and new records are beside the old ones.
+    let after = testbed.ledger();
     assert_eq!(after[..before.len()], before);
     assert_eq!((after.len() > before.len(), ends_with(&after).unwrap()), (true, "node-stop".into()));
-    assert_eq!(std::fs::read(place.disk().join("views.secret")).unwrap(), secret);
+    assert_eq!(std::fs::read(testbed.disk().join("views.secret")).unwrap(), secret);
     assert!(records.join("flows.parquet").is_file());
-    assert!(place.disk().join("records/alice/trajectory-1").is_dir());
+    assert!(testbed.disk().join("records/alice/trajectory-1").is_dir());
 }

@@ -1,7 +1,7 @@
-//! What one session does not do in time costs no other one anything, and what was refused or is gone leaves nothing behind.
+//! Isolation of performance: a slow session costs others nothing, and refused or closed sessions leave nothing behind.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, cut, ip, is_inside, udp};
+use crate::testbed::{Testbed, ip, is_inside, udp, udp_fragments};
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn module(name: &str, body: &str) -> Vec<u8> {
     assemble(&text(body), Some(MANIFEST.replace("NAME", name).as_bytes()))
 }
 
-/// A module that takes its time with each packet, within what can be proved.
+/// A proved module that takes long for each packet.
 fn slow() -> Vec<u8> {
     module(
         "slow",
@@ -21,7 +21,7 @@ fn slow() -> Vec<u8> {
     )
 }
 
-/// The same, within what it is charged for.
+/// The same as a metered module.
 fn slow_and_metered() -> Vec<u8> {
     module(
         "slow",
@@ -41,90 +41,92 @@ fn session(name: &str, cpu: &str, channel: &str, modules: &str) -> String {
     )
 }
 
-const QUICK: &str = "period = \"20ms\", slice = \"2ms\", spare = true";
+const QUICK: &str = "period = \"20ms\", slice = \"2ms\", borrow = true";
 
-fn drops(place: &Place, session: &str) -> Value {
-    place.part(session, "channels", "main")["drops"].clone()
+fn drops(testbed: &Testbed, session: &str) -> Value {
+    testbed.part(session, "channels", "main")["drops"].clone()
 }
 
-/// Sends packets one by one, each when `good` has seen the one before: so each is a block of its own.
-fn send_one_by_one(place: &mut Place, count: u64) {
-    let before = place.count("good", "trajectory", "packets");
+/// Sends packets one by one, each after `good` has received the last one, so each is in a block of its own.
+fn send_one_by_one(testbed: &mut Testbed, count: u64) {
+    let before = testbed.count("good", "trajectory", "packets");
     for sent in 1..=count {
-        place.send(&[udp(1, b"x")]);
-        place.until("the good one has seen it", |place| {
-            place.count("good", "trajectory", "packets") == before + sent
+        testbed.send(&[udp(1, b"x")]);
+        testbed.until("the good module has received the packet", |testbed| {
+            testbed.count("good", "trajectory", "packets") == before + sent
         });
     }
 }
 
 #[test]
-fn who_is_slow_costs_others_of_the_same_filter_nothing() {
-    if !is_inside("fairness::who_is_slow_costs_others_of_the_same_filter_nothing") {
+fn a_slow_session_costs_others_of_the_same_filter_nothing() {
+    if !is_inside("fairness::a_slow_session_costs_others_of_the_same_filter_nothing") {
         return;
     }
     let channel = "filter = \"udp\", queue = 30000";
-    let mut place = Place::new(
+    let mut testbed = Testbed::new(
         &(session("good", QUICK, channel, "{ module = \"trajectory\" }")
             + &session("bad", "period = \"10s\", slice = \"100us\"", channel, ""))
             .replace("name =", "memory = \"128 MiB\"\nname ="),
     );
     ip("link set dev a mtu 65535");
     ip("link set dev b mtu 65535");
-    assert!(place.load("bad", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
-    // More blocks than their common memory has pages of descriptors: however few packets they have, all of them wait.
-    send_one_by_one(&mut place, 400);
-    assert_eq!((drops(&place, "good"), drops(&place, "bad")), (json!({}), json!({})));
-    // More than their common memory can hold, and than memory for packets of usual length.
+    assert!(testbed.load("bad", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    // More blocks than the shared memory has pages of descriptors: with so few packets in each, all can still wait.
+    send_one_by_one(&mut testbed, 400);
+    assert_eq!((drops(&testbed, "good"), drops(&testbed, "bad")), (json!({}), json!({})));
+    // More than the shared memory can hold, as these packets are long.
     let frames = vec![udp(1, &[0; 14_000]); 100];
-    while drops(&place, "bad") == json!({}) {
-        let before = place.count("good", "trajectory", "packets");
-        place.send(&frames);
-        place.until("the good one has seen them", |place| {
-            place.count("good", "trajectory", "packets") == before + 100
+    while drops(&testbed, "bad") == json!({}) {
+        let before = testbed.count("good", "trajectory", "packets");
+        testbed.send(&frames);
+        testbed.until("the good module has received the packets", |testbed| {
+            testbed.count("good", "trajectory", "packets") == before + 100
         });
     }
-    assert_eq!(drops(&place, "good"), json!({}));
-    let bad = drops(&place, "bad");
+    assert_eq!(drops(&testbed, "good"), json!({}));
+    let bad = drops(&testbed, "bad");
     assert!(bad["shed"].as_u64().unwrap() > 0 && bad.get("queue-full").is_none(), "{bad}");
 }
 
 #[test]
-fn a_queue_holds_as_many_packets_as_its_channel_says_however_slowly_they_come() {
-    if !is_inside("fairness::a_queue_holds_as_many_packets_as_its_channel_says_however_slowly_they_come") {
+fn a_queue_holds_its_configured_number_of_packets_at_any_rate() {
+    if !is_inside("fairness::a_queue_holds_its_configured_number_of_packets_at_any_rate") {
         return;
     }
     for kind in ["packet", "xdp"] {
-        for sees in ["selected", "all"] {
-            let channel = format!("filter = \"udp\", queue = 3000, sees = \"{sees}\"");
+        for visibility in ["selected", "all"] {
+            let channel = format!("filter = \"udp\", queue = 3000, visibility = \"{visibility}\"");
             let of_interface = format!("kind = \"{kind}\"\n");
-            let mut place = Place::new(
+            let mut testbed = Testbed::new(
                 &(of_interface + &session("slow", "period = \"10s\", slice = \"100us\"", &channel, "")),
             );
-            assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
-            // A few packets for each block, of which there are many more than there are pages of descriptors, and more than blocks in a ring.
+            assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+            // A few packets in each block, and more blocks than there are pages of descriptors or blocks in a ring.
             for _ in 0..1500 {
-                place.send(&vec![udp(1, b"x"); 2]);
+                testbed.send(&vec![udp(1, b"x"); 2]);
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
-            let channel = |place: &Place| place.part("slow", "channels", "main");
+            let channel = |testbed: &Testbed| testbed.part("slow", "channels", "main");
             let count = |value: &Value| value.as_u64().unwrap();
-            // What the kernel has no room for never comes.
+            // Packets that the kernel has dropped never arrive.
             let mut came = 0;
-            place.until("all have come", |place| {
-                came = count(&channel(place)["packets"]);
-                came + count(&place.snapshot()["interfaces"][0]["missed"]) == 3000
+            testbed.until("all packets have arrived", |testbed| {
+                came = count(&channel(testbed)["packets"]);
+                came + count(&testbed.snapshot()["interfaces"][0]["missed"]) == 3000
             });
-            assert!(came > 2900, "{kind} {sees}: {came}");
-            let lost = channel(&place)["drops"].clone();
-            assert_eq!(lost, json!({}), "{kind} {sees}: {}", channel(&place));
-            // When there is time, all of them are seen.
-            let cpu = json!([{"period": "20ms", "slice": "4ms", "spare": true}]);
-            place.done(json!({"change": {"session": "slow", "cpu": cpu}}));
-            place.until("all have been seen", |place| place.count("slow", "slow", "packets") == came);
-            assert_eq!(channel(&place)["drops"], json!({}), "{kind} {sees}");
-            assert!(place.stop().success());
-            drop(place);
+            assert!(came > 2900, "{kind} {visibility}: {came}");
+            let lost = channel(&testbed)["drops"].clone();
+            assert_eq!(lost, json!({}), "{kind} {visibility}: {}", channel(&testbed));
+            // With enough processor time all of them are received.
+            let cpu = json!([{"period": "20ms", "slice": "4ms", "borrow": true}]);
+            testbed.request(json!({"change": {"session": "slow", "cpu": cpu}}));
+            testbed.until("all packets have been received", |testbed| {
+                testbed.count("slow", "slow", "packets") == came
+            });
+            assert_eq!(channel(&testbed)["drops"], json!({}), "{kind} {visibility}");
+            assert!(testbed.stop().success());
+            drop(testbed);
             ip("link del dev a");
         }
     }
@@ -136,55 +138,56 @@ fn long(first: u32, count: u32) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_queue_that_is_longer_than_the_memory_of_its_selection_is_held_whole() {
-    if !is_inside("fairness::a_queue_that_is_longer_than_the_memory_of_its_selection_is_held_whole") {
+fn a_queue_can_be_longer_than_the_memory_of_its_selection() {
+    if !is_inside("fairness::a_queue_can_be_longer_than_the_memory_of_its_selection") {
         return;
     }
-    // 60,000 packets of 1,500 bytes are 90 MB; a selection has 64 MiB.
+    // 60,000 packets of 1,500 bytes are 90 MB; a selection's memory has 64 MiB.
     let queue = 60_000;
     let session = |name: &str, cpu: &str| {
         session(name, cpu, &format!("filter = \"udp\", queue = {queue}"), "")
             .replace("[[session]]\n", "[[session]]\nmemory = \"256 MiB\"\n")
     };
-    let mut place =
-        Place::new(&(session("slow", "period = \"10s\", slice = \"100us\"") + &session("quick", QUICK)));
-    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
-    assert!(place.load("quick", json!({"module": "trajectory"}), &[])["done"].is_object());
+    let mut testbed =
+        Testbed::new(&(session("slow", "period = \"10s\", slice = \"100us\"") + &session("quick", QUICK)));
+    assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    assert!(testbed.load("quick", json!({"module": "trajectory"}), &[])["done"].is_object());
     let count = |value: &Value| value.as_u64().unwrap();
     let (mut sent, came) = (0, u64::from(queue));
     while sent < queue {
-        place.send(&long(sent, 2000));
+        testbed.send(&long(sent, 2000));
         sent += 2000;
-        // Each part is received before the next one is sent, so the interface misses nothing on a busy machine either.
-        place.until("a part has come", |place| {
-            count(&place.part("slow", "channels", "main")["packets"]) == u64::from(sent)
+        // Each part is received before the next one is sent, so the interface loses nothing on a busy machine.
+        testbed.until("a part has arrived", |testbed| {
+            count(&testbed.part("slow", "channels", "main")["packets"]) == u64::from(sent)
         });
     }
-    assert_eq!((drops(&place, "slow"), drops(&place, "quick")), (json!({}), json!({})));
-    // When there is time, all of them are seen.
-    let cpu = json!([{"period": "20ms", "slice": "8ms", "spare": true}]);
-    place.done(json!({"change": {"session": "slow", "cpu": cpu}}));
-    place.until("all have been seen", |place| place.count("slow", "slow", "packets") == came);
-    assert_eq!(drops(&place, "slow"), json!({}));
-    assert!(place.stop().success());
+    assert_eq!((drops(&testbed, "slow"), drops(&testbed, "quick")), (json!({}), json!({})));
+    // With enough processor time all of them are received.
+    let cpu = json!([{"period": "20ms", "slice": "8ms", "borrow": true}]);
+    testbed.request(json!({"change": {"session": "slow", "cpu": cpu}}));
+    testbed
+        .until("all packets have been received", |testbed| testbed.count("slow", "slow", "packets") == came);
+    assert_eq!(drops(&testbed, "slow"), json!({}));
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn a_full_queue_of_a_slow_reader_takes_no_memory_from_what_comes() {
-    if !is_inside("fairness::a_full_queue_of_a_slow_reader_takes_no_memory_from_what_comes") {
+fn a_full_queue_of_a_slow_reader_takes_no_memory_from_new_packets() {
+    if !is_inside("fairness::a_full_queue_of_a_slow_reader_takes_no_memory_from_new_packets") {
         return;
     }
-    // The reader takes a packet now and then, so the packets that wait have come far apart, one in each part of the memory.
+    // The reader handles a packet now and then, so the waiting packets are spread over the whole memory.
     let channel = "filter = \"udp\", queue = 200";
-    let mut place = Place::new(&session("slow", "period = \"10ms\", slice = \"100us\"", channel, ""));
-    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    let mut testbed = Testbed::new(&session("slow", "period = \"10ms\", slice = \"100us\"", channel, ""));
+    assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
     for round in 0..200 {
-        place.send(&long(round * 1000, 1000));
+        testbed.send(&long(round * 1000, 1000));
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let all = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    assert_eq!(all(&drops(&place, "slow")), ["queue-full"]);
-    assert!(place.stop().success());
+    assert_eq!(all(&drops(&testbed, "slow")), ["queue-full"]);
+    assert!(testbed.stop().success());
 }
 
 #[test]
@@ -192,8 +195,8 @@ fn a_queue_for_which_its_session_has_no_memory_is_refused() {
     if !is_inside("fairness::a_queue_for_which_its_session_has_no_memory_is_refused") {
         return;
     }
-    let place = Place::new(&session("small", QUICK, "filter = \"udp\", queue = 40000", ""));
-    let why = place.load("small", json!({"module": "trajectory"}), &[])["refused"]["why"].to_string();
+    let testbed = Testbed::new(&session("small", QUICK, "filter = \"udp\", queue = 40000", ""));
+    let why = testbed.load("small", json!({"module": "trajectory"}), &[])["refused"]["why"].to_string();
     assert!(why.contains("channel `main` has a queue of 40000 packets, which takes "), "{why}");
 }
 
@@ -202,40 +205,44 @@ fn a_call_that_is_suspended_with_packets_of_the_interface_does_not_stop_it() {
     if !is_inside("fairness::a_call_that_is_suspended_with_packets_of_the_interface_does_not_stop_it") {
         return;
     }
-    let mut place = Place::new(
+    let mut testbed = Testbed::new(
         &(session("good", QUICK, "filter = \"udp\"", "{ module = \"trajectory\" }")
             + &session(
                 "bad",
                 "period = \"100ms\", slice = \"100us\"",
-                "filter = \"udp\", sees = \"all\"",
+                "filter = \"udp\", visibility = \"all\"",
                 "",
             )),
     );
-    assert!(place.load("bad", json!({"module": "slow.wasm"}), &slow_and_metered())["done"].is_object());
-    // A whole batch, with which it is at work for half a minute, and meanwhile more blocks than the interface's memory has.
-    place.send(&vec![udp(1, b"x"); 64]);
-    place.until("the good one has seen them", |place| place.count("good", "trajectory", "packets") == 64);
-    send_one_by_one(&mut place, 150);
-    assert_eq!(drops(&place, "good"), json!({}));
-    assert_eq!(place.snapshot()["interfaces"][0]["missed"], 0);
-    // It is still there, and gets on with what comes.
-    let seen = place.count("bad", "slow", "packets");
-    place.until("it has seen more", |place| place.count("bad", "slow", "packets") > seen);
-    assert_eq!((place.count("bad", "slow", "faults"), place.count("bad", "slow", "strikes")), (0, 0));
-    assert!(place.stop().success());
-    // What it did not come to the end of is on its bill.
-    let bills = place.ledger();
+    assert!(testbed.load("bad", json!({"module": "slow.wasm"}), &slow_and_metered())["done"].is_object());
+    // A whole batch keeps the module busy for half a minute; meanwhile more blocks arrive than the interface's memory has.
+    testbed.send(&vec![udp(1, b"x"); 64]);
+    testbed.until("the good module has received the packets", |testbed| {
+        testbed.count("good", "trajectory", "packets") == 64
+    });
+    send_one_by_one(&mut testbed, 150);
+    assert_eq!(drops(&testbed, "good"), json!({}));
+    assert_eq!(testbed.snapshot()["interfaces"][0]["missed"], 0);
+    // The module still runs, and handles new packets.
+    let seen = testbed.count("bad", "slow", "packets");
+    testbed.until("the module has received more packets", |testbed| {
+        testbed.count("bad", "slow", "packets") > seen
+    });
+    assert_eq!((testbed.count("bad", "slow", "faults"), testbed.count("bad", "slow", "strikes")), (0, 0));
+    assert!(testbed.stop().success());
+    // Packets that it did not handle are charged as lost.
+    let bills = testbed.ledger();
     let of = bills.iter().filter(|entry| entry["session"]["name"] == "bad");
-    let lost: u64 = of.filter_map(|entry| entry["usage"]["drops"]["module-fault"].as_u64()).sum();
+    let lost: u64 = of.filter_map(|entry| entry["usage"]["drops"]["over-limit"].as_u64()).sum();
     assert!(lost > 0);
 }
 
 #[test]
-fn what_a_call_may_take_is_counted_for_the_longest_packet_that_can_come() {
-    if !is_inside("fairness::what_a_call_may_take_is_counted_for_the_longest_packet_that_can_come") {
+fn the_time_of_a_call_is_reserved_for_the_longest_possible_packet() {
+    if !is_inside("fairness::the_time_of_a_call_is_reserved_for_the_longest_possible_packet") {
         return;
     }
-    // Looks at each captured byte.
+    // A module that reads each captured byte.
     let bytes = module(
         "bytes",
         r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -245,29 +252,31 @@ fn what_a_call_may_take_is_counted_for_the_longest_packet_that_can_come() {
                 (loop $next (br_if $next (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))))
             (i32.const 0))"#,
     );
-    let mut place =
-        Place::with_cpu("trace = \"PATH/trace\"\n", &session("alice", QUICK, "filter = \"udp\"", ""));
+    let mut testbed =
+        Testbed::with_cpu("trace = \"PATH/trace\"\n", &session("alice", QUICK, "filter = \"udp\"", ""));
     ip("link set dev a mtu 65535");
     ip("link set dev b mtu 65535");
-    assert!(place.load("alice", json!({"module": "bytes.wasm"}), &bytes)["done"].is_object());
-    assert_eq!(place.part("alice", "modules", "bytes")["tier"], "proved");
-    // Long ones among short ones, as a card that merges packets hands them over.
+    assert!(testbed.load("alice", json!({"module": "bytes.wasm"}), &bytes)["done"].is_object());
+    assert_eq!(testbed.part("alice", "modules", "bytes")["tier"], "proved");
+    // Long packets among short ones, as a network card with receive offload merges them.
     let frames: Vec<Vec<u8>> =
         (0..200).map(|i| udp(1, &vec![7; if i % 3 == 0 { 60_000 } else { 10 }])).collect();
     for round in 1..=5 {
-        place.send(&frames);
-        place.until("it has seen them", |place| place.count("alice", "bytes", "packets") == 200 * round);
+        testbed.send(&frames);
+        testbed.until("the module has received the packets", |testbed| {
+            testbed.count("alice", "bytes", "packets") == 200 * round
+        });
     }
-    assert_eq!(drops(&place, "alice"), json!({}));
-    assert!(place.stop().success());
+    assert_eq!(drops(&testbed, "alice"), json!({}));
+    assert!(testbed.stop().success());
     let mut overruns = Vec::new();
-    for file in std::fs::read_dir(place.path().join("trace")).unwrap() {
+    for file in std::fs::read_dir(testbed.path().join("trace")).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
         let terms =
             text.lines().filter_map(|line| line.split_once("reserved ").map(|(_, terms)| terms.to_owned()));
         overruns.extend(terms.filter_map(|terms| terms.split(' ').nth(3)?.parse::<u64>().ok()));
     }
-    // A quarter of a nanosecond for each instruction, where nothing else was measured.
+    // The default calibration is a quarter of a nanosecond for each instruction.
     assert!(overruns.iter().any(|overrun| *overrun > 65_535 / 4), "{overruns:?}");
 }
 
@@ -277,42 +286,43 @@ fn later_fragments_go_to_all_channels_of_a_filter() {
         return;
     }
     let create = |name: &str, filter: &str| json!({"create": {"name": name, "channel": [{"interface": "b", "filter": filter}]}});
-    let mut place = Place::new("");
-    let load = |place: &Place, name: &str| {
-        assert!(place.load(name, json!({"module": "trajectory"}), &[])["done"].is_object());
+    let mut testbed = Testbed::new("");
+    let load = |testbed: &Testbed, name: &str| {
+        assert!(testbed.load(name, json!({"module": "trajectory"}), &[])["done"].is_object());
     };
     for (name, filter) in [("first", "udp port 7"), ("old", "udp port 53")] {
-        place.done(create(name, filter));
-        load(&place, name);
+        testbed.request(create(name, filter));
+        load(&testbed, name);
     }
     for id in 0..6 {
-        place.send(&cut(53, id, &[1; 1500])[..1]);
+        testbed.send(&udp_fragments(53, id, &[1; 1500])[..1]);
     }
-    place.until("their beginnings are there", |place| place.count("old", "trajectory", "packets") == 6);
-    // A channel of that filter, at a place before the other's.
-    place.done(json!({"close": {"session": "first"}}));
-    place.done(create("new", "udp port 53"));
-    load(&place, "new");
+    testbed.until("the first parts are stored", |testbed| testbed.count("old", "trajectory", "packets") == 6);
+    // A channel with the same filter, at a lower index than the other's.
+    testbed.request(json!({"close": {"session": "first"}}));
+    testbed.request(create("new", "udp port 53"));
+    load(&testbed, "new");
     for id in 0..6 {
-        let mut frames = cut(53, id, &[1; 1500]).split_off(1);
+        let mut frames = udp_fragments(53, id, &[1; 1500]).split_off(1);
         frames.push(udp(53, b"x"));
-        place.send(&frames);
+        testbed.send(&frames);
     }
-    place.until("all are there", |place| {
-        place.count("old", "trajectory", "packets") == 24 && place.count("new", "trajectory", "packets") == 18
+    testbed.until("all packets are counted", |testbed| {
+        testbed.count("old", "trajectory", "packets") == 24
+            && testbed.count("new", "trajectory", "packets") == 18
     });
-    assert_eq!((drops(&place, "old"), drops(&place, "new")), (json!({}), json!({})));
-    assert_eq!(place.part("new", "channels", "main")["packets"], 18);
+    assert_eq!((drops(&testbed, "old"), drops(&testbed, "new")), (json!({}), json!({})));
+    assert_eq!(testbed.part("new", "channels", "main")["packets"], 18);
 }
 
 #[test]
-fn what_is_refused_leaves_nothing_and_who_asks_always_gets_an_answer() {
-    if !is_inside("fairness::what_is_refused_leaves_nothing_and_who_asks_always_gets_an_answer") {
+fn refused_requests_leave_nothing_behind_and_every_request_is_answered() {
+    if !is_inside("fairness::refused_requests_leave_nothing_behind_and_every_request_is_answered") {
         return;
     }
     let limit = format!("--pid={}", std::process::id());
     assert!(Command::new("prlimit").args([&limit, "--nofile=256:256"]).status().unwrap().success());
-    let mut place = Place::new("[[interface]]\nname = \"a\"\n");
+    let mut testbed = Testbed::new("[[interface]]\nname = \"a\"\n");
     let create = |name: &str, filters: &[(&str, &str)], slice: &str| {
         let channels: Vec<Value> = filters
             .iter()
@@ -321,70 +331,71 @@ fn what_is_refused_leaves_nothing_and_who_asks_always_gets_an_answer() {
         let cpu = json!([{"period": "20ms", "slice": slice}]);
         json!({"create": {"name": name, "memory": "1 MiB", "channel": channels, "cpu": cpu}})
     };
-    let before = place.holdings().0;
+    let before = testbed.descriptors_and_mappings().0;
     for port in 0..300 {
-        // More of a processor than there is.
-        let why = place.refused(create("no", &[("b", &format!("udp port {port}"))], "20ms"));
+        // More processor time than a core has.
+        let why = testbed.request_refused(create("no", &[("b", &format!("udp port {port}"))], "20ms"));
         assert!(why.contains("virtual processor"), "{why}");
     }
-    place.until("nothing is left of them", |place| place.holdings().0 <= before);
+    testbed.until("their descriptors are closed", |testbed| testbed.descriptors_and_mappings().0 <= before);
 
-    // Filters that have to be interpreted, until another is one too many: of a session's two interfaces the first has taken its filter by then.
+    // Filters that are interpreted, until one exceeds the limit: the first interface of the session has accepted its
+    // filter by then.
     let heavy = |number: usize| {
         let part =
             |at: usize| format!("(ether[{}] & 1 = 1 and ether[{}] & 2 = 2)", 20 + at % 40, 21 + number + at);
         (0..80).map(part).collect::<Vec<_>>().join(" or ")
     };
     let mut made = 0;
-    while place.ask(create(&format!("heavy{made}"), &[("b", &heavy(made))], "1us")).get("done").is_some() {
+    while testbed.ask(create(&format!("heavy{made}"), &[("b", &heavy(made))], "1us")).get("done").is_some() {
         made += 1;
     }
-    let before = place.holdings().0;
-    let why = place.refused(create("no", &[("a", "udp port 7"), ("b", &heavy(made))], "1us"));
+    let before = testbed.descriptors_and_mappings().0;
+    let why = testbed.request_refused(create("no", &[("a", "udp port 7"), ("b", &heavy(made))], "1us"));
     assert!(why.contains("cannot be joined"), "{why}");
-    place.until("nothing is left of it", |place| {
-        place.snapshot();
-        place.holdings().0 <= before
+    testbed.until("its descriptors are closed", |testbed| {
+        testbed.snapshot();
+        testbed.descriptors_and_mappings().0 <= before
     });
     for number in 0..made {
-        place.done(json!({"close": {"session": format!("heavy{number}")}}));
+        testbed.request(json!({"close": {"session": format!("heavy{number}")}}));
     }
 
-    // As many as it can have, and it can still be asked to close them.
+    // As many sessions as possible; the node can still be asked to close them.
     let mut sessions = 0;
     let why = loop {
         let reply =
-            place.ask(create(&format!("s{sessions}"), &[("b", &format!("udp port {sessions}"))], "1us"));
+            testbed.ask(create(&format!("s{sessions}"), &[("b", &format!("udp port {sessions}"))], "1us"));
         match reply["refused"]["why"].as_str() {
             None => sessions += 1,
             Some(why) => break why.to_owned(),
         }
     };
-    assert!(why.contains("as many files open as it may have (256)"), "{why}");
+    assert!(why.contains("the most files open that it may have (256)"), "{why}");
     for number in 0..sessions {
-        place.done(json!({"close": {"session": format!("s{number}")}}));
+        testbed.request(json!({"close": {"session": format!("s{number}")}}));
     }
-    place.done(create("again", &[("b", "udp")], "1us"));
+    testbed.request(create("again", &[("b", "udp")], "1us"));
 }
 
 #[test]
-fn a_change_takes_no_reservation_from_what_is_not_proved() {
-    if !is_inside("fairness::a_change_takes_no_reservation_from_what_is_not_proved") {
+fn a_reservation_of_a_module_that_is_not_proved_cannot_be_removed() {
+    if !is_inside("fairness::a_reservation_of_a_module_that_is_not_proved_cannot_be_removed") {
         return;
     }
-    let place = Place::new(&session("alice", QUICK, "filter = \"udp\"", ""));
-    assert!(place.load("alice", json!({"module": "slow.wasm"}), &slow_and_metered())["done"].is_object());
+    let testbed = Testbed::new(&session("alice", QUICK, "filter = \"udp\"", ""));
+    assert!(testbed.load("alice", json!({"module": "slow.wasm"}), &slow_and_metered())["done"].is_object());
     let change = json!({"change": {"session": "alice", "cpu": [{"weight": 100}]}});
-    let why = place.refused(change.clone());
+    let why = testbed.request_refused(change.clone());
     assert!(why.contains("is metered, and virtual processor `main` has no reservation"), "{why}");
-    assert_eq!(place.part("alice", "cpu", "main")["slice_ns"], 2_000_000);
-    place.done(json!({"unload": {"session": "alice", "module": "slow"}}));
-    place.done(change);
+    assert_eq!(testbed.part("alice", "cpu", "main")["slice_ns"], 2_000_000);
+    testbed.request(json!({"unload": {"session": "alice", "module": "slow"}}));
+    testbed.request(change);
 }
 
 #[test]
-fn a_session_is_not_closed_for_one_of_its_name_that_is_gone() {
-    if !is_inside("fairness::a_session_is_not_closed_for_one_of_its_name_that_is_gone") {
+fn a_new_session_is_not_closed_because_of_an_old_one_of_its_name() {
+    if !is_inside("fairness::a_new_session_is_not_closed_because_of_an_old_one_of_its_name") {
         return;
     }
     let endless = module(
@@ -393,24 +404,24 @@ fn a_session_is_not_closed_for_one_of_its_name_that_is_gone() {
             (loop $l (br_if $l (i32.ne (i32.load (i32.const 64)) (i32.const 1)))) (i32.const 0))"#,
     );
     let create = json!({"create": {"name": "lazy", "cpu": [{"period": "20ms", "slice": "100us"}], "channel": [{"interface": "b",
-        "filter": "udp", "sees": "all", "lag": "64 KiB", "late": "terminate"}]}});
-    let mut place = Place::new("");
-    // Until its end is asked for before it is looked at who lags.
+        "filter": "udp", "visibility": "all", "lag_max": "64 KiB", "on_lag": "close"}]}});
+    let mut testbed = Testbed::new("");
+    // Until the session is replaced between the report of its lag and its close.
     for _ in 0..50 {
-        place.done(create.clone());
-        assert!(place.load("lazy", json!({"module": "endless.wasm"}), &endless)["done"].is_object());
-        place.send(&vec![udp(1, &[7; 1000]); 200]);
+        testbed.request(create.clone());
+        assert!(testbed.load("lazy", json!({"module": "endless.wasm"}), &endless)["done"].is_object());
+        testbed.send(&vec![udp(1, &[7; 1000]); 200]);
         let mut lags = json!(null);
-        while lags.is_null() && !place.snapshot()["sessions"].as_array().unwrap().is_empty() {
-            lags = place.snapshot()["sessions"][0]["channels"][0]["drops"]["reader-ended"].clone();
+        while lags.is_null() && !testbed.snapshot()["sessions"].as_array().unwrap().is_empty() {
+            lags = testbed.snapshot()["sessions"][0]["channels"][0]["drops"]["reader-ended"].clone();
         }
-        if place.ask(json!({"close": {"session": "lazy"}})).get("done").is_some() {
+        if testbed.ask(json!({"close": {"session": "lazy"}})).get("done").is_some() {
             break;
         }
     }
-    place.done(create);
-    // Its interface says so after it has said who lags.
+    testbed.request(create);
+    // The interface's state is reported after the lag.
     ip("link set dev b down");
-    place.until("that is heard", |place| place.said().contains("b is down"));
-    assert_eq!(place.snapshot()["sessions"].as_array().unwrap().len(), 1, "{}", place.said());
+    testbed.until("the message has arrived", |testbed| testbed.log().contains("b is down"));
+    assert_eq!(testbed.snapshot()["sessions"].as_array().unwrap().len(), 1, "{}", testbed.log());
 }

@@ -1,6 +1,6 @@
-//! What goes wrong, and what is left of it.
+//! Faults: crashes, removed files and interfaces, and invalid input.
 
-use crate::place::{Place, cable, has_carrier, is_inside, udp};
+use crate::testbed::{Testbed, cable, has_carrier, is_inside, udp};
 use serde_json::json;
 use std::io::{Read, Write};
 
@@ -12,25 +12,25 @@ module = [{ module = "trajectory" }]
 "#;
 
 #[test]
-fn after_a_kill_sessions_come_back_and_the_ledger_is_whole() {
-    if !is_inside("faults::after_a_kill_sessions_come_back_and_the_ledger_is_whole") {
+fn after_a_kill_sessions_are_restored_and_the_ledger_is_valid() {
+    if !is_inside("faults::after_a_kill_sessions_are_restored_and_the_ledger_is_valid") {
         return;
     }
-    let mut place = Place::new(ONE);
+    let mut testbed = Testbed::new(ONE);
     for round in 1..=3u64 {
-        place.send(&vec![udp(1, b"x"); 500]);
-        place.until("they are billed", |place| {
-            place.count("alice", "trajectory", "packets") == 500
-                && place.billed("alice", "packets_in") == 500 * round
+        testbed.send(&vec![udp(1, b"x"); 500]);
+        testbed.until("the records are charged", |testbed| {
+            testbed.count("alice", "trajectory", "packets") == 500
+                && testbed.billed("alice", "packets_in") == 500 * round
         });
-        place.kill();
-        assert_eq!(place.billed("alice", "packets_in"), 500 * round);
-        place.start();
+        testbed.kill();
+        assert_eq!(testbed.billed("alice", "packets_in"), 500 * round);
+        testbed.start();
     }
-    let recovered = place.ledger().iter().filter(|entry| entry["kind"] == "recovered").count();
+    let recovered = testbed.ledger().iter().filter(|entry| entry["kind"] == "recovered").count();
     assert_eq!(recovered, 3);
-    assert!(place.stop().success());
-    assert_eq!(place.ledger().last().unwrap()["kind"], "node-stop");
+    assert!(testbed.stop().success());
+    assert_eq!(testbed.ledger().last().unwrap()["kind"], "node-stop");
 }
 
 #[test]
@@ -38,11 +38,11 @@ fn all_threads_of_a_node_are_confined() {
     if !is_inside("faults::all_threads_of_a_node_are_confined") {
         return;
     }
-    let mut place = Place::new(ONE);
-    let threads = format!("/proc/{}/task", place.process());
+    let mut testbed = Testbed::new(ONE);
+    let threads = format!("/proc/{}/task", testbed.process());
     let mut seen = 0;
     for thread in std::fs::read_dir(threads).unwrap() {
-        // One that has ended meanwhile says nothing.
+        // A thread that has ended meanwhile is skipped.
         let Ok(status) = std::fs::read_to_string(thread.unwrap().path().join("status")) else { continue };
         let has =
             |line: &str| status.lines().any(|there| there.split_whitespace().eq(line.split_whitespace()));
@@ -54,29 +54,33 @@ fn all_threads_of_a_node_are_confined() {
         seen += 1;
     }
     assert!(seen > 3, "only {seen} threads");
-    // And what it does for its sessions needs nothing more.
-    place.send(&vec![udp(1, b"x"); 100]);
-    place.until("it works", |place| place.count("alice", "trajectory", "packets") == 100);
+    // The node needs no further privileges for its sessions' work.
+    testbed.send(&vec![udp(1, b"x"); 100]);
+    testbed.until("the module has received all packets", |testbed| {
+        testbed.count("alice", "trajectory", "packets") == 100
+    });
 }
 
 #[test]
-fn a_node_stops_in_order_though_the_file_of_its_socket_is_gone() {
-    if !is_inside("faults::a_node_stops_in_order_though_the_file_of_its_socket_is_gone") {
+fn a_node_without_its_socket_file_stops_in_order() {
+    if !is_inside("faults::a_node_without_its_socket_file_stops_in_order") {
         return;
     }
-    let mut place = Place::new(ONE);
-    place.send(&vec![udp(1, b"x"); 10]);
-    place.until("it works", |place| place.count("alice", "trajectory", "packets") == 10);
-    std::fs::remove_file(place.path().join("node.sock")).unwrap();
-    assert!(place.stop().success());
-    assert_eq!(place.billed("alice", "packets_in"), 10);
-    let last = place.ledger().pop().unwrap();
+    let mut testbed = Testbed::new(ONE);
+    testbed.send(&vec![udp(1, b"x"); 10]);
+    testbed.until("the module has received all packets", |testbed| {
+        testbed.count("alice", "trajectory", "packets") == 10
+    });
+    std::fs::remove_file(testbed.path().join("node.sock")).unwrap();
+    assert!(testbed.stop().success());
+    assert_eq!(testbed.billed("alice", "packets_in"), 10);
+    let last = testbed.ledger().pop().unwrap();
     assert_eq!(last["kind"], "node-stop", "{last}");
 }
 
 #[test]
-fn the_service_manager_hears_from_a_node_more_often_than_intervals_end() {
-    if !is_inside("faults::the_service_manager_hears_from_a_node_more_often_than_intervals_end") {
+fn the_service_manager_gets_watchdog_messages_during_long_intervals() {
+    if !is_inside("faults::the_service_manager_gets_watchdog_messages_during_long_intervals") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -88,22 +92,22 @@ fn the_service_manager_hears_from_a_node_more_often_than_intervals_end() {
         let len = manager.recv(&mut bytes).expect("it says something within five minutes");
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     };
-    let mut place = Place::managed("interval = \"60s\"\n", ONE, &path);
+    let mut testbed = Testbed::managed("ledger_interval = \"60s\"\n", ONE, &path);
     assert_eq!(heard(), "READY=1");
     assert_eq!((heard().as_str(), heard().as_str()), ("WATCHDOG=1", "WATCHDOG=1"));
-    assert!(place.stop().success());
+    assert!(testbed.stop().success());
     let rest = std::iter::repeat_with(heard).find(|said| said != "WATCHDOG=1");
     assert_eq!(rest.as_deref(), Some("STOPPING=1"));
 }
 
 #[test]
-fn a_reload_takes_effect_whole_or_not_at_all() {
-    if !is_inside("faults::a_reload_takes_effect_whole_or_not_at_all") {
+fn a_reload_is_applied_as_a_whole_or_not_at_all() {
+    if !is_inside("faults::a_reload_is_applied_as_a_whole_or_not_at_all") {
         return;
     }
-    let mut place = Place::new(ONE);
-    let names = |place: &Place| -> Vec<String> {
-        let sessions = place.snapshot()["sessions"].as_array().unwrap().clone();
+    let mut testbed = Testbed::new(ONE);
+    let names = |testbed: &Testbed| -> Vec<String> {
+        let sessions = testbed.snapshot()["sessions"].as_array().unwrap().clone();
         sessions.iter().map(|session| session["name"].as_str().unwrap().to_owned()).collect()
     };
     let good = "[[session]]\nname = \"bob\"\nchannel = [{ interface = \"b\" }]\n";
@@ -120,107 +124,114 @@ fn a_reload_takes_effect_whole_or_not_at_all() {
         ("[node".to_owned(), "line 1"),
     ] {
         if bad == "[node" {
-            std::fs::write(place.config(), bad).unwrap();
+            std::fs::write(testbed.config(), bad).unwrap();
         } else {
-            place.configure(&bad);
+            testbed.configure(&bad);
         }
-        let why = place.refused(json!("reload"));
+        let why = testbed.request_refused(json!("reload"));
         assert!(why.contains(says), "{why}");
-        assert_eq!(names(&place), ["alice"]);
+        assert_eq!(names(&testbed), ["alice"]);
     }
-    // And by the signal that services know.
-    place.configure(good);
-    place.signal("HUP");
-    place.until("bob is there", |place| names(place) == ["bob"]);
-    place.configure(&format!("{good}{ONE}"));
-    place.done(json!("reload"));
-    assert_eq!(names(&place), ["alice", "bob"]);
-    place.send(&vec![udp(1, b"x"); 10]);
-    place.until("alice works again", |place| place.count("alice", "trajectory", "packets") == 10);
+    // Also by the signal of service managers.
+    testbed.configure(good);
+    testbed.signal("HUP");
+    testbed.until("bob is there", |testbed| names(testbed) == ["bob"]);
+    testbed.configure(&format!("{good}{ONE}"));
+    testbed.request(json!("reload"));
+    assert_eq!(names(&testbed), ["alice", "bob"]);
+    testbed.send(&vec![udp(1, b"x"); 10]);
+    testbed.until("alice works again", |testbed| testbed.count("alice", "trajectory", "packets") == 10);
 }
 
 #[test]
-fn clients_that_say_nothing_or_nonsense_disturb_nobody() {
-    if !is_inside("faults::clients_that_say_nothing_or_nonsense_disturb_nobody") {
+fn silent_and_invalid_clients_affect_no_other() {
+    if !is_inside("faults::silent_and_invalid_clients_affect_no_other") {
         return;
     }
-    let mut place = Place::new(ONE);
-    let mut silent: Vec<_> = (0..40).map(|_| place.connect()).collect();
-    silent[0].write_all(b"{\"weir\": 1, \"ask\"").unwrap();
+    let mut testbed = Testbed::new(ONE);
+    let mut silent: Vec<_> = (0..40).map(|_| testbed.connect()).collect();
+    silent[0].write_all(b"{\"weir\": 1, \"request\"").unwrap();
     for (line, says) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "this is no request"),
-        (b"{\"weir\": 2, \"ask\": \"show\"}\n", "speaks version 1 of the protocol, not 2"),
-        (b"{\"weir\": 1, \"ask\": {\"close\": {\"session\": \"../../etc\"}}}\n", "is not a name"),
+        (b"{\"weir\": 2, \"request\": \"show\"}\n", "speaks version 1 of the protocol, not 2"),
+        (b"{\"weir\": 1, \"request\": {\"close\": {\"session\": \"../../etc\"}}}\n", "is not a name"),
         (b"\xff\xfe\n", "this is no request"),
-        (b"{\"weir\": 1, \"ask\": \"show\", \"body\": 1}\n", "no file belongs to this request"),
-        (b"{\"weir\": 1, \"ask\": {\"put-table\": {\"table\": \"t\"}}, \"body\": 4294967295}\n", "at most"),
+        (b"{\"weir\": 1, \"request\": \"show\", \"body\": 1}\n", "this request has no file"),
+        (
+            b"{\"weir\": 1, \"request\": {\"put-table\": {\"table\": \"t\"}}, \"body\": 4294967295}\n",
+            "at most",
+        ),
     ] {
-        let mut stream = place.connect();
+        let mut stream = testbed.connect();
         stream.write_all(line).unwrap();
         let mut answer = [0; 4096];
         let len = stream.read(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer[..len]);
         assert!(answer.contains(says), "{answer}");
     }
-    let mut long = place.connect();
-    // The node may have closed before all is written.
+    let mut long = testbed.connect();
+    // The node may close the connection before all is written.
     let _ = long.write_all(&vec![b'x'; 3 << 20]);
-    place.send(&vec![udp(1, b"x"); 10]);
-    place.until("it works", |place| place.count("alice", "trajectory", "packets") == 10);
-    assert!(place.stop().success());
+    testbed.send(&vec![udp(1, b"x"); 10]);
+    testbed.until("the module has received all packets", |testbed| {
+        testbed.count("alice", "trajectory", "packets") == 10
+    });
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn an_interface_that_goes_and_comes_back_is_survived() {
-    if !is_inside("faults::an_interface_that_goes_and_comes_back_is_survived") {
+fn an_interface_that_disappears_and_returns_works_again() {
+    if !is_inside("faults::an_interface_that_disappears_and_returns_works_again") {
         return;
     }
-    let mut place = Place::new(ONE);
+    let mut testbed = Testbed::new(ONE);
     let set = |what: &str| {
         let done = std::process::Command::new("ip").args(["link", "set", "dev", "b", what]).status();
         assert!(done.unwrap().success());
     };
     set("down");
-    place.until("it is said", |place| place.said().contains("b is down"));
-    assert_ne!(place.snapshot()["interfaces"][0]["state"], "up");
+    testbed.until("the log has the message", |testbed| testbed.log().contains("b is down"));
+    assert_ne!(testbed.snapshot()["interfaces"][0]["state"], "up");
     set("up");
-    place.until("it is up", |place| place.snapshot()["interfaces"][0]["state"] == "up");
-    place.until("the other end of its cable is, too", |_| has_carrier("a"));
-    place.send(&vec![udp(1, b"x"); 10]);
-    place.until("packets come", |place| place.count("alice", "trajectory", "packets") >= 10);
+    testbed.until("the interface is up", |testbed| testbed.snapshot()["interfaces"][0]["state"] == "up");
+    testbed.until("the far end of the cable has a carrier, too", |_| has_carrier("a"));
+    testbed.send(&vec![udp(1, b"x"); 10]);
+    testbed.until("packets arrive", |testbed| testbed.count("alice", "trajectory", "packets") >= 10);
 }
 
 #[test]
-fn an_interface_that_comes_after_the_start_is_waited_for() {
-    if !is_inside("faults::an_interface_that_comes_after_the_start_is_waited_for") {
+fn a_node_waits_for_an_interface_that_appears_after_its_start() {
+    if !is_inside("faults::a_node_waits_for_an_interface_that_appears_after_its_start") {
         return;
     }
     let session = ONE.replace("interface = \"b\"", "interface = \"late\"");
-    let mut place = Place::new(&format!("[[interface]]\nname = \"late\"\narena = \"8 MiB\"\n{session}"));
-    assert!(place.said().contains("there is no interface `late` on this machine now: the node waits for it"));
-    let state = |place: &Place| place.snapshot()["interfaces"][1]["state"].clone();
-    assert_ne!(state(&place), "up");
+    let mut testbed = Testbed::new(&format!("[[interface]]\nname = \"late\"\narena = \"8 MiB\"\n{session}"));
+    assert!(
+        testbed.log().contains("there is no interface `late` on this machine now: the node will wait for it")
+    );
+    let state = |testbed: &Testbed| testbed.snapshot()["interfaces"][1]["state"].clone();
+    assert_ne!(state(&testbed), "up");
     cable("late", "other");
-    place.until("it is up", |place| state(place) == "up");
+    testbed.until("the interface is up", |testbed| state(testbed) == "up");
     let mut sink = weir_netio::LiveSink::open("other", weir_netio::SocketKind::Packet).unwrap();
     let frames = vec![udp(1, b"x"); 10];
     let taken = sink.send(&frames.iter().map(Vec::as_slice).collect::<Vec<_>>()).taken;
     assert_eq!(taken, 10);
-    place.until("packets come", |place| place.count("alice", "trajectory", "packets") == 10);
-    assert!(place.stop().success());
+    testbed.until("packets arrive", |testbed| testbed.count("alice", "trajectory", "packets") == 10);
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn what_a_node_says_is_for_programs_where_that_is_asked_for() {
-    if !is_inside("faults::what_a_node_says_is_for_programs_where_that_is_asked_for") {
+fn the_log_can_be_written_as_json() {
+    if !is_inside("faults::the_log_can_be_written_as_json") {
         return;
     }
-    let mut place = Place::with_node("log = \"json\"\n", ONE);
+    let mut testbed = Testbed::with_node("log = \"json\"\n", ONE);
     let set = std::process::Command::new("ip").args(["link", "set", "dev", "b", "down"]).status();
     assert!(set.unwrap().success());
-    place.until("it is said", |place| place.said().contains("b is down"));
-    assert!(place.stop().success());
-    let said = place.said();
+    testbed.until("the log has the message", |testbed| testbed.log().contains("b is down"));
+    assert!(testbed.stop().success());
+    let said = testbed.log();
     let lines: Vec<serde_json::Value> =
         said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
     let of = |message: &str| {

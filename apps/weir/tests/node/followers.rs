@@ -1,14 +1,14 @@
-//! Whoever follows a stream and does not read costs the node a bounded amount of memory, and is told what is missing.
+//! A follower that does not read: the node's memory for it is bounded, and it is told the number of missed rows.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, is_inside, udp};
+use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 
-/// Emits with each packet its number, and a long text.
-fn talker() -> Vec<u8> {
+/// A module that emits its packet count and a long text with each packet.
+fn long_row_module() -> Vec<u8> {
     let body = format!(
         r#"(data (i32.const 8192) "{}")
         (func (export "weir_packet") (param i32) (result i32)
@@ -24,10 +24,10 @@ fn talker() -> Vec<u8> {
     assemble(&text(&body), Some((MANIFEST.replace("NAME", "talker") + stream).as_bytes()))
 }
 
-fn follow(place: &Place) -> Lines<BufReader<UnixStream>> {
-    let mut stream = place.connect();
+fn follow(testbed: &Testbed) -> Lines<BufReader<UnixStream>> {
+    let mut stream = testbed.connect();
     let ask =
-        json!({"weir": 1, "ask": {"follow": {"session": "alice", "module": "talker", "stream": "both"}}});
+        json!({"weir": 1, "request": {"follow": {"session": "alice", "module": "talker", "stream": "both"}}});
     writeln!(stream, "{ask}").unwrap();
     let mut lines = BufReader::new(stream).lines();
     assert!(lines.next().unwrap().unwrap().contains("done"));
@@ -40,31 +40,31 @@ fn number(line: &str) -> Value {
 }
 
 #[test]
-fn who_follows_and_does_not_read_misses_rows_and_is_told_of_each() {
-    if !is_inside("followers::who_follows_and_does_not_read_misses_rows_and_is_told_of_each") {
+fn a_follower_that_does_not_read_is_told_the_number_of_missed_rows() {
+    if !is_inside("followers::a_follower_that_does_not_read_is_told_the_number_of_missed_rows") {
         return;
     }
-    let mut place = Place::new(
+    let mut testbed = Testbed::new(
         "[[session]]\nname = \"alice\"\nrecord_bytes = \"unlimited\"\ncpu = [{ period = \"20ms\", slice = \"4ms\" }]\n\
          channel = [{ interface = \"b\", filter = \"udp\" }]\n",
     );
-    let reply = place.load("alice", json!({"module": "talker.wasm"}), &talker());
+    let reply = testbed.load("alice", json!({"module": "talker.wasm"}), &long_row_module());
     assert!(reply.get("done").is_some(), "{reply}");
-    let (lazy, mut good) = (follow(&place), follow(&place));
+    let (lazy, mut good) = (follow(&testbed), follow(&testbed));
     let mut sent = 0u64;
-    let mut send = |place: &mut Place, count: u64| {
-        place.send(&vec![udp(1, b"x"); usize::try_from(count).unwrap()]);
+    let mut send = |testbed: &mut Testbed, count: u64| {
+        testbed.send(&vec![udp(1, b"x"); usize::try_from(count).unwrap()]);
         for at in sent + 1..=sent + count {
             assert_eq!(number(&good.next().unwrap().unwrap()), at, "who reads gets all");
         }
         sent += count;
         sent
     };
-    // Three mebibytes, in far fewer rows than may wait.
+    // 3 MiB, in far fewer rows than the row limit of the queue.
     for _ in 0..100 {
-        send(&mut place, 8);
+        send(&mut testbed, 8);
     }
-    // Now it reads: what waited, and then how many are missing, before each row that comes after some are.
+    // The follower starts to read: first the waiting rows, then the number of missed rows before each row after a gap.
     let (tell, told) = channel();
     let reading = std::thread::spawn(move || {
         for line in lazy.map_while(Result::ok) {
@@ -89,17 +89,17 @@ fn who_follows_and_does_not_read_misses_rows_and_is_told_of_each() {
         }
         (seen, missed)
     };
-    place.until("it is told what it missed, and goes on", |place| {
-        let sent = send(place, 1);
+    testbed.until("it gets the missed rows' number, and goes on", |testbed| {
+        let sent = send(testbed, 1);
         let (seen, missed) = read();
         missed > 0 && seen + 8 >= sent
     });
-    // When the stream ends nothing of it is left unsaid.
-    place.done(json!({"unload": {"session": "alice", "module": "talker"}}));
-    let sent = send(&mut place, 0);
-    place.until("it has been told of all", |_| read().0 == sent);
-    assert_eq!((place.snapshot()["sessions"][0]["modules"]).clone(), json!([]));
-    assert!(place.stop().success());
+    // When the stream ends, the last missed rows are reported.
+    testbed.request(json!({"unload": {"session": "alice", "module": "talker"}}));
+    let sent = send(&mut testbed, 0);
+    testbed.until("all events have been delivered", |_| read().0 == sent);
+    assert_eq!((testbed.snapshot()["sessions"][0]["modules"]).clone(), json!([]));
+    assert!(testbed.stop().success());
     reading.join().unwrap();
     read();
     assert!(rows < 800, "{rows}");

@@ -1,13 +1,13 @@
-//! What others' modules see, and what they can do to others.
+//! Isolation between modules: what they can read, and how they can affect each other.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, is_inside, udp};
+use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::json;
 
-/// What nobody but its addressee may see.
+/// Bytes of packets that only their recipient may read.
 const SECRET: u64 = 0x5E_C2_E7_5E_C2_E7_00_11;
 
-/// A module that goes through all the memory that it can read, a piece with each packet, looking for eight bytes, at every eighth address.
+/// A module that searches all memory that it can read for eight bytes at every eighth address, a part with each packet.
 fn searcher() -> Vec<u8> {
     let body = format!(
         r#"(global $at (mut i32) (i32.const 0))
@@ -28,28 +28,28 @@ fn searcher() -> Vec<u8> {
     assemble(&text(&body), Some(manifest.as_bytes()))
 }
 
-/// Fills the frame's eighth addresses with the secret, wherever the frame itself begins.
+/// Fills a frame with the secret at every eighth address, at any alignment of the frame.
 fn secret() -> Vec<u8> {
     udp(99, &SECRET.to_le_bytes().repeat(100))
 }
 
 #[test]
-fn a_module_that_searches_all_memory_finds_no_packet_of_others() {
-    if !is_inside("isolation::a_module_that_searches_all_memory_finds_no_packet_of_others") {
+fn a_module_that_searches_all_memory_finds_no_packet_of_other_sessions() {
+    if !is_inside("isolation::a_module_that_searches_all_memory_finds_no_packet_of_other_sessions") {
         return;
     }
-    let session = |name: &str, sees: &str| {
+    let session = |name: &str, visibility: &str| {
         format!(
             "[[session]]\nname = \"{name}\"\nmemory = \"32 MiB\"\ncpu = [{{ period = \"50ms\", slice = \"15ms\" }}]\n\
-             channel = [{{ interface = \"b\", filter = \"udp port 53\", sees = \"{sees}\" }}]\n"
+             channel = [{{ interface = \"b\", filter = \"udp port 53\", visibility = \"{visibility}\" }}]\n"
         )
     };
-    let mut place = Place::new(&(session("all", "all") + &session("some", "selected")));
+    let mut testbed = Testbed::new(&(session("all", "all") + &session("some", "selected")));
     for name in ["all", "some"] {
-        let reply = place.load(name, json!({"module": "searcher.wasm"}), &searcher());
+        let reply = testbed.load(name, json!({"module": "searcher.wasm"}), &searcher());
         assert!(reply.get("done").is_some(), "{reply}");
     }
-    // Secrets among packets that both may see, at all eight alignments.
+    // Packets with the secret at all eight alignments, among packets that both sessions may read.
     let mut sent = 0;
     for round in 0..40u64 {
         let mut frames: Vec<Vec<u8>> =
@@ -60,102 +60,105 @@ fn a_module_that_searches_all_memory_finds_no_packet_of_others() {
             frame.splice(42..42, vec![0; shift % 8]);
             frame
         }));
-        place.send(&frames);
-        place.until("both have seen them", |place| {
-            ["all", "some"].iter().all(|name| place.count(name, "searcher", "packets") == sent)
+        testbed.send(&frames);
+        testbed.until("both modules have received the packets", |testbed| {
+            ["all", "some"].iter().all(|name| testbed.count(name, "searcher", "packets") == sent)
         });
     }
-    // The search itself finds what is there: who sees all of the interface's memory finds the secret …
-    assert!(place.count("all", "searcher", "records") > 0);
-    // … and who sees a selection does not, though it has gone through all of its memory many times.
+    // The search works: a module that reads the whole memory of the interface finds the secret.
+    assert!(testbed.count("all", "searcher", "records") > 0);
+    // A module that reads a selection does not, though it has searched all its memory many times.
     assert_eq!(
-        place.count("some", "searcher", "records") + place.count("some", "searcher", "records_lost"),
+        testbed.count("some", "searcher", "records") + testbed.count("some", "searcher", "records_lost"),
         0
     );
-    assert_eq!(place.count("some", "searcher", "faults"), 0);
+    assert_eq!(testbed.count("some", "searcher", "faults"), 0);
 }
 
 #[test]
-fn a_module_that_traps_at_every_packet_costs_others_nothing() {
-    if !is_inside("isolation::a_module_that_traps_at_every_packet_costs_others_nothing") {
+fn a_module_that_traps_at_every_packet_costs_other_sessions_nothing() {
+    if !is_inside("isolation::a_module_that_traps_at_every_packet_costs_other_sessions_nothing") {
         return;
     }
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) unreachable)"#;
     let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "bad").as_bytes()));
-    let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"10ms\", slice = \"2ms\", spare = true }]\n\
+    let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"10ms\", slice = \"2ms\", borrow = true }]\n\
                     channel = [{ interface = \"b\", filter = \"udp\", queue = 20000 }]\nmodule = [{ module = \"trajectory\" }]\n\
                     [[session]]\nname = \"bad\"\nchannel = [{ interface = \"b\", filter = \"udp\" }]\n";
-    let mut place = Place::new(sessions);
-    assert!(place.load("bad", json!({"module": "bad.wasm"}), &bytes).get("done").is_some());
+    let mut testbed = Testbed::new(sessions);
+    assert!(testbed.load("bad", json!({"module": "bad.wasm"}), &bytes).get("done").is_some());
     for round in 1..=5u64 {
-        place.send(&vec![udp(1, b"x"); 1000]);
-        place.until("the good one has seen all", |place| {
-            place.count("good", "trajectory", "packets") == 1000 * round
+        testbed.send(&vec![udp(1, b"x"); 1000]);
+        testbed.until("the good module has received all packets", |testbed| {
+            testbed.count("good", "trajectory", "packets") == 1000 * round
         });
     }
-    place.until("the bad one has lost all", |place| {
-        let channel = place.part("bad", "channels", "main");
+    testbed.until("the bad module has lost all packets", |testbed| {
+        let channel = testbed.part("bad", "channels", "main");
         let lost = channel["drops"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum::<u64>();
-        place.count("bad", "bad", "faults") + lost == 5000
+        testbed.count("bad", "bad", "faults") + lost == 5000
     });
-    assert!(place.part("bad", "modules", "bad")["last_fault"].as_str().unwrap().contains("unreachable"));
-    assert_eq!(place.part("good", "channels", "main")["drops"], json!({}));
+    assert!(testbed.part("bad", "modules", "bad")["last_fault"].as_str().unwrap().contains("unreachable"));
+    assert_eq!(testbed.part("good", "channels", "main")["drops"], json!({}));
 }
 
 #[test]
-fn a_module_that_never_ends_is_suspended_and_at_last_unloaded_and_others_lose_nothing() {
-    if !is_inside(
-        "isolation::a_module_that_never_ends_is_suspended_and_at_last_unloaded_and_others_lose_nothing",
-    ) {
+fn an_endless_module_is_suspended_and_unloaded_and_others_lose_nothing() {
+    if !is_inside("isolation::an_endless_module_is_suspended_and_unloaded_and_others_lose_nothing") {
         return;
     }
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
         (loop $l (br_if $l (i32.ne (i32.load (i32.const 64)) (i32.const 1)))) (i32.const 0))"#;
     let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "endless").as_bytes()));
-    let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"20ms\", slice = \"2ms\", spare = true }]\n\
+    let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"20ms\", slice = \"2ms\", borrow = true }]\n\
                     channel = [{ interface = \"b\", filter = \"udp\", queue = 20000 }]\nmodule = [{ module = \"trajectory\" }]\n\
                     [[session]]\nname = \"bad\"\ncpu = [{ period = \"20ms\", slice = \"1ms\" }]\n\
                     channel = [{ interface = \"b\", filter = \"udp\" }]\n\
                     [[session]]\nname = \"poor\"\nchannel = [{ interface = \"b\", filter = \"udp\" }]\n";
-    let mut place = Place::new(sessions);
-    // Who has reserved nothing runs only what is proved.
-    let why = place.load("poor", json!({"module": "endless.wasm"}), &bytes)["refused"]["why"]
+    let mut testbed = Testbed::new(sessions);
+    // A session without a CPU reservation can load only proved modules.
+    let why = testbed.load("poor", json!({"module": "endless.wasm"}), &bytes)["refused"]["why"]
         .as_str()
         .unwrap()
         .to_owned();
     assert!(why.contains("is metered, and virtual processor `main` has no reservation"), "{why}");
-    assert!(place.load("bad", json!({"module": "endless.wasm"}), &bytes).get("done").is_some());
-    place.send(&vec![udp(1, b"x"); 2000]);
-    place.until("the good one has seen all", |place| place.count("good", "trajectory", "packets") == 2000);
-    place.until("the bad one is unloaded", |place| {
-        place.said().contains("was over its limits too often, and is unloaded")
+    assert!(testbed.load("bad", json!({"module": "endless.wasm"}), &bytes).get("done").is_some());
+    testbed.send(&vec![udp(1, b"x"); 2000]);
+    testbed.until("the good module has received all packets", |testbed| {
+        testbed.count("good", "trajectory", "packets") == 2000
     });
-    assert_eq!(place.part("good", "channels", "main")["drops"], json!({}));
-    assert!(place.stop().success());
-    let ledger = place.ledger();
+    testbed.until("the bad module is unloaded", |testbed| {
+        testbed.log().contains("it has exceeded its limits too often, so it is unloaded")
+    });
+    assert_eq!(testbed.part("good", "channels", "main")["drops"], json!({}));
+    assert!(testbed.stop().success());
+    let ledger = testbed.ledger();
     let unloaded =
         ledger.iter().find(|entry| entry["kind"] == "module-unloaded" && entry["module"] == "endless");
     assert_eq!(unloaded.unwrap()["reason"], "strikes");
 }
 
 #[test]
-fn a_tick_that_takes_long_is_done_in_parts() {
-    if !is_inside("isolation::a_tick_that_takes_long_is_done_in_parts") {
+fn a_long_tick_is_executed_in_slices() {
+    if !is_inside("isolation::a_long_tick_is_executed_in_slices") {
         return;
     }
-    // Their ticks can take longer than anybody may keep the core here.
+    // The ticks may take longer than the node's longest blocking time of a core.
     let sessions = "[[session]]\nname = \"long\"\nmemory = \"256 MiB\"\ncpu = [{ period = \"20ms\", slice = \"2ms\" }]\n\
                     channel = [{ interface = \"b\", filter = \"udp\", queue = 10000 }]\n\
                     module = [{ module = \"lrd\" }, { module = \"syn-flood\" }]\n";
-    let mut place = Place::new(sessions);
+    let mut testbed = Testbed::new(sessions);
     for _ in 0..30 {
-        place.send(&vec![udp(1, b"x"); 100]);
+        testbed.send(&vec![udp(1, b"x"); 100]);
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    place.until("both have seen all", |place| {
-        ["lrd", "syn-flood"].iter().all(|module| place.count("long", module, "packets") == 3000)
+    testbed.until("both have seen all", |testbed| {
+        ["lrd", "syn-flood"].iter().all(|module| testbed.count("long", module, "packets") == 3000)
     });
-    assert_eq!((place.count("long", "lrd", "faults"), place.count("long", "syn-flood", "faults")), (0, 0));
-    assert!(place.stop().success());
-    assert_eq!(place.billed("long", "packets_in"), 6000);
+    assert_eq!(
+        (testbed.count("long", "lrd", "faults"), testbed.count("long", "syn-flood", "faults")),
+        (0, 0)
+    );
+    assert!(testbed.stop().success());
+    assert_eq!(testbed.billed("long", "packets_in"), 6000);
 }

@@ -1,16 +1,16 @@
-//! Packets that modules keep, in a node that runs.
+//! Packets that modules keep beyond a call.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, is_inside, udp};
+use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::{Value, json};
 
 const IMPORTS: &str = r#"(import "weir" "keep" (func $keep (param i32) (result i32)))
     (import "weir" "release" (func $release (param i32) (result i32)))
     (memory "#;
 
-/// Keeps what is sent to port 1, and emits a row for each packet that it could keep. (A packet may cause 64.) At port 2 it emits a row for each that is still what it was, at port 3
-/// it lets go of all, at port 4 it never ends.
-pub fn keeper() -> Vec<u8> {
+/// A module that keeps the packets to port 1, and emits a row for each packet that it could keep. (A packet may cause 64 rows.)
+/// At port 2 it emits a row for each kept packet that is unchanged, at port 3 it releases all, and at port 4 it loops forever.
+pub fn keeping_module() -> Vec<u8> {
     let body = r#"(global $n (mut i32) (i32.const 0))
         (func $row (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))
         (func (export "weir_packet") (param $d i32) (result i32) (local $port i32) (local $i i32) (local $handle i32)
@@ -50,121 +50,123 @@ pub fn keeper() -> Vec<u8> {
     assemble(&text(body).replacen("(memory ", IMPORTS, 1), Some(manifest.as_bytes()))
 }
 
-pub fn to_keep(count: u64) -> Vec<Vec<u8>> {
+pub fn packets_to_keep(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(|number| udp(1, &number.to_le_bytes().repeat(4))).collect()
 }
 
-fn memory(place: &Place, session: &str) -> u64 {
-    let snapshot = place.snapshot();
+fn memory(testbed: &Testbed, session: &str) -> u64 {
+    let snapshot = testbed.snapshot();
     let sessions = snapshot["sessions"].as_array().unwrap();
     sessions.iter().find(|shot| shot["name"] == session).unwrap()["memory_used"].as_u64().unwrap()
 }
 
-/// A session that keeps; `sees` and the like are its channel's.
-fn keeping(name: &str, slice: &str, channel: Value) -> Value {
+/// A session whose module keeps packets; `channel` has further keys of its channel.
+fn keeping_session(name: &str, slice: &str, channel: Value) -> Value {
     let mut of = json!({"interface": "b", "filter": "udp", "queue": 20_000});
     of.as_object_mut().unwrap().extend(channel.as_object().unwrap().clone());
     json!({"create": {"name": name, "memory": "64 MiB", "cpu": [{"period": "20ms", "slice": slice}], "channel": [of]}})
 }
 
-/// A session that keeps nothing, and has to have everything.
-fn good(sees: &str) -> String {
+/// A session that keeps nothing, and must lose no packets.
+fn lossless_session(visibility: &str) -> String {
     format!(
-        "[[session]]\nname = \"good\"\npriority = 9\ncpu = [{{ period = \"20ms\", slice = \"4ms\", spare = true }}]\n\
-         channel = [{{ interface = \"b\", filter = \"udp\", sees = \"{sees}\", queue = 20000 }}]\nmodule = [{{ module = \"trajectory\" }}]\n"
+        "[[session]]\nname = \"good\"\npriority = 9\ncpu = [{{ period = \"20ms\", slice = \"4ms\", borrow = true }}]\n\
+         channel = [{{ interface = \"b\", filter = \"udp\", visibility = \"{visibility}\", queue = 20000 }}]\nmodule = [{{ module = \"trajectory\" }}]\n"
     )
 }
 
-fn load(place: &Place, session: &str) {
-    let reply = place.load(session, json!({"module": "keeper.wasm"}), &keeper());
+fn load(testbed: &Testbed, session: &str) {
+    let reply = testbed.load(session, json!({"module": "keeper.wasm"}), &keeping_module());
     assert!(reply.get("done").is_some(), "{reply}");
 }
 
 #[test]
-fn what_is_kept_stays_as_it_is_and_is_paid_for_until_it_is_let_go_of() {
-    if !is_inside("keeping::what_is_kept_stays_as_it_is_and_is_paid_for_until_it_is_let_go_of") {
+fn kept_packets_stay_unchanged_and_are_charged_until_their_release() {
+    if !is_inside("kept_packets::kept_packets_stay_unchanged_and_are_charged_until_their_release") {
         return;
     }
-    let mut place = Place::new(&good("selected"));
-    place.done(keeping("alice", "2ms", json!({})));
-    load(&place, "alice");
-    let empty = memory(&place, "alice");
-    let rows = |place: &Place| place.count("alice", "keeper", "records");
+    let mut testbed = Testbed::new(&lossless_session("selected"));
+    testbed.request(keeping_session("alice", "2ms", json!({})));
+    load(&testbed, "alice");
+    let empty = memory(&testbed, "alice");
+    let rows = |testbed: &Testbed| testbed.count("alice", "keeper", "records");
     let mut sent = 0;
     for round in 1..=3 {
-        place.send(&to_keep(50));
-        place.until("they are kept", |place| rows(place) == (2 * round - 1) * 50);
-        assert!(memory(&place, "alice") > empty, "the memory is its session's");
-        // Much more than a piece of memory goes by, for both of them: they share what the filter selects.
+        testbed.send(&packets_to_keep(50));
+        testbed.until("the packets are kept", |testbed| rows(testbed) == (2 * round - 1) * 50);
+        assert!(memory(&testbed, "alice") > empty, "the memory is its session's");
+        // Much more than one block of memory passes both sessions, which share a selection.
         for _ in 0..20 {
-            place.send(&vec![udp(7, &[9; 1000]); 200]);
+            testbed.send(&vec![udp(7, &[9; 1000]); 200]);
             sent += 200;
-            place.until("they have gone by", |place| {
-                place.count("good", "trajectory", "packets") >= sent
-                    && place.part("alice", "channels", "main")["waiting"] == 0
+            testbed.until("the packets have passed", |testbed| {
+                testbed.count("good", "trajectory", "packets") >= sent
+                    && testbed.part("alice", "channels", "main")["waiting"] == 0
             });
         }
-        place.send(&[udp(2, b"x")]);
-        place.until("all are what they were", |place| rows(place) == 2 * round * 50);
-        place.send(&[udp(3, b"x")]);
-        place.until("they are let go of", |place| memory(place, "alice") == empty);
+        testbed.send(&[udp(2, b"x")]);
+        testbed.until("all kept packets are unchanged", |testbed| rows(testbed) == 2 * round * 50);
+        testbed.send(&[udp(3, b"x")]);
+        testbed.until("the packets are released", |testbed| memory(testbed, "alice") == empty);
     }
     for session in ["alice", "good"] {
-        assert_eq!(place.part(session, "channels", "main")["drops"], json!({}), "{session}");
+        assert_eq!(testbed.part(session, "channels", "main")["drops"], json!({}), "{session}");
     }
-    assert_eq!(place.count("alice", "keeper", "faults"), 0);
+    assert_eq!(testbed.count("alice", "keeper", "faults"), 0);
 }
 
 #[test]
-fn who_keeps_and_is_closed_or_ended_holds_nothing_any_more() {
-    if !is_inside("keeping::who_keeps_and_is_closed_or_ended_holds_nothing_any_more") {
+fn a_closed_or_unloaded_module_keeps_no_packets() {
+    if !is_inside("kept_packets::a_closed_or_unloaded_module_keeps_no_packets") {
         return;
     }
-    // By AF_XDP the frames of packets that are kept are missing for all others.
-    let mut place = Place::new(&format!("kind = \"xdp\"\n{}", good("all")));
-    let seen = |place: &Place| {
-        let lost = place.part("good", "channels", "main")["drops"].clone();
+    // With AF_XDP the frames of kept packets are missing for all other sessions.
+    let mut testbed = Testbed::new(&format!("kind = \"xdp\"\n{}", lossless_session("all")));
+    let seen = |testbed: &Testbed| {
+        let lost = testbed.part("good", "channels", "main")["drops"].clone();
         let lost: u64 = lost.as_object().unwrap().values().filter_map(Value::as_u64).sum();
-        place.count("good", "trajectory", "packets") + lost
+        testbed.count("good", "trajectory", "packets") + lost
     };
     let mut sent = 0;
-    let mut send = |place: &mut Place, frames: &[Vec<u8>]| {
-        place.send(frames);
+    let mut send = |testbed: &mut Testbed, frames: &[Vec<u8>]| {
+        testbed.send(frames);
         sent += frames.len() as u64;
-        place.until("the good one has had them", |place| seen(place) >= sent);
+        testbed.until("the good module has received the packets", |testbed| seen(testbed) >= sent);
     };
-    let sees = |late: &str| json!({"sees": "all", "lag": "64 KiB", "late": late});
-    // Each time as many as one module may keep of the interface's memory: four times that is more than there is.
+    let visibility = |on_lag: &str| json!({"visibility": "all", "lag_max": "64 KiB", "on_lag": on_lag});
+    // Each time the maximum that one module may keep of the interface's memory: four times that exceeds the memory.
     for round in 0..6 {
-        let (late, slice) = if round % 3 == 2 { ("terminate", "100us") } else { ("lose", "2ms") };
-        place.done(keeping("greedy", slice, sees(late)));
-        load(&place, "greedy");
+        let (on_lag, slice) = if round % 3 == 2 { ("close", "100us") } else { ("drop", "2ms") };
+        testbed.request(keeping_session("greedy", slice, visibility(on_lag)));
+        load(&testbed, "greedy");
         for at in 1..=9u64 {
-            send(&mut place, &to_keep(100));
-            place.until("they are kept", |place| place.count("greedy", "keeper", "records") == at * 100);
+            send(&mut testbed, &packets_to_keep(100));
+            testbed.until("the packets are kept", |testbed| {
+                testbed.count("greedy", "keeper", "records") == at * 100
+            });
         }
         match round % 3 {
-            0 => place.done(json!({"close": {"session": "greedy"}})),
+            0 => testbed.request(json!({"close": {"session": "greedy"}})),
             1 => {
-                place.done(json!({"unload": {"session": "greedy", "module": "keeper"}}));
-                place.done(json!({"close": {"session": "greedy"}}));
+                testbed.request(json!({"unload": {"session": "greedy", "module": "keeper"}}));
+                testbed.request(json!({"close": {"session": "greedy"}}));
             }
             _ => {
-                // With this one it does not come to an end for long, and lags.
-                send(&mut place, &[udp(4, b"x")]);
-                while place.snapshot()["sessions"].as_array().unwrap().len() > 1 {
-                    send(&mut place, &vec![udp(7, &[9; 1000]); 100]);
+                // With this packet the module does not return for a long time, and lags.
+                send(&mut testbed, &[udp(4, b"x")]);
+                while testbed.snapshot()["sessions"].as_array().unwrap().len() > 1 {
+                    send(&mut testbed, &vec![udp(7, &[9; 1000]); 100]);
                 }
             }
         }
-        // The good one has lost nothing.
-        assert_eq!(place.part("good", "channels", "main")["drops"], json!({}), "round {round}");
+        // The other session has lost nothing.
+        assert_eq!(testbed.part("good", "channels", "main")["drops"], json!({}), "round {round}");
     }
-    assert_eq!(place.said().matches("session greedy lags further behind").count(), 2, "{}", place.said());
-    // As much as all of the interface's memory goes through it again.
+    assert_eq!(testbed.log().matches("session greedy lags further behind").count(), 2, "{}", testbed.log());
+    // As many packets as the whole memory of the interface holds pass again.
     for _ in 0..60 {
-        send(&mut place, &vec![udp(7, &[9; 1000]); 200]);
+        send(&mut testbed, &vec![udp(7, &[9; 1000]); 200]);
     }
-    assert_eq!(place.part("good", "channels", "main")["drops"], json!({}));
-    assert!(place.stop().success());
+    assert_eq!(testbed.part("good", "channels", "main")["drops"], json!({}));
+    assert!(testbed.stop().success());
 }

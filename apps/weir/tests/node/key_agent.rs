@@ -1,27 +1,27 @@
-//! The node's private key: in a process of its own, and nowhere else.
+//! The node's private key is only in the key agent's process.
 
-use crate::place::is_inside;
-use crate::remote::{Net, SESSION, modest};
+use crate::remote::{Net, SESSION, modest_grant};
+use crate::testbed::is_inside;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The process that keeps the key, among those that a node has started.
-fn keeper_of(node: u32) -> Option<u32> {
+/// The key agent's process, among the processes of a node.
+fn key_agent_of(node: u32) -> Option<u32> {
     let processes = std::fs::read_dir("/proc").unwrap();
     let mut numbers =
         processes.filter_map(|entry| entry.unwrap().file_name().into_string().ok()?.parse::<u32>().ok());
     numbers.find(|id| {
-        // Those that end meanwhile are none.
+        // A process that ends meanwhile is skipped.
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
         let command = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        status.contains(&format!("\nPPid:\t{node}\n")) && command.contains("keep-key")
+        status.contains(&format!("\nPPid:\t{node}\n")) && command.contains("key-agent")
     })
 }
 
-/// How often something is in the memory of a process.
-fn found(process: u32, wanted: &[u8]) -> usize {
+/// The number of occurrences of some bytes in a process's memory.
+fn occurrences(process: u32, wanted: &[u8]) -> usize {
     let memory = File::open(format!("/proc/{process}/mem")).unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let mut count = 0;
@@ -33,7 +33,7 @@ fn found(process: u32, wanted: &[u8]) -> usize {
         if !access.starts_with('r') {
             continue;
         }
-        // In pieces that overlap, so that nothing is missed between two of them. What cannot be read (the kernel's own pages) holds nothing of the node's.
+        // Pieces overlap, so that no occurrence is missed. Unreadable areas, of the kernel, contain no data of the node.
         let piece = 4 << 20;
         let mut bytes = vec![0; piece];
         let mut at = from;
@@ -69,75 +69,73 @@ fn secrets(file: &Path) -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn the_nodes_memory_has_no_private_key_while_others_are_connected() {
-    if !is_inside("keeper::the_nodes_memory_has_no_private_key_while_others_are_connected") {
+fn the_nodes_memory_contains_no_private_key_while_clients_are_connected() {
+    if !is_inside("key_agent::the_nodes_memory_contains_no_private_key_while_clients_are_connected") {
         return;
     }
     let mut net = Net::new();
-    let researcher = net.granted("researcher", modest());
-    net.done(&researcher, &SESSION);
-    net.done(&researcher, &["load", "study", "port-count,ports=53"]);
-    let node = net.place.process();
-    // It finds what is there: whom the node is for everybody.
-    assert!(found(node, net.node.as_bytes()) > 0);
+    let researcher = net.granted("researcher", modest_grant());
+    net.run(&researcher, &SESSION);
+    net.run(&researcher, &["load", "study", "port-count,ports=53"]);
+    let node = net.testbed.process();
+    // The search works: it finds the node's public key.
+    assert!(occurrences(node, net.node.as_bytes()) > 0);
     for secret in secrets(&net.key) {
-        assert_eq!(found(node, &secret), 0);
+        assert_eq!(occurrences(node, &secret), 0);
     }
-    // Nobody else of its user reads it where it is: what others may not look into belongs to root, whoever runs it.
-    let keeper = keeper_of(node).unwrap();
-    let status = std::fs::read_to_string(format!("/proc/{keeper}/status")).unwrap();
+    // Other processes of the node's user cannot read the key agent's memory: its files in /proc belong to root.
+    let key_agent = key_agent_of(node).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{key_agent}/status")).unwrap();
     for line in ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
         assert!(status.contains(line), "{line}: {status}");
     }
-    let limits = std::fs::read_to_string(format!("/proc/{keeper}/limits")).unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{key_agent}/limits")).unwrap();
     assert!(
         limits
             .lines()
             .any(|line| line.split_whitespace().take(6).eq(["Max", "core", "file", "size", "0", "0"]))
     );
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn a_node_whose_keeper_is_killed_lets_others_in_again_and_one_that_is_killed_leaves_none() {
-    if !is_inside(
-        "keeper::a_node_whose_keeper_is_killed_lets_others_in_again_and_one_that_is_killed_leaves_none",
-    ) {
+fn a_killed_key_agent_is_restarted_and_a_killed_node_leaves_no_key_agent() {
+    if !is_inside("key_agent::a_killed_key_agent_is_restarted_and_a_killed_node_leaves_no_key_agent") {
         return;
     }
     let mut net = Net::new();
-    let researcher = net.granted("researcher", modest());
-    net.done(&researcher, &SESSION);
-    let node = net.place.process();
-    let first = keeper_of(node).unwrap();
+    let researcher = net.granted("researcher", modest_grant());
+    net.run(&researcher, &SESSION);
+    let node = net.testbed.process();
+    let first = key_agent_of(node).unwrap();
     assert!(Command::new("kill").args(["-9", &first.to_string()]).status().unwrap().success());
-    // Whoever comes next is let in, and what there was is there.
-    assert!(net.done(&researcher, &["session", "list"]).contains("study"));
-    let second = keeper_of(node).unwrap();
+    // The next connection succeeds, and the session still exists.
+    assert!(net.run(&researcher, &["session", "list"]).contains("study"));
+    let second = key_agent_of(node).unwrap();
     assert_ne!(first, second);
-    assert!(net.place.said().contains("the node's private key is kept by another process now"));
+    assert!(net.testbed.log().contains("the key agent was restarted"));
 
-    // Without its file there is no other one: nobody is let in any more, and the node goes on.
+    // Without the key's file no new key agent can start: remote clients are refused, and the node goes on.
     let elsewhere = net.key.with_extension("moved");
     std::fs::rename(&net.key, &elsewhere).unwrap();
     assert!(Command::new("kill").args(["-9", &second.to_string()]).status().unwrap().success());
-    net.refused(&researcher, &["session", "list"], "closed the connection");
-    assert!(net.place.said().contains("nobody new is let in, as there is no private key"));
-    assert_eq!(net.place.snapshot()["sessions"].as_array().unwrap().len(), 1);
+    net.run_refused(&researcher, &["session", "list"], "closed the connection");
+    assert!(net.testbed.log().contains("no new peer is accepted, because there is no private key"));
+    assert_eq!(net.testbed.snapshot()["sessions"].as_array().unwrap().len(), 1);
     std::fs::rename(&elsewhere, &net.key).unwrap();
-    // It is tried again when somebody comes, and not at once.
+    // The start is retried when a client connects, but not at once.
     while !net.weir(&researcher, &["session", "list"]).status.success() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let third = keeper_of(node).unwrap();
-    net.place.kill();
+    let third = key_agent_of(node).unwrap();
+    net.testbed.kill();
     let gone = || !Path::new(&format!("/proc/{third}/cmdline")).exists() || is_dead(third);
     while !gone() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
-/// Whether a process has ended, and only nobody has asked how.
+/// Returns true if a process has ended, even if its parent has not waited for it.
 fn is_dead(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     status.is_empty() || status.contains("\nState:\tZ")

@@ -1,32 +1,28 @@
-//! A live node as its users have it: the program, its configuration, its socket, packets on a cable. In network namespaces of the tests' own, which
-//! needs root.
+//! Tests of a live node: the program `weir`, its configuration, its socket, and packets on a virtual cable. Each test runs in
+//! network namespaces of its own, which needs root.
 
 #![forbid(unsafe_code)]
 
 mod adversaries;
-mod asking;
-mod changing;
 mod channels;
-mod compiling;
+mod compilation;
 mod crashes;
 mod delegators;
 mod disk;
-mod earlier;
+mod earlier_versions;
 mod fairness;
 mod faults;
 mod filters;
 mod followers;
 mod grants;
 mod isolation;
-mod keeper;
-mod keeping;
-mod leaving;
+mod kept_packets;
+mod key_agent;
 mod limits;
 mod links;
 mod memory;
 mod metrics;
 mod offloads;
-mod place;
 mod policy;
 mod processes;
 mod reload;
@@ -37,17 +33,22 @@ mod remote_ledger;
 mod remote_limits;
 mod remote_operator;
 mod remote_signed;
-mod revoking;
+mod request_rates;
+mod restarts;
+mod revocation;
+mod sandbox_processes;
 mod sending;
 mod services;
+mod session_changes;
 mod sessions;
 mod shares;
-mod stolen;
+mod stolen_time;
 mod tables;
 mod taps;
+mod testbed;
+mod unloading;
 mod upload;
 mod views;
-mod wards;
 
 #[path = "../offload/mod.rs"]
 #[allow(dead_code, reason = "shared with tests of `weir run`")]

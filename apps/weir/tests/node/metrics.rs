@@ -1,7 +1,7 @@
-//! Metrics, status and the ledger say the same.
+//! Metrics, status and the ledger agree.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, ip, is_inside, sealed, udp};
+use crate::testbed::{Testbed, ip, is_inside, udp, with_ip_checksum};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ pub const NODE: &str = "metrics = \"127.0.0.1:9139\"\n";
 /// Series with their values.
 pub type Page = BTreeMap<String, f64>;
 
-/// The present metrics page.
+/// The current metrics page.
 pub fn page() -> Page {
     let mut stream = std::net::TcpStream::connect("127.0.0.1:9139").unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9139\r\nConnection: close\r\n\r\n").unwrap();
@@ -27,7 +27,7 @@ pub fn page() -> Page {
     series.map(value).collect()
 }
 
-/// The series of a session's usage with its ledger field, or the cause of a loss.
+/// The series of a session's usage, each with its ledger field or cause of loss.
 fn series(session: &str) -> Vec<(String, Vec<&'static str>, f64)> {
     let used = Usage::counters().map(|counter| {
         let unit = if counter.metric_unit.is_empty() { "" } else { "_" };
@@ -36,7 +36,7 @@ fn series(session: &str) -> Vec<(String, Vec<&'static str>, f64)> {
         (name, vec![counter.field], if of == "seconds" { 1e9 } else { 1.0 })
     });
     let lost = DropCause::ALL.iter().map(|cause| {
-        let unit = cause.thing().unit();
+        let unit = cause.lost_unit().unit();
         let name =
             format!("weir_session_dropped_{unit}_total{{session=\"{session}\",cause=\"{}\"}}", cause.name());
         (name, vec!["drops", cause.name()], 1.0)
@@ -44,7 +44,7 @@ fn series(session: &str) -> Vec<(String, Vec<&'static str>, f64)> {
     used.chain(lost).collect()
 }
 
-/// The sum of a counter over all bills of a session.
+/// The sum of a counter over all usage entries of a session.
 fn billed(ledger: &[Value], session: &str, field: &[&str]) -> f64 {
     let of = ledger.iter().filter(|entry| entry["kind"] == "usage" && entry["session"]["name"] == session);
     let value = |entry: &Value| field.iter().fold(&entry["usage"], |value, key| &value[*key]).as_f64();
@@ -65,27 +65,27 @@ fn on_a_quiet_node_metrics_status_and_the_ledger_have_the_same_numbers() {
     };
     let sessions = [("strict", ", checksum = \"verify\""), ("lax", ""), ("short", ", queue = 1")];
     let all: Vec<String> = sessions.iter().map(|(name, more)| session(name, more)).collect();
-    let mut place = Place::with_node(NODE, &all.concat());
-    // From the start, at zero.
+    let mut testbed = Testbed::with_node(NODE, &all.concat());
+    // All series exist from the start, at zero.
     let begin = page();
     for (name, field, _) in sessions.iter().flat_map(|(name, _)| series(name)) {
         assert!(begin.contains_key(&name), "{name}");
         assert!(field[0] != "drops" || begin[&name] == 0.0, "{name}: {}", begin[&name]);
     }
-    let good = sealed(udp(53, b"x"));
+    let good = with_ip_checksum(udp(53, b"x"));
     let mut bad = good.clone();
     bad[22] ^= 1;
     for _ in 0..20 {
-        place.send(&[vec![good.clone(); 90], vec![bad.clone(); 10]].concat());
+        testbed.send(&[vec![good.clone(); 90], vec![bad.clone(); 10]].concat());
     }
-    place.until("all have been looked at", |place| {
-        place.count("strict", "trajectory", "packets") == 1800
-            && place.count("lax", "trajectory", "packets") == 2000
+    testbed.until("all packets have been checked", |testbed| {
+        testbed.count("strict", "trajectory", "packets") == 1800
+            && testbed.count("lax", "trajectory", "packets") == 2000
     });
     let mut differs = Vec::new();
-    place.until("all say the same", |place| {
-        let (before, page, after) = (place.ledger(), page(), place.ledger());
-        let status = place.snapshot();
+    testbed.until("all sources agree", |testbed| {
+        let (before, page, after) = (testbed.ledger(), page(), testbed.ledger());
+        let status = testbed.snapshot();
         differs.clear();
         for (name, field, unit) in sessions.iter().flat_map(|(name, _)| series(name)) {
             let session = name.split('"').nth(1).unwrap();
@@ -118,14 +118,12 @@ fn on_a_quiet_node_metrics_status_and_the_ledger_have_the_same_numbers() {
     let channel =
         "weir_channel_dropped_packets_total{session=\"short\",channel=\"main\",cause=\"queue-full\"}";
     assert_eq!(page[channel], full);
-    assert!(place.stop().success());
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn a_module_that_was_ended_stays_in_metrics_and_status_until_its_name_is_given_again() {
-    if !is_inside(
-        "metrics::a_module_that_was_ended_stays_in_metrics_and_status_until_its_name_is_given_again",
-    ) {
+fn an_unloaded_module_stays_in_metrics_and_status_until_its_name_is_used_again() {
+    if !is_inside("metrics::an_unloaded_module_stays_in_metrics_and_status_until_its_name_is_used_again") {
         return;
     }
     ip("link set dev lo up");
@@ -134,30 +132,30 @@ fn a_module_that_was_ended_stays_in_metrics_and_status_until_its_name_is_given_a
     let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "endless").as_bytes()));
     let sessions = "[[session]]\nname = \"bad\"\ncpu = [{ period = \"20ms\", slice = \"1ms\" }]\n\
                     channel = [{ interface = \"b\", filter = \"udp\" }]\n";
-    let mut place = Place::with_node(NODE, sessions);
-    let load = |place: &Place| {
-        assert!(place.load("bad", json!({"module": "endless.wasm"}), &bytes).get("done").is_some());
+    let mut testbed = Testbed::with_node(NODE, sessions);
+    let load = |testbed: &Testbed| {
+        assert!(testbed.load("bad", json!({"module": "endless.wasm"}), &bytes).get("done").is_some());
     };
     let running = "weir_module_running{session=\"bad\",module=\"endless\"}";
     let strikes = "weir_module_strikes_total{session=\"bad\",module=\"endless\"}";
-    let end = |place: &mut Place, times: usize| {
-        load(place);
-        assert_eq!(place.snapshot()["sessions"][0]["ended"], Value::Null);
-        place.until("it runs", |_| page().get(running) == Some(&1.0));
-        place.send(&vec![udp(1, b"x"); 200]);
-        place.until("it is unloaded", |place| {
-            place.said().matches("was over its limits too often, and is unloaded").count() == times
+    let end = |testbed: &mut Testbed, times: usize| {
+        load(testbed);
+        assert_eq!(testbed.snapshot()["sessions"][0]["ended"], Value::Null);
+        testbed.until("the module runs", |_| page().get(running) == Some(&1.0));
+        testbed.send(&vec![udp(1, b"x"); 200]);
+        testbed.until("it is unloaded", |testbed| {
+            testbed.log().matches("it has exceeded its limits too often, so it is unloaded").count() == times
         });
-        place.until("it is told", |_| page().get(running) == Some(&0.0));
+        testbed.until("the metrics show the unload", |_| page().get(running) == Some(&0.0));
         assert!(page()[strikes] >= 1.0);
-        let session = &place.snapshot()["sessions"][0];
+        let session = &testbed.snapshot()["sessions"][0];
         assert_eq!((&session["modules"], &session["ended"][0]["name"]), (&json!([]), &json!("endless")));
     };
-    end(&mut place, 1);
-    // The name is given again, and the operator has acknowledged the end.
-    end(&mut place, 2);
-    place.done(json!({"unload": {"session": "bad", "module": "endless"}}));
-    place.until("it is forgotten", |_| !page().contains_key(running));
-    place.refused(json!({"unload": {"session": "bad", "module": "endless"}}));
-    assert!(place.stop().success());
+    end(&mut testbed, 1);
+    // The name is used again, and so the operator has acknowledged the end.
+    end(&mut testbed, 2);
+    testbed.request(json!({"unload": {"session": "bad", "module": "endless"}}));
+    testbed.until("the series is gone", |_| !page().contains_key(running));
+    testbed.request_refused(json!({"unload": {"session": "bad", "module": "endless"}}));
+    assert!(testbed.stop().success());
 }

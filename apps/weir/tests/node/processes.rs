@@ -1,7 +1,7 @@
-//! Processes of a node: the walls around each, as the kernel shows them, and as the node says it.
+//! The node's processes: their isolation, as the kernel and the node report it.
 
-use crate::place::{Place, ip, is_inside, udp};
-use crate::wards::wards;
+use crate::sandbox_processes::sandbox_processes;
+use crate::testbed::{Testbed, ip, is_inside, udp};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -19,8 +19,8 @@ channel = [{ interface = "b", filter = "udp" }]
 module = [{ module = "port-count", set = { ports = [53] } }, { module = "trajectory" }]
 "#;
 
-/// A node and all processes beneath it.
-fn family(node: u32) -> Vec<u32> {
+/// A node's process and all its descendants.
+fn process_tree(node: u32) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap();
     let numbers: Vec<u32> =
         processes.filter_map(|entry| entry.unwrap().file_name().into_string().ok()?.parse().ok()).collect();
@@ -28,25 +28,25 @@ fn family(node: u32) -> Vec<u32> {
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
         status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
     };
-    let mut family = vec![node];
+    let mut tree = vec![node];
     loop {
         let is_new =
-            |id: &&u32| !family.contains(id) && parent(id).is_some_and(|parent| family.contains(&parent));
-        let Some(id) = numbers.iter().find(is_new) else { return family };
-        family.push(*id);
+            |id: &&u32| !tree.contains(id) && parent(id).is_some_and(|parent| tree.contains(&parent));
+        let Some(id) = numbers.iter().find(is_new) else { return tree };
+        tree.push(*id);
     }
 }
 
-fn command(process: u32) -> String {
-    let command = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    command.split('\0').nth(1).unwrap_or_default().to_owned()
+fn command_line(process: u32) -> String {
+    let arguments = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    arguments.split('\0').nth(1).unwrap_or_default().to_owned()
 }
 
-/// Capabilities of all threads of a process together, in each set.
+/// The capabilities of all threads of a process together, for each set.
 fn capabilities(process: u32) -> [u64; 5] {
     let mut all = [0; 5];
     for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
-        // One that has ended meanwhile says nothing.
+        // A thread that has ended meanwhile is skipped.
         let Ok(status) = std::fs::read_to_string(thread.unwrap().path().join("status")) else { continue };
         for (set, name) in all.iter_mut().zip(["CapPrm:", "CapEff:", "CapInh:", "CapAmb:", "CapBnd:"]) {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -56,39 +56,42 @@ fn capabilities(process: u32) -> [u64; 5] {
     all
 }
 
-/// Returns true if a process runs: one that has ended and is not waited for does not.
-fn lives(id: &u32) -> bool {
+/// Returns true if a process runs, and is no zombie.
+fn is_running(id: &u32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/status")).is_ok_and(|status| !status.contains("\nState:\tZ"))
 }
 
 #[test]
-fn no_page_of_a_node_or_of_its_processes_is_writable_and_executable() {
-    if !is_inside("processes::no_page_of_a_node_or_of_its_processes_is_writable_and_executable") {
+fn no_memory_page_of_the_nodes_processes_is_writable_and_executable() {
+    if !is_inside("processes::no_memory_page_of_the_nodes_processes_is_writable_and_executable") {
         return;
     }
-    let mut place = Place::new(TWO);
-    place.send(&vec![udp(53, b"x"); 100]);
-    place.until("all have seen them", |place| {
-        place.count("here", "port-count", "packets") == 100
-            && place.count("apart", "trajectory", "packets") == 100
+    let mut testbed = Testbed::new(TWO);
+    testbed.send(&vec![udp(53, b"x"); 100]);
+    testbed.until("all modules have received the packets", |testbed| {
+        testbed.count("here", "port-count", "packets") == 100
+            && testbed.count("apart", "trajectory", "packets") == 100
     });
-    let family = family(place.process());
-    let commands: BTreeSet<String> = family.iter().map(|id| command(*id)).collect();
-    assert!(["node", "start-processes", "ward"].iter().all(|name| commands.contains(*name)), "{commands:?}");
+    let processes = process_tree(testbed.process());
+    let commands: BTreeSet<String> = processes.iter().map(|id| command_line(*id)).collect();
+    assert!(
+        ["node", "start-processes", "sandbox"].iter().all(|name| commands.contains(*name)),
+        "{commands:?}"
+    );
     let (mut code, mut both) = (0, Vec::new());
-    for id in family {
+    for id in processes {
         let maps = std::fs::read_to_string(format!("/proc/{id}/maps")).unwrap();
         let mut of_modules = 0;
         for line in maps.lines() {
             let rights = line.split_whitespace().nth(1).unwrap();
             code += u32::from(rights.contains('x'));
-            // Code of a module is memory that is no file's.
+            // Compiled code is in anonymous memory.
             of_modules += u32::from(rights == "r-xp" && line.split_whitespace().count() == 5);
             if rights.contains('w') && rights.contains('x') {
-                both.push(format!("{}: {line}", command(id)));
+                both.push(format!("{}: {line}", command_line(id)));
             }
         }
-        if command(id) == "ward" {
+        if command_line(id) == "sandbox" {
             assert!(of_modules > 0, "its module's code: {maps}");
         }
     }
@@ -96,47 +99,50 @@ fn no_page_of_a_node_or_of_its_processes_is_writable_and_executable() {
 }
 
 #[test]
-fn a_node_and_its_processes_have_the_privileges_that_they_use_and_no_others() {
-    if !is_inside("processes::a_node_and_its_processes_have_the_privileges_that_they_use_and_no_others") {
+fn the_nodes_processes_have_only_the_privileges_that_they_need() {
+    if !is_inside("processes::the_nodes_processes_have_only_the_privileges_that_they_need") {
         return;
     }
-    let mut place = Place::new(TWO);
+    let mut testbed = Testbed::new(TWO);
     let of = |bits: &[u32]| bits.iter().fold(0u64, |all, bit| all | 1 << bit);
-    // CAP_SETGID 6, CAP_SETUID 7, CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_SYS_ADMIN 21, CAP_SYS_NICE 23, CAP_SETFCAP 31, CAP_BPF 39.
+    // CAP_SETGID 6, CAP_SETUID 7, CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_SYS_ADMIN 21, CAP_SYS_NICE 23,
+    // CAP_SETFCAP 31, CAP_BPF 39.
     let of_node = of(&[12, 13, 14, 23, 39]);
-    let has_uids = place.said().contains("isolated: uid+");
+    let has_uids = testbed.log().contains("isolated: uid+");
     let of_spawner = if has_uids { of(&[6, 7, 31]) } else { of(&[21, 31]) };
     let mut seen = BTreeSet::new();
-    for id in family(place.process()) {
-        let may = match command(id).as_str() {
+    for id in process_tree(testbed.process()) {
+        let may = match command_line(id).as_str() {
             "node" => of_node,
             "start-processes" => of_spawner,
             _ => 0,
         };
         let has = capabilities(id);
-        assert_eq!(has.map(|set| set & !may), [0; 5], "{}: {has:x?}", command(id));
-        seen.insert(command(id));
+        assert_eq!(has.map(|set| set & !may), [0; 5], "{}: {has:x?}", command_line(id));
+        seen.insert(command_line(id));
     }
     assert!(seen.len() >= 3, "{seen:?}");
-    // What a node does for its sessions needs nothing more.
-    place.send(&vec![udp(53, b"x"); 100]);
-    place.until("it works", |place| place.count("here", "port-count", "packets") == 100);
-    assert!(place.stop().success());
+    // The node needs no further privileges for its sessions' work.
+    testbed.send(&vec![udp(53, b"x"); 100]);
+    testbed.until("the module has received all packets", |testbed| {
+        testbed.count("here", "port-count", "packets") == 100
+    });
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn each_process_of_a_module_is_isolated_as_the_node_says() {
-    if !is_inside("processes::each_process_of_a_module_is_isolated_as_the_node_says") {
+fn each_sandbox_process_is_isolated_as_the_node_reports() {
+    if !is_inside("processes::each_sandbox_process_is_isolated_as_the_node_reports") {
         return;
     }
     ip("link set dev lo up");
-    let mut place = Place::with_node("metrics = \"127.0.0.1:9138\"\n", TWO);
-    let node = place.process();
-    let wards: Vec<u32> = wards(node).into_iter().collect();
-    let [one, other] = wards[..] else { panic!("there are two: {wards:?}") };
-    let level = place.part("apart", "modules", "trajectory")["isolation"].as_str().unwrap().to_owned();
-    assert_eq!(place.part("apart", "modules", "port-count")["isolation"], level);
-    assert!(place.part("here", "modules", "port-count").get("isolation").is_none());
+    let mut testbed = Testbed::with_node("metrics = \"127.0.0.1:9138\"\n", TWO);
+    let node = testbed.process();
+    let sandbox_processes: Vec<u32> = sandbox_processes(node).into_iter().collect();
+    let [one, other] = sandbox_processes[..] else { panic!("there are two: {sandbox_processes:?}") };
+    let level = testbed.part("apart", "modules", "trajectory")["isolation"].as_str().unwrap().to_owned();
+    assert_eq!(testbed.part("apart", "modules", "port-count")["isolation"], level);
+    assert!(testbed.part("here", "modules", "port-count").get("isolation").is_none());
     let space = |process: u32, kind: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).unwrap();
     let has = |wall: &str| level.split('+').any(|word| word == wall);
     for kind in ["mnt", "pid", "net", "ipc", "uts", "cgroup"] {
@@ -150,9 +156,9 @@ fn each_process_of_a_module_is_isolated_as_the_node_says() {
     let users = BTreeSet::from([node, one, other].map(user));
     assert_eq!(users.len(), if has("uid") { 3 } else { 1 }, "{level}: {users:?}");
 
-    // It is said wherever it can be asked.
+    // Each way of asking gives the same isolation.
     let said = |arguments: &[&str]| {
-        let socket = place.path().join("node.sock");
+        let socket = testbed.path().join("node.sock");
         let output =
             Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).arg("--socket").arg(socket).output();
         String::from_utf8(output.unwrap().stdout).unwrap()
@@ -171,59 +177,59 @@ fn each_process_of_a_module_is_isolated_as_the_node_says() {
     ] {
         assert!(metrics.contains(&line), "{line}: {metrics}");
     }
-    let processes = place.snapshot()["processes"].clone();
+    let processes = testbed.snapshot()["processes"].clone();
     let modules = processes.as_array().unwrap().iter().find(|it| it["role"] == "module").unwrap();
     assert_eq!((&modules["isolation"], &modules["started"]), (&Value::from(level), &Value::from(2)));
-    assert!(place.stop().success());
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn no_process_is_left_of_a_node_that_stops_or_is_killed() {
-    if !is_inside("processes::no_process_is_left_of_a_node_that_stops_or_is_killed") {
+fn a_stopped_or_killed_node_leaves_no_process() {
+    if !is_inside("processes::a_stopped_or_killed_node_leaves_no_process") {
         return;
     }
-    let mut place = Place::new(TWO);
+    let mut testbed = Testbed::new(TWO);
     for is_killed in [true, false] {
-        let family = family(place.process());
-        assert!(family.len() >= 4, "{family:?}");
+        let processes = process_tree(testbed.process());
+        assert!(processes.len() >= 4, "{processes:?}");
         if is_killed {
-            place.kill();
+            testbed.kill();
         } else {
-            assert!(place.stop().success());
+            assert!(testbed.stop().success());
         }
         let begin = std::time::Instant::now();
-        while family.iter().any(lives) {
-            assert!(begin.elapsed() < crate::place::PATIENCE, "{family:?}");
+        while processes.iter().any(is_running) {
+            assert!(begin.elapsed() < crate::testbed::TIMEOUT, "{processes:?}");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        place.start();
+        testbed.start();
     }
 }
 
 #[test]
-fn a_node_whose_spawner_is_killed_says_so_and_ends_in_order_to_be_started_anew() {
-    if !is_inside("processes::a_node_whose_spawner_is_killed_says_so_and_ends_in_order_to_be_started_anew") {
+fn a_node_whose_spawner_is_killed_reports_it_and_stops_in_order() {
+    if !is_inside("processes::a_node_whose_spawner_is_killed_reports_it_and_stops_in_order") {
         return;
     }
-    let mut place = Place::new(TWO);
-    let family = family(place.process());
-    let spawner = family.iter().find(|id| command(**id) == "start-processes").unwrap().to_string();
+    let mut testbed = Testbed::new(TWO);
+    let processes = process_tree(testbed.process());
+    let spawner = processes.iter().find(|id| command_line(**id) == "start-processes").unwrap().to_string();
     assert!(Command::new("kill").args(["-9", &spawner]).status().unwrap().success());
-    let status = place.ended();
+    let status = testbed.wait_for_exit();
     assert_eq!(status.code(), Some(1), "a service manager starts it again after a failure: {status}");
-    let said = place.said();
+    let said = testbed.log();
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("has ended (signal: 9")).collect();
     assert_eq!(lines.len(), 2, "once when it is seen, and once as the reason of the end: {said}");
     let begin = std::time::Instant::now();
-    while family.iter().any(lives) {
-        assert!(begin.elapsed() < crate::place::PATIENCE, "{family:?}");
+    while processes.iter().any(is_running) {
+        assert!(begin.elapsed() < crate::testbed::TIMEOUT, "{processes:?}");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    // It has kept all that it keeps, and begins anew.
-    place.start();
-    assert!(!place.said().contains("did not stop in order"), "{}", place.said());
-    assert_eq!(wards(place.process()).len(), 2);
-    assert!(place.stop().success());
+    // The node has kept its state, and can be started again.
+    testbed.start();
+    assert!(!testbed.log().contains("did not stop in order"), "{}", testbed.log());
+    assert_eq!(sandbox_processes(testbed.process()).len(), 2);
+    assert!(testbed.stop().success());
 }
 
 #[test]
@@ -239,24 +245,24 @@ fn a_second_start_of_a_node_leaves_the_control_groups_of_the_first_alone() {
         println!("skipped: control groups cannot be made here");
         return;
     };
-    let mut place = Place::new(&format!("[isolation]\ncgroup = \"{groups}\"\n{TWO}"));
-    assert!(place.said().contains("+cgroup"), "{}", place.said());
-    let before = wards(place.process());
-    let second = Command::new(env!("CARGO_BIN_EXE_weir")).args(["node", "-c"]).arg(place.config()).output();
+    let mut testbed = Testbed::new(&format!("[isolation]\ncgroup = \"{groups}\"\n{TWO}"));
+    assert!(testbed.log().contains("+cgroup"), "{}", testbed.log());
+    let before = sandbox_processes(testbed.process());
+    let second = Command::new(env!("CARGO_BIN_EXE_weir")).args(["node", "-c"]).arg(testbed.config()).output();
     let second = second.unwrap();
     assert!(!second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
-    place.send(&vec![udp(53, b"x"); 100]);
-    place.until("they work", |place| {
-        ["port-count", "trajectory"].iter().all(|module| place.count("apart", module, "packets") == 100)
+    testbed.send(&vec![udp(53, b"x"); 100]);
+    testbed.until("both modules work", |testbed| {
+        ["port-count", "trajectory"].iter().all(|module| testbed.count("apart", module, "packets") == 100)
     });
-    assert_eq!(wards(place.process()), before, "{}", place.said());
-    assert!(place.stop().success());
+    assert_eq!(sandbox_processes(testbed.process()), before, "{}", testbed.log());
+    assert!(testbed.stop().success());
     std::fs::remove_dir(&groups).unwrap();
 }
 
 #[test]
-fn a_node_of_root_says_which_folder_is_another_users_and_what_to_do() {
-    if !is_inside("processes::a_node_of_root_says_which_folder_is_another_users_and_what_to_do") {
+fn a_node_of_root_names_a_folder_of_another_user_and_the_remedy() {
+    if !is_inside("processes::a_node_of_root_names_a_folder_of_another_user_and_the_remedy") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,30 +1,30 @@
-//! What the ledger says, told from elsewhere: to each what is about him, and nothing of others.
+//! Ledger queries of remote clients: each gets all entries that concern it, and no others.
 
-use crate::place::{is_inside, udp};
-use crate::remote::{Net, Person, SESSION, modest};
+use crate::remote::{Net, Person, SESSION, modest_grant};
+use crate::testbed::{is_inside, udp};
 use serde_json::{Value, json};
 use std::process::Command;
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
 use weir_units::Bytes;
 
 fn entries(net: &Net, who: &Person, more: &[&str]) -> Vec<Value> {
-    let told = net.done(who, &[&["ledger", "--entries"], more].concat());
+    let told = net.run(who, &[&["ledger", "--entries"], more].concat());
     told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Rows of a bill, or of decisions.
+/// Rows of usage or decisions, from JSON.
 fn rows(text: &str) -> Vec<Value> {
     serde_json::from_str::<Value>(text).unwrap().as_array().unwrap().clone()
 }
 
-/// What the operator is told by the node itself.
+/// The output of an operator's command over the local socket.
 fn operators(net: &Net, arguments: &[&str]) -> String {
-    let socket = net.place.path().join("node.sock");
+    let socket = net.testbed.path().join("node.sock");
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(arguments)
         .arg("--socket")
         .arg(socket)
-        // A socket that is named is meant, whatever is said elsewhere.
+        // An explicit socket has precedence over this variable.
         .env("WEIR_NODE", "nowhere.invalid")
         .output()
         .unwrap();
@@ -33,39 +33,38 @@ fn operators(net: &Net, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else() {
-    if !is_inside(
-        "remote_ledger::each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else",
-    ) {
+fn a_holder_reads_only_entries_of_its_own_and_its_delegates_sessions() {
+    if !is_inside("remote_ledger::a_holder_reads_only_entries_of_its_own_and_its_delegates_sessions") {
         return;
     }
     let mut net = Net::new();
-    net.place.done(json!({"create": {"name": "operators", "channel": [{"interface": "b"}]}}));
-    let researcher = net.granted("researcher", modest());
+    net.testbed.request(json!({"create": {"name": "operators", "channel": [{"interface": "b"}]}}));
+    let researcher = net.granted("researcher", modest_grant());
     let part = Ceilings { cpu: Some(CpuShare(20_000)), memory: Some(Bytes(4 << 20)), ..Ceilings::default() };
     let student = net.delegated(&researcher, "student", Grant { ceilings: part, ..Grant::default() });
-    let other = net.granted("other", modest());
+    let other = net.granted("other", modest_grant());
     let small = |net: &Net, who: &Person, name: &str| {
         let (memory, cpu) = (["--memory", "2 MiB"], ["--cpu", "period=10ms,slice=100us"]);
         let channel = ["--channel", "interface=b,filter=udp"];
-        net.done(who, &[&["session", "create", name][..], &memory, &cpu, &channel].concat());
+        net.run(who, &[&["session", "create", name][..], &memory, &cpu, &channel].concat());
     };
     small(&net, &other, "secret");
     small(&net, &researcher, "study");
     small(&net, &student, "study");
-    net.done(&other, &["load", "secret", "port-count"]);
-    net.done(&researcher, &["load", "study", "port-count"]);
-    net.refused(&student, &["session", "create", "more", "--memory", "1 GiB"], "memory: asked for 1 GiB");
-    // Somebody tries whether there is a session; nobody is told that it was he, nor that he did.
+    net.run(&other, &["load", "secret", "port-count"]);
+    net.run(&researcher, &["load", "study", "port-count"]);
+    net.run_refused(&student, &["session", "create", "more", "--memory", "1 GiB"], "memory: asked for 1 GiB");
+    // Another holder probes for the session. The researcher is told neither of that nor by whom.
     let name = researcher.name_of("study");
-    net.refused(&other, &["session", "close", &name], "no session");
-    net.place.send(&[udp(53, b"one"), udp(53, b"two")]);
-    net.place.until("both have arrived", |place| place.count(&name, "port-count", "packets") >= 2);
-    net.done(&other, &["session", "close", "secret"]);
-    // A second one of that name, when others have done something meanwhile.
-    net.done(&researcher, &["session", "close", "study"]);
+    net.run_refused(&other, &["session", "close", &name], "no session");
+    net.testbed.send(&[udp(53, b"one"), udp(53, b"two")]);
+    net.testbed
+        .until("both packets have arrived", |testbed| testbed.count(&name, "port-count", "packets") >= 2);
+    net.run(&other, &["session", "close", "secret"]);
+    // A second session of that name, after activity of others.
+    net.run(&researcher, &["session", "close", "study"]);
     small(&net, &researcher, "study");
-    net.place.done(json!({"close": {"session": name}}));
+    net.testbed.request(json!({"close": {"session": name}}));
     let wait = |net: &Net, who: &Person, number: usize| {
         let begin = std::time::Instant::now();
         loop {
@@ -78,7 +77,7 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
         }
     };
 
-    // His own, by the names that he gave them, and the student's, which ended with his last one.
+    // The researcher's own sessions, by their local names, and the student's, which was closed with the last of them.
     let told = wait(&net, &researcher, 3);
     let text = told.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     let (students, others) = (student.name_of("study"), other.name_of("secret"));
@@ -87,19 +86,19 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
     for hidden in [&others, &key, "secret", "operators", "node-start", "segment", &operator] {
         assert!(!text.contains(hidden), "{hidden}: {text}");
     }
-    // Numbers are without gaps, which would count what others did; sessions' too.
+    // Entry numbers have no gaps, which would count entries of others; so have session numbers.
     let numbers: Vec<u64> = told.iter().map(|entry| entry["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=told.len() as u64).collect::<Vec<_>>());
     let created = told.iter().filter(|entry| entry["kind"] == "session-created");
     let created: Vec<_> = created.map(|entry| (&entry["session"]["name"], &entry["session"]["id"])).collect();
     let [study, students] = [json!("study"), json!(students)];
     assert_eq!(created, [(&study, &json!(1)), (&students, &json!(2)), (&study, &json!(3))]);
-    // What the operator did to it is not hidden.
+    // The operator's requests about the session are visible.
     let closed = told.iter().filter(|entry| entry["kind"] == "decision" && entry["request"] == "close");
     let closed: Vec<_> = closed.map(|entry| (&entry["session"], entry["key"].is_null())).collect();
     assert_eq!(closed, [(&study, false), (&study, true)]);
 
-    // The student is told of his own, and why it ended; of what was decided about the researcher's nothing.
+    // The student sees the own session and the reason of its close, and no decisions about the researcher's.
     let told = wait(&net, &student, 1);
     let text = told.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     let refused = entries(&net, &student, &["--session", "more"]);
@@ -112,8 +111,8 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
     );
     assert!(!text.contains("port-count") && !text.contains("\"request\":\"close\""), "{text}");
 
-    // The bill is that of the files, where it is about him; sessions have his numbers.
-    let bill = rows(&net.done(&researcher, &["ledger", "--json", "--session", "study"]));
+    // The usage entries are those of the ledger's files, with the holder's session numbers.
+    let bill = rows(&net.run(&researcher, &["ledger", "--json", "--session", "study"]));
     let all = operators(&net, &["ledger", "--json"]);
     assert_eq!(bill.len(), 2, "{bill:?}");
     let mine: Vec<Value> = rows(&all).into_iter().filter(|row| row["session"] == name.as_str()).collect();
@@ -127,11 +126,11 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
     }
     assert_eq!(bill[0]["packets_in"], 2);
     assert!(rows(&all).iter().any(|row| row["session"] == others.as_str()));
-    net.refused(&researcher, &["ledger", "--verify"], "cannot be used with");
+    net.run_refused(&researcher, &["ledger", "--verify"], "cannot be used with");
 
-    // Decisions, as a table: each holder's own. The bill of a delegate is the delegator's to read, and not what the delegate asks for.
+    // Decisions, as a table: those on each holder's own requests. A delegator can read a delegate's usage, but not its requests.
     let refused = |who: &Person| -> Vec<Value> {
-        let decisions = rows(&net.done(who, &["ledger", "--decisions", "--json"]));
+        let decisions = rows(&net.run(who, &["ledger", "--decisions", "--json"]));
         decisions.into_iter().filter(|row| row["outcome"] == "refused").collect()
     };
     assert_eq!(refused(&researcher), [] as [Value; 0]);
@@ -139,19 +138,19 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
     assert_eq!(students_own.len(), 1, "{students_own:?}");
     assert!(students_own[0]["reason"].as_str().unwrap().contains("asked for 1 GiB"));
     assert_eq!(
-        rows(&net.done(&researcher, &["ledger", "--json", "--session", &student.name_of("study")])).len(),
+        rows(&net.run(&researcher, &["ledger", "--json", "--session", &student.name_of("study")])).len(),
         1
     );
     let future = ["ledger", "--since", "2100-01-01"];
-    assert_eq!(net.done(&researcher, &future), "no session used anything in this time\n");
+    assert_eq!(net.run(&researcher, &future), "no session used anything in this time\n");
 
-    // The operator is told the same by the node and by the files.
-    assert!(net.place.stop().success());
-    let state = net.place.path().join("state");
+    // The operator gets the same from the node and from the files.
+    assert!(net.testbed.stop().success());
+    let state = net.testbed.path().join("state");
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("ledger").arg(&state).arg("--json").output();
     let of_files = String::from_utf8(output.unwrap().stdout).unwrap();
     let ended = |text: &str| -> Vec<Value> {
-        // Requests go on until the node stops.
+        // Requests are charged until the node stops.
         let is_of_session = |row: &Value| !row["session"].as_str().unwrap().starts_with("(requests of ");
         rows(text).into_iter().filter(|row| row["session"] != "operators" && is_of_session(row)).collect()
     };
@@ -159,20 +158,20 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
 }
 
 #[test]
-fn reading_is_paid_from_the_share_of_who_asks() {
-    if !is_inside("remote_ledger::reading_is_paid_from_the_share_of_who_asks") {
+fn a_ledger_query_is_paid_from_the_requesters_share() {
+    if !is_inside("remote_ledger::a_ledger_query_is_paid_from_the_requesters_share") {
         return;
     }
     let mut net = Net::new();
-    // So little that what connecting takes is paid in minutes, and what is read in a moment in days.
-    let nothing = Ceilings { cpu: Some(CpuShare(1)), ..modest().ceilings };
-    let poor = net.granted("poor", Grant { ceilings: nothing, ..modest() });
-    let rich = net.granted("rich", modest());
-    net.done(&rich, &SESSION);
-    net.refused(&poor, &["ledger"], "taken its share of processor time in advance");
-    net.done(&rich, &["ledger"]);
-    net.done(&rich, &["ledger"]);
-    // What both asked for is on their accounts, refused or not.
+    // So small a share that connecting takes minutes to pay for, and a job of the query days.
+    let nothing = Ceilings { cpu: Some(CpuShare(1)), ..modest_grant().ceilings };
+    let poor = net.granted("poor", Grant { ceilings: nothing, ..modest_grant() });
+    let rich = net.granted("rich", modest_grant());
+    net.run(&rich, &SESSION);
+    net.run_refused(&poor, &["ledger"], "used its share of processor time in advance");
+    net.run(&rich, &["ledger"]);
+    net.run(&rich, &["ledger"]);
+    // The requests of both are charged to their accounts, refused or not.
     let has_account = |who: &Person| {
         let account = format!("(requests of {})", who.identity.public());
         let accounts = rows(&operators(&net, &["ledger", "--json"]));
@@ -184,5 +183,5 @@ fn reading_is_paid_from_the_share_of_who_asks() {
         assert!(begin.elapsed().as_secs() < 60, "{}", operators(&net, &["ledger", "--json"]));
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }

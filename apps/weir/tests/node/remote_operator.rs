@@ -1,30 +1,28 @@
-//! The node's operator from elsewhere: all that he can do on the machine, and nobody else can.
+//! Remote operators: they can do all that the local operator can, and no one else can.
 
-use crate::place::is_inside;
-use crate::remote::{AT, Net, SESSION, modest, person};
+use crate::remote::{AT, Net, SESSION, modest_grant, person};
+use crate::testbed::is_inside;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
 #[test]
-fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_one() {
-    if !is_inside(
-        "remote_operator::an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_one",
-    ) {
+fn a_remote_operator_has_all_local_rights_until_its_key_is_removed() {
+    if !is_inside("remote_operator::a_remote_operator_has_all_local_rights_until_its_key_is_removed") {
         return;
     }
     let mut net = Net::with("[[link]]\ninterface = \"b\"\nrate = \"100 Mbit/s\"\n");
     let (admin, stranger) = (person(net.folder.path(), "admin"), person(net.folder.path(), "stranger"));
-    let researcher = net.granted("researcher", modest());
-    net.done(&researcher, &SESSION);
-    let before = std::fs::read_to_string(net.place.config()).unwrap();
+    let researcher = net.granted("researcher", modest_grant());
+    net.run(&researcher, &SESSION);
+    let before = std::fs::read_to_string(net.testbed.config()).unwrap();
     let operators = |list: &str| {
         let config = before.replace("roots = [", &format!("operators = [{list}]\nroots = ["));
-        std::fs::write(net.place.config(), config).unwrap();
-        net.place.done(json!("reload"));
+        std::fs::write(net.testbed.config(), config).unwrap();
+        net.testbed.request(json!("reload"));
     };
     operators(&format!("\"{}\"", admin.identity.public()));
 
-    // Neither a root, whose credentials count, nor anybody else is one, whatever he asks for.
+    // Neither a root nor a holder has the rights of an operator.
     let command = |key: &std::path::Path, arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments).arg("--node").arg(format!("{}@{AT}", net.node)).arg("--key").arg(key);
@@ -49,8 +47,8 @@ fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_o
             );
         }
     }
-    // With a credential he is its holder: one who is both says which he means.
-    net.refused(&researcher, &["reload"], "only the node's operator");
+    // With a credential an operator's key connects as a holder.
+    net.run_refused(&researcher, &["reload"], "only the node's operator");
 
     let listed = done(&["session", "list"]);
     assert!(listed.contains(&researcher.name_of("study")), "{listed}");
@@ -59,7 +57,7 @@ fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_o
     done(&["link", "change", "b", "--rate", "50 Mbit/s"]);
     assert!(done(&["link", "list"]).contains("50 Mbit/s"));
     assert!(done(&["top", "--once"]).contains("own"));
-    let table = net.place.path().join("table");
+    let table = net.testbed.path().join("table");
     std::fs::write(&table, b"two").unwrap();
     done(&["table", "put", "geo", table.to_str().unwrap()]);
     assert!(done(&["table", "list"]).contains("geo"));
@@ -68,13 +66,13 @@ fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_o
     done(&["session", "close", &researcher.name_of("study")]);
     done(&["reload"]);
 
-    // Who it was stands in the ledger, which he is told whole.
+    // The key of the operator is in the ledger, which an operator can read as a whole.
     let key = admin.identity.public().to_string();
     let begin = std::time::Instant::now();
     let (told, rows) = loop {
         let told = done(&["ledger", "--decisions", "--json"]);
         let rows: Vec<Value> = serde_json::from_str(&told).unwrap();
-        // The last of it, when the interval has ended.
+        // The last entry is written when the interval has ended.
         if rows.iter().any(|row| row["request"] == "reload" && row["key"] == key.as_str()) {
             break (told, rows);
         }
@@ -87,19 +85,19 @@ fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_o
     assert!(by("close").iter().any(|row| row["key"] == key.as_str()), "{told}");
     assert!(by("connect").iter().any(|row| row["key"] == key.as_str() && row["outcome"] == "allowed"));
 
-    // Whose session he closed is told that, and not which of the operators it was.
-    let told = net.done(&researcher, &["ledger", "--decisions", "--json"]);
+    // The owner of the closed session is told of that, but not by which operator.
+    let told = net.run(&researcher, &["ledger", "--decisions", "--json"]);
     let rows: Vec<Value> = serde_json::from_str(&told).unwrap();
     let closed: Vec<&Value> = rows.iter().filter(|row| row["request"] == "close").collect();
     assert!(closed.len() == 1 && closed[0]["session"] == "study" && closed[0]["key"].is_null(), "{told}");
     assert!(!told.contains(&key), "{told}");
 
-    // About whose credential he asks, he says.
+    // An operator names the credential to explain.
     let credential = researcher.credential.to_str().unwrap();
     let explained = done(&["credential", "explain", credential]);
     assert!(explained.contains("it allows:") && explained.contains("10%"), "{explained}");
 
-    // Whoever looks when he is none any more sees no more.
+    // A follower loses access when it is no longer an operator.
     let mut watch = command(&admin.key, &["follow", "own", "port-count", "counts"]);
     done(&["session", "create", "own", "--memory", "8 MiB", "--channel", "interface=b"]);
     done(&["load", "own", "port-count"]);
@@ -113,5 +111,5 @@ fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_o
     assert!(!ended.status.success() && said.contains("none of the node's operators any more"), "{said}");
     let (is_done, said) = weir(&admin.key, &["session", "list"]);
     assert!(!is_done && said.contains("a peer without a credential"), "{said}");
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }

@@ -1,7 +1,7 @@
-//! Services between sessions, honest and hostile.
+//! Services between sessions, with honest and hostile callers and callees.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, is_inside, udp};
+use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::{Value, json};
 
 const IMPORTS: &str = r#"(import "weir" "call" (func $call (param i32 i32 i32 i64) (result i64)))
@@ -9,8 +9,8 @@ const IMPORTS: &str = r#"(import "weir" "call" (func $call (param i32 i32 i32 i6
     (import "weir" "reply" (func $reply (param i64 i32 i32) (result i32)))
     (memory "#;
 
-/// Offers `lookup`, and does this when it is called (`$call`); the message is at 128.
-fn server(act: &str) -> Vec<u8> {
+/// A module that offers `lookup`, and executes `act` when it is called. The message is at address 128.
+fn service_module(act: &str) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))
         (func (export "weir_serve") (param $call i64) (param $service i32) (param $len i32) (local $i i32)
@@ -22,8 +22,9 @@ fn server(act: &str) -> Vec<u8> {
     assemble(&text(&body).replacen("(memory ", IMPORTS, 1), Some(manifest.as_bytes()))
 }
 
-/// Calls `lookup` so often with each packet, with a number in so many bytes; emits a record for each answer that is the number's successor.
-fn client(times: u32, bytes: u32, within: u64) -> Vec<u8> {
+/// A module that calls `lookup` `times` times with each packet, with a number in a message of this length. It emits a
+/// record for each reply that is the number's successor.
+fn caller_module(times: u32, bytes: u32, within: u64) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param i32) (result i32) (local $left i32)
             (local.set $left (i32.const {times}))
@@ -42,22 +43,27 @@ fn client(times: u32, bytes: u32, within: u64) -> Vec<u8> {
     assemble(&text(&body).replacen("(memory ", IMPORTS, 1), Some(manifest.as_bytes()))
 }
 
-/// Answers with the successor.
+/// Replies with the successor of the number.
 const ANSWER: &str = "(i64.store (i32.const 128) (i64.add (i64.load (i32.const 128)) (i64.const 1)))
     (drop (call $reply (local.get $call) (i32.const 128) (i32.const 8)))";
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Sends these frames so often, each time when the module of a session has the answer to the last.
-fn rounds(place: &mut Place, times: std::ops::RangeInclusive<u64>, frames: &[Vec<u8>], session: &str) {
+/// Sends these frames repeatedly, each time after the session's module has the replies to the last ones.
+fn send_rounds(
+    testbed: &mut Testbed,
+    times: std::ops::RangeInclusive<u64>,
+    frames: &[Vec<u8>],
+    session: &str,
+) {
     for round in times {
-        place.send(frames);
-        place.until("the answer has come", |place| place.count(session, "m", "records") == round);
+        testbed.send(frames);
+        testbed.until("the reply has arrived", |testbed| testbed.count(session, "m", "records") == round);
     }
 }
 
-/// A session without packets that offers `lookup` to these.
-fn offers(name: &str, callers: &str, more: &str) -> String {
+/// A session without packets that offers `lookup` to these callers.
+fn offering_session(name: &str, callers: &str, more: &str) -> String {
     format!(
         "[[session]]\nname = \"{name}\"\nmemory = \"1 MiB\"\ncpu = [{{ period = \"20ms\", slice = \"1ms\" }}]\n\
          channel = [{{ interface = \"b\", filter = \"tcp\" }}]\n\
@@ -65,67 +71,67 @@ fn offers(name: &str, callers: &str, more: &str) -> String {
     )
 }
 
-/// A session that gets packets to this port, and uses what that one offers.
-fn uses(name: &str, port: u16, of: &str, more: &str) -> String {
+/// A session that receives packets to this port, and uses the service of session `of`.
+fn calling_session(name: &str, port: u16, of: &str, more: &str) -> String {
     format!(
         "[[session]]\nname = \"{name}\"\nmemory = \"8 MiB\"\nchannel = [{{ interface = \"b\", filter = \"udp port {port}\" }}]\n\
-         use = [{{ service = \"lookup\", of = \"{of}\"{more} }}]\n"
+         use = [{{ service = \"lookup\", session = \"{of}\"{more} }}]\n"
     )
 }
 
-fn load(place: &Place, session: &str, module: &[u8]) {
-    let reply = place.load(session, json!({"module": "m.wasm", "name": "m"}), module);
+fn load(testbed: &Testbed, session: &str, module: &[u8]) {
+    let reply = testbed.load(session, json!({"module": "m.wasm", "name": "m"}), module);
     assert!(reply.get("done").is_some(), "{session}: {reply}");
 }
 
-/// What a session did by services.
-fn did(place: &Place, session: &str) -> Value {
-    let snapshot = place.snapshot();
+/// The service counters of a session.
+fn service_counters(testbed: &Testbed, session: &str) -> Value {
+    let snapshot = testbed.snapshot();
     let sessions = snapshot["sessions"].as_array().unwrap();
     sessions.iter().find(|shot| shot["name"] == session).unwrap()["services"].clone()
 }
 
-fn count(place: &Place, session: &str, what: &str) -> u64 {
-    did(place, session)[what].as_u64().unwrap()
+fn count(testbed: &Testbed, session: &str, what: &str) -> u64 {
+    service_counters(testbed, session)[what].as_u64().unwrap()
 }
 
 #[test]
-fn a_service_is_called_and_who_agreed_to_pay_pays() {
-    if !is_inside("services::a_service_is_called_and_who_agreed_to_pay_pays") {
+fn a_service_call_is_charged_to_the_session_that_agreed_to_pay() {
+    if !is_inside("services::a_service_call_is_charged_to_the_session_that_agreed_to_pay") {
         return;
     }
-    let sessions = offers("asn", "\"alice\", \"bob\"", ", pays = \"caller\"")
-        + &uses("alice", 1, "asn", ", pays = \"1ms\"")
-        + &uses("bob", 1, "asn", "")
-        + &uses("eve", 1, "asn", ", pays = \"1ms\"");
-    let mut place = Place::new(&sessions);
+    let sessions = offering_session("asn", "\"alice\", \"bob\"", ", payer = \"caller\"")
+        + &calling_session("alice", 1, "asn", ", cost_max = \"1ms\"")
+        + &calling_session("bob", 1, "asn", "")
+        + &calling_session("eve", 1, "asn", ", cost_max = \"1ms\"");
+    let mut testbed = Testbed::new(&sessions);
     let work = "(local.set $i (i32.const 20000))
         (loop $l (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))";
-    load(&place, "asn", &server(&format!("{work}{ANSWER}")));
+    load(&testbed, "asn", &service_module(&format!("{work}{ANSWER}")));
     for session in ["alice", "bob", "eve"] {
-        load(&place, session, &client(1, 8, 30 * SECOND));
+        load(&testbed, session, &caller_module(1, 8, 30 * SECOND));
     }
-    rounds(&mut place, 1..=40, &[udp(1, b"x")], "alice");
-    // Bob has not agreed to pay, and eve is not named.
-    place.until("all have tried", |place| {
-        ["bob", "eve"].iter().all(|session| count(place, session, "refused") == 40)
+    send_rounds(&mut testbed, 1..=40, &[udp(1, b"x")], "alice");
+    // Bob has not agreed to pay, and Eve is not among the callers.
+    testbed.until("all calls were made", |testbed| {
+        ["bob", "eve"].iter().all(|session| count(testbed, session, "refused") == 40)
     });
-    let alice = did(&place, "alice");
+    let alice = service_counters(&testbed, "alice");
     assert_eq!((&alice["calls"], &alice["answered"], &alice["refused"]), (&json!(40), &json!(40), &json!(0)));
-    assert_eq!(count(&place, "asn", "served"), 40);
-    place.until("it is paid", |place| {
-        let (owed, earned) = (count(place, "alice", "owed_ns"), count(place, "asn", "earned_ns"));
+    assert_eq!(count(&testbed, "asn", "served"), 40);
+    testbed.until("the caller is charged", |testbed| {
+        let (owed, earned) = (count(testbed, "alice", "debit_ns"), count(testbed, "asn", "credit_ns"));
         owed == earned && owed > 40 * 1000
     });
-    let owed = count(&place, "alice", "owed_ns");
+    let owed = count(&testbed, "alice", "debit_ns");
     assert!(owed <= 40_000_000, "no call costs more than was agreed to: {owed}");
-    assert!(place.stop().success());
-    assert!(place.billed("alice", "cpu_ns") >= owed);
+    assert!(testbed.stop().success());
+    assert!(testbed.billed("alice", "cpu_ns") >= owed);
 }
 
 #[test]
-fn hostile_callees_make_nobody_wait_and_trap_nobody() {
-    if !is_inside("services::hostile_callees_make_nobody_wait_and_trap_nobody") {
+fn hostile_callees_delay_and_trap_no_caller() {
+    if !is_inside("services::hostile_callees_delay_and_trap_no_caller") {
         return;
     }
     let endless = "(loop $l (br_if $l (i32.ne (i32.load (i32.const 256)) (i32.const 1))))";
@@ -140,56 +146,56 @@ fn hostile_callees_make_nobody_wait_and_trap_nobody() {
     let kinds = [("silent", ""), ("endless", endless), ("trap", "unreachable"), ("flood", flood.as_str())];
     let mut sessions = String::new();
     for (at, (name, _)) in (1..).zip(kinds) {
-        sessions += &offers(name, &format!("\"of-{name}\""), "");
-        sessions += &uses(&format!("of-{name}"), at, name, "");
+        sessions += &offering_session(name, &format!("\"of-{name}\""), "");
+        sessions += &calling_session(&format!("of-{name}"), at, name, "");
     }
-    sessions += &offers("leaving", "\"of-leaving\"", "");
-    sessions += &uses("of-leaving", 5, "leaving", "");
-    let mut place = Place::new(&sessions);
+    sessions += &offering_session("leaving", "\"of-leaving\"", "");
+    sessions += &calling_session("of-leaving", 5, "leaving", "");
+    let mut testbed = Testbed::new(&sessions);
     for (name, act) in kinds {
-        load(&place, name, &server(act));
-        // Who is answered, or told that nobody will, is in time also on a slow machine.
+        load(&testbed, name, &service_module(act));
+        // Only calls without a reply need a short deadline, so that slow machines do not fail the test.
         let within = if ["silent", "endless"].contains(&name) { SECOND / 5 } else { 60 * SECOND };
-        load(&place, &format!("of-{name}"), &client(1, 8, within));
+        load(&testbed, &format!("of-{name}"), &caller_module(1, 8, within));
     }
-    load(&place, "leaving", &server(""));
-    load(&place, "of-leaving", &client(1, 8, 60 * SECOND));
+    load(&testbed, "leaving", &service_module(""));
+    load(&testbed, "of-leaving", &caller_module(1, 8, 60 * SECOND));
     for _ in 0..5 {
-        place.send(&(1..=5u16).map(|port| udp(port, b"x")).collect::<Vec<_>>());
+        testbed.send(&(1..=5u16).map(|port| udp(port, b"x")).collect::<Vec<_>>());
     }
-    place.until("what waits for nobody is told that nobody comes", |place| {
-        count(place, "of-leaving", "calls") == 5 && count(place, "leaving", "served") == 5
+    testbed.until("the call without a callee has failed", |testbed| {
+        count(testbed, "of-leaving", "calls") == 5 && count(testbed, "leaving", "served") == 5
     });
-    place.done(json!({"unload": {"session": "leaving", "module": "m"}}));
-    let ends = |place: &Place, name: &str| {
-        let it = did(place, &format!("of-{name}"));
-        ["answered", "late", "failed"].map(|what| it[what].as_u64().unwrap())
+    testbed.request(json!({"unload": {"session": "leaving", "module": "m"}}));
+    let ends = |testbed: &Testbed, name: &str| {
+        let it = service_counters(testbed, &format!("of-{name}"));
+        ["answered", "timed_out", "failed"].map(|what| it[what].as_u64().unwrap())
     };
-    place.until("each call has an end", |place| {
-        kinds.iter().all(|(name, _)| ends(place, name).iter().sum::<u64>() == 5)
-            && ends(place, "leaving") == [0, 0, 5]
+    testbed.until("each call has ended", |testbed| {
+        kinds.iter().all(|(name, _)| ends(testbed, name).iter().sum::<u64>() == 5)
+            && ends(testbed, "leaving") == [0, 0, 5]
     });
     assert_eq!(
-        (ends(&place, "silent"), ends(&place, "trap"), ends(&place, "flood")),
+        (ends(&testbed, "silent"), ends(&testbed, "trap"), ends(&testbed, "flood")),
         ([0, 5, 0], [0, 0, 5], [5, 0, 0])
     );
-    // One that never ends is abandoned in the end, before or after the deadline.
-    assert_eq!(ends(&place, "endless")[0], 0);
-    // Others may have their turn before a call has come to its end.
-    place.until("all have been served", |place| {
-        count(place, "flood", "discarded") == 5 * 3 * 200 && place.count("of-flood", "m", "records") == 5
+    // An endless call is aborted, before or after the deadline.
+    assert_eq!(ends(&testbed, "endless")[0], 0);
+    // Other calls may be served before the aborted call has ended.
+    testbed.until("all have been served", |testbed| {
+        count(testbed, "flood", "discarded") == 5 * 3 * 200 && testbed.count("of-flood", "m", "records") == 5
     });
-    // Nobody who called has lost anything.
+    // The callers have lost nothing.
     for (name, _) in kinds {
         let session = format!("of-{name}");
-        assert_eq!((place.count(&session, "m", "packets"), place.count(&session, "m", "faults")), (5, 0));
+        assert_eq!((testbed.count(&session, "m", "packets"), testbed.count(&session, "m", "faults")), (5, 0));
     }
-    // What is not there any more is not waited for.
-    place.send(&[udp(5, b"x")]);
-    place.until("it is refused", |place| count(place, "of-leaving", "refused") == 1);
-    assert!(place.stop().success());
-    // Calls that had no answer are on the bills of those who called.
-    let bills = place.ledger();
+    // A call to an unloaded module fails at once.
+    testbed.send(&[udp(5, b"x")]);
+    testbed.until("the call is refused", |testbed| count(testbed, "of-leaving", "refused") == 1);
+    assert!(testbed.stop().success());
+    // Calls without a reply are charged to the callers.
+    let bills = testbed.ledger();
     let lost = |name: &str, cause: &str| -> u64 {
         let of = bills.iter().filter(|entry| entry["session"]["name"] == format!("of-{name}"));
         of.filter_map(|entry| entry["usage"]["drops"][cause].as_u64()).sum()
@@ -199,35 +205,36 @@ fn hostile_callees_make_nobody_wait_and_trap_nobody() {
 }
 
 #[test]
-fn a_caller_that_floods_is_refused_and_costs_others_no_call() {
-    if !is_inside("services::a_caller_that_floods_is_refused_and_costs_others_no_call") {
+fn a_flooding_caller_is_refused_and_costs_others_no_call() {
+    if !is_inside("services::a_flooding_caller_is_refused_and_costs_others_no_call") {
         return;
     }
-    let sessions = offers("asn", "\"greedy\", \"modest\", \"wordy\"", ", queue = 4")
-        + &uses("greedy", 1, "asn", "")
-        + &uses("modest", 2, "asn", "")
-        + &uses("wordy", 2, "asn", "");
-    let mut place = Place::new(&sessions);
-    load(&place, "asn", &server(ANSWER));
-    load(&place, "greedy", &client(200, 8, 30 * SECOND));
-    load(&place, "modest", &client(1, 8, 30 * SECOND));
-    // Its message is longer than the service takes.
-    load(&place, "wordy", &client(1, 17, 30 * SECOND));
-    rounds(&mut place, 1..=20, &[udp(1, b"x"), udp(2, b"x")], "modest");
-    place.until("all is answered that was accepted", |place| {
-        let greedy = did(place, "greedy");
+    let sessions = offering_session("asn", "\"greedy\", \"modest\", \"wordy\"", ", queue = 4")
+        + &calling_session("greedy", 1, "asn", "")
+        + &calling_session("modest", 2, "asn", "")
+        + &calling_session("wordy", 2, "asn", "");
+    let mut testbed = Testbed::new(&sessions);
+    load(&testbed, "asn", &service_module(ANSWER));
+    load(&testbed, "greedy", &caller_module(200, 8, 30 * SECOND));
+    load(&testbed, "modest", &caller_module(1, 8, 30 * SECOND));
+    // The message of this session is longer than the service accepts.
+    load(&testbed, "wordy", &caller_module(1, 17, 30 * SECOND));
+    send_rounds(&mut testbed, 1..=20, &[udp(1, b"x"), udp(2, b"x")], "modest");
+    testbed.until("all accepted requests are answered", |testbed| {
+        let greedy = service_counters(testbed, "greedy");
         greedy["calls"].as_u64().unwrap() + greedy["refused"].as_u64().unwrap() == 20 * 200
             && greedy["calls"] == greedy["answered"]
     });
-    place.until("all have called", |place| count(place, "wordy", "refused") == 20);
-    assert!(count(&place, "greedy", "refused") > 3000, "{}", did(&place, "greedy"));
-    assert_eq!((count(&place, "modest", "calls"), count(&place, "modest", "refused")), (20, 0));
-    assert_eq!((count(&place, "wordy", "calls"), count(&place, "wordy", "refused")), (0, 20));
-    assert!(place.stop().success());
+    testbed.until("all have called", |testbed| count(testbed, "wordy", "refused") == 20);
+    assert!(count(&testbed, "greedy", "refused") > 3000, "{}", service_counters(&testbed, "greedy"));
+    assert_eq!((count(&testbed, "modest", "calls"), count(&testbed, "modest", "refused")), (20, 0));
+    assert_eq!((count(&testbed, "wordy", "calls"), count(&testbed, "wordy", "refused")), (0, 20));
+    assert!(testbed.stop().success());
 }
 
-/// Calls the shipped hog's `make` with each packet, with these words, and emits a record for each answer.
-fn asking(wish: [u32; 3]) -> Vec<u8> {
+/// A module that calls `make` of the shipped module hog with each packet, with these arguments, and emits a record for
+/// each reply.
+fn hog_caller(wish: [u32; 3]) -> Vec<u8> {
     let stores = [64, 68, 72].into_iter().zip(wish);
     let stores: String =
         stores.map(|(at, word)| format!("(i32.store (i32.const {at}) (i32.const {word}))")).collect();
@@ -246,86 +253,88 @@ fn asking(wish: [u32; 3]) -> Vec<u8> {
 }
 
 #[test]
-fn hog_makes_objects_for_whoever_calls_and_its_garbage_is_collected() {
-    if !is_inside("services::hog_makes_objects_for_whoever_calls_and_its_garbage_is_collected") {
+fn hog_allocates_objects_for_its_callers_and_its_garbage_is_collected() {
+    if !is_inside("services::hog_allocates_objects_for_its_callers_and_its_garbage_is_collected") {
         return;
     }
-    let uses = |name: &str, port: u16| uses(name, port, "heap", "").replace("lookup", "make");
-    let heap = "[[session]]\nname = \"heap\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"20ms\", slice = \"5ms\", spare = true }]\n\
+    let heap_user = |name: &str, port: u16| calling_session(name, port, "heap", "").replace("lookup", "make");
+    let heap = "[[session]]\nname = \"heap\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"20ms\", slice = \"5ms\", borrow = true }]\n\
         channel = [{ interface = \"b\", filter = \"tcp\" }]\n\
         offer = [{ service = \"make\", callers = [\"alice\", \"bob\", \"carol\"] }]\n";
-    let mut place = Place::new(&(heap.to_owned() + &uses("alice", 1) + &uses("bob", 1) + &uses("carol", 1)));
+    let mut testbed = Testbed::new(
+        &(heap.to_owned() + &heap_user("alice", 1) + &heap_user("bob", 1) + &heap_user("carol", 1)),
+    );
     let set = json!({"per-tick": 0, "size": 1000, "live": 2000});
-    let reply = place.load("heap", json!({"module": "hog", "name": "m", "set": set}), &[]);
+    let reply = testbed.load("heap", json!({"module": "hog", "name": "m", "set": set}), &[]);
     assert!(reply.get("done").is_some(), "{reply}");
-    load(&place, "alice", &asking([500, 100, 1000]));
-    // More than there are places, and no places at all; and only that garbage is collected.
-    load(&place, "bob", &asking([3, u32::MAX, u32::MAX]));
-    load(&place, "carol", &asking([0, 1, 0]));
+    load(&testbed, "alice", &hog_caller([500, 100, 1000]));
+    // More slots than there are, and none at all; only garbage of this caller is collected.
+    load(&testbed, "bob", &hog_caller([3, u32::MAX, u32::MAX]));
+    load(&testbed, "carol", &hog_caller([0, 1, 0]));
     for round in 1..=200u64 {
-        place.send(&[udp(1, b"x")]);
-        place.until("all have an answer", |place| {
-            ["alice", "bob", "carol"].iter().all(|session| place.count(session, "m", "records") == round)
+        testbed.send(&[udp(1, b"x")]);
+        testbed.until("all have an answer", |testbed| {
+            ["alice", "bob", "carol"].iter().all(|session| testbed.count(session, "m", "records") == round)
         });
     }
-    assert_eq!((count(&place, "heap", "served"), place.count("heap", "m", "faults")), (600, 0));
-    // A hundred million bytes were made, of which a million lives.
-    let snapshot = place.snapshot();
+    assert_eq!((count(&testbed, "heap", "served"), testbed.count("heap", "m", "faults")), (600, 0));
+    // A hundred million bytes were allocated, of which a million is live.
+    let snapshot = testbed.snapshot();
     let shots = snapshot["sessions"].as_array().unwrap();
     let used = shots.iter().find(|shot| shot["name"] == "heap").unwrap()["memory_used"].as_u64().unwrap();
     assert!((1_000_000..16_000_000).contains(&used), "{used}");
-    assert!(place.stop().success());
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn what_is_offered_and_used_changes_while_it_runs() {
-    if !is_inside("services::what_is_offered_and_used_changes_while_it_runs") {
+fn offers_and_uses_of_services_can_change_while_modules_run() {
+    if !is_inside("services::offers_and_uses_of_services_can_change_while_modules_run") {
         return;
     }
-    // Neither offers, names or uses anything yet.
+    // At first neither session offers or uses anything.
     let none = |name: &str| {
         format!(
             "[[session]]\nname = \"{name}\"\ncpu = [{{ period = \"20ms\", slice = \"1ms\" }}]\n\
              channel = [{{ interface = \"b\", filter = \"udp port 1\" }}]\n"
         )
     };
-    let mut place = Place::new(&(none("asn") + &none("alice")));
-    load(&place, "asn", &server(ANSWER));
-    load(&place, "alice", &client(1, 8, 30 * SECOND));
+    let mut testbed = Testbed::new(&(none("asn") + &none("alice")));
+    load(&testbed, "asn", &service_module(ANSWER));
+    load(&testbed, "alice", &caller_module(1, 8, 30 * SECOND));
     let mut refused = 0;
-    let mut is_refused = |place: &mut Place| {
+    let mut is_refused = |testbed: &mut Testbed| {
         refused += 1;
-        place.send(&[udp(1, b"x")]);
-        place.until("it is refused", |place| count(place, "alice", "refused") == refused);
+        testbed.send(&[udp(1, b"x")]);
+        testbed.until("the call is refused", |testbed| count(testbed, "alice", "refused") == refused);
     };
-    is_refused(&mut place);
-    let uses = |pays: &str| json!({"change": {"session": "alice", "use": [{"service": "lookup", "of": "asn", "pays": pays}]}});
-    place.done(uses("1ms"));
-    is_refused(&mut place);
-    let offers = |callers: &[&str]| json!({"change": {"session": "asn", "offer": [{"service": "lookup", "callers": callers, "pays": "caller"}]}});
-    place.done(offers(&["alice"]));
-    rounds(&mut place, 1..=10, &[udp(1, b"x")], "alice");
-    place.until("alice pays", |place| count(place, "alice", "owed_ns") > 0);
-    let snapshot = place.snapshot();
-    assert_eq!(snapshot["sessions"][0]["use"][0]["of"], "asn", "{snapshot}");
+    is_refused(&mut testbed);
+    let change_use = |cost_max: &str| json!({"change": {"session": "alice", "use": [{"service": "lookup", "session": "asn", "cost_max": cost_max}]}});
+    testbed.request(change_use("1ms"));
+    is_refused(&mut testbed);
+    let change_offer = |callers: &[&str]| json!({"change": {"session": "asn", "offer": [{"service": "lookup", "callers": callers, "payer": "caller"}]}});
+    testbed.request(change_offer(&["alice"]));
+    send_rounds(&mut testbed, 1..=10, &[udp(1, b"x")], "alice");
+    testbed.until("alice pays", |testbed| count(testbed, "alice", "debit_ns") > 0);
+    let snapshot = testbed.snapshot();
+    assert_eq!(snapshot["sessions"][0]["use"][0]["session"], "asn", "{snapshot}");
     assert_eq!(snapshot["sessions"][1]["offer"][0]["callers"], json!(["alice"]), "{snapshot}");
-    // For somebody else, for alice again, and for nobody.
-    place.done(offers(&["bob"]));
-    is_refused(&mut place);
-    place.done(offers(&["bob", "alice"]));
-    rounds(&mut place, 11..=12, &[udp(1, b"x")], "alice");
-    place.done(json!({"change": {"session": "asn", "withdraw": ["lookup"]}}));
-    is_refused(&mut place);
-    place.done(offers(&["alice"]));
-    place.done(json!({"change": {"session": "alice", "forgo": ["lookup"]}}));
-    is_refused(&mut place);
-    let why = place.refused(json!({"change": {"session": "alice", "forgo": ["lookup"]}}));
+    // Offered to Bob, then to Alice again, then to no session.
+    testbed.request(change_offer(&["bob"]));
+    is_refused(&mut testbed);
+    testbed.request(change_offer(&["bob", "alice"]));
+    send_rounds(&mut testbed, 11..=12, &[udp(1, b"x")], "alice");
+    testbed.request(json!({"change": {"session": "asn", "remove_offer": ["lookup"]}}));
+    is_refused(&mut testbed);
+    testbed.request(change_offer(&["alice"]));
+    testbed.request(json!({"change": {"session": "alice", "remove_use": ["lookup"]}}));
+    is_refused(&mut testbed);
+    let why = testbed.request_refused(json!({"change": {"session": "alice", "remove_use": ["lookup"]}}));
     assert!(why.contains("there is no use `lookup`; there are none"), "{why}");
-    // What is refused as a whole has changed nothing.
-    let both = json!({"change": {"session": "asn", "withdraw": ["lookup"], "memory": "900 GiB"}});
-    assert!(place.refused(both).contains("more than is left"));
-    place.done(uses("1ms"));
-    rounds(&mut place, 13..=14, &[udp(1, b"x")], "alice");
-    assert_eq!(place.count("alice", "m", "faults") + place.count("asn", "m", "faults"), 0);
-    assert!(place.stop().success());
+    // A refused change has changed nothing.
+    let both = json!({"change": {"session": "asn", "remove_offer": ["lookup"], "memory": "900 GiB"}});
+    assert!(testbed.request_refused(both).contains("more than is left"));
+    testbed.request(change_use("1ms"));
+    send_rounds(&mut testbed, 13..=14, &[udp(1, b"x")], "alice");
+    assert_eq!(testbed.count("alice", "m", "faults") + testbed.count("asn", "m", "faults"), 0);
+    assert!(testbed.stop().success());
 }

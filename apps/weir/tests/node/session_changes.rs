@@ -1,80 +1,90 @@
-//! Sessions whose channels, profiles and priorities change while they run.
+//! Changes of running sessions: channels, profiles and priorities.
 
 use crate::links::{linked, session as linking};
-use crate::place::{Place, is_inside, udp};
-use crate::tables::{refused, said};
+use crate::tables::{error_of, output_of};
+use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::{Value, json};
 
 fn session(name: &str, channel: &str) -> String {
     format!("[[session]]\nname = \"{name}\"\nmemory = \"128 MiB\"\n{channel}\n")
 }
 
-fn channels(place: &Place, session: &str) -> Vec<Value> {
-    let snapshot = place.snapshot();
+fn channels(testbed: &Testbed, session: &str) -> Vec<Value> {
+    let snapshot = testbed.snapshot();
     let sessions = snapshot["sessions"].as_array().unwrap();
     let found = sessions.iter().find(|shot| shot["name"] == session).unwrap();
     found["channels"].as_array().unwrap().iter().map(|it| json!([it["name"], it["filter"]])).collect()
 }
 
-fn load(place: &Place, module: &str, name: &str, channel: &str) {
-    let reply = place.load("alice", json!({"module": module, "name": name, "channel": channel}), &[]);
+fn load(testbed: &Testbed, module: &str, name: &str, channel: &str) {
+    let reply = testbed.load("alice", json!({"module": module, "name": name, "channel": channel}), &[]);
     assert!(reply.get("done").is_some(), "{reply}");
 }
 
 #[test]
-fn channels_come_and_change_while_others_of_the_session_work() {
-    if !is_inside("changing::channels_come_and_change_while_others_of_the_session_work") {
+fn channels_are_added_and_changed_while_others_of_the_session_work() {
+    if !is_inside("session_changes::channels_are_added_and_changed_while_others_of_the_session_work") {
         return;
     }
-    let mut place =
-        Place::new(&session("alice", "channel = [{ interface = \"b\", filter = \"udp port 1\" }]"));
-    load(&place, "trajectory", "first", "main");
-    let seen = |place: &Place, module: &str| place.count("alice", module, "packets");
-    let send = |place: &mut Place, port: u16, count: usize| place.send(&vec![udp(port, b"x"); count]);
-    send(&mut place, 1, 10);
-    place.until("it has seen them", |place| seen(place, "first") == 10);
+    let mut testbed =
+        Testbed::new(&session("alice", "channel = [{ interface = \"b\", filter = \"udp port 1\" }]"));
+    load(&testbed, "trajectory", "first", "main");
+    let seen = |testbed: &Testbed, module: &str| testbed.count("alice", module, "packets");
+    let send = |testbed: &mut Testbed, port: u16, count: usize| testbed.send(&vec![udp(port, b"x"); count]);
+    send(&mut testbed, 1, 10);
+    testbed.until("the module has received the packets", |testbed| seen(testbed, "first") == 10);
 
-    // Another one beside it.
-    said(&place, &["session", "change", "alice", "--channel", "name=more,interface=b,filter=udp port 2"]);
-    load(&place, "trajectory", "second", "more");
-    send(&mut place, 1, 5);
-    send(&mut place, 2, 7);
-    place.until("both have seen theirs", |place| seen(place, "first") == 15 && seen(place, "second") == 7);
+    // A second channel beside it.
+    output_of(
+        &testbed,
+        &["session", "change", "alice", "--channel", "name=more,interface=b,filter=udp port 2"],
+    );
+    load(&testbed, "trajectory", "second", "more");
+    send(&mut testbed, 1, 5);
+    send(&mut testbed, 2, 7);
+    testbed.until("both modules have received their packets", |testbed| {
+        seen(testbed, "first") == 15 && seen(testbed, "second") == 7
+    });
 
-    // Not under a module; nothing of what is asked for with it is done.
-    let before = channels(&place, "alice");
-    let why = refused(
-        &place,
+    // A channel with a module cannot be replaced; nothing else of that request is done either.
+    let before = channels(&testbed, "alice");
+    let why = error_of(
+        &testbed,
         &["session", "change", "alice", "--channel", "interface=b,filter=udp port 3", "--priority", "9"],
     );
     assert!(why.contains("channel `main` of session `alice` has a module, trajectory"), "{why}");
     assert_eq!(
-        (channels(&place, "alice"), place.snapshot()["sessions"][0]["priority"].as_u64()),
+        (channels(&testbed, "alice"), testbed.snapshot()["sessions"][0]["priority"].as_u64()),
         (before, Some(0))
     );
-    place.done(json!({"unload": {"session": "alice", "module": "first"}}));
-    // What comes for nobody is lost, and stays on the bill.
-    said(&place, &["session", "change", "alice", "--channel", "interface=b,filter=udp port 3,queue=100"]);
-    assert_eq!(place.part("alice", "channels", "main")["queue"], 100);
-    load(&place, "trajectory", "third", "main");
-    send(&mut place, 1, 20);
-    send(&mut place, 3, 6);
-    send(&mut place, 2, 1);
-    place.until("both have seen theirs", |place| seen(place, "third") == 6 && seen(place, "second") == 8);
-    assert_eq!(place.part("alice", "channels", "main")["packets"], 6, "only what it selects now");
-    assert!(place.stop().success());
-    assert_eq!(place.billed("alice", "packets_in"), 15 + 8 + 6);
+    testbed.request(json!({"unload": {"session": "alice", "module": "first"}}));
+    // Packets of a channel without a module are lost, and the loss is charged.
+    output_of(
+        &testbed,
+        &["session", "change", "alice", "--channel", "interface=b,filter=udp port 3,queue=100"],
+    );
+    assert_eq!(testbed.part("alice", "channels", "main")["queue"], 100);
+    load(&testbed, "trajectory", "third", "main");
+    send(&mut testbed, 1, 20);
+    send(&mut testbed, 3, 6);
+    send(&mut testbed, 2, 1);
+    testbed.until("both modules have received their packets", |testbed| {
+        seen(testbed, "third") == 6 && seen(testbed, "second") == 8
+    });
+    assert_eq!(testbed.part("alice", "channels", "main")["packets"], 6, "only what it selects now");
+    assert!(testbed.stop().success());
+    assert_eq!(testbed.billed("alice", "packets_in"), 15 + 8 + 6);
 }
 
 #[test]
-fn a_change_that_is_refused_leaves_channels_as_they_were_and_nothing_behind() {
-    if !is_inside("changing::a_change_that_is_refused_leaves_channels_as_they_were_and_nothing_behind") {
+fn a_refused_change_leaves_channels_unchanged_and_nothing_behind() {
+    if !is_inside("session_changes::a_refused_change_leaves_channels_unchanged_and_nothing_behind") {
         return;
     }
-    let mut place =
-        Place::new(&session("alice", "channel = [{ interface = \"b\", filter = \"udp port 1\" }]"));
-    let before = channels(&place, "alice");
-    let held = place.holdings().0;
+    let mut testbed =
+        Testbed::new(&session("alice", "channel = [{ interface = \"b\", filter = \"udp port 1\" }]"));
+    let before = channels(&testbed, "alice");
+    let held = testbed.descriptors_and_mappings().0;
     let channel = |filter: &str| json!([{"interface": "b", "filter": filter}, {"name": "new", "interface": "b", "filter": "tcp"}]);
     for round in 0..60 {
         let filter = format!("udp port {round}");
@@ -94,74 +104,79 @@ fn a_change_that_is_refused_leaves_channels_as_they_were_and_nothing_behind() {
                 "there is no link `nowhere`",
             ),
         ] {
-            let why = place.refused(json!({"change": ask}));
+            let why = testbed.request_refused(json!({"change": ask}));
             assert!(why.contains(says), "{why}");
         }
     }
-    assert_eq!(channels(&place, "alice"), before);
-    place.until("nothing is left of them", |place| {
-        place.snapshot();
-        place.holdings().0 <= held
+    assert_eq!(channels(&testbed, "alice"), before);
+    testbed.until("their descriptors are closed", |testbed| {
+        testbed.snapshot();
+        testbed.descriptors_and_mappings().0 <= held
     });
-    load(&place, "trajectory", "it", "main");
-    place.send(&[udp(2, b"x"), udp(1, b"x")]);
-    place.until("it gets what it got", |place| place.count("alice", "it", "packets") == 1);
-    assert!(place.stop().success());
+    load(&testbed, "trajectory", "it", "main");
+    testbed.send(&[udp(2, b"x"), udp(1, b"x")]);
+    testbed
+        .until("the session gets the same packets", |testbed| testbed.count("alice", "it", "packets") == 1);
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn a_channel_forwards_to_an_output_that_comes_with_it_or_was_there() {
-    if !is_inside("changing::a_channel_forwards_to_an_output_that_comes_with_it_or_was_there") {
+fn a_channel_can_forward_to_a_new_or_an_existing_output() {
+    if !is_inside("session_changes::a_channel_can_forward_to_a_new_or_an_existing_output") {
         return;
     }
     let sessions = linking("") + &session("bob", "");
-    let (mut place, mut far) = linked(&sessions);
+    let (mut testbed, mut far) = linked(&sessions);
     let frames = |port: u16| vec![udp(port, &[7; 40]); 5];
-    let sent =
-        |place: &Place, session: &str| place.part(session, "outputs", "up")["packets"].as_u64().unwrap();
-    // All new, in one change; and one that takes the place of what was there.
+    let sent = |testbed: &Testbed, session: &str| {
+        testbed.part(session, "outputs", "up")["packets"].as_u64().unwrap()
+    };
+    // First all new in one change; then a replacement of an existing channel.
     let asks = [
         json!({"session": "bob", "channel": [{"interface": "b", "filter": "udp port 2", "forward": "up"}],
             "output": [{"name": "up", "link": "c"}]}),
         json!({"session": "alice", "channel": [{"interface": "b", "filter": "udp port 3", "forward": "up"}]}),
     ];
-    asks.into_iter().for_each(|ask| place.done(json!({"change": ask})));
+    asks.into_iter().for_each(|ask| testbed.request(json!({"change": ask})));
     for port in 1..=3 {
-        place.send(&frames(port));
+        testbed.send(&frames(port));
     }
-    place.until("they have gone", |place| (sent(place, "bob"), sent(place, "alice")) == (5, 5));
+    testbed.until("the packets have been sent", |testbed| {
+        (sent(testbed, "bob"), sent(testbed, "alice")) == (5, 5)
+    });
     let mut arrived = far.datagrams(10);
     arrived.sort_unstable();
     assert_eq!(arrived, [frames(2), frames(3)].concat());
-    let why = place
-        .refused(json!({"change": {"session": "bob", "channel": [{"interface": "b", "forward": "aside"}]}}));
+    let why = testbed.request_refused(
+        json!({"change": {"session": "bob", "channel": [{"interface": "b", "forward": "aside"}]}}),
+    );
     assert!(why.contains("there is no output channel or TAP device `aside`"), "{why}");
-    // What went on is on the bill when the channel is another one.
-    place.done(json!({"change": {"session": "bob", "channel": [{"interface": "b", "filter": "udp port 4", "forward": "up"}]}}));
-    place.send(&frames(4));
-    place.until("they have gone", |place| sent(place, "bob") == 10);
-    assert!(place.stop().success());
-    assert_eq!((place.billed("bob", "packets_in"), place.billed("bob", "packets_out")), (10, 10));
+    // Forwarded packets stay charged when the channel is replaced.
+    testbed.request(json!({"change": {"session": "bob", "channel": [{"interface": "b", "filter": "udp port 4", "forward": "up"}]}}));
+    testbed.send(&frames(4));
+    testbed.until("the packets have been sent", |testbed| sent(testbed, "bob") == 10);
+    assert!(testbed.stop().success());
+    assert_eq!((testbed.billed("bob", "packets_in"), testbed.billed("bob", "packets_out")), (10, 10));
 }
 
 #[test]
-fn modules_are_admitted_by_the_profile_that_a_session_has_then() {
-    if !is_inside("changing::modules_are_admitted_by_the_profile_that_a_session_has_then") {
+fn modules_are_admitted_by_the_sessions_profile_at_their_load() {
+    if !is_inside("session_changes::modules_are_admitted_by_the_sessions_profile_at_their_load") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tight.toml");
     std::fs::write(&file, "packet = \"1ns\"\ntiers = [\"proved\"]\n").unwrap();
     let profiles = format!("[[profile]]\nname = \"tight\"\nfile = \"{}\"\n", file.display());
-    let place =
-        Place::new(&(profiles + &session("alice", "channel = [{ interface = \"b\", filter = \"udp\" }]")));
-    load(&place, "trajectory", "before", "main");
-    said(&place, &["session", "change", "alice", "--profile", "tight"]);
-    let why = place.load("alice", json!({"module": "trajectory", "name": "after"}), &[])["refused"]["why"]
+    let testbed =
+        Testbed::new(&(profiles + &session("alice", "channel = [{ interface = \"b\", filter = \"udp\" }]")));
+    load(&testbed, "trajectory", "before", "main");
+    output_of(&testbed, &["session", "change", "alice", "--profile", "tight"]);
+    let why = testbed.load("alice", json!({"module": "trajectory", "name": "after"}), &[])["refused"]["why"]
         .to_string();
     assert!(why.contains("`tiers`"), "{why}");
-    // Those that are there stay.
-    assert_eq!(place.part("alice", "modules", "before")["state"], "running");
-    let why = refused(&place, &["session", "change", "alice", "--profile", "none"]);
+    // Loaded modules stay loaded.
+    assert_eq!(testbed.part("alice", "modules", "before")["state"], "running");
+    let why = error_of(&testbed, &["session", "change", "alice", "--profile", "none"]);
     assert!(why.contains("there is no profile `none`; there is tight"), "{why}");
 }

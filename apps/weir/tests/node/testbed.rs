@@ -1,4 +1,4 @@
-//! A namespace with a cable from `a` to `b`, and a node that listens at `b`.
+//! The testbed: a network namespace with a virtual cable from `a` to `b`, and a node that receives at `b`.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -8,16 +8,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use weir_netio::{LiveSink, SocketKind};
 
-/// The beginning of a line that says what was measured.
-pub const MEASURED: &str = "measured: ";
-/// Nothing takes longer than this, on the slowest of machines with the most to do.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+/// The prefix of a line on standard error that contains a measurement.
+pub const MEASUREMENT_PREFIX: &str = "measured: ";
+/// A timeout that is never reached by a working node, even on a slow and busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 const INSIDE: &str = "WEIR_TEST_INSIDE_NAMESPACE";
 
-/// Says whether the test that calls this goes on here: in namespaces of its own, for interfaces and for what is mounted. The first call runs the test there, in a process of its own, and says
-/// no; so it does where namespaces cannot be made.
+/// Returns true in a process that has network and mount namespaces of its own. The first call runs the named test in such a
+/// process, and returns false; it also returns false if namespaces cannot be created.
 ///
-/// Lines on standard error that begin with [`MEASURED`] are shown outside, too.
+/// Lines on standard error of the inner process that begin with [`MEASUREMENT_PREFIX`] are printed.
 pub fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -43,7 +43,7 @@ pub fn is_inside(test: &str) -> bool {
     let said =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
-    for line in said.lines().filter(|line| line.starts_with(MEASURED)) {
+    for line in said.lines().filter(|line| line.starts_with(MEASUREMENT_PREFIX)) {
         _ = writeln!(std::io::stderr(), "{line}");
     }
     false
@@ -54,8 +54,8 @@ pub fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A cable between two new interfaces, when both have a carrier: until then what is sent can be lost without a word. They have no addresses of IPv6, so
-/// that nothing looks for neighbours and routers through it while packets are counted.
+/// Creates a cable between two new interfaces, and waits until both have a carrier, as packets are lost before. IPv6 is
+/// disabled, so that no neighbour or router discovery disturbs the packet counts.
 pub fn cable(one: &str, other: &str) {
     ip(&format!("link add name {one} type veth peer name {other}"));
     for end in [one, other] {
@@ -64,17 +64,17 @@ pub fn cable(one: &str, other: &str) {
     }
     let begin = Instant::now();
     while [one, other].iter().any(|end| !has_carrier(end)) {
-        assert!(begin.elapsed() < PATIENCE, "{one} and {other} do not come up");
+        assert!(begin.elapsed() < TIMEOUT, "{one} and {other} do not come up");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Whether what is sent through an interface goes.
+/// Returns true if an interface has a carrier.
 pub fn has_carrier(interface: &str) -> bool {
-    look(interface)["operstate"] == "UP"
+    interface_state(interface)["operstate"] == "UP"
 }
 
-/// A UDP datagram to this port, with these bytes.
+/// An Ethernet frame with a UDP datagram to this port.
 pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     let len = u16::try_from(payload.len()).unwrap();
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
@@ -89,8 +89,8 @@ pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A packet of `udp` with the IPv4 header's checksum made right.
-pub fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+/// Sets the IPv4 header checksum of a frame that `udp` has made.
+pub fn with_ip_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame[24..26].copy_from_slice(&[0, 0]);
     let mut sum: u32 = frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
     while sum > 0xffff {
@@ -101,8 +101,8 @@ pub fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// A datagram to this port in fragments of 512 bytes of data.
-pub fn cut(port: u16, id: u16, payload: &[u8]) -> Vec<Vec<u8>> {
+/// A UDP datagram to this port, in IPv4 fragments with 512 bytes of data each.
+pub fn udp_fragments(port: u16, id: u16, payload: &[u8]) -> Vec<Vec<u8>> {
     let frame = udp(port, payload);
     let (front, data) = frame.split_at(34);
     let part = |(number, part): (usize, &[u8])| {
@@ -113,55 +113,55 @@ pub fn cut(port: u16, id: u16, payload: &[u8]) -> Vec<Vec<u8>> {
         fragment[18..20].copy_from_slice(&id.to_be_bytes());
         fragment[20..22].copy_from_slice(&offset.to_be_bytes());
         fragment.extend_from_slice(part);
-        sealed(fragment)
+        with_ip_checksum(fragment)
     };
     data.chunks(512).enumerate().map(part).collect()
 }
 
-/// Something of an interface, as ip(8) says it in JSON.
-pub fn look(interface: &str) -> Value {
+/// The state of an interface, as JSON of ip(8).
+pub fn interface_state(interface: &str) -> Value {
     let output = Command::new("ip").args(["-s", "-j", "link", "show", "dev", interface]).output().unwrap();
     assert!(output.status.success(), "{interface}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone()
 }
 
-/// A node at work.
-pub struct Place {
+/// A testbed with a running node.
+pub struct Testbed {
     folder: tempfile::TempDir,
     node: Option<Child>,
     sink: LiveSink,
     of_node: String,
     of_cpu: String,
-    /// Where a service manager listens, if there is one.
+    /// The socket of a simulated service manager, if there is one.
     manager: Option<PathBuf>,
 }
 
-impl Place {
-    /// With these sessions in its configuration, and everything else as short as it can be.
+impl Testbed {
+    /// Starts a node with these sessions. Intervals and limits in the configuration are as short as possible.
     pub fn new(sessions: &str) -> Self {
         Self::with_node("", sessions)
     }
 
-    /// The same, with these lines in the part of the configuration that is about the node itself.
+    /// As [`Self::new`], with further lines in the section `[node]`.
     pub fn with_node(node: &str, sessions: &str) -> Self {
         Self::with(node, "", sessions, None)
     }
 
-    /// The same, with lines in the part that is about its cores; PATH is the test's folder.
+    /// As [`Self::new`], with further lines in the section `[cpu]`; `PATH` stands for the test's folder.
     pub fn with_cpu(cpu: &str, sessions: &str) -> Self {
         Self::with("", cpu, sessions, None)
     }
 
-    /// The same as [`Self::with_node`], started by a service manager that listens there.
+    /// As [`Self::with_node`], with a simulated service manager that listens on this socket.
     pub fn managed(node: &str, sessions: &str, manager: &Path) -> Self {
         Self::with(node, "", sessions, Some(manager))
     }
 
-    /// The same, with a disk of its own for what the node keeps, of so many bytes; nothing, said on standard error, where none can be mounted. It is gone
-    /// with the test.
+    /// As [`Self::with_node`], with the state folder on a file system of this size. Returns none, with a line on standard error,
+    /// if it cannot be mounted. The mount disappears with the test's namespace.
     pub fn with_disk(size: &str, node: &str, sessions: &str) -> Option<Self> {
-        let mut place = Self::prepared(node, "", None);
-        let disk = place.disk();
+        let mut testbed = Self::prepared(node, "", None);
+        let disk = testbed.disk();
         std::fs::create_dir(&disk).unwrap();
         let options = format!("size={size},mode=700");
         let mounted =
@@ -170,24 +170,24 @@ impl Place {
             let _ = writeln!(std::io::stderr(), "skipped: a disk cannot be mounted here");
             return None;
         }
-        place.configure(sessions);
-        place.start();
-        Some(place)
+        testbed.configure(sessions);
+        testbed.start();
+        Some(testbed)
     }
 
-    /// The same, with lines in both parts.
+    /// As [`Self::new`], with further lines in both sections.
     pub fn with_parts(node: &str, cpu: &str, sessions: &str) -> Self {
         Self::with(node, cpu, sessions, None)
     }
 
     fn with(node: &str, cpu: &str, sessions: &str, manager: Option<&Path>) -> Self {
-        let mut place = Self::prepared(node, cpu, manager);
-        place.configure(sessions);
-        place.start();
-        place
+        let mut testbed = Self::prepared(node, cpu, manager);
+        testbed.configure(sessions);
+        testbed.start();
+        testbed
     }
 
-    /// A place whose node has no configuration yet, and is not started.
+    /// A testbed whose node is not configured or started yet.
     pub fn prepared(node: &str, cpu: &str, manager: Option<&Path>) -> Self {
         cable("a", "b");
         let folder = tempfile::tempdir().unwrap();
@@ -197,12 +197,12 @@ impl Place {
         Self { folder, node: None, sink, of_node, of_cpu, manager }
     }
 
-    /// Where the node keeps what it keeps.
+    /// The node's state folder.
     pub fn disk(&self) -> PathBuf {
         self.path().join("state")
     }
 
-    /// Its number among the system's processes.
+    /// The node's process number.
     pub fn process(&self) -> u32 {
         self.node.as_ref().unwrap().id()
     }
@@ -217,7 +217,8 @@ impl Place {
 
     pub fn configure(&self, sessions: &str) {
         let path = self.path().display();
-        let interval = if self.of_node.contains("interval") { "" } else { "interval = \"100ms\"\n" };
+        let interval =
+            if self.of_node.contains("ledger_interval") { "" } else { "ledger_interval = \"100ms\"\n" };
         let head = format!(
             "[node]\nname = \"test\"\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\n{interval}{}\
              [cpu]\nblocking = \"5ms\"\n{}[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n",
@@ -237,26 +238,26 @@ impl Place {
             command.env("NOTIFY_SOCKET", manager);
         }
         self.node = Some(command.env_remove("SUDO_UID").spawn().unwrap());
-        let running = self.said().matches("is running").count();
-        self.until("it runs", |place| place.said().matches("is running").count() > running);
+        let running = self.log().matches("is running").count();
+        self.until("the node runs", |testbed| testbed.log().matches("is running").count() > running);
     }
 
-    /// What the node has said so far.
-    pub fn said(&self) -> String {
+    /// The node's log so far.
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.path().join("said")).unwrap_or_default()
     }
 
-    /// Waits for something to become true.
-    pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+    /// Waits until a condition is true.
+    pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         let begin = Instant::now();
-        while !is_so(self) {
+        while !condition(self) {
             if let Some(status) = self.node.as_mut().and_then(|node| node.try_wait().unwrap()) {
-                panic!("{what}: the node has ended ({status}): {}", self.said());
+                panic!("{what}: the node has ended ({status}): {}", self.log());
             }
-            if begin.elapsed() >= PATIENCE {
+            if begin.elapsed() >= TIMEOUT {
                 let is_there = self.path().join("node.sock").exists();
                 let shown = if is_there { self.ask(json!("show")) } else { Value::Null };
-                panic!("{what}: {}\n{shown}\n{:?}", self.said(), self.holdings());
+                panic!("{what}: {}\n{shown}\n{:?}", self.log(), self.descriptors_and_mappings());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -264,19 +265,19 @@ impl Place {
 
     pub fn connect(&self) -> UnixStream {
         let stream = UnixStream::connect(self.path().join("node.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
-    /// Asks for something.
+    /// Sends a request to the node's socket, and returns the reply.
     pub fn ask(&self, ask: Value) -> Value {
         self.ask_with(ask, &[])
     }
 
-    /// The same with a module's file.
+    /// As [`Self::ask`], with a module's file.
     pub fn ask_with(&self, ask: Value, body: &[u8]) -> Value {
         let mut stream = self.connect();
-        writeln!(stream, "{}", json!({"weir": 1, "ask": ask, "body": body.len()})).unwrap();
+        writeln!(stream, "{}", json!({"weir": 1, "request": ask, "body": body.len()})).unwrap();
         stream.write_all(body).unwrap();
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
@@ -284,14 +285,14 @@ impl Place {
             .clone()
     }
 
-    /// Asks for something that is granted.
-    pub fn done(&self, ask: Value) {
+    /// Sends a request that has to succeed.
+    pub fn request(&self, ask: Value) {
         let reply = self.ask(ask.clone());
         assert!(reply.get("done").is_some(), "{ask}: {reply}");
     }
 
-    /// Asks for something that is refused, and says why.
-    pub fn refused(&self, ask: Value) -> String {
+    /// Sends a request that has to be refused, and returns the reason.
+    pub fn request_refused(&self, ask: Value) -> String {
         let reply = self.ask(ask.clone());
         reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{ask}: {reply}")).to_owned()
     }
@@ -304,19 +305,19 @@ impl Place {
         self.ask(json!("show"))["snapshot"].clone()
     }
 
-    /// A part of a session: "modules" or "channels" or "cpu", by name.
+    /// A part of a session's status, by its kind ("modules", "channels", "cpu") and name.
     pub fn part(&self, session: &str, what: &str, name: &str) -> Value {
         let snapshot = self.snapshot();
         let found = named(&snapshot["sessions"], session).and_then(|session| named(&session[what], name));
-        found.unwrap_or_else(|| panic!("{session} has no {what} `{name}`: {snapshot}\n{}", self.said()))
+        found.unwrap_or_else(|| panic!("{session} has no {what} `{name}`: {snapshot}\n{}", self.log()))
     }
 
-    /// A module's counter.
+    /// The value of a module's counter.
     pub fn count(&self, session: &str, module: &str, what: &str) -> u64 {
         self.part(session, "modules", module)[what].as_u64().unwrap()
     }
 
-    /// Sends these frames, each whole.
+    /// Sends these frames at `a`.
     pub fn send(&mut self, frames: &[Vec<u8>]) {
         for portion in frames.chunks(50) {
             let mut rest: Vec<&[u8]> = portion.iter().map(Vec::as_slice).collect();
@@ -327,21 +328,21 @@ impl Place {
         }
     }
 
-    /// Stops the node in order.
+    /// Stops the node with a signal, and waits until it has ended.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.node.take().unwrap().wait().unwrap()
     }
 
-    /// Waits until the node has ended by itself.
-    pub fn ended(&mut self) -> ExitStatus {
+    /// Waits until the node's process has ended.
+    pub fn wait_for_exit(&mut self) -> ExitStatus {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.node.as_mut().unwrap().try_wait().unwrap() {
                 self.node = None;
                 return status;
             }
-            assert!(begin.elapsed() < PATIENCE, "the node goes on: {}", self.said());
+            assert!(begin.elapsed() < TIMEOUT, "the node goes on: {}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -357,37 +358,37 @@ impl Place {
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
-    /// Memory of the node that is nobody else's, in bytes.
+    /// The private memory of the node's process, in bytes.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    /// Processor time that the node has had, in hundredths of a second.
+    /// The processor time of the node's process, in hundredths of a second.
     pub fn processor(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process())).unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();
         rest.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
     }
 
-    /// Open descriptors and mapped areas of the node.
-    pub fn holdings(&self) -> (usize, usize) {
+    /// The numbers of open file descriptors and of memory mappings of the node's process.
+    pub fn descriptors_and_mappings(&self) -> (usize, usize) {
         let proc = PathBuf::from(format!("/proc/{}", self.node.as_ref().unwrap().id()));
         let maps = std::fs::read_to_string(proc.join("maps")).unwrap();
         (std::fs::read_dir(proc.join("fd")).unwrap().count(), maps.lines().count())
     }
 
-    /// Waits until it has no more open descriptors and mapped areas than that, and so many more of each: what one thread has ended, another one may let
-    /// go of a little later.
-    pub fn holds_no_more(&mut self, than: (usize, usize), more: (usize, usize)) {
-        self.until(&format!("it holds no more than {than:?} and {more:?}"), |place| {
-            let (descriptors, areas) = place.holdings();
+    /// Waits until the node has at most as many descriptors and mappings as in `than`, plus `more`. Threads may release some of
+    /// them with a delay.
+    pub fn wait_until_released(&mut self, than: (usize, usize), more: (usize, usize)) {
+        self.until(&format!("it holds no more than {than:?} and {more:?}"), |testbed| {
+            let (descriptors, areas) = testbed.descriptors_and_mappings();
             descriptors <= than.0 + more.0 && areas <= than.1 + more.1
         });
     }
 
-    /// What the ledger has, after it was found whole. Of a line that the node is just writing it may have a part; that is left out.
+    /// The entries of the ledger, whose hash chain is checked. An incomplete last line, which is being written, is left out.
     pub fn ledger(&self) -> Vec<Value> {
         let folder = self.path().join("state/ledger");
         weir_ledger_files::verify(&folder, weir_ledger::LedgerCheck::default()).unwrap();
@@ -403,12 +404,12 @@ impl Place {
         lines.collect()
     }
 
-    /// The sum of a counter in the bills of a session.
+    /// The sum of a counter over all usage entries of a session.
     pub fn billed(&self, session: &str, what: &str) -> u64 {
         let entries = self.ledger();
         let bills =
             entries.iter().filter(|entry| entry["kind"] == "usage" && entry["session"]["name"] == session);
-        // Where it was idle, it had nothing but memory.
+        // In idle intervals a session is charged for memory only, in entries that sessions share.
         let groups = entries.iter().filter_map(|entry| entry["idle"].as_array()).flatten();
         let idle = groups
             .filter(|group| group["sessions"].as_array().unwrap().iter().any(|there| there[0] == session));
@@ -416,13 +417,13 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         if let Some(mut node) = self.node.take() {
             let _ = node.kill();
             let _ = node.wait();
         }
-        // Where there is one: what is left of it cannot be removed while it is mounted.
+        // If a file system is mounted there, it has to be unmounted before the folder can be removed.
         let _ = Command::new("umount").arg("-q").arg(self.disk()).stderr(Stdio::null()).status();
     }
 }

@@ -1,13 +1,13 @@
-//! Files of modules that come in parts, over connections that break, of people who mean well and others.
+//! Uploads of module files in parts, over connections that fail, by honest and hostile clients.
 
-use crate::place::is_inside;
-use crate::remote::{Net, Person, SESSION, modest};
+use crate::remote::{Net, Person, SESSION, modest_grant};
+use crate::testbed::is_inside;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_node::client::{Client, ClientError, Upload, UploadStep, Whereabouts};
+use weir_node::client::{Client, ClientError, NodeLocation, Upload, UploadStep};
 use weir_node::control::protocol::{ControlRequest, FilePart, PART_BYTES_MAX, Reply};
 use weir_node::control::spec::ModuleSpec;
 use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules};
@@ -15,12 +15,12 @@ use weir_trust::key::KeyFile;
 
 const NODE: &str = "127.0.0.1:7353";
 
-/// A module that works, of so many bytes: one that comes with weir, with something behind it that nobody reads.
+/// A working module of this length: a shipped module with an additional custom section.
 fn module(bytes: usize) -> Vec<u8> {
     let mut module =
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest/modules/port-count/port-count.wasm"))
             .unwrap();
-    // A section of a name of three letters, and of the rest; its length has five bytes.
+    // A custom section whose name has three letters, and whose length is encoded in five bytes.
     let mut rest = bytes - module.len() - 6;
     module.push(0);
     for last in [false, false, false, false, true] {
@@ -33,39 +33,40 @@ fn module(bytes: usize) -> Vec<u8> {
     module
 }
 
-/// Somebody in the middle who passes everything on, and cuts connections.
-struct Way {
+/// A relay that can cut connections.
+struct Relay {
     at: SocketAddr,
-    /// Bytes to the node after which each connection is cut, the last one first.
+    /// The number of bytes to the node after which each connection is cut; the last element is for the first connection.
     cuts: Arc<Mutex<Vec<usize>>>,
-    /// Nobody comes through,
-    is_closed: Arc<AtomicBool>,
-    /// or nobody does when one was cut.
-    closes: Arc<AtomicBool>,
-    /// Connections that were cut, or not let through; and all that came to the node.
+    /// True if the relay accepts no connections.
+    refuses_connections: Arc<AtomicBool>,
+    /// True if the relay stops accepting connections after it has cut one.
+    refuses_after_cut: Arc<AtomicBool>,
+    /// The number of connections that were cut or refused.
     ended: Arc<AtomicUsize>,
+    /// The number of bytes that were forwarded to the node.
     passed: Arc<AtomicUsize>,
 }
 
-impl Way {
+impl Relay {
     fn open(cuts: &[usize]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let way = Self {
+        let relay = Self {
             at: listener.local_addr().unwrap(),
             cuts: Arc::new(Mutex::new(cuts.iter().rev().copied().collect())),
-            is_closed: Arc::default(),
-            closes: Arc::default(),
+            refuses_connections: Arc::default(),
+            refuses_after_cut: Arc::default(),
             ended: Arc::default(),
             passed: Arc::default(),
         };
-        let (cuts, is_closed) = (Arc::clone(&way.cuts), Arc::clone(&way.is_closed));
-        let closes = Arc::clone(&way.closes);
-        let (ended, passed) = (Arc::clone(&way.ended), Arc::clone(&way.passed));
+        let (cuts, refuses_connections) = (Arc::clone(&relay.cuts), Arc::clone(&relay.refuses_connections));
+        let refuses_after_cut = Arc::clone(&relay.refuses_after_cut);
+        let (ended, passed) = (Arc::clone(&relay.ended), Arc::clone(&relay.passed));
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
                 let node = TcpStream::connect(NODE);
-                let (Ok(node), false) = (node, is_closed.load(Ordering::Acquire)) else {
+                let (Ok(node), false) = (node, refuses_connections.load(Ordering::Acquire)) else {
                     ended.fetch_add(1, Ordering::AcqRel);
                     continue;
                 };
@@ -76,10 +77,12 @@ impl Way {
                     _ = to.shutdown(Shutdown::Write);
                 });
                 let (ended, passed) = (Arc::clone(&ended), Arc::clone(&passed));
-                let (is_closed, closes) = (Arc::clone(&is_closed), Arc::clone(&closes));
+                let (refuses_connections, refuses_after_cut) =
+                    (Arc::clone(&refuses_connections), Arc::clone(&refuses_after_cut));
                 std::thread::spawn(move || {
                     if forward(&client, &node, left, &passed) {
-                        is_closed.fetch_or(closes.load(Ordering::Acquire), Ordering::AcqRel);
+                        refuses_connections
+                            .fetch_or(refuses_after_cut.load(Ordering::Acquire), Ordering::AcqRel);
                         ended.fetch_add(1, Ordering::AcqRel);
                     }
                     _ = client.shutdown(Shutdown::Both);
@@ -87,10 +90,10 @@ impl Way {
                 });
             }
         });
-        way
+        relay
     }
 
-    /// A command of somebody's, that goes this way.
+    /// A command of a person that connects through the relay.
     fn command(&self, net: &Net, who: &Person, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments).arg("--node").arg(format!("{}@{}", net.node, self.at));
@@ -99,7 +102,7 @@ impl Way {
     }
 }
 
-/// Passes on so many bytes. Whether it was cut for that.
+/// Forwards at most `left` bytes. Returns true if the connection is to be cut.
 fn forward(mut from: &TcpStream, mut to: &TcpStream, mut left: usize, passed: &AtomicUsize) -> bool {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -116,18 +119,18 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, mut left: usize, passed: &A
     false
 }
 
-fn said(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Where the node is, for somebody.
-fn whereabouts(net: &Net, who: &Person) -> Whereabouts {
+/// The node's address and keys for a person.
+fn node_location(net: &Net, who: &Person) -> NodeLocation {
     let credential: weir_trust::credential::Credential =
         std::fs::read_to_string(&who.credential).unwrap().parse().unwrap();
     let file = KeyFile::parse(&std::fs::read_to_string(&who.key).unwrap()).unwrap();
-    Whereabouts::There {
+    NodeLocation::Remote {
         addresses: vec![NODE.parse().unwrap()],
-        expected: Some(net.node),
+        expected: vec![net.node],
         identity: Box::new(file.open(None).unwrap()),
         credential: credential.as_bytes().to_vec(),
     }
@@ -138,7 +141,7 @@ fn part(file: &[u8], from: usize) -> FilePart {
     FilePart { file: ModuleHash::of(file), bytes, from }
 }
 
-/// Sends a part. How much is there, or why it is refused.
+/// Sends a part. Returns the number of received bytes, or the reason of the refusal.
 fn send(client: &mut Client, part: FilePart, bytes: &[u8]) -> Result<u32, String> {
     client.send(ControlRequest::Upload(part), bytes).unwrap();
     match client.receive() {
@@ -153,92 +156,96 @@ fn load(client: &mut Client, name: &str, file: &[u8]) -> Result<Vec<String>, Str
     let module: ModuleSpec =
         serde_json::from_value(serde_json::json!({"module": "theirs.wasm", "name": name})).unwrap();
     let ask = ControlRequest::Load { session: "study".parse().unwrap(), module, signatures: Vec::new() };
-    client.order_with(ask, ModuleHash::of(file)).map_err(|error| error.to_string())
+    client.execute_with_file(ask, ModuleHash::of(file)).map_err(|error| error.to_string())
 }
 
 #[test]
-fn a_load_goes_on_where_its_connection_was_cut() {
-    if !is_inside("upload::a_load_goes_on_where_its_connection_was_cut") {
+fn an_interrupted_load_resumes_where_its_connection_was_cut() {
+    if !is_inside("upload::an_interrupted_load_resumes_where_its_connection_was_cut") {
         return;
     }
     let mut net = Net::new();
-    let researcher = net.granted("researcher", modest());
-    net.done(&researcher, &SESSION);
+    let researcher = net.granted("researcher", modest_grant());
+    net.run(&researcher, &SESSION);
     let file = net.folder.path().join("large.wasm");
     let bytes = module(3 << 20);
     std::fs::write(&file, &bytes).unwrap();
-    // In the middle of parts, and in the middle of a handshake.
-    let way = Way::open(&[900_000, 150, 700_000]);
+    // In parts, and in a handshake.
+    let relay = Relay::open(&[900_000, 150, 700_000]);
     let load = ["load", "study", file.to_str().unwrap()];
-    let output = way.command(&net, &researcher, &load).output().unwrap();
-    let said = said(&output);
-    assert!(output.status.success(), "{said}");
+    let output = relay.command(&net, &researcher, &load).output().unwrap();
+    let stderr = stderr_of(&output);
+    assert!(output.status.success(), "{stderr}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("module port-count runs in session study\n"));
-    // One that is closed in its handshake is tried again without a word.
-    assert!(said.matches("trying again in").count() >= 2 && !said.contains("sent again"), "{said}");
-    // Nobody sits at a terminal.
-    assert!(!said.contains('%'), "{said}");
-    assert_eq!(way.ended.load(Ordering::Acquire), 3);
-    // What had come was not sent again, but for the parts that were cut.
-    let passed = way.passed.load(Ordering::Acquire);
+    // A connection that is closed in its handshake is retried without a message.
+    assert!(stderr.matches("trying again in").count() >= 2 && !stderr.contains("sent again"), "{stderr}");
+    // Standard error is no terminal, so no progress is shown.
+    assert!(!stderr.contains('%'), "{stderr}");
+    assert_eq!(relay.ended.load(Ordering::Acquire), 3);
+    // Parts that had arrived were not sent again, apart from those that were cut.
+    let passed = relay.passed.load(Ordering::Acquire);
     assert!(passed < bytes.len() + 3 * PART_BYTES_MAX, "{passed}");
     let name = researcher.name_of("study");
-    net.place.until("it runs", |place| place.part(&name, "modules", "port-count")["state"] == "running");
+    net.testbed.until("the module runs", |testbed| {
+        testbed.part(&name, "modules", "port-count")["state"] == "running"
+    });
 
-    // It is there: to load it once more takes no more than to say so.
-    net.done(&researcher, &["unload", "study", "port-count"]);
-    let output = way.command(&net, &researcher, &load).output().unwrap();
+    // The node has the file: loading it once more sends only an empty part and the request.
+    net.run(&researcher, &["unload", "study", "port-count"]);
+    let output = relay.command(&net, &researcher, &load).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(way.passed.load(Ordering::Acquire) < passed + PART_BYTES_MAX);
-    assert!(net.place.stop().success());
+    assert!(relay.passed.load(Ordering::Acquire) < passed + PART_BYTES_MAX);
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn a_node_that_was_started_anew_gets_the_file_from_the_beginning() {
-    if !is_inside("upload::a_node_that_was_started_anew_gets_the_file_from_the_beginning") {
+fn a_restarted_node_gets_the_file_from_the_beginning() {
+    if !is_inside("upload::a_restarted_node_gets_the_file_from_the_beginning") {
         return;
     }
     let mut net = Net::new();
-    let researcher = net.granted("researcher", modest());
+    let researcher = net.granted("researcher", modest_grant());
     let file = net.folder.path().join("large.wasm");
     std::fs::write(&file, module(2 << 20)).unwrap();
-    let way = Way::open(&[1 << 20]);
-    way.closes.store(true, Ordering::Release);
-    let mut command = way.command(&net, &researcher, &["load", "study", file.to_str().unwrap()]);
+    let relay = Relay::open(&[1 << 20]);
+    relay.refuses_after_cut.store(true, Ordering::Release);
+    let mut command = relay.command(&net, &researcher, &["load", "study", file.to_str().unwrap()]);
     let command = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let command = command.spawn().unwrap();
-    net.place.until("it was cut", |_| way.ended.load(Ordering::Acquire) > 0);
-    assert!(net.place.stop().success());
-    net.place.start();
-    net.done(&researcher, &SESSION);
-    way.is_closed.store(false, Ordering::Release);
+    net.testbed.until("the connection was cut", |_| relay.ended.load(Ordering::Acquire) > 0);
+    assert!(net.testbed.stop().success());
+    net.testbed.start();
+    net.run(&researcher, &SESSION);
+    relay.refuses_connections.store(false, Ordering::Release);
     let output = command.wait_with_output().unwrap();
-    let said = said(&output);
-    assert!(output.status.success() && said.contains("the rest is sent again"), "{said}");
+    let stderr = stderr_of(&output);
+    assert!(output.status.success() && stderr.contains("are sent again"), "{stderr}");
     let name = researcher.name_of("study");
-    net.place.until("it runs", |place| place.part(&name, "modules", "port-count")["state"] == "running");
-    assert!(net.place.stop().success());
+    net.testbed.until("the module runs", |testbed| {
+        testbed.part(&name, "modules", "port-count")["state"] == "running"
+    });
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn what_is_sent_is_its_senders_alone_and_is_what_was_announced() {
-    if !is_inside("upload::what_is_sent_is_its_senders_alone_and_is_what_was_announced") {
+fn an_upload_is_private_to_its_sender_and_has_the_announced_hash() {
+    if !is_inside("upload::an_upload_is_private_to_its_sender_and_has_the_announced_hash") {
         return;
     }
     let mut net = Net::new();
     let cpu = ["--cpu", "period=10ms,slice=400us"];
-    let (alice, bob) = (net.granted("alice", modest()), net.granted("bob", modest()));
+    let (alice, bob) = (net.granted("alice", modest_grant()), net.granted("bob", modest_grant()));
     let student = net.delegated(&alice, "student", Grant::default());
     for person in [&alice, &bob, &student] {
-        net.done(person, &[&SESSION[..], &cpu].concat());
+        net.run(person, &[&SESSION[..], &cpu].concat());
     }
     let file = module(600 << 10);
     let whole = u32::try_from(file.len()).unwrap();
-    let connect = |who: &Person| Client::to(&whereabouts(&net, who)).unwrap();
+    let connect = |who: &Person| Client::connect_to(&node_location(&net, who)).unwrap();
     let mut alices = connect(&alice);
     let most = u32::try_from(PART_BYTES_MAX).unwrap();
 
-    // A part that is not the next one is not taken; one that is more than the file, or that is longer than a part, is refused.
+    // A part that is not the next one is not accepted; one beyond the file's end, or too long, is refused.
     assert_eq!(send(&mut alices, part(&file, 0), &file[..PART_BYTES_MAX]), Ok(most));
     assert_eq!(send(&mut alices, part(&file, 7), &file[7..100]), Ok(most));
     assert_eq!(send(&mut alices, part(&file, 500_000), &file[500_000..500_100]), Ok(most));
@@ -246,7 +253,7 @@ fn what_is_sent_is_its_senders_alone_and_is_what_was_announced() {
     assert_eq!(beyond, Ok(10), "another length is another file");
     let beyond =
         send(&mut alices, FilePart { bytes: most + 1, from: 10, ..part(&file, 0) }, &vec![0; PART_BYTES_MAX]);
-    assert!(beyond.unwrap_err().contains("behind the end of its file"));
+    assert!(beyond.unwrap_err().contains("after the end of its file"));
     for bytes in [0, 9 << 20, u32::MAX] {
         let refused = send(&mut alices, FilePart { bytes, ..part(&file, 0) }, &[0; 10]);
         assert!(refused.unwrap_err().contains("a module's file has between 1 and"));
@@ -254,20 +261,20 @@ fn what_is_sent_is_its_senders_alone_and_is_what_was_announced() {
     let long = alices.send(ControlRequest::Upload(part(&file, 0)), &vec![0; PART_BYTES_MAX + 1]);
     assert!(matches!(long, Err(ClientError::BodyTooLong { .. })), "{long:?}");
 
-    // What is not what was announced is forgotten, and cannot be loaded.
+    // A file with another hash than announced is discarded, and cannot be loaded.
     let mut other = file.clone();
     other[300_000] ^= 1;
-    for (place, bytes) in other.chunks(PART_BYTES_MAX).enumerate() {
-        let sent = send(&mut alices, part(&file, place * PART_BYTES_MAX), bytes);
+    for (index, bytes) in other.chunks(PART_BYTES_MAX).enumerate() {
+        let sent = send(&mut alices, part(&file, index * PART_BYTES_MAX), bytes);
         match sent {
             Ok(there) => assert!(there < whole),
-            Err(why) => assert!(why.contains("is not the file of SHA-256"), "{why}"),
+            Err(why) => assert!(why.contains("does not have the SHA-256"), "{why}"),
         }
     }
     assert_eq!(send(&mut alices, part(&file, 0), &[]), Ok(0));
-    assert!(load(&mut alices, "x", &file).unwrap_err().contains("there is no whole file"));
+    assert!(load(&mut alices, "x", &file).unwrap_err().contains("you have no complete file"));
 
-    // Two connections of hers send it together.
+    // Two connections of Alice upload the file together.
     let mut second = connect(&alice);
     let mut there = 0;
     while there < file.len() {
@@ -276,48 +283,49 @@ fn what_is_sent_is_its_senders_alone_and_is_what_was_announced() {
             there = usize::try_from(send(client, part(&file, there), &file[there..end]).unwrap()).unwrap();
         }
     }
-    // Others have nothing of it: not somebody else, nor who got the right from her, nor the operator.
+    // No other client can use the file: another holder, a delegate of Alice, or the operator.
     for person in [&bob, &student] {
         let mut client = connect(person);
         assert_eq!(send(&mut client, part(&file, 0), &[]), Ok(0));
-        assert!(load(&mut client, "x", &file).unwrap_err().contains("there is no whole file"));
+        assert!(load(&mut client, "x", &file).unwrap_err().contains("you have no complete file"));
     }
-    let mut operators = Client::connect(&net.place.path().join("node.sock")).unwrap();
+    let mut operators = Client::connect_local(&net.testbed.path().join("node.sock")).unwrap();
     assert_eq!(send(&mut operators, part(&file, 0), &[]), Ok(0));
     load(&mut alices, "x", &file).unwrap();
     load(&mut second, "y", &file).unwrap();
 
-    // What her credential says of modules is held against the very bytes that are loaded.
+    // The credential's module hashes are compared with the bytes that are loaded.
     let named = ModuleSet { hashes: [ModuleHash::of(&file)].into(), ..ModuleSet::default() };
-    let carol = net.granted("carol", Grant { modules: Modules::from(named), ..modest() });
-    net.done(&carol, &[&SESSION[..], &cpu].concat());
+    let carol = net.granted("carol", Grant { modules: Modules::from(named), ..modest_grant() });
+    net.run(&carol, &[&SESSION[..], &cpu].concat());
     let another = module(500 << 10);
     for (bytes, is_hers) in [(&another, false), (&file, true)] {
-        let upload = Upload::of(bytes).unwrap();
-        let node = whereabouts(&net, &carol);
+        let upload = Upload::new(bytes).unwrap();
+        let node = node_location(&net, &carol);
         let mut last = 0;
         let mut tell = |step: UploadStep<'_>| {
-            if let UploadStep::There { bytes, .. } = step {
+            if let UploadStep::Progress { bytes, .. } = step {
                 last = bytes
             }
         };
-        let mut client = upload.send(&mut || Client::to(&node), &mut std::thread::sleep, &mut tell).unwrap();
+        let mut client =
+            upload.send(&mut || Client::connect_to(&node), &mut std::thread::sleep, &mut tell).unwrap();
         assert_eq!(last, bytes.len());
         let loaded = load(&mut client, "z", bytes);
         assert_eq!(loaded.is_ok(), is_hers, "{loaded:?}");
         assert!(is_hers || loaded.unwrap_err().contains("modules: asked for"));
     }
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn on_a_terminal_one_sees_how_far_it_is() {
-    if !is_inside("upload::on_a_terminal_one_sees_how_far_it_is") {
+fn a_terminal_shows_the_progress_of_an_upload() {
+    if !is_inside("upload::a_terminal_shows_the_progress_of_an_upload") {
         return;
     }
     let mut net = Net::new();
-    let researcher = net.granted("researcher", modest());
-    net.done(&researcher, &SESSION);
+    let researcher = net.granted("researcher", modest_grant());
+    net.run(&researcher, &SESSION);
     let file = net.folder.path().join("large.wasm");
     std::fs::write(&file, module(4 << 20)).unwrap();
     let line = format!(
@@ -337,5 +345,5 @@ fn on_a_terminal_one_sees_how_far_it_is() {
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && shown.contains("runs in session"), "{shown}");
     assert!(shown.contains(" %  ") && shown.contains("of 4.00 MiB") && shown.contains("/s"), "{shown}");
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }

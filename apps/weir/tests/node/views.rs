@@ -1,9 +1,9 @@
-//! Views in a running node: what is hidden is nowhere, whoever shares what is shown, and nobody sees more by asking.
+//! Views: hidden data is nowhere in a module's memory, even if sessions share views, and requests cannot reveal it.
 
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::{Place, is_inside, sealed, udp};
-use crate::remote::{Net, Person, modest};
-use crate::wards::wards;
+use crate::remote::{Net, Person, modest_grant};
+use crate::sandbox_processes::sandbox_processes;
+use crate::testbed::{Testbed, is_inside, udp, with_ip_checksum};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -14,10 +14,10 @@ use weir_trust::grant::{Ceilings, CpuShare, Grant};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::{LinkType, Meta, classify};
 
-/// Everything but the link layer's type, where nothing else is said.
+/// Addresses of the Ethernet header: the first 12 bytes of each frame unless stated otherwise.
 const ETHERNET: [u8; 12] = [2, 0xaa, 0xee, 0xdd, 0xcc, 1, 2, 0xaa, 0xee, 0xdd, 0xcc, 1];
 
-/// What is searched for, and where it stands.
+/// A pattern that is searched for, and its description.
 struct Hidden {
     what: &'static str,
     bytes: [u8; 4],
@@ -38,9 +38,9 @@ const PAYLOAD: [u8; 4] = [0x5e, 0xc2, 0xe7, 0x5a];
 const FRAGMENT: [u8; 4] = [0x6f, 0xd1, 0xb3, 0x95];
 const NOT_GRANTED: [u8; 4] = [0x11, 0x99, 0x77, 0xee];
 
-/// By their numbers. The one that can be seen comes last: it shows that the search finds what is there.
+/// All patterns, by number. The last one is visible, which shows that the search works.
 fn patterns() -> Vec<Hidden> {
-    let checksum: [u8; 2] = plain()[24..26].try_into().unwrap();
+    let checksum: [u8; 2] = plain_datagram()[24..26].try_into().unwrap();
     vec![
         hidden("source address", SOURCE),
         hidden("destination address", DESTINATION),
@@ -59,15 +59,15 @@ fn patterns() -> Vec<Hidden> {
     ]
 }
 
-/// The identification of all packets but fragments.
+/// The IPv4 identification of all packets that are no fragments.
 const ID: u16 = 0x7711;
 
-/// An IPv4 packet with its checksum, on Ethernet.
+/// An IPv4 packet on Ethernet, with its checksum.
 fn ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, above: &[u8]) -> Vec<u8> {
     fragment(source, destination, protocol, (ID, 0), above)
 }
 
-/// The same, with this identification, and offset and flags of a fragment.
+/// As [`ipv4`], with this identification, and the offset and flags of a fragment.
 fn fragment(
     source: [u8; 4],
     destination: [u8; 4],
@@ -80,18 +80,19 @@ fn fragment(
     frame.extend(u16::try_from(20 + above.len()).unwrap().to_be_bytes());
     frame.extend(id.to_be_bytes());
     frame.extend(offset.to_be_bytes());
-    // With ever other identifications the checksum that is shown takes on most values there are, the hidden one of another packet too: with another time to live it is none of those
-    // that are searched for.
+    // With varying identifications the visible header checksum takes on most values, including those of hidden ones in
+    // other packets.
+    // With another TTL it takes on none of the searched values.
     frame.extend([if id == ID { 61 } else { 62 }, protocol, 0, 0]);
     frame.extend(source);
     frame.extend(destination);
     frame.extend(above);
-    frame = sealed(frame);
+    frame = with_ip_checksum(frame);
     frame.resize(frame.len().max(60), 0);
     frame
 }
 
-/// A UDP header, with a checksum that is not right, and data.
+/// A UDP header with a wrong checksum, and data.
 fn datagram(port: u16, data: &[u8]) -> Vec<u8> {
     let mut bytes = 1000u16.to_be_bytes().to_vec();
     bytes.extend(port.to_be_bytes());
@@ -101,17 +102,18 @@ fn datagram(port: u16, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The datagram that most of it is about.
-fn plain() -> Vec<u8> {
+/// The datagram that most patterns are from.
+fn plain_datagram() -> Vec<u8> {
     ipv4(SOURCE, DESTINATION, 17, &datagram(53, &PAYLOAD.repeat(8)))
 }
 
-/// What of an Ethernet frame is above it.
+/// The part of an Ethernet frame after its header.
 fn inner(frame: &[u8]) -> &[u8] {
     &frame[14..]
 }
 
-/// Each kind of packet once. The last one is not granted; of the two before it, fragments of a datagram with this number, whoever has datagrams put together gets one.
+/// One packet of each kind. The last one is not granted. The two before it are fragments of a datagram with this
+/// identification, which reassembly joins into one packet.
 fn traffic(id: u16) -> Vec<Vec<u8>> {
     let router = [198, 18, 60, 1];
     let mut arp = ETHERNET.to_vec();
@@ -136,7 +138,7 @@ fn traffic(id: u16) -> Vec<Vec<u8>> {
     v6.extend(above);
     let whole = datagram(53, &[PAYLOAD.repeat(14), FRAGMENT.repeat(16)].concat());
     vec![
-        plain(),
+        plain_datagram(),
         arp,
         ipv4(router, SOURCE, 1, &error),
         ipv4(router, [198, 18, 61, 2], 4, inner(&tunnelled)),
@@ -148,17 +150,17 @@ fn traffic(id: u16) -> Vec<Vec<u8>> {
     ]
 }
 
-/// What words are stored with in the module's own memory, so that the search does not find them there.
+/// The mask of the patterns in the module's own memory, so that the search does not find them there.
 const MASK: u32 = 0x5a17_c3e9;
 
-/// Where each of these words is in a table of 256, and the factor by which a word's place is found.
+/// A perfect hash table of these words with 256 slots. Returns the factor of the hash function, and the table.
 fn table(words: &[u32]) -> (u32, [u32; 256]) {
-    let place = |factor: u32, word: u32| usize::try_from(word.wrapping_mul(factor) >> 24).unwrap();
+    let slot_of = |factor: u32, word: u32| usize::try_from(word.wrapping_mul(factor) >> 24).unwrap();
     for factor in (0x9e37_79b1..).step_by(2) {
         let mut table = [0; 256];
         let mut is_free = true;
         for word in words {
-            let slot = &mut table[place(factor, *word)];
+            let slot = &mut table[slot_of(factor, *word)];
             is_free &= *slot == 0;
             *slot = word ^ MASK;
         }
@@ -169,8 +171,9 @@ fn table(words: &[u32]) -> (u32, [u32; 256]) {
     unreachable!("few words have places of their own by many a factor")
 }
 
-/// A module that goes through its whole address space, 32 KiB with each packet, at every second address; where nothing is mapped, that packet is lost to it. What it finds it emits once:
-/// the number of a pattern, then that of the flow hash, then that of a gap in the numbers of its packets.
+/// A module that searches its whole address space, 32 KiB with each packet, at every second address. It traps where
+/// nothing is mapped. It emits each
+/// finding once: the number of a pattern, then that of the flow hash, then that of a gap in its packet numbers.
 fn searcher(flow_hash: u64) -> Vec<u8> {
     let mut words: Vec<u32> = patterns().iter().map(|pattern| u32::from_le_bytes(pattern.bytes)).collect();
     let found =
@@ -183,7 +186,7 @@ fn searcher(flow_hash: u64) -> Vec<u8> {
     let hash = flow_hash.cast_signed();
     tests += &found(words.len(), format!("(i64.eq (local.get $word) (i64.const {hash}))"));
     words.push(u32::try_from(flow_hash & u64::from(u32::MAX)).unwrap());
-    // What is emitted in a call that is lost is lost, too: this is said in one that is not.
+    // A record of a call that traps is lost, so findings are emitted in a later call.
     let gap = found(words.len(), "(global.get $gap)".to_owned());
     let (factor, table) = table(&words);
     let table: String =
@@ -228,9 +231,9 @@ fn searcher(flow_hash: u64) -> Vec<u8> {
     assemble(&text(&body), Some(MANIFEST.replace("NAME", "searcher").as_bytes()))
 }
 
-/// What the node knows the flow of most of it by.
+/// The flow hash of the packets of `plain`.
 fn flow_hash() -> u64 {
-    let frame = plain();
+    let frame = plain_datagram();
     let len = u32::try_from(frame.len()).unwrap();
     let meta = Meta {
         ts: Timestamp(0),
@@ -244,7 +247,7 @@ fn flow_hash() -> u64 {
     classify(&frame, &meta).unwrap().flow_hash
 }
 
-/// A module that emits the word at `at` of each packet.
+/// A module that emits the word at offset `at` of each packet.
 fn reader(at: u32) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -255,10 +258,11 @@ fn reader(at: u32) -> Vec<u8> {
     assemble(&text(&body), Some(MANIFEST.replace("NAME", "m").as_bytes()))
 }
 
-/// The rows of a module as they come.
-fn follow(place: &Place, session: &str, module: &str) -> Lines<BufReader<UnixStream>> {
-    let mut stream = place.connect();
-    let ask = json!({"weir": 1, "ask": {"follow": {"session": session, "module": module, "stream": "rows"}}});
+/// The rows of a module, as they arrive.
+fn follow(testbed: &Testbed, session: &str, module: &str) -> Lines<BufReader<UnixStream>> {
+    let mut stream = testbed.connect();
+    let ask =
+        json!({"weir": 1, "request": {"follow": {"session": session, "module": module, "stream": "rows"}}});
     writeln!(stream, "{ask}").unwrap();
     let mut lines = BufReader::new(stream).lines();
     assert!(lines.next().unwrap().unwrap().contains("done"));
@@ -270,7 +274,7 @@ fn next(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
     row["reply"]["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
 }
 
-/// What a researcher gets: enough to search, and packets as this view shows them, but for those of port 9.
+/// A grant with the resources for a search, and the packets of this view, except for those of port 9.
 fn searching(view: &str) -> Grant {
     let ceilings = Ceilings {
         cpu: Some(CpuShare(600_000)),
@@ -279,20 +283,20 @@ fn searching(view: &str) -> Grant {
         ..Ceilings::default()
     };
     let filters = ["not udp port 9".parse().unwrap()].into();
-    Grant { view: Some(view.parse().unwrap()), filters, ceilings, ..modest() }
+    Grant { view: Some(view.parse().unwrap()), filters, ceilings, ..modest_grant() }
 }
 
-fn file(folder: &Path, name: &str, module: &[u8]) -> PathBuf {
+fn write_file(folder: &Path, name: &str, module: &[u8]) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, module).unwrap();
     path
 }
 
-/// Creates a session for somebody, with a module. Returns what the node calls it.
-fn study(net: &Net, who: &Person, given: &str, cpu: &str, channel: &str, module: &Path) -> String {
+/// Creates a session with a module. Returns the node's internal name of the session.
+fn create_study(net: &Net, who: &Person, given: &str, cpu: &str, channel: &str, module: &Path) -> String {
     let create = ["session", "create", given, "--memory", "6 MiB", "--cpu", cpu, "--channel", channel];
-    net.done(who, &create);
-    net.done(who, &["load", given, module.to_str().unwrap()]);
+    net.run(who, &create);
+    net.run(who, &["load", given, module.to_str().unwrap()]);
     who.name_of(given)
 }
 
@@ -300,166 +304,172 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// So many packets, and a searcher has gone through its whole address space.
-const WHOLE: u64 = 132_000;
+/// The number of packets with which a searcher has searched its whole address space.
+const PACKETS_FOR_FULL_SEARCH: u64 = 132_000;
 
-/// How many packets a searcher has been called with.
-fn gone_through(place: &Place, session: &str, module: &str) -> u64 {
-    place.count(session, module, "packets") + place.count(session, module, "faults")
+/// The number of packets that a searcher has received.
+fn packets_seen(testbed: &Testbed, session: &str, module: &str) -> u64 {
+    testbed.count(session, module, "packets") + testbed.count(session, module, "faults")
 }
 
-fn views(place: &Place) -> Vec<Value> {
-    place.snapshot()["views"].as_array().cloned().unwrap_or_default()
+fn views(testbed: &Testbed) -> Vec<Value> {
+    testbed.snapshot()["views"].as_array().cloned().unwrap_or_default()
 }
 
 #[test]
-fn a_module_that_searches_all_its_memory_finds_nothing_that_its_view_hides() {
-    if !is_inside("views::a_module_that_searches_all_its_memory_finds_nothing_that_its_view_hides") {
+fn a_module_that_searches_its_memory_finds_no_hidden_data() {
+    if !is_inside("views::a_module_that_searches_its_memory_finds_no_hidden_data") {
         return;
     }
     let mut net = Net::new();
     let module = searcher(flow_hash());
-    let path = file(net.folder.path(), "searcher.wasm", &module);
+    let path = write_file(net.folder.path(), "searcher.wasm", &module);
 
-    // The operator's own sees everything, and takes what others may see: with what lies between, its packets have gaps.
-    net.place.done(json!({"create": {"name": "all", "cpu": [{"period": "50ms", "slice": "12ms"}],
-        "channel": [{"interface": "b", "sees": "all", "filter": "not udp port 9"}]}}));
-    assert!(net.place.load("all", json!({"module": "searcher.wasm"}), &module).get("done").is_some());
-    // The researcher sees addresses anonymised; his student no ports either, and of datagrams in fragments the whole.
+    // The operator's session sees everything. It reads only the packets that others may see, so their packet numbers have gaps.
+    net.testbed.request(json!({"create": {"name": "all", "cpu": [{"period": "50ms", "slice": "12ms"}],
+        "channel": [{"interface": "b", "visibility": "all", "filter": "not udp port 9"}]}}));
+    assert!(net.testbed.load("all", json!({"module": "searcher.wasm"}), &module).get("done").is_some());
+    // The researcher sees anonymised addresses; the student sees no ports either, and reassembled datagrams.
     let researcher = net.granted("researcher", searching("addresses=anonymised"));
     let narrower = "payload=none,addresses=anonymised,macs=zeroed,ports=zeroed".parse().unwrap();
     let student = net.delegated(&researcher, "student", Grant { view: Some(narrower), ..Grant::default() });
     let cpu = "period=50ms,slice=12ms";
-    let some = study(&net, &researcher, "some", cpu, "interface=b", &path);
-    let less = study(&net, &student, "less", cpu, "interface=b,reassemble=true", &path);
+    let some = create_study(&net, &researcher, "some", cpu, "interface=b", &path);
+    let less = create_study(&net, &student, "less", cpu, "interface=b,reassemble=true", &path);
     let mut rows: Vec<_> =
-        ["all", &some, &less].iter().map(|session| follow(&net.place, session, "searcher")).collect();
+        ["all", &some, &less].iter().map(|session| follow(&net.testbed, session, "searcher")).collect();
 
-    // All of 4 GiB, with something left over. Of the interface's own memory the operator's may lose some packets: it is filled in turn.
-    let gone_through = |place: &Place, session: &str| gone_through(place, session, "searcher");
-    let lost = |place: &Place, session: &str| {
-        let drops = place.part(session, "channels", "main")["drops"].clone();
+    // All of the 4 GiB, with a margin. The operator's session may lose some packets of the packet socket.
+    let packets_seen = |testbed: &Testbed, session: &str| packets_seen(testbed, session, "searcher");
+    let lost = |testbed: &Testbed, session: &str| {
+        let drops = testbed.part(session, "channels", "main")["drops"].clone();
         drops.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum::<u64>()
     };
     let mut rounds = 0u16;
-    while ["all", &some, &less].iter().any(|session| gone_through(&net.place, session) < WHOLE) {
-        net.place.send(&(0..100).flat_map(|round| traffic(rounds + round)).collect::<Vec<_>>());
+    while ["all", &some, &less]
+        .iter()
+        .any(|session| packets_seen(&net.testbed, session) < PACKETS_FOR_FULL_SEARCH)
+    {
+        net.testbed.send(&(0..100).flat_map(|round| traffic(rounds + round)).collect::<Vec<_>>());
         rounds += 100;
-        // But for the one that is not granted; and of the two fragments, the student gets one.
+        // All packets but the one that is not granted; the student gets the two fragments as one packet.
         let (of_all, of_less) = (8 * u64::from(rounds), 7 * u64::from(rounds));
-        net.place.until("all have gone through them", |place| {
-            gone_through(place, "all") + lost(place, "all") == of_all
-                && gone_through(place, &some) == of_all
-                && gone_through(place, &less) == of_less
+        net.testbed.until("all modules have searched them", |testbed| {
+            packets_seen(testbed, "all") + lost(testbed, "all") == of_all
+                && packets_seen(testbed, &some) == of_all
+                && packets_seen(testbed, &less) == of_less
         });
     }
 
-    // Who may see everything finds everything.
+    // The session that may see everything finds all patterns.
     let patterns = patterns();
     let all: Vec<u64> = (0..patterns.len() as u64 + 2).collect();
-    net.place.until("all is found", |place| place.count("all", "searcher", "records") == all.len() as u64);
+    net.testbed.until("all patterns are found", |testbed| {
+        testbed.count("all", "searcher", "records") == all.len() as u64
+    });
     let mut found: Vec<u64> = all.iter().map(|_| next(&mut rows[0])).collect();
     found.sort_unstable();
     assert_eq!(found, all);
-    // The researcher's finds the ports, which can be seen, and nothing else; the student's nothing.
+    // The researcher's module finds only the ports, which are visible; the student's finds nothing.
     let what =
         |number: u64| patterns.get(usize::try_from(number).unwrap()).map_or("flow hash or gap", |it| it.what);
     assert_eq!(what(next(&mut rows[1])), "ports");
     for (session, expected) in [(&some, 1), (&less, 0)] {
-        let records = net.place.count(session, "searcher", "records");
+        let records = net.testbed.count(session, "searcher", "records");
         if records > expected {
             let more = &mut rows[if *session == some { 1 } else { 2 }];
             panic!("{session} found {}", what(next(more)));
         }
-        assert_eq!((records, net.place.count(session, "searcher", "records_lost")), (expected, 0));
+        assert_eq!((records, net.testbed.count(session, "searcher", "records_lost")), (expected, 0));
     }
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn a_module_that_searches_all_its_memory_in_a_process_of_its_own_finds_nothing_that_its_view_hides_either() {
-    if !is_inside(
-        "views::a_module_that_searches_all_its_memory_in_a_process_of_its_own_finds_nothing_that_its_view_hides_either",
-    ) {
+fn a_module_that_searches_its_sandbox_process_finds_no_hidden_data() {
+    if !is_inside("views::a_module_that_searches_its_sandbox_process_finds_no_hidden_data") {
         return;
     }
     let mut net = Net::new();
     let module = searcher(flow_hash());
-    let path = file(net.folder.path(), "searcher.wasm", &module);
-    // The operator's own sees its packets as they are; the researcher's, of which there are two in a session, see addresses anonymised.
+    let path = write_file(net.folder.path(), "searcher.wasm", &module);
+    // The operator's session sees original packets; the researcher's two modules in one session see anonymised addresses.
     let cpu = json!([{"period": "50ms", "slice": "12ms"}]);
     let channel = json!([{"interface": "b", "filter": "not udp port 9"}]);
-    net.place.done(json!({"create": {"name": "all", "process": "own", "cpu": cpu, "channel": channel}}));
-    assert!(net.place.load("all", json!({"module": "searcher.wasm"}), &module).get("done").is_some());
+    net.testbed.request(json!({"create": {"name": "all", "process": "own", "cpu": cpu, "channel": channel}}));
+    assert!(net.testbed.load("all", json!({"module": "searcher.wasm"}), &module).get("done").is_some());
     let researcher = net.granted("researcher", searching("addresses=anonymised"));
     let create = ["session", "create", "some", "--process", "own", "--memory", "24 MiB"];
     let sees = ["--cpu", "period=50ms,slice=12ms", "--channel", "interface=b"];
-    net.done(&researcher, &[&create[..], &sees].concat());
+    net.run(&researcher, &[&create[..], &sees].concat());
     let searcher = path.to_str().unwrap();
-    net.done(&researcher, &["load", "some", searcher]);
-    net.done(&researcher, &["load", "some", searcher, "--name", "second"]);
+    net.run(&researcher, &["load", "some", searcher]);
+    net.run(&researcher, &["load", "some", searcher, "--name", "second"]);
     let some = researcher.name_of("some");
     let each = [("all", "searcher"), (some.as_str(), "searcher"), (some.as_str(), "second")];
-    let mut rows = each.map(|(session, module)| follow(&net.place, session, module));
-    assert_eq!(wards(net.place.process()).len(), 3);
+    let mut rows = each.map(|(session, module)| follow(&net.testbed, session, module));
+    assert_eq!(sandbox_processes(net.testbed.process()).len(), 3);
 
     let mut rounds = 0u16;
-    while u64::from(rounds) * 8 < WHOLE {
-        net.place.send(&(0..100).flat_map(|round| traffic(rounds + round)).collect::<Vec<_>>());
+    while u64::from(rounds) * 8 < PACKETS_FOR_FULL_SEARCH {
+        net.testbed.send(&(0..100).flat_map(|round| traffic(rounds + round)).collect::<Vec<_>>());
         rounds += 100;
-        // Each gets all but the one that is not granted.
-        net.place.until("all have gone through them", |place| {
-            each.iter().all(|(session, module)| gone_through(place, session, module) == 8 * u64::from(rounds))
+        // Each gets all packets but the one that is not granted.
+        net.testbed.until("all modules have searched them", |testbed| {
+            each.iter()
+                .all(|(session, module)| packets_seen(testbed, session, module) == 8 * u64::from(rounds))
         });
     }
-    // Each still has the process that it began with, and there was memory to be searched in it: some of its calls were whole, and most were not.
-    assert_eq!(wards(net.place.process()).len(), 3);
+    // Each process is still the first one, and had memory to search: some calls succeeded, and most trapped.
+    assert_eq!(sandbox_processes(net.testbed.process()).len(), 3);
     for (session, module) in each {
-        let [whole, lost] = ["packets", "faults"].map(|what| net.place.count(session, module, what));
+        let [whole, lost] = ["packets", "faults"].map(|what| net.testbed.count(session, module, what));
         assert!(whole > 64 && lost > whole, "{session}: {whole} and {lost}");
     }
 
-    // Who may see his packets as they are finds all that is in them.
+    // The session that sees original packets finds all of its patterns.
     let names: Vec<&str> =
         patterns().iter().map(|pattern| pattern.what).chain(["flow hash", "gap"]).collect();
     let what = |number: u64| names[usize::try_from(number).unwrap()];
-    let records = |place: &Place, session: &str, module: &str| place.count(session, module, "records");
+    let records = |testbed: &Testbed, session: &str, module: &str| testbed.count(session, module, "records");
     let nowhere = ["a packet that was not granted", "gap"];
     let mut all: Vec<&str> = names.iter().copied().filter(|name| !nowhere.contains(name)).collect();
-    net.place.until("all is found", |place| records(place, "all", "searcher") >= all.len() as u64);
+    net.testbed
+        .until("all patterns are found", |testbed| records(testbed, "all", "searcher") >= all.len() as u64);
     let mut found: Vec<&str> = all.iter().map(|_| what(next(&mut rows[0]))).collect();
     all.sort_unstable();
     found.sort_unstable();
     assert_eq!(found, all);
-    // The researcher's find the ports, which can be seen.
+    // The researcher's modules find only the ports, which are visible.
     for rows in &mut rows[1..] {
         assert_eq!(what(next(rows)), "ports");
     }
 
-    // What they are shown is what is shown in the node's process: the same pseudonym, which is not the address.
-    let path = file(net.folder.path(), "m.wasm", &reader(26));
-    let here = study(&net, &researcher, "here", "period=50ms,slice=2ms", "interface=b,filter=udp", &path);
-    net.done(&researcher, &["load", "some", path.to_str().unwrap()]);
-    let mut shown = [&here, &some].map(|session| follow(&net.place, session, "m"));
-    net.place.send(&[plain()]);
+    // They see the same pseudonym as modules in the node's process, and it is not the address.
+    let path = write_file(net.folder.path(), "m.wasm", &reader(26));
+    let here =
+        create_study(&net, &researcher, "here", "period=50ms,slice=2ms", "interface=b,filter=udp", &path);
+    net.run(&researcher, &["load", "some", path.to_str().unwrap()]);
+    let mut shown = [&here, &some].map(|session| follow(&net.testbed, session, "m"));
+    net.testbed.send(&[plain_datagram()]);
     let [here, apart] = shown.each_mut().map(next);
     assert_eq!(here, apart);
     assert_ne!(u32::try_from(apart).unwrap().to_le_bytes(), SOURCE);
 
-    // Nothing else has been found meanwhile.
+    // Nothing else was found meanwhile.
     for (((session, module), rows), expected) in each.into_iter().zip(&mut rows).zip([all.len() as u64, 1, 1])
     {
-        if records(&net.place, session, module) > expected {
+        if records(&net.testbed, session, module) > expected {
             panic!("{session} found {}, too", what(next(rows)));
         }
-        assert_eq!(net.place.count(session, module, "records_lost"), 0);
+        assert_eq!(net.testbed.count(session, module, "records_lost"), 0);
     }
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn another_module_and_another_session_on_a_view_cost_no_second_transformation() {
-    if !is_inside("views::another_module_and_another_session_on_a_view_cost_no_second_transformation") {
+fn further_readers_of_a_view_cost_no_second_transformation() {
+    if !is_inside("views::further_readers_of_a_view_cost_no_second_transformation") {
         return;
     }
     let channel = "channel = [{ interface = \"b\", filter = \"udp\", view = \"addresses=anonymised\" }]";
@@ -470,32 +480,34 @@ fn another_module_and_another_session_on_a_view_cost_no_second_transformation() 
     };
     let other = channel.replace("anonymised", "zeroed");
     let sessions = [session("one", channel), session("two", channel), session("other", &other)];
-    let mut place = Place::new(&sessions.concat());
+    let mut testbed = Testbed::new(&sessions.concat());
     let module = reader(26);
-    let load = |place: &Place, session: &str, name: &str| {
-        let reply = place.load(session, json!({"module": "m.wasm", "name": name}), &module);
+    let load = |testbed: &Testbed, session: &str, name: &str| {
+        let reply = testbed.load(session, json!({"module": "m.wasm", "name": name}), &module);
         assert!(reply.get("done").is_some(), "{reply}");
     };
-    let seen = |place: &Place, of: &[(&str, &str)], packets: u64| {
-        of.iter().all(|(session, module)| place.count(session, module, "packets") == packets)
+    let seen = |testbed: &Testbed, of: &[(&str, &str)], packets: u64| {
+        of.iter().all(|(session, module)| testbed.count(session, module, "packets") == packets)
     };
-    load(&place, "one", "m");
-    place.send(&vec![plain(); 500]);
-    place.until("it has seen all", |place| seen(place, &[("one", "m")], 500));
-    let first = views(&place);
+    load(&testbed, "one", "m");
+    testbed.send(&vec![plain_datagram(); 500]);
+    testbed.until("the module has received all packets", |testbed| seen(testbed, &[("one", "m")], 500));
+    let first = views(&testbed);
     let shown = "payload=none,addresses=anonymised,macs=zeroed";
     let is_it = |view: &&Value| view["view"] == shown;
     let found = first.iter().find(is_it).unwrap();
     assert_eq!((&found["packets"], &found["readers"]), (&json!(500), &json!(["one/m"])));
 
     for (session, name) in [("one", "n"), ("two", "m"), ("two", "n")] {
-        load(&place, session, name);
+        load(&testbed, session, name);
     }
     let all = [("one", "n"), ("two", "m"), ("two", "n")];
-    place.send(&vec![plain(); 700]);
-    place.until("all have seen all", |place| seen(place, &all, 700) && seen(place, &[("one", "m")], 1200));
-    // Four who see 700 packets, and 700 transformations.
-    let then = views(&place);
+    testbed.send(&vec![plain_datagram(); 700]);
+    testbed.until("all modules have received all packets", |testbed| {
+        seen(testbed, &all, 700) && seen(testbed, &[("one", "m")], 1200)
+    });
+    // Four readers of 700 packets, and 700 transformations.
+    let then = views(&testbed);
     let now = then.iter().find(is_it).unwrap();
     assert_eq!(now["number"], found["number"]);
     assert_eq!(
@@ -503,65 +515,65 @@ fn another_module_and_another_session_on_a_view_cost_no_second_transformation() 
         (&json!(1200), &json!(["one/m", "one/n", "two/m", "two/n"]))
     );
     assert_eq!(then.iter().filter(is_it).count(), 1);
-    // Another view is another one, and nothing is done for whom nobody reads.
+    // Another view is transformed separately, and a view without readers is not transformed.
     let zeroed = then.iter().find(|view| view["view"] == shown.replace("anonymised", "zeroed")).unwrap();
     assert_eq!((&zeroed["packets"], &zeroed["readers"]), (&json!(0), &json!([])));
     let top = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["top", "--once"])
-        .env("WEIR_SOCKET", place.path().join("node.sock"))
+        .env("WEIR_SOCKET", testbed.path().join("node.sock"))
         .output()
         .unwrap();
     let text = String::from_utf8(top.stdout).unwrap();
     assert!(text.contains("VIEW ON") && text.contains("addresses=anonymised"), "{text}");
-    assert!(place.stop().success());
+    assert!(testbed.stop().success());
 }
 
 #[test]
-fn addresses_look_the_same_after_a_restart_and_to_whoever_got_the_same_view_and_to_nobody_else() {
-    if !is_inside(
-        "views::addresses_look_the_same_after_a_restart_and_to_whoever_got_the_same_view_and_to_nobody_else",
-    ) {
+fn pseudonyms_are_stable_across_restarts_and_equal_only_for_the_same_view() {
+    if !is_inside("views::pseudonyms_are_stable_across_restarts_and_equal_only_for_the_same_view") {
         return;
     }
     let mut net = Net::new();
-    let path = file(net.folder.path(), "m.wasm", &reader(26));
+    let path = write_file(net.folder.path(), "m.wasm", &reader(26));
     let researcher = net.granted("researcher", searching("addresses=anonymised"));
     let student = net.delegated(&researcher, "student", Grant::default());
     let other = net.granted("other", searching("addresses=anonymised"));
     let cpu = "period=50ms,slice=5ms";
     let source = |net: &mut Net, who: &Person| {
-        let name = study(net, who, "s", cpu, "interface=b,filter=udp", &path);
-        let mut rows = follow(&net.place, &name, "m");
-        net.place.send(&[plain()]);
+        let name = create_study(net, who, "s", cpu, "interface=b,filter=udp", &path);
+        let mut rows = follow(&net.testbed, &name, "m");
+        net.testbed.send(&[plain_datagram()]);
         let seen = next(&mut rows);
-        net.done(who, &["session", "close", "s"]);
+        net.run(who, &["session", "close", "s"]);
         u32::try_from(seen).unwrap()
     };
     let first = source(&mut net, &researcher);
     assert_ne!(first.to_le_bytes(), SOURCE);
     assert_eq!(source(&mut net, &student), first);
     assert_ne!(source(&mut net, &other), first);
-    assert!(net.place.stop().success());
-    net.place.start();
+    assert!(net.testbed.stop().success());
+    net.testbed.start();
     assert_eq!(source(&mut net, &researcher), first);
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 
-    // Neither start was one with another method. The state of a version before ipcrypt-pfx has no note of it: that is said once.
-    let told = |net: &Net| net.place.said().matches("shows other pseudonyms than before").count();
-    assert_eq!(told(&net), 0, "{}", net.place.said());
-    std::fs::remove_file(net.place.path().join("state/views.method")).unwrap();
+    // Neither start used another method. The state of a version before ipcrypt-pfx has no record of its method, which
+    // causes one warning.
+    let told = |net: &Net| net.testbed.log().matches("shows other pseudonyms than before").count();
+    assert_eq!(told(&net), 0, "{}", net.testbed.log());
+    std::fs::remove_file(net.testbed.path().join("state/views.method")).unwrap();
     for _ in 0..2 {
-        net.place.start();
-        assert!(net.place.stop().success());
+        net.testbed.start();
+        assert!(net.testbed.stop().success());
     }
-    assert_eq!(told(&net), 1, "{}", net.place.said());
+    assert_eq!(told(&net), 1, "{}", net.testbed.log());
 
-    // A secret that others can read, and one that is none, is said, and not replaced.
-    let secret = net.place.path().join("state/views.secret");
+    // A secret file that other users can read, or that is damaged, is an error, and is not replaced.
+    let secret = net.testbed.path().join("state/views.secret");
     let text = std::fs::read_to_string(&secret).unwrap();
     let refused = |net: &Net| {
         let mut node = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let output = node.args(["node", "-c"]).arg(net.place.config()).stdin(Stdio::null()).output().unwrap();
+        let output =
+            node.args(["node", "-c"]).arg(net.testbed.config()).stdin(Stdio::null()).output().unwrap();
         assert!(!output.status.success());
         let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
         said.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -577,16 +589,16 @@ fn addresses_look_the_same_after_a_restart_and_to_whoever_got_the_same_view_and_
 }
 
 #[test]
-fn a_holders_filter_selects_by_what_he_sees_so_it_tells_him_of_nothing_else() {
-    if !is_inside("views::a_holders_filter_selects_by_what_he_sees_so_it_tells_him_of_nothing_else") {
+fn a_holders_filter_sees_only_its_view_and_reveals_nothing_hidden() {
+    if !is_inside("views::a_holders_filter_sees_only_its_view_and_reveals_nothing_hidden") {
         return;
     }
     let mut net = Net::new();
-    let path = file(net.folder.path(), "m.wasm", &reader(26));
+    let path = write_file(net.folder.path(), "m.wasm", &reader(26));
     let researcher = net.granted("researcher", searching("addresses=anonymised"));
     let cpu = "period=50ms,slice=2ms";
     let payload = "udp[8:4] = 0x5ec2e75a";
-    // What he sees of them he can select by, what he does not see not; with datagrams put together, too.
+    // A holder can filter by visible fields and not by hidden ones, also with reassembly.
     let asked = [
         ("port", "dst port 53", "", true),
         ("address", "host 198.18.7.77", "", false),
@@ -599,61 +611,67 @@ fn a_holders_filter_selects_by_what_he_sees_so_it_tells_him_of_nothing_else() {
         .iter()
         .map(|(name, filter, more, is_there)| {
             let channel = format!("interface=b,filter=\"{filter}\"{more}");
-            (study(&net, &researcher, name, cpu, &channel, &path), *is_there)
+            (create_study(&net, &researcher, name, cpu, &channel, &path), *is_there)
         })
         .collect();
-    let mut rows = follow(&net.place, &named[0].0, "m");
-    net.place.send(&vec![plain(); 40]);
+    let mut rows = follow(&net.testbed, &named[0].0, "m");
+    net.testbed.send(&vec![plain_datagram(); 40]);
     for (name, is_there) in &named {
-        net.place.until(&format!("{name} has seen all or none"), |place| {
-            let unwanted = place.part(name, "channels", "main")["findings"]["unwanted"].as_u64().unwrap_or(0);
-            let seen = place.count(name, "m", "packets");
+        net.testbed.until(&format!("{name} has seen all or none"), |testbed| {
+            let unwanted =
+                testbed.part(name, "channels", "main")["findings"]["unmatched"].as_u64().unwrap_or(0);
+            let seen = testbed.count(name, "m", "packets");
             (seen, unwanted) == if *is_there { (40, 0) } else { (0, 40) }
         });
     }
-    // By the address that he sees he can.
+    // A filter can use the visible address.
     let [a, b, c, d] = u32::try_from(next(&mut rows)).unwrap().to_le_bytes();
-    net.done(&researcher, &["session", "close", "port"]);
+    net.run(&researcher, &["session", "close", "port"]);
     let channel = format!("interface=b,filter=src host {a}.{b}.{c}.{d}");
-    let name = study(&net, &researcher, "pseudonym", cpu, &channel, &path);
-    net.place.send(&vec![plain(); 10]);
-    net.place.until("he has seen them", |place| place.count(&name, "m", "packets") == 10);
-    // Somebody to whom he passes it on is bound by the same, and by his filter; the operator's own filters look at packets as they are.
+    let name = create_study(&net, &researcher, "pseudonym", cpu, &channel, &path);
+    net.testbed.send(&vec![plain_datagram(); 10]);
+    net.testbed.until("the researcher's module has received them", |testbed| {
+        testbed.count(&name, "m", "packets") == 10
+    });
+    // A delegate is bound by the same view, and by the filter of its grant; the operator's filters see original packets.
     let filters = ["host 198.18.7.77".parse().unwrap()].into();
     let student = net.delegated(&researcher, "student", Grant { filters, ..Grant::default() });
-    let students = study(&net, &student, "s", cpu, "interface=b", &path);
-    net.place
-        .done(json!({"create": {"name": "own", "cpu": [{"period": "50ms", "slice": "2ms"}], "channel": [
+    let students = create_study(&net, &student, "s", cpu, "interface=b", &path);
+    net.testbed
+        .request(json!({"create": {"name": "own", "cpu": [{"period": "50ms", "slice": "2ms"}], "channel": [
         {"interface": "b", "filter": "host 198.18.7.77", "view": "addresses=anonymised"}]}}));
     let module = std::fs::read(&path).unwrap();
-    assert!(net.place.load("own", json!({"module": "m.wasm"}), &module).get("done").is_some());
-    net.place.send(&vec![plain(); 10]);
-    net.place.until("the operator has seen them", |place| place.count("own", "m", "packets") == 10);
-    net.place.until("the student has not", |place| {
-        place.part(&students, "channels", "main")["findings"]["unwanted"] == 10
+    assert!(net.testbed.load("own", json!({"module": "m.wasm"}), &module).get("done").is_some());
+    net.testbed.send(&vec![plain_datagram(); 10]);
+    net.testbed.until("the operator's module has received them", |testbed| {
+        testbed.count("own", "m", "packets") == 10
     });
-    assert_eq!(net.place.count(&students, "m", "packets"), 0);
-    // Nor is he told how many there were: neither of packets as they come, nor of those that are put together first.
-    let whole = study(&net, &student, "w", cpu, "interface=b,reassemble=true", &path);
-    net.place.send(&vec![plain(); 10]);
-    net.place
-        .until("none is his", |place| place.part(&whole, "channels", "main")["findings"]["unwanted"] == 10);
+    net.testbed.until("the student's session has not been closed", |testbed| {
+        testbed.part(&students, "channels", "main")["findings"]["unmatched"] == 10
+    });
+    assert_eq!(net.testbed.count(&students, "m", "packets"), 0);
+    // A filter does not reveal the number of hidden packets: neither of original ones nor of reassembled ones.
+    let whole = create_study(&net, &student, "w", cpu, "interface=b,reassemble=true", &path);
+    net.testbed.send(&vec![plain_datagram(); 10]);
+    net.testbed.until("no session is the student's", |testbed| {
+        testbed.part(&whole, "channels", "main")["findings"]["unmatched"] == 10
+    });
     for session in ["s", "w"] {
-        let shown = net.done(&student, &["session", "show", session, "--json"]);
+        let shown = net.run(&student, &["session", "show", session, "--json"]);
         let shown: Value = serde_json::from_str(&shown).unwrap();
         let channel = &shown["channels"][0];
         let counts = [&channel["packets"], &channel["bytes"], &channel["drops"], &channel["findings"]];
         assert_eq!(counts, [&json!(0), &json!(0), &json!({}), &json!({})], "{session}: {shown}");
     }
-    net.done(&student, &["session", "close", "w"]);
-    // Checksums are looked at as they came, not as they are shown: there they are always right.
-    let verified = study(&net, &researcher, "verified", cpu, "interface=b,checksum=verify", &path);
-    net.place.send(&[plain(), traffic(0)[1].clone(), plain()]);
-    net.place.until("the wrong ones are dropped", |place| {
-        let findings = place.part(&verified, "channels", "main")["findings"].clone();
-        (place.count(&verified, "m", "packets"), findings) == (1, json!({"bad-udp": 2}))
+    net.run(&student, &["session", "close", "w"]);
+    // Checksums are verified on the original packets; in the view they are always right.
+    let verified = create_study(&net, &researcher, "verified", cpu, "interface=b,checksum=verify", &path);
+    net.testbed.send(&[plain_datagram(), traffic(0)[1].clone(), plain_datagram()]);
+    net.testbed.until("the wrong packets are dropped", |testbed| {
+        let findings = testbed.part(&verified, "channels", "main")["findings"].clone();
+        (testbed.count(&verified, "m", "packets"), findings) == (1, json!({"bad-udp": 2}))
     });
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
@@ -680,24 +698,25 @@ fn a_request_for_more_than_the_credential_shows_is_refused() {
         ]
         .map(str::to_owned)
     };
-    let refused = |who: &Person, arguments: &[String], why: &str| net.refused(who, &words(arguments), why);
+    let refused =
+        |who: &Person, arguments: &[String], why: &str| net.run_refused(who, &words(arguments), why);
     for more in ["all", "payload=17", "ports=zeroed,ttl=visible"] {
         refused(&researcher, &create(more), "view: asked for");
     }
     refused(&student, &create("payload=9"), "given is payload=8,ttl=zeroed");
     refused(&researcher, &create("payload=much"), "`payload` cannot be `much`");
-    // The interface's own memory, and a way out for what is hidden.
-    let whole = ["session", "create", "s", "--memory", "1 MiB", "--channel", "interface=b,sees=all"];
-    net.refused(&researcher, &whole, "would see all of the interface's memory (`sees = \"all\"`)");
-    let done = |who: &Person, arguments: &[String]| net.done(who, &words(arguments));
+    // The interface's whole memory, and an output for hidden data.
+    let whole = ["session", "create", "s", "--memory", "1 MiB", "--channel", "interface=b,visibility=all"];
+    net.run_refused(&researcher, &whole, "would see all of the interface's memory (`visibility = \"all\"`)");
+    let done = |who: &Person, arguments: &[String]| net.run(who, &words(arguments));
     done(&researcher, &create("ports=zeroed"));
     done(&student, &create("payload=4"));
-    let shown = |who: &Person| net.done(who, &["session", "show", "s"]);
+    let shown = |who: &Person| net.run(who, &["session", "show", "s"]);
     let said = shown(&researcher);
     assert!(said.contains("main: shown by the view payload=16,ports=zeroed,ttl=zeroed"), "{said}");
     let said = shown(&student);
     assert!(said.contains("main: shown by the view payload=4,ttl=zeroed"), "{said}");
-    // Nor does a change show more: his own, or that of one who may see more.
+    // A change cannot show more either: not the owner's, and not that of a delegator who may see more.
     let change = |name: &str, view: &str| {
         ["session", "change", name, "--channel", &format!("interface=b,view=\"{view}\"")].map(str::to_owned)
     };
@@ -705,35 +724,36 @@ fn a_request_for_more_than_the_credential_shows_is_refused() {
     let students = student.name_of("s");
     refused(&researcher, &change(&students, "payload=6"), "its owner has to share it with you");
     let share = format!("manage={}", researcher.identity.public());
-    net.done(&student, &["session", "change", "s", "--share", &share]);
+    net.run(&student, &["session", "change", "s", "--share", &share]);
     refused(&researcher, &change(&students, "payload=16"), "given is payload=8,ttl=zeroed");
     done(&researcher, &change(&students, "payload=6"));
     let said = shown(&student);
     assert!(said.contains("main: shown by the view payload=6,ttl=zeroed"), "{said}");
-    assert!(net.place.stop().success());
+    assert!(net.testbed.stop().success());
 }
 
 #[test]
-fn what_is_hidden_is_not_forwarded_and_the_node_says_what_to_do() {
-    if !is_inside("views::what_is_hidden_is_not_forwarded_and_the_node_says_what_to_do") {
+fn packets_with_hidden_data_are_not_forwarded_and_the_error_names_the_remedy() {
+    if !is_inside("views::packets_with_hidden_data_are_not_forwarded_and_the_error_names_the_remedy") {
         return;
     }
-    let mut place = Place::new("[[link]]\ninterface = \"a\"\nrate = \"10 Mbit/s\"\n");
+    let mut testbed = Testbed::new("[[link]]\ninterface = \"a\"\nrate = \"10 Mbit/s\"\n");
     let session = |view: &str, sees: &str| {
         json!({"create": {"name": "s", "output": [{"name": "up", "link": "a"}],
-            "channel": [{"interface": "b", "view": view, "sees": sees, "forward": "up"}]}})
+            "channel": [{"interface": "b", "view": view, "visibility": sees, "forward": "up"}]}})
     };
-    let why = place.refused(session("payload=none", "selected"));
+    let why = testbed.request_refused(session("payload=none", "selected"));
     assert!(
         why.contains("`forward` is up; it must be left out where its packets are shown by a view"),
         "{why}"
     );
-    let why = place.refused(session("payload=none", "all"));
-    assert!(why.contains("`sees` is \"all\"; it must be \"selected\""), "{why}");
-    // What is not forwarded, and what is made by a module, is another matter.
+    let why = testbed.request_refused(session("payload=none", "all"));
+    assert!(why.contains("`visibility` is \"all\"; it must be \"selected\""), "{why}");
+    // Without forwarding, or with packets that a module creates, the view is allowed.
     let view = json!([{"interface": "b", "view": "payload=none"}]);
-    place.done(json!({"create": {"name": "s", "output": [{"name": "up", "link": "a"}], "channel": view}}));
-    let plain = udp(53, b"x");
-    place.send(&[plain]);
-    assert!(place.stop().success());
+    testbed
+        .request(json!({"create": {"name": "s", "output": [{"name": "up", "link": "a"}], "channel": view}}));
+    let datagram = udp(53, b"x");
+    testbed.send(&[datagram]);
+    assert!(testbed.stop().success());
 }

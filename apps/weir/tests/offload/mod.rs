@@ -1,8 +1,8 @@
-//! Two hosts whose kernels leave checksums, and the cutting of TCP into segments, to their network cards; and checks of what comes
-//! from one to the other. Each host is a network namespace, which is gone with it.
+//! Two hosts, each in a network namespace, whose kernels leave checksums and TCP segmentation to the network card, and checks of
+//! what one host receives from the other.
 //!
-//! The interfaces are veth pairs, so the kernel really leaves the checksums out. They are checked by the receiving kernel, which delivers
-//! nothing with a wrong one to a socket, and by etherparse.
+//! The interfaces are veth pairs, so the kernel really sends packets without checksums. The receiving kernel drops packets with a
+//! wrong checksum, and etherparse verifies the checksums independently.
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice, VlanId};
 use std::fs::File;
@@ -14,55 +14,55 @@ use std::time::{Duration, Instant};
 use weir_netio::{Direction, LiveOptions, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_units::Nanos;
 
-/// Longer than anything takes, on the slowest of machines.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Payload that takes TCP many segments.
+/// Longer than any step takes on the slowest machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// A payload of many TCP segments.
 const STREAM_BYTES: usize = 300_000;
-/// Lengths of datagrams' payloads: none, odd and even ones, and the longest that fits into one packet of IPv4 or of IPv6.
+/// Payload lengths of datagrams: zero, odd and even ones, and the longest that fits into one packet of IPv4 or of IPv6.
 const DATAGRAMS: [usize; 9] = [0, 1, 2, 3, 64, 333, 1000, 1399, 1452];
-/// The longest frame that the hosts' interfaces take: an MTU of 1500, and the link header.
+/// The longest frame of the hosts' interfaces: an MTU of 1500, and the link header.
 const FRAME_MAX: usize = 1514;
 /// Ports of the receiver.
 const UDP_PORT: u16 = 7007;
 const TCP_PORT: u16 = 7009;
 
-/// A host with one interface.
+/// A host with one interface, in a network namespace.
 pub struct Host {
     namespace: Child,
     interface: String,
     number: u8,
-    /// Its addresses are those inside the tunnel.
+    /// Whether its addresses are those inside the tunnel.
     is_inside: bool,
 }
 
-/// Gives each of these interfaces to a host of its own. The two know each other's addresses, so nothing is asked for.
+/// Creates a host for each interface. The hosts have static neighbour entries for each other, so they send no ARP requests.
 pub fn hosts(one: &str, other: &str) -> [Host; 2] {
     let hosts = [Host::with(one, 1), Host::with(other, 2)];
     for (host, peer) in [(&hosts[0], &hosts[1]), (&hosts[1], &hosts[0])] {
         let (interface, number) = (host.interface.clone(), peer.number);
         host.run(move || {
-            knows(&interface, 9, number);
+            add_neighbours(&interface, 9, number);
         });
     }
     hosts
 }
 
-/// Has a host know the other one's addresses in this network, so nothing is asked for.
-fn knows(interface: &str, net: u8, number: u8) {
+/// Adds neighbour entries for the other host's addresses in this network.
+fn add_neighbours(interface: &str, net: u8, number: u8) {
     for address in [format!("10.{net}.0.{number}"), format!("fd0{net}::{number}")] {
         let mac = format!("02:00:00:00:0{net}:0{number}");
         ip(&format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
     }
 }
 
-/// Gives the interface of a host its addresses in a network.
-fn is_known(interface: &str, net: u8, number: u8, mtu: u32) {
+/// Sets the addresses of a host's interface in a network.
+fn set_addresses(interface: &str, net: u8, number: u8, mtu: u32) {
     ip(&format!("link set dev {interface} address 02:00:00:00:0{net}:0{number} mtu {mtu} up"));
     ip(&format!("address add 10.{net}.0.{number}/24 dev {interface}"));
     ip(&format!("-6 address add fd0{net}::{number}/64 dev {interface} nodad"));
 }
 
-/// Puts a VXLAN between the two, whose packets they exchange from then on. False, said on standard error, where the kernel has none.
+/// Connects the hosts by a VXLAN tunnel, which they use from then on. Returns false, with a message on standard error, if the kernel has no VXLAN.
 #[must_use]
 pub fn tunnel(hosts: &mut [Host; 2]) -> bool {
     let numbers = hosts.each_ref().map(|host| host.number);
@@ -74,9 +74,9 @@ pub fn tunnel(hosts: &mut [Host; 2]) -> bool {
             );
             let made = Command::new("ip").args(made.split_whitespace()).output().unwrap();
             if made.status.success() {
-                is_known("vx0", 8, number, 1400);
+                set_addresses("vx0", 8, number, 1400);
                 ip("link set dev vx0 gso_max_segs 1");
-                knows("vx0", 8, peer);
+                add_neighbours("vx0", 8, peer);
             }
             made.status.success()
         });
@@ -103,17 +103,17 @@ impl Host {
         let host = Self { namespace, interface: interface.to_owned(), number, is_inside: false };
         let interface = interface.to_owned();
         host.run(move || {
-            is_known(&interface, 9, number, 1500);
+            set_addresses(&interface, 9, number, 1500);
             let begin = Instant::now();
             while !ip(&format!("link show dev {interface}")).contains("state UP") {
-                assert!(begin.elapsed() < PATIENCE, "{interface} does not come up");
+                assert!(begin.elapsed() < TIMEOUT, "{interface} does not come up");
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
         host
     }
 
-    /// Does something there, on a thread of its own, and waits for it.
+    /// Runs a job in the host's namespace on a new thread, and waits for it.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         self.begin(job).join().unwrap()
     }
@@ -129,13 +129,13 @@ impl Host {
         })
     }
 
-    /// Has its kernel cut TCP into segments itself, or leave that to the card.
+    /// Sets whether the kernel leaves TCP segmentation to the card.
     pub fn leaves_segments_to_the_card(&self, does: bool) {
         let (interface, most) = (self.interface.clone(), if does { 64 } else { 1 });
         self.run(move || ip(&format!("link set dev {interface} gso_max_segs {most}")));
     }
 
-    /// What arrives at its interface from now on.
+    /// Captures the frames that arrive at its interface from now on.
     pub fn arrivals(&self) -> Arrivals {
         let interface = self.interface.clone();
         self.run(move || Arrivals::at(&interface))
@@ -161,11 +161,11 @@ fn ip(arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Frames that arrive at an interface.
+/// A capture of the frames that arrive at an interface.
 pub struct Arrivals(LiveSource);
 
 impl Arrivals {
-    /// At this interface, of the namespace that this thread is in.
+    /// Captures at this interface in the namespace of this thread.
     pub fn at(interface: &str) -> Self {
         let options = LiveOptions {
             kind: SocketKind::Packet,
@@ -175,7 +175,7 @@ impl Arrivals {
         Self(LiveSource::open(interface, options).unwrap())
     }
 
-    /// All that have arrived since, when there is nothing more to come and this is so of them.
+    /// Returns all frames that arrived since, as soon as they satisfy the condition and no more arrive.
     pub fn until(&mut self, what: &str, is_so: impl Fn(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
         let (mut frames, begin) = (Vec::new(), Instant::now());
         loop {
@@ -186,13 +186,13 @@ impl Arrivals {
                     frame
                 })),
                 LivePoll::Quiet if is_so(&frames) => return frames,
-                _ => assert!(begin.elapsed() < PATIENCE, "it never is so that {what}"),
+                _ => assert!(begin.elapsed() < TIMEOUT, "it never is so that {what}"),
             }
         }
     }
 }
 
-/// What etherparse says of the TCP or UDP checksum of a frame; nothing where it has none.
+/// Returns whether the TCP or UDP checksum of a frame is correct according to etherparse; `None` if it has none.
 pub fn has_right_checksum(frame: &[u8]) -> Option<bool> {
     let packet = SlicedPacket::from_ethernet(frame).ok()?;
     let (is_right, net) = (|stored: u16, computed: u16| Some(stored == computed), packet.net?);
@@ -219,19 +219,19 @@ pub fn has_right_checksum(frame: &[u8]) -> Option<bool> {
     }
 }
 
-/// How many of these frames have a wrong checksum, and a right one.
+/// Returns the numbers of frames with a wrong checksum and with a correct one.
 pub fn checksums(frames: &[Vec<u8>]) -> (usize, usize) {
     let found = |is_right| frames.iter().filter(|frame| has_right_checksum(frame) == Some(is_right)).count();
     (found(false), found(true))
 }
 
-/// Sends datagrams from one host to the other by IPv4 and IPv6, whose program gets them as they are.
+/// Sends datagrams from one host to the other by IPv4 and IPv6, and asserts that a program there receives them unchanged.
 pub fn datagrams(from: &Host, to: &Host) {
     for is_v6 in [false, true] {
         let (here, there) = (from.address(is_v6, 0), to.address(is_v6, UDP_PORT));
         let receiving = to.run(move || {
             let socket = UdpSocket::bind(there).unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(TIMEOUT)).unwrap();
             socket
         });
         from.run(move || {
@@ -250,7 +250,7 @@ pub fn datagrams(from: &Host, to: &Host) {
     }
 }
 
-/// Sends datagrams by IPv4 and IPv6 that nothing waits for, from any port. Says how many.
+/// Sends datagrams by IPv4 and IPv6, from any port, for which no program waits. Returns their number.
 pub fn send_datagrams(from: &Host, to: &Host) -> usize {
     for is_v6 in [false, true] {
         let (here, there) = (from.address(is_v6, 0), to.address(is_v6, UDP_PORT));
@@ -264,7 +264,7 @@ pub fn send_datagrams(from: &Host, to: &Host) -> usize {
     2 * DATAGRAMS.len()
 }
 
-/// The source port of a UDP datagram.
+/// Returns the source port of a UDP datagram.
 pub fn source_port(frame: &[u8]) -> Option<u16> {
     match SlicedPacket::from_ethernet(frame).ok()?.transport? {
         TransportSlice::Udp(udp) => Some(udp.source_port()),
@@ -272,21 +272,21 @@ pub fn source_port(frame: &[u8]) -> Option<u16> {
     }
 }
 
-/// Has a program send a stream to the other host by IPv4 and IPv6, and get it back.
+/// Sends a TCP stream to the other host and back, by IPv4 and IPv6.
 pub fn streams(from: &Host, to: &Host) {
     for is_v6 in [false, true] {
         let there = to.address(is_v6, TCP_PORT);
         let listener = to.run(move || TcpListener::bind(there).unwrap());
         let echo = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut bytes = vec![0; STREAM_BYTES];
             stream.read_exact(&mut bytes).unwrap();
             stream.write_all(&bytes).unwrap();
         });
         let back = from.run(move || {
             let mut stream = TcpStream::connect(there).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             stream.write_all(&payload(STREAM_BYTES)).unwrap();
             let mut back = vec![0; STREAM_BYTES];
             stream.read_exact(&mut back).unwrap();
@@ -297,8 +297,8 @@ pub fn streams(from: &Host, to: &Host) {
     }
 }
 
-/// Sends frames with a VLAN tag whose checksums are left to the card: a packet socket takes a header of virtio-net that says so.
-const LEAVES: &str = "
+/// A program that sends frames with incomplete checksums, which it marks in the virtio-net header of a packet socket.
+const SEND_WITH_VNET_HEADER: &str = "
 import socket, struct, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
 s.setsockopt(263, 15, 1)
@@ -310,10 +310,10 @@ for line in sys.stdin:
     s.send(struct.pack('=BBHHHH', 1, 0, 0, 0, 58 if v6 else 38, 16 if tcp else 6) + frame)
 ";
 
-/// Has the kernel take these frames as its own, with the checksum not yet computed.
+/// Sends these frames with checksums left to the card.
 fn leave_to_the_card(interface: &str, frames: &[Vec<u8>]) {
     let mut sending = Command::new("python3")
-        .args(["-c", LEAVES, interface])
+        .args(["-c", SEND_WITH_VNET_HEADER, interface])
         .stdin(Stdio::piped())
         .spawn()
         .expect("python3 sends frames with a virtio-net header");
@@ -326,18 +326,18 @@ fn leave_to_the_card(interface: &str, frames: &[Vec<u8>]) {
     assert!(sending.wait().unwrap().success());
 }
 
-/// Sends frames in a VLAN: with 0 for the priority alone, which the receiving kernel takes, and 42, which it has no interface for. Their checksums are
-/// those that a kernel leaves to a card. Says how many.
+/// Sends frames with VLAN tags and incomplete checksums: of VLAN 0, which the receiving kernel accepts, and of VLAN 42, for
+/// which it has no interface. Returns their number.
 pub fn tagged(from: &Host, to: &Host) -> usize {
     let there = [false, true].map(|is_v6| to.address(is_v6, UDP_PORT));
     let receiving = there.map(|there| {
         to.run(move || {
             let socket = UdpSocket::bind(there).unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(TIMEOUT)).unwrap();
             socket
         })
     });
-    let frames = with_sums_of_pseudo_headers();
+    let frames = tagged_frames();
     let (count, interface) = (frames.len(), from.interface.clone());
     from.run(move || leave_to_the_card(&interface, &frames));
     for socket in receiving {
@@ -351,8 +351,8 @@ pub fn tagged(from: &Host, to: &Host) -> usize {
     count
 }
 
-/// Frames in VLANs with the sum of the pseudo header for a checksum.
-fn with_sums_of_pseudo_headers() -> Vec<Vec<u8>> {
+/// Returns frames with VLAN tags whose checksum field has the sum of the pseudo header.
+fn tagged_frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for vlan in [0, 42] {
         for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -363,9 +363,9 @@ fn with_sums_of_pseudo_headers() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Sends frames that look as if their checksums were left to the card, though the kernel takes them as finished. Returns them.
+/// Sends frames with a pseudo-header sum as checksum, which the kernel takes for complete. Returns them.
 pub fn finished(from: &Host) -> Vec<Vec<u8>> {
-    let (frames, interface) = (with_sums_of_pseudo_headers(), from.interface.clone());
+    let (frames, interface) = (tagged_frames(), from.interface.clone());
     from.run(move || {
         let mut sink = LiveSink::open(&interface, SocketKind::Packet).unwrap();
         for frame in &frames {
@@ -378,22 +378,21 @@ pub fn finished(from: &Host) -> Vec<Vec<u8>> {
     })
 }
 
-/// Has the first host send segments by IPv4 and IPv6 that its card is to cut, until one is seen on the way that is longer than the other host's interface takes. What arrives
-/// of the stream is right as far as it goes.
-pub fn too_long(from: &Host, to: &Host, on_the_way: &mut Arrivals) {
+/// Sends TCP segments by IPv4 and IPv6 that the card has to split, until a captured one is longer than the other host's MTU.
+/// Asserts that the received part of the stream is correct.
+pub fn too_long(from: &Host, to: &Host, captured: &mut Arrivals) {
     for is_v6 in [false, true] {
         let there = to.address(is_v6, TCP_PORT);
         let listener = to.run(move || TcpListener::bind(there).unwrap());
         let stream = from.run(move || {
             let mut stream = TcpStream::connect(there).unwrap();
             stream.set_nonblocking(true).unwrap();
-            // As much as the kernel takes: nothing waits until it arrives.
+            // As much as the kernel buffers, without waiting for its arrival.
             let written = stream.write(&payload(STREAM_BYTES)).unwrap();
             assert!(written > 10_000, "{written}");
             stream
         });
-        on_the_way
-            .until("a segment is too long", |frames| frames.iter().any(|frame| frame.len() > FRAME_MAX));
+        captured.until("a segment is too long", |frames| frames.iter().any(|frame| frame.len() > FRAME_MAX));
         let (mut arrived, _) = listener.accept().unwrap();
         arrived.set_nonblocking(true).unwrap();
         let mut bytes = vec![0; STREAM_BYTES];
@@ -406,12 +405,12 @@ pub fn too_long(from: &Host, to: &Host, on_the_way: &mut Arrivals) {
     }
 }
 
-/// The first so many of bytes that are all but alike.
+/// Returns a payload of this length that does not repeat early.
 fn payload(len: usize) -> Vec<u8> {
     (0..=250).cycle().take(len).collect()
 }
 
-/// A frame from the first host to the second with the sum of its pseudo header where its checksum is to be, as Linux leaves it to a card.
+/// Builds a frame from the first host to the second whose checksum field has the sum of the pseudo header, as Linux leaves it to a card.
 fn left_to_the_card(vlan: u16, is_v6: bool, is_tcp: bool, payload: &[u8]) -> Vec<u8> {
     let (from, to) = ([2, 0, 0, 0, 9, 1], [2, 0, 0, 0, 9, 2]);
     let (mut frame, tag) = (Vec::new(), VlanId::try_new(vlan).unwrap());

@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: running the program, captures, modules, and programs that may not be installed.
+//! Shared helpers of the end-to-end tests: running the program, captures, modules, and optional programs.
 
 pub mod module;
 pub mod net;
@@ -11,7 +11,7 @@ pub use process::{run, run_with, weir};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The repository.
+/// Returns the folder of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -19,12 +19,12 @@ pub fn root() -> PathBuf {
         .expect("the repository is two folders up")
 }
 
-/// The sample capture of the repository: packets of real TCP/IP stacks.
+/// Returns the sample capture of the repository, with packets of real TCP/IP stacks.
 pub fn sample() -> PathBuf {
     root().join("lab/sample/sample.pcap")
 }
 
-/// A folder of captures beside the repository; it is not part of it.
+/// Returns the folder of captures beside the repository; `None` if it does not exist.
 pub fn traces() -> Option<PathBuf> {
     let path = root().join("../shared/traces");
     let found = path.join("index.csv").is_file();
@@ -34,7 +34,7 @@ pub fn traces() -> Option<PathBuf> {
     found.then_some(path)
 }
 
-/// Every file below a folder with its path from there, in order.
+/// Returns every file below a folder with its relative path, sorted.
 pub fn files_below(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -53,7 +53,7 @@ pub fn files_below(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// What a run left in a folder: every file's name and bytes.
+/// Returns the relative path and bytes of every file below a folder.
 pub fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let read = |(name, path)| (name, std::fs::read(path).expect("a record file can be read"));
     files_below(folder).into_iter().map(read).collect()

@@ -1,15 +1,15 @@
-//! Modules from WebAssembly text.
+//! Test modules from WebAssembly text.
 
 use std::path::{Path, PathBuf};
 
-/// What most test modules declare. NAME is to be replaced.
+/// The manifest of most test modules, where `NAME` stands for the name.
 pub const MANIFEST: &str = "name = 'NAME'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 100\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
     [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'value'\ntype = 'u64'\nunit = 'packets'\n\
     [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n";
 
-/// All imports, a memory of one page with a shadow stack pointer as LLVM has it, then `body`.
+/// Returns a module's text: all imports, a memory of one page with the shadow stack pointer of LLVM, then `body`.
 pub fn text(body: &str) -> String {
     format!(
         r#"(module
@@ -28,8 +28,8 @@ pub fn text(body: &str) -> String {
     )
 }
 
-/// A packet function that does `act` in packet `number` (`$d` is its descriptor), passes, and whose stop emits how many
-/// packets it saw whole.
+/// Returns a packet function that runs `act` in packet `number` (`$d` is its descriptor) and passes every packet, and a stop
+/// that emits the number of completed packet calls.
 pub fn at_packet(number: u32, act: &str) -> String {
     format!(
         r#"(global $seen (mut i64) (i64.const 0))
@@ -43,12 +43,12 @@ pub fn at_packet(number: u32, act: &str) -> String {
     )
 }
 
-/// A packet function that answers this verdict and does nothing else.
+/// Returns a packet function that only returns this verdict.
 pub fn answering(verdict: &str) -> String {
     format!(r#"(func (export "weir_packet") (param $d i32) (result i32) {verdict})"#)
 }
 
-/// WebAssembly text as bytes, with a manifest, if there is to be one.
+/// Assembles WebAssembly text, and appends the manifest, if any.
 pub fn assemble(text: &str, manifest: Option<&[u8]>) -> Vec<u8> {
     let mut bytes = wat::parse_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     if let Some(manifest) = manifest {
@@ -67,12 +67,12 @@ pub fn assemble(text: &str, manifest: Option<&[u8]>) -> Vec<u8> {
     bytes
 }
 
-/// Writes NAME.wasm with this body into a folder.
+/// Writes NAME.wasm with this body and the usual manifest into a folder.
 pub fn write(folder: &Path, name: &str, body: &str) -> PathBuf {
     write_as(folder, name, body, &MANIFEST.replace("NAME", name))
 }
 
-/// The same with a manifest of its own.
+/// Writes NAME.wasm with this body and manifest into a folder.
 pub fn write_as(folder: &Path, name: &str, body: &str, manifest: &str) -> PathBuf {
     let path = folder.join(format!("{name}.wasm"));
     std::fs::write(&path, assemble(&text(body), Some(manifest.as_bytes()))).expect("a module can be written");

@@ -1,4 +1,4 @@
-//! A network namespace for each test, with cables in it. It is gone with its thread and the programs in it, whatever happens.
+//! A network namespace with veth pairs for each test. It ends with the test's thread and the programs in it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_netio::{LiveSink, SocketKind};
 
-/// What takes longer hangs, on the slowest of machines.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Longer than any step takes on the slowest machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Moves this thread into a new network namespace with these cables, a pair of names each, all up; false, said on standard error, where
-/// it may not. Programs that it starts are there too.
+/// Moves this thread and the programs that it starts into a new network namespace with these veth pairs, all up. Returns false,
+/// with a message on standard error, if that is not permitted.
 #[must_use]
 pub fn cables(pairs: &[(&str, &str)]) -> bool {
     let mut holder = Command::new("unshare")
@@ -34,7 +34,7 @@ pub fn cables(pairs: &[(&str, &str)]) -> bool {
         let _ = writeln!(std::io::stderr(), "skipped: needs root");
         return false;
     }
-    // The host's own packets would be between the test's.
+    // IPv6 would send packets of its own between those of the test.
     shell("for i in all default; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6 || true; done");
     for (a, b) in pairs {
         shell(&format!("ip link add name {a} mtu 65535 type veth peer name {b} mtu 65535"));
@@ -47,24 +47,24 @@ pub fn cables(pairs: &[(&str, &str)]) -> bool {
     true
 }
 
-/// Runs a command; what it prints.
+/// Runs a shell command, and returns its output.
 pub fn shell(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().expect("there is a shell");
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 #[track_caller]
 pub fn wait_for(is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "it never is so");
+        assert!(begin.elapsed() < TIMEOUT, "it never is so");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Waits until a live run reads packets: it cares for signals when all that it needs is open.
+/// Waits until a live run reads packets: it handles signals as soon as everything is open.
 #[track_caller]
 pub fn wait_until_it_reads(child: &Child) {
     const SIGINT: u32 = 2;
@@ -93,7 +93,7 @@ pub fn send<'a>(interface: &str, frames: impl IntoIterator<Item = &'a [u8]>) {
     assert_eq!(sink.totals().lost(), 0, "{:?}", sink.totals());
 }
 
-/// Bytes that have arrived at an interface, by the kernel's count.
+/// Returns the kernel's count of bytes received at an interface.
 pub fn received_bytes(interface: &str) -> u64 {
     let text = shell(&format!("ip -s -j link show dev {interface}"));
     let value: serde_json::Value = serde_json::from_str(&text).expect("a JSON document");

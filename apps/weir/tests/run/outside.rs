@@ -1,10 +1,10 @@
-//! Programs that tests compare with, and that may not be installed. A test that skips says so.
+//! Other programs that tests compare with, which may not be installed. A test that skips for this reason prints it.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Whether a program is there.
+/// Returns whether a program is installed.
 pub fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -13,7 +13,7 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-/// A Python that can import these, the one of the laboratory first.
+/// Returns a Python interpreter that can import these modules, preferably the laboratory's.
 pub fn python(modules: &[&str]) -> Option<PathBuf> {
     let of_the_lab = super::root().join("target/python/bin/python3");
     let can = |python: &PathBuf| {
@@ -31,7 +31,7 @@ pub fn python(modules: &[&str]) -> Option<PathBuf> {
     found
 }
 
-/// Runs a program that must succeed, and gives what it prints.
+/// Runs a program that must succeed, and returns its output.
 #[track_caller]
 pub fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -1,4 +1,4 @@
-//! Captures, byte by byte, as their formats' documents say; not with the writer of weir itself.
+//! Captures built from the documents of their formats, independent of weir's writers.
 
 /// 2023-11-14 22:13:20 UTC.
 pub const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
@@ -10,7 +10,7 @@ pub struct Packet {
     pub bytes: Vec<u8>,
 }
 
-/// Ethernet, IPv4 from 10.0.0.`host`, protocol, and what stands above.
+/// Returns an Ethernet frame with an IPv4 packet from 10.0.0.`host` of this protocol, and `above` as its payload.
 fn ipv4(host: u8, protocol: u8, above: &[u8]) -> Vec<u8> {
     let len = u16::try_from(20 + above.len()).expect("short").to_be_bytes();
     let mut header =
@@ -21,20 +21,20 @@ fn ipv4(host: u8, protocol: u8, above: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..], &header, above].concat()
 }
 
-/// A UDP datagram from 10.0.0.`host` to this port, without a checksum.
+/// Returns a UDP datagram from 10.0.0.`host` to this port, without a checksum.
 pub fn udp(host: u8, port: u16, payload: &[u8]) -> Vec<u8> {
     let len = u16::try_from(8 + payload.len()).expect("short").to_be_bytes();
     let [high, low] = port.to_be_bytes();
     ipv4(host, 17, &[&[0x80, 1, high, low, len[0], len[1], 0, 0][..], payload].concat())
 }
 
-/// A TCP segment from 10.0.0.`host` to port 80 with these flags.
+/// Returns a TCP segment from 10.0.0.`host` to port 80 with these flags.
 pub fn tcp(host: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     let header = [0x80, 1, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
     ipv4(host, 6, &[&header[..], payload].concat())
 }
 
-/// Packets every millisecond: of every ten seven to UDP port 53, one to 123, a TCP SYN, and a segment with a payload.
+/// Returns packets at intervals of 1 ms: of every ten, seven to UDP port 53, one to port 123, a TCP SYN, and a segment with a payload.
 pub fn traffic(count: u64) -> Vec<Packet> {
     let packet = |i: u64| {
         let host = u8::try_from(i % 200).expect("small");
@@ -49,12 +49,12 @@ pub fn traffic(count: u64) -> Vec<Packet> {
     (0..count).map(packet).collect()
 }
 
-/// Little-endian pcap with nanoseconds, Ethernet.
+/// Returns a little-endian Ethernet pcap with nanoseconds.
 pub fn pcap(packets: &[Packet]) -> Vec<u8> {
     pcap_of(1, packets)
 }
 
-/// The same with another link type.
+/// Like `pcap`, with this link type.
 pub fn pcap_of(link_type: u32, packets: &[Packet]) -> Vec<u8> {
     let mut file = Vec::new();
     for field in [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 262_144, link_type] {
@@ -68,7 +68,7 @@ pub fn pcap_of(link_type: u32, packets: &[Packet]) -> Vec<u8> {
     file
 }
 
-/// The header of a pcap record.
+/// Appends the header of a pcap record.
 pub fn record(file: &mut Vec<u8>, ts_ns: u64, cap_len: u32, wire_len: u32) {
     let part = |value: u64| u32::try_from(value).expect("before 2106");
     for field in [part(ts_ns / 1_000_000_000), part(ts_ns % 1_000_000_000), cap_len, wire_len] {
@@ -76,13 +76,13 @@ pub fn record(file: &mut Vec<u8>, ts_ns: u64, cap_len: u32, wire_len: u32) {
     }
 }
 
-/// Little-endian pcapng with an interface for each of these link types, and packets by interface.
+/// Returns a little-endian pcapng with an interface for each link type, and these packets with the index of their interface.
 pub fn pcapng(link_types: &[u16], packets: &[(u32, Packet)]) -> Vec<u8> {
     let mut file = Vec::new();
     let header = [&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     block(&mut file, 0x0a0d_0d0a, &header);
     for link_type in link_types {
-        // if_tsresol: 10^-9.
+        // The option `if_tsresol` with nanoseconds.
         let body = [&u32::from(*link_type).to_le_bytes()[..], &[0; 4], &[9, 0, 1, 0, 9, 0, 0, 0], &[0; 4]];
         block(&mut file, 1, &body.concat());
     }
@@ -104,7 +104,7 @@ fn block(file: &mut Vec<u8>, kind: u32, body: &[u8]) {
     }
 }
 
-/// The packets of a little-endian pcap, in microseconds or nanoseconds.
+/// Parses a little-endian pcap with microseconds or nanoseconds.
 pub fn read_pcap(file: &[u8]) -> Vec<Packet> {
     let field = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|k| file[at + k]));
     let unit = match field(0) {

@@ -1,4 +1,4 @@
-//! Runs the program as a user does, and not for ever.
+//! Runs the program as a user does, with time limits.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -7,60 +7,63 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that computes for longer hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// One that is not over by then waits for something that never comes: on a busy machine a run may be that slow, and is not to blame.
+/// The limit of processor time, above which a run hangs.
+const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(120);
+/// The limit of wall-clock time, above which a run waits forever. A busy machine can make a run slow.
 const WAIT: Duration = Duration::from_secs(900);
-/// A second has so many ticks in /proc, on every Linux machine.
+/// Clock ticks per second in /proc, on every Linux machine.
 const TICKS: u64 = 100;
 
-/// A program that has ended.
+/// The result of a program that ended.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
     pub stdout: Vec<u8>,
     pub stderr: String,
-    /// Processor time of all its threads and of the children that it waited for, to a few hundredths of a second: what others do on the machine
-    /// meanwhile does not count.
+    /// Processor time of all its threads and reaped children, to a few hundredths of a second. It does not depend on the load of the
+    /// machine.
     pub processor: Duration,
 }
 
-/// The program, with compiled modules kept among the build's own files and not at the user's.
+/// The path of the program `weir`, for tests that start it through another program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Returns the command `weir`, with its cache of compiled modules in the build folder. The program that it starts is not `weir` itself if
+/// this process ignores SIGINT.
 pub fn weir() -> Command {
-    let program = env!("CARGO_BIN_EXE_weir");
     let mut command = if ignores_interrupts() {
-        // A shell has its background jobs ignore Ctrl-C, and what they start; weir leaves that as it is.
+        // Background jobs of a shell and their children ignore SIGINT, and weir leaves an ignored signal ignored.
         let mut command = Command::new("env");
-        command.args(["--default-signal", program]);
+        command.args(["--default-signal", PROGRAM]);
         command
     } else {
-        Command::new(program)
+        Command::new(PROGRAM)
     };
     command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
-    // Nor is the user's calibration read: limits are the same wherever the tests run.
+    // The user's calibration is not read either, so limits are the same on every machine.
     command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command.env_remove("SUDO_UID");
     command
 }
 
-/// Returns true where this process ignores SIGINT, by proc(5).
+/// Returns true if this process ignores SIGINT, according to proc(5).
 fn ignores_interrupts() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
 }
 
-/// `weir ARGUMENTS`, to its end.
+/// Runs `weir ARGUMENTS` to its end.
 pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
     finish(weir().args(arguments), None)
 }
 
-/// `weir ARGUMENTS` with these bytes on standard input.
+/// Runs `weir ARGUMENTS` with these bytes on standard input.
 pub fn run_with<S: AsRef<OsStr>>(input: &[u8], arguments: impl IntoIterator<Item = S>) -> Ended {
     finish(weir().args(arguments), Some(input))
 }
 
-/// Waits for a command, gathers what it prints, and holds it to what goes for every run: no panic, no signal, no hanging.
+/// Runs a command to its end, collects its output, and asserts that there was no panic, no signal and no hang.
 pub fn finish(command: &mut Command, input: Option<&[u8]>) -> Ended {
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
     let mut child = command
@@ -72,19 +75,19 @@ pub fn finish(command: &mut Command, input: Option<&[u8]>) -> Ended {
     let stdin = child.stdin.take();
     std::thread::scope(|scope| {
         if let (Some(mut pipe), Some(input)) = (stdin, input) {
-            // The program may end before it has read all.
+            // The program may end before it has read all input.
             scope.spawn(move || pipe.write_all(input).ok());
         }
         ended(child, &format!("{command:?}"), Instant::now())
     })
 }
 
-/// Returns true for text that a terminal would take as a command, or show as something else than it is.
+/// Returns true for text with control characters of terminals, or characters that display misleadingly.
 pub fn has_controls(text: &str) -> bool {
     text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{202a}'..='\u{202e}'))
 }
 
-/// The same for a program that was started at this time by this command.
+/// Like `finish`, for a program that was started by this command at this time.
 pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let (status, stdout, stderr, processor) = std::thread::scope(|scope| {
@@ -92,12 +95,12 @@ pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
         let err = scope.spawn(move || drain(stderr.as_mut()));
         let mut processor = Duration::ZERO;
         let status = loop {
-            // Before it is asked whether it has ended: then there is nothing left of it to read.
+            // Read before the wait, after which /proc has nothing about the process.
             processor = processor.max(processor_time(child.id()));
             if let Some(status) = child.try_wait().expect("a child can be waited for") {
                 break status;
             }
-            if processor > PATIENCE || begin.elapsed() > WAIT {
+            if processor > PROCESSOR_TIMEOUT || begin.elapsed() > WAIT {
                 child.kill().expect("a child can be killed");
                 panic!("hangs: {command}");
             }
@@ -112,10 +115,10 @@ pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
     Ended { status, stdout, stderr, processor }
 }
 
-/// What a process has taken up to now, with the children that it has waited for; nothing where it is not there any more.
+/// Returns the processor time of a process and its reaped children up to now; zero if it does not exist any more.
 fn processor_time(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The program's name, in brackets, can have spaces in it. After it come the fields from the third on; these are the 14th to the 17th.
+    // The name in brackets can contain spaces. Fields from the third on follow it; these are the 14th to the 17th.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
     let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 1000 / TICKS)
@@ -128,14 +131,14 @@ fn drain(pipe: Option<&mut impl Read>) -> Vec<u8> {
 }
 
 impl Ended {
-    /// It must have ended well.
+    /// Asserts that it succeeded.
     #[track_caller]
     pub fn good(self) -> Self {
         assert!(self.status.success(), "{}: {}", self.status, self.stderr);
         self
     }
 
-    /// It must have failed with this exit status, and have said all of this on standard error, in one message and not as a struct.
+    /// Asserts that it failed with this exit status, and with one message on standard error that contains these texts and no debug output.
     #[track_caller]
     pub fn fails(self, code: i32, says: &[&str]) -> Self {
         assert_eq!(self.status.code(), Some(code), "{}", self.stderr);
@@ -145,20 +148,20 @@ impl Ended {
         self
     }
 
-    /// It must have said this on standard error.
+    /// Asserts that standard error contains this text.
     #[track_caller]
     pub fn says(self, part: &str) -> Self {
         assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
         self
     }
 
-    /// Standard output, as text.
+    /// Returns standard output as text.
     #[track_caller]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).expect("text")
     }
 
-    /// Standard output, which must be one JSON document and nothing else.
+    /// Parses standard output, which must be one JSON document.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.stdout)
@@ -166,12 +169,12 @@ impl Ended {
     }
 }
 
-/// What a document of `--json` says about the capture: packets, TCP, UDP, IPv6, SYN.
+/// Returns the capture's counts of a `--json` document: packets, TCP, UDP, IPv6, SYN.
 pub fn counts(document: &Value) -> [u64; 5] {
     ["packets", "tcp", "udp", "ipv6", "tcp_syn"].map(|name| number(&document["capture"], name))
 }
 
-/// What it says about the module of this name.
+/// Returns the object of the module with this name.
 #[track_caller]
 pub fn module<'a>(document: &'a Value, name: &str) -> &'a Value {
     let modules = document["modules"].as_array().expect("a list of modules");
@@ -181,13 +184,13 @@ pub fn module<'a>(document: &'a Value, name: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no {name} in {document:#}"))
 }
 
-/// A number of a document.
+/// Returns a number of a document.
 #[track_caller]
 pub fn number(object: &Value, name: &str) -> u64 {
     object[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {object:#}"))
 }
 
-/// A document without what a second run cannot have alike: times.
+/// Returns a document without times, which differ between runs.
 pub fn without_times(mut document: Value) -> Value {
     for module in document["modules"].as_array_mut().expect("a list of modules") {
         for time in ["ns_per_packet", "cycles_per_packet"] {

@@ -1,11 +1,11 @@
-//! Modules near the limits on their shape, and beyond.
+//! Test modules near and beyond the complexity limits.
 
 use crate::run::module::{MANIFEST, assemble, text};
 use weir_admission::ComplexityLimit;
 
-/// A module with `count` of `shape`, exactly where that is possible, and little of all else. It is as hard to compile as that allows.
+/// Builds a module with `count` of what `shape` limits (exactly, where possible) and little else, which is as hard to compile as that allows.
 pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
-    // The text around the body has a few of its own.
+    // The text around the body adds a few more.
     let repeat = |part: &dyn Fn(u64) -> String| (0..count).map(part).collect::<String>();
     let own = |body: String| format!("{body}{PASS}");
     let body = match shape {
@@ -18,7 +18,7 @@ pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
             own(format!("(func $many (result {results}) {values}) (func {calls})"))
         }
         ComplexityLimit::Functions => {
-            // Each can be reached through the table, which costs the compiler more.
+            // A table makes each function reachable, which makes compilation more expensive.
             let bodies =
                 repeat(&|index| format!("(func $f{index} (param i32) (result i32) (i32.const {index}))"));
             let names = repeat(&|index| format!(" $f{index}"));
@@ -31,7 +31,7 @@ pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
             own(format!("(func $x) {}", repeat(&|index| format!("(export \"e{index}\" (func $x))"))))
         }
         ComplexityLimit::Tables => own("(table 10 funcref)".repeat(usize::try_from(count).unwrap())),
-        // In no table: tables have a limit of their own.
+        // Not in a table, because tables have a separate limit.
         ComplexityLimit::Elements => {
             own(format!("(func $x) (elem func {})", " $x".repeat(usize::try_from(count).unwrap())))
         }
@@ -57,7 +57,7 @@ pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
             "(br_if 0 (local.get 0)) end ".repeat(usize::try_from(count).unwrap())
         )),
         ComplexityLimit::Instructions => {
-            // Three each, in functions of 30,000, and those around them.
+            // Each store is three instructions. Functions have 30,000 instructions.
             let functions = count.div_ceil(30_000);
             let of_one = count / functions / 3;
             own(format!("(func (param i32) {})", stores(of_one)).repeat(usize::try_from(functions).unwrap()))
@@ -66,7 +66,7 @@ pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
         ComplexityLimit::Joins => own(nest(1_000, count / 2_000)),
         ComplexityLimit::AllJoins => own(nest(100, 20).repeat(usize::try_from(count / 4_000).unwrap())),
         ComplexityLimit::SquaredJoins => {
-            // Two of the same size.
+            // Two functions of the same size.
             let joins = (count / 2).isqrt();
             own(nest(1_000, joins / 2_000).repeat(2))
         }
@@ -74,10 +74,10 @@ pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
     assemble(&text(&body), Some(MANIFEST.replace("NAME", "shape").as_bytes()))
 }
 
-/// The packet function.
+/// A packet function that passes every packet.
 const PASS: &str = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
 
-/// The parameters of a type that differs from those with other indices.
+/// The parameter types of a function type that differs for each index.
 fn bits(index: u64) -> String {
     (0..16).map(|bit| if index >> bit & 1 == 0 { "i32 " } else { "i64 " }).collect()
 }
@@ -86,7 +86,7 @@ fn stores(count: u64) -> String {
     "(i32.store (local.get 0) (local.get 0))".repeat(usize::try_from(count).unwrap())
 }
 
-/// A function with so many nested loops, the innermost of which sets so many locals.
+/// A function with `loops` nested loops, the innermost of which sets `locals` locals.
 fn nest(locals: u64, loops: u64) -> String {
     let sets: String = (0..locals)
         .map(|local| format!("(local.set {local} (i32.add (local.get {local}) (i32.const 1)))"))
@@ -100,7 +100,7 @@ fn nest(locals: u64, loops: u64) -> String {
     )
 }
 
-/// A function with so many loops one after the other, through which so many values stay alive.
+/// A function with `loops` loops in sequence, across which `locals` values stay alive.
 fn alive(locals: u64, loops: u64) -> String {
     let load = |local| format!("(local.set {local} (i32.load (i32.const {})))", local * 4);
     let store = |local| format!("(i32.store (i32.const {}) (local.get {local}))", local * 4);

@@ -1,33 +1,33 @@
-//! Pieces of work of every kind that the cost table knows, each a module whose tick does it many times, or its packet where it has to do with one.
+//! Calibration kernels: one module for each kind of work in the cost table, which repeats the work in one call.
 //!
-//! Their loops have a constant number of trips and no way that is cheaper than another, so what the analysis says that they use is what they use.
+//! Their loops have a constant trip count and all paths have the same cost, so a call uses exactly the fuel of its bound.
 
 use weir_bounds::EntryPoint;
 
-/// A piece of work.
+/// A calibration kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
-    /// What it is called.
+    /// The kernel's name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// A description of the work in one line.
     pub summary: &'static str,
-    /// Which call does it.
+    /// The entry point that does the work.
     pub entry: EntryPoint,
-    /// How often it is done in a call: about a millisecond's worth.
+    /// The loop's trip count, for about a millisecond a call.
     trips: u32,
-    /// What the manifest says beside what all say.
+    /// Lines of the manifest besides the common ones.
     manifest: &'static str,
-    /// Imports, functions, globals, tables, and what is done at the start.
+    /// Imports, functions, globals, tables and the start function, as WebAssembly text.
     declarations: &'static str,
     /// Pages of memory.
     pages: u32,
-    /// The work. `$i` counts the trips, `$p` is an address; `$a` and `$b`, `$x`, `$v` keep results.
+    /// The work, as WebAssembly text. `$i` counts the trips, `$p` is an address; `$a`, `$b`, `$x` and `$v` hold results.
     body: &'static str,
-    /// How often the work stands in the loop, so that the loop itself counts little.
+    /// The number of copies of the work in the loop, which reduces the share of the loop's own cost.
     copies: usize,
 }
 
-/// What is not said of a kernel.
+/// The default values of a kernel.
 const TICK: Kernel = Kernel {
     name: "",
     summary: "",
@@ -40,7 +40,7 @@ const TICK: Kernel = Kernel {
     copies: 1,
 };
 
-/// All of them.
+/// All kernels.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "arithmetic",
@@ -283,7 +283,7 @@ const STREAM: &str =
     "[[stream]]\\nname='rows'\\nfield=[{name='a',type='u64'},{name='b',type='u64'},{name='c',type='u64'}]\\n";
 
 impl Kernel {
-    /// The module, as text.
+    /// Returns the module as WebAssembly text.
     pub fn text(&self) -> String {
         let (imports, others): (Vec<&str>, Vec<&str>) =
             self.declarations.lines().partition(|line| line.trim_start().starts_with("(import"));

@@ -1,18 +1,18 @@
-//! `weir calibrate`: how long this node takes for a unit of fuel, by pieces of work of every kind.
+//! `weir calibrate`: measures the time of a unit of fuel on this machine, with one kernel for each kind of work.
 
 mod kernels;
 
 use crate::Failure;
+use crate::admission_terms::calibration_file;
 use crate::cli::Calibrate;
-use crate::terms::calibration_file;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{KERNELS, Kernel};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use weir_bounds::EntryPoint;
-use weir_datapath::seat::{BatchDriver, BatchError};
+use weir_datapath::driver::{BatchDriver, BatchError};
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext};
-use weir_node::sessions::tables::alone;
+use weir_node::sessions::tables::publisher_without_readers;
 use weir_os::private::PrivateFolder;
 use weir_sandbox::{BatchInput, Engine, EngineOptions, Instance, InstanceContext, LoadError, thread_time};
 use weir_units::{Nanos, Shown as _, Timestamp};
@@ -21,63 +21,63 @@ use {
     weir_session::Records,
 };
 
-/// How often each kernel is measured: in turn, so that what disturbs for a while disturbs all of them a little.
+/// Number of rounds. Each round measures every kernel once, so that a temporary disturbance affects all kernels alike.
 const ROUNDS: u32 = 200;
-/// Rounds before those, which count for nothing: memory is touched, caches and clocks settle.
+/// Rounds before the measured ones, which touch the memory and let caches and clocks settle.
 const WARM_UP: u32 = 5;
 
-/// Where half of a kernel's rounds took more than so many times the least, others were using the processor's caches and memory.
-const DISTURBED: u64 = 2;
+/// Ratio of a kernel's median to its minimum above which the machine is reported as busy.
+const BUSY_RATIO: u64 = 2;
 
-/// Why nothing was measured, or nothing is kept.
+/// Errors of measuring and storing the calibration.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
-    /// A kernel does not run: to blame is weir.
+    /// A kernel does not run, which is a bug in weir.
     #[error("the kernel `{name}` does not run: {why}")]
     Kernel {
         /// The kernel.
         name: &'static str,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// There is no packet to work on: to blame is the node.
+    /// The packet for the kernels cannot be read.
     #[error("a packet in memory cannot be read: {0}")]
     Packet(#[from] weir_netio::OpenError),
-    /// It is not there: to blame is weir.
+    /// The packet for the kernels is missing, which is a bug in weir.
     #[error("a packet that was put into memory is not there")]
     NoPacket,
-    /// It cannot be shown to a kernel: to blame is the node.
+    /// A kernel cannot be run on the packet.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// No sandbox: to blame is the node.
+    /// A sandbox cannot be started.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The figures make no sense: to blame is the node.
-    #[error("this node's clock tells nothing: {0}")]
+    /// The measured times are not plausible.
+    #[error("the measured times are not plausible: {0}")]
     Figures(#[from] CalibrationError),
-    /// There is no place for it.
+    /// There is no folder for the calibration.
     #[error("the user has no home folder to keep the calibration in; XDG_STATE_HOME can name another")]
     NoHome,
-    /// It cannot be written.
+    /// The calibration cannot be written.
     #[error("{}: the calibration cannot be written: {source}", path.shown())]
     Keep {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What kernels are called with: a packet in memory like that of an interface, in which packets can be kept.
-struct Scene {
+/// The input of kernels: a packet in an arena like that of an interface, so that packets can be kept.
+struct KernelInput {
     capture: Capture,
     block: Block,
 }
 
-impl Scene {
-    fn set() -> Result<Self, CalibrateError> {
+impl KernelInput {
+    fn create() -> Result<Self, CalibrateError> {
         let mut bytes = Vec::new();
-        // A pcap file with 60 bytes of nothing in it, of Ethernet.
+        // A pcap file with one Ethernet frame of 60 zero bytes.
         bytes.extend([0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0]);
         [1, 0, 60, 60].iter().for_each(|field: &u32| bytes.extend(field.to_le_bytes()));
         bytes.resize(bytes.len() + 60, 0);
@@ -90,63 +90,66 @@ impl Scene {
     }
 }
 
-/// A kernel at work.
-struct Worker {
+/// A kernel with its sandbox and measurements.
+struct KernelRun {
     kernel: &'static Kernel,
-    seat: BatchDriver,
-    /// The packet, for one that is called with it.
+    driver: BatchDriver,
+    /// The packet, for kernels whose entry point takes one.
     batch: BatchInput,
-    /// What a call of it uses.
+    /// The fuel of one call.
     fuel: u64,
-    /// Nanoseconds for 1000 units of fuel, in each round.
+    /// Nanoseconds per 1000 units of fuel, for each round.
     rates: Vec<u64>,
 }
 
-/// Measures, shows what was measured, and keeps it.
+/// Measures the kernels, shows the results, and stores the calibration.
 pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> {
     let path = if args.dry_run { None } else { Some(calibration_file().ok_or(CalibrateError::NoHome)?) };
     let engine = Engine::new(EngineOptions::default(), None).map_err(CalibrateError::from)?;
-    let scene = Scene::set()?;
-    let mut workers =
-        KERNELS.iter().map(|kernel| Worker::new(&engine, &scene, kernel)).collect::<Result<Vec<_>, _>>()?;
-    measure(&mut workers, progress(!args.quiet))?;
-    let medians: Vec<u64> = workers.iter_mut().map(|worker| worker.spread()[1]).collect();
+    let input = KernelInput::create()?;
+    let mut runs = KERNELS
+        .iter()
+        .map(|kernel| KernelRun::new(&engine, &input, kernel))
+        .collect::<Result<Vec<_>, _>>()?;
+    measure(&mut runs, progress(!args.quiet))?;
+    let medians: Vec<u64> = runs.iter_mut().map(|run| run.spread()[1]).collect();
     let [min, median, max] = spread(&mut medians.clone());
     let calibration = Calibration::measured(min, median, max, &processor()).map_err(CalibrateError::from)?;
-    show(out, &mut workers, &calibration)?;
+    show(out, &mut runs, &calibration)?;
     if let Some(path) = path {
-        keep(&path, &calibration).map_err(|source| CalibrateError::Keep { path: path.clone(), source })?;
+        store(&path, &calibration).map_err(|source| CalibrateError::Keep { path: path.clone(), source })?;
         writeln!(out, "Kept in {}", path.shown())?;
     }
     Ok(())
 }
 
-impl Worker {
-    fn new(engine: &Engine, scene: &Scene, kernel: &'static Kernel) -> Result<Self, CalibrateError> {
+impl KernelRun {
+    fn new(engine: &Engine, input: &KernelInput, kernel: &'static Kernel) -> Result<Self, CalibrateError> {
         let failed = |why: String| CalibrateError::Kernel { name: kernel.name, why };
         let bytes = wat::parse_str(kernel.text()).map_err(|error| failed(error.to_string()))?;
         let admitted = Admitted::admit(bytes, &[]).map_err(|refusal| failed(refusal.to_string()))?;
         let entry = admitted.analysis().entry(kernel.entry);
         let fuel = entry.map(|entry| entry.usage.fuel).filter(|fuel| fuel.is_bounded() && fuel.constant > 0);
         let fuel = fuel.ok_or_else(|| failed("it has no bound".to_owned()))?.constant;
-        let press = alone(admitted.manifest()).map_err(|error| failed(error.to_string()))?;
-        let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
+        let press =
+            publisher_without_readers(admitted.manifest()).map_err(|error| failed(error.to_string()))?;
+        let means = InstanceContext { publisher: Some(press), ..InstanceContext::default() };
         let instance = Instance::start_with(engine, &engine.load(admitted)?, means)?;
-        let mut seat = BatchDriver::new(instance, scene.capture.descriptors(), None)?;
-        seat.face(&scene.block)?;
-        let descriptors = scene.block.batch(0).guest_address;
+        let mut driver = BatchDriver::new(instance, input.capture.descriptors(), None)?;
+        driver.map_block(&input.block)?;
+        let descriptors = input.block.batch(0).guest_address;
         Ok(Self {
             kernel,
-            seat,
+            driver,
             batch: BatchInput { descriptors, mask: 1, first: 0 },
             fuel,
             rates: Vec::new(),
         })
     }
 
-    /// One call. What others do on the processor meanwhile does not count.
-    fn work(&mut self) -> Result<Nanos, CalibrateError> {
-        let instance = &mut self.seat.instance;
+    /// Calls the kernel once, and returns the thread's CPU time.
+    fn call(&mut self) -> Result<Nanos, CalibrateError> {
+        let instance = &mut self.driver.instance;
         instance.begin_block();
         let begin = thread_time();
         match self.kernel.entry {
@@ -169,14 +172,14 @@ impl Worker {
     }
 }
 
-fn measure(workers: &mut [Worker], progress: Option<ProgressBar>) -> Result<(), CalibrateError> {
+fn measure(runs: &mut [KernelRun], progress: Option<ProgressBar>) -> Result<(), CalibrateError> {
     for round in 0..WARM_UP + ROUNDS {
-        for worker in &mut *workers {
-            let took = worker.work()?;
+        for run in &mut *runs {
+            let took = run.call()?;
             if round >= WARM_UP {
-                // Rounded, and never nothing.
-                let rate = (took.0.saturating_mul(1000) + worker.fuel / 2) / worker.fuel;
-                worker.rates.push(rate.max(1));
+                // Rounded to nearest, at least 1.
+                let rate = (took.0.saturating_mul(1000) + run.fuel / 2) / run.fuel;
+                run.rates.push(rate.max(1));
             }
         }
         if let Some(bar) = &progress {
@@ -189,28 +192,28 @@ fn measure(workers: &mut [Worker], progress: Option<ProgressBar>) -> Result<(), 
     Ok(())
 }
 
-/// A bar on a terminal, and nothing elsewhere.
+/// A progress bar on a terminal.
 fn progress(wanted: bool) -> Option<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left").ok()?;
     let is_shown = wanted && io::stderr().is_terminal();
     is_shown.then(|| ProgressBar::new(u64::from(WARM_UP + ROUNDS)).with_style(style))
 }
 
-/// The least, the middle and the most.
+/// The minimum, median and maximum.
 fn spread(figures: &mut [u64]) -> [u64; 3] {
     figures.sort_unstable();
     let at = |index: usize| figures.get(index).copied().unwrap_or(0);
     [at(0), at(figures.len() / 2), at(figures.len().saturating_sub(1))]
 }
 
-fn show(out: &mut impl Write, workers: &mut [Worker], calibration: &Calibration) -> io::Result<()> {
+fn show(out: &mut impl Write, runs: &mut [KernelRun], calibration: &Calibration) -> io::Result<()> {
     const BAR: u64 = 20;
-    let name_width = workers.iter().map(|worker| worker.kernel.name.len()).max().unwrap_or(0);
-    let rates: Vec<_> = workers.iter_mut().map(|worker| (worker.kernel, worker.spread())).collect();
+    let name_width = runs.iter().map(|run| run.kernel.name.len()).max().unwrap_or(0);
+    let rates: Vec<_> = runs.iter_mut().map(|run| (run.kernel, run.spread())).collect();
     let disturbed = rates
         .iter()
         .map(|(kernel, [least, median, _])| (kernel.name, *least, *median))
-        .filter(|(_, least, median)| *median > least.saturating_mul(DISTURBED))
+        .filter(|(_, least, median)| *median > least.saturating_mul(BUSY_RATIO))
         .max_by_key(|(_, least, median)| median / least);
     let most = rates.iter().map(|(_, [_, median, _])| *median).max().unwrap_or(1).max(1);
     writeln!(out, "Nanoseconds for 1000 units of fuel, in {ROUNDS} rounds:\n")?;
@@ -226,30 +229,31 @@ fn show(out: &mut impl Write, workers: &mut [Worker], calibration: &Calibration)
     }
     let [_, median, max] = calibration.spread();
     writeln!(out, "\n{calibration}.")?;
-    let advice = "Of the kernels' medians, the least, the middle and the most; limits and bounds are converted by the most";
-    writeln!(out, "{advice}: {max} ns, {} times the middle.", tenths(max, median))?;
+    let advice =
+        "Minimum, median and maximum of the kernels' medians; limits and bounds are converted by the maximum";
+    writeln!(out, "{advice}: {max} ns, {} times the median.", tenths(max, median))?;
     if let Some((name, least, median)) = disturbed {
-        let advice = "the node was busy, and looks slower than it is; calibrate again when it is not";
-        writeln!(out, "`{name}` took {median} ns in the middle, and {least} ns at least: {advice}.")?;
+        let advice = "the machine was busy, which makes it look slower; calibrate again when it is idle";
+        writeln!(out, "`{name}` took {median} ns in the median, and {least} ns at least: {advice}.")?;
     }
     Ok(())
 }
 
-/// A ratio with one digit behind the point.
+/// A ratio with one decimal.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
 fn tenths(of: u64, to: u64) -> String {
     format!("{:.1}", of as f64 / to.max(1) as f64)
 }
 
-/// What the kernel calls the processor; the architecture where it does not say.
+/// The processor's model name from /proc/cpuinfo; the architecture if it has none.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map_or(std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Writes the file so that whoever looks sees the old one or the new one, and nobody else can write it. Makes its folder.
-fn keep(path: &Path, calibration: &Calibration) -> io::Result<()> {
+/// Replaces the file atomically, with write permission for its owner only. Creates the folder.
+fn store(path: &Path, calibration: &Calibration) -> io::Result<()> {
     let folder = PrivateFolder::make(path.parent().unwrap_or(Path::new(".")))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Ok(folder.replace(&name, calibration.to_toml().as_bytes())?)
@@ -260,51 +264,52 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
     use weir_admission::Tier;
-    use weir_sandbox::Control;
+    use weir_sandbox::CheckMode;
 
     #[test]
-    fn every_kernel_is_proved_and_does_its_work() {
-        let (engine, scene) = (Engine::new(EngineOptions::default(), None).unwrap(), Scene::set().unwrap());
+    fn every_kernel_is_proved_and_runs() {
+        let (engine, input) =
+            (Engine::new(EngineOptions::default(), None).unwrap(), KernelInput::create().unwrap());
         for kernel in KERNELS {
             let admitted = Admitted::admit(wat::parse_str(kernel.text()).unwrap(), &[]).unwrap();
             assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.why());
-            let mut worker = Worker::new(&engine, &scene, kernel).unwrap();
-            assert!(worker.work().unwrap() > Nanos(0), "{}", kernel.name);
-            assert!(worker.fuel > 100_000, "{}: {}", kernel.name, worker.fuel);
+            let mut run = KernelRun::new(&engine, &input, kernel).unwrap();
+            assert!(run.call().unwrap() > Nanos(0), "{}", kernel.name);
+            assert!(run.fuel > 100_000, "{}: {}", kernel.name, run.fuel);
         }
     }
 
     #[test]
-    fn a_kernel_uses_what_it_is_taken_to_use() {
-        let exact = EngineOptions { control: Control::Exact(u64::MAX), ..EngineOptions::default() };
-        let (engine, scene) = (Engine::new(exact, None).unwrap(), Scene::set().unwrap());
+    fn a_kernel_uses_the_fuel_of_its_bound() {
+        let exact = EngineOptions { check_mode: CheckMode::Exact(u64::MAX), ..EngineOptions::default() };
+        let (engine, input) = (Engine::new(exact, None).unwrap(), KernelInput::create().unwrap());
         for kernel in KERNELS {
-            let mut worker = Worker::new(&engine, &scene, kernel).unwrap();
-            worker.work().unwrap();
-            let used = worker.seat.instance.fuel_used().unwrap();
+            let mut run = KernelRun::new(&engine, &input, kernel).unwrap();
+            run.call().unwrap();
+            let used = run.driver.instance.fuel_used().unwrap();
             assert!(
-                used <= worker.fuel && used + used / 100 >= worker.fuel,
+                used <= run.fuel && used + used / 100 >= run.fuel,
                 "{}: {used} of {}",
                 kernel.name,
-                worker.fuel
+                run.fuel
             );
         }
     }
 
     #[test]
-    fn the_middle_is_in_the_middle() {
+    fn the_spread_is_minimum_median_and_maximum() {
         assert_eq!(spread(&mut [5, 1, 9]), [1, 5, 9]);
         assert_eq!(spread(&mut [7]), [7, 7, 7]);
         assert_eq!(spread(&mut []), [0, 0, 0]);
     }
 
     #[test]
-    fn what_is_kept_is_the_owners_alone_and_replaces_what_was_there() {
+    fn the_calibration_file_is_private_and_replaces_an_earlier_one() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state/weir/calibration.toml");
         for max in [300, 400] {
             let calibration = Calibration::measured(100, 200, max, "x").unwrap();
-            keep(&path, &calibration).unwrap();
+            store(&path, &calibration).unwrap();
             assert_eq!(Calibration::parse(&std::fs::read_to_string(&path).unwrap()), Ok(calibration));
         }
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);

@@ -1,6 +1,6 @@
-//! The author's lines, or where there are none the WebAssembly text, with what loops and calls cost beside them.
+//! Source lines annotated with the cost of loops and calls. Without sources, the WebAssembly text is annotated.
 
-use super::Findings;
+use super::CheckResults;
 use super::paint::{Paint, TextStyle, plain_line, wrapped};
 use super::source::Sources;
 use super::table::{heat, share};
@@ -9,58 +9,58 @@ use std::io::{self, Write};
 use weir_admission::shown;
 use weir_bounds::{CodeLocation, Linear};
 
-/// Lines that are shown around one that has a cost.
+/// Lines shown before and after an annotated line.
 const CONTEXT: usize = 3;
-/// Heading of what is there: a loop's trips, or a call's function.
+/// The heading of the column with a loop's trips or a call's function.
 const WHAT: &str = "TIMES OR CALL";
-/// Characters of a called function's name that are shown.
+/// Maximum number of characters shown of a called function's name.
 const CALLEE_CHARS: usize = 24;
-/// Columns of a source line that are shown.
+/// Maximum number of columns shown of a source line.
 const COLUMNS: usize = 88;
-/// WebAssembly text is made only of modules up to this size: of larger ones it would be many times as much.
+/// Maximum size of a module that is printed as WebAssembly text, which is many times larger.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// What is shown beside a line.
+/// An annotation of a line.
 #[derive(Debug)]
 struct Note<'a> {
     place: &'a CodeLocation,
-    /// How often, or of what function.
+    /// The trips of a loop, or the called function.
     times: String,
     fuel: Linear,
     share: Option<f64>,
-    /// Why there is no bound.
+    /// The reason why there is no bound.
     why: Option<String>,
 }
 
 impl Note<'_> {
-    fn look(&self) -> TextStyle {
+    fn style(&self) -> TextStyle {
         if self.why.is_some() || !self.fuel.is_bounded() { TextStyle::Bad } else { heat(self.share) }
     }
 }
 
-/// A line with its number or offset, and the notes beside it.
+/// A line with its number or offset, and its annotations.
 struct Line<'a, 'b> {
     number: String,
     text: String,
     notes: Vec<&'b Note<'a>>,
 }
 
-/// Prints every place that has a cost with the lines around it.
+/// Prints every annotated line with the lines around it.
 pub fn print(
     out: &mut impl Write,
-    findings: &Findings<'_>,
+    results: &CheckResults<'_>,
     bytes: &[u8],
     sources: &Sources,
     paint: Paint,
 ) -> io::Result<()> {
-    let notes = notes(findings);
+    let notes = notes(results);
     if notes.is_empty() {
         return writeln!(out, "\nNo entry point reaches a loop or a call.");
     }
     let legend = format!(
-        "{WHAT}: how often the body of a loop begins at most, each time that the loop is entered; or which function is called, \
-         in quotes where it is one of weir's. FUEL: what the whole loop, or the one call, costs at most{}. Loops and calls are those that the compiler \
-         left: some it unrolls, or puts in line.",
+        "{WHAT}: the maximum number of iterations each time a loop is entered; or the called function, \
+         in quotes for a host function. FUEL: the maximum cost of the whole loop or of one call{}. Loops and calls are those of the compiled \
+         code: the compiler unrolls some loops and inlines some calls.",
         if notes.iter().any(|note| note.fuel.per_kib > 0) { ", by the packet's captured bytes" } else { "" }
     );
     writeln!(out, "\n{}", paint.paint(TextStyle::Faint, &wrapped("", 0, &legend)))?;
@@ -85,7 +85,7 @@ pub fn print(
             paint.paint(TextStyle::Strong, &shown(file)),
             paint.paint(TextStyle::Warm, newer)
         )?;
-        let at = |number: usize| {
+        let notes_of_line = |number: usize| {
             let is_here =
                 |note: &&&Note<'_>| note.place.line.as_ref().is_some_and(|line| line.line as usize == number);
             notes.iter().filter(is_here).copied().collect()
@@ -95,7 +95,7 @@ pub fn print(
             .map(|(number, text)| Line {
                 number: number.to_string(),
                 text: text.to_owned(),
-                notes: at(number),
+                notes: notes_of_line(number),
             })
             .collect();
         regions(out, &lines, paint)?;
@@ -104,33 +104,33 @@ pub fn print(
     web_assembly(out, bytes, &without_source, paint)
 }
 
-fn notes<'a>(findings: &'a Findings<'_>) -> Vec<Note<'a>> {
-    let entries = &findings.analysis.entries;
-    let whole = entries.iter().find(|found| found.entry.packets() > 0);
-    let whole = whole.map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
-    let loops = findings.analysis.loops.iter().map(|found| Note {
+fn notes<'a>(results: &'a CheckResults<'_>) -> Vec<Note<'a>> {
+    let entries = &results.analysis.entries;
+    let per_packet = entries.iter().find(|found| found.entry.packets() > 0);
+    let total = per_packet.map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
+    let loops = results.analysis.loops.iter().map(|found| Note {
         place: &found.place,
         times: if found.trips.is_bounded() { format!("{} x", found.trips) } else { "unbounded".to_owned() },
         fuel: found.total,
-        share: share(found.total, whole),
-        why: found.reason.as_ref().map(|reason| reason.why.to_string()),
+        share: share(found.total, total),
+        why: found.reason.as_ref().map(|reason| reason.cause.to_string()),
     });
-    let calls = findings.analysis.host_calls.iter().map(|found| Note {
+    let calls = results.analysis.host_calls.iter().map(|found| Note {
         place: &found.place,
         times: format!("`{}`", found.name),
         fuel: found.fuel,
-        share: share(found.fuel, whole),
+        share: share(found.fuel, total),
         why: None,
     });
-    let own_calls = findings.analysis.calls.iter().map(|found| Note {
+    let own_calls = results.analysis.calls.iter().map(|found| Note {
         place: &found.place,
         times: callee(&found.callee),
         fuel: found.fuel,
-        share: share(found.fuel, whole),
+        share: share(found.fuel, total),
         why: None,
     });
-    // A reason that is no loop's: recursion, or the length of a call.
-    let is_loops = |place: &CodeLocation| findings.analysis.loops.iter().any(|found| found.place == *place);
+    // Reasons other than loops: recursion, or the length of a bulk operation.
+    let is_loops = |place: &CodeLocation| results.analysis.loops.iter().any(|found| found.place == *place);
     let reasons = entries.iter().flat_map(|found| &found.unbounded).filter(|reason| !is_loops(&reason.place));
     let mut seen = BTreeSet::new();
     let others = reasons.filter(|reason| seen.insert(reason.place.offset)).map(|reason| Note {
@@ -138,12 +138,12 @@ fn notes<'a>(findings: &'a Findings<'_>) -> Vec<Note<'a>> {
         times: "unbounded".to_owned(),
         fuel: Linear::UNBOUNDED,
         share: None,
-        why: Some(reason.why.to_string()),
+        why: Some(reason.cause.to_string()),
     });
     loops.chain(own_calls).chain(calls).chain(others).collect()
 }
 
-/// The name of a called function, which a stranger gave it.
+/// The name of a called function, escaped and shortened, as it comes from the module.
 fn callee(name: &str) -> String {
     let name = shown(name);
     match name.char_indices().nth(CALLEE_CHARS) {
@@ -152,7 +152,7 @@ fn callee(name: &str) -> String {
     }
 }
 
-/// The lines that have notes, with those around them; what is left out between them is a mark.
+/// Prints the annotated lines with their context; a mark stands for omitted lines.
 fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Result<()> {
     let fuel = |note: &Note<'_>| if note.fuel.is_bounded() { note.fuel.to_string() } else { "-".to_owned() };
     let notes = || lines.iter().flat_map(|line| &line.notes);
@@ -177,18 +177,21 @@ fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Re
         let text = plain_line(&line.text, COLUMNS);
         let number = format!("{:>number_width$}", line.number);
         let bar = paint.paint(TextStyle::Faint, "│");
-        // What the compiler made of one line can be several loops.
+        // One source line can be compiled to several loops.
         let mut notes = merged(&line.notes, &fuel).into_iter();
         let first = notes.next();
-        let look = first.as_ref().map_or(TextStyle::Plain, |(_, _, look)| *look);
+        let style = first.as_ref().map_or(TextStyle::Plain, |(_, _, style)| *style);
         let (times, cost) = first.map_or((String::new(), String::new()), |(times, cost, _)| (times, cost));
         let cells = format!("  {times:>times_width$}  {cost:>fuel_width$}");
-        let row =
-            format!("{}  {} {bar} {text}", paint.paint(look, &cells), paint.paint(TextStyle::Faint, &number));
+        let row = format!(
+            "{}  {} {bar} {text}",
+            paint.paint(style, &cells),
+            paint.paint(TextStyle::Faint, &number)
+        );
         writeln!(out, "{}", row.trim_end())?;
-        for (times, cost, look) in notes {
+        for (times, cost, style) in notes {
             let cells = format!("  {times:>times_width$}  {cost:>fuel_width$}");
-            writeln!(out, "{}  {} {bar}", paint.paint(look, &cells), " ".repeat(number_width))?;
+            writeln!(out, "{}  {} {bar}", paint.paint(style, &cells), " ".repeat(number_width))?;
         }
         let mut reasons: Vec<&str> = line.notes.iter().filter_map(|note| note.why.as_deref()).collect();
         reasons.dedup();
@@ -200,17 +203,17 @@ fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Re
     Ok(())
 }
 
-/// The notes of a line, those that say the same as one, the dearest first: what, cost, look.
+/// The annotations of a line without duplicates, most expensive first: text, cost and style.
 fn merged(notes: &[&Note<'_>], fuel: &impl Fn(&Note<'_>) -> String) -> Vec<(String, String, TextStyle)> {
     let mut sorted = notes.to_vec();
     sorted.sort_by_key(|note| std::cmp::Reverse(note.fuel.at(super::table::PACKET_BYTES)));
     let mut merged: Vec<(String, String, TextStyle)> =
-        sorted.into_iter().map(|note| (note.times.clone(), fuel(note), note.look())).collect();
+        sorted.into_iter().map(|note| (note.times.clone(), fuel(note), note.style())).collect();
     merged.dedup();
     merged
 }
 
-/// The WebAssembly text of the functions that have notes, with offsets in place of line numbers.
+/// Prints the annotated WebAssembly text, with byte offsets in place of line numbers.
 fn web_assembly(out: &mut impl Write, bytes: &[u8], notes: &[&Note<'_>], paint: Paint) -> io::Result<()> {
     if notes.is_empty() {
         return Ok(());

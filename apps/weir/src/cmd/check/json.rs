@@ -1,6 +1,6 @@
-//! What was found, as one JSON document. The names of its fields are stable; `docs/CHECK.md` says what they mean.
+//! The results of `weir check` as one JSON document. The field names are stable; `docs/CHECK.md` documents them.
 
-use super::Findings;
+use super::CheckResults;
 use serde::Serialize;
 use std::io::{self, Write};
 use weir_admission::{
@@ -8,7 +8,7 @@ use weir_admission::{
 };
 use weir_bounds::{
     CallBound, CodeLocation, CostTable, EntryBound, EntryPoint, HostCall, Linear, LoopBound, PathStep,
-    UnboundedReason, What,
+    StepKind, UnboundedReason,
 };
 
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ struct Document<'a> {
     size_bytes: u64,
     admitted: bool,
     tier: Option<&'static str>,
-    why: Option<&'a str>,
+    tier_reason: Option<&'a str>,
     refusal: Option<String>,
     excess: Option<Exceeded>,
     profile: Option<&'a str>,
@@ -46,7 +46,7 @@ struct Parameter<'a> {
     name: &'a str,
     #[serde(rename = "type")]
     ty: &'static str,
-    /// `None` where it was left open.
+    /// `None` for a parameter without a value.
     value: Option<String>,
     min: Option<String>,
     max: Option<String>,
@@ -59,21 +59,21 @@ struct Table<'a> {
     bytes: u32,
 }
 
-/// The limit that a refusal is about.
+/// The limit that caused a refusal.
 #[derive(Serialize)]
 struct Exceeded {
-    /// `None`: the module as a whole.
+    /// `None` for a limit of the module as a whole.
     entry_point: Option<&'static str>,
     #[serde(flatten)]
     bound: Bound,
-    /// How many times the limit the bound is.
-    times: Option<f64>,
-    /// What makes up most of it.
-    most: Option<Hot>,
-    /// Why there is no bound.
+    /// The ratio of the bound to the limit.
+    factor: Option<f64>,
+    /// The largest contributor.
+    contributor: Option<Hot>,
+    /// The reason why there is no bound.
     unbounded: Option<Unbounded>,
-    /// The tier that it would run in, were it allowed.
-    needs: &'static str,
+    /// The tier that the profile would have to allow.
+    required_tier: &'static str,
     tiers: Vec<&'static str>,
 }
 
@@ -82,13 +82,13 @@ struct Calibration<'a> {
     measured: bool,
     processor: Option<&'a str>,
     cost_table: u32,
-    /// Nanoseconds that 1000 units of fuel take.
+    /// Nanoseconds per 1000 units of fuel.
     ns_min: u64,
     ns_median: u64,
     ns_max: u64,
 }
 
-/// An upper bound that grows with the packet's captured length.
+/// An upper bound, linear in the packet's captured length.
 #[derive(Serialize)]
 struct Line {
     constant: u64,
@@ -110,13 +110,13 @@ struct Bound {
     unit: &'static str,
     bound: Option<Line>,
     limit: Option<Line>,
-    standing: &'static str,
-    /// The same bound in nanoseconds, where it is one of time.
+    status: &'static str,
+    /// The bound in nanoseconds, for fuel.
     #[serde(skip_serializing_if = "Option::is_none")]
     bound_ns: Option<Line>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_ns: Option<Line>,
-    /// Whether these nanoseconds are a guess, because the node is not calibrated.
+    /// True if the nanoseconds are estimates, because the machine is not calibrated.
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_estimated: Option<bool>,
 }
@@ -132,7 +132,7 @@ struct At {
 
 #[derive(Serialize)]
 struct Hot {
-    what: &'static str,
+    kind: &'static str,
     name: Option<String>,
     trips: Option<Line>,
     fuel: Option<Line>,
@@ -141,7 +141,7 @@ struct Hot {
 
 #[derive(Serialize)]
 struct Unbounded {
-    why: String,
+    reason: String,
     at: At,
 }
 
@@ -153,7 +153,7 @@ struct Loop {
     trips: Option<Line>,
     body: Option<Line>,
     fuel: Option<Line>,
-    why: Option<String>,
+    reason: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -164,11 +164,11 @@ struct Call {
 }
 
 /// Prints the document.
-pub fn print(out: &mut impl Write, findings: &Findings<'_>) -> io::Result<()> {
-    write(out, &document(findings))
+pub fn print(out: &mut impl Write, results: &CheckResults<'_>) -> io::Result<()> {
+    write(out, &document(results))
 }
 
-/// Prints the document of a module that was refused before anything was found about it.
+/// Prints the document of a module that could not be analysed.
 pub fn print_refusal(out: &mut impl Write, module: &str, refusal: &str) -> io::Result<()> {
     write(out, &Refused { module, admitted: false, refusal })
 }
@@ -177,25 +177,25 @@ fn write(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
     crate::json::document(out, document)
 }
 
-fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
-    let [ns_min, ns_median, ns_max] = findings.calibration.spread();
+fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
+    let [ns_min, ns_median, ns_max] = results.calibration.spread();
     let calls =
-        findings.comparisons.iter().filter(|c| c.resource == LimitedResource::Fuel).filter_map(|c| c.entry);
-    let memory = findings.comparisons.iter().find(|c| c.resource == LimitedResource::Memory);
+        results.comparisons.iter().filter(|c| c.resource == LimitedResource::Fuel).filter_map(|c| c.entry);
+    let memory = results.comparisons.iter().find(|c| c.resource == LimitedResource::Memory);
     Document {
-        module: findings.manifest.name.as_str(),
-        version: &findings.manifest.version,
-        size_bytes: findings.size.0,
-        admitted: findings.verdict.is_ok(),
-        tier: findings.verdict.as_ref().ok().map(|tier| tier.name()),
-        why: findings.why.as_deref(),
-        refusal: findings.verdict.err().map(ToString::to_string),
-        excess: match findings.verdict {
-            Err(ModuleRefusal::Excess(excess)) => Some(exceeded(excess, findings)),
+        module: results.manifest.name.as_str(),
+        version: &results.manifest.version,
+        size_bytes: results.size.0,
+        admitted: results.verdict.is_ok(),
+        tier: results.verdict.as_ref().ok().map(|tier| tier.name()),
+        tier_reason: results.why.as_deref(),
+        refusal: results.verdict.err().map(ToString::to_string),
+        excess: match results.verdict {
+            Err(ModuleRefusal::Excess(excess)) => Some(exceeded(excess, results)),
             _ => None,
         },
-        profile: findings.profile.as_deref(),
-        parameters: findings
+        profile: results.profile.as_deref(),
+        parameters: results
             .parameters()
             .map(|(parameter, value)| Parameter {
                 name: parameter.name.as_str(),
@@ -205,8 +205,8 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
                 max: parameter.max.as_ref().map(ParameterValue::to_string),
             })
             .collect(),
-        imports: &findings.facts.imports,
-        tables: findings
+        imports: &results.facts.imports,
+        tables: results
             .manifest
             .tables
             .iter()
@@ -217,41 +217,41 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
             })
             .collect(),
         calibration: Calibration {
-            measured: findings.calibration.is_measured(),
-            processor: findings.calibration.processor(),
+            measured: results.calibration.is_measured(),
+            processor: results.calibration.processor(),
             cost_table: CostTable::VERSION,
             ns_min,
             ns_median,
             ns_max,
         },
-        memory: memory.map(|comparison| bound(comparison, findings)),
-        entry_points: calls.map(|entry| entry_point(entry, findings)).collect(),
-        loops: findings.analysis.loops.iter().map(loop_bound).collect(),
-        calls: findings.analysis.calls.iter().map(call).collect(),
-        host_calls: findings.analysis.host_calls.iter().map(host_call).collect(),
-        compiled_ns: findings.compiled.map(|time| time.0),
+        memory: memory.map(|comparison| bound(comparison, results)),
+        entry_points: calls.map(|entry| entry_point(entry, results)).collect(),
+        loops: results.analysis.loops.iter().map(loop_bound).collect(),
+        calls: results.analysis.calls.iter().map(call).collect(),
+        host_calls: results.analysis.host_calls.iter().map(host_call).collect(),
+        compiled_ns: results.compiled.map(|time| time.0),
     }
 }
 
-fn entry_point(entry: EntryPoint, findings: &Findings<'_>) -> Entry {
-    let found = findings.analysis.entry(entry);
+fn entry_point(entry: EntryPoint, results: &CheckResults<'_>) -> Entry {
+    let found = results.analysis.entry(entry);
     let list = |of: fn(&EntryBound) -> Vec<Hot>| found.map(of).unwrap_or_default();
     Entry {
         name: entry.name(),
         class: found.map(|found| found.class.to_string()),
-        bounds: findings
+        bounds: results
             .comparisons
             .iter()
             .filter(|comparison| comparison.entry == Some(entry))
-            .map(|comparison| bound(comparison, findings))
+            .map(|comparison| bound(comparison, results))
             .collect(),
         hottest: list(|found| found.hottest.iter().map(hot).collect()),
         unbounded: found.map_or(Vec::new(), |found| found.unbounded.iter().map(unbounded).collect()),
     }
 }
 
-fn bound(comparison: &Comparison, findings: &Findings<'_>) -> Bound {
-    let calibration = findings.calibration;
+fn bound(comparison: &Comparison, results: &CheckResults<'_>) -> Bound {
+    let calibration = results.calibration;
     let nanos = |fuel: Linear| {
         let fuel =
             Linear { constant: calibration.time(fuel.constant).0, per_kib: calibration.time(fuel.per_kib).0 };
@@ -271,7 +271,7 @@ fn bound(comparison: &Comparison, findings: &Findings<'_>) -> Bound {
         },
         bound: line(comparison.bound),
         limit: line(comparison.limit),
-        standing: match comparison.standing() {
+        status: match comparison.status() {
             LimitStatus::Within => "within",
             LimitStatus::Over => "over",
             LimitStatus::Beyond => "beyond",
@@ -283,28 +283,28 @@ fn bound(comparison: &Comparison, findings: &Findings<'_>) -> Bound {
     }
 }
 
-fn exceeded(excess: &Excess, findings: &Findings<'_>) -> Exceeded {
+fn exceeded(excess: &Excess, results: &CheckResults<'_>) -> Exceeded {
     let comparison = &excess.comparison;
     let times = comparison.times();
     Exceeded {
         entry_point: comparison.entry.map(EntryPoint::name),
-        bound: bound(comparison, findings),
-        times: times.is_finite().then_some(times),
-        most: excess.contributor().map(|step| {
+        bound: bound(comparison, results),
+        factor: times.is_finite().then_some(times),
+        contributor: excess.contributor().map(|step| {
             let most = hot(step);
-            // Of records and the like it is no fuel.
+            // For other resources, such as records, the amount is not fuel.
             Hot { fuel: most.fuel.filter(|_| comparison.resource == LimitedResource::Fuel), ..most }
         }),
         unbounded: excess.reason.as_ref().filter(|_| !comparison.bound.is_bounded()).map(unbounded),
-        needs: excess.needs().name(),
+        required_tier: excess.needs().name(),
         tiers: excess.tiers.iter().map(|tier| tier.name()).collect(),
     }
 }
 
-/// `None` where there is no bound.
+/// Converts a bound; `None` if there is none.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a slope below 2^53 / 1024 is exact, and a steeper one no bound that anybody would have"
+    reason = "a slope below 2^53 / 1024 is exact, and a steeper one does not occur in practice"
 )]
 fn line(bound: Linear) -> Option<Line> {
     bound.is_bounded().then(|| Line { constant: bound.constant, per_byte: bound.per_kib as f64 / 1024.0 })
@@ -321,20 +321,20 @@ fn at(place: &CodeLocation) -> At {
 }
 
 fn hot(step: &PathStep) -> Hot {
-    let (what, name, trips) = match &step.what {
-        What::Loop(trips) => ("loop", None, line(*trips)),
-        What::Call(name) => ("call", Some(name.clone()), None),
-        What::Host(name) => ("host", Some((*name).to_owned()), None),
-        What::Bulk => ("bulk", None, None),
-        What::Grow => ("grow", None, None),
-        What::Frame => ("frame", None, None),
-        What::Locals => ("locals", None, None),
+    let (kind, name, trips) = match &step.kind {
+        StepKind::Loop(trips) => ("loop", None, line(*trips)),
+        StepKind::Call(name) => ("call", Some(name.clone()), None),
+        StepKind::Host(name) => ("host", Some((*name).to_owned()), None),
+        StepKind::Bulk => ("bulk", None, None),
+        StepKind::Grow => ("grow", None, None),
+        StepKind::Frame => ("frame", None, None),
+        StepKind::Locals => ("locals", None, None),
     };
-    Hot { what, name, trips, fuel: line(step.amount), at: at(&step.place) }
+    Hot { kind, name, trips, fuel: line(step.amount), at: at(&step.place) }
 }
 
 fn unbounded(reason: &UnboundedReason) -> Unbounded {
-    Unbounded { why: reason.why.to_string(), at: at(&reason.place) }
+    Unbounded { reason: reason.cause.to_string(), at: at(&reason.place) }
 }
 
 fn loop_bound(found: &LoopBound) -> Loop {
@@ -345,7 +345,7 @@ fn loop_bound(found: &LoopBound) -> Loop {
         trips: line(found.trips),
         body: line(found.body),
         fuel: line(found.total),
-        why: found.reason.as_ref().map(|reason| reason.why.to_string()),
+        reason: found.reason.as_ref().map(|reason| reason.cause.to_string()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `weir check`: what a module may cost, whether it would be admitted, and what its author can do about it.
+//! `weir check`: shows a module's maximum cost, whether it would be admitted, and how to reduce the cost.
 
 mod annotate;
 mod json;
@@ -8,9 +8,9 @@ mod summary;
 mod table;
 
 use crate::Failure;
+use crate::admission_terms::admission_terms;
 use crate::cli::CheckArgs;
-use crate::spec::{ModuleSpecError, Spec};
-use crate::terms::terms;
+use crate::module_arg::{ModuleArg, ModuleArgError};
 use paint::Paint;
 use source::Sources;
 use std::io::Write;
@@ -23,85 +23,86 @@ use weir_bounds::Analysis;
 use weir_sandbox::{CompileLimits, Engine, EngineOptions, LoadError};
 use weir_units::{Bytes, Nanos, Shown as _};
 
-/// Why a module is not fit to run.
+/// Errors of `weir check` other than refusals.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// It was admitted but cannot be compiled.
+    /// An admitted module cannot be compiled.
     #[error("{}: {error}", name.shown())]
     Load {
-        /// The module as it was named.
+        /// The module's name on the command line.
         name: String,
-        /// Why.
+        /// The cause.
         error: LoadError,
     },
 }
 
-/// What was found about a module, for whoever shows it.
+/// The results of checking a module.
 #[derive(Debug)]
-struct Findings<'a> {
+struct CheckResults<'a> {
     manifest: &'a Manifest,
     facts: &'a ModuleInfo,
     size: Bytes,
-    /// The value of each of the manifest's parameters; `None` where it was left open.
+    /// The values of the manifest's parameters; `None` for a parameter without a value.
     values: &'a [Option<ParameterValue>],
-    /// The period of its ticks.
+    /// The tick period.
     tick: Option<Nanos>,
     analysis: &'a Analysis,
     comparisons: &'a [Comparison],
     calibration: &'a Calibration,
-    /// The profile's file, where one was given.
+    /// The profile's file, if one is used.
     profile: Option<String>,
-    /// The tier, or why there is none.
+    /// The tier, or the refusal.
     verdict: Result<Tier, &'a ModuleRefusal>,
-    /// Why it is not proved, in a few words.
+    /// A short reason why the module is not proved.
     why: Option<String>,
-    /// How long compiling took, where it was compiled.
+    /// The compile time, if the module was compiled.
     compiled: Option<Nanos>,
 }
 
-impl Findings<'_> {
-    /// The parameters with their values.
+impl CheckResults<'_> {
+    /// Returns the parameters with their values.
     fn parameters(&self) -> impl Iterator<Item = (&ModuleParameter, Option<&ParameterValue>)> {
         self.manifest.parameters.iter().zip(self.values).map(|(parameter, value)| (parameter, value.as_ref()))
     }
 
-    /// The parameters that were left open.
+    /// Returns the parameters without values.
     fn open(&self) -> impl Iterator<Item = &ModuleParameter> {
         self.parameters().filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
     }
 }
 
-/// Finds the bounds of a module, says whether it is admitted, and compiles it if so; runs nothing of it.
+/// Computes the bounds of a module, decides on admission, and compiles it if admitted. The module is not run.
 pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
-    let spec = Spec::parse(&args.module)?;
-    let terms = terms(args.profile.as_deref())?;
+    let spec = ModuleArg::parse(&args.module)?;
+    let terms = admission_terms(args.profile.as_deref())?;
     let paint = Paint::of_stdout();
-    let refused = |refusal| ModuleSpecError::Refused { name: spec.name.clone(), refusal };
-    let looked_at =
-        spec.bytes().and_then(|bytes| Assessment::of_open(bytes, &spec.settings, &terms).map_err(refused));
-    let assessment = match looked_at {
+    let refused = |refusal| ModuleArgError::Refused { name: spec.name.clone(), refusal };
+    let assessed = spec
+        .bytes()
+        .and_then(|bytes| Assessment::assess_open(bytes, &spec.settings, &terms).map_err(refused));
+    let assessment = match assessed {
         Ok(assessment) => assessment,
         Err(error) => {
             let why = match &error {
-                ModuleSpecError::Refused { refusal, .. } => Some(refusal.to_string()),
-                ModuleSpecError::TooLarge(_) => Some(error.to_string()),
+                ModuleArgError::Refused { refusal, .. } => Some(refusal.to_string()),
+                ModuleArgError::TooLarge(_) => Some(error.to_string()),
                 _ => None,
             };
             match why {
                 Some(why) if args.json => json::print_refusal(out, &spec.name, &why)?,
                 Some(why) if !error.is_usage() => summary::print_refusal(out, &spec.name, &why, paint)?,
-                // What is wrong is the command line, and there is nothing to say about the module.
+                // The command line is wrong, so there is no result about the module.
                 _ => {}
             }
             return Err(error.into());
         }
     };
-    let is_whole = assessment.open().next().is_none();
-    let admitted = if is_whole { assessment.clone().admit().ok() } else { None };
+    let has_all_values = assessment.open().next().is_none();
+    let admitted = if has_all_values { assessment.clone().admit().ok() } else { None };
     let compiled = admitted.map(|admitted| compile(&spec, admitted));
-    let findings = Findings {
+    let results = CheckResults {
         manifest: assessment.manifest(),
-        facts: assessment.facts(),
+        facts: assessment.info(),
         size: Bytes(assessment.module().bytes().len() as u64),
         values: assessment.values(),
         tick: assessment.tick(),
@@ -114,22 +115,22 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         compiled: compiled.as_ref().and_then(|compiled| compiled.as_ref().ok()).copied(),
     };
     if args.json {
-        json::print(out, &findings)?;
+        json::print(out, &results)?;
     } else {
-        summary::print(out, &findings, paint)?;
-        table::print(out, &findings, paint)?;
+        summary::print(out, &results, paint)?;
+        table::print(out, &results, paint)?;
         if args.annotate {
-            annotate::print(out, &findings, assessment.module().bytes(), &Sources::of(&spec), paint)?;
+            annotate::print(out, &results, assessment.module().bytes(), &Sources::of(&spec), paint)?;
         }
-        summary::print_end(out, &findings, paint)?;
+        summary::print_end(out, &results, paint)?;
     }
     assessment.verdict().map_err(|refusal| refused(refusal.clone()))?;
     compiled.transpose()?;
     Ok(())
 }
 
-/// How long compiling takes.
-fn compile(spec: &Spec, admitted: Admitted) -> Result<Nanos, CheckError> {
+/// Compiles a module, and returns the time that it took.
+fn compile(spec: &ModuleArg, admitted: Admitted) -> Result<Nanos, CheckError> {
     let failed = |error| CheckError::Load { name: spec.name.clone(), error };
     let options =
         EngineOptions { compile_in_child: Some(CompileLimits::default()), ..EngineOptions::default() };

@@ -1,35 +1,35 @@
-//! Text for terminals: colours where they are wanted, lines that are not too long.
+//! Text for terminals: colours and line wrapping.
 
 use std::io::IsTerminal;
 use weir_admission::is_plain;
 
-/// Columns that a line of text has at most.
+/// Maximum number of columns of a line.
 pub const WIDTH: usize = 100;
 
-/// Whether to colour.
+/// A painter, which adds colours or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint(bool);
 
-/// How something looks.
+/// A text style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextStyle {
-    /// As text is.
+    /// Plain text.
     #[default]
     Plain,
     /// A heading.
     Strong,
-    /// What is there for completeness.
+    /// Secondary information.
     Faint,
-    /// As it should be.
+    /// A good result.
     Good,
-    /// Worth a look.
+    /// A warning.
     Warm,
-    /// What there is to do something about.
+    /// A problem.
     Bad,
 }
 
 impl TextStyle {
-    /// The parameters of SGR (ECMA-48, 8.3.117).
+    /// The parameters of the SGR control sequence (ECMA-48, 8.3.117).
     const fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -43,28 +43,29 @@ impl TextStyle {
 }
 
 impl Paint {
-    /// Never.
+    /// A painter without colours.
     #[cfg(test)]
     pub const NEVER: Self = Self(false);
 
-    /// On a terminal, unless the user has asked for none (https://no-color.org) or the terminal has none.
+    /// Returns a painter for standard output: with colours on a terminal, unless NO_COLOR is set (https://no-color.org) or the terminal has
+    /// none.
     pub fn of_stdout() -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self(std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb)
     }
 
-    /// The text in this look.
-    pub fn paint(self, look: TextStyle, text: &str) -> String {
-        if self.0 && look != TextStyle::Plain && !text.is_empty() {
-            format!("\u{1b}[{}m{text}\u{1b}[0m", look.code())
+    /// Returns the text in a style.
+    pub fn paint(self, style: TextStyle, text: &str) -> String {
+        if self.0 && style != TextStyle::Plain && !text.is_empty() {
+            format!("\u{1b}[{}m{text}\u{1b}[0m", style.code())
         } else {
             text.to_owned()
         }
     }
 }
 
-/// A line that a stranger wrote, as it shows itself: tabs as spaces, what would command the terminal escaped, the rest of a long one left out.
+/// Makes an untrusted line safe to print: expands tabs, escapes control characters, and cuts it to `width` columns.
 pub fn plain_line(line: &str, width: usize) -> String {
     let mut shown = String::new();
     let mut columns = 0;
@@ -84,7 +85,7 @@ pub fn plain_line(line: &str, width: usize) -> String {
     shown
 }
 
-/// The text in lines of at most [`WIDTH`] columns, all but the first behind an indent. A word that is longer than a line is not broken.
+/// Wraps a text after `first` to lines of at most [`WIDTH`] columns; all but the first are indented. Longer words are not broken.
 pub fn wrapped(first: &str, indent: usize, text: &str) -> String {
     let mut lines = first.to_owned();
     let mut columns = first.chars().count();
@@ -111,14 +112,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_there_only_where_they_are_wanted() {
+    fn colours_are_added_only_if_enabled() {
         assert_eq!(Paint(true).paint(TextStyle::Bad, "x"), "\u{1b}[1;31mx\u{1b}[0m");
         assert_eq!(Paint(true).paint(TextStyle::Plain, "x"), "x");
         assert_eq!(Paint::NEVER.paint(TextStyle::Bad, "x"), "x");
     }
 
     #[test]
-    fn a_strangers_line_commands_nothing_and_ends_somewhere() {
+    fn untrusted_lines_are_escaped_and_cut() {
         assert_eq!(plain_line("\tif (x)\t// \u{1b}[2J\r\n", 80), "    if (x)  // \\u{1b}[2J");
         assert_eq!(plain_line("abcdef", 4), "abcd…");
         assert_eq!(plain_line("abcd", 4), "abcd");

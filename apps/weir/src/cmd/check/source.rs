@@ -1,40 +1,40 @@
-//! Where the sources of a module are.
+//! Finds and reads the source files of a module.
 
+use crate::module_arg::ModuleArg;
 use crate::shipped;
-use crate::spec::Spec;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
-/// Larger files are no sources.
+/// Maximum length of a source file that is read.
 const SOURCE_BYTES_MAX: u64 = 4 << 20;
 
-/// Where to look for the files that a module names.
+/// The location of a module's source files.
 #[derive(Debug)]
 pub enum Sources {
-    /// In weir itself.
+    /// Within weir, for a shipped module: file names and texts.
     Shipped(&'static [(&'static str, &'static str)]),
-    /// In the folder of the .wasm file.
+    /// The folder of the .wasm file.
     Folder {
         /// The folder.
         path: PathBuf,
-        /// When the module was written.
+        /// The modification time of the module.
         built: Option<SystemTime>,
     },
 }
 
-/// A source.
+/// The text of a source file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SourceText {
-    /// What is in it.
+    /// The text.
     pub text: String,
-    /// Whether it was changed after the module was built, so that its lines may have moved.
+    /// True if the file is newer than the module, so that its lines may have moved.
     pub is_newer: bool,
 }
 
 impl Sources {
-    /// Of a module that was named on the command line.
-    pub fn of(spec: &Spec) -> Self {
+    /// Returns the sources of a module named on the command line.
+    pub fn of(spec: &ModuleArg) -> Self {
         if let Some(shipped) = shipped::find(&spec.name) {
             return Self::Shipped(shipped.sources);
         }
@@ -44,8 +44,8 @@ impl Sources {
         Self::Folder { path: folder.unwrap_or(Path::new(".")).to_owned(), built }
     }
 
-    /// The file of this name. The module names it, and it is shown on the operator's terminal: so it has to be a file in the module's own folder,
-    /// and not one that a link there leads to.
+    /// Reads a source file. The module controls the name, and the text is shown to the operator, so the file must be in the module's folder.
+    /// A symbolic link out of the folder is rejected.
     pub fn read(&self, name: &str) -> Option<SourceText> {
         let (folder, built) = match self {
             Self::Shipped(sources) => {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_has_no_file_shown_that_is_not_in_its_folder() {
+    fn files_outside_the_modules_folder_are_not_read() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("mine");
         std::fs::create_dir_all(folder.join("src")).unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_was_changed_since_is_told_from_one_that_was_not() {
+    fn a_source_newer_than_the_module_is_detected() {
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("m.c"), "int x;").unwrap();
         let at = |built| Sources::Folder { path: home.path().to_owned(), built: Some(built) };

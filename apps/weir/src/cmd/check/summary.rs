@@ -1,9 +1,9 @@
-//! What frames the tables: which module it is and how it is set, its tier and why, whether it is admitted, and what its times mean.
+//! The text before and after the tables: the module and its parameters, the tier, the verdict, and notes on the times.
 
-use super::Findings;
+use super::CheckResults;
 use super::paint::{Paint, TextStyle, wrapped};
-use super::table::{at, what};
-use crate::modules::wants;
+use super::table::{describe_step, step_location};
+use crate::modules::describe_access;
 use std::io::{self, Write};
 use weir_admission::{
     Comparison, Excess, ModuleParameter, ModuleRefusal, ParameterType, ParameterValue, TickPeriod, Tier,
@@ -11,19 +11,19 @@ use weir_admission::{
 };
 use weir_units::Bytes;
 
-/// Columns before the text of a line that begins with a heading.
+/// The indent of the text after a heading.
 const INDENT: usize = 6;
 
-/// Which module it is, how it is set, its tier and why.
-pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let manifest = findings.manifest;
+/// Prints the module, its parameters, and its tier with the reason.
+pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+    let manifest = results.manifest;
     let title = format!("{} {}", manifest.name, manifest.version);
     writeln!(out, "{}: {}", paint.paint(TextStyle::Strong, &title), manifest.summary)?;
-    let imports = findings.facts.imports.join(", ");
+    let imports = results.facts.imports.join(", ");
     let imports = if imports.is_empty() { "nothing".to_owned() } else { imports };
-    let about = format!("{} long; asks weir for {imports}{}", findings.size, tick(findings));
+    let about = format!("{} long; asks weir for {imports}{}", results.size, tick(results));
     writeln!(out, "{}", wrapped("", 0, &about))?;
-    let set: Vec<String> = findings
+    let set: Vec<String> = results
         .parameters()
         .filter_map(|(parameter, value)| Some(format!("{}={}", parameter.name, value?)))
         .collect();
@@ -31,13 +31,13 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
         writeln!(out, "{}", wrapped("Set:  ", INDENT, &set.join(" ")))?;
     }
     let tables: Vec<String> =
-        manifest.tables.iter().map(|table| format!("{} ({})", table.name, wants(table))).collect();
+        manifest.tables.iter().map(|table| format!("{} ({})", table.name, describe_access(table))).collect();
     if !tables.is_empty() {
         writeln!(out, "{}", wrapped("Tables: ", INDENT, &tables.join(", ")))?;
     }
-    let open: Vec<String> = findings.open().map(range).collect();
+    let open: Vec<String> = results.open().map(range).collect();
     if !open.is_empty() {
-        let all = "the bounds hold for every value that may be given";
+        let all = "the bounds hold for every allowed value";
         let text = format!("{}; {all}", open.join(", "));
         writeln!(
             out,
@@ -46,20 +46,20 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
         )?;
     }
     writeln!(out)?;
-    tier(out, findings, paint)?;
+    tier(out, results, paint)?;
     writeln!(out)
 }
 
-fn tick(findings: &Findings<'_>) -> String {
-    let by_open = match findings.manifest.tick {
-        Some(TickPeriod::Parameter(index)) => findings
+fn tick(results: &CheckResults<'_>) -> String {
+    let by_open = match results.manifest.tick {
+        Some(TickPeriod::Parameter(index)) => results
             .parameters()
             .nth(index)
             .filter(|(_, value)| value.is_none())
             .map(|(parameter, _)| parameter),
         _ => None,
     };
-    match (findings.tick, by_open) {
+    match (results.tick, by_open) {
         (None, _) => String::new(),
         (Some(period), None) => format!("; ticks every {period} of packet time"),
         (Some(period), Some(parameter)) => {
@@ -68,7 +68,7 @@ fn tick(findings: &Findings<'_>) -> String {
     }
 }
 
-/// A parameter that was left open, with what it can be.
+/// A parameter without a value, with its range.
 fn range(parameter: &ModuleParameter) -> String {
     let limits = match (&parameter.min, &parameter.max) {
         (Some(min), Some(max)) => format!(", {min} to {max}"),
@@ -84,9 +84,9 @@ fn range(parameter: &ModuleParameter) -> String {
     format!("{} ({}{limits})", parameter.name, parameter.ty.name())
 }
 
-/// The tier and what it means, or why it is refused.
-fn tier(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let (look, name, meaning) = match &findings.verdict {
+/// Prints the tier and its meaning, or the reason of the refusal.
+fn tier(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+    let (style, name, meaning) = match &results.verdict {
         Ok(Tier::Proved) => (
             TextStyle::Good,
             Tier::Proved.name(),
@@ -95,33 +95,33 @@ fn tier(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Resu
         Ok(Tier::Supervised) => (
             TextStyle::Warm,
             Tier::Supervised.name(),
-            "it may need more than its limits; what it really uses is looked at while it runs, and it is unloaded where it keeps exceeding",
+            "it may need more than its limits; its actual usage is watched while it runs, and it is unloaded if it keeps exceeding them",
         ),
         Ok(Tier::Metered) => (
             TextStyle::Warm,
             Tier::Metered.name(),
-            "it is charged while it runs, and a call that uses up its allowance is abandoned",
+            "it is charged while it runs, and a call that uses up its fuel is aborted",
         ),
-        Err(_) => (TextStyle::Bad, "refused", "it does not run by this profile"),
+        Err(_) => (TextStyle::Bad, "refused", "this profile does not admit it"),
     };
     let text = wrapped(&format!("Tier: {name}: "), INDENT, meaning);
-    writeln!(out, "{}", text.replacen(name, &paint.paint(look, name), 1))?;
-    if let Some(why) = &findings.why {
+    writeln!(out, "{}", text.replacen(name, &paint.paint(style, name), 1))?;
+    if let Some(why) = &results.why {
         writeln!(out, "{}", wrapped("Why:  ", INDENT, why))?;
     }
-    match findings.verdict {
-        Err(ModuleRefusal::Excess(excess)) => excessive(out, excess)?,
+    match results.verdict {
+        Err(ModuleRefusal::Excess(excess)) => print_excess(out, excess)?,
         Err(refusal) => writeln!(out, "{}", wrapped("Why:  ", INDENT, &refusal.to_string()))?,
         Ok(_) => {}
     }
-    if let Some(file) = &findings.profile {
+    if let Some(file) = &results.profile {
         writeln!(out, "By:   the profile {}", shown(file))?;
     }
     Ok(())
 }
 
-/// The bound, the limit, where most of it comes from, and what would let the module run: a line for each.
-fn excessive(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
+/// Prints the exceeded bound, its limit, the largest contributor, and the tiers that would admit the module.
+fn print_excess(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
     let Comparison { bound, limit, .. } = excess.comparison;
     let amount = |amount| excess.comparison.shown(amount, &excess.calibration);
     writeln!(out, "{}", wrapped("Why:  ", INDENT, &excess.comparison.to_string()))?;
@@ -132,7 +132,7 @@ fn excessive(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
     item("bound", &amount(bound))?;
     item("limit", &format!("{}, by {} in the profile", amount(limit), excess.comparison.keys()))?;
     if let Some(step) = excess.contributor() {
-        item("most of it", &format!("{} {}", what(step), at(step)))?;
+        item("most of it", &format!("{} {}", describe_step(step), step_location(step)))?;
     }
     if let Some(reason) = excess.reason.as_ref().filter(|_| !bound.is_bounded()) {
         item("place", &reason.to_string())?;
@@ -146,7 +146,7 @@ fn excessive(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
     item("tiers", &advice)
 }
 
-/// Of a module that was refused before anything was found about it: why.
+/// Prints the refusal of a module that could not be analysed.
 pub fn print_refusal(out: &mut impl Write, name: &str, refusal: &str, paint: Paint) -> io::Result<()> {
     writeln!(
         out,
@@ -157,26 +157,26 @@ pub fn print_refusal(out: &mut impl Write, name: &str, refusal: &str, paint: Pai
     writeln!(out, "{}", wrapped("Why:  ", INDENT, refusal))
 }
 
-/// What the times mean, and whether the module was admitted.
-pub fn print_end(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let [_, _, max] = findings.calibration.spread();
-    let times = if findings.calibration.is_measured() {
+/// Prints the notes on the times, and the verdict.
+pub fn print_end(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+    let [_, _, max] = results.calibration.spread();
+    let times = if results.calibration.is_measured() {
         format!(
             "{max} ns for 1000 fuel, the slow end of what `weir calibrate` measured ({})",
-            findings.calibration
+            results.calibration
         )
     } else {
         format!(
             "estimates, {max} ns for 1000 fuel: this node is not calibrated, `weir calibrate` measures it"
         )
     };
-    let fuel = "The bound is one on fuel: a call takes longer where the processor has to wait for data";
+    let fuel = "The bound limits fuel, not time: a call takes longer if the processor waits for memory";
     writeln!(
         out,
         "\n{}",
         paint.paint(TextStyle::Faint, &wrapped("Times: ", 7, &format!("{times}. {fuel}")))
     )?;
-    let end = match (&findings.verdict, findings.compiled) {
+    let end = match (&results.verdict, results.compiled) {
         (Err(ModuleRefusal::Excess(excess)), _) => {
             format!("{}: {}", paint.paint(TextStyle::Bad, "Refused"), excess.comparison)
         }
@@ -184,8 +184,8 @@ pub fn print_end(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) ->
         (Ok(_), Some(compiled)) => {
             format!("{}; compiled in {compiled}", paint.paint(TextStyle::Good, "Admitted"))
         }
-        (Ok(_), None) if findings.open().next().is_some() => {
-            let rest = "whatever is given for what is open; it is compiled when all is given";
+        (Ok(_), None) if results.open().next().is_some() => {
+            let rest = "for every value of the open parameters; it is compiled once all have values";
             format!("{}, {rest}", paint.paint(TextStyle::Good, "Admitted"))
         }
         (Ok(_), None) => paint.paint(TextStyle::Bad, "Admitted, but it cannot be compiled"),

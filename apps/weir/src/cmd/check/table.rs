@@ -1,37 +1,37 @@
-//! What the entry points of a module use at most, as a table, and what makes up most of it.
+//! The bounds of a module's entry points as a table, and the paths that contribute most.
 
-use super::Findings;
+use super::CheckResults;
 use super::paint::{Paint, TextStyle, wrapped};
 use std::io::{self, Write};
 use weir_admission::{Comparison, LimitStatus, LimitedResource, shown};
-use weir_bounds::{EntryBound, Linear, PathStep, UnboundedReason, What, WorkClass};
+use weir_bounds::{EntryBound, Linear, PathStep, StepKind, UnboundedReason, WorkClass};
 use weir_units::Bytes;
 
-/// The packet for which shares are shown: as long as Ethernet has them.
+/// The packet length for which shares are computed: the maximum of Ethernet.
 pub const PACKET_BYTES: u64 = 1500;
 
-/// Where an entry point that is not for packets may use so much of its limit, its hottest path is shown too.
+/// Minimum share of its fuel limit at which the hottest path of an entry point without packets is shown.
 const SHARE_MIN: f64 = 0.01;
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
 struct Cell {
     text: String,
-    look: TextStyle,
+    style: TextStyle,
 }
 
 impl Cell {
-    fn new(look: TextStyle, text: impl Into<String>) -> Self {
-        Self { text: text.into(), look }
+    fn new(style: TextStyle, text: impl Into<String>) -> Self {
+        Self { text: text.into(), style }
     }
 }
 
-/// The bounds of a module, and where they come from.
-pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
+/// Prints the bounds of a module and the hottest paths.
+pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     writeln!(out, "The most that one call can use:")?;
-    bounds(out, findings, paint)?;
-    for entry in &findings.analysis.entries {
-        let is_much = findings.comparisons.iter().any(|comparison| {
+    bounds(out, results, paint)?;
+    for entry in &results.analysis.entries {
+        let is_much = results.comparisons.iter().any(|comparison| {
             let is_fuel =
                 comparison.entry == Some(entry.entry) && comparison.resource == LimitedResource::Fuel;
             is_fuel && comparison.times() >= SHARE_MIN
@@ -40,10 +40,10 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
             hottest(out, entry, paint)?;
         }
     }
-    unbounded(out, findings, paint)
+    unbounded(out, results, paint)
 }
 
-/// The resources that have a column, with its heading.
+/// The resources with columns of their own, and the headings.
 const COLUMNS: [(LimitedResource, &str); 6] = [
     (LimitedResource::Stack, "STACK"),
     (LimitedResource::ShadowStack, "SHADOW STACK"),
@@ -53,68 +53,68 @@ const COLUMNS: [(LimitedResource, &str); 6] = [
     (LimitedResource::Frames, "FRAMES"),
 ];
 
-/// A row for each entry point; where a profile was given, its limits below.
-fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let of = |entry, resource| {
-        findings
+/// Prints a row for each entry point, and with a profile a row of its limits.
+fn bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+    let comparison_of = |entry, resource| {
+        results
             .comparisons
             .iter()
             .find(move |comparison| comparison.entry == Some(entry) && comparison.resource == resource)
     };
-    // What nobody uses has no column.
+    // A resource that no entry point uses has no column.
     let is_used = |resource| {
-        findings
+        results
             .comparisons
             .iter()
             .any(|c| c.entry.is_some() && c.resource == resource && c.bound != Linear::ZERO)
     };
     let columns: Vec<_> = COLUMNS.into_iter().filter(|(resource, _)| is_used(*resource)).collect();
-    let time = if findings.calibration.is_measured() { "TIME" } else { "ESTIMATED TIME" };
+    let time = if results.calibration.is_measured() { "TIME" } else { "ESTIMATED TIME" };
     let mut heading =
         ["CALL OF", "DEPENDS ON", "FUEL", time].map(|text| Cell::new(TextStyle::Strong, text)).to_vec();
     heading.extend(columns.iter().map(|(_, text)| Cell::new(TextStyle::Strong, *text)));
     let mut rows = vec![heading];
-    let fuels = findings.comparisons.iter().filter(|comparison| comparison.resource == LimitedResource::Fuel);
+    let fuels = results.comparisons.iter().filter(|comparison| comparison.resource == LimitedResource::Fuel);
     for (entry, fuel) in fuels.filter_map(|fuel| Some((fuel.entry?, fuel))) {
-        let look = look_of(fuel);
-        let class = findings.analysis.entry(entry).map_or("-".to_owned(), |found| depends_on(found.class));
-        let time = findings.calibration.shown(fuel.bound).to_string();
+        let style = style_of(fuel);
+        let class = results.analysis.entry(entry).map_or("-".to_owned(), |found| depends_on(found.class));
+        let time = results.calibration.shown(fuel.bound).to_string();
         let work = if fuel.bound.is_bounded() { fuel.bound.to_string() } else { "-".to_owned() };
         let mut row = vec![
             Cell::new(TextStyle::Plain, entry.name()),
             Cell::new(TextStyle::Plain, class),
-            Cell::new(look, work),
-            Cell::new(look, time),
+            Cell::new(style, work),
+            Cell::new(style, time),
         ];
         let mut limits = ["  limit", "", ""].map(|text| Cell::new(TextStyle::Faint, text)).to_vec();
-        limits.push(Cell::new(TextStyle::Faint, findings.calibration.shown(fuel.limit).to_string()));
+        limits.push(Cell::new(TextStyle::Faint, results.calibration.shown(fuel.limit).to_string()));
         for (resource, _) in &columns {
-            let comparison = of(entry, *resource);
+            let comparison = comparison_of(entry, *resource);
             row.push(
                 comparison
-                    .map_or(Cell::new(TextStyle::Faint, "-"), |c| Cell::new(look_of(c), amount(c, c.bound))),
+                    .map_or(Cell::new(TextStyle::Faint, "-"), |c| Cell::new(style_of(c), amount(c, c.bound))),
             );
             limits
                 .push(Cell::new(TextStyle::Faint, comparison.map_or(String::new(), |c| amount(c, c.limit))));
         }
         rows.push(row);
-        if findings.profile.is_some() {
+        if results.profile.is_some() {
             rows.push(limits);
         }
     }
     write_cells(out, &rows, paint)?;
-    if findings.facts.entry() == weir_admission::EntryKind::Batch {
+    if results.facts.entry() == weir_admission::EntryKind::Batch {
         writeln!(out, "A call of weir_batch is for 64 packets.")?;
     }
-    memory(out, findings, paint)?;
-    if findings.facts.stack_pointer.is_none() {
-        let advice = "if it keeps one, link with --export=__stack_pointer, so that weir can put it back after a lost call";
+    memory(out, results, paint)?;
+    if results.facts.stack_pointer.is_none() {
+        let advice = "if the module has one, link with --export=__stack_pointer, so that weir can restore it after an aborted call";
         writeln!(out, "{}", wrapped("No shadow stack pointer was found: ", 0, advice))?;
     }
     Ok(())
 }
 
-/// What the work of a class depends on.
+/// The quantity that the work of a class depends on.
 fn depends_on(class: WorkClass) -> String {
     match class {
         WorkClass::Constant => "nothing".to_owned(),
@@ -122,35 +122,35 @@ fn depends_on(class: WorkClass) -> String {
     }
 }
 
-/// Memory at the start and at most, and what it is let have.
-fn memory(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
+/// Prints the memory at the start, its maximum, and its limits.
+fn memory(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let is_memory = |comparison: &&Comparison| comparison.resource == LimitedResource::Memory;
-    let Some(memory) = findings.comparisons.iter().find(is_memory) else { return Ok(()) };
-    let start = findings.facts.memory;
+    let Some(memory) = results.comparisons.iter().find(is_memory) else { return Ok(()) };
+    let start = results.facts.memory;
     let most = amount(memory, memory.bound);
     let used = if memory.bound == Linear::constant(start.0) {
         format!("{start} from the start, and never more")
     } else {
         format!("{start} at the start, at most {most} later")
     };
-    let allowed = if findings.profile.is_some() {
+    let allowed = if results.profile.is_some() {
         format!(", the profile {}", amount(memory, memory.limit))
     } else {
         String::new()
     };
-    let used = paint.paint(look_of(memory), &used);
-    writeln!(out, "Memory: {used}; its manifest allows {}{allowed}", findings.manifest.memory)
+    let used = paint.paint(style_of(memory), &used);
+    writeln!(out, "Memory: {used}; its manifest allows {}{allowed}", results.manifest.memory)
 }
 
-fn look_of(comparison: &Comparison) -> TextStyle {
-    match comparison.standing() {
+fn style_of(comparison: &Comparison) -> TextStyle {
+    match comparison.status() {
         LimitStatus::Within => TextStyle::Plain,
         LimitStatus::Over => TextStyle::Warm,
         LimitStatus::Beyond | LimitStatus::Unbounded => TextStyle::Bad,
     }
 }
 
-/// Bytes or a number.
+/// An amount in bytes or as a number.
 fn amount(comparison: &Comparison, amount: Linear) -> String {
     let is_number = matches!(
         comparison.resource,
@@ -165,43 +165,43 @@ fn amount(comparison: &Comparison, amount: Linear) -> String {
     }
 }
 
-/// The way to what contributes most, with the share of the whole.
+/// Prints the path to the largest contributor of an entry point, with shares of the whole.
 fn hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::Result<()> {
     if found.hottest.is_empty() {
         return Ok(());
     }
-    let whole = found.usage.fuel;
+    let total = found.usage.fuel;
     let heading = format!("Hottest path of {}", found.entry);
-    let of = if whole.is_bounded() && whole.per_kib > 0 {
+    let packet_size = if total.is_bounded() && total.per_kib > 0 {
         format!(", for a packet of {PACKET_BYTES} bytes")
     } else {
         String::new()
     };
-    writeln!(out, "\n{}{of}:", paint.paint(TextStyle::Strong, &heading))?;
+    writeln!(out, "\n{}{packet_size}:", paint.paint(TextStyle::Strong, &heading))?;
     for (depth, step) in found.hottest.iter().enumerate() {
-        let share = share(step.amount, whole);
+        let share = share(step.amount, total);
         let percent = share.map_or("     ".to_owned(), |share| format!("{:3.0} %", share * 100.0));
-        let look = if step.amount.is_bounded() { heat(share) } else { TextStyle::Bad };
-        let (indent, what) = ("  ".repeat(depth), what(step));
+        let style = if step.amount.is_bounded() { heat(share) } else { TextStyle::Bad };
+        let (indent, what) = ("  ".repeat(depth), describe_step(step));
         writeln!(
             out,
             "  {percent}  {indent}{} {}",
-            paint.paint(look, &what),
-            paint.paint(TextStyle::Faint, &at(step))
+            paint.paint(style, &what),
+            paint.paint(TextStyle::Faint, &step_location(step))
         )?;
     }
     Ok(())
 }
 
-/// How much of the whole something is, for a packet of the usual length.
-pub fn share(part: Linear, whole: Linear) -> Option<f64> {
+/// The share of a part in the total, for a packet of [`PACKET_BYTES`].
+pub fn share(part: Linear, total: Linear) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
-    let ratio = |part: u64, whole: u64| part as f64 / whole as f64;
-    let is_known = part.is_bounded() && whole.is_bounded() && whole.at(PACKET_BYTES) > 0;
-    is_known.then(|| ratio(part.at(PACKET_BYTES), whole.at(PACKET_BYTES)).min(1.0))
+    let ratio = |part: u64, total: u64| part as f64 / total as f64;
+    let is_known = part.is_bounded() && total.is_bounded() && total.at(PACKET_BYTES) > 0;
+    is_known.then(|| ratio(part.at(PACKET_BYTES), total.at(PACKET_BYTES)).min(1.0))
 }
 
-/// How what has such a share looks.
+/// The text style for a share of the cost.
 pub fn heat(share: Option<f64>) -> TextStyle {
     match share {
         Some(share) if share >= 0.25 => TextStyle::Warm,
@@ -210,29 +210,29 @@ pub fn heat(share: Option<f64>) -> TextStyle {
     }
 }
 
-/// What a step is, in words.
-pub fn what(step: &PathStep) -> String {
-    match &step.what {
-        What::Loop(trips) if trips.is_bounded() => format!("loop, at most {trips} times,"),
-        What::Loop(_) => "loop without a bound,".to_owned(),
-        What::Call(name) => format!("call of {},", shown(name)),
-        What::Host(name) => format!("`{name}`,"),
-        What::Bulk => "copy or fill of memory,".to_owned(),
-        What::Grow => "`memory.grow`,".to_owned(),
-        What::Frame => "frame,".to_owned(),
-        What::Locals => "shadow stack,".to_owned(),
+/// Describes a step of a path.
+pub fn describe_step(step: &PathStep) -> String {
+    match &step.kind {
+        StepKind::Loop(trips) if trips.is_bounded() => format!("loop, at most {trips} times,"),
+        StepKind::Loop(_) => "loop without a bound,".to_owned(),
+        StepKind::Call(name) => format!("call of {},", shown(name)),
+        StepKind::Host(name) => format!("`{name}`,"),
+        StepKind::Bulk => "copy or fill of memory,".to_owned(),
+        StepKind::Grow => "`memory.grow`,".to_owned(),
+        StepKind::Frame => "frame,".to_owned(),
+        StepKind::Locals => "shadow stack,".to_owned(),
     }
 }
 
-/// Where a step is.
-pub fn at(step: &PathStep) -> String {
+/// The location of a step.
+pub fn step_location(step: &PathStep) -> String {
     format!("in {}", step.place)
 }
 
-/// Each place that has no bound, once, and what to do there.
-fn unbounded(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
+/// Prints each unbounded location once, with the reason and advice.
+fn unbounded(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let mut seen: Vec<&UnboundedReason> = Vec::new();
-    for entry in &findings.analysis.entries {
+    for entry in &results.analysis.entries {
         for reason in &entry.unbounded {
             if seen.contains(&reason) {
                 continue;
@@ -242,13 +242,13 @@ fn unbounded(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
             }
             seen.push(reason);
             writeln!(out, "  {}", paint.paint(TextStyle::Strong, &reason.place.to_string()))?;
-            writeln!(out, "{}", wrapped("      ", 6, &reason.why.to_string()))?;
+            writeln!(out, "{}", wrapped("      ", 6, &reason.cause.to_string()))?;
         }
     }
     Ok(())
 }
 
-/// Columns as wide as their widest cell: the first two to the left, amounts to the right.
+/// Prints columns as wide as their widest cell: the first two aligned left, amounts right.
 fn write_cells(out: &mut impl Write, rows: &[Vec<Cell>], paint: Paint) -> io::Result<()> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
@@ -259,7 +259,7 @@ fn write_cells(out: &mut impl Write, rows: &[Vec<Cell>], paint: Paint) -> io::Re
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let padding = " ".repeat(width - cell.text.chars().count());
-            let text = paint.paint(cell.look, &cell.text);
+            let text = paint.paint(cell.style, &cell.text);
             line.push_str(if column == 0 { "" } else { "  " });
             line.push_str(&if column < 2 { text + &padding } else { padding + &text });
         }

@@ -1,40 +1,45 @@
-//! Where a node is that a command speaks with.
+//! The node that a command connects to: its address, credential and key.
 
 use super::NodeCommandError;
 use super::args::NodeAddressArgs;
-use crate::cmd::trust::{credential_of, identity_of};
+use crate::trust_files::{credential_of, identity_of};
 use std::fmt;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use weir_node::client::{PORT, SOCKET, Whereabouts};
+use weir_node::client::{NodeLocation, PORT, SOCKET};
 use weir_trust::key::{Identity, PublicKey};
 
-/// The variable that names a node elsewhere.
+/// The environment variable that names a remote node.
 pub const NODE: &str = "WEIR_NODE";
 
-/// A node elsewhere, as it is written: `[KEY@]HOST[:PORT]`.
+/// The most keys of an address: those of a node before and after its key is replaced.
+const KEYS_MAX: usize = 2;
+
+/// The address of a remote node, written `[KEY[,KEY]@]HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    key: Option<PublicKey>,
+pub struct NodeAddress {
+    keys: Vec<PublicKey>,
     host: String,
     port: u16,
 }
 
-impl FromStr for Address {
+impl FromStr for NodeAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (key, rest) = match text.rsplit_once('@') {
-            Some((key, rest)) => {
-                (Some(key.parse().map_err(|error: weir_trust::key::KeyError| error.to_string())?), rest)
-            }
-            None => (None, text),
+        let (keys, rest) = match text.rsplit_once('@') {
+            Some((keys, rest)) => (keys_of(keys)?, rest),
+            None => (Vec::new(), text),
         };
-        let wrong =
-            || format!("`{}` is no node: write HOST, HOST:PORT or [ADDRESS]:PORT", rest.escape_debug());
+        let wrong = || {
+            format!(
+                "`{}` is not a node's address: write HOST, HOST:PORT or [ADDRESS]:PORT",
+                rest.escape_debug()
+            )
+        };
         let (host, port) = match rest.strip_prefix('[').map(|rest| rest.split_once(']').ok_or_else(wrong)) {
-            // An address of IPv6.
+            // An IPv6 address in brackets.
             Some(parts) => {
                 let (host, port) = parts?;
                 (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
@@ -45,11 +50,24 @@ impl FromStr for Address {
         let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| wrong()))?;
         let is_host =
             !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:%".contains(c));
-        if is_host { Ok(Self { key, host: host.to_owned(), port }) } else { Err(wrong()) }
+        if is_host { Ok(Self { keys, host: host.to_owned(), port }) } else { Err(wrong()) }
     }
 }
 
-impl fmt::Display for Address {
+/// Reads the keys before the `@` of an address.
+fn keys_of(text: &str) -> Result<Vec<PublicKey>, String> {
+    let parts: Vec<&str> = text.split(',').collect();
+    if parts.len() > KEYS_MAX {
+        return Err(format!(
+            "{} keys are given; a node has one, and two while its key is replaced",
+            parts.len()
+        ));
+    }
+    let key = |text: &str| text.parse().map_err(|error: weir_trust::key::KeyError| error.to_string());
+    parts.into_iter().map(key).collect()
+}
+
+impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -59,65 +77,69 @@ impl fmt::Display for Address {
     }
 }
 
-impl Address {
-    /// The node there, with an identity, and a credential or none.
-    pub fn whereabouts(
-        &self,
-        identity: Identity,
-        credential: Vec<u8>,
-    ) -> Result<Whereabouts, NodeCommandError> {
+impl NodeAddress {
+    /// Resolves the address for a connection with an identity and a credential; an empty credential is none.
+    pub fn resolve(&self, identity: Identity, credential: Vec<u8>) -> Result<NodeLocation, NodeCommandError> {
         let addresses = (self.host.as_str(), self.port).to_socket_addrs();
         let addresses =
             addresses.map_err(|source| NodeCommandError::Address { node: self.clone(), source })?.collect();
-        Ok(Whereabouts::There { addresses, expected: self.key, identity: Box::new(identity), credential })
+        Ok(NodeLocation::Remote {
+            addresses,
+            expected: self.keys.clone(),
+            identity: Box::new(identity),
+            credential,
+        })
     }
 }
 
-/// A node that is named.
+/// A node named by an option or the environment.
 #[derive(Clone, Debug)]
-pub enum Named {
-    /// On this machine.
-    Here(PathBuf),
-    /// Elsewhere.
-    There(Address),
+pub enum NamedNode {
+    /// The socket of a node on this machine.
+    Local(PathBuf),
+    /// A remote node.
+    Remote(NodeAddress),
 }
 
-/// Which node is named: on the command line, or else by WEIR_NODE or WEIR_SOCKET. None where nothing is said.
-pub fn named(node: Option<&Address>, socket: Option<&Path>) -> Result<Option<Named>, NodeCommandError> {
+/// Returns the node named by the options, or else by `WEIR_NODE` or `WEIR_SOCKET`; `None` if none is named.
+pub fn named_node(
+    node: Option<&NodeAddress>,
+    socket: Option<&Path>,
+) -> Result<Option<NamedNode>, NodeCommandError> {
     if let Some(node) = node {
-        return Ok(Some(Named::There(node.clone())));
+        return Ok(Some(NamedNode::Remote(node.clone())));
     }
     if let Some(socket) = socket {
-        return Ok(Some(Named::Here(socket.to_owned())));
+        return Ok(Some(NamedNode::Local(socket.to_owned())));
     }
-    let said = |variable| std::env::var_os(variable).filter(|said| !said.is_empty());
-    if let Some(node) = said(NODE) {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(node) = variable(NODE) {
         let node = node.to_string_lossy().parse();
-        return node.map(|node| Some(Named::There(node))).map_err(NodeCommandError::Variable);
+        return node.map(|node| Some(NamedNode::Remote(node))).map_err(NodeCommandError::Variable);
     }
-    Ok(said("WEIR_SOCKET").map(|socket| Named::Here(socket.into())))
+    Ok(variable("WEIR_SOCKET").map(|socket| NamedNode::Local(socket.into())))
 }
 
 impl NodeAddressArgs {
-    /// Which node, and by what right it is asked: the one on this machine where nothing is said.
-    pub fn whereabouts(&self) -> Result<Whereabouts, NodeCommandError> {
-        Ok(self.named()?.unwrap_or_else(|| Whereabouts::Here(SOCKET.into())))
+    /// Returns the named node; the one on this machine if none is named.
+    pub fn resolve(&self) -> Result<NodeLocation, NodeCommandError> {
+        Ok(self.resolve_named()?.unwrap_or_else(|| NodeLocation::Local(SOCKET.into())))
     }
 
-    /// The same; nothing where nothing is said.
-    pub fn named(&self) -> Result<Option<Whereabouts>, NodeCommandError> {
-        let node = match named(self.node.as_ref(), self.socket.as_deref())? {
+    /// Returns the named node with the credential and identity for it; `None` if none is named.
+    pub fn resolve_named(&self) -> Result<Option<NodeLocation>, NodeCommandError> {
+        let node = match named_node(self.node.as_ref(), self.socket.as_deref())? {
             None => return Ok(None),
-            Some(Named::Here(socket)) => return Ok(Some(Whereabouts::Here(socket))),
-            Some(Named::There(node)) => node,
+            Some(NamedNode::Local(socket)) => return Ok(Some(NodeLocation::Local(socket))),
+            Some(NamedNode::Remote(node)) => node,
         };
-        // The node's operators have none; anybody else is told that he needs one.
+        // The node's operators need no credential; the node refuses other clients without one.
         let credential = self.credential.as_deref().filter(|path| !path.as_os_str().is_empty());
         let credential = credential.map(credential_of).transpose()?;
         let credential = credential.map_or_else(Vec::new, |credential| credential.as_bytes().to_vec());
         let key = self.key.as_deref().ok_or(NodeCommandError::NoKey)?;
         let identity = identity_of(key, self.passphrase_file.as_deref())?;
-        node.whereabouts(identity, credential).map(Some)
+        node.resolve(identity, credential).map(Some)
     }
 }
 
@@ -126,8 +148,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_written_as_hosts_are() {
-        let read = |text: &str| text.parse::<Address>().map(|address| (address.host, address.port));
+    fn node_addresses_are_hosts_with_an_optional_key_and_port() {
+        let read = |text: &str| text.parse::<NodeAddress>().map(|address| (address.host, address.port));
         for (text, host, port) in [
             ("ix.example", "ix.example", PORT),
             ("ix.example:7", "ix.example", 7),
@@ -142,7 +164,13 @@ mod tests {
             assert!(read(text).is_err(), "{text}");
         }
         let key = weir_trust::key::Identity::from_seed(&[1; 32]).public();
-        let with_key: Address = format!("{key}@ix.example").parse().unwrap();
-        assert_eq!((with_key.key, with_key.to_string()), (Some(key), format!("ix.example:{PORT}")));
+        let with_key: NodeAddress = format!("{key}@ix.example").parse().unwrap();
+        assert_eq!((with_key.keys.clone(), with_key.to_string()), (vec![key], format!("ix.example:{PORT}")));
+        let new = weir_trust::key::Identity::from_seed(&[2; 32]).public();
+        let with_both: NodeAddress = format!("{key},{new}@ix.example:7").parse().unwrap();
+        assert_eq!(with_both.keys, [key, new]);
+        for keys in ["", ",", &format!("{key},"), &format!("{key},{new},{key}"), &format!("{key} {new}")] {
+            assert!(format!("{keys}@ix.example").parse::<NodeAddress>().is_err(), "{keys}");
+        }
     }
 }

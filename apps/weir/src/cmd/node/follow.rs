@@ -1,4 +1,4 @@
-//! `weir follow`: the records of a stream as they come.
+//! `weir follow`: prints the records of a stream as they arrive.
 
 use super::args::Follow;
 use crate::{Failure, json};
@@ -8,42 +8,42 @@ use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_node::control::spec::TomlValue;
 use weir_units::is_plain;
 
-/// Prints each record on a line of its own, until the node or the reader goes.
+/// Prints each record on its own line, until the node closes the connection or the output is closed.
 pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
-    let mut client = Client::to(&args.place.whereabouts()?)?;
-    let ask = ControlRequest::Follow {
+    let mut client = Client::connect_to(&args.address.resolve()?)?;
+    let request = ControlRequest::Follow {
         session: args.session.clone(),
         module: args.module.clone(),
         stream: args.stream.clone(),
     };
-    client.send(ask, &[])?;
-    client.wait_forever()?;
+    client.send(request, &[])?;
+    client.remove_reply_timeout()?;
     loop {
         match client.receive()? {
             Reply::Record(fields) if args.json => {
                 json::line(out, &fields)?;
             }
             Reply::Record(fields) => {
-                let words: Vec<String> =
+                let columns: Vec<String> =
                     fields.iter().map(|(name, value)| format!("{}={}", plain(name), shown(value))).collect();
-                writeln!(out, "{}", words.join("  "))?;
+                writeln!(out, "{}", columns.join("  "))?;
             }
             Reply::Missed { rows } => {
                 let _ = writeln!(io::stderr(), "weir: {rows} records were missed here");
             }
-            // What the node says when it has begun, and at the stream's end.
+            // The node sends notes at the start and end of the stream.
             Reply::Done { notes } => {
                 for note in notes {
                     let _ = writeln!(io::stderr(), "weir: {}", plain(&note));
                 }
             }
-            other => return Err(ClientError::Other(weir_node::client::kind(&other)).into()),
+            other => return Err(ClientError::UnexpectedReply(weir_node::client::reply_kind(&other)).into()),
         }
         out.flush()?;
     }
 }
 
-/// A value for people: a stranger wrote it.
+/// A value as text, with control characters escaped, as it comes from a module.
 fn shown(value: &TomlValue) -> String {
     match value {
         TomlValue::Bool(value) => value.to_string(),
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_stay_on_their_line_and_tell_where_they_end() {
+    fn values_stay_on_one_line_and_are_quoted_where_ambiguous() {
         for (json, text) in [
             ("1", "1"),
             ("-1.5", "-1.5"),

@@ -1,7 +1,7 @@
-//! `weir ledger`: what sessions used, and whether what says so is whole. From the files, for which no node is needed; or told by a node that runs, elsewhere too.
+//! `weir ledger`: prints the usage of sessions and verifies the ledger. Reads the ledger's files, or queries a running node.
 
+use super::address::named_node;
 use super::args::LedgerArgs;
-use super::place::named;
 use super::{NodeCommandError, read, show};
 use crate::Failure;
 use crate::cmd::run::progress::RunProgress;
@@ -12,18 +12,18 @@ use weir_ledger::{
     VerifiedLedger, parse_time,
 };
 use weir_ledger_files::{EntryFilter, LedgerReader, verify};
-use weir_node::client::{Client, ClientError, Whereabouts, kind};
+use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
 use weir_node::control::config::{CONFIG_BYTES_MAX, NodeConfig, NodeConfiguration};
 use weir_node::control::protocol::{ControlRequest, LedgerAsk, LedgerPart, Reply};
 use weir_node::server::daemon::LEDGER;
 use weir_units::{Bytes, Nanos, Shown as _, Timestamp};
 
-/// Prints a bill, the entries, or whether the ledger is whole.
+/// Prints the usage, the entries or the decisions, or verifies the ledger.
 pub fn ledger(out: &mut impl Write, args: &LedgerArgs) -> Result<(), Failure> {
     let is_of_files = args.verify || args.dir.is_some() || args.config.is_some();
-    let node = if is_of_files { None } else { args.place.named()? };
-    // The environment names a node, whose files may be elsewhere.
-    if args.verify && args.dir.is_none() && args.config.is_none() && named(None, None)?.is_some() {
+    let node = if is_of_files { None } else { args.address.resolve_named()? };
+    // The environment names a node whose files may be on another machine.
+    if args.verify && args.dir.is_none() && args.config.is_none() && named_node(None, None)?.is_some() {
         return Err(NodeCommandError::VerifyFiles.into());
     }
     let folder = folder(args)?;
@@ -45,7 +45,7 @@ pub fn ledger(out: &mut impl Write, args: &LedgerArgs) -> Result<(), Failure> {
         Ok(())
     };
     if let Some(node) = node {
-        tell(&node, ask_of(args), &mut take)?;
+        query_node(&node, ledger_request(args), &mut take)?;
     } else {
         let filter = EntryFilter { session: args.session.clone(), since, until };
         for entry in LedgerReader::open(&folder, filter, check).map_err(NodeCommandError::Ledger)? {
@@ -58,36 +58,36 @@ pub fn ledger(out: &mut impl Write, args: &LedgerArgs) -> Result<(), Failure> {
         table if args.csv => out.write_all(table.to_csv().as_bytes())?,
         table if args.json => out.write_all(table.to_json().as_bytes())?,
         table if table.rows().is_empty() && args.decisions => {
-            writeln!(out, "nobody asked for anything in this time")?
+            writeln!(out, "there were no requests in this time")?
         }
         table if table.rows().is_empty() => writeln!(out, "no session used anything in this time")?,
-        table => bill(out, &table.without_empty_columns())?,
+        table => print_table(out, &table.without_empty_columns())?,
     }
     Ok(())
 }
 
-/// What a node is asked for.
-pub(super) fn ask_of(args: &LedgerArgs) -> LedgerAsk {
+/// The request to a node.
+pub(super) fn ledger_request(args: &LedgerArgs) -> LedgerAsk {
     let part = match (args.entries, args.decisions) {
         (true, _) => LedgerPart::Entries,
         (false, true) => LedgerPart::Decisions,
-        (false, false) => LedgerPart::Bill,
+        (false, false) => LedgerPart::Usage,
     };
     let [since_ns, until_ns] = [args.since, args.until].map(|time| time.map(|time| time.0));
     LedgerAsk { part, session: args.session.clone(), since_ns, until_ns }
 }
 
-/// Has a node say what it has, and shows how far it is where somebody looks.
-fn tell(
-    node: &Whereabouts,
+/// Passes the entries that a node sends to `take`, and shows the progress on a terminal.
+fn query_node(
+    node: &NodeLocation,
     ask: LedgerAsk,
     take: &mut dyn FnMut(&LedgerEntry) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut client = Client::to(node)?;
-    // Entries show by themselves how far it is.
+    let mut client = Client::connect_to(node)?;
+    // Printed entries show the progress themselves.
     let mut progress = RunProgress::new(ask.part != LedgerPart::Entries);
     client.send(ControlRequest::Ledger(ask), &[])?;
-    let told = loop {
+    let result = loop {
         match client.receive() {
             Ok(Reply::Entries { entries, read }) => {
                 if let Some(read) = read {
@@ -101,15 +101,15 @@ fn tell(
                 notes.iter().for_each(|note| progress.line(&format!("weir: {note}")));
                 break Ok(());
             }
-            Ok(other) => break Err(ClientError::Other(kind(&other)).into()),
+            Ok(other) => break Err(ClientError::UnexpectedReply(reply_kind(&other)).into()),
             Err(error) => break Err(error.into()),
         }
     };
     progress.finish();
-    told
+    result
 }
 
-/// Where the ledger is: in the folder that is named, or in the folder of that name below it.
+/// The ledger's folder: the named folder, or the folder `ledger` in it.
 fn folder(args: &LedgerArgs) -> Result<PathBuf, NodeCommandError> {
     let state = match (&args.dir, &args.config) {
         (Some(dir), _) => dir.clone(),
@@ -153,16 +153,16 @@ fn print_verified(
     writeln!(out, "head {head}")
 }
 
-/// A bill for people: a line for each session; amounts in units that can be read.
-fn bill(out: &mut impl Write, table: &LedgerTable) -> std::io::Result<()> {
+/// Prints usage or decisions as a table: a line for each session, with amounts in readable units.
+fn print_table(out: &mut impl Write, table: &LedgerTable) -> std::io::Result<()> {
     let titles = |part: fn(&LedgerColumn) -> &str| {
         table.columns().iter().map(|column| part(column).to_owned()).collect::<Vec<_>>()
     };
     let mut rows = vec![titles(|column| column.title), titles(unit)];
-    let is_bill = table.columns().iter().all(|column| column.key != "outcome");
+    let is_usage = table.columns().iter().all(|column| column.key != "outcome");
     for row in table.rows() {
         let cells = row.iter().zip(table.columns()).map(|(cell, column)| match (column.key, cell) {
-            ("session", LedgerCell::None) if is_bill => "(not told apart)".to_owned(),
+            ("session", LedgerCell::None) if is_usage => "(not separate)".to_owned(),
             _ => amount(column, cell),
         });
         rows.push(cells.collect());
@@ -178,14 +178,14 @@ fn bill(out: &mut impl Write, table: &LedgerTable) -> std::io::Result<()> {
     show::table(out, &rows, &left)
 }
 
-/// The unit under a title; none where each cell has its own.
+/// The unit under a title; empty if each cell has its own.
 fn unit(column: &LedgerColumn) -> &'static str {
     if matches!(column.unit, "B" | "s") { "" } else { column.unit }
 }
 
 fn amount(column: &LedgerColumn, cell: &LedgerCell) -> String {
     match (column.key, cell) {
-        // To the second: the rest is for programs.
+        // Times are shown to the second; CSV and JSON have all digits.
         ("begin" | "end", LedgerCell::Text(time)) if parse_time(time).is_ok() => {
             time.get(..19).map_or(time.clone(), |time| time.replace('T', " "))
         }

@@ -1,28 +1,28 @@
-//! `weir link`: links are listed and shown, and get other rates.
+//! `weir link`: lists and shows links, and changes their rates.
 
-use super::args::{LinkAct, LinkCommand};
+use super::args::{LinkAction, LinkCommand};
 use super::show::{output_heading, output_row, table};
-use super::{NodeCommandError, look, order};
+use super::{NodeCommandError, execute, fetch_snapshot};
 use crate::Failure;
 use std::io::{self, Write};
-use weir_node::client::Whereabouts;
+use weir_node::client::NodeLocation;
 use weir_node::control::protocol::{ControlRequest, LinkRateChange, LinkStatus, OutputStatus, Snapshot};
 use weir_units::{BitsPerSecond, Bytes, shown};
 
-/// Does what is asked with a link.
+/// Carries out a link command.
 pub fn link(out: &mut impl Write, args: &LinkCommand) -> Result<(), Failure> {
-    let node = &args.place.whereabouts()?;
-    match &args.act {
-        LinkAct::List => Ok(list(out, &*look(node)?)?),
-        LinkAct::Show { link, json } => show(out, node, link, *json),
-        LinkAct::Change { link, rate, reservable } => {
+    let node = &args.address.resolve()?;
+    match &args.action {
+        LinkAction::List => Ok(list(out, &*fetch_snapshot(node)?)?),
+        LinkAction::Show { link, json } => show(out, node, link, *json),
+        LinkAction::Change { link, rate, reservable } => {
             let change = LinkRateChange { link: link.clone(), rate: *rate, reservable: *reservable };
-            order(out, node, ControlRequest::Rate(change), &[])
+            execute(out, node, ControlRequest::Rate(change), &[])
         }
     }
 }
 
-/// A line for each link.
+/// Prints a line for each link.
 fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let heading = ["LINK", "STATE", "RATE", "RESERVED", "RESERVABLE", "OUTPUTS", "PACKETS", "BYTES", "LOST"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -42,34 +42,34 @@ fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     table(out, &rows, &[0, 1])
 }
 
-/// The output channels that go out there, with their sessions.
+/// Returns the output channels of a link, with their sessions.
 fn outputs<'a>(
     snapshot: &'a Snapshot,
     link: &'a LinkStatus,
 ) -> impl Iterator<Item = (&'a str, &'a OutputStatus)> {
-    let of = |session: &'a weir_node::control::protocol::SessionStatus| {
+    let outputs_of = |session: &'a weir_node::control::protocol::SessionStatus| {
         session.outputs.iter().map(move |output| (session.name.as_str(), output))
     };
-    snapshot.sessions.iter().flat_map(of).filter(|(_, output)| output.link == link.name)
+    snapshot.sessions.iter().flat_map(outputs_of).filter(|(_, output)| output.link == link.name)
 }
 
-fn show(out: &mut impl Write, node: &Whereabouts, name: &str, json: bool) -> Result<(), Failure> {
-    let snapshot = look(node)?;
+fn show(out: &mut impl Write, node: &NodeLocation, name: &str, json: bool) -> Result<(), Failure> {
+    let snapshot = fetch_snapshot(node)?;
     let Some(link) = snapshot.links.iter().find(|link| link.name == name) else {
-        let there: Vec<&str> = snapshot.links.iter().map(|link| link.name.as_str()).collect();
-        let (name, there) = (shown(name), shown(&there.join(", ")));
-        return Err(Failure::Control(NodeCommandError::NoLink { name, there }));
+        let existing: Vec<&str> = snapshot.links.iter().map(|link| link.name.as_str()).collect();
+        let (name, existing) = (shown(name), shown(&existing.join(", ")));
+        return Err(Failure::Control(NodeCommandError::NoLink { name, existing }));
     };
     if json {
         crate::json::document(out, link)?;
     } else {
-        one(out, &snapshot, link)?;
+        show_one(out, &snapshot, link)?;
     }
     Ok(())
 }
 
-/// All of one link.
-fn one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkStatus) -> io::Result<()> {
+/// Prints all details of one link.
+fn show_one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkStatus) -> io::Result<()> {
     let bits = |bits| BitsPerSecond(bits).to_string();
     writeln!(
         out,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_listed_and_what_they_are_called_commands_no_terminal() {
+    fn links_are_listed_with_control_characters_escaped() {
         let mut out = Vec::new();
         list(&mut out, &snapshot()).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -145,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_shown_with_what_goes_out_there() {
+    fn a_link_is_shown_with_its_output_channels() {
         let (mut out, snapshot) = (Vec::new(), snapshot());
-        one(&mut out, &snapshot, &snapshot.links[0]).unwrap();
+        show_one(&mut out, &snapshot, &snapshot.links[0]).unwrap();
         let text = String::from_utf8(out).unwrap();
         let first = "eth1: up, 100 Mbit/s, of which 40 Mbit/s are reserved and 90 Mbit/s can be; 18000 packets sent, 2 lost";
         assert_eq!(text.lines().next().unwrap(), first);

@@ -1,35 +1,36 @@
-//! `weir load` and `weir unload`: modules of sessions.
+//! `weir load` and `weir unload`: load and unload modules of sessions.
 
 use super::args::{LoadArgs, Unload};
-use super::{NodeCommandError, order};
+use super::{NodeCommandError, execute};
 use crate::Failure;
 use crate::cmd::run::progress::RunProgress;
-use crate::cmd::trust::{TrustFileError, signature_of, signature_text};
+use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
-use crate::spec::{ModuleSpecError, Spec};
+use crate::trust_files::{TrustFileError, signature_of, signature_text};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_node::client::{Client, ClientError, Upload, UploadStep, Whereabouts};
+use weir_node::client::{Client, ClientError, NodeLocation, Upload, UploadStep};
 use weir_node::control::protocol::ControlRequest;
 use weir_node::control::spec::{ModuleSpec, TomlValue};
 use weir_units::Bytes;
 
-/// Loads a module into a session. Its file is read here, so that a node need not see the user's files; a shipped one goes by its name.
+/// Loads a module into a session. The file is read here, so that the node needs no access to the user's files. A shipped module is
+/// sent by name.
 pub fn load(out: &mut impl Write, args: &LoadArgs) -> Result<(), Failure> {
-    let (ask, body) = load_of(args)?;
-    let node = args.place.whereabouts()?;
-    let notes = match Upload::of(&body) {
-        None => Client::to(&node)?.order(ask, &body)?,
-        Some(upload) => send(&node, &upload)?.order_with(ask, upload.hash())?,
+    let (ask, body) = load_request(args)?;
+    let node = args.address.resolve()?;
+    let notes = match Upload::new(&body) {
+        None => Client::connect_to(&node)?.execute(ask, &body)?,
+        Some(upload) => send(&node, &upload)?.execute_with_file(ask, upload.hash())?,
     };
     notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     Ok(())
 }
 
-/// The request, and the module's file.
-pub(super) fn load_of(args: &LoadArgs) -> Result<(ControlRequest, Vec<u8>), Failure> {
-    let spec = Spec::parse(&args.module)?;
+/// Returns the request and the module's bytes.
+pub(super) fn load_request(args: &LoadArgs) -> Result<(ControlRequest, Vec<u8>), Failure> {
+    let spec = ModuleArg::parse(&args.module)?;
     let (module, body) = file(&spec)?;
     let signatures = signatures(&spec, &args.signatures)?;
     let module = ModuleSpec {
@@ -42,22 +43,20 @@ pub(super) fn load_of(args: &LoadArgs) -> Result<(ControlRequest, Vec<u8>), Fail
     Ok((ControlRequest::Load { session: args.session.clone(), module, signatures }, body))
 }
 
-/// Sends a long file, over as many connections as it takes. Whoever waits at a terminal sees how far it is; what goes wrong is said anyhow.
-pub(super) fn send(node: &Whereabouts, upload: &Upload<'_>) -> Result<Client, ClientError> {
+/// Uploads a long file, over several connections if necessary. Shows the progress on a terminal, and prints errors.
+pub(super) fn send(node: &NodeLocation, upload: &Upload<'_>) -> Result<Client, ClientError> {
     let mut progress = RunProgress::new(true);
-    let mut tell = |step: UploadStep<'_>| {
-        match step {
-        UploadStep::There { bytes, of } => progress.show_bytes(bytes as u64, of as u64),
-        UploadStep::Broken { why, pause } => {
+    let mut report_step = |step: UploadStep<'_>| match step {
+        UploadStep::Progress { bytes, of } => progress.show_bytes(bytes as u64, of as u64),
+        UploadStep::Disconnected { why, pause } => {
             progress.line(&format!("weir: {why}; trying again in {:.1} s", pause.as_secs_f64()));
         }
-        UploadStep::Anew { had } => progress.line(&format!(
-            "weir: of the {} that were there the node has no more than a part, or nothing: the rest is sent again",
+        UploadStep::Restarted { had } => progress.line(&format!(
+            "weir: the node has lost some or all of the {} sent before, and they are sent again",
             Bytes(had as u64)
         )),
-    }
     };
-    let sent = upload.send(&mut || Client::to(node), &mut std::thread::sleep, &mut tell);
+    let sent = upload.send(&mut || Client::connect_to(node), &mut std::thread::sleep, &mut report_step);
     progress.finish();
     sent
 }
@@ -65,11 +64,11 @@ pub(super) fn send(node: &Whereabouts, upload: &Upload<'_>) -> Result<Client, Cl
 /// Ends a module of a session.
 pub fn unload(out: &mut impl Write, args: &Unload) -> Result<(), Failure> {
     let ask = ControlRequest::Unload { session: args.session.clone(), module: args.module.clone() };
-    order(out, &args.place.whereabouts()?, ask, &[])
+    execute(out, &args.address.resolve()?, ask, &[])
 }
 
-/// What a module is called in a request, and the bytes that go with it: none for a shipped one.
-pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), ModuleSpecError> {
+/// The name of a module in a request and its bytes, which are empty for a shipped module.
+pub(super) fn file(spec: &ModuleArg) -> Result<(String, Vec<u8>), ModuleArgError> {
     if shipped::find(&spec.name).is_some() {
         return Ok((spec.name.clone(), Vec::new()));
     }
@@ -77,8 +76,8 @@ pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), ModuleSpecError> {
     Ok((name.unwrap_or_else(|| spec.name.clone()), spec.bytes()?))
 }
 
-/// The texts of a module's signatures: those in these files; where none are named, the one beside the module's file, if there is one.
-pub(super) fn signatures(spec: &Spec, files: &[PathBuf]) -> Result<Vec<String>, TrustFileError> {
+/// Reads a module's signatures: from these files, or without any from the file beside the module, if it exists.
+pub(super) fn signatures(spec: &ModuleArg, files: &[PathBuf]) -> Result<Vec<String>, TrustFileError> {
     if !files.is_empty() {
         return files.iter().map(|file| signature_text(file)).collect();
     }
@@ -87,15 +86,15 @@ pub(super) fn signatures(spec: &Spec, files: &[PathBuf]) -> Result<Vec<String>, 
     if is_there { Ok(vec![signature_text(&beside)?]) } else { Ok(Vec::new()) }
 }
 
-/// The settings as messages have them. They are texts: only the module's manifest knows more.
-fn settings(spec: &Spec) -> Result<BTreeMap<String, TomlValue>, NodeCommandError> {
+/// The settings as the protocol has them. The values are texts, as only the module's manifest has their types.
+fn settings(spec: &ModuleArg) -> Result<BTreeMap<String, TomlValue>, NodeCommandError> {
     let mut settings = BTreeMap::new();
     for (key, words) in &spec.settings {
-        let given = match words.as_slice() {
+        let value = match words.as_slice() {
             [word] => TomlValue::Text(word.clone()),
             words => TomlValue::List(words.iter().cloned().map(TomlValue::Text).collect()),
         };
-        if settings.insert(key.clone(), given).is_some() {
+        if settings.insert(key.clone(), value).is_some() {
             return Err(NodeCommandError::SetTwice { module: spec.name.clone(), key: key.clone() });
         }
     }
@@ -107,8 +106,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_reach_admission_as_they_were_given() {
-        let spec = Spec::parse(r"m,ports=53,123,s=a\,b").unwrap();
+    fn settings_reach_admission_unchanged() {
+        let spec = ModuleArg::parse(r"m,ports=53,123,s=a\,b").unwrap();
         let mut module: ModuleSpec = ModuleSpec {
             name: None,
             module: "m".to_owned(),
@@ -119,7 +118,7 @@ mod tests {
         assert_eq!(module.settings(), spec.settings);
         module.settings.clear();
         assert_eq!(module.settings(), []);
-        let twice = Spec::parse("m,a=1,a=2").unwrap();
+        let twice = ModuleArg::parse("m,a=1,a=2").unwrap();
         assert!(matches!(settings(&twice), Err(NodeCommandError::SetTwice { .. })));
     }
 }

@@ -1,16 +1,16 @@
-//! The commands that speak with a node, or look at what one left.
+//! The commands that talk to a node or read its files.
 
+pub mod address;
 pub mod args;
 mod config;
 mod follow;
 mod ledger;
 mod link;
 mod load;
-pub mod place;
 mod request;
 mod session;
 mod show;
-pub mod stated;
+pub mod spec_options;
 mod table;
 mod top;
 
@@ -27,21 +27,21 @@ pub use top::top;
 use crate::Failure;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use weir_node::client::{Client, ClientError, Whereabouts};
+use weir_node::client::{Client, ClientError, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, Reply, Snapshot};
 use weir_node::sessions::tables::TableFileError;
 use weir_units::Shown as _;
 
-/// Why a command of a node failed.
+/// Errors of commands that talk to a node.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeCommandError {
-    /// The node did not do it, or is not there.
+    /// The node refused the request or cannot be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// `--cpu` or `--channel`.
+    /// An option such as `--cpu` or `--channel` has a wrong value.
     #[error(transparent)]
-    Stated(#[from] stated::StatedError),
-    /// A parameter that is given twice.
+    SpecOptions(#[from] spec_options::SpecOptionError),
+    /// A parameter is set twice.
     #[error("`{}` is set twice for {}", key.escape_debug(), module.shown())]
     SetTwice {
         /// The module.
@@ -49,112 +49,117 @@ pub enum NodeCommandError {
         /// The parameter.
         key: String,
     },
-    /// A file that cannot be read, or holds something else than it should.
+    /// A file cannot be read or is not valid.
     #[error("{}: {why}", path.shown())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// A file that is no table.
+    /// A file is not a table.
     #[error(transparent)]
     Table(TableFileError),
-    /// A key or a credential.
+    /// A key or credential file cannot be used.
     #[error(transparent)]
-    Trust(#[from] crate::cmd::trust::TrustFileError),
-    /// `--node` without `--key`.
+    Trust(#[from] crate::trust_files::TrustFileError),
+    /// `--node` is used without `--key`.
     #[error(
-        "a node elsewhere asks who you are: name the file of the credential's private key, or of an operator's, with --key FILE"
+        "a remote node needs to know who you are: name the file of the credential's private key, or of an operator's, with --key FILE"
     )]
     NoKey,
-    /// `ledger --verify` without files.
+    /// `ledger --verify` is used without files.
     #[error(
-        "whether a ledger is whole can only be said of its files: name their folder, or the node's configuration with -c (WEIR_NODE or WEIR_SOCKET names a node, which may have others than those of this machine)"
+        "a ledger can only be verified from its files: name their folder, or the node's configuration with -c (the node that WEIR_NODE or WEIR_SOCKET names may have other files than this machine)"
     )]
     VerifyFiles,
-    /// What the environment says.
-    #[error("{variable}: {0}", variable = place::NODE)]
+    /// The environment variable for the node is not valid.
+    #[error("{variable}: {0}", variable = address::NODE)]
     Variable(String),
-    /// A node that has no address.
+    /// A node's host name cannot be resolved.
     #[error("{node}: {source}")]
     Address {
-        /// As it was named.
-        node: place::Address,
-        /// What the system said.
+        /// The address on the command line.
+        node: address::NodeAddress,
+        /// The system's error.
         source: io::Error,
     },
-    /// A command that asks no node for anything.
+    /// A command that sends no request to a node.
     #[error(
-        "`{}` asks a node for nothing: name a request such as `session create NAME --memory 64MiB`, or `load SESSION MODULE`", .0.escape_debug()
+        "`{}` sends no request to a node: name a request such as `session create NAME --memory 64MiB`, or `load SESSION MODULE`", .0.escape_debug()
     )]
     NoRequest(String),
-    /// A session that is not there.
-    #[error("there is no session `{}`; {}", name.shown(), if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
+    /// There is no session of this name.
+    #[error("there is no session `{}`; {}", name.shown(), if existing.is_empty() { "there are none".to_owned() } else { format!("there is {existing}") })]
     NoSession {
-        /// As it was named.
+        /// The name.
         name: String,
-        /// Those that are there.
-        there: String,
+        /// The names of the node's sessions, separated by commas.
+        existing: String,
     },
-    /// A link that is not there.
-    #[error("there is no link `{}`; {}", name.shown(), if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
+    /// There is no link of this name.
+    #[error("there is no link `{}`; {}", name.shown(), if existing.is_empty() { "there are none".to_owned() } else { format!("there is {existing}") })]
     NoLink {
-        /// As it was named.
+        /// The name.
         name: String,
-        /// Those that are there.
-        there: String,
+        /// The names of the node's links, separated by commas.
+        existing: String,
     },
-    /// The ledger.
+    /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] weir_ledger_files::LedgerReadError),
-    /// A session whose modules could not all be loaded.
+    /// A module could not be loaded, so the new session was closed again.
     #[error("session `{}` was not created, because of its module {}: {why}", session.shown(), module.shown())]
-    Half {
+    SessionNotCreated {
         /// The session.
         session: String,
         /// The module.
         module: String,
-        /// What was wrong.
+        /// The error of loading the module.
         why: ClientError,
     },
-    /// A session that is there without all its modules.
+    /// A module could not be loaded, and the new session could not be closed again.
     #[error(
-        "session `{}` is there, but not its module {} ({why}), and it cannot be closed again: {then}",
+        "session `{}` was created without its module {} ({why}), and it cannot be closed again: {then}",
         session.shown(), module.shown()
     )]
-    Torn {
+    SessionIncomplete {
         /// The session.
         session: String,
         /// The module.
         module: String,
-        /// What was wrong.
+        /// The error of loading the module.
         why: ClientError,
-        /// Why it was not closed.
+        /// The error of closing the session.
         then: ClientError,
     },
-    /// The terminal.
+    /// The terminal cannot be used.
     #[error("the terminal: {0}")]
     Terminal(io::Error),
 }
 
 impl NodeCommandError {
-    /// Whether the command line is wrong.
+    /// Returns true if the command line is wrong.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Stated(_) | Self::SetTwice { .. } | Self::NoRequest(_))
+        matches!(self, Self::SpecOptions(_) | Self::SetTwice { .. } | Self::NoRequest(_))
     }
 }
 
-/// Has something done, and prints what the node says beside that.
-fn order(out: &mut impl Write, node: &Whereabouts, ask: ControlRequest, body: &[u8]) -> Result<(), Failure> {
-    let notes = Client::to(node)?.order(ask, body)?;
+/// Has a node execute a request, and prints its notes.
+fn execute(
+    out: &mut impl Write,
+    node: &NodeLocation,
+    request: ControlRequest,
+    body: &[u8],
+) -> Result<(), Failure> {
+    let notes = Client::connect_to(node)?.execute(request, body)?;
     notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     Ok(())
 }
 
-/// How things are.
-fn look(node: &Whereabouts) -> Result<Box<Snapshot>, ClientError> {
-    let mut client = Client::to(node)?;
+/// Fetches a snapshot of a node.
+fn fetch_snapshot(node: &NodeLocation) -> Result<Box<Snapshot>, ClientError> {
+    let mut client = Client::connect_to(node)?;
     client.send(ControlRequest::Show, &[])?;
     snapshot(client.receive()?)
 }
@@ -162,16 +167,16 @@ fn look(node: &Whereabouts) -> Result<Box<Snapshot>, ClientError> {
 fn snapshot(reply: Reply) -> Result<Box<Snapshot>, ClientError> {
     match reply {
         Reply::Snapshot(snapshot) => Ok(snapshot),
-        other => Err(ClientError::Other(weir_node::client::kind(&other))),
+        other => Err(ClientError::UnexpectedReply(weir_node::client::reply_kind(&other))),
     }
 }
 
-/// `weir reload`: the configuration again.
+/// `weir reload`: has the node read its configuration again.
 pub fn reload(out: &mut impl Write, args: &args::Reload) -> Result<(), Failure> {
-    order(out, &args.place.whereabouts()?, ControlRequest::Reload, &[])
+    execute(out, &args.address.resolve()?, ControlRequest::Reload, &[])
 }
 
-/// Reads a text file of at most so many bytes; of a longer one enough to see that it is.
+/// Reads a text file up to one byte more than `most`, so that the caller can reject a longer one.
 pub fn read(path: &Path, most: usize) -> Result<String, NodeCommandError> {
     let mut text = String::new();
     std::fs::File::open(path)
@@ -186,8 +191,8 @@ impl From<ClientError> for Failure {
     }
 }
 
-impl From<stated::StatedError> for Failure {
-    fn from(error: stated::StatedError) -> Self {
-        Self::Control(NodeCommandError::Stated(error))
+impl From<spec_options::SpecOptionError> for Failure {
+    fn from(error: spec_options::SpecOptionError) -> Self {
+        Self::Control(NodeCommandError::SpecOptions(error))
     }
 }

@@ -1,18 +1,18 @@
-//! Sessions as tables for people and scripts.
+//! Prints sessions, tables and channels for people and scripts.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use weir_admission::Name;
 use weir_ledger::{LedgerColumn, UsageCounter};
-use weir_node::control::offers::CompileBilling;
 use weir_node::control::protocol::{
     ChannelStatus, InterfaceStatus, LimitUsage, ModuleStatus, OutputStatus, SessionStatus, Snapshot,
     VirtualCpuStatus,
 };
+use weir_node::control::services::CallPayer;
 use weir_trust::grant::Resource;
 use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
 
-/// A line for each session.
+/// Prints a line for each session.
 pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let heading =
         ["SESSION", "CPU", "MEMORY", "PRIORITY", "CHANNELS", "MODULES", "PACKETS", "DROPPED", "STATE"];
@@ -33,7 +33,7 @@ pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     table(out, &rows, &[0, 8])
 }
 
-/// A line for each table.
+/// Prints a line for each table.
 pub fn tables(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let heading = ["TABLE", "PUBLISHER", "VERSION", "BYTES", "READERS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -49,14 +49,14 @@ pub fn tables(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     }));
     self::table(out, &rows, &[0, 1, 4])?;
     for table in &snapshot.tables {
-        for trouble in &table.troubles {
-            writeln!(out, "{}: shown as empty to {}", shown(&table.name), shown(trouble))?;
+        for problem in &table.problems {
+            writeln!(out, "{}: shown as empty to {}", shown(&table.name), shown(problem))?;
         }
     }
     Ok(())
 }
 
-/// All of one session.
+/// Prints all details of one session.
 pub fn session(
     out: &mut impl Write,
     session: &SessionStatus,
@@ -68,9 +68,9 @@ pub fn session(
         shown(&session.name),
         state(session),
         Bytes(session.memory_reserved),
-        beyond(session),
+        memory_ceiling(session),
         Bytes(session.memory_used),
-        refused(session),
+        memory_refused(session),
         session.priority
     )?;
     if let Some(credential) = &session.credential {
@@ -79,22 +79,22 @@ pub fn session(
     used(out, session)?;
     limits(out, session)?;
     services(out, session)?;
-    granted(out, session)?;
+    table_grants(out, session)?;
     if !session.share.is_empty() {
         writeln!(out, "shared: {}", shown(&session.share.join(", ")))?;
     }
     if session.sums_only {
-        writeln!(out, "sums only: its owner shares no right over it with you")?;
+        writeln!(out, "totals only: the session's owner has not shared more with you")?;
     }
     writeln!(out)?;
-    let heading = ["CPU", "CORE", "RESERVED", "SPARE", "USED", "OF IT SPARE", "MISSED", "OVERRUNS"];
+    let heading = ["CPU", "CORE", "RESERVED", "BORROW", "USED", "OF IT SPARE", "MISSED", "OVERRUNS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(session.cpu.iter().map(|cpu| {
         vec![
             shown(&cpu.name),
             cpu.core.to_string(),
             reservation(cpu),
-            if cpu.spare { "yes" } else { "no" }.to_owned(),
+            if cpu.borrow { "yes" } else { "no" }.to_owned(),
             Nanos(cpu.used_ns).to_string(),
             Nanos(cpu.spare_ns).to_string(),
             cpu.periods_missed.to_string(),
@@ -117,14 +117,14 @@ pub fn session(
             ]
         }));
         table(out, &rows, &[0, 1, 5])?;
-        found(out, session, interfaces)?;
+        channel_findings(out, session, interfaces)?;
     }
     if !session.outputs.is_empty() {
         writeln!(out)?;
         let mut heading = output_heading(["OUTPUT", "LINK"]);
         heading.push("TAP".to_owned());
         let mut rows = vec![heading];
-        rows.extend(session.outputs.iter().map(sends));
+        rows.extend(session.outputs.iter().map(output_line));
         table(out, &rows, &[0, 1, 8, 9])?;
     }
     let all = || session.modules.iter().chain(&session.ended);
@@ -174,7 +174,7 @@ pub fn session(
     Ok(())
 }
 
-/// Its usage as its bills add up.
+/// Prints the session's total usage, as billed.
 fn used(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let amount = |(counter, value): (&UsageCounter, u64)| {
         let LedgerColumn { title, unit, .. } = counter.column;
@@ -189,33 +189,38 @@ fn used(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     if used.is_empty() { Ok(()) } else { writeln!(out, "used: {}", used.join(", ")) }
 }
 
-/// What it is held to beside processor time and memory, and how often it was.
+/// Prints the session's limits other than CPU and memory, with the number of times each was hit.
 fn limits(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let it = &session.limits;
-    let mut told = Vec::new();
+    let mut parts = Vec::new();
     for (resource, limit) in Resource::limits() {
         let LimitUsage { most, taken, beyond } = it.of(resource);
         let Some(most) = most else { continue };
-        let unit = resource.row().unit;
-        let taken = limit.taken.map(|level| format!(", {} {}", level.show(taken), level.word));
+        let unit = resource.definition().unit;
+        let taken_text = limit.present_use.map(|level| format!(", {} {}", level.show(taken), level.word));
         let beyond = match beyond {
             0 => String::new(),
-            beyond => format!(" ({} {})", limit.beyond.show(beyond), limit.beyond.word),
+            beyond => format!(" ({} {})", limit.excess.show(beyond), limit.excess.word),
         };
-        told.push(format!("{} {}{}{beyond}", unit.show(most, &[]), limit.words, taken.unwrap_or_default()));
+        parts.push(format!(
+            "{} {}{}{beyond}",
+            unit.show(most, &[]),
+            limit.words,
+            taken_text.unwrap_or_default()
+        ));
     }
     if let Some(fields) = it.writes {
-        told.push(format!("writes {fields}{}", times(it.writes_refused, "refused")));
+        parts.push(format!("writes {fields}{}", times(it.writes_refused, "refused")));
     }
-    if told.is_empty() { Ok(()) } else { writeln!(out, "limits: {}", told.join("; ")) }
+    if parts.is_empty() { Ok(()) } else { writeln!(out, "limits: {}", parts.join("; ")) }
 }
 
 fn times(count: u64, what: &str) -> String {
     if count == 0 { String::new() } else { format!(" ({count} {what})") }
 }
 
-/// The tables that it may publish and read, where there are any.
-fn granted(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
+/// Prints the tables that the session may publish and read, if any.
+fn table_grants(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let granted = [("publishes", &session.publish), ("reads", &session.read)];
     let granted = granted.into_iter().filter(|(_, tables)| !tables.is_empty());
     let granted: Vec<String> =
@@ -223,27 +228,31 @@ fn granted(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     if granted.is_empty() { Ok(()) } else { writeln!(out, "tables: {}", granted.join("; ")) }
 }
 
-/// What is shown of the packets of its channels, what was found out about them, and what became of fragments on their interfaces.
-fn found(out: &mut impl Write, session: &SessionStatus, interfaces: &[InterfaceStatus]) -> io::Result<()> {
+/// Prints the views and findings of the session's channels, and the fragments on their interfaces.
+fn channel_findings(
+    out: &mut impl Write,
+    session: &SessionStatus,
+    interfaces: &[InterfaceStatus],
+) -> io::Result<()> {
     for channel in session.channels.iter().filter(|channel| !channel.view.is_empty()) {
         writeln!(out, "{}: shown by the view {}", shown(&channel.name), shown(&channel.view))?;
     }
     for channel in session.channels.iter().filter(|channel| !channel.findings.is_empty()) {
         writeln!(out, "{}: found {}", shown(&channel.name), counted(&channel.findings))?;
     }
-    let is_its = |it: &&InterfaceStatus| session.channels.iter().any(|channel| channel.interface == it.name);
-    for interface in interfaces.iter().filter(is_its).filter(|it| !it.fragments.is_empty()) {
+    let is_used = |it: &&InterfaceStatus| session.channels.iter().any(|channel| channel.interface == it.name);
+    for interface in interfaces.iter().filter(is_used).filter(|it| !it.fragments.is_empty()) {
         writeln!(out, "{}: fragments: {}", shown(&interface.name), counted(&interface.fragments))?;
     }
     Ok(())
 }
 
-/// What it offers and uses, and what it did by that.
+/// Prints the services that the session offers and uses, with their call counts.
 fn services(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let it = &session.services;
     for offer in &session.offers {
         let callers: Vec<&str> = offer.callers.iter().map(Name::as_str).collect();
-        let pays = if offer.pays == CompileBilling::Caller { "who calls pays" } else { "it pays" };
+        let pays = if offer.payer == CallPayer::Caller { "the caller pays" } else { "this session pays" };
         let (service, queue) = (&offer.service, offer.queue);
         writeln!(
             out,
@@ -252,20 +261,20 @@ fn services(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
         )?;
     }
     for used in &session.uses {
-        let pays = used.pays.map_or_else(String::new, |most| format!(", pays at most {most} for a call"));
-        writeln!(out, "uses {} of {}{pays}", used.service, used.of)?;
+        let pays = used.cost_max.map_or_else(String::new, |most| format!(", pays at most {most} for a call"));
+        writeln!(out, "uses {} of {}{pays}", used.service, used.session)?;
     }
     if it.calls + it.refused > 0 {
-        let (calls, answered, late, failed, refused) =
-            (it.calls, it.answered, it.late, it.failed, it.refused);
-        let owed = Nanos(it.owed_ns);
+        let (calls, answered, timed_out, failed, refused) =
+            (it.calls, it.answered, it.timed_out, it.failed, it.refused);
+        let owed = Nanos(it.debit_ns);
         writeln!(
             out,
-            "services: {calls} calls, {answered} answered, {late} late, {failed} failed, {refused} refused; pays {owed} for them"
+            "services: {calls} calls, {answered} answered, {timed_out} timed out, {failed} failed, {refused} refused; pays {owed} for them"
         )?;
     }
     if it.served + it.waiting > 0 {
-        let (served, waiting, discarded, earned) = (it.served, it.waiting, it.discarded, Nanos(it.earned_ns));
+        let (served, waiting, discarded, earned) = (it.served, it.waiting, it.discarded, Nanos(it.credit_ns));
         writeln!(
             out,
             "services: {served} calls of others served, {waiting} wait, {discarded} answers discarded; others pay {earned}"
@@ -274,16 +283,16 @@ fn services(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     Ok(())
 }
 
-/// What it may reserve by itself, where that is more than it has.
-fn beyond(session: &SessionStatus) -> String {
-    if session.memory_ceiling <= session.memory_reserved {
+/// The memory that the session may reserve without a request, if that is more than it has.
+fn memory_ceiling(session: &SessionStatus) -> String {
+    if session.memory_max <= session.memory_reserved {
         return String::new();
     }
-    format!(" (up to {} by itself)", Bytes(session.memory_ceiling))
+    format!(" (up to {} by itself)", Bytes(session.memory_max))
 }
 
-/// How often it wanted more memory than it had.
-fn refused(session: &SessionStatus) -> String {
+/// The number of refused memory requests of the session.
+fn memory_refused(session: &SessionStatus) -> String {
     match session.memory_refused {
         0 => String::new(),
         1 => " (more was wanted once)".to_owned(),
@@ -291,8 +300,8 @@ fn refused(session: &SessionStatus) -> String {
     }
 }
 
-/// A line for an output channel.
-fn sends(output: &OutputStatus) -> Vec<String> {
+/// Returns the line of an output channel.
+fn output_line(output: &OutputStatus) -> Vec<String> {
     let tap = output.tap.as_ref().map_or_else(
         || "-".to_owned(),
         |tap| format!("{} ({} in, {} lost)", shown(tap), output.tap_packets, output.tap_lost),
@@ -302,16 +311,16 @@ fn sends(output: &OutputStatus) -> Vec<String> {
     row
 }
 
-/// The heading of lines for output channels, with these names for what says which they are.
-pub fn output_heading(which: [&str; 2]) -> Vec<String> {
-    let told = ["RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED"];
-    which.into_iter().chain(told).map(str::to_owned).collect()
+/// Returns the headings for output channels, after the two that identify a channel.
+pub fn output_heading(identity: [&str; 2]) -> Vec<String> {
+    let cells = ["RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED"];
+    identity.into_iter().chain(cells).map(str::to_owned).collect()
 }
 
-/// What is told of an output channel wherever one is shown, behind what says which it is.
-pub fn output_row(which: [&str; 2], output: &OutputStatus) -> Vec<String> {
+/// Returns the cells of an output channel, after the two that identify it.
+pub fn output_row(identity: [&str; 2], output: &OutputStatus) -> Vec<String> {
     let rate = |bits: u64| if bits == 0 { "-".to_owned() } else { BitsPerSecond(bits).to_string() };
-    let told = [
+    let cells = [
         rate(output.reserved_bits),
         rate(output.cap_bits),
         output.weight.to_string(),
@@ -320,10 +329,10 @@ pub fn output_row(which: [&str; 2], output: &OutputStatus) -> Vec<String> {
         format!("{}/{}", output.waiting, output.queue),
         counted(&output.drops),
     ];
-    which.map(shown).into_iter().chain(told).collect()
+    identity.map(shown).into_iter().chain(cells).collect()
 }
 
-/// Columns as wide as their widest cell; those named to the left, the others to the right.
+/// Prints rows with columns as wide as their widest cell. The columns in `left` are aligned left, the others right.
 pub fn table(out: &mut impl Write, rows: &[Vec<String>], left: &[usize]) -> io::Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
@@ -344,25 +353,25 @@ pub fn table(out: &mut impl Write, rows: &[Vec<String>], left: &[usize]) -> io::
     Ok(())
 }
 
-/// The share of a core that is guaranteed to a session, all its virtual processors together.
+/// The share of a core reserved for all virtual CPUs of a session.
 pub fn reserved(session: &SessionStatus) -> String {
     let ppm = session.cpu.iter().map(reserved_ppm).fold(0, u64::saturating_add);
     if ppm == 0 { "-".to_owned() } else { percent(ppm) }
 }
 
-/// Millionths of a core.
+/// The reserved share of a core in parts per million.
 pub fn reserved_ppm(cpu: &VirtualCpuStatus) -> u64 {
     let ppm = u128::from(cpu.slice_ns) * 1_000_000 / u128::from(cpu.period_ns.max(1));
     if cpu.period_ns == 0 { 0 } else { u64::try_from(ppm).unwrap_or(u64::MAX) }
 }
 
-/// Millionths as a percentage with one decimal.
+/// Parts per million as a percentage with one decimal.
 pub fn percent(ppm: u64) -> String {
     let tenths = ppm.saturating_add(500) / 1_000;
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// A virtual processor's reservation.
+/// The reservation of a virtual CPU.
 pub fn reservation(cpu: &VirtualCpuStatus) -> String {
     match cpu.period_ns {
         0 => "none".to_owned(),
@@ -370,22 +379,22 @@ pub fn reservation(cpu: &VirtualCpuStatus) -> String {
     }
 }
 
-/// Packets that came for a session.
+/// Packets received by a session.
 pub fn packets(session: &SessionStatus) -> u64 {
     session.channels.iter().map(|channel| channel.packets).fold(0, u64::saturating_add)
 }
 
-/// Packets that a session lost.
+/// Packets lost by a session.
 pub fn dropped(session: &SessionStatus) -> u64 {
     session.channels.iter().map(drops).fold(0, u64::saturating_add)
 }
 
-/// Packets that a channel lost.
+/// Packets lost by a channel.
 pub fn drops(channel: &ChannelStatus) -> u64 {
     channel.drops.values().copied().fold(0, u64::saturating_add)
 }
 
-/// Whether all of a session's modules run, or what is the matter with one that does not.
+/// `running` if all modules of the session run; otherwise the state of the first that does not.
 pub fn state(session: &SessionStatus) -> String {
     let all = || session.modules.iter().chain(&session.ended);
     match all().find(|module| module.state != "running") {
@@ -395,23 +404,23 @@ pub fn state(session: &SessionStatus) -> String {
     }
 }
 
-/// Processor time for each packet.
+/// Processor time per packet in ns.
 pub fn per_packet(module: &ModuleStatus) -> String {
     module.used_ns.checked_div(module.packets).map_or("-".to_owned(), |nanos| nanos.to_string())
 }
 
-/// Where a channel's packets come from.
+/// The interface and filter of a channel.
 pub fn from(channel: &ChannelStatus) -> String {
     let interface = shown(&channel.interface);
     if channel.filter.is_empty() { interface } else { format!("{interface}: {}", shown(&channel.filter)) }
 }
 
-/// What a channel lost, and why.
+/// The losses of a channel by cause.
 pub fn causes(channel: &ChannelStatus) -> String {
     counted(&channel.drops)
 }
 
-/// Numbers of packets, by what became of them.
+/// Packet counts by cause.
 fn counted(drops: &BTreeMap<String, u64>) -> String {
     let causes: Vec<String> = drops
         .iter()
@@ -437,14 +446,14 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_shown_whole() {
+    fn a_session_is_shown_with_all_details() {
         let mut out = Vec::new();
         session(&mut out, &snapshot().sessions[1], &snapshot().interfaces).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/session.txt"));
     }
 
     #[test]
-    fn what_is_shown_of_packets_is_said_where_it_is_not_everything() {
+    fn a_channels_view_is_shown_if_it_hides_anything() {
         let mut snapshot = snapshot();
         snapshot.sessions[1].channels[0].view = "payload=none".to_owned();
         let mut out = Vec::new();
@@ -453,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_module_says_commands_no_terminal() {
+    fn control_characters_from_modules_are_escaped() {
         let mut snapshot = snapshot();
         let module = &mut snapshot.sessions[1].modules[0];
         module.state = "ended\u{1b}[2J".to_owned();

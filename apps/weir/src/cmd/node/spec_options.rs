@@ -1,4 +1,5 @@
-//! The options for the keys of a session: one for each key of its table. What they are given is read by the structure that configuration files and messages are read by.
+//! Command-line options generated from the keys of a session's specification, one for each key. Their values are deserialized by the
+//! same serde structures as configuration files and protocol messages.
 
 use clap::error::Error as ClapError;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -10,38 +11,43 @@ use serde::de::{
 use serde_json::{Map, Value as Json};
 use std::marker::PhantomData;
 use weir_admission::Name;
+use weir_node::control::renamed_keys::with_advice;
 use weir_node::control::spec::{Keyed, SpecKey};
 use weir_trust::grant::Resource;
 use weir_wire::{WriteField, WriteFields};
 
-/// The placeholder of a value that is `KEY=VALUE,...`.
-const PART: &str = "KEY=VALUE[,...]";
+/// The placeholder of a value of the form `KEY=VALUE,...`.
+const KEY_VALUES: &str = "KEY=VALUE[,...]";
 
-/// Something that was stated and is not as it should be.
+/// An option whose value is not valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct StatedError(String);
+pub struct SpecOptionError(String);
 
-/// The keys that a command line states of a structure. They stand in it by `#[command(flatten)]`.
+/// The options for the keys of the specification `T`, as given on a command line. Used with `#[command(flatten)]`.
 #[derive(Clone, Debug)]
-pub struct Stated<T> {
-    given: Vec<(&'static SpecKey, Vec<String>)>,
-    of: PhantomData<T>,
+pub struct SpecOptions<T> {
+    options: Vec<(&'static SpecKey, Vec<String>)>,
+    spec: PhantomData<T>,
 }
 
-impl<T: Keyed> Args for Stated<T> {
+impl<T: Keyed> Args for SpecOptions<T> {
     fn augment_args(command: Command) -> Command {
-        command.args(T::KEYS.iter().enumerate().map(|(place, key)| {
+        command.args(T::KEYS.iter().enumerate().map(|(index, key)| {
             let (name, value) = key.usage();
             let action = if key.is_list { ArgAction::Append } else { ArgAction::Set };
             let arg = Arg::new(name).long(name).value_name(value).help(key.help()).action(action);
-            // Parts are read when all is stated, and their errors name the part.
+            // Values of the form KEY=VALUE,... are checked in `read`, whose errors name the option.
             let check = move |text: &str| match value {
-                PART => Ok(text.to_owned()),
+                KEY_VALUES => Ok(text.to_owned()),
                 _ => read::<T>("main", &[(key, vec![text.to_owned()])]).map(|_| text.to_owned()),
             };
             let arg = arg.value_parser(check);
-            if T::IS_CHANGE && place == 0 { arg.required_unless_present_any(others::<T>()) } else { arg }
+            if T::IS_CHANGE && index == 0 {
+                arg.required_unless_present_any(other_options::<T>())
+            } else {
+                arg
+            }
         }))
     }
 
@@ -50,19 +56,19 @@ impl<T: Keyed> Args for Stated<T> {
     }
 }
 
-/// All options that change a session, but for the first one.
-fn others<T: Keyed>() -> Vec<&'static str> {
-    let limits = Resource::limits().map(|(resource, _)| resource.row().name);
+/// The names of all options that change a session, except the first.
+fn other_options<T: Keyed>() -> Vec<&'static str> {
+    let limits = Resource::limits().map(|(resource, _)| resource.definition().name);
     T::KEYS.iter().skip(1).map(|key| key.usage().0).chain(limits).collect()
 }
 
-impl<T: Keyed> FromArgMatches for Stated<T> {
+impl<T: Keyed> FromArgMatches for SpecOptions<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, ClapError> {
-        let given = T::KEYS.iter().filter_map(|key| {
+        let options = T::KEYS.iter().filter_map(|key| {
             let texts = matches.get_many::<String>(key.usage().0)?;
             Some((key, texts.cloned().collect()))
         });
-        Ok(Self { given: given.collect(), of: PhantomData })
+        Ok(Self { options: options.collect(), spec: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), ClapError> {
@@ -71,92 +77,93 @@ impl<T: Keyed> FromArgMatches for Stated<T> {
     }
 }
 
-impl<T: Keyed> Stated<T> {
-    /// The structure for a session of this name, with all that is not stated left out.
+impl<T: Keyed> SpecOptions<T> {
+    /// Builds the specification for a session of this name; keys without an option have their defaults.
     ///
     /// # Errors
-    /// A part that cannot be read.
-    pub fn read(&self, session: &Name) -> Result<T, StatedError> {
-        read(session.as_str(), &self.given)
+    /// The value of an option is not valid.
+    pub fn read(&self, session: &Name) -> Result<T, SpecOptionError> {
+        read(session.as_str(), &self.options)
     }
 
-    /// Another description with the keys that are stated in the place of its own.
+    /// Returns `base` with the keys of the given options replaced.
     ///
     /// # Errors
-    /// A part that cannot be read.
-    pub fn over(&self, session: &Name, other: &T) -> Result<T, StatedError> {
-        let (mut all, mut stated) = (keys(other)?, keys(&self.read(session)?)?);
-        for (key, _) in &self.given {
-            // A key with its usual value is left out.
-            match stated.remove(key.key) {
+    /// The value of an option is not valid.
+    pub fn override_spec(&self, session: &Name, base: &T) -> Result<T, SpecOptionError> {
+        let (mut all, mut replaced) = (to_map(base)?, to_map(&self.read(session)?)?);
+        for (key, _) in &self.options {
+            // A key with its default value is not serialized.
+            match replaced.remove(key.key) {
                 Some(value) => _ = all.insert(key.key.to_owned(), value),
                 None => _ = all.remove(key.key),
             }
         }
-        serde_json::from_value(all.into()).map_err(|error| StatedError(error.to_string()))
+        serde_json::from_value(all.into()).map_err(|error| SpecOptionError(error.to_string()))
     }
 }
 
-fn keys(of: &impl Serialize) -> Result<Map<String, Json>, StatedError> {
-    let keys = serde_json::to_value(of).and_then(serde_json::from_value);
-    keys.map_err(|error| StatedError(error.to_string()))
+fn to_map(spec: &impl Serialize) -> Result<Map<String, Json>, SpecOptionError> {
+    let map = serde_json::to_value(spec).and_then(serde_json::from_value);
+    map.map_err(|error| SpecOptionError(error.to_string()))
 }
 
-fn read<T: Keyed>(session: &str, given: &[(&SpecKey, Vec<String>)]) -> Result<T, StatedError> {
-    let mut words = vec![(T::NAME, Value::One(Word { key: T::NAME, text: Some(session), option: None }))];
-    words.extend(given.iter().map(|(key, texts)| {
+fn read<T: Keyed>(session: &str, options: &[(&SpecKey, Vec<String>)]) -> Result<T, SpecOptionError> {
+    let mut entries =
+        vec![(T::NAME, Value::One(TextValue { key: T::NAME, text: Some(session), option: None }))];
+    entries.extend(options.iter().map(|(key, texts)| {
         let option = Some(key.usage().0);
-        let mut all: Vec<Word<'_>> =
-            texts.iter().map(|text| Word { key: key.key, text: Some(text), option }).collect();
+        let mut all: Vec<TextValue<'_>> =
+            texts.iter().map(|text| TextValue { key: key.key, text: Some(text), option }).collect();
         match all.pop() {
             Some(last) if !key.is_list => (key.key, Value::One(last)),
             last => (key.key, Value::List(all.into_iter().chain(last).collect())),
         }
     }));
-    read_words(words).map_err(|error| StatedError(error.to_string()))
+    read_map(entries).map_err(|error| SpecOptionError(error.to_string()))
 }
 
-fn read_words<T: DeserializeOwned>(words: Vec<(&str, Value<'_>)>) -> Result<T, Error> {
-    T::deserialize(MapAccessDeserializer::new(Words { left: words.into_iter(), value: None }))
+fn read_map<T: DeserializeOwned>(entries: Vec<(&str, Value<'_>)>) -> Result<T, Error> {
+    T::deserialize(MapAccessDeserializer::new(SpecMap { entries: entries.into_iter(), value: None }))
 }
 
-/// Reads a part of a session, `KEY=VALUE,...`, by its own deserializer.
+/// Deserializes a part of a session, such as a channel, from the option's value `KEY=VALUE,...`.
 fn read_part<'de, V: Visitor<'de>>(option: &str, text: &str, visitor: V) -> Result<V::Value, Error> {
     let wrong = |why: String| Error::custom(format_args!("`--{option} {}`: {why}", text.escape_debug()));
     let split = split(text).map_err(|why| wrong(why.to_owned()))?;
-    let mut words: Vec<(&str, Value<'_>)> = Vec::new();
+    let mut entries: Vec<(&str, Value<'_>)> = Vec::new();
     for word in &split {
         let (key, text) = word.split_once('=').map_or((word.as_str(), None), |(key, text)| (key, Some(text)));
         let key = key.trim();
-        if words.iter().any(|(known, _)| *known == key) {
+        if entries.iter().any(|(known, _)| *known == key) {
             return Err(wrong(format!("`{}` is there twice", key.escape_debug())));
         }
-        words.push((key, Value::One(Word { key, text, option: None })));
+        entries.push((key, Value::One(TextValue { key, text, option: None })));
     }
     visitor
-        .visit_map(Words { left: words.into_iter(), value: None })
-        .map_err(|error| wrong(error.to_string()))
+        .visit_map(SpecMap { entries: entries.into_iter(), value: None })
+        .map_err(|error| wrong(with_advice(&error.to_string())))
 }
 
-/// Keys and their values, as a map.
-struct Words<'a> {
-    left: std::vec::IntoIter<(&'a str, Value<'a>)>,
+/// Keys and their values, as a serde map.
+struct SpecMap<'a> {
+    entries: std::vec::IntoIter<(&'a str, Value<'a>)>,
     value: Option<Value<'a>>,
 }
 
 enum Value<'a> {
-    One(Word<'a>),
-    List(Vec<Word<'a>>),
+    One(TextValue<'a>),
+    List(Vec<TextValue<'a>>),
 }
 
-impl<'de> MapAccess<'de> for Words<'_> {
+impl<'de> MapAccess<'de> for SpecMap<'_> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let Some((key, value)) = self.left.next() else { return Ok(None) };
+        let Some((key, value)) = self.entries.next() else { return Ok(None) };
         let known = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(key));
         let known = match &value {
-            Value::One(word) => known.map_err(|error| word.text().err().unwrap_or(error)),
+            Value::One(value) => known.map_err(|error| value.text().err().unwrap_or(error)),
             Value::List(_) => known,
         };
         self.value = Some(value);
@@ -165,24 +172,24 @@ impl<'de> MapAccess<'de> for Words<'_> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         match self.value.take() {
-            Some(Value::One(word)) => seed.deserialize(word),
-            Some(Value::List(words)) => seed.deserialize(SeqDeserializer::new(words.into_iter())),
+            Some(Value::One(value)) => seed.deserialize(value),
+            Some(Value::List(values)) => seed.deserialize(SeqDeserializer::new(values.into_iter())),
             None => Err(Error::custom("a value without a key")),
         }
     }
 }
 
-/// A value as it is typed. Its type is the one that is asked for.
+/// A value as typed on the command line. It deserializes to the requested type.
 #[derive(Clone, Copy)]
-struct Word<'a> {
+struct TextValue<'a> {
     key: &'a str,
-    /// None for a key that stands alone.
+    /// The text after `=`; `None` for a key without a value.
     text: Option<&'a str>,
-    /// The option that was given it; none within a part.
+    /// The option that has the value; `None` for a key within `KEY=VALUE,...`.
     option: Option<&'a str>,
 }
 
-impl<'a> Word<'a> {
+impl<'a> TextValue<'a> {
     fn text(&self) -> Result<&'a str, Error> {
         self.text.ok_or_else(|| Error::custom(format_args!("`{}` is not KEY=VALUE", self.key.escape_debug())))
     }
@@ -196,10 +203,10 @@ impl<'a> Word<'a> {
     }
 }
 
-impl<'a> IntoDeserializer<'_> for Word<'a> {
-    type Deserializer = Word<'a>;
+impl<'a> IntoDeserializer<'_> for TextValue<'a> {
+    type Deserializer = TextValue<'a>;
 
-    fn into_deserializer(self) -> Word<'a> {
+    fn into_deserializer(self) -> TextValue<'a> {
         self
     }
 }
@@ -212,7 +219,7 @@ macro_rules! whole {
     )+};
 }
 
-impl<'de> Deserializer<'de> for Word<'_> {
+impl<'de> Deserializer<'de> for TextValue<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -221,7 +228,7 @@ impl<'de> Deserializer<'de> for Word<'_> {
 
     whole! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 }
 
-    /// A key that stands alone is true.
+    /// Deserializes a boolean; a key without a value is true.
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.text {
             None | Some("true") => visitor.visit_bool(true),
@@ -237,7 +244,7 @@ impl<'de> Deserializer<'de> for Word<'_> {
         visitor.visit_some(self)
     }
 
-    /// Several in one text: fields, or within a part words with spaces between them.
+    /// Deserializes a list from one text: field names of an option, or words separated by spaces within `KEY=VALUE,...`.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let text = self.text()?;
         let all: Vec<&str> = match self.option {
@@ -276,8 +283,8 @@ impl<'de> Deserializer<'de> for Word<'_> {
     }
 }
 
-/// Splits at commas that stand neither behind a backslash nor between double quotes; takes the quotes away, and the backslash before a comma, a quote or
-/// another backslash. Other backslashes stay: filters have their own use for them.
+/// Splits at commas, except after a backslash and between double quotes. Removes the quotes, and the backslash before a comma, a
+/// quote or another backslash. Other backslashes stay, as filter expressions use them.
 fn split(text: &str) -> Result<Vec<String>, &'static str> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
@@ -303,29 +310,29 @@ fn split(text: &str) -> Result<Vec<String>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::control::apart::Process;
-    use weir_node::control::offers::{OfferSpec, UseSpec};
-    use weir_node::control::spec::{Change, ChannelSpec, ProcessorSpec, RecordVisibility, SessionSpec};
+    use weir_node::control::process_isolation::Process;
+    use weir_node::control::services::{OfferSpec, UseSpec};
+    use weir_node::control::spec::{Change, ChannelSpec, MappedPackets, ProcessorSpec, SessionSpec};
     use weir_units::{Bytes, Nanos};
 
     fn read<T: DeserializeOwned>(option: &str, text: &str) -> Result<T, Error> {
-        T::deserialize(Word { key: "", text: Some(text), option: option.strip_prefix("--") })
+        T::deserialize(TextValue { key: "", text: Some(text), option: option.strip_prefix("--") })
     }
 
-    /// The options as a command line has them.
-    fn stated<T: Keyed>(words: &[&str]) -> Stated<T> {
-        let command = Stated::<T>::augment_args(Command::new("c").no_binary_name(true));
-        Stated::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+    /// Parses options from the words of a command line.
+    fn parse<T: Keyed>(words: &[&str]) -> SpecOptions<T> {
+        let command = SpecOptions::<T>::augment_args(Command::new("c").no_binary_name(true));
+        SpecOptions::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
     }
 
     #[test]
-    fn what_a_command_line_states_stands_in_the_place_of_what_a_file_says() {
+    fn options_replace_the_keys_of_a_file() {
         let file: SessionSpec = toml::from_str(
             "name = \"a\"\nprocess = \"own\"\nmemory = \"1 MiB\"\npriority = 3\nkept_packets = 5\nwrites = [\"ttl\"]\n\
              cpu = [{ weight = 5 }, { name = \"b\" }]\nread = [\"t\"]\nmodule = [{ module = \"m\", set = { n = 1.5 } }]",
         )
         .unwrap();
-        let over = |words: &[&str]| stated(words).over(&file.name, &file).unwrap();
+        let over = |words: &[&str]| parse(words).override_spec(&file.name, &file).unwrap();
         assert_eq!(over(&[]), file);
         let now = over(&["--process", "node", "--priority", "0", "--cpu", "name=c", "--write", "none"]);
         let changed = SessionSpec {
@@ -344,47 +351,50 @@ mod tests {
     #[test]
     fn every_key_has_an_option_and_every_value_its_error() {
         let command = |words: &[&str]| {
-            let command = Stated::<Change>::augment_args(Command::new("c").no_binary_name(true));
-            let command = crate::amounts::AmountOptions::<crate::amounts::OfSession>::augment_args(command);
+            let command = SpecOptions::<Change>::augment_args(Command::new("c").no_binary_name(true));
+            let command =
+                crate::amounts::AmountOptions::<crate::amounts::SessionLimitAmounts>::augment_args(command);
             command.try_get_matches_from(words).map(drop).map_err(|error| error.to_string())
         };
         for key in Change::KEYS {
             let (name, value) = key.usage();
             let error = command(&[&format!("--{name}"), "Ä"]).map_or_else(|error| error, |()| String::new());
-            assert_eq!(error.contains(&format!("--{name} <{value}>")), value != PART, "{error}");
+            assert_eq!(error.contains(&format!("--{name} <{value}>")), value != KEY_VALUES, "{error}");
         }
         assert!(command(&[]).unwrap_err().contains("--memory <BYTES>"));
-        let said = command(&["--write", "ttl,size"]).unwrap_err();
-        assert!(said.contains("`size` is no field that can be written"), "{said}");
+        let printed = command(&["--write", "ttl,size"]).unwrap_err();
+        assert!(printed.contains("`size` is no field that can be written"), "{printed}");
         assert_eq!(command(&["--write", "ttl,dscp"]), Ok(()));
     }
 
     #[test]
-    fn parts_are_read_as_the_configuration_has_them() {
-        let cpu: ProcessorSpec = read("--cpu", "name=fast,core=1,period=10ms,slice=2.5ms,spare").unwrap();
+    fn key_value_options_are_read_like_the_configuration() {
+        let cpu: ProcessorSpec = read("--cpu", "name=fast,core=1,period=10ms,slice=2.5ms,borrow").unwrap();
         assert_eq!(cpu.reservation(), Some((Nanos(10_000_000), Nanos(2_500_000))));
-        assert_eq!((cpu.name.as_str(), cpu.core, cpu.spare, cpu.weight), ("fast", Some(1), true, 100));
-        let channel: ChannelSpec =
-            read("--channel", r#"interface=eth0,filter="ip[0]=69 and (port 80, 81)",sees=all,queue=16"#)
-                .unwrap();
+        assert_eq!((cpu.name.as_str(), cpu.core, cpu.borrow, cpu.weight), ("fast", Some(1), true, 100));
+        let channel: ChannelSpec = read(
+            "--channel",
+            r#"interface=eth0,filter="ip[0]=69 and (port 80, 81)",visibility=all,queue=16"#,
+        )
+        .unwrap();
         assert_eq!(
-            (channel.filter.as_str(), channel.sees),
-            ("ip[0]=69 and (port 80, 81)", RecordVisibility::All)
+            (channel.filter.as_str(), channel.visibility),
+            ("ip[0]=69 and (port 80, 81)", MappedPackets::All)
         );
         assert_eq!((channel.name.as_str(), channel.queue), ("main", Some(16)));
         let channel: ChannelSpec =
             read("--channel", r"interface=eth0,filter=ether proto \ip and 1\,2").unwrap();
         assert_eq!(channel.filter, r"ether proto \ip and 1,2");
         let offer: OfferSpec =
-            read("--offer", "service=lookup,callers=alice  bob,queue=4,pays=caller").unwrap();
+            read("--offer", "service=lookup,callers=alice  bob,queue=4,payer=caller").unwrap();
         let callers: Vec<&str> = offer.callers.iter().map(weir_admission::Name::as_str).collect();
         assert_eq!((offer.service.as_str(), callers, offer.queue), ("lookup", vec!["alice", "bob"], 4));
-        let used: UseSpec = read("--use", "service=lookup,of=asn,pays=50us").unwrap();
-        assert_eq!((used.of.as_str(), used.pays), ("asn", Some(Nanos(50_000))));
+        let used: UseSpec = read("--use", "service=lookup,session=asn,cost_max=50us").unwrap();
+        assert_eq!((used.session.as_str(), used.cost_max), ("asn", Some(Nanos(50_000))));
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_option_and_the_fault() {
         let cpu = |text| read::<ProcessorSpec>("--cpu", text).unwrap_err().to_string();
         let channel = |text| read::<ChannelSpec>("--channel", text).unwrap_err().to_string();
         for (error, says) in [
@@ -394,11 +404,11 @@ mod tests {
             (cpu("weight=1,weight=2"), "`weight` is there twice"),
             (cpu("core=first"), "`core` is a whole number, not `first`"),
             (cpu("core=99999"), "65535"),
-            (cpu("spare=yes"), "`spare` is true or false, not `yes`"),
+            (cpu("borrow=yes"), "`borrow` is true or false, not `yes`"),
             (cpu("name=A b"), "`A b` is not a name"),
             (cpu(""), "`` is not KEY=VALUE"),
             (channel("filter=tcp"), "missing field `interface`"),
-            (channel("interface=e,sees=some"), "unknown variant `some`, expected `selected` or `all`"),
+            (channel("interface=e,visibility=some"), "unknown variant `some`, expected `selected` or `all`"),
             (channel("interface=e,filter=\"tcp"), "a double quote is not closed"),
         ] {
             let expected = if says.starts_with("65535") { "u16" } else { says };

@@ -1,25 +1,25 @@
-//! `weir table`: named tables are published, taken away and listed.
+//! `weir table`: publishes, removes and lists named tables.
 
-use super::args::{TableAct, TableCommand};
-use super::{NodeCommandError, look, order, show};
+use super::args::{TableAction, TableCommand};
+use super::{NodeCommandError, execute, fetch_snapshot, show};
 use crate::Failure;
 use std::io::Write;
 use weir_node::control::protocol::ControlRequest;
 use weir_node::sessions::tables::{TableFileError, read_file};
 
-/// Does what is asked with a table.
+/// Carries out a table command.
 pub fn table(out: &mut impl Write, args: &TableCommand) -> Result<(), Failure> {
-    let node = &args.place.whereabouts()?;
-    match &args.act {
-        TableAct::Put { name, file } => {
+    let node = &args.address.resolve()?;
+    match &args.action {
+        TableAction::Put { name, file } => {
             let bytes = read_file(file).map_err(NodeCommandError::from)?;
-            order(out, node, ControlRequest::PutTable { table: name.clone() }, &bytes)
+            execute(out, node, ControlRequest::PutTable { table: name.clone() }, &bytes)
         }
-        TableAct::Remove { name } => {
-            order(out, node, ControlRequest::RemoveTable { table: name.clone() }, &[])
+        TableAction::Remove { name } => {
+            execute(out, node, ControlRequest::RemoveTable { table: name.clone() }, &[])
         }
-        TableAct::List => {
-            show::tables(out, &*look(node)?)?;
+        TableAction::List => {
+            show::tables(out, &*fetch_snapshot(node)?)?;
             Ok(())
         }
     }

@@ -1,64 +1,64 @@
-//! A block on its way through the modules.
+//! Tasks of the worker pool: a block or clock reading, and the output of each instance.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use weir_datapath::moment::Moment;
+use weir_datapath::clock::ClockReading;
 use weir_netio::Block;
 use weir_sandbox::{LogLine, Patch};
 use weir_session::Records;
 
-/// What modules are called for.
+/// The input of a task.
 #[derive(Debug)]
 pub enum WorkInput {
-    /// Packets.
+    /// A block of packets.
     Block(Block),
-    /// The time, where no packet has come for a while.
-    Quiet(Moment),
-    /// No more packets come.
+    /// The time, when no packets arrive.
+    Clock(ClockReading),
+    /// The end of all packets.
     End,
 }
 
-/// A block of packets, or what else modules are told; and what they made of it.
+/// One input for all instances, with their outputs.
 #[derive(Debug)]
 pub struct BlockTask {
-    /// What it is.
-    pub matter: WorkInput,
-    /// The time at which it came from an interface.
-    pub at: Option<Moment>,
+    /// The input.
+    pub input: WorkInput,
+    /// The time of arrival, for an interface.
+    pub at: Option<ClockReading>,
     selected: Vec<u64>,
     outputs: Vec<Mutex<InstanceOutput>>,
-    open: AtomicUsize,
+    pending: AtomicUsize,
 }
 
-/// What one instance made of a block.
+/// The output of one instance for one task.
 #[derive(Debug, Default)]
 pub struct InstanceOutput {
-    /// What it emitted.
+    /// The emitted records.
     pub records: Records,
-    /// What it sent; the stream of each frame is its output.
+    /// The sent frames; the stream number of each is its output.
     pub frames: Records,
-    /// For each batch the packets that it drops; empty where it drops none.
+    /// A mask of dropped packets for each batch; empty if none are dropped.
     pub drops: Vec<u64>,
-    /// What it changed.
+    /// The changes to packets.
     pub patches: Vec<Patch>,
-    /// What it said.
+    /// The log lines.
     pub log: Vec<LogLine>,
-    /// Which part of its module it is.
+    /// The number of the instance within its module.
     pub part: u64,
-    /// The number of the block's first packets that it is of, where the capture has lost the bytes of others.
+    /// The number of leading packets that this output covers, if the capture lost the bytes of later ones.
     pub seen: Option<usize>,
 }
 
 impl InstanceOutput {
-    /// Leaves what came of the first `len` packets and of the ticks before them.
-    pub fn cut(&mut self, len: usize) {
+    /// Keeps only the output for the first `len` packets and the ticks before them.
+    pub fn truncate(&mut self, len: usize) {
         for records in [&mut self.records, &mut self.frames] {
             let kept = records.iter().take_while(|record| {
                 let index = record.order.index();
                 index < len || (index == len && !record.order.is_packet())
             });
-            let kept = kept.count();
-            records.truncate(kept);
+            let kept_count = kept.count();
+            records.truncate(kept_count);
         }
         self.patches.retain(|patch| (patch.packet as usize) < len);
         self.seen = Some(len);
@@ -66,40 +66,41 @@ impl InstanceOutput {
 }
 
 impl BlockTask {
-    /// For so many instances; of a block, `selected` has a mask for each batch, or is empty where all packets are selected.
-    pub fn new(matter: WorkInput, at: Option<Moment>, selected: Vec<u64>, instances: usize) -> Self {
+    /// Creates a task for a number of instances. `selected` has a mask for each batch of a block; if it is empty, all packets are
+    /// selected.
+    pub fn new(input: WorkInput, at: Option<ClockReading>, selected: Vec<u64>, instances: usize) -> Self {
         let outputs = (0..instances).map(|_| Mutex::default()).collect();
-        Self { matter, at, selected, outputs, open: AtomicUsize::new(instances) }
+        Self { input, at, selected, outputs, pending: AtomicUsize::new(instances) }
     }
 
-    /// The packets, if it has any.
+    /// The block of packets, if the input is one.
     pub fn block(&self) -> Option<&Block> {
-        match &self.matter {
+        match &self.input {
             WorkInput::Block(block) => Some(block),
-            WorkInput::Quiet(_) | WorkInput::End => None,
+            WorkInput::Clock(_) | WorkInput::End => None,
         }
     }
 
-    /// Which packets of a batch modules are called for.
+    /// The mask of the packets of a batch that the filter selects.
     pub fn selected(&self, batch: usize) -> u64 {
         if self.selected.is_empty() { u64::MAX } else { self.selected.get(batch).copied().unwrap_or(0) }
     }
 
-    /// What an instance made of it. Each says so once.
-    pub fn leave(&self, instance: usize, output: InstanceOutput) {
+    /// Stores the output of an instance. Each instance calls it once.
+    pub fn store_output(&self, instance: usize, output: InstanceOutput) {
         if let Some(slot) = self.outputs.get(instance) {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = output;
         }
-        self.open.fetch_sub(1, Ordering::Release);
+        self.pending.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether every instance is done with it.
+    /// Returns true once every instance has stored its output.
     pub fn is_done(&self) -> bool {
-        self.open.load(Ordering::Acquire) == 0
+        self.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Takes what the instances made of it, in their order.
-    pub fn take(&self) -> Vec<InstanceOutput> {
+    /// Takes the outputs, in the order of the instances.
+    pub fn take_outputs(&self) -> Vec<InstanceOutput> {
         let take = |slot: &Mutex<InstanceOutput>| {
             std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner))
         };

@@ -1,99 +1,99 @@
-//! Where results go: records to their files and the report, packets to the output capture or another interface, log lines to the operator.
+//! Collects results: records for files and the report, packets for the output capture or another interface, and log lines.
 //!
-//! Blocks come in order, and what several instances of a module emitted is put into one order before anything else sees it.
+//! Blocks are collected in order. The records of a module's instances are merged into one order first.
 
+use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use super::forward::Forwarder;
 use super::outputs::Outputs;
-use super::work::{BlockTask, InstanceOutput, WorkInput};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
 use weir_datapath::effects::Patches;
-use weir_datapath::egress::{Copies, Egress, FileEnd};
+use weir_datapath::egress::{CopyBuffers, Egress, FileEgress};
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::RunReport;
 use weir_session::{Record, Records};
 use weir_units::Timestamp;
 
-/// Why results could not be kept.
+/// Errors of writing results.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// Records.
+    /// Records cannot be written.
     #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
-    /// Packets.
+    /// Packets cannot be written.
     #[error(transparent)]
     Packets(#[from] WriteError),
 }
 
-/// Where one module's results go.
+/// The destinations of one module's results.
 #[derive(Debug)]
 pub struct ResultSink {
-    /// What it is called in this run.
+    /// The module's label in this run.
     pub label: String,
-    /// Its records.
+    /// The files of its records.
     pub files: ModuleFiles,
-    /// The frames that it sends.
+    /// The outputs of its frames.
     pub outputs: Outputs,
-    /// Its instances' places among all.
+    /// The indices of its instances among all.
     pub instances: std::ops::Range<usize>,
-    /// Its number in the report.
+    /// The index of the module in the report.
     pub in_report: usize,
-    /// Whether it may have several instances: then rows that are not a packet's have no order of their own.
+    /// True if the module may have several instances; then rows without a packet have no order of their own.
     pub is_parallel: bool,
 }
 
-/// Where results go.
+/// Writes the results of all modules.
 #[derive(Debug)]
 pub struct Collector {
-    /// In the order of the command line, which is the order of patches.
+    /// The destinations for each module, in the order of the command line, which is the order of patches.
     pub sinks: Vec<ResultSink>,
-    /// Where packets go.
-    pub ways: OutputHandles,
-    /// The report.
+    /// The destinations of packets.
+    pub packet_outputs: PacketOutputs,
+    /// The report, if one is written.
     pub report: Option<RunReport>,
-    /// Patches that could not be made to packets that went on.
+    /// Patches that could not be applied to packets that were written.
     pub unpatched: u64,
-    /// The time of the last packet, or what the clock said since.
+    /// The time of the last packet or clock reading.
     now: Timestamp,
-    /// When rows were last brought to their logs, where they have to survive crashes.
+    /// The last flush of the logs, if records must survive crashes.
     flushed: Option<Instant>,
     failed: bool,
 }
 
 impl Collector {
-    /// Collects into these.
+    /// Creates a collector with these destinations.
     pub fn new(
         sinks: Vec<ResultSink>,
-        ways: OutputHandles,
+        packet_outputs: PacketOutputs,
         report: Option<RunReport>,
         durability: Durability,
     ) -> Self {
         let flushed = (durability == Durability::Seconds).then(Instant::now);
-        Self { sinks, ways, report, unpatched: 0, now: Timestamp(0), flushed, failed: false }
+        Self { sinks, packet_outputs, report, unpatched: 0, now: Timestamp(0), flushed, failed: false }
     }
 
-    /// Takes what the instances made of a block. After an error nothing more is written, so that what was written stays.
-    pub fn collect(&mut self, work: &BlockTask) -> Result<(), CollectError> {
-        let outputs = work.take();
+    /// Writes the output of a finished task. After an error, nothing more is written, so that the files stay consistent.
+    pub fn collect(&mut self, task: &BlockTask) -> Result<(), CollectError> {
+        let outputs = task.take_outputs();
         self.log(&outputs);
         if self.failed {
             return Ok(());
         }
-        let result = self.write(work, &outputs).and_then(|()| self.flush());
+        let result = self.write(task, &outputs).and_then(|()| self.flush());
         self.failed = result.is_err();
         result
     }
 
-    fn write(&mut self, work: &BlockTask, outputs: &[InstanceOutput]) -> Result<(), CollectError> {
-        match &work.matter {
+    fn write(&mut self, task: &BlockTask, outputs: &[InstanceOutput]) -> Result<(), CollectError> {
+        match &task.input {
             WorkInput::Block(block) => {
                 let last = block.descriptors().last().map(|last| Timestamp(last.ts_ns));
                 self.now = last.map_or(self.now, |last| self.now.max(last));
             }
-            WorkInput::Quiet(at) => self.now = self.now.max(at.wall),
+            WorkInput::Clock(at) => self.now = self.now.max(at.wall),
             WorkInput::End => {}
         }
         for sink in &mut self.sinks {
@@ -101,28 +101,28 @@ impl Collector {
             for record in in_order(outputs, sink.is_parallel, |output| &output.records) {
                 sink.files.write(&record)?;
                 if let Some(report) = &mut self.report {
-                    report.record(sink.in_report, &record);
+                    report.add_record(sink.in_report, &record);
                 }
             }
             for frame in in_order(outputs, sink.is_parallel, |output| &output.frames) {
-                let at = work.block().and_then(|block| block.descriptors().get(frame.order.index()));
-                let ts = at.map_or(self.now, |packet| Timestamp(packet.ts_ns));
-                sink.outputs.take(&frame, ts, self.ways.forwarder.as_ref());
+                let packet = task.block().and_then(|block| block.descriptors().get(frame.order.index()));
+                let ts = packet.map_or(self.now, |packet| Timestamp(packet.ts_ns));
+                sink.outputs.send(&frame, ts, self.packet_outputs.forwarder.as_ref());
             }
             sink.outputs.check()?;
         }
-        if let Some(block) = work.block() {
+        if let Some(block) = task.block() {
             if let Some(report) = &mut self.report {
                 for descriptor in block.descriptors() {
-                    report.traffic(Timestamp(descriptor.ts_ns), 1, u64::from(descriptor.wire_len));
+                    report.add_packets(Timestamp(descriptor.ts_ns), 1, u64::from(descriptor.wire_len));
                 }
             }
-            self.unpatched += self.ways.pass(block, outputs)?;
+            self.unpatched += self.packet_outputs.send(block, outputs)?;
         }
         Ok(())
     }
 
-    /// Brings rows to their logs where that is due.
+    /// Flushes the logs if it is due.
     fn flush(&mut self) -> Result<(), CollectError> {
         if let Some(flushed) = self.flushed.as_mut().filter(|flushed| flushed.elapsed() >= FLUSH) {
             *flushed = Instant::now();
@@ -142,19 +142,23 @@ impl Collector {
     }
 }
 
-/// The records, or frames, of a module's instances in one order, that of the packets; rows of ticks by their bytes, because instances have no order.
+/// Merges the records or frames of a module's instances, in the order of the packets. Rows of ticks are ordered by their bytes,
+/// because instances have no order.
 fn in_order(
     outputs: &[InstanceOutput],
     is_parallel: bool,
-    of: fn(&InstanceOutput) -> &Records,
+    records_of: fn(&InstanceOutput) -> &Records,
 ) -> Vec<Record<'_>> {
-    if outputs.iter().all(|output| of(output).is_empty()) {
+    if outputs.iter().all(|output| records_of(output).is_empty()) {
         return Vec::new();
     }
-    let mut records: Vec<Record<'_>> =
-        outputs.iter().filter(|output| output.part == 0).flat_map(|output| of(output).iter()).collect();
+    let mut records: Vec<Record<'_>> = outputs
+        .iter()
+        .filter(|output| output.part == 0)
+        .flat_map(|output| records_of(output).iter())
+        .collect();
     let others = outputs.iter().filter(|output| output.part != 0);
-    records.extend(others.flat_map(|output| of(output).iter()));
+    records.extend(others.flat_map(|output| records_of(output).iter()));
     if is_parallel {
         records.sort_by(|a, b| {
             let periodic = |record: &Record<'_>| !record.order.is_packet();
@@ -170,49 +174,49 @@ fn in_order(
     records
 }
 
-/// Where packets go that no module dropped.
+/// The destinations of packets that no module dropped.
 #[derive(Debug, Default)]
-pub struct OutputHandles {
+pub struct PacketOutputs {
     /// The output capture.
-    pub file: Option<Arc<FileEnd>>,
-    /// Another interface.
+    pub file: Option<Arc<FileEgress>>,
+    /// The forwarder to another interface.
     pub forwarder: Option<Forwarder>,
-    /// Both of them, as far as they are there.
+    /// The egresses of both.
     all: Vec<Egress>,
-    copies: Copies,
+    copies: CopyBuffers,
 }
 
-impl OutputHandles {
-    /// These.
+impl PacketOutputs {
+    /// Creates the egresses of a writer and a forwarder.
     pub fn new(writer: Option<PacketWriter>, forwarder: Option<Forwarder>) -> Self {
-        let file = writer.map(|writer| Arc::new(FileEnd::new(writer)));
+        let file = writer.map(|writer| Arc::new(FileEgress::new(writer)));
         let link = forwarder.as_ref().map(|forwarder| forwarder.egress().clone());
         let all = link.into_iter().chain(file.clone().map(Egress::File)).collect();
-        Self { file, forwarder, all, copies: Copies::default() }
+        Self { file, forwarder, all, copies: CopyBuffers::default() }
     }
 
-    /// Has the packets go that no module dropped, with every module's patches, those of later modules last. Returns how many patches could
-    /// not be made to them.
-    fn pass(&mut self, block: &Block, outputs: &[InstanceOutput]) -> Result<u64, CollectError> {
+    /// Sends the packets that no module dropped, with every module's patches, those of later modules last. Returns the number of
+    /// patches that could not be applied.
+    fn send(&mut self, block: &Block, outputs: &[InstanceOutput]) -> Result<u64, CollectError> {
         if self.all.is_empty() {
             return Ok(0);
         }
-        // For one packet in the order of the modules, and in each module's own.
+        // Patches of one packet keep the order of the modules, and each module's own order.
         let mut patches = Patches::new(outputs.iter().flat_map(|output| &output.patches));
-        // Of packets that a module was not shown, because their bytes are lost, it has not said that they may go on.
-        let seen = outputs.iter().filter_map(|output| output.seen).min().unwrap_or(block.len());
-        let mut unmade = 0;
-        for (number, batch) in block.batches().enumerate().take_while(|(_, batch)| batch.first < seen) {
+        // Packets that some module did not process, because their bytes are lost, have no verdict and are not sent.
+        let processed = outputs.iter().filter_map(|output| output.seen).min().unwrap_or(block.len());
+        let mut unapplied = 0;
+        for (number, batch) in block.batches().enumerate().take_while(|(_, batch)| batch.first < processed) {
             let drops = outputs.iter().filter_map(|output| output.drops.get(number));
             let dropped = drops.fold(0, |all, drops| all | drops);
-            let shown = u64::MAX >> BATCH_PACKETS.saturating_sub(seen - batch.first);
-            let mask = batch.mask & shown & !dropped;
-            unmade += self.copies.pass(&self.all, block, number, mask, &mut patches);
+            let processed_mask = u64::MAX >> BATCH_PACKETS.saturating_sub(processed - batch.first);
+            let mask = batch.mask & processed_mask & !dropped;
+            unapplied += self.copies.forward(&self.all, block, number, mask, &mut patches);
         }
         if let Some(file) = &self.file {
             file.check()?;
         }
-        Ok(unmade)
+        Ok(unapplied)
     }
 }
 
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_instance_and_two_give_the_same_order() {
+    fn one_instance_and_two_instances_give_the_same_record_order() {
         let (tick, packet) = (RecordOrder::tick, RecordOrder::packet);
         let one = [output(
             0,

@@ -1,6 +1,6 @@
-//! Packets on their way out through another interface: by a link of its own (`weir_datapath::egress`), with one channel.
+//! Forwarding to another interface, through a link (`weir_datapath::egress`) with one channel.
 //!
-//! Modules never wait for it. What does not fit into the channel's queue is lost and counted.
+//! Modules never wait for it: packets that do not fit into the channel's queue are dropped and counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,50 +13,51 @@ use weir_sched::link::{
 use weir_units::{BitsPerSecond, Bytes, Nanos, Shown as _};
 use weir_wire::LinkType;
 
-/// Longer ones are none that were captured whole.
+/// Maximum frame length in bytes: the longest that a capture holds whole.
 const FRAME_MAX: u32 = 262_144;
-/// Where nobody says how fast, the interface says it. More than any has.
+/// The scheduler's rate without `--rate`, above that of any interface: the interface limits the rate.
 const NO_LIMIT: BitsPerSecond = BitsPerSecond(1 << 44);
-/// The most that waits, and the least room for it.
+/// Minimum and maximum queue size in bytes.
 const QUEUE_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=16 << 20;
-/// What waits is at most what goes in a second divided by this.
+/// The queue holds the bytes that the link sends in this fraction of a second.
 const QUEUE_PART: u64 = 10;
-/// Threads are woken late; so much is made up for.
+/// Maximum delay of a wake-up of the sending thread after which it sends faster to catch up.
 const CATCH_UP: Nanos = Nanos(2_000_000);
-/// How long the end of a run waits for what is still in the queue, and how often it looks.
-const LAST: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(1);
+/// Maximum time for sending the rest of the queue at the end of a run.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// Interval between checks of the queue at the end of a run.
+const DRAIN_POLL: Duration = Duration::from_millis(1);
 
-/// Why packets cannot be sent.
+/// Errors of sending packets.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The interface.
+    /// The interface cannot be opened.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// The rate.
+    /// The rate is not usable.
     #[error("--rate: {0}")]
     Rate(#[from] LinkConfigError),
-    /// The queue.
+    /// The queue cannot be set up.
     #[error("--rate: {0}")]
     Queue(#[from] ChannelRefused),
-    /// One has a link header and the other has not, or another.
+    /// The link types of the two interfaces differ.
     #[error(
-        "{}: its packets are {theirs:?}, and those that are read {ours:?}: they cannot be sent there",
+        "{}: this interface sends {theirs:?} packets, but the packets read are {ours:?}: they cannot be sent there",
         interface.shown()
     )]
     LinkType {
-        /// The interface.
+        /// The interface to send on.
         interface: String,
-        /// What it takes.
+        /// Its link type.
         theirs: LinkType,
-        /// What there is.
+        /// The link type of the packets.
         ours: LinkType,
     },
-    /// What is sent would be read again.
+    /// Sent packets would be read again.
     #[error("{}: the packets are read from there; --send takes another interface", .0.shown())]
     Same(String),
-    /// No thread.
-    #[error("there is no thread for sending: {0}")]
+    /// The sending thread cannot be started.
+    #[error("the sending thread cannot be started: {0}")]
     Thread(std::io::Error),
 }
 
@@ -71,37 +72,37 @@ impl From<LinkError> for ForwardError {
 }
 
 impl ForwardError {
-    /// Whether the command line is wrong.
+    /// Returns true if the command line is wrong.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Rate(_) | Self::Queue(_) | Self::LinkType { .. } | Self::Same(_))
     }
 }
 
-/// What became of packets that were to be sent.
+/// Statistics of forwarded packets.
 #[derive(Clone, Debug)]
 pub struct Forwarded {
-    /// The interface.
+    /// The interface that packets are sent on.
     pub interface: String,
-    /// Packets that it took.
+    /// Packets sent.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub bytes: Bytes,
-    /// Packets that were lost, by cause; also the causes that there were not.
+    /// Packets lost for each cause, with zeros.
     pub lost: [(&'static str, u64); 8],
 }
 
 impl Forwarded {
-    /// Packets lost, for whatever cause.
+    /// Packets lost for any cause.
     pub fn lost(&self) -> u64 {
         self.lost.iter().map(|(_, packets)| packets).sum()
     }
 
-    /// Returns true where packets were longer than the interface takes.
+    /// Returns true if packets were too long for the interface.
     pub fn is_too_long(&self) -> bool {
         self.lost.iter().any(|(cause, packets)| *cause == "too_long" && *packets > 0)
     }
 
-    /// The same by cause, in words.
+    /// Describes the losses by cause.
     pub fn losses(&self) -> String {
         let causes = self.lost.iter().filter(|(_, packets)| *packets > 0);
         let causes: Vec<String> =
@@ -110,16 +111,16 @@ impl Forwarded {
     }
 }
 
-/// A way out through an interface.
+/// Sends packets on an interface.
 #[derive(Debug)]
 pub struct Forwarder {
-    port: TxHandle,
-    outlet: TxPacketSink,
+    tx: TxHandle,
+    sink: TxPacketSink,
     egress: Egress,
 }
 
 impl Forwarder {
-    /// Sends packets of this link type, that are read from `from`, on an interface; no faster than `rate`.
+    /// Starts sending packets of `link_type`, read from `from`, on `interface`, no faster than `rate`.
     pub fn start(
         interface: &str,
         from: &str,
@@ -137,64 +138,64 @@ impl Forwarder {
             pacing: rate.map_or(Pacing::Device, |_| Pacing::Link { catch_up: CATCH_UP }),
             channels_max: 1,
         };
-        // The summary counts what is lost while the interface is down.
-        let port = TxHandle::start(interface, config, Box::new(|_| {}), None)?;
-        let (theirs, ours) = (port.link_type(), link_type);
+        // Events are ignored: the summary counts packets lost while the interface is down.
+        let tx = TxHandle::start(interface, config, Box::new(|_| {}), None)?;
+        let (theirs, ours) = (tx.link_type(), link_type);
         if theirs != ours {
             return Err(ForwardError::LinkType { interface: interface.to_owned(), theirs, ours });
         }
         let bytes = (config.rate.0 / 8 / QUEUE_PART).clamp(*QUEUE_BYTES.start(), *QUEUE_BYTES.end());
         let queue = QueueLimit { packets: QUEUE_PACKETS_MAX, bytes: Bytes(bytes) };
-        // What may wait is limited where packets come in.
+        // `queue` is enforced on entry, so the scheduler needs no limit in bytes.
         let unlimited = QueueLimit { bytes: Bytes(u64::MAX), ..queue };
         let terms = ChannelTerms { reservation: None, cap: None, weight: 1, queue: unlimited };
-        let outlet = port.open(terms, queue, None)?;
-        let egress = Egress::Link(outlet.clone());
-        Ok(Self { port, outlet, egress })
+        let sink = tx.open(terms, queue, None)?;
+        let egress = Egress::Link(sink.clone());
+        Ok(Self { tx, sink, egress })
     }
 
-    /// The interface.
+    /// Returns the name of the interface.
     pub fn interface(&self) -> &str {
-        self.port.interface()
+        self.tx.interface()
     }
 
-    /// What it takes.
+    /// Returns the link type of the interface.
     pub fn link_type(&self) -> LinkType {
-        self.port.link_type()
+        self.tx.link_type()
     }
 
-    /// The way out, as far as there is room in the queue.
+    /// Returns the egress, which drops packets while the queue is full.
     pub fn egress(&self) -> &Egress {
         &self.egress
     }
 
-    /// Ends, after what waits was sent, or a second.
+    /// Sends the rest of the queue for up to a second, then closes the link.
     pub fn finish(self) -> Forwarded {
-        let Self { port, outlet, .. } = self;
+        let Self { tx, sink, .. } = self;
         let begin = Instant::now();
-        while outlet.waiting() > 0 && begin.elapsed() < LAST {
-            std::thread::sleep(LOOK);
+        while sink.waiting() > 0 && begin.elapsed() < DRAIN_MAX {
+            std::thread::sleep(DRAIN_POLL);
         }
-        port.close(&outlet);
-        let interface = port.interface().to_owned();
-        let sent = port.end();
-        let tally = outlet.tally();
+        tx.close(&sink);
+        let interface = tx.interface().to_owned();
+        let sent = tx.end();
+        let counters = sink.counters();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // The channel is the link's only one: what it has lost and the interface has not was lost before.
-        let cut = get(&tally.failed).saturating_sub(sent.malformed + sent.refused);
+        // The link has one channel only, so failures that the interface did not count happened before it.
+        let cut = get(&counters.failed).saturating_sub(sent.malformed + sent.refused);
         Forwarded {
             interface,
             packets: sent.packets,
             bytes: sent.bytes,
             lost: [
-                ("queue_full", get(&tally.queue_full)),
+                ("queue_full", get(&counters.queue_full)),
                 ("cut", cut),
-                ("too_long", get(&tally.too_long)),
+                ("too_long", get(&counters.too_long)),
                 ("malformed", sent.malformed),
                 ("interface_down", sent.down),
                 ("interface_gone", sent.gone),
                 ("refused", sent.refused),
-                ("unsent_at_end", get(&tally.closed) + u64::from(outlet.waiting())),
+                ("unsent_at_end", get(&counters.closed) + u64::from(sink.waiting())),
             ],
         }
     }

@@ -1,32 +1,31 @@
-//! `weir run`: modules over a capture or a live interface.
+//! `weir run`: runs modules on a capture or a live interface.
 
-mod collect;
-mod crew;
+mod block_task;
+mod collector;
 mod forward;
-mod origin;
 mod outputs;
-mod page;
+mod packet_source;
 pub mod progress;
+mod report_file;
 mod shard;
 mod signals;
 mod source;
 mod summary;
 mod tables;
-mod work;
+mod worker_pool;
 
+use crate::admission_terms::{ProfileFileError, admission_terms};
 use crate::cli::Run;
-use crate::hint;
+use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
-use crate::spec::{ModuleSpecError, Spec};
-use crate::terms::{TermsError, terms};
-use collect::{Collector, OutputHandles, ResultSink};
-use crew::{WorkerPool, WorkerPoolError};
+use crate::usage_hint;
+use collector::{Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
-use origin::PacketSourceError;
 use outputs::Outputs;
-use page::Page;
+use packet_source::PacketSourceError;
 use progress::RunProgress;
-use shard::{PARTS_MAX, Shard, Trouble};
+use report_file::ReportFile;
+use shard::{PARTS_MAX, PacketFault, Shard};
 use signals::Signals;
 use source::{RunLimits, RunSource};
 use std::io::Write;
@@ -37,7 +36,7 @@ use std::time::{Duration, Instant};
 use summary::{ModuleSummary, RunSummary};
 use tables::{TableArgError, Tables};
 use weir_admission::{ModuleKind, Parallel};
-use weir_datapath::seat::BatchError;
+use weir_datapath::driver::BatchError;
 use weir_datapath::source::PacketSource;
 use weir_netio::{CaptureFilter, CaptureFilterError, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
@@ -46,22 +45,23 @@ use weir_sandbox::{
     Cache, ClockCheck, CompileLimits, Engine, EngineOptions, Instance, LoadError, LoadedModule,
 };
 use weir_units::{Nanos, Shown as _};
+use worker_pool::{WorkerPool, WorkerPoolError};
 
-/// The period at which rows are brought to their logs, as a period of ticks.
+/// The flush interval of record logs in ns, used as a tick period.
 const FLUSH_NANOS: u64 = FLUSH.as_secs() * 1_000_000_000;
-/// Threads at most where nobody says how many: more cost more memory than they gain time.
+/// Maximum number of threads without `--jobs`: more cost more memory than they save time.
 const JOBS_DEFAULT_MAX: usize = 16;
 
-/// Why a run did not go to its end.
+/// Errors that end a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The capture or the interface cannot be opened.
     #[error(transparent)]
     Open(#[from] PacketSourceError),
-    /// Nothing can be sent.
+    /// Packets cannot be forwarded.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// Signals cannot be noticed.
+    /// Signals cannot be caught.
     #[error("signals cannot be caught: {0}")]
     Signals(std::io::Error),
     /// The filter expression is wrong.
@@ -70,35 +70,35 @@ pub enum RunError {
     /// The filter expression is wrong, maybe because an option is in it.
     #[error("{error}; options such as `{}` come before the filter", option.escape_debug())]
     OptionInFilter {
-        /// The fault.
+        /// The parser's error.
         error: CaptureFilterError,
         /// The option.
         option: String,
     },
-    /// The filter makes no sense for these packets.
+    /// The filter does not apply to the link type of the packets.
     #[error("{0}")]
     FilterOfCapture(String),
-    /// There is nothing to admit modules by.
+    /// The profile cannot be used.
     #[error(transparent)]
-    Terms(#[from] TermsError),
-    /// A table cannot be shown.
+    Terms(#[from] ProfileFileError),
+    /// A table of `--table` cannot be used.
     #[error(transparent)]
     Table(TableArgError),
     /// A module cannot be used.
     #[error(transparent)]
-    Spec(#[from] ModuleSpecError),
+    Spec(#[from] ModuleArgError),
     /// A module cannot be compiled, or the engine does not start.
     #[error("{}: {error}", module.shown())]
     Load {
         /// The module.
         module: String,
-        /// Why.
+        /// The cause.
         error: LoadError,
     },
     /// A sandbox cannot be prepared.
     #[error(transparent)]
     Shard(#[from] BatchError),
-    /// Reading, running or writing failed under way.
+    /// Reading, processing or writing failed during the run.
     #[error(transparent)]
     WorkerPool(#[from] WorkerPoolError),
     /// Records cannot be written.
@@ -110,24 +110,24 @@ pub enum RunError {
     /// The report cannot be written.
     #[error("{}: the report cannot be written: {source}", path.shown())]
     Report {
-        /// The file.
+        /// The report file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Another run is about to write the report's file.
+    /// Another run has locked the report file.
     #[error("{}: another run writes its report to this file: name another one, or wait until that run has ended", .0.shown())]
     ReportBusy(PathBuf),
-    /// The report would take the place of the capture.
+    /// The report would replace the capture.
     #[error("{} is the capture that is being read: write the report to another file", .0.shown())]
     ReportOntoCapture(PathBuf),
-    /// Packets and report would go to one file.
+    /// `-w` and `--report` name the same file.
     #[error("{}: named by both -w and --report; the report would replace the packets", .0.shown())]
     SameFile(PathBuf),
-    /// The run went to its end, but not all modules did.
+    /// The run finished, but some modules did not process all packets.
     #[error("not all modules saw all packets: {0}")]
     Modules(String),
-    /// The run was ended by the first fault of a module.
+    /// The first fault of a module ended a strict run.
     #[error("{module}: {fault}; the run ended there, as --strict asks")]
     Strict {
         /// The module.
@@ -141,12 +141,12 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Returns true where modules failed, rather than the run.
+    /// Returns true if modules failed, rather than the run.
     pub fn is_of_modules(&self) -> bool {
         matches!(self, Self::Modules(_) | Self::Strict { .. })
     }
 
-    /// Whether the command line is wrong.
+    /// Returns true if the command line is wrong.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Filter(_)
@@ -162,7 +162,7 @@ impl RunError {
     }
 }
 
-/// Runs, prints the summary, and writes what was asked for.
+/// Runs the modules, writes the requested files and prints the summary.
 pub fn run(args: &Run) -> Result<(), RunError> {
     let begin = Instant::now();
     let calibration = ClockCheck::begin();
@@ -180,37 +180,37 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         // Opening a FIFO waits for its first bytes.
         signals.catch().map_err(RunError::Signals)?;
     }
-    let origin = origin::open(args, &signals.interrupted)?;
+    let origin = packet_source::open(args, &signals.interrupted)?;
     if let Some(filter) = &filter {
         for link_type in origin.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
         }
     }
-    let (crew, page) =
-        assemble(args, jobs, &engine, &programs, &tables, Reading { origin, filter, signals })?;
-    let (crew, result) = crew.run(jobs, args.strict);
+    let (pool, report_file) =
+        assemble(args, jobs, &engine, &programs, &tables, PacketInput { origin, filter, signals })?;
+    let (pool, result) = pool.run(jobs, args.strict);
 
-    let WorkerPool { mut source, shards, mut collector } = crew;
-    let (totals, live, is_cut) = (source.totals(), source.live_totals(), source.is_cut());
-    let (report, ways) = (collector.report.take(), std::mem::take(&mut collector.ways));
-    let forwarded = ways.forwarder.map(Forwarder::finish);
+    let WorkerPool { mut source, shards, mut collector } = pool;
+    let (totals, live, is_interrupted) = (source.totals(), source.live_totals(), source.is_interrupted());
+    let (report, packet_outputs) = (collector.report.take(), std::mem::take(&mut collector.packet_outputs));
+    let forwarded = packet_outputs.forwarder.map(Forwarder::finish);
     let mut failure = result.err().map(|error| match error {
         WorkerPoolError::Fault(shard) => strict_failure(&collector.sinks, &shards, shard),
         error => RunError::from(error),
     });
-    let writer = ways.file.and_then(|file| file.close());
+    let writer = packet_outputs.file.and_then(|file| file.close());
     let written = writer.map(|writer| writer.finish().map_err(RunError::from)).transpose();
     let written = written.unwrap_or_else(|error| {
         failure.get_or_insert(error);
         None
     });
-    let processed = shards.iter().filter_map(|shard| shard.cut.map(|cut| cut.packets)).min();
+    let processed = shards.iter().filter_map(|shard| shard.cutoff.map(|cutoff| cutoff.packets)).min();
     let mut modules = Vec::new();
     let nanos_per_cycle = calibration.nanos_per_cycle();
     let is_complete = failure.is_none();
     for (sink, program) in collector.sinks.into_iter().zip(&programs) {
         let unfinished = sink.files.so_far();
-        // What is called complete has to be: the records of a failed run are kept beside those of an earlier one.
+        // Only a complete run gets the final file names: the records of a failed run are kept beside those of an earlier one.
         let streams = if is_complete { sink.files.finish() } else { Ok(sink.files.keep()) };
         let streams = match streams {
             Ok(streams) => streams,
@@ -244,17 +244,17 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         jobs,
         written: args.write.clone().zip(written),
         unpatched: collector.unpatched,
-        is_cut: is_cut && failure.is_none(),
+        is_interrupted: is_interrupted && failure.is_none(),
         failure: failure.as_ref().map(RunError::to_string),
     };
-    let report_written = report.zip(page).map_or(Ok(()), |(report, page)| {
-        page.write(&report.render(&summary.capture_facts(), &summary.module_facts()))
+    let report_written = report.zip(report_file).map_or(Ok(()), |(report, file)| {
+        file.write(&report.render(&summary.capture_facts(), &summary.module_facts()))
     });
     if let Err(error) = report_written {
         failure.get_or_insert(error);
     }
     summary.warn();
-    // The packets themselves may be on their way through standard output.
+    // With `-w -`, standard output carries the packets.
     let result = if args.write.as_ref().is_some_and(|path| path.as_os_str() == "-") {
         summary.print(&mut std::io::stderr().lock(), args.json)
     } else {
@@ -271,37 +271,37 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     }
 }
 
-/// Names the module of an instance that ended a strict run, and the instance's first fault.
+/// The error of a strict run: the module of the instance that ended it, and the instance's first fault.
 fn strict_failure(sinks: &[ResultSink], shards: &[Shard], shard: usize) -> RunError {
     let sink = sinks.iter().find(|sink| sink.instances.contains(&shard));
-    let trouble = shards.get(shard).and_then(|shard| shard.troubles.first());
+    let fault = shards.get(shard).and_then(|shard| shard.first_faults.first());
     RunError::Strict {
         module: sink.map(|sink| sink.label.clone()).unwrap_or_default(),
-        fault: trouble.map(Trouble::to_string).unwrap_or_default(),
+        fault: fault.map(PacketFault::to_string).unwrap_or_default(),
     }
 }
 
-/// The filter that these words make.
+/// Parses the filter expression, given as words.
 fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
     if words.is_empty() {
         return Ok(None);
     }
-    CaptureFilter::looking_up(&words.join(" ")).map(Some).map_err(|error| {
-        match hint::option_in_filter(words) {
+    CaptureFilter::with_name_lookup(&words.join(" ")).map(Some).map_err(|error| {
+        match usage_hint::option_in_filter(words) {
             Some(option) => RunError::OptionInFilter { error, option: option.clone() },
             None => RunError::Filter(error),
         }
     })
 }
 
-/// Admits and compiles what was asked for, or all shipped monitors.
+/// Admits and compiles the modules of the command line, or all shipped monitors.
 fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunError> {
-    let terms = terms(args.profile.as_deref())?;
+    let terms = admission_terms(args.profile.as_deref())?;
     let mut admitted = Vec::new();
     if args.modules.is_empty() {
         for shipped in shipped::ALL {
-            let module = Spec { name: shipped.name.to_owned(), settings: Vec::new() };
-            // The others change packets, or send some, so they run only where they are named.
+            let module = ModuleArg { name: shipped.name.to_owned(), settings: Vec::new() };
+            // Other kinds change or send packets, so they run only if named.
             if weir_admission::manifest_of(shipped.wasm)
                 .is_ok_and(|(manifest, _)| manifest.kind == ModuleKind::Monitor)
             {
@@ -310,7 +310,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
         }
     }
     for text in &args.modules {
-        let spec = Spec::parse(text)?;
+        let spec = ModuleArg::parse(text)?;
         admitted.push((spec.name.clone(), spec.admit(&terms)?));
     }
     tables.check(admitted.iter().map(|(_, admitted)| admitted))?;
@@ -333,12 +333,12 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
         let module = module.to_owned();
         move |error| RunError::Load { module, error }
     };
-    if !goes_on(args) {
+    if !has_packet_output(args) {
         for (name, admitted) in &admitted {
             if admitted.manifest().kind == ModuleKind::Filter {
                 let _ = writeln!(
                     std::io::stderr(),
-                    "weir: warning: {}: what it changes or drops is not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface",
+                    "weir: warning: {}: the packets it changes or drops are not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface",
                     name.shown()
                 );
             }
@@ -350,25 +350,24 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
     Ok((engine, programs))
 }
 
-/// Packets to read.
-struct Reading {
+/// The input of a run.
+struct PacketInput {
     origin: PacketSource,
-    /// Selects those that modules are called for.
+    /// Selects the packets that modules are called for.
     filter: Option<CaptureFilter>,
-    /// End the run.
     signals: Signals,
 }
 
-/// Starts the instances and opens everything that is written.
+/// Starts the instances and opens all output files.
 fn assemble(
     args: &Run,
     jobs: usize,
     engine: &Engine,
     programs: &[LoadedModule],
     tables: &Tables,
-    reading: Reading,
-) -> Result<(WorkerPool, Option<Page>), RunError> {
-    let Reading { origin, filter, mut signals } = reading;
+    input: PacketInput,
+) -> Result<(WorkerPool, Option<ReportFile>), RunError> {
+    let PacketInput { origin, filter, mut signals } = input;
     if let Some(report) =
         args.report.as_ref().filter(|report| origin.capture().is_some_and(|capture| capture.reads(report)))
     {
@@ -383,9 +382,9 @@ fn assemble(
         let parts = if is_parallel(program) { jobs.min(PARTS_MAX) } else { 1 };
         let first = shards.len();
         for part in 0..parts {
-            let mut instance = Instance::start_with(engine, program, tables.means(admitted))
+            let mut instance = Instance::start_with(engine, program, tables.instance_context(admitted))
                 .map_err(|error| RunError::Load { module: label.clone(), error })?;
-            if !goes_on(args) {
+            if !has_packet_output(args) {
                 instance.ignore_patches();
             }
             let tick = admitted.tick().map(|period| period.0);
@@ -394,8 +393,8 @@ fn assemble(
         labels.push(label);
         instances.push(first..shards.len());
     }
-    // Records last: where something else cannot be opened, those of an earlier run are not touched.
-    let page = args.report.as_deref().map(Page::open).transpose()?;
+    // Records are opened last: if anything else fails to open, those of an earlier run stay untouched.
+    let report_file = args.report.as_deref().map(ReportFile::open).transpose()?;
     let forwarder = match (&args.live.send, &args.interface, origin.link_types().first()) {
         (Some(to), Some(from), Some(link_type)) => {
             Some(Forwarder::start(to, from, *link_type, args.live.rate)?)
@@ -404,7 +403,7 @@ fn assemble(
     };
     let writer = args.write.as_ref().map(|path| PacketWriter::create(path, origin.capture())).transpose()?;
     let mut report = args.report.is_some().then(RunReport::new);
-    // Packets of an interface do not come again.
+    // Packets of an interface cannot be read again, so their records must survive a crash.
     let durability = if args.interface.is_some() { Durability::Seconds } else { Durability::AtEnd };
     let mut sinks: Vec<ResultSink> = Vec::new();
     for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
@@ -419,7 +418,7 @@ fn assemble(
                 found.path.shown()
             );
         }
-        let in_report = report.as_mut().map_or(0, |report| report.module(&label, manifest));
+        let in_report = report.as_mut().map_or(0, |report| report.add_module(&label, manifest));
         let outputs = Outputs::create(args.out.as_deref(), &label, manifest)?;
         sinks.push(ResultSink {
             label,
@@ -431,22 +430,22 @@ fn assemble(
         });
     }
     let progress = RunProgress::new(!args.quiet);
-    // Now that everything is open: until here a signal ends the process, which has nothing to lose.
+    // Until here, a signal may end the process at once: no results exist yet.
     signals.catch().map_err(RunError::Signals)?;
     let interrupted = Arc::clone(&signals.interrupted);
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
     let limits = RunLimits { count: args.count, duration, interrupted };
     let ticks = programs.iter().filter_map(|program| program.admitted().tick()).map(|period| period.0);
-    // Rows are brought to their logs also while no packets come.
+    // Logs are flushed also while no packets arrive.
     let flushes = (durability == Durability::Seconds).then_some(FLUSH_NANOS);
     let ticks = ticks.chain(flushes).collect();
     let source = RunSource::new(origin, filter, limits, shards.len(), ticks, progress);
-    let collector = Collector::new(sinks, OutputHandles::new(writer, forwarder), report, durability);
-    Ok((WorkerPool { source, shards, collector }, page))
+    let collector = Collector::new(sinks, PacketOutputs::new(writer, forwarder), report, durability);
+    Ok((WorkerPool { source, shards, collector }, report_file))
 }
 
-/// Whether packets go anywhere after the modules.
-fn goes_on(args: &Run) -> bool {
+/// Returns true if packets are written or sent after the modules.
+fn has_packet_output(args: &Run) -> bool {
     args.write.is_some() || args.live.send.is_some()
 }
 
@@ -454,9 +453,9 @@ fn is_parallel(program: &LoadedModule) -> bool {
     program.admitted().manifest().parallel == Parallel::Flow
 }
 
-/// What a module is called in this run: its name, or with a number where it runs more than once.
+/// The label of a module in this run: its name, with a number if it runs more than once.
 fn label(name: &str, labels: &[String]) -> String {
-    let taken = |label: &str| labels.iter().any(|other| other == label);
+    let is_taken = |label: &str| labels.iter().any(|other| other == label);
     let numbered = (2..).map(|n| format!("{name}-{n}"));
-    std::iter::once(name.to_owned()).chain(numbered).find(|label| !taken(label)).unwrap_or_default()
+    std::iter::once(name.to_owned()).chain(numbered).find(|label| !is_taken(label)).unwrap_or_default()
 }

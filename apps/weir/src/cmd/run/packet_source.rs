@@ -1,4 +1,4 @@
-//! What packets are read from: a capture, or a live interface. Blocks of both are alike.
+//! Opens and polls the packet source of a run: a capture or a live interface.
 
 use super::progress::RunProgress;
 use crate::cli::{self, Run};
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use weir_datapath::moment::wall_clock;
+use weir_datapath::clock::wall_clock;
 use weir_datapath::source::{FetchError, PacketSource, Poll};
 use weir_netio::{
     Capture, CaptureInput, CaptureOptions, Direction, LiveError, LiveOptions, LiveSource, OpenError,
@@ -15,22 +15,22 @@ use weir_netio::{
 use weir_sandbox::process_time;
 use weir_units::{Nanos, Shown as _, Timestamp};
 
-/// How long a packet is waited for. It is longer than the kernel gathers packets, so after a wait for nothing all that came before the
-/// wait has been handed out.
+/// Timeout of a poll. It exceeds the time for which the kernel gathers packets: after a poll without packets, every packet that
+/// arrived before the poll has been delivered.
 const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
-/// Why nothing can be read.
+/// Errors of opening a packet source.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketSourceError {
-    /// Not from the capture.
+    /// The capture cannot be opened.
     #[error(transparent)]
     Capture(#[from] OpenError),
-    /// Not from the interface.
+    /// The interface cannot be opened.
     #[error(transparent)]
     Live(#[from] LiveError),
 }
 
-/// Opens what the command line names.
+/// Opens the capture or interface that the command line names.
 pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, PacketSourceError> {
     let capture = |input| {
         let options = CaptureOptions { is_interrupted: Arc::clone(interrupted), ..CaptureOptions::default() };
@@ -50,7 +50,7 @@ pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, P
     }
 }
 
-/// Reads on. What happens to an interface is said on standard error.
+/// Polls the source. Events of an interface are printed to standard error.
 pub fn next(source: &mut PacketSource, progress: &mut RunProgress) -> Result<Poll, FetchError> {
     loop {
         let found = source.next(WAIT)?;
@@ -81,33 +81,33 @@ fn options(args: &cli::LiveArgs) -> LiveOptions {
     }
 }
 
-/// When a run of an interface is to end.
+/// The end of a run on an interface: packets that arrived before it are still processed.
 #[derive(Debug)]
-pub struct Ending {
-    /// What has come until this time still counts.
+pub struct RunEnd {
+    /// The last packet time that counts.
     pub last: Timestamp,
     begin: Instant,
-    /// Processor time of the run until then.
+    /// Processor time of the run before the end.
     used: Nanos,
 }
 
-impl Ending {
-    /// How long what has come before the end is handled: modules may be far behind. It is processor time, too, so that the run comes to the same end where it
-    /// has its turn seldom, …
-    const PATIENCE: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
-    /// … but no longer than this by the clock.
-    const PATIENCE_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
+impl RunEnd {
+    /// Minimum processor time and wall time for processing the packets before the end, as modules may be far behind. Processor
+    /// time makes the end the same on a busy machine.
+    const DRAIN: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
+    /// Maximum wall time for processing the packets before the end.
+    const DRAIN_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-    /// Now.
+    /// Ends the run now.
     pub fn now() -> Self {
         Self { last: wall_clock(), begin: Instant::now(), used: process_time() }
     }
 
-    /// Whether nothing more is waited for.
-    pub fn is_over(&self) -> bool {
+    /// Returns true once the time for processing the remaining packets is over.
+    pub fn is_drained(&self) -> bool {
         let waited = self.begin.elapsed().as_nanos();
         let used = process_time().0.saturating_sub(self.used.0);
-        let most = if used < Self::PATIENCE.0 { Self::PATIENCE_MAX } else { Self::PATIENCE };
+        let most = if used < Self::DRAIN.0 { Self::DRAIN_MAX } else { Self::DRAIN };
         waited >= most.0.into()
     }
 }

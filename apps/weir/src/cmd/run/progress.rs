@@ -1,4 +1,4 @@
-//! A progress bar on a terminal, and nothing elsewhere.
+//! A progress bar on a terminal; silent elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 use weir_netio::{Capture, LiveSource};
 use weir_units::Bytes;
 
-/// How often the bar of a capture is drawn.
+/// The interval at which the bar of a capture is redrawn.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How often that of an interface: its rates are over this time.
+/// The interval at which the line of an interface is redrawn; its rates are averages over this time.
 const LIVE_PERIOD: Duration = Duration::from_secs(1);
 
-/// How far a run is.
+/// The progress display of a run.
 #[derive(Debug)]
 pub struct RunProgress {
     bar: Option<ProgressBar>,
     shown: Instant,
-    /// Packets and bytes that had come when it was drawn last.
+    /// Packets and bytes received when the display was last drawn.
     before: (u64, u64),
 }
 
 impl RunProgress {
-    /// Shows something only if standard error is a terminal and the user does not mind.
+    /// Creates a display, which is visible if `wanted` and if standard error is a terminal.
     pub fn new(wanted: bool) -> Self {
         let bar = (wanted && std::io::stderr().is_terminal()).then(ProgressBar::no_length);
         Self { bar, shown: Instant::now(), before: (0, 0) }
     }
 
-    /// Shows how far the capture has been read.
+    /// Shows the part of the capture that has been read.
     pub fn show(&mut self, capture: &Capture) {
         let Some(bar) = &self.bar else { return };
         if self.shown.elapsed() < PERIOD {
@@ -49,7 +49,7 @@ impl RunProgress {
         bar.set_position(progress.done.0);
     }
 
-    /// Shows how much of something was read, in thousandths.
+    /// Shows the part that was read, in thousandths.
     pub fn show_part(&mut self, read: u16) {
         let Some(bar) = &self.bar else { return };
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left") {
@@ -59,7 +59,7 @@ impl RunProgress {
         bar.set_position(read.into());
     }
 
-    /// Shows what comes from the interface, and what is lost.
+    /// Shows the packets received from an interface, their rates and the losses.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn show_live(&mut self, live: &mut LiveSource) {
         let elapsed = self.shown.elapsed();
@@ -79,7 +79,7 @@ impl RunProgress {
         bar.tick();
     }
 
-    /// Shows how much of a file is there.
+    /// Shows a number of bytes done out of a total.
     pub fn show_bytes(&mut self, done: u64, total: u64) {
         let Some(bar) = &self.bar else { return };
         let template = "{bar:40} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
@@ -90,7 +90,7 @@ impl RunProgress {
         bar.set_position(done);
     }
 
-    /// Says something, besides the bar.
+    /// Prints a line to standard error without disturbing the bar.
     pub fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprint_line(text)),

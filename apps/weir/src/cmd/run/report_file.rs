@@ -1,4 +1,4 @@
-//! The file of the report: opened before the run, so that a place that cannot be written is told then, and written after it.
+//! The report file: opened before the run, so that an unwritable path is an early error, and written after it.
 
 use super::RunError;
 use std::fs::File;
@@ -6,19 +6,19 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use weir_os::private;
 
-/// The file of the report.
+/// An open, locked report file.
 #[derive(Debug)]
-pub struct Page {
+pub struct ReportFile {
     path: PathBuf,
     file: File,
 }
 
-impl Page {
-    /// Opens it, or makes it with its folder, as `--out` does: for its owner alone, as it shows traffic. An earlier report stays in it, and keeps its
-    /// mode, until [`write`](Self::write).
+impl ReportFile {
+    /// Opens or creates the file and its folder, as `--out` does. A new file is readable by its owner only, as it shows traffic. An
+    /// earlier report keeps its content and mode until [`write`](Self::write).
     pub fn open(path: &Path) -> Result<Self, RunError> {
         if let Some(folder) = path.parent() {
-            // Should it fail, opening the file says why.
+            // If this fails, opening the file returns the error.
             let _ = private::make_named_folder(folder);
         }
         let failed = |source| RunError::Report { path: path.to_owned(), source };
@@ -29,17 +29,17 @@ impl Page {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Writes the page over what is there.
-    pub fn write(mut self, page: &str) -> Result<(), RunError> {
-        let result = self.replace(page);
+    /// Replaces the content of the file with `html`.
+    pub fn write(mut self, html: &str) -> Result<(), RunError> {
+        let result = self.replace(html);
         result.map_err(|source| RunError::Report { path: self.path, source })
     }
 
-    fn replace(&mut self, page: &str) -> io::Result<()> {
-        // A pipe or a device has no length.
+    fn replace(&mut self, html: &str) -> io::Result<()> {
+        // A pipe or a device cannot be truncated.
         if self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
-        self.file.write_all(page.as_bytes())
+        self.file.write_all(html.as_bytes())
     }
 }

@@ -1,37 +1,37 @@
-//! A module's instance and its place in the run.
+//! Shards of a module: instances that process disjoint sets of flows.
 
-use super::work::{BlockTask, InstanceOutput, WorkInput};
+use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use std::fmt;
-use weir_datapath::seat::{BatchDriver, BatchError};
+use weir_datapath::driver::{BatchDriver, BatchError};
 use weir_netio::{Block, DescriptorRing};
 use weir_sandbox::{During, Incident, Instance, thread_time};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
-/// Flows are spread over instances by the upper bits of their hash, in whole 64ths: a table that a module indexes with more bits
-/// than these never has two instances write to one of its sets, whatever their number.
+/// Flows are assigned to instances by these upper bits of the flow hash. A table that a module indexes with more bits therefore
+/// never has two instances write to the same set, for any number of instances.
 const SHARE_BITS: u32 = 6;
 const SHARES: u64 = 1 << SHARE_BITS;
-/// Instances of one module at most: one for each share.
+/// Maximum number of instances of one module: one for each value of the bits.
 pub const PARTS_MAX: usize = 1 << SHARE_BITS;
 
-/// A fault, with the number of its packet in the capture.
+/// A fault of an instance, with the packet's number in the capture.
 #[derive(Clone, Debug)]
-pub struct Trouble {
-    /// What happened.
+pub struct PacketFault {
+    /// The fault and the entry point.
     pub incident: Incident,
-    /// The packet, if it was in one.
+    /// The number of the packet, for a fault while handling one.
     pub packet: Option<u64>,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for PacketFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.incident.during, self.packet) {
             (During::Packet(_), Some(packet)) => write!(f, "packet {packet}")?,
             (During::Start | During::Packet(_), _) => f.write_str("start")?,
             (During::Tick, _) => f.write_str("tick")?,
             (During::Stop, _) => f.write_str("stop")?,
-            (During::News(entry), _) => f.write_str(entry.name())?,
+            (During::Event(entry), _) => f.write_str(entry.name())?,
             (During::Lost, _) => f.write_str("weir_lost")?,
             (During::Idle, _) => f.write_str("between two batches")?,
         }
@@ -39,33 +39,33 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// The end of what an instance saw of a capture that lost bytes while it was read.
+/// The point at which an instance stopped, in a capture that lost bytes while it was read.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
-    /// Packets of the capture before it.
+pub struct Cutoff {
+    /// The number of packets of the capture before it.
     pub packets: u64,
-    /// True if the module read zeros in place of lost bytes: then nothing that it emits afterwards counts.
-    pub is_spoilt: bool,
+    /// True if the module read zeros in place of lost bytes; its later output is discarded.
+    pub has_read_zeros: bool,
 }
 
-/// One instance of a module: all its packets, or the flows of its share.
+/// One instance of a module, which processes all packets or a share of the flows.
 #[derive(Debug)]
 pub struct Shard {
-    seat: BatchDriver,
-    /// Processor time in the module and on calling it: what others, or the hypervisor, took meanwhile is not charged.
+    driver: BatchDriver,
+    /// Thread CPU time in the module and its calls; time stolen by other threads or the hypervisor is excluded.
     pub time: Nanos,
-    /// Its first faults.
-    pub troubles: Vec<Trouble>,
-    /// The end of what it saw, if the capture lost bytes.
-    pub cut: Option<Cut>,
-    /// Packets of the capture up to the last one of the last block.
+    /// The first faults of the instance.
+    pub first_faults: Vec<PacketFault>,
+    /// The point at which the instance stopped, if the capture lost bytes.
+    pub cutoff: Option<Cutoff>,
+    /// Packets of the capture up to the end of the last block.
     seen: u64,
     part: u64,
     parts: u64,
 }
 
 impl Shard {
-    /// Part `part` of `parts` of a module whose ticks come every `tick` nanoseconds, before the source of this ring.
+    /// Creates part `part` of `parts` of a module. `tick` is the tick period in ns; `ring` is the packet source's.
     pub fn new(
         mut instance: Instance,
         (part, parts): (u64, u64),
@@ -73,44 +73,48 @@ impl Shard {
         tick: Option<u64>,
     ) -> Result<Self, BatchError> {
         if part != 0 {
-            // Every instance says and emits the same at its start; one of them is heard.
+            // Every instance logs and emits the same at its start, so only the output of part 0 is kept.
             instance.forget_start();
         }
-        let seat = BatchDriver::new(instance, ring, tick)?;
-        let mut shard = Self { seat, time: Nanos(0), troubles: Vec::new(), cut: None, seen: 0, part, parts };
-        shard.note_troubles(0);
+        let driver = BatchDriver::new(instance, ring, tick)?;
+        let mut shard =
+            Self { driver, time: Nanos(0), first_faults: Vec::new(), cutoff: None, seen: 0, part, parts };
+        shard.record_faults(0);
         Ok(shard)
     }
 
-    /// The sandbox.
+    /// Returns the sandbox instance.
     pub fn instance(&self) -> &Instance {
-        &self.seat.instance
+        &self.driver.instance
     }
 
-    /// Has the module see a block, the time where there are no packets, or its stop, and leaves what came out with the work.
-    pub fn process(&mut self, work: &BlockTask, slot: usize) -> Result<(), BatchError> {
-        if self.cut.is_some_and(|cut| cut.is_spoilt) {
-            work.leave(slot, InstanceOutput { part: self.part, seen: Some(0), ..InstanceOutput::default() });
+    /// Runs the module on the input of a task and stores the output in the task.
+    pub fn process(&mut self, task: &BlockTask, slot: usize) -> Result<(), BatchError> {
+        if self.cutoff.is_some_and(|cutoff| cutoff.has_read_zeros) {
+            task.store_output(
+                slot,
+                InstanceOutput { part: self.part, seen: Some(0), ..InstanceOutput::default() },
+            );
             return Ok(());
         }
         let mut drops = Vec::new();
-        let kept = match &work.matter {
-            WorkInput::Block(block) => self.see(block, work, &mut drops)?,
-            WorkInput::Quiet(at) => {
-                self.seat.instance.begin_block();
+        let kept = match &task.input {
+            WorkInput::Block(block) => self.process_block(block, task, &mut drops)?,
+            WorkInput::Clock(at) => {
+                self.driver.instance.begin_block();
                 let begin = thread_time();
-                self.seat.pass(*at);
+                self.driver.tick(*at);
                 self.time.0 += thread_time().0.saturating_sub(begin.0);
-                self.note_troubles(0);
-                self.unless_spoilt()
+                self.record_faults(0);
+                self.check_zeros()
             }
             WorkInput::End => {
-                self.seat.stop();
-                self.note_troubles(0);
-                self.unless_spoilt()
+                self.driver.stop();
+                self.record_faults(0);
+                self.check_zeros()
             }
         };
-        let instance = &mut self.seat.instance;
+        let instance = &mut self.driver.instance;
         let records = if instance.has_records() {
             instance.take_records(Records::default())
         } else {
@@ -121,78 +125,79 @@ impl Shard {
         let (patches, log) = (instance.take_patches(), instance.take_log());
         let mut output = InstanceOutput { records, frames, drops, patches, log, part: self.part, seen: None };
         if let Some(kept) = kept {
-            output.cut(kept);
-            if self.cut.is_some_and(|cut| cut.is_spoilt) && work.block().is_none() {
+            output.truncate(kept);
+            if self.cutoff.is_some_and(|cutoff| cutoff.has_read_zeros) && task.block().is_none() {
                 (output.records, output.frames) = (Records::default(), Records::default());
             }
         }
-        work.leave(slot, output);
+        task.store_output(slot, output);
         Ok(())
     }
 
-    /// Has the module see a block; of a capture that has lost bytes, its packets that are still whole. Returns the number of packets that the
-    /// output is of, where that is not all.
+    /// Runs the module on a block. If the capture has lost bytes, only packets that are still whole are processed, and the number of
+    /// packets that the output covers is returned.
     ///
-    /// A file can lose bytes at any time, so the packets are counted before and after.
-    fn see(
+    /// A file can lose bytes at any time, so the whole packets are counted before and after.
+    fn process_block(
         &mut self,
         block: &Block,
-        work: &BlockTask,
+        task: &BlockTask,
         drops: &mut Vec<u64>,
     ) -> Result<Option<usize>, BatchError> {
-        self.seat.instance.begin_block();
-        if self.cut.is_some() {
+        self.driver.instance.begin_block();
+        if self.cutoff.is_some() {
             return Ok(Some(0));
         }
-        self.seat.face(block)?;
-        self.seat.instance.set_first_packet(block.first_packet());
-        let whole = block.whole();
-        let mut seen = 0;
+        self.driver.map_block(block)?;
+        self.driver.instance.set_first_packet(block.first_packet());
+        let intact = block.intact();
+        let mut processed = 0;
         let begin = thread_time();
-        if let (Some(at), Some(first)) = (work.at, block.descriptors().first()) {
-            self.seat.catch_up(at, Timestamp(first.ts_ns));
+        if let (Some(at), Some(first)) = (task.at, block.descriptors().first()) {
+            self.driver.catch_up(at, Timestamp(first.ts_ns));
         }
         for index in 0..block.batch_count() {
             let batch = block.batch(index);
-            let left = whole.saturating_sub(batch.first).min(batch.count);
-            if left == 0 || self.seat.has_lost() {
+            let intact_in_batch = intact.saturating_sub(batch.first).min(batch.count);
+            if intact_in_batch == 0 || self.driver.has_lost_bytes() {
                 break;
             }
-            let selected = work.selected(index);
+            let selected = task.selected(index);
             let mut mask = if self.parts == 1 { selected } else { selected & self.share(block, index) };
-            if left < batch.count {
-                mask &= (1 << left) - 1;
+            if intact_in_batch < batch.count {
+                mask &= (1 << intact_in_batch) - 1;
             }
-            let dropped = self.seat.run(block, index, mask);
+            let dropped = self.driver.run(block, index, mask);
             if dropped != 0 {
                 drops.resize(block.batch_count(), 0);
                 drops[index] = dropped;
             }
-            seen = batch.first + left;
+            processed = batch.first + intact_in_batch;
         }
         self.time.0 += thread_time().0.saturating_sub(begin.0);
-        self.note_troubles(block.first_packet());
-        let still = block.whole().min(seen);
-        let is_spoilt = self.seat.has_lost() || block.touches_last_page(still, seen);
-        let kept = if is_spoilt { still } else { seen };
+        self.record_faults(block.first_packet());
+        let still_intact = block.intact().min(processed);
+        let has_read_zeros = self.driver.has_lost_bytes() || block.touches_last_page(still_intact, processed);
+        let kept = if has_read_zeros { still_intact } else { processed };
         self.seen = block.first_packet() + kept as u64;
-        if kept < block.len() || is_spoilt {
-            self.cut = Some(Cut { packets: self.seen, is_spoilt });
+        if kept < block.len() || has_read_zeros {
+            self.cutoff = Some(Cutoff { packets: self.seen, has_read_zeros });
             return Ok(Some(kept));
         }
         Ok(None)
     }
 
-    /// After a call without packets: whether the module has read zeros in place of lost bytes, of packets that it keeps.
-    fn unless_spoilt(&mut self) -> Option<usize> {
-        if !self.seat.has_lost() {
+    /// After a call without packets, discards the output if the module has read zeros in place of lost bytes of earlier packets.
+    /// Returns the number of packets that the output covers in this case.
+    fn check_zeros(&mut self) -> Option<usize> {
+        if !self.driver.has_lost_bytes() {
             return None;
         }
-        self.cut = Some(Cut { packets: self.seen, is_spoilt: true });
+        self.cutoff = Some(Cutoff { packets: self.seen, has_read_zeros: true });
         Some(0)
     }
 
-    /// Which packets of the batch are of this instance's share of flows.
+    /// Returns the mask of the batch's packets whose flows belong to this instance.
     fn share(&self, block: &Block, batch: usize) -> u64 {
         let mut mask = 0;
         let first = block.batch(batch).first;
@@ -203,16 +208,16 @@ impl Shard {
         mask
     }
 
-    fn note_troubles(&mut self, first_packet: u64) {
-        let known = self.troubles.len();
-        let new = self.seat.instance.incidents().iter().skip(known);
-        let troubles = new.map(|incident| Trouble {
+    fn record_faults(&mut self, first_packet: u64) {
+        let known = self.first_faults.len();
+        let new = self.driver.instance.incidents().iter().skip(known);
+        let faults = new.map(|incident| PacketFault {
             incident: incident.clone(),
             packet: match incident.during {
                 During::Packet(index) => Some(first_packet + u64::from(index)),
                 _ => None,
             },
         });
-        self.troubles.extend(troubles);
+        self.first_faults.extend(faults);
     }
 }

@@ -1,4 +1,4 @@
-//! Signals that end a run in order.
+//! Signals that end a run in an orderly way.
 
 use std::io;
 use std::sync::Arc;

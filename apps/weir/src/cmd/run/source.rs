@@ -1,27 +1,27 @@
-//! Where packets come from, which of them modules are called for, and when they have come to an end.
+//! The packet source of a run: it applies the filter and the limits, and produces tasks.
 
-use super::origin::{self, Ending};
+use super::block_task::{BlockTask, WorkInput};
+use super::packet_source::{self, RunEnd};
 use super::progress::RunProgress;
-use super::work::{BlockTask, WorkInput};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_datapath::moment::Moment;
+use weir_datapath::clock::ClockReading;
 use weir_datapath::source::{FetchError, PacketSource, Poll};
 use weir_netio::{Block, Capture, CaptureFilter, CaptureFilterError, LiveTotals, Totals};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
 
-/// Looks for a due tick in each period, while the wall clock is behind the packets.
-const ASKED: u64 = 8;
+/// The number of checks for a due tick per tick period, while the wall clock is behind the packet timestamps.
+const TICK_CHECKS: u64 = 8;
 
-/// Why reading ended early.
+/// Errors that end reading early.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The capture or the interface.
+    /// The capture or the interface failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The filter makes no sense for a link type of the capture.
+    /// The filter does not apply to a link type of the capture.
     #[error("{0}")]
     Filter(String),
 }
@@ -32,31 +32,31 @@ impl From<&CaptureFilterError> for SourceError {
     }
 }
 
-/// What reading gave.
+/// The result of one read.
 #[derive(Debug)]
 pub enum SourceNext {
-    /// Something for the instances.
-    Work(Arc<BlockTask>),
-    /// Nothing for now.
+    /// A task for the instances.
+    Task(Arc<BlockTask>),
+    /// No packets have arrived yet.
     Nothing,
-    /// Every place for packets is in use.
+    /// All packet blocks are in use.
     Full,
-    /// No more packets.
+    /// The end of the packets.
     End,
 }
 
-/// When packets are to end before they do so by themselves.
+/// Limits that end a run before its packets end.
 #[derive(Debug, Default)]
 pub struct RunLimits {
-    /// After so many that the filter selects.
+    /// The maximum number of packets that the filter selects.
     pub count: Option<u64>,
-    /// After so much time, of an interface.
+    /// The maximum duration, for an interface.
     pub duration: Option<Duration>,
-    /// Set when a signal has come.
+    /// Set by a signal.
     pub interrupted: Arc<AtomicBool>,
 }
 
-/// Packets on their way to so many instances.
+/// Reads packets and makes tasks for the instances.
 #[derive(Debug)]
 pub struct RunSource {
     origin: PacketSource,
@@ -65,25 +65,25 @@ pub struct RunSource {
     progress: RunProgress,
     limits: RunLimits,
     deadline: Option<Instant>,
-    ending: Option<Ending>,
-    /// Periods of the modules' ticks, in ns.
+    end: Option<RunEnd>,
+    /// Tick periods of the modules, in ns.
     ticks: Vec<u64>,
-    /// What time it is for the modules.
-    time: Timestamp,
-    /// The monotonic time at which modules last got the time without a packet.
-    passed: Nanos,
-    /// What there was up to the last packet that counts, where that is not the last of its block.
-    cut: Option<Totals>,
-    packet: Vec<u8>,
-    /// How often in a row there was no room.
-    full: u32,
-    over: bool,
-    /// A signal left a part of the capture unread.
-    is_cut: bool,
+    /// The latest time that modules have seen.
+    latest_time: Timestamp,
+    /// The monotonic time of the last task without packets.
+    last_clock: Nanos,
+    /// The totals up to the last packet that counts, if the run ended within a block.
+    end_totals: Option<Totals>,
+    packet_buffer: Vec<u8>,
+    /// Consecutive polls that found no free block.
+    full_polls: u32,
+    has_ended: bool,
+    /// True if a signal left a part of the capture unread.
+    is_interrupted: bool,
 }
 
 impl RunSource {
-    /// Reads from this origin, for modules with these periods of ticks.
+    /// Creates a source for a number of instances whose modules have these tick periods.
     pub fn new(
         origin: PacketSource,
         filter: Option<CaptureFilter>,
@@ -100,179 +100,183 @@ impl RunSource {
             progress,
             limits,
             deadline,
-            ending: None,
+            end: None,
             ticks,
-            time: Timestamp(0),
-            passed: Nanos(0),
-            cut: None,
-            packet: Vec::new(),
-            full: 0,
-            over: false,
-            is_cut: false,
+            latest_time: Timestamp(0),
+            last_clock: Nanos(0),
+            end_totals: None,
+            packet_buffer: Vec::new(),
+            full_polls: 0,
+            has_ended: false,
+            is_interrupted: false,
         }
     }
 
-    /// What it gave.
+    /// Returns the totals of the packets that count.
     pub fn totals(&mut self) -> Totals {
-        self.cut.clone().unwrap_or_else(|| self.origin.totals())
+        self.end_totals.clone().unwrap_or_else(|| self.origin.totals())
     }
 
-    /// Returns true where a signal left a part of a capture unread.
-    pub fn is_cut(&self) -> bool {
-        self.is_cut || self.origin.capture().is_some_and(Capture::is_cut)
+    /// Returns true if a signal left a part of a capture unread.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted || self.origin.capture().is_some_and(Capture::is_cut)
     }
 
-    /// What it lost, of an interface.
+    /// Returns the totals with losses, for an interface.
     pub fn live_totals(&mut self) -> Option<LiveTotals> {
         self.origin.live_totals()
     }
 
-    /// Ends reading soon where it is set, also while another thread waits for the bytes of a pipe.
+    /// Returns the flag that ends reading, even while another thread is blocked on a pipe.
     pub fn interrupted(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.limits.interrupted)
     }
 
-    /// Reads no further: something else has failed.
+    /// Stops reading, after an error elsewhere.
     pub fn stop(&mut self) {
-        self.over = true;
+        self.has_ended = true;
     }
 
-    /// Reads on.
+    /// Reads the next block.
     pub fn next(&mut self) -> Result<SourceNext, SourceError> {
-        if self.over {
+        if self.has_ended {
             return Ok(SourceNext::End);
         }
         if self.is_interrupted_file() {
-            (self.over, self.is_cut) = (true, true);
+            (self.has_ended, self.is_interrupted) = (true, true);
             return Ok(SourceNext::End);
         }
-        self.look_for_the_end();
-        if let Some(ending) = &self.ending
-            && ending.is_over()
+        self.check_for_end();
+        if let Some(end) = &self.end
+            && end.is_drained()
         {
-            return Ok(self.end_at(ending.last));
+            return Ok(self.end_at(end.last));
         }
-        // Asked before the block, and only where it may be needed.
-        let before = (self.limits.count.is_some() || self.ending.is_some()).then(|| self.origin.totals());
-        let found = origin::next(&mut self.origin, &mut self.progress)?;
-        self.full = if matches!(found, Poll::Full) { self.full + 1 } else { 0 };
-        match found {
-            Poll::Block(block) => self.take(block, before),
+        // Totals must be read before the block, and are costly.
+        let before = (self.limits.count.is_some() || self.end.is_some()).then(|| self.origin.totals());
+        let poll = packet_source::next(&mut self.origin, &mut self.progress)?;
+        self.full_polls = if matches!(poll, Poll::Full) { self.full_polls + 1 } else { 0 };
+        match poll {
+            Poll::Block(block) => self.take_block(block, before),
             Poll::Full => {
-                if self.full > 1 {
+                if self.full_polls > 1 {
                     self.origin.pause();
                 }
                 Ok(SourceNext::Full)
             }
-            Poll::Quiet(at) => match &self.ending {
-                Some(ending) => Ok(self.end_at(ending.last)),
-                None => Ok(self.pass(at).map_or(SourceNext::Nothing, SourceNext::Work)),
+            Poll::Quiet(at) => match &self.end {
+                Some(end) => Ok(self.end_at(end.last)),
+                None => Ok(self.clock_task(at).map_or(SourceNext::Nothing, SourceNext::Task)),
             },
-            // It was told already.
+            // `packet_source::next` has printed it.
             Poll::Event(_) => Ok(SourceNext::Nothing),
             Poll::End => Ok(SourceNext::End),
         }
     }
 
-    /// What comes after all packets: the modules' stop.
+    /// Returns the task after all packets, which stops the modules.
     pub fn last(&mut self) -> Arc<BlockTask> {
         self.progress.finish();
-        self.work(WorkInput::End, Vec::new())
+        self.new_task(WorkInput::End, Vec::new())
     }
 
-    fn work(&self, matter: WorkInput, selected: Vec<u64>) -> Arc<BlockTask> {
-        let at = self.origin.capture().is_none().then(Moment::now);
-        Arc::new(BlockTask::new(matter, at, selected, self.instances))
+    fn new_task(&self, input: WorkInput, selected: Vec<u64>) -> Arc<BlockTask> {
+        let now = self.origin.capture().is_none().then(ClockReading::now);
+        Arc::new(BlockTask::new(input, now, selected, self.instances))
     }
 
-    /// Returns true where a signal has come and packets are read from a file. A pipe ends by itself then, after its writer or soon.
+    /// Returns true if a signal arrived and packets are read from a file. A pipe ends by itself after a signal.
     fn is_interrupted_file(&self) -> bool {
         self.limits.interrupted.load(Ordering::Relaxed)
             && self.origin.capture().is_some_and(|capture| !capture.is_pipe())
     }
 
-    fn look_for_the_end(&mut self) {
+    fn check_for_end(&mut self) {
         if self.origin.capture().is_some() {
             return;
         }
         let is_late = || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        if self.ending.is_none() && (self.limits.interrupted.load(Ordering::Relaxed) || is_late()) {
-            self.ending = Some(Ending::now());
+        if self.end.is_none() && (self.limits.interrupted.load(Ordering::Relaxed) || is_late()) {
+            self.end = Some(RunEnd::now());
         }
     }
 
-    /// Modules are told the time of the end if a tick is due, and then that it is the end.
+    /// Ends the run at a time: a last task without packets if a tick is due, otherwise the end.
     fn end_at(&mut self, time: Timestamp) -> SourceNext {
-        self.over = true;
-        // By the wall clock alone: what was still handled after the end took time too.
-        self.pass(Moment { wall: time, steady: self.passed }).map_or(SourceNext::End, SourceNext::Work)
+        self.has_ended = true;
+        // The wall clock alone counts: draining packets took monotonic time after the end.
+        self.clock_task(ClockReading { wall: time, monotonic: self.last_clock })
+            .map_or(SourceNext::End, SourceNext::Task)
     }
 
-    /// Time goes on though no packet says so: work only where some module's tick is due.
-    fn pass(&mut self, at: Moment) -> Option<Arc<BlockTask>> {
+    /// Returns a task without packets if a tick of some module is due.
+    fn clock_task(&mut self, at: ClockReading) -> Option<Arc<BlockTask>> {
         let now = at.wall;
-        let due = |period: &u64| now.0 / period.max(&1) != self.time.0 / period.max(&1);
-        // Where the wall clock was set back, each instance knows when a period has passed since its last tick; so each is asked often enough.
-        let waited = at.steady.0.saturating_sub(self.passed.0);
-        let is_asked = |period: &u64| now < self.time && waited >= period / ASKED;
-        let is_due = now > self.time && self.ticks.iter().any(due);
-        if !is_due && !self.ticks.iter().any(is_asked) {
+        let due = |period: &u64| now.0 / period.max(&1) != self.latest_time.0 / period.max(&1);
+        // After the wall clock was set back, only each instance knows when its tick is due. The instances are therefore
+        // called several times per period.
+        let waited = at.monotonic.0.saturating_sub(self.last_clock.0);
+        let may_be_due = |period: &u64| now < self.latest_time && waited >= period / TICK_CHECKS;
+        let is_due = now > self.latest_time && self.ticks.iter().any(due);
+        if !is_due && !self.ticks.iter().any(may_be_due) {
             return None;
         }
-        self.time = self.time.max(now);
-        self.passed = at.steady;
-        Some(self.work(WorkInput::Quiet(at), Vec::new()))
+        self.latest_time = self.latest_time.max(now);
+        self.last_clock = at.monotonic;
+        Some(self.new_task(WorkInput::Clock(at), Vec::new()))
     }
 
-    fn take(&mut self, mut block: Block, before: Option<Totals>) -> Result<SourceNext, SourceError> {
-        let len = match &self.ending {
-            // What the network did after the end is of no interest.
-            Some(ending) => block.descriptors().iter().take_while(|d| d.ts_ns <= ending.last.0).count(),
+    fn take_block(&mut self, mut block: Block, before: Option<Totals>) -> Result<SourceNext, SourceError> {
+        let len = match &self.end {
+            // Packets after the end do not count.
+            Some(end) => block.descriptors().iter().take_while(|d| d.ts_ns <= end.last.0).count(),
             None => block.len(),
         };
         if len < block.len() {
-            let last = self.ending.as_ref().map_or(self.time, |ending| ending.last);
-            self.cut =
-                before.clone().map(|before| before.and(block.descriptors().get(..len).unwrap_or_default()));
+            let last = self.end.as_ref().map_or(self.latest_time, |end| end.last);
+            self.end_totals = before
+                .clone()
+                .map(|before| before.plus_packets(block.descriptors().get(..len).unwrap_or_default()));
             if len == 0 {
                 return Ok(self.end_at(last));
             }
             block.truncate(len);
-            self.over = true;
+            self.has_ended = true;
         }
         let selected = self.select(&block)?;
-        if let Some(wanted) = self.count(&block, &selected) {
+        if let Some(wanted) = self.apply_count(&block, &selected) {
             if wanted < block.len() {
                 block.truncate(wanted);
-                self.cut = before.map(|before| before.and(block.descriptors()));
+                self.end_totals = before.map(|before| before.plus_packets(block.descriptors()));
             }
-            self.over = true;
+            self.has_ended = true;
         }
-        self.time = block.batches().last().map_or(self.time, |batch| self.time.max(batch.latest));
-        Ok(SourceNext::Work(self.work(WorkInput::Block(block), selected)))
+        self.latest_time =
+            block.batches().last().map_or(self.latest_time, |batch| self.latest_time.max(batch.latest));
+        Ok(SourceNext::Task(self.new_task(WorkInput::Block(block), selected)))
     }
 
-    /// How much of the block it takes for the count that is wanted; none where all of it is too little.
-    fn count(&mut self, block: &Block, selected: &[u64]) -> Option<usize> {
-        let left = self.limits.count.as_mut()?;
+    /// Counts the selected packets. Returns the length of the block at which the limit is reached, if it is reached.
+    fn apply_count(&mut self, block: &Block, selected: &[u64]) -> Option<usize> {
+        let packets_left = self.limits.count.as_mut()?;
         for i in 0..block.len() {
             let counts = selected.get(i / 64).is_none_or(|mask| mask >> (i % 64) & 1 == 1);
-            *left -= u64::from(counts);
-            if *left == 0 {
+            *packets_left -= u64::from(counts);
+            if *packets_left == 0 {
                 return Some(i + 1);
             }
         }
         None
     }
 
-    /// Which packets the filter selects; empty where there is no filter.
+    /// Returns a mask of selected packets for each batch; empty without a filter.
     fn select(&mut self, block: &Block) -> Result<Vec<u64>, SourceError> {
         let Some(filter) = &self.filter else { return Ok(Vec::new()) };
         let mut masks = vec![0u64; block.batch_count()];
         for (i, descriptor) in block.descriptors().iter().enumerate() {
-            block.copy_packet(i, &mut self.packet);
+            block.copy_packet(i, &mut self.packet_buffer);
             let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else { continue };
-            let matches = filter.matches(link_type, descriptor.wire_len, &self.packet)?;
+            let matches = filter.matches(link_type, descriptor.wire_len, &self.packet_buffer)?;
             masks[i / 64] |= u64::from(matches) << (i % 64);
         }
         Ok(masks)

@@ -1,8 +1,8 @@
-//! What a run came to: a table for people, a JSON document for programs, facts for the report.
+//! The summary of a run: a table for people, a JSON document for programs, and the input of the report.
 
 use super::forward::Forwarded;
 use super::outputs::OutputSent;
-use super::shard::{Shard, Trouble};
+use super::shard::{PacketFault, Shard};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,50 +14,50 @@ use weir_report::{CaptureInfo, RunModuleInfo, StreamInfo};
 use weir_sandbox::{During, Instance};
 use weir_units::{Bytes, Nanos, Shown as _};
 
-/// Faults that are described for each module; the others are counted.
-const TROUBLES_SHOWN: usize = 3;
+/// Maximum number of faults described for each module; further ones are counted.
+const FAULTS_SHOWN: usize = 3;
 
-/// Of the table. The first [`COLUMNS_LEFT`] hold words, the others numbers.
+/// The headings of the table. The first [`COLUMNS_LEFT`] columns hold words, the others numbers.
 const HEADINGS: [&str; 9] =
     ["MODULE", "TIER", "PACKETS", "RECORDS", "NOT TAKEN", "FAULTS", "NS/PACKET", "CYCLES/PACKET", "MEMORY"];
 const COLUMNS_LEFT: usize = 2;
 
-/// Packets whose time classic pcap cannot hold.
+/// The end of a warning about packets whose time classic pcap cannot hold.
 const LATE_IN_PCAP: &str =
     "are later than 2106-02-07, and have the last time that a pcap file can hold instead";
 
-/// A run that is over.
+/// The results of a finished run.
 #[derive(Debug)]
 pub struct RunSummary {
-    /// The capture or interface, as it was named.
+    /// The capture or interface, as on the command line.
     pub name: String,
     /// The filter expression.
     pub filter: Option<String>,
-    /// What it held.
+    /// The packets read.
     pub totals: Totals,
-    /// Packets that all modules saw, of a capture that lost bytes before they had seen all.
+    /// Packets that all modules processed, if the capture lost bytes during the run.
     pub processed: Option<u64>,
-    /// What was lost, of an interface.
+    /// The losses of an interface.
     pub live: Option<LiveTotals>,
-    /// What became of packets that were to be sent.
+    /// The statistics of forwarded packets.
     pub forwarded: Option<Forwarded>,
-    /// What became of the modules.
+    /// The results of the modules.
     pub modules: Vec<ModuleSummary>,
-    /// What it took.
+    /// The time that the run took.
     pub elapsed: Nanos,
-    /// On so many threads.
+    /// The number of threads.
     pub jobs: usize,
-    /// The output capture.
+    /// The output capture of `-w`.
     pub written: Option<(PathBuf, WriteSummary)>,
-    /// Patches that could not be made to packets that were written.
+    /// Patches that could not be applied to packets that were written.
     pub unpatched: u64,
-    /// A signal left a part of the capture unread.
-    pub is_cut: bool,
-    /// Why the run did not go to its end, where it did not.
+    /// True if a signal left a part of the capture unread.
+    pub is_interrupted: bool,
+    /// The error that ended the run early.
     pub failure: Option<String>,
 }
 
-/// What became of a module.
+/// The results of a module.
 #[derive(Debug)]
 pub struct ModuleSummary {
     name: String,
@@ -78,9 +78,9 @@ pub struct ModuleSummary {
     ended: bool,
     tier: Tier,
     why: Option<String>,
-    troubles: Vec<Trouble>,
-    /// Packets before those in place of which it read zeros.
-    spoilt: Option<u64>,
+    first_faults: Vec<PacketFault>,
+    /// Packets processed before the module read zeros in place of lost bytes.
+    packets_before_zeros: Option<u64>,
     streams: Vec<StreamRows>,
     outputs: Vec<OutputSent>,
 }
@@ -110,7 +110,7 @@ struct CaptureDocument {
     tcp_syn: u64,
 }
 
-/// What the kernel lost before weir saw it.
+/// Losses in the kernel, before weir received the packets.
 #[derive(Serialize)]
 struct InterfaceDocument<'a> {
     name: &'a str,
@@ -127,13 +127,13 @@ struct SentDocument<'a> {
     lost: BTreeMap<&'static str, u64>,
 }
 
-/// The file of `-w`.
+/// The output capture of `-w`.
 #[derive(Serialize)]
 struct WrittenDocument {
     path: String,
     packets: u64,
     bytes: u64,
-    late_times: u64,
+    times_out_of_range: u64,
 }
 
 #[derive(Serialize)]
@@ -154,7 +154,7 @@ struct ModuleDocument<'a> {
     streams: Vec<StreamDocument<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<OutputDocument<'a>>,
-    /// Of a module without outputs there is nothing to say.
+    /// Absent if the module has no outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped_frames: Option<u64>,
 }
@@ -164,7 +164,7 @@ struct OutputDocument<'a> {
     name: &'a str,
     frames: u64,
     bytes: u64,
-    late_times: u64,
+    times_out_of_range: u64,
     path: Option<String>,
     interface: Option<&'a str>,
 }
@@ -173,12 +173,12 @@ struct OutputDocument<'a> {
 struct StreamDocument<'a> {
     name: &'a str,
     rows: u64,
-    late_times: u64,
+    times_out_of_range: u64,
     path: Option<String>,
 }
 
 impl ModuleSummary {
-    /// Adds up what a module's instances did.
+    /// Adds up the results of a module's instances.
     pub fn new(
         name: String,
         admitted: &Admitted,
@@ -188,9 +188,9 @@ impl ModuleSummary {
     ) -> Self {
         let manifest = admitted.manifest();
         let counters = || shards.iter().map(|shard| shard.instance().counters());
-        let mut troubles: Vec<Trouble> =
-            shards.iter().flat_map(|shard| shard.troubles.iter().cloned()).collect();
-        troubles.sort_by_key(|trouble| trouble.packet);
+        let mut first_faults: Vec<PacketFault> =
+            shards.iter().flat_map(|shard| shard.first_faults.iter().cloned()).collect();
+        first_faults.sort_by_key(|fault| fault.packet);
         let parameters = manifest.parameters.iter().zip(admitted.values());
         Self {
             name,
@@ -204,7 +204,7 @@ impl ModuleSummary {
             dropped_frames: counters().map(|c| c.frames_dropped).sum(),
             log_dropped: counters().map(|c| c.log_dropped).sum(),
             exceeded: counters().map(|c| c.exceeded).sum(),
-            // They are counted for all instances together.
+            // The instances share one counter of strikes.
             strikes: counters().map(|c| c.strikes).max().unwrap_or(0),
             memory: Bytes(shards.iter().map(|shard| shard.instance().memory().0).sum()),
             time: Nanos(shards.iter().map(|shard| shard.time.0).sum()),
@@ -212,12 +212,12 @@ impl ModuleSummary {
             ended: shards.iter().any(|shard| Instance::has_ended(shard.instance())),
             tier: admitted.tier(),
             why: admitted.why(),
-            troubles,
-            spoilt: shards
+            first_faults,
+            packets_before_zeros: shards
                 .iter()
-                .filter_map(|shard| shard.cut)
-                .filter(|cut| cut.is_spoilt)
-                .map(|cut| cut.packets)
+                .filter_map(|shard| shard.cutoff)
+                .filter(|cutoff| cutoff.has_read_zeros)
+                .map(|cutoff| cutoff.packets)
                 .min(),
             streams,
             outputs,
@@ -237,20 +237,20 @@ impl ModuleSummary {
         Some(self.ns_per_packet()? / self.nanos_per_cycle)
     }
 
-    /// The module's name, and why it did not see all packets; none where it did.
+    /// Returns the module's name and the reason if it did not process all packets.
     pub fn failure(&self) -> Option<String> {
-        let has_started = !self.troubles.iter().any(|trouble| trouble.incident.during == During::Start);
+        let has_started = !self.first_faults.iter().any(|fault| fault.incident.during == During::Start);
         let why = if has_started { "was ended" } else { "did not start" };
         self.ended.then(|| format!("{} {why}", self.name))
     }
 
-    /// What an operator should know about it besides numbers.
+    /// Messages for the operator about faults, losses and limits.
     fn messages(&self) -> Vec<String> {
         let mut messages = Vec::new();
-        for trouble in self.troubles.iter().take(TROUBLES_SHOWN) {
-            messages.push(trouble.to_string());
+        for fault in self.first_faults.iter().take(FAULTS_SHOWN) {
+            messages.push(fault.to_string());
         }
-        let shown = self.troubles.len().min(TROUBLES_SHOWN) as u64;
+        let shown = self.first_faults.len().min(FAULTS_SHOWN) as u64;
         if self.faults > shown {
             messages.push(format!("{} further calls were lost", self.faults - shown));
         }
@@ -259,18 +259,17 @@ impl ModuleSummary {
         }
         if self.exceeded > 0 {
             messages.push(match self.tier {
-                Tier::Supervised => format!(
-                    "{} packets or other calls were over their limit, and went on to their end",
-                    self.exceeded
-                ),
+                Tier::Supervised => {
+                    format!("{} calls exceeded their limit, and were completed", self.exceeded)
+                }
                 Tier::Proved | Tier::Metered => {
-                    format!("{} of the lost calls were over their limit", self.exceeded)
+                    format!("{} of the lost calls exceeded their limit", self.exceeded)
                 }
             });
         }
-        if let Some(packets) = self.spoilt {
+        if let Some(packets) = self.packets_before_zeros {
             messages.push(format!(
-                "it read zeros where the capture lost bytes: what it emitted after the first {packets} packets is left out, and it was not told of the end"
+                "it read zeros where the capture lost bytes: what it emitted after the first {packets} packets is discarded, and its stop was not called"
             ));
         }
         if self.ended {
@@ -286,7 +285,7 @@ impl ModuleSummary {
         let nowhere: u64 = self.outputs.iter().filter(nowhere).map(|sent| sent.frames).sum();
         if nowhere > 0 {
             messages.push(format!(
-                "{nowhere} frames were sent to nobody: --out DIR writes them to a capture for each output, and of an interface --send IFACE sends them"
+                "{nowhere} frames were not sent anywhere: --out DIR writes them to a capture for each output, and for an interface --send IFACE sends them"
             ));
         }
         for stream in self.streams.iter().filter(|stream| stream.late > 0) {
@@ -307,7 +306,7 @@ impl ModuleSummary {
 }
 
 impl RunSummary {
-    /// From the first packet to the last, as the capture orders them; 0 where the last is the earlier one.
+    /// The time from the first packet of the capture to the last; 0 if the last has an earlier timestamp.
     fn duration(&self) -> Nanos {
         match (self.totals.first, self.totals.last) {
             (Some(first), Some(last)) => last.since(first),
@@ -316,8 +315,8 @@ impl RunSummary {
     }
 
     fn truncation(&self) -> Option<String> {
-        let all = self.totals.packets;
-        let packets = self.processed.unwrap_or(all).min(all);
+        let all_packets = self.totals.packets;
+        let packets = self.processed.unwrap_or(all_packets).min(all_packets);
         match (&self.totals.truncated, self.processed) {
             (Some(cut), None) if cut.reason != EndReason::Lost => {
                 Some(format!("{cut}; everything before that was processed"))
@@ -332,7 +331,7 @@ impl RunSummary {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.is_cut {
+        if self.is_interrupted {
             warnings.push(format!(
                 "ended by a signal after {} packets; the rest of the capture was not read",
                 self.totals.packets
@@ -340,7 +339,7 @@ impl RunSummary {
         }
         if self.unpatched > 0 {
             warnings.push(format!(
-                "{} changes could not be made to the packets that were written, because the capture changed while it was read",
+                "{} changes could not be applied to the written packets, because the capture changed while it was read",
                 self.unpatched
             ));
         }
@@ -363,7 +362,7 @@ impl RunSummary {
             ));
             if forwarded.is_too_long() {
                 warnings.push(format!(
-                    "what is too long for {} was merged on its way here, or not yet cut into segments: `ethtool -K {} gro off lro off` ends the one, and where programs of this machine send, `tso off gso off` on their interface the other",
+                    "packets too long for {} were merged on receive, or not yet segmented: turn the first off with `ethtool -K {} gro off lro off`, and for packets of this machine's programs the second with `tso off gso off` on their interface",
                     forwarded.interface.shown(),
                     self.name.shown()
                 ));
@@ -378,7 +377,7 @@ impl RunSummary {
         warnings
     }
 
-    /// Warns on standard error.
+    /// Prints the warnings to standard error.
     pub fn warn(&self) {
         let mut err = std::io::stderr().lock();
         for warning in self.truncation().into_iter().chain(self.warnings()) {
@@ -404,7 +403,7 @@ impl RunSummary {
                 bytes: totals.bytes.0,
                 duration_ns: self.duration().0,
                 truncated: self.truncation().is_some(),
-                interrupted: self.is_cut,
+                interrupted: self.is_interrupted,
                 tcp: totals.tcp,
                 udp: totals.udp,
                 ipv6: totals.ipv6,
@@ -426,7 +425,7 @@ impl RunSummary {
                 path: path.to_string_lossy().into_owned(),
                 packets: written.packets,
                 bytes: written.bytes.0,
-                late_times: written.late,
+                times_out_of_range: written.late,
             }),
             modules: self.modules.iter().map(ModuleSummary::document).collect(),
         };
@@ -451,7 +450,7 @@ impl RunSummary {
             let drops = live.drops;
             writeln!(
                 out,
-                "lost before that: {} packets for which there was no memory, {} that made no sense",
+                "lost before that: {} packets without free memory, {} invalid packets",
                 drops.ring_full, drops.invalid
             )?;
         }
@@ -490,14 +489,18 @@ impl RunSummary {
         {
             let gap = if i == 0 { "\n" } else { "" };
             let interface = sent.interface.as_ref().map(|interface| interface.shown());
-            let to = match (&sent.path, interface) {
+            let destination = match (&sent.path, interface) {
                 (Some(path), None) => format!(" in {}", path.shown()),
                 (None, Some(interface)) => format!(" for {interface}"),
                 (Some(path), Some(interface)) => format!(" for {interface}, and in {}", path.shown()),
                 (None, None) => String::new(),
             };
             let (frames, bytes) = (sent.frames, sent.bytes);
-            writeln!(out, "{gap}{}, output {}: {frames} frames, {bytes}{to}", module.name, sent.name)?;
+            writeln!(
+                out,
+                "{gap}{}, output {}: {frames} frames, {bytes}{destination}",
+                module.name, sent.name
+            )?;
         }
         if let Some((path, written)) = &self.written {
             writeln!(out, "\n{}: {} packets written, {}", path.shown(), written.packets, written.bytes)?;
@@ -510,7 +513,7 @@ impl RunSummary {
         Ok(())
     }
 
-    /// For the report.
+    /// Describes the capture for the report.
     pub fn capture_facts(&self) -> CaptureInfo {
         let totals = &self.totals;
         CaptureInfo {
@@ -523,7 +526,7 @@ impl RunSummary {
             warnings: {
                 let failure = self.failure.iter();
                 let failed = failure
-                    .map(|error| format!("the run failed, and this is what there was until then: {error}"));
+                    .map(|error| format!("the run failed, and these are the results until then: {error}"));
                 failed.chain(self.warnings()).collect()
             },
             filter: self.filter.as_ref().map(|filter| filter.shown().to_string()),
@@ -536,7 +539,7 @@ impl RunSummary {
         }
     }
 
-    /// For the report.
+    /// Describes the modules for the report.
     pub fn module_facts(&self) -> Vec<RunModuleInfo> {
         let facts = |module: &ModuleSummary| RunModuleInfo {
             label: module.name.clone(),
@@ -564,7 +567,7 @@ impl ModuleSummary {
         let streams = self.streams.iter().map(|stream| StreamDocument {
             name: stream.name.as_str(),
             rows: stream.rows,
-            late_times: stream.late,
+            times_out_of_range: stream.late,
             path: stream.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
         });
         ModuleDocument {
@@ -593,7 +596,7 @@ fn output_document(sent: &OutputSent) -> OutputDocument<'_> {
         name: sent.name.as_str(),
         frames: sent.frames,
         bytes: sent.bytes.0,
-        late_times: sent.late,
+        times_out_of_range: sent.late,
         path: sent.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
         interface: sent.interface.as_deref(),
     }
@@ -607,7 +610,7 @@ fn stream_facts(stream: &StreamRows) -> StreamInfo {
     }
 }
 
-/// Columns as wide as their widest cell: words to the left, numbers to the right.
+/// Writes columns as wide as their widest cell, with words aligned left and numbers right.
 fn write_columns<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> std::io::Result<()> {
     let mut widths = [0; N];
     for row in rows {

@@ -1,4 +1,4 @@
-//! `--table NAME=FILE`: what modules see of the named tables that they read.
+//! `--table NAME=FILE`: the content of named tables that modules read.
 
 use crate::cmd::run::RunError;
 use std::io::Write;
@@ -8,57 +8,57 @@ use weir_node::sessions::tables::{TableFileError, read_file};
 use weir_sandbox::{InstanceContext, TableVersion};
 use weir_units::Shown as _;
 
-/// Why tables cannot be shown. To blame is whoever named them.
+/// Errors of `--table`; all of them are usage errors.
 #[derive(Debug, thiserror::Error)]
 pub enum TableArgError {
-    /// Not what the option takes.
+    /// The option has no `=`.
     #[error("`--table {}`: NAME=FILE is wanted, such as prefixes=prefixes.bin", .0.escape_debug())]
     Part(String),
-    /// No name.
-    #[error("`--table {}`: {error}", given.escape_debug())]
+    /// The name is not valid.
+    #[error("`--table {}`: {error}", option.escape_debug())]
     Name {
-        /// As it was given.
-        given: String,
-        /// What is wrong with it.
+        /// The option's value.
+        option: String,
+        /// The fault of the name.
         error: NameError,
     },
-    /// Named twice.
+    /// A table is named twice.
     #[error("`--table {0}=...` is there twice")]
     Twice(Name),
-    /// Nobody reads it.
-    #[error("`--table {table}=...`: no module of this run reads such a table; {}", there(known))]
+    /// No module reads the table.
+    #[error("`--table {table}=...`: no module of this run reads such a table; {}", describe_known(known))]
     Unread {
-        /// As it was named.
+        /// The table's name.
         table: Name,
-        /// What they read.
+        /// The tables that the modules read, separated by commas.
         known: String,
     },
-    /// A module has no room for it.
+    /// The table is longer than a module declares.
     #[error("`--table {table}=...`: it has {len} bytes, and module {module} declares {most} at most")]
     TooLong {
-        /// As it was named.
+        /// The table's name.
         table: Name,
-        /// How long it is.
+        /// Its length in bytes.
         len: u32,
-        /// Whose it is to be.
+        /// The module.
         module: Name,
-        /// What that has room for.
+        /// The maximum length that the module declares.
         most: u32,
     },
-    /// The file is none.
+    /// The file cannot be read or is not a table.
     #[error(transparent)]
     File(#[from] TableFileError),
-    /// There is no memory for it.
+    /// The memory for the table cannot be allocated.
     #[error("there is no memory for table {table}: {source}")]
     System {
-        /// Which.
+        /// The table's name.
         table: Name,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-fn there(known: &str) -> String {
+fn describe_known(known: &str) -> String {
     if known.is_empty() { "they read none".to_owned() } else { format!("they read {known}") }
 }
 
@@ -67,12 +67,13 @@ fn there(known: &str) -> String {
 pub struct Tables(Vec<(Name, Arc<TableVersion>)>);
 
 impl Tables {
-    /// Reads their files.
+    /// Parses the options and reads the files.
     pub fn read(options: &[String]) -> Result<Self, TableArgError> {
         let mut tables: Vec<(Name, Arc<TableVersion>)> = Vec::new();
         for text in options {
             let (name, file) = text.split_once('=').ok_or_else(|| TableArgError::Part(text.clone()))?;
-            let name = Name::new(name).map_err(|error| TableArgError::Name { given: text.clone(), error })?;
+            let name =
+                Name::new(name).map_err(|error| TableArgError::Name { option: text.clone(), error })?;
             if tables.iter().any(|(known, _)| *known == name) {
                 return Err(TableArgError::Twice(name));
             }
@@ -83,21 +84,21 @@ impl Tables {
         Ok(Self(tables))
     }
 
-    /// Whether these modules can be shown all of them.
+    /// Checks that some module reads each table, and that it fits.
     pub fn check<'a>(
         &self,
         modules: impl Iterator<Item = &'a Admitted> + Clone,
     ) -> Result<(), TableArgError> {
-        let read = || {
+        let tables_read = || {
             let all = modules
                 .clone()
                 .flat_map(|module| module.manifest().tables.iter().map(move |it| (module, it)));
             all.filter(|(_, table)| table.access != TableAccess::Publish)
         };
         for (name, version) in &self.0 {
-            let mut readers = read().filter(|(_, table)| table.name == *name).peekable();
+            let mut readers = tables_read().filter(|(_, table)| table.name == *name).peekable();
             if readers.peek().is_none() {
-                let mut known: Vec<&str> = read().map(|(_, table)| table.name.as_str()).collect();
+                let mut known: Vec<&str> = tables_read().map(|(_, table)| table.name.as_str()).collect();
                 known.sort_unstable();
                 known.dedup();
                 return Err(TableArgError::Unread { table: name.clone(), known: known.join(", ") });
@@ -111,30 +112,30 @@ impl Tables {
         Ok(())
     }
 
-    /// Says what a module has to do without.
+    /// Prints a warning for each table of a module that is empty or has no readers.
     pub fn warn(&self, module: &str, admitted: &Admitted) {
         for table in &admitted.manifest().tables {
             let is_there = self.0.iter().any(|(name, _)| *name == table.name);
-            let what = match table.access {
+            let text = match table.access {
                 TableAccess::Publish => {
-                    "nobody reads what it publishes as table `NAME`: a run has no sessions"
+                    "it publishes table `NAME`, which has no readers: a run has no sessions"
                 }
                 TableAccess::Read { .. } if is_there => continue,
                 TableAccess::Read { .. } => {
-                    "it reads table `NAME`, which is empty; --table NAME=FILE shows it one"
+                    "it reads table `NAME`, which is empty; --table NAME=FILE fills it"
                 }
             };
-            let what = what.replace("NAME", table.name.as_str());
-            let _ = writeln!(std::io::stderr(), "weir: warning: {}: {what}", module.shown());
+            let text = text.replace("NAME", table.name.as_str());
+            let _ = writeln!(std::io::stderr(), "weir: warning: {}: {text}", module.shown());
         }
     }
 
-    /// What a module has.
-    pub fn means(&self, admitted: &Admitted) -> InstanceContext {
-        let of = |name: &Name| {
+    /// Returns the context of a module's instances, with its tables.
+    pub fn instance_context(&self, admitted: &Admitted) -> InstanceContext {
+        let version_of = |name: &Name| {
             self.0.iter().find(|(known, _)| known == name).map(|(_, version)| Arc::clone(version))
         };
-        let tables = admitted.manifest().tables.iter().map(|table| of(&table.name)).collect();
+        let tables = admitted.manifest().tables.iter().map(|table| version_of(&table.name)).collect();
         InstanceContext { tables, ..InstanceContext::default() }
     }
 }

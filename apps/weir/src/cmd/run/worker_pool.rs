@@ -1,46 +1,46 @@
-//! The threads of a run, and what each does next.
+//! The worker pool of a run: threads that read, process and collect blocks.
 //!
-//! All threads do the same: they take the job that is most behind. One job at a time for each instance, in the order of the blocks; one reader; one
-//! collector. So a single thread works through a block while it is in the cache, and many threads keep each other busy; what comes out
-//! is the same.
+//! All threads run the same loop: each takes the most urgent job. The packet source and the collector have one job each at a time.
+//! Each instance has one job at a time and gets the blocks in order. A single thread therefore finishes a block while it is in the
+//! cache, many threads overlap, and the results do not depend on the number of threads.
 
-use super::collect::{CollectError, Collector};
+use super::block_task::BlockTask;
+use super::collector::{CollectError, Collector};
 use super::shard::Shard;
 use super::source::{RunSource, SourceError};
-use super::work::BlockTask;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use weir_datapath::seat::BatchError;
+use weir_datapath::driver::BatchError;
 
-/// Blocks under way at most: bounds what modules can have emitted before it is written.
+/// Maximum number of blocks in flight; it bounds the memory for results that are not written yet.
 const BLOCKS_MAX: usize = 8;
 
-/// What ended a run early. The first one counts.
+/// Errors that end a run early; the first one is reported.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerPoolError {
-    /// Reading.
+    /// Reading packets failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Running.
+    /// A batch could not be run.
     #[error(transparent)]
     Shard(#[from] BatchError),
-    /// Writing.
+    /// Results could not be written.
     #[error(transparent)]
     Collect(#[from] CollectError),
-    /// The instance of this number had a fault, and the run is strict.
+    /// The instance with this index had a fault in a strict run.
     #[error("a module had a fault")]
     Fault(usize),
 }
 
-/// Everything that takes part, before and after the run.
+/// The packet source, instances and collector of a run.
 #[derive(Debug)]
 pub struct WorkerPool {
-    /// Where packets come from.
+    /// Supplies blocks of packets.
     pub source: RunSource,
-    /// The instances.
+    /// The instances of all modules.
     pub shards: Vec<Shard>,
-    /// Where results go.
+    /// Writes the results.
     pub collector: Collector,
 }
 
@@ -49,16 +49,16 @@ struct State {
     source_ended: bool,
     source_blocked: bool,
     shards: Vec<Option<Box<Shard>>>,
-    /// For each instance the number of the work that it needs next.
+    /// The number of the next task, for each instance.
     next: Vec<u64>,
     collector: Option<Box<Collector>>,
-    works: VecDeque<Arc<BlockTask>>,
-    /// Number of the first of `works`.
+    tasks: VecDeque<Arc<BlockTask>>,
+    /// The number of the first of `tasks`.
     first: u64,
     error: Option<WorkerPoolError>,
-    /// The first fault of an instance ends the run.
+    /// Ends the run at the first fault of an instance.
     is_strict: bool,
-    /// Ends reading.
+    /// Interrupts a blocked read.
     interrupted: Arc<AtomicBool>,
     panicked: bool,
 }
@@ -70,9 +70,10 @@ enum Job {
 }
 
 impl WorkerPool {
-    /// Runs on so many threads until the source ends or fails, or, where the run is strict, an instance has a fault. Results are collected either way.
+    /// Runs `jobs` threads until the source ends or fails, or until an instance has a fault in a strict run. Pending results are
+    /// collected in each case.
     pub fn run(mut self, jobs: usize, is_strict: bool) -> (Self, Result<(), WorkerPoolError>) {
-        let faulty = self.shards.iter().position(|shard| is_strict && !shard.troubles.is_empty());
+        let faulty = self.shards.iter().position(|shard| is_strict && !shard.first_faults.is_empty());
         if faulty.is_some() {
             self.source.stop();
         }
@@ -84,7 +85,7 @@ impl WorkerPool {
             next: vec![0; self.shards.len()],
             shards: self.shards.into_iter().map(|shard| Some(Box::new(shard))).collect(),
             collector: Some(Box::new(self.collector)),
-            works: VecDeque::new(),
+            tasks: VecDeque::new(),
             first: 0,
             error: faulty.map(WorkerPoolError::Fault),
             is_strict,
@@ -94,24 +95,24 @@ impl WorkerPool {
         let wake = Condvar::new();
         std::thread::scope(|scope| {
             for _ in 1..jobs {
-                // Where the system gives no more threads, fewer do the same.
-                if std::thread::Builder::new().spawn_scoped(scope, || work(&state, &wake)).is_err() {
+                // Fewer threads produce the same results.
+                if std::thread::Builder::new().spawn_scoped(scope, || run_jobs(&state, &wake)).is_err() {
                     break;
                 }
             }
-            work(&state, &wake);
+            run_jobs(&state, &wake);
         });
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let shards = state.shards.into_iter().flatten().map(|shard| *shard).collect();
         let (Some(source), Some(collector)) = (state.source, state.collector) else {
-            unreachable!("a thread that panicked took its job along, and its panic ends the scope");
+            unreachable!("only a panicking thread keeps a job, and its panic ends the scope");
         };
         (Self { source: *source, shards, collector: *collector }, state.error.map_or(Ok(()), Err))
     }
 }
 
-/// What each thread does.
-fn work(state: &Mutex<State>, wake: &Condvar) {
+/// Takes and performs jobs until the run is finished.
+fn run_jobs(state: &Mutex<State>, wake: &Condvar) {
     let on_panic = OnPanic { state, wake };
     let mut guard = lock(state);
     loop {
@@ -137,7 +138,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes the others when a thread panics: they would wait for its job for ever.
+/// Wakes the other threads when a thread panics, as they would wait for its job forever.
 struct OnPanic<'a> {
     state: &'a Mutex<State>,
     wake: &'a Condvar,
@@ -156,7 +157,7 @@ enum Done {
     Collect(Box<Collector>, Result<(), CollectError>),
 }
 
-/// How a read ended.
+/// The outcome of a read.
 enum Read {
     More,
     Blocked,
@@ -167,7 +168,7 @@ impl Job {
     fn perform(self) -> Done {
         match self {
             Self::Read(mut source) => match source.next() {
-                Ok(super::source::SourceNext::Work(work)) => Done::Read(source, Some(work), Read::More),
+                Ok(super::source::SourceNext::Task(task)) => Done::Read(source, Some(task), Read::More),
                 Ok(super::source::SourceNext::Nothing) => Done::Read(source, None, Read::More),
                 Ok(super::source::SourceNext::Full) => Done::Read(source, None, Read::Blocked),
                 Ok(super::source::SourceNext::End) => {
@@ -179,16 +180,16 @@ impl Job {
                     Done::Read(source, Some(last), Read::Ended(Err(error)))
                 }
             },
-            Self::Process(index, mut shard, work) => {
-                let result = shard.process(&work, index);
+            Self::Process(index, mut shard, task) => {
+                let result = shard.process(&task, index);
                 if result.is_err() {
-                    // The others go on; the block must not wait for this one.
-                    work.leave(index, super::work::InstanceOutput::default());
+                    // The task must still complete for the other instances.
+                    task.store_output(index, super::block_task::InstanceOutput::default());
                 }
                 Done::Process(index, shard, result)
             }
-            Self::Collect(mut collector, work) => {
-                let result = collector.collect(&work);
+            Self::Collect(mut collector, task) => {
+                let result = collector.collect(&task);
                 Done::Collect(collector, result)
             }
         }
@@ -197,39 +198,39 @@ impl Job {
 
 impl State {
     fn is_finished(&self) -> bool {
-        self.source_ended && self.works.is_empty() && self.source.is_some() && self.collector.is_some()
+        self.source_ended && self.tasks.is_empty() && self.source.is_some() && self.collector.is_some()
     }
 
-    /// The job that is most behind: first what frees a block, then the instance that lags most, and reading last.
+    /// Chooses the most urgent job: collecting, which frees a block; then the instance furthest behind; then reading.
     fn choose(&mut self) -> Option<Job> {
-        if let Some(front) = self.works.front()
+        if let Some(front) = self.tasks.front()
             && front.is_done()
             && let Some(collector) = self.collector.take()
         {
             return Some(Job::Collect(collector, Arc::clone(front)));
         }
-        let known = self.first + self.works.len() as u64;
-        let ready = (0..self.shards.len()).filter(|&i| self.shards[i].is_some() && self.next[i] < known);
+        let end = self.first + self.tasks.len() as u64;
+        let ready = (0..self.shards.len()).filter(|&i| self.shards[i].is_some() && self.next[i] < end);
         if let Some(index) = ready.min_by_key(|&i| self.next[i])
             && let Some(shard) = self.shards[index].take()
         {
             let distance = usize::try_from(self.next[index] - self.first).unwrap_or(usize::MAX);
-            return Some(Job::Process(index, shard, Arc::clone(&self.works[distance])));
+            return Some(Job::Process(index, shard, Arc::clone(&self.tasks[distance])));
         }
-        let may_read = !self.source_ended && !self.source_blocked && self.works.len() < BLOCKS_MAX;
+        let may_read = !self.source_ended && !self.source_blocked && self.tasks.len() < BLOCKS_MAX;
         self.source.take_if(|_| may_read).map(Job::Read)
     }
 
     fn put_back(&mut self, done: Done) {
         let mut failed = None;
         match done {
-            Done::Read(source, work, how) => {
+            Done::Read(source, task, how) => {
                 self.source = Some(source);
-                self.works.extend(work);
+                self.tasks.extend(task);
                 match how {
                     Read::More => {}
-                    // With nothing under way nothing would unblock it.
-                    Read::Blocked => self.source_blocked = !self.works.is_empty(),
+                    // Only collecting a task unblocks the source, so it must not block without tasks.
+                    Read::Blocked => self.source_blocked = !self.tasks.is_empty(),
                     Read::Ended(result) => {
                         self.source_ended = true;
                         failed = result.err().map(WorkerPoolError::from);
@@ -237,15 +238,15 @@ impl State {
                 }
             }
             Done::Process(index, shard, result) => {
-                let fault =
-                    (self.is_strict && !shard.troubles.is_empty()).then_some(WorkerPoolError::Fault(index));
+                let fault = (self.is_strict && !shard.first_faults.is_empty())
+                    .then_some(WorkerPoolError::Fault(index));
                 self.shards[index] = Some(shard);
                 self.next[index] += 1;
                 failed = result.err().map(WorkerPoolError::from).or(fault);
             }
             Done::Collect(collector, result) => {
                 self.collector = Some(collector);
-                self.works.pop_front();
+                self.tasks.pop_front();
                 self.first += 1;
                 self.source_blocked = false;
                 failed = result.err().map(WorkerPoolError::from);
@@ -256,7 +257,7 @@ impl State {
         }
         match (&self.error, &mut self.source) {
             (Some(_), Some(source)) => source.stop(),
-            // It is out for reading, and may wait for a pipe's writer.
+            // Another thread has the source, and may be waiting for a pipe's writer.
             (Some(_), None) => self.interrupted.store(true, Ordering::Relaxed),
             (None, _) => {}
         }

@@ -1,19 +1,19 @@
-//! Values of options that can also say that there is no limit, or the same one as before.
+//! Option values that can also be `unlimited`, `same` or `*`.
 
 use std::str::FromStr;
 use weir_trust::grant::{NodePattern, Nodes};
 
-/// A limit, or none.
+/// A limit or `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitArg<T> {
-    /// Written `unlimited`.
+    /// No limit; written `unlimited`.
     Unlimited,
-    /// At most this much.
+    /// This limit.
     Of(T),
 }
 
 impl<T> LimitArg<T> {
-    /// The limit, as a grant states it.
+    /// Returns the limit as in a grant.
     pub fn limit(self) -> Option<T> {
         match self {
             Self::Unlimited => None,
@@ -30,54 +30,54 @@ impl<T: FromStr> FromStr for LimitArg<T> {
     }
 }
 
-/// A value, or the one of the credential that is passed on.
+/// A value, or the value of the delegated credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Same<T> {
-    /// Written `same`.
-    Same,
-    /// This one.
-    Other(T),
+pub enum InheritArg<T> {
+    /// The credential's own value; written `same`.
+    Inherit,
+    /// This value.
+    Value(T),
 }
 
-impl<T> Same<T> {
-    /// The value that a block states: none where it leaves the credential's own.
-    pub fn stated(self) -> Option<T> {
+impl<T> InheritArg<T> {
+    /// Returns the value for the new block of the credential; `None` inherits.
+    pub fn value(self) -> Option<T> {
         match self {
-            Self::Same => None,
-            Self::Other(value) => Some(value),
+            Self::Inherit => None,
+            Self::Value(value) => Some(value),
         }
     }
 }
 
-impl<T: FromStr> FromStr for Same<T> {
+impl<T: FromStr> FromStr for InheritArg<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
-        if text == "same" { Ok(Self::Same) } else { text.parse().map(Self::Other) }
+        if text == "same" { Ok(Self::Inherit) } else { text.parse().map(Self::Value) }
     }
 }
 
-/// Nodes that an operator names.
+/// The nodes that a grant is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum At {
-    /// Written `*`: all nodes that trust the operator's key.
+pub enum NodeScope {
+    /// All nodes that trust the operator's key; written `*`.
     Everywhere,
     /// The nodes that match this pattern.
     Nodes(NodePattern),
 }
 
-impl At {
-    /// The set that a grant states: none where all nodes are meant.
-    pub fn all(of: &[Self]) -> Option<Nodes> {
-        let pattern = |at: &Self| match at {
+impl NodeScope {
+    /// Combines scopes to the node patterns of a grant; `None` for all nodes.
+    pub fn combine(scopes: &[Self]) -> Option<Nodes> {
+        let pattern = |scope: &Self| match scope {
             Self::Everywhere => None,
             Self::Nodes(pattern) => Some(pattern.clone()),
         };
-        of.iter().map(pattern).collect()
+        scopes.iter().map(pattern).collect()
     }
 }
 
-impl FromStr for At {
+impl FromStr for NodeScope {
     type Err = <NodePattern as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

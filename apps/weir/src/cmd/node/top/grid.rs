@@ -1,4 +1,4 @@
-//! Lines of columns, bars and short numbers for a terminal.
+//! Text layout for a terminal: columns, bars and short numbers.
 
 use super::rates::Rate;
 use ratatui::style::Style;
@@ -8,40 +8,40 @@ use weir_units::shown;
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct GridColumn {
-    /// Its title.
+    /// The title.
     pub title: &'static str,
-    /// How wide it is.
+    /// The width in terminal columns.
     pub width: usize,
-    /// Whether it is to the left, as words are; numbers are to the right.
-    pub left: bool,
-    /// It is there from this width of the screen on.
+    /// True for words; numbers are right-aligned.
+    pub is_left_aligned: bool,
+    /// The screen width from which on the column is shown.
     pub from: usize,
 }
 
-/// A column of numbers.
+/// Returns a column of numbers.
 pub const fn number(title: &'static str, width: usize) -> GridColumn {
-    GridColumn { title, width, left: false, from: 0 }
+    GridColumn { title, width, is_left_aligned: false, from: 0 }
 }
 
-/// A column of words.
+/// Returns a column of words.
 pub const fn word(title: &'static str, width: usize) -> GridColumn {
-    GridColumn { title, width, left: true, from: 0 }
+    GridColumn { title, width, is_left_aligned: true, from: 0 }
 }
 
-/// The same, but only from this width of the screen on.
+/// Returns `column`, shown only on screens at least `from` wide.
 pub const fn from(from: usize, column: GridColumn) -> GridColumn {
     GridColumn { from, ..column }
 }
 
-/// A cell.
+/// The text and style of a cell.
 pub type Cell = (String, Style);
 
-/// The titles of columns.
+/// Returns the line of column titles.
 pub fn titles(columns: &[GridColumn], width: usize, style: Style) -> Line<'static> {
     line(columns, columns.iter().map(|column| (column.title.to_owned(), style)).collect(), width)
 }
 
-/// A line of cells, one for each column; what is not shown at this width is left out, what is too long is cut.
+/// Returns a line of cells, one for each column. Columns hidden at this width are left out, and long texts are cut.
 pub fn line(columns: &[GridColumn], cells: Vec<Cell>, width: usize) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     let mut is_first = true;
@@ -52,18 +52,18 @@ pub fn line(columns: &[GridColumn], cells: Vec<Cell>, width: usize) -> Line<'sta
         is_first = false;
         let text = cut(&text, column.width);
         let padding = " ".repeat(column.width.saturating_sub(columns_of(&text)));
-        let text = if column.left { text + &padding } else { padding + &text };
+        let text = if column.is_left_aligned { text + &padding } else { padding + &text };
         spans.push(Span::styled(text, style));
     }
     Line::from(spans)
 }
 
-/// How many columns of a terminal a text takes.
+/// The width of a text in terminal columns.
 fn columns_of(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text in at most so many columns.
+/// Cuts a text to `width` terminal columns; a cut text ends with `…`.
 pub fn cut(text: &str, width: usize) -> String {
     if columns_of(text) <= width {
         return text.to_owned();
@@ -82,24 +82,24 @@ pub fn cut(text: &str, width: usize) -> String {
     short
 }
 
-/// A stranger's text in a cell.
+/// Escapes control characters in a text from an untrusted source.
 pub fn plain(text: &str) -> String {
     shown(text)
 }
 
-/// A bar of so many columns, filled to a share of it.
+/// A bar of `width` terminal columns, filled to a share between 0 and 1.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let all = width * 8;
-    let filled = parts(share, all);
+    let eighths = width * 8;
+    let filled = parts(share, eighths);
     let mut text = "█".repeat(filled / 8);
     text.push_str(EIGHTHS.get(filled % 8).copied().unwrap_or_default());
-    let shown = filled.div_ceil(8);
-    text.push_str(&"░".repeat(width.saturating_sub(shown)));
+    let used_columns = filled.div_ceil(8);
+    text.push_str(&"░".repeat(width.saturating_sub(used_columns)));
     text
 }
 
-/// So many parts of all are a share of them; at least one where it is not nothing.
+/// Rounds `share * all`; at least 1 for a share above 0.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -112,7 +112,7 @@ fn parts(share: f64, all: usize) -> usize {
     if share > 0.0 { parts.max(1).min(all) } else { 0 }
 }
 
-/// A share in percent with one decimal; nothing known is a dash.
+/// A share in percent with one decimal; a dash for `None`.
 pub fn percent(share: Rate) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1}", share * 100.0))
 }
@@ -121,14 +121,14 @@ pub fn percent(share: Rate) -> String {
 pub fn short(number: Rate) -> String {
     let Some(number) = number else { return "-".to_owned() };
     const UNITS: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    // What would round up to a thousand is one of the next unit.
+    // A number that would round to 1000 is shown in the next unit.
     match UNITS.into_iter().find(|(scale, _)| number >= scale * 0.9995) {
         Some((scale, unit)) => scaled(number / scale) + unit,
         None => scaled(number),
     }
 }
 
-/// A count, in the same way.
+/// A count in at most five characters, as in [`short`].
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
 pub fn count(number: u64) -> String {
     short(Some(number as f64))
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_wide_as_they_are_to_be() {
+    fn bars_have_the_requested_width() {
         for (share, text) in [
             (0.0, "░░░░"),
             (0.001, "▏░░░"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_texts_are_cut() {
         assert_eq!(
             [cut("abcd", 4), cut("abcde", 4), cut("ab", 0), cut("日本語", 5)],
             ["abcd", "abc…", "", "日本…"]

@@ -1,118 +1,118 @@
-//! `weir top`: what a node does, as it does it.
+//! `weir top`: shows the load of a node, live.
 
 mod grid;
-mod model;
 mod outputs;
 mod rates;
 mod screen;
+mod state;
 mod views;
 
 use super::args::TopArgs;
 use super::{NodeCommandError, snapshot};
 use crate::Failure;
-use model::{KeyPress, Model};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
+use state::{KeyPress, ScreenState};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use weir_node::client::{Client, ClientError, Whereabouts};
+use weir_node::client::{Client, ClientError, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, Snapshot};
 use weir_units::Nanos;
 
-/// How often the node says how things are.
-const EVERY: Nanos = Nanos::SECOND;
-/// How long to wait before a node that is not there is asked again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How long a key or a snapshot waits at most to be seen.
-const SOON: Duration = Duration::from_millis(50);
-/// How wide the plain text is: a script has no terminal to ask.
+/// The interval at which the node sends snapshots.
+const SNAPSHOT_INTERVAL: Nanos = Nanos::SECOND;
+/// The delay before reconnecting to a node.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The maximum delay before a key or a snapshot is handled.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The width of plain text, as a script has no terminal width.
 const PLAIN_WIDTH: usize = 160;
 
-/// Shows a node until somebody has seen enough; once and as plain text where that is asked for, or where nobody is looking.
+/// Shows a node until the user quits. With `--once`, or without a terminal, prints plain text once.
 pub fn top(args: &TopArgs) -> Result<(), Failure> {
     if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return once(&args.place.whereabouts()?);
+        return once(&args.address.resolve()?);
     }
-    let node = Arc::new(args.place.whereabouts()?);
-    // A first look before the screen is taken: what is wrong with the command line is said as always.
-    super::look(&node)?;
+    let node = Arc::new(args.address.resolve()?);
+    // A first query before the screen is taken over, so that errors of the command line are printed normally.
+    super::fetch_snapshot(&node)?;
     let (to, snapshots) = sync_channel(1);
-    // It ends with the program.
+    // The thread ends with the program.
     std::thread::Builder::new()
         .name("weir-watch".to_owned())
         .spawn(move || watch(&node, &to))
         .map_err(NodeCommandError::Terminal)?;
-    // Also puts the terminal back when something panics.
+    // Also restores the terminal after a panic.
     let mut terminal = ratatui::try_init().map_err(NodeCommandError::Terminal)?;
-    let ended = run(&mut terminal, &snapshots);
+    let result = run(&mut terminal, &snapshots);
     let restored = ratatui::try_restore();
-    ended.and(restored).map_err(NodeCommandError::Terminal)?;
+    result.and(restored).map_err(NodeCommandError::Terminal)?;
     Ok(())
 }
 
-/// Two looks a second apart, as text.
-fn once(node: &Whereabouts) -> Result<(), Failure> {
-    let mut client = Client::to(node)?;
-    client.send(ControlRequest::Watch { every: EVERY }, &[])?;
-    let mut model = Model::default();
+/// Prints plain text, with rates from two snapshots a second apart.
+fn once(node: &NodeLocation) -> Result<(), Failure> {
+    let mut client = Client::connect_to(node)?;
+    client.send(ControlRequest::Watch { every: SNAPSHOT_INTERVAL }, &[])?;
+    let mut state = ScreenState::default();
     for _ in 0..2 {
-        model.take(*snapshot(client.receive()?)?);
+        state.update(*snapshot(client.receive()?)?);
     }
     let mut out = std::io::stdout().lock();
-    out.write_all(screen::plain_text(&model, PLAIN_WIDTH).as_bytes())?;
+    out.write_all(screen::plain_text(&state, PLAIN_WIDTH).as_bytes())?;
     out.flush()?;
     Ok(())
 }
 
-/// What the watching thread has to say.
-type News = Result<Box<Snapshot>, String>;
+/// A message of the watching thread: a snapshot, or the error of a query.
+type WatchMessage = Result<Box<Snapshot>, String>;
 
-/// Asks the node for snapshots for ever, and again when it has gone.
-fn watch(node: &Whereabouts, to: &SyncSender<News>) {
+/// Receives snapshots from the node, and reconnects after errors, until the receiver is dropped.
+fn watch(node: &NodeLocation, to: &SyncSender<WatchMessage>) {
     loop {
-        let Err(error) = watched(node, to) else { return };
+        let Err(error) = watch_connection(node, to) else { return };
         if to.send(Err(format!("trying again: {error}"))).is_err() {
             return;
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_DELAY);
     }
 }
 
-/// Until nobody listens; an error when the node is gone.
-fn watched(node: &Whereabouts, to: &SyncSender<News>) -> Result<(), ClientError> {
-    let mut client = Client::to(node)?;
-    client.send(ControlRequest::Watch { every: EVERY }, &[])?;
+/// Receives snapshots over one connection until the receiver is dropped.
+fn watch_connection(node: &NodeLocation, to: &SyncSender<WatchMessage>) -> Result<(), ClientError> {
+    let mut client = Client::connect_to(node)?;
+    client.send(ControlRequest::Watch { every: SNAPSHOT_INTERVAL }, &[])?;
     loop {
         let snapshot = snapshot(client.receive()?)?;
         match to.try_send(Ok(snapshot)) {
-            // Who has not looked at the one before does not miss this one: the next one comes.
+            // While the earlier snapshot is pending, this one is dropped: a newer one follows.
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => return Ok(()),
         }
     }
 }
 
-fn run(terminal: &mut DefaultTerminal, snapshots: &Receiver<News>) -> std::io::Result<()> {
-    let mut model = Model::default();
+fn run(terminal: &mut DefaultTerminal, snapshots: &Receiver<WatchMessage>) -> std::io::Result<()> {
+    let mut state = ScreenState::default();
     let mut is_new = true;
     loop {
-        for news in snapshots.try_iter() {
-            match news {
-                Ok(snapshot) => model.take(*snapshot),
-                Err(why) => model.lose(why),
+        for message in snapshots.try_iter() {
+            match message {
+                Ok(snapshot) => state.update(*snapshot),
+                Err(error) => state.set_error(error),
             }
             is_new = true;
         }
         if is_new {
-            terminal.draw(|frame| draw(frame, &model))?;
+            terminal.draw(|frame| draw(frame, &state))?;
         }
         is_new = false;
-        while event::poll(if is_new { Duration::ZERO } else { SOON })? {
+        while event::poll(if is_new { Duration::ZERO } else { POLL_INTERVAL })? {
             is_new = true;
             if let Some(press) = press(&event::read()?)
-                && model.press(press)
+                && state.press(press)
             {
                 return Ok(());
             }
@@ -120,7 +120,7 @@ fn run(terminal: &mut DefaultTerminal, snapshots: &Receiver<News>) -> std::io::R
     }
 }
 
-/// What a key means here.
+/// Translates a terminal event to a key.
 fn press(event: &Event) -> Option<KeyPress> {
     let Event::Key(key) = event else { return None };
     if key.kind == KeyEventKind::Release {
@@ -142,8 +142,8 @@ fn press(event: &Event) -> Option<KeyPress> {
 }
 
 /// Draws the screen.
-fn draw(frame: &mut Frame<'_>, model: &Model) {
+fn draw(frame: &mut Frame<'_>, state: &ScreenState) {
     let area = frame.area();
-    let lines = screen::screen(model, usize::from(area.width), usize::from(area.height));
+    let lines = screen::screen(state, usize::from(area.width), usize::from(area.height));
     frame.render_widget(ratatui::text::Text::from(lines), area);
 }

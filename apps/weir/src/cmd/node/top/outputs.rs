@@ -1,14 +1,14 @@
-//! Links on the screen of `weir top`, and what sessions send on them.
+//! Links and output channels on the screen of `weir top`.
 
 use super::grid::{self, bar, count, from, number, plain, short, word};
-use super::model::Model;
 use super::rates::SessionRates;
-use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, lost, over};
+use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, highlight_above, lost};
+use super::state::ScreenState;
 use ratatui::text::Line;
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 
-/// A line for each link; nothing where there are none.
-pub fn links(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
+/// A line for each link; empty without links.
+pub fn links(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
     if now.links.is_empty() {
         return Vec::new();
     }
@@ -25,19 +25,19 @@ pub fn links(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> 
         from(WIDE, number("LOST", 8)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
-    for (link, rates) in now.links.iter().zip(&model.rates.links) {
-        let state = if link.state == "up" { GOOD } else { BAD };
+    for (link, rates) in now.links.iter().zip(&state.rates.links) {
+        let style = if link.state == "up" { GOOD } else { BAD };
         lines.push(grid::line(
             &columns,
             vec![
                 (plain(&link.name), PLAIN),
-                (plain(&link.state), state),
+                (plain(&link.state), style),
                 (count(link.rate_bits), PLAIN),
                 (count(link.reserved_bits), PLAIN),
                 (count(link.reservable_bits), PLAIN),
                 (short(rates.packets), PLAIN),
                 (short(rates.bits), PLAIN),
-                (short(rates.drops), over(rates.drops, 0.0, BAD)),
+                (short(rates.drops), highlight_above(rates.drops, 0.0, BAD)),
                 (count(link.packets), FAINT),
                 (count(link.lost), FAINT),
             ],
@@ -47,7 +47,7 @@ pub fn links(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> 
     lines
 }
 
-/// What a session sends, beside what it has reserved; nothing where it has no output channels.
+/// A line for each output channel of a session, with its rate and reservation; empty without any.
 pub fn outputs(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     if session.outputs.is_empty() {
         return Vec::new();
@@ -78,7 +78,7 @@ pub fn outputs(session: &SessionStatus, rates: &SessionRates, width: usize) -> V
                 (or_none(output.reserved_bits), PLAIN),
                 (or_none(output.cap_bits), FAINT),
                 (short(rates.packets), PLAIN),
-                (short(rates.drops), over(rates.drops, 0.0, BAD)),
+                (short(rates.drops), highlight_above(rates.drops, 0.0, BAD)),
                 (plain(&output.link) + &tap, FAINT),
                 (lost(&output.drops), FAINT),
             ],
@@ -94,7 +94,7 @@ mod tests {
     use weir_node::control::protocol::{LinkStatus, OutputStatus};
 
     #[test]
-    fn what_is_sent_stands_beside_what_is_reserved() {
+    fn the_sending_rate_is_shown_beside_the_reservation() {
         let link = LinkStatus {
             name: "eth1".to_owned(),
             state: "up".to_owned(),
@@ -123,20 +123,20 @@ mod tests {
         let sent = &mut second.sessions[0].outputs[0];
         (sent.packets, sent.wire_bytes) = (2_000, 3_125_000);
         sent.drops.insert("link-queue-full".to_owned(), 59);
-        let mut model = Model::default();
-        model.take(first);
-        model.take(second.clone());
+        let mut state = ScreenState::default();
+        state.update(first);
+        state.update(second.clone());
         let words = |lines: Vec<Line<'static>>| {
             let line = lines.get(1).map(ToString::to_string).unwrap_or_default();
             line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(words(links(&model, &second, 80)), "eth1 up 100M 25M 90M 2k 24M 0");
+        assert_eq!(words(links(&state, &second, 80)), "eth1 up 100M 25M 90M 2k 24M 0");
         assert_eq!(
-            words(outputs(&second.sessions[0], &model.rates.sessions[0], 80)),
+            words(outputs(&second.sessions[0], &state.rates.sessions[0], 80)),
             "up █████░░░░░ 25M 25M - 2k 50 59 link-queue-full"
         );
-        let wide = words(outputs(&second.sessions[0], &model.rates.sessions[0], 160));
+        let wide = words(outputs(&second.sessions[0], &state.rates.sessions[0], 160));
         assert!(wide.contains("eth1 for ") && wide.chars().all(weir_units::is_plain), "{wide}");
-        assert!(links(&model, &Snapshot::default(), 80).is_empty());
+        assert!(links(&state, &Snapshot::default(), 80).is_empty());
     }
 }

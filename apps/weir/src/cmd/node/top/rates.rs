@@ -1,145 +1,145 @@
-//! What happened between two snapshots. Pure.
+//! Rates computed from two snapshots of a node. No I/O.
 
 use weir_node::control::protocol::{
     ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, SessionStatus,
     Snapshot, ViewStatus, VirtualCpuStatus,
 };
 
-/// How things go: what belongs to each part of a snapshot, in its order.
+/// The rates of all parts of a snapshot, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotRates {
-    /// Of the cores.
+    /// The rates of the cores.
     pub cores: Vec<CoreRates>,
-    /// Of the interfaces.
+    /// The rates of the interfaces.
     pub interfaces: Vec<InterfaceRates>,
-    /// Of the links.
+    /// The rates of the links.
     pub links: Vec<OutputRates>,
-    /// Of the views: packets that are transformed, a second.
+    /// Transformed packets per second, for each view.
     pub views: Vec<Rate>,
-    /// Of the sessions.
+    /// The rates of the sessions.
     pub sessions: Vec<SessionRates>,
 }
 
-/// Shares of a core's time.
+/// Shares of a core's time, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreRates {
-    /// In modules and on their behalf.
+    /// Share spent in modules and on their behalf.
     pub busy: Rate,
-    /// On deciding and waking.
+    /// Share spent on scheduling and wake-ups.
     pub overhead: Rate,
-    /// Not had.
+    /// Share taken by other processes or the hypervisor.
     pub stolen: Rate,
 }
 
-/// Of an interface, a second.
+/// Rates of an interface, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct InterfaceRates {
-    /// Packets.
+    /// Packets received.
     pub packets: Rate,
     /// Bits on the link.
     pub bits: Rate,
-    /// Packets that were missed.
+    /// Packets missed.
     pub missed: Rate,
-    /// Packets that nobody wanted.
-    pub unwanted: Rate,
+    /// Packets that matched no channel.
+    pub unmatched: Rate,
 }
 
-/// Of a session.
+/// Rates of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRates {
-    /// Share of a core that it has, as its bill has it: receiving and compiling included.
+    /// Share of a core, as billed: with receiving and compiling.
     pub cpu: Rate,
-    /// Share of a core that its virtual processors have beyond their reservations.
+    /// Share of a core used by its virtual CPUs beyond their reservations.
     pub spare: Rate,
-    /// Packets that came, a second.
+    /// Packets received per second.
     pub packets: Rate,
-    /// Packets that it lost, a second.
+    /// Packets lost per second.
     pub drops: Rate,
-    /// Records that it emitted, a second.
+    /// Records emitted per second.
     pub records: Rate,
-    /// Of its virtual processors.
+    /// The rates of its virtual CPUs.
     pub processors: Vec<ProcessorRates>,
-    /// Of its channels.
+    /// The rates of its channels.
     pub channels: Vec<ChannelRates>,
-    /// Of its output channels.
+    /// The rates of its output channels.
     pub outputs: Vec<OutputRates>,
-    /// Of its modules.
+    /// The rates of its modules.
     pub modules: Vec<ModuleRates>,
 }
 
-/// Of a virtual processor.
+/// Rates of a virtual CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessorRates {
-    /// Share of its core.
+    /// Share of its core, from 0 to 1.
     pub used: Rate,
-    /// Of that, beyond its reservation.
+    /// Part of that share beyond the reservation.
     pub spare: Rate,
-    /// Periods missed, a second.
+    /// Periods missed per second.
     pub missed: Rate,
 }
 
-/// Of a channel, a second.
+/// Rates of a channel, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChannelRates {
-    /// Packets that came.
+    /// Packets received.
     pub packets: Rate,
-    /// Their bits on the link.
+    /// Bits received on the link.
     pub bits: Rate,
-    /// Packets that it lost.
+    /// Packets lost.
     pub drops: Rate,
 }
 
-/// Of a link, or an output channel, a second.
+/// Rates of a link or an output channel, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OutputRates {
-    /// Packets that went out.
+    /// Packets sent.
     pub packets: Rate,
-    /// Their bits: of an output channel on the wire, of a link without framing.
+    /// Bits sent: with framing for an output channel, without for a link.
     pub bits: Rate,
-    /// Packets that were lost.
+    /// Packets lost.
     pub drops: Rate,
 }
 
-/// Of a module.
+/// Rates of a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModuleRates {
-    /// Packets a second.
+    /// Packets per second.
     pub packets: Rate,
-    /// Records a second.
+    /// Records per second.
     pub records: Rate,
-    /// Share of a core.
+    /// Share of a core, from 0 to 1.
     pub used: Rate,
-    /// Processor time for a packet, ns; nothing where there was none.
+    /// Processor time per packet in ns; `None` without packets.
     pub per_packet: Rate,
 }
 
-/// A rate; nothing where there is no earlier snapshot to take it from.
+/// A rate; `None` without an earlier snapshot.
 pub type Rate = Option<f64>;
 
-/// The time between two snapshots of one run of a node, and what was counted in it.
+/// The time between two snapshots of one run of a node, in ns; `None` if there is no earlier one.
 #[derive(Clone, Copy)]
-struct Between(Option<f64>);
+struct Interval(Option<f64>);
 
-impl Between {
-    /// By the node's own clock, which nobody sets. A node that began anew has no past.
-    fn of(before: Option<&Snapshot>, now: &Snapshot) -> Self {
+impl Interval {
+    /// Measures by the node's uptime, which is monotonic. After a restart of the node there is no earlier snapshot.
+    fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
         let nanos = before.and_then(|before| now.uptime_ns.checked_sub(before.uptime_ns));
         Self(nanos.filter(|nanos| *nanos > 0).map(float))
     }
 
-    /// What a counter of nanoseconds grew by, as a share of the time.
-    fn each(self, before: Option<u64>, now: u64) -> Rate {
-        Some(grown(before, now) / self.0?)
+    /// The increase of a counter of nanoseconds as a share of the interval.
+    fn share(self, before: Option<u64>, now: u64) -> Rate {
+        Some(increase(before, now) / self.0?)
     }
 
-    /// What a counter of things grew by in a second.
-    fn second(self, before: Option<u64>, now: u64) -> Rate {
-        Some(grown(before, now) * 1e9 / self.0?)
+    /// The increase of a counter per second.
+    fn per_second(self, before: Option<u64>, now: u64) -> Rate {
+        Some(increase(before, now) * 1e9 / self.0?)
     }
 }
 
-/// What a counter grew by. One that was not there before began at zero; one that counts less than before began again.
-fn grown(before: Option<u64>, now: u64) -> f64 {
+/// The increase of a counter. A new counter starts at zero, and a counter that has decreased was restarted at zero.
+fn increase(before: Option<u64>, now: u64) -> f64 {
     float(now.checked_sub(before.unwrap_or(0)).unwrap_or(now))
 }
 
@@ -148,7 +148,7 @@ fn float(value: u64) -> f64 {
     value as f64
 }
 
-/// Pairs each part with itself in the earlier snapshot, if it was there.
+/// Pairs each part with the same part of the earlier snapshot, if it existed.
 fn pairs<'a, T, K: PartialEq>(
     before: Option<&'a [T]>,
     now: &'a [T],
@@ -164,7 +164,7 @@ fn sum<T>(parts: &[T], value: impl Fn(&T) -> u64) -> u64 {
     parts.iter().map(value).fold(0, u64::saturating_add)
 }
 
-/// The sum of rates; nothing where none is known.
+/// The sum of the known rates; `None` if none is known.
 fn total(rates: impl Iterator<Item = Rate>) -> Rate {
     rates.fold(None, |sum, rate| match (sum, rate) {
         (Some(sum), Some(rate)) => Some(sum + rate),
@@ -173,10 +173,10 @@ fn total(rates: impl Iterator<Item = Rate>) -> Rate {
 }
 
 impl SnapshotRates {
-    /// Between an earlier snapshot, if there is one, and this one.
-    pub fn of(before: Option<&Snapshot>, now: &Snapshot) -> Self {
-        let time = Between::of(before, now);
-        // Of another run of the node nothing goes on.
+    /// Computes the rates between an earlier snapshot, if there is one, and this one.
+    pub fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
+        let time = Interval::between(before, now);
+        // Counters of another run of the node are not comparable.
         let before = before.filter(|_| time.0.is_some());
         let cores = pairs(before.map(|b| &b.cores[..]), &now.cores, |core: &CoreStatus| core.core);
         let interfaces =
@@ -188,32 +188,34 @@ impl SnapshotRates {
             cores: cores.map(|(before, now)| core(time, before, now)).collect(),
             interfaces: interfaces.map(|(before, now)| interface(time, before, now)).collect(),
             links: links.map(|(before, now)| link(time, before, now)).collect(),
-            views: views.map(|(before, now)| time.second(before.map(|it| it.packets), now.packets)).collect(),
+            views: views
+                .map(|(before, now)| time.per_second(before.map(|it| it.packets), now.packets))
+                .collect(),
             sessions: sessions.map(|(before, now)| session(time, before, now)).collect(),
         }
     }
 }
 
-fn core(time: Between, before: Option<&CoreStatus>, now: &CoreStatus) -> CoreRates {
-    let each = |value: fn(&CoreStatus) -> u64| time.each(before.map(value), value(now));
+fn core(time: Interval, before: Option<&CoreStatus>, now: &CoreStatus) -> CoreRates {
+    let share = |value: fn(&CoreStatus) -> u64| time.share(before.map(value), value(now));
     CoreRates {
-        busy: each(|core| core.busy_ns),
-        overhead: each(|core| core.overhead_ns),
-        stolen: each(|core| core.stolen_ns),
+        busy: share(|core| core.busy_ns),
+        overhead: share(|core| core.overhead_ns),
+        stolen: share(|core| core.stolen_ns),
     }
 }
 
-fn interface(time: Between, before: Option<&InterfaceStatus>, now: &InterfaceStatus) -> InterfaceRates {
-    let second = |value: fn(&InterfaceStatus) -> u64| time.second(before.map(value), value(now));
+fn interface(time: Interval, before: Option<&InterfaceStatus>, now: &InterfaceStatus) -> InterfaceRates {
+    let per_second = |value: fn(&InterfaceStatus) -> u64| time.per_second(before.map(value), value(now));
     InterfaceRates {
-        packets: second(|it| it.packets),
-        bits: second(|it| it.bytes).map(|bytes| bytes * 8.0),
-        missed: second(|it| it.missed),
-        unwanted: second(|it| it.unwanted),
+        packets: per_second(|it| it.packets),
+        bits: per_second(|it| it.bytes).map(|bytes| bytes * 8.0),
+        missed: per_second(|it| it.missed),
+        unmatched: per_second(|it| it.unmatched),
     }
 }
 
-fn session(time: Between, before: Option<&SessionStatus>, now: &SessionStatus) -> SessionRates {
+fn session(time: Interval, before: Option<&SessionStatus>, now: &SessionStatus) -> SessionRates {
     let processors = pairs(before.map(|b| &b.cpu[..]), &now.cpu, |cpu: &VirtualCpuStatus| &cpu.name);
     let channels = pairs(before.map(|b| &b.channels[..]), &now.channels, |it: &ChannelStatus| &it.name);
     let outputs = pairs(before.map(|b| &b.outputs[..]), &now.outputs, |it: &OutputStatus| &it.name);
@@ -222,7 +224,7 @@ fn session(time: Between, before: Option<&SessionStatus>, now: &SessionStatus) -
     let channels: Vec<_> = channels.map(|(before, now)| channel(time, before, now)).collect();
     let modules: Vec<_> = modules.map(|(before, now)| module(time, before, now)).collect();
     SessionRates {
-        cpu: time.each(before.map(|session| session.used.cpu.0), now.used.cpu.0),
+        cpu: time.share(before.map(|session| session.used.cpu.0), now.used.cpu.0),
         spare: total(processors.iter().map(|cpu| cpu.spare)),
         packets: total(channels.iter().map(|channel| channel.packets)),
         drops: total(channels.iter().map(|channel| channel.drops)),
@@ -234,49 +236,49 @@ fn session(time: Between, before: Option<&SessionStatus>, now: &SessionStatus) -
     }
 }
 
-fn processor(time: Between, before: Option<&VirtualCpuStatus>, now: &VirtualCpuStatus) -> ProcessorRates {
-    let each = |value: fn(&VirtualCpuStatus) -> u64| time.each(before.map(value), value(now));
+fn processor(time: Interval, before: Option<&VirtualCpuStatus>, now: &VirtualCpuStatus) -> ProcessorRates {
+    let share = |value: fn(&VirtualCpuStatus) -> u64| time.share(before.map(value), value(now));
     ProcessorRates {
-        used: each(|cpu| cpu.used_ns),
-        spare: each(|cpu| cpu.spare_ns),
-        missed: time.second(before.map(|cpu| cpu.periods_missed), now.periods_missed),
+        used: share(|cpu| cpu.used_ns),
+        spare: share(|cpu| cpu.spare_ns),
+        missed: time.per_second(before.map(|cpu| cpu.periods_missed), now.periods_missed),
     }
 }
 
-fn channel(time: Between, before: Option<&ChannelStatus>, now: &ChannelStatus) -> ChannelRates {
-    let second = |value: fn(&ChannelStatus) -> u64| time.second(before.map(value), value(now));
+fn channel(time: Interval, before: Option<&ChannelStatus>, now: &ChannelStatus) -> ChannelRates {
+    let per_second = |value: fn(&ChannelStatus) -> u64| time.per_second(before.map(value), value(now));
     let drops = |channel: &ChannelStatus| sum(&channel.drops.values().collect::<Vec<_>>(), |count| **count);
     ChannelRates {
-        packets: second(|channel| channel.packets),
-        bits: second(|channel| channel.bytes).map(|bytes| bytes * 8.0),
-        drops: time.second(before.map(drops), drops(now)),
+        packets: per_second(|channel| channel.packets),
+        bits: per_second(|channel| channel.bytes).map(|bytes| bytes * 8.0),
+        drops: time.per_second(before.map(drops), drops(now)),
     }
 }
 
-fn link(time: Between, before: Option<&LinkStatus>, now: &LinkStatus) -> OutputRates {
-    let second = |value: fn(&LinkStatus) -> u64| time.second(before.map(value), value(now));
+fn link(time: Interval, before: Option<&LinkStatus>, now: &LinkStatus) -> OutputRates {
+    let per_second = |value: fn(&LinkStatus) -> u64| time.per_second(before.map(value), value(now));
     OutputRates {
-        packets: second(|it| it.packets),
-        bits: second(|it| it.bytes).map(|bytes| bytes * 8.0),
-        drops: second(|it| it.lost),
+        packets: per_second(|it| it.packets),
+        bits: per_second(|it| it.bytes).map(|bytes| bytes * 8.0),
+        drops: per_second(|it| it.lost),
     }
 }
 
-fn output(time: Between, before: Option<&OutputStatus>, now: &OutputStatus) -> OutputRates {
-    let second = |value: fn(&OutputStatus) -> u64| time.second(before.map(value), value(now));
+fn output(time: Interval, before: Option<&OutputStatus>, now: &OutputStatus) -> OutputRates {
+    let per_second = |value: fn(&OutputStatus) -> u64| time.per_second(before.map(value), value(now));
     OutputRates {
-        packets: second(|it| it.packets),
-        bits: second(|it| it.wire_bytes).map(|bytes| bytes * 8.0),
-        drops: second(|it| it.drops.values().fold(0, |sum, count| sum.saturating_add(*count))),
+        packets: per_second(|it| it.packets),
+        bits: per_second(|it| it.wire_bytes).map(|bytes| bytes * 8.0),
+        drops: per_second(|it| it.drops.values().fold(0, |sum, count| sum.saturating_add(*count))),
     }
 }
 
-fn module(time: Between, before: Option<&ModuleStatus>, now: &ModuleStatus) -> ModuleRates {
-    let second = |value: fn(&ModuleStatus) -> u64| time.second(before.map(value), value(now));
-    let (packets, used) = (second(|module| module.packets), second(|module| module.used_ns));
+fn module(time: Interval, before: Option<&ModuleStatus>, now: &ModuleStatus) -> ModuleRates {
+    let per_second = |value: fn(&ModuleStatus) -> u64| time.per_second(before.map(value), value(now));
+    let (packets, used) = (per_second(|module| module.packets), per_second(|module| module.used_ns));
     ModuleRates {
         packets,
-        records: second(|module| module.records),
+        records: per_second(|module| module.records),
         used: used.map(|used| used / 1e9),
         per_packet: used
             .zip(packets)
@@ -293,7 +295,7 @@ mod tests {
         serde_json::from_str(include_str!("../../../../../node/tests/snapshot.json")).unwrap()
     }
 
-    /// Two seconds later.
+    /// A snapshot two seconds later.
     fn second() -> Snapshot {
         let mut now = first();
         now.uptime_ns += 2_000_000_000;
@@ -315,17 +317,17 @@ mod tests {
 
     #[test]
     fn a_first_snapshot_has_no_rates() {
-        let rates = SnapshotRates::of(None, &first());
+        let rates = SnapshotRates::between(None, &first());
         assert_eq!(rates.cores, [CoreRates::default()]);
         assert_eq!(rates.sessions.len(), 2);
         assert_eq!((rates.sessions[0].cpu, rates.sessions[0].modules[0]), (None, ModuleRates::default()));
-        // Nor has one of the same moment.
-        assert_eq!(SnapshotRates::of(Some(&first()), &first()).sessions[0].cpu, None);
+        // A snapshot of the same moment has none either.
+        assert_eq!(SnapshotRates::between(Some(&first()), &first()).sessions[0].cpu, None);
     }
 
     #[test]
     fn rates_are_differences_over_time() {
-        let rates = SnapshotRates::of(Some(&first()), &second());
+        let rates = SnapshotRates::between(Some(&first()), &second());
         assert_eq!((rates.cores[0].busy, rates.cores[0].stolen), (Some(0.5), Some(0.0)));
         assert_eq!((rates.interfaces[0].packets, rates.interfaces[0].bits), (Some(1_000.0), Some(4e6)));
         let modest = &rates.sessions[1];
@@ -336,11 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_begins_at_zero_and_what_goes_is_gone() {
+    fn new_parts_start_at_zero_and_removed_parts_disappear() {
         let mut now = second();
         now.sessions.remove(0);
         now.sessions[0].name = "new".to_owned();
-        let rates = SnapshotRates::of(Some(&first()), &now);
+        let rates = SnapshotRates::between(Some(&first()), &now);
         assert_eq!(rates.sessions.len(), 1);
         assert_eq!(rates.sessions[0].packets, Some(500_500.0));
     }
@@ -350,11 +352,11 @@ mod tests {
         let mut now = second();
         let module = &mut now.sessions[1].modules[0];
         (module.packets, module.used_ns) = (10, 20);
-        let rates = SnapshotRates::of(Some(&first()), &now);
+        let rates = SnapshotRates::between(Some(&first()), &now);
         let module = rates.sessions[1].modules[0];
         assert_eq!((module.packets, module.per_packet), (Some(5.0), Some(2.0)));
-        // Nor does a node that restarts.
+        // A restarted node gives no negative rates either.
         now.uptime_ns = 5;
-        assert_eq!(SnapshotRates::of(Some(&first()), &now), SnapshotRates::of(None, &now));
+        assert_eq!(SnapshotRates::between(Some(&first()), &now), SnapshotRates::between(None, &now));
     }
 }

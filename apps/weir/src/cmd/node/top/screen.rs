@@ -1,9 +1,9 @@
-//! The screen of `weir top`, as lines: the same for a terminal and for a script.
+//! The lines of `weir top`'s screen, for terminals and scripts.
 
 use super::grid::{self, Cell, bar, bytes, count, cut, from, number, percent, plain, short, word};
-use super::model::{Model, Sort};
 use super::outputs;
 use super::rates::{Rate, SessionRates};
+use super::state::{ScreenState, Sort};
 use super::views;
 use crate::cmd::node::show;
 use ratatui::style::{Color, Modifier, Style};
@@ -19,22 +19,22 @@ pub(super) const GOOD: Style = Style::new().fg(Color::Green);
 const WARM: Style = Style::new().fg(Color::Yellow);
 pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
-/// From this width of the screen on there is more to see.
+/// The screen width from which on further columns are shown.
 pub(super) const WIDE: usize = 110;
-/// What a narrower screen cannot show is cut off.
+/// Minimum width of the layout; a narrower screen cuts lines off.
 const NARROW: usize = 40;
 
-/// The screen, at most so many lines of so many columns.
-pub fn screen(model: &Model, width: usize, height: usize) -> Vec<Line<'static>> {
+/// Returns the screen: at most `height` lines of `width` columns.
+pub fn screen(state: &ScreenState, width: usize, height: usize) -> Vec<Line<'static>> {
     let width = width.max(NARROW);
-    let mut lines = vec![header(model, width)];
-    let footer = footer(model);
+    let mut lines = vec![header(state, width)];
+    let footer = footer(state);
     let room = height.saturating_sub(2);
-    let body = match &model.now {
-        _ if model.help => help(),
+    let body = match &state.now {
+        _ if state.help => help(),
         None => vec![Line::raw(""), Line::styled(" waiting for the node …", FAINT)],
-        Some(now) if model.alone => alone(model, now, width, room),
-        Some(now) => all(model, now, width, room),
+        Some(now) if state.is_single => single_session(state, now, width, room),
+        Some(now) => overview(state, now, width, room),
     };
     lines.extend(clipped(body, room));
     lines.resize(height.saturating_sub(1), Line::raw(""));
@@ -43,24 +43,24 @@ pub fn screen(model: &Model, width: usize, height: usize) -> Vec<Line<'static>> 
     lines
 }
 
-/// All there is, for a script: every session with its parts, whatever lines that takes.
-pub fn plain_text(model: &Model, width: usize) -> String {
-    let Some(now) = &model.now else { return String::new() };
-    let mut lines = vec![header(model, width)];
-    lines.extend(cores(model, now, width));
-    lines.extend(interfaces(model, now, width));
-    lines.extend(outputs::links(model, now, width));
-    lines.extend(views::views(model, now, width));
+/// Returns everything as plain text for scripts: every session with its parts, without a limit on lines.
+pub fn plain_text(state: &ScreenState, width: usize) -> String {
+    let Some(now) = &state.now else { return String::new() };
+    let mut lines = vec![header(state, width)];
+    lines.extend(cores(state, now, width));
+    lines.extend(interfaces(state, now, width));
+    lines.extend(outputs::links(state, now, width));
+    lines.extend(views::views(state, now, width));
     lines.push(Line::raw(""));
-    lines.extend(sessions(model, width, usize::MAX, false));
-    for (session, rates) in model.order() {
+    lines.extend(sessions(state, width, usize::MAX, false));
+    for (session, rates) in state.order() {
         lines.push(Line::raw(""));
         lines.extend(detail(session, rates, width));
     }
     lines.iter().map(|line| line.to_string().trim_end().to_owned() + "\n").collect()
 }
 
-/// Lines in the room there is, and how many have none.
+/// Returns the lines that fit, with the number of hidden ones in the last.
 fn clipped(mut lines: Vec<Line<'static>>, room: usize) -> Vec<Line<'static>> {
     if lines.len() > room && room > 0 {
         let more = lines.len() + 1 - room;
@@ -70,21 +70,21 @@ fn clipped(mut lines: Vec<Line<'static>>, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
-fn header(model: &Model, width: usize) -> Line<'static> {
-    let Some(now) = &model.now else {
+fn header(state: &ScreenState, width: usize) -> Line<'static> {
+    let Some(now) = &state.now else {
         return Line::from(vec![Span::styled(" weir top", STRONG)]);
     };
-    let taken = format!("memory {}/{}", bytes(now.memory.reserved), bytes(now.memory.of));
+    let memory = format!("memory {}/{}", bytes(now.memory.reserved), bytes(now.memory.reservable));
     let mut spans = vec![
         Span::styled(format!(" {}", cut(&plain(&now.node), 24)), STRONG),
         Span::raw(format!("  weir {}  up {}  ", cut(&plain(&now.version), 16), uptime(now.uptime_ns))),
     ];
-    // Who comes with a credential is shown none: how busy they are is others' business.
+    // A client with a credential gets no cores, as their load concerns other sessions.
     if !now.cores.is_empty() {
-        spans.push(Span::raw(format!("load {} of {}  ", load(model), cores_of(now.cores.len()))));
+        spans.push(Span::raw(format!("load {} of {}  ", load(state), cores_of(now.cores.len()))));
     }
-    spans.push(Span::raw(taken));
-    if model.paused {
+    spans.push(Span::raw(memory));
+    if state.paused {
         spans.push(Span::styled("  paused", WARM));
     }
     if width >= WIDE {
@@ -102,10 +102,10 @@ fn cores_of(cores: usize) -> String {
     if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
-/// How many cores are busy.
-fn load(model: &Model) -> String {
-    let busy: Option<f64> = model.rates.cores.iter().map(|core| Some(core.busy? + core.overhead?)).sum();
-    busy.filter(|_| !model.rates.cores.is_empty()).map_or("-".to_owned(), |busy| format!("{busy:.2}"))
+/// The load, as a number of busy cores.
+fn load(state: &ScreenState) -> String {
+    let busy: Option<f64> = state.rates.cores.iter().map(|core| Some(core.busy? + core.overhead?)).sum();
+    busy.filter(|_| !state.rates.cores.is_empty()).map_or("-".to_owned(), |busy| format!("{busy:.2}"))
 }
 
 fn uptime(nanos: u64) -> String {
@@ -118,13 +118,13 @@ fn uptime(nanos: u64) -> String {
     }
 }
 
-/// What keys there are, or what is the matter.
-fn footer(model: &Model) -> Line<'static> {
-    if let Some(trouble) = &model.trouble {
-        let text = cut(&plain(trouble), 160);
+/// The keys, or the last error.
+fn footer(state: &ScreenState) -> Line<'static> {
+    if let Some(error) = &state.error {
+        let text = cut(&plain(error), 160);
         return Line::styled(format!(" {text}"), BAD);
     }
-    let back = if model.alone { "all sessions" } else { "one session" };
+    let back = if state.is_single { "all sessions" } else { "one session" };
     let keys =
         [("q", "quit"), ("p", "pause"), ("s", "sort"), ("↑↓", "choose"), ("enter", back), ("?", "help")];
     let mut spans = Vec::new();
@@ -137,45 +137,45 @@ fn footer(model: &Model) -> Line<'static> {
 
 fn help() -> Vec<Line<'static>> {
     let keys = [
-        ("q, Ctrl-C", "end"),
-        ("p, space", "hold what is shown, and go on"),
+        ("q, Ctrl-C", "quit"),
+        ("p, space", "pause the display, and resume it"),
         ("s", "sort sessions by CPU, packets, drops, memory, records, name"),
         ("up, down, j, k", "choose a session; its parts are shown below"),
-        ("enter", "show that session alone, and all again"),
+        ("enter", "show only the selected session, or all again"),
         ("escape", "back"),
     ];
-    let words = [
-        ("CPU%", "of a core, now; RSV% is what the session has reserved"),
-        ("SPARE%", "of that, what was beyond its reservation"),
-        ("STOLEN%", "of a core, what others took of the machine; not billed"),
-        ("MISSED", "periods with work in which it did not get its whole slice"),
-        ("DROP/S", "packets that a session's channels lost, by whatever cause"),
-        ("OVERRUNS", "calls that went on after their slice; the next one pays"),
+    let column_help = [
+        ("CPU%", "processor time in % of a core; RSV% is the reservation"),
+        ("SPARE%", "the part of CPU% beyond the reservation"),
+        ("STOLEN%", "time taken by other programs or the hypervisor; not billed"),
+        ("MISSED", "periods with work in which a session got less than its slice"),
+        ("DROP/S", "packets that a session's channels lost, for any cause"),
+        ("OVERRUNS", "calls that ran past their slice; the next slice is shortened"),
     ];
     let line = |(key, does): (&str, &str)| {
         Line::from(vec![Span::styled(format!("   {key:<16}"), STRONG), Span::raw(does.to_owned())])
     };
     let mut lines = vec![Line::raw(""), Line::styled(" Keys", TITLE)];
     lines.extend(keys.map(line));
-    lines.extend([Line::raw(""), Line::styled(" Words", TITLE)]);
-    lines.extend(words.map(line));
+    lines.extend([Line::raw(""), Line::styled(" Columns", TITLE)]);
+    lines.extend(column_help.map(line));
     lines
 }
 
-/// Everything: cores, interfaces, sessions, and the parts of the one that is chosen.
-fn all(model: &Model, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'static>> {
+/// The overview: cores, interfaces, sessions, and the parts of the selected one.
+fn overview(state: &ScreenState, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'static>> {
     let few = (room / 6).max(2);
-    let mut lines = clipped(cores(model, now, width), few + 1);
-    lines.extend(clipped(interfaces(model, now, width), few + 1));
-    lines.extend(clipped(outputs::links(model, now, width), few + 1));
-    lines.extend(clipped(views::views(model, now, width), few + 1));
-    let left = room.saturating_sub(lines.len() + 1);
-    let chosen = model.place().and_then(|place| model.order().get(place).copied());
+    let mut lines = clipped(cores(state, now, width), few + 1);
+    lines.extend(clipped(interfaces(state, now, width), few + 1));
+    lines.extend(clipped(outputs::links(state, now, width), few + 1));
+    lines.extend(clipped(views::views(state, now, width), few + 1));
+    let room_left = room.saturating_sub(lines.len() + 1);
+    let chosen = state.selected_index().and_then(|place| state.order().get(place).copied());
     let parts = chosen.map(|(session, rates)| detail(session, rates, width)).unwrap_or_default();
-    // The sessions get what the parts of one leave, and at least half.
-    let rows = now.sessions.len().min(left.saturating_sub(parts.len() + 2).max(left / 2)).max(1);
+    // The list of sessions gets the lines that the selected session's parts leave, and at least half of all.
+    let rows = now.sessions.len().min(room_left.saturating_sub(parts.len() + 2).max(room_left / 2)).max(1);
     lines.push(Line::raw(""));
-    lines.extend(sessions(model, width, rows, true));
+    lines.extend(sessions(state, width, rows, true));
     if !parts.is_empty() {
         lines.push(Line::raw(""));
         lines.extend(parts);
@@ -183,20 +183,21 @@ fn all(model: &Model, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'st
     lines
 }
 
-/// One session.
-fn alone(model: &Model, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'static>> {
-    let mut lines = clipped(cores(model, now, width), (room / 6).max(2) + 1);
+/// The screen of one session.
+fn single_session(state: &ScreenState, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'static>> {
+    let mut lines = clipped(cores(state, now, width), (room / 6).max(2) + 1);
     lines.push(Line::raw(""));
-    if let Some((session, rates)) = model.place().and_then(|place| model.order().get(place).copied()) {
-        let only = model.place().unwrap_or(0);
-        lines.extend(session_rows(model, width, only..only + 1, false));
+    if let Some((session, rates)) = state.selected_index().and_then(|place| state.order().get(place).copied())
+    {
+        let only = state.selected_index().unwrap_or(0);
+        lines.extend(session_rows(state, width, only..only + 1, false));
         lines.push(Line::raw(""));
         lines.extend(detail(session, rates, width));
     }
     lines
 }
 
-fn cores(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
+fn cores(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
     if now.cores.is_empty() {
         return Vec::new();
     }
@@ -209,9 +210,9 @@ fn cores(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
         number("STOLEN%", 7),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
-    for (core, rates) in now.cores.iter().zip(&model.rates.cores) {
+    for (core, rates) in now.cores.iter().zip(&state.rates.cores) {
         let (reserved, reservable) = (share(core.reserved_ppm), share(core.reservable_ppm));
-        let of = format!("{:.0} of {:.0} %", reserved * 100.0, reservable * 100.0);
+        let reservation = format!("{:.0} of {:.0} %", reserved * 100.0, reservable * 100.0);
         let fill = if reservable > 0.0 { reserved / reservable } else { 0.0 };
         let bar = bar(fill, columns.get(1).map_or(0, |column| column.width));
         lines.push(grid::line(
@@ -219,10 +220,10 @@ fn cores(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
             vec![
                 (core.core.to_string(), PLAIN),
                 (bar, GOOD),
-                (of, PLAIN),
+                (reservation, PLAIN),
                 (percent(rates.busy), PLAIN),
                 (percent(rates.overhead), PLAIN),
-                (percent(rates.stolen), over(rates.stolen, 0.05, WARM)),
+                (percent(rates.stolen), highlight_above(rates.stolen, 0.05, WARM)),
             ],
             width,
         ));
@@ -234,12 +235,12 @@ fn share(ppm: u32) -> f64 {
     f64::from(ppm) / 1e6
 }
 
-/// A look for what is more than it should be.
-pub(super) fn over(rate: Rate, most: f64, look: Style) -> Style {
-    if rate.is_some_and(|rate| rate > most) { look } else { PLAIN }
+/// Returns `style` for a rate above `most`, otherwise the plain style.
+pub(super) fn highlight_above(rate: Rate, most: f64, style: Style) -> Style {
+    if rate.is_some_and(|rate| rate > most) { style } else { PLAIN }
 }
 
-fn interfaces(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
+fn interfaces(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
     if now.interfaces.is_empty() {
         return Vec::new();
     }
@@ -249,22 +250,22 @@ fn interfaces(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>>
         number("PKT/S", 7),
         number("BIT/S", 7),
         number("MISSED/S", 8),
-        number("UNWANTED/S", 10),
+        number("UNMATCHED/S", 11),
         from(WIDE, number("PACKETS", 10)),
         from(WIDE, number("MISSED", 8)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
-    for (interface, rates) in now.interfaces.iter().zip(&model.rates.interfaces) {
-        let state = if interface.state == "up" { GOOD } else { BAD };
+    for (interface, rates) in now.interfaces.iter().zip(&state.rates.interfaces) {
+        let style = if interface.state == "up" { GOOD } else { BAD };
         lines.push(grid::line(
             &columns,
             vec![
                 (plain(&interface.name), PLAIN),
-                (plain(&interface.state), state),
+                (plain(&interface.state), style),
                 (short(rates.packets), PLAIN),
                 (short(rates.bits), PLAIN),
-                (short(rates.missed), over(rates.missed, 0.0, BAD)),
-                (short(rates.unwanted), FAINT),
+                (short(rates.missed), highlight_above(rates.missed, 0.0, BAD)),
+                (short(rates.unmatched), FAINT),
                 (count(interface.packets), FAINT),
                 (count(interface.missed), FAINT),
             ],
@@ -274,24 +275,24 @@ fn interfaces(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>>
     lines
 }
 
-/// The sessions around the one that is chosen, in so many lines below their titles.
-fn sessions(model: &Model, width: usize, rows: usize, is_chosen: bool) -> Vec<Line<'static>> {
-    let all = model.order().len();
-    let rows = rows.min(all);
-    let place = model.place().unwrap_or(0);
-    let first = place.saturating_sub(rows / 2).min(all - rows);
-    session_rows(model, width, first..first + rows, is_chosen)
+/// The titles and `rows` sessions around the selected one.
+fn sessions(state: &ScreenState, width: usize, rows: usize, is_chosen: bool) -> Vec<Line<'static>> {
+    let count = state.order().len();
+    let rows = rows.min(count);
+    let selected = state.selected_index().unwrap_or(0);
+    let first = selected.saturating_sub(rows / 2).min(count - rows);
+    session_rows(state, width, first..first + rows, is_chosen)
 }
 
 fn session_rows(
-    model: &Model,
+    state: &ScreenState,
     width: usize,
     rows: std::ops::Range<usize>,
     is_chosen: bool,
 ) -> Vec<Line<'static>> {
-    let (order, place) = (model.order(), model.place());
+    let (order, place) = (state.order(), state.selected_index());
     let mark = |sort: Sort, plain: &'static str, sorted: &'static str| {
-        if model.sort == sort { sorted } else { plain }
+        if state.sort == sort { sorted } else { plain }
     };
     let columns = [
         word(mark(Sort::Name, "SESSION", "SESSION▾"), if width >= WIDE { 24 } else { 14 }),
@@ -327,7 +328,7 @@ fn session_cells(session: &SessionStatus, rates: &SessionRates) -> Vec<Cell> {
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     let reserved = (ppm > 0).then_some(ppm as f64 / 1e6);
     let state = show::state(session);
-    let look = if state == "running" || session.modules.is_empty() && session.ended.is_empty() {
+    let style = if state == "running" || session.modules.is_empty() && session.ended.is_empty() {
         PLAIN
     } else {
         BAD
@@ -339,10 +340,10 @@ fn session_cells(session: &SessionStatus, rates: &SessionRates) -> Vec<Cell> {
         (percent(reserved), PLAIN),
         (percent(rates.spare), FAINT),
         (short(rates.packets), PLAIN),
-        (short(rates.drops), over(rates.drops, 0.0, BAD)),
+        (short(rates.drops), highlight_above(rates.drops, 0.0, BAD)),
         (format!("{}/{}", bytes(session.memory_used), bytes(session.memory_reserved)), PLAIN),
         (short(rates.records), PLAIN),
-        (state, look),
+        (state, style),
     ]
 }
 
@@ -370,7 +371,7 @@ fn processors(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
     for (cpu, rates) in session.cpu.iter().zip(&rates.processors) {
-        let reserved = match (cpu.period_ns, cpu.spare) {
+        let reserved = match (cpu.period_ns, cpu.borrow) {
             (0, _) => "best effort".to_owned(),
             (period, spare) => {
                 let more = if spare { " + spare" } else { "" };
@@ -385,7 +386,7 @@ fn processors(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
                 (percent(rates.used), PLAIN),
                 (percent(rates.spare), FAINT),
                 (count(cpu.periods_missed), PLAIN),
-                (short(rates.missed), over(rates.missed, 0.0, BAD)),
+                (short(rates.missed), highlight_above(rates.missed, 0.0, BAD)),
                 (count(cpu.overruns), FAINT),
                 (reserved, PLAIN),
             ],
@@ -413,16 +414,16 @@ fn channels(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<
     for (channel, rates) in session.channels.iter().zip(&rates.channels) {
         #[expect(clippy::cast_precision_loss, reason = "for people to read")]
         let full = channel.waiting as f64 / channel.queue.max(1) as f64;
-        let look = if full > 0.9 { BAD } else { GOOD };
+        let style = if full > 0.9 { BAD } else { GOOD };
         lines.push(grid::line(
             &columns,
             vec![
                 (plain(&channel.name), PLAIN),
-                (bar(full, 10), look),
+                (bar(full, 10), style),
                 (format!("{}/{}", count(channel.waiting), count(channel.queue)), PLAIN),
                 (short(rates.packets), PLAIN),
                 (short(rates.bits), PLAIN),
-                (short(rates.drops), over(rates.drops, 0.0, BAD)),
+                (short(rates.drops), highlight_above(rates.drops, 0.0, BAD)),
                 (show::from(channel), FAINT),
                 (lost(&channel.drops), FAINT),
             ],
@@ -432,7 +433,7 @@ fn channels(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<
     lines
 }
 
-/// What a channel lost, the most first.
+/// The losses of a channel by cause, largest first.
 pub(super) fn lost(drops: &std::collections::BTreeMap<String, u64>) -> String {
     let mut causes: Vec<_> = drops.iter().filter(|(_, lost)| **lost > 0).collect();
     causes.sort_by_key(|(_, lost)| std::cmp::Reverse(**lost));
@@ -460,8 +461,8 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
     for (module, rates) in session.modules.iter().zip(&rates.modules) {
-        let state = if module.state == "running" { GOOD } else { BAD };
-        let some = |count: u64| if count > 0 { WARM } else { PLAIN };
+        let style = if module.state == "running" { GOOD } else { BAD };
+        let warm_if_any = |count: u64| if count > 0 { WARM } else { PLAIN };
         lines.push(grid::line(
             &columns,
             vec![
@@ -470,12 +471,12 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
                 (short(rates.packets), PLAIN),
                 (short(rates.per_packet), PLAIN),
                 (short(rates.records), PLAIN),
-                (count(module.faults), some(module.faults)),
-                (count(module.strikes), some(module.strikes)),
+                (count(module.faults), warm_if_any(module.faults)),
+                (count(module.strikes), warm_if_any(module.strikes)),
                 (percent(rates.used), PLAIN),
                 (Bytes(module.memory).to_string(), PLAIN),
-                (count(module.records_lost), some(module.records_lost)),
-                (plain(&module.state), state),
+                (count(module.records_lost), warm_if_any(module.records_lost)),
+                (plain(&module.state), style),
             ],
             width,
         ));
@@ -500,11 +501,11 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::node::top::model::KeyPress;
+    use crate::cmd::node::top::state::KeyPress;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    fn model() -> Model {
+    fn state() -> ScreenState {
         let first: Snapshot =
             serde_json::from_str(include_str!("../../../../../node/tests/snapshot.json")).unwrap();
         let mut second = first.clone();
@@ -531,16 +532,16 @@ mod tests {
         modest.modules[0].packets += 6_000;
         modest.modules[0].used_ns += 180_000_000;
         modest.modules[0].records += 250;
-        let mut model = Model::default();
-        model.take(first);
-        model.take(second);
-        model
+        let mut state = ScreenState::default();
+        state.update(first);
+        state.update(second);
+        state
     }
 
-    /// What a terminal of this size would show.
-    fn shown(model: &Model, width: u16, height: u16) -> String {
+    /// The text that a terminal of this size would show.
+    fn shown(state: &ScreenState, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| super::super::draw(frame, model)).unwrap();
+        terminal.draw(|frame| super::super::draw(frame, state)).unwrap();
         let buffer = terminal.backend().buffer().clone();
         let line =
             |row: &[ratatui::buffer::Cell]| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
@@ -549,37 +550,37 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_shows_all_that_matters() {
-        let mut model = model();
-        model.press(KeyPress::Down);
-        assert_eq!(shown(&model, 80, 24), include_str!("../golden/top-80x24.txt"));
+    fn a_small_terminal_shows_the_main_columns() {
+        let mut state = state();
+        state.press(KeyPress::Down);
+        assert_eq!(shown(&state, 80, 24), include_str!("../golden/top-80x24.txt"));
     }
 
     #[test]
     fn a_wide_terminal_shows_more() {
-        assert_eq!(shown(&model(), 160, 30), include_str!("../golden/top-160x30.txt"));
+        assert_eq!(shown(&state(), 160, 30), include_str!("../golden/top-160x30.txt"));
     }
 
     #[test]
-    fn one_session_can_be_looked_at_alone_and_keys_are_explained() {
-        let mut model = model();
-        model.press(KeyPress::Down);
-        model.press(KeyPress::Enter);
-        assert_eq!(shown(&model, 80, 24), include_str!("../golden/top-alone.txt"));
-        model.press(KeyPress::Char('?'));
-        assert_eq!(shown(&model, 80, 24), include_str!("../golden/top-help.txt"));
+    fn a_single_session_and_the_key_help_can_be_shown() {
+        let mut state = state();
+        state.press(KeyPress::Down);
+        state.press(KeyPress::Enter);
+        assert_eq!(shown(&state, 80, 24), include_str!("../golden/top-alone.txt"));
+        state.press(KeyPress::Char('?'));
+        assert_eq!(shown(&state, 80, 24), include_str!("../golden/top-help.txt"));
     }
 
     #[test]
     fn scripts_get_everything() {
-        assert_eq!(plain_text(&model(), 100), include_str!("../golden/top-once.txt"));
-        assert_eq!(plain_text(&Model::default(), 100), "");
+        assert_eq!(plain_text(&state(), 100), include_str!("../golden/top-once.txt"));
+        assert_eq!(plain_text(&ScreenState::default(), 100), "");
     }
 
     #[test]
-    fn a_first_look_has_dashes_for_rates() {
-        let mut first = Model::default();
-        first.take(model().now.unwrap());
+    fn rates_of_the_first_snapshot_are_dashes() {
+        let mut first = ScreenState::default();
+        first.update(state().now.unwrap());
         let screen = shown(&first, 80, 24);
         let greedy = screen.lines().find(|line| line.starts_with(" greedy")).unwrap();
         assert_eq!(
@@ -589,13 +590,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_for_whoever_asks_has_no_place_on_the_screen() {
-        let mut model = model();
-        let mut now = model.now.clone().unwrap();
+    fn cores_and_interfaces_that_a_client_may_not_see_are_left_out() {
+        let mut state = state();
+        let mut now = state.now.clone().unwrap();
         now.cores.clear();
         now.interfaces.clear();
-        model.take(now);
-        for screen in [shown(&model, 80, 24), plain_text(&model, 160)] {
+        state.update(now);
+        for screen in [shown(&state, 80, 24), plain_text(&state, 160)] {
             assert!(screen.contains("greedy") && screen.contains("memory"), "{screen}");
             assert!(
                 ["load", "0 cores", "BUSY%", "INTERFACE"].iter().all(|no| !screen.contains(no)),
@@ -605,26 +606,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_matter_is_in_sight() {
-        let mut model = model();
-        model.lose("the node went away; trying again".to_owned());
-        assert!(shown(&model, 80, 24).lines().last().unwrap().contains("went away; trying again"));
-        let mut none = Model::default();
-        none.lose("no node listens at /run/weir/node.sock".to_owned());
+    fn errors_and_pause_are_shown() {
+        let mut state = state();
+        state.set_error("the node went away; trying again".to_owned());
+        assert!(shown(&state, 80, 24).lines().last().unwrap().contains("went away; trying again"));
+        let mut none = ScreenState::default();
+        none.set_error("no node listens at /run/weir/node.sock".to_owned());
         assert!(shown(&none, 80, 24).contains("waiting for the node"));
-        model.trouble = None;
-        model.press(KeyPress::Char('p'));
-        assert!(shown(&model, 80, 24).lines().next().unwrap().contains("paused"));
+        state.error = None;
+        state.press(KeyPress::Char('p'));
+        assert!(shown(&state, 80, 24).lines().next().unwrap().contains("paused"));
     }
 
     #[test]
-    fn the_chosen_session_of_many_is_in_sight_on_a_terminal_of_any_size() {
-        let mut many = model();
+    fn the_selected_session_of_many_is_visible_on_terminals_of_any_size() {
+        let mut many = state();
         let mut now = many.now.clone().unwrap();
         let one = now.sessions[1].clone();
         now.sessions = (0..300).map(|n| SessionStatus { name: format!("s{n:03}"), ..one.clone() }).collect();
         now.cores = vec![now.cores[0].clone(); 64];
-        many.take(now);
+        many.update(now);
         many.press(KeyPress::Last);
         for (width, height) in [(80, 24), (200, 60), (40, 10)] {
             let screen = shown(&many, width, height);
@@ -632,14 +633,14 @@ mod tests {
         }
         for (width, height) in [(1, 1), (2, 2), (20, 3), (500, 200), (80, 1)] {
             shown(&many, width, height);
-            shown(&Model::default(), width, height);
+            shown(&ScreenState::default(), width, height);
         }
     }
 
     #[test]
-    fn what_strangers_wrote_commands_no_terminal() {
-        let mut model = model();
-        let mut now = model.now.clone().unwrap();
+    fn control_characters_in_names_are_escaped() {
+        let mut state = state();
+        let mut now = state.now.clone().unwrap();
         for text in [&mut now.node, &mut now.version, &mut now.interfaces[0].state] {
             *text = "\u{1b}[2J\u{202e}\n".to_owned();
         }
@@ -649,8 +650,8 @@ mod tests {
         session.channels[0].drops.insert("\u{1b}c".to_owned(), 1);
         session.modules[0].state = "\u{1b}]0;x\u{7}".to_owned();
         session.modules[0].last_fault = Some("\u{1b}[2J".to_owned());
-        model.take(now);
-        let text = plain_text(&model, 200);
+        state.update(now);
+        let text = plain_text(&state, 200);
         assert!(text.chars().all(|c| c == '\n' || weir_units::is_plain(c)), "{text:?}");
     }
 }

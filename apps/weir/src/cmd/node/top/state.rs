@@ -1,23 +1,23 @@
-//! What `weir top` shows and how it is looked at. Pure: snapshots and keys go in.
+//! The state of the screen of `weir top`. It takes snapshots and keys, and does no I/O.
 
 use super::rates::{Rate, SessionRates, SnapshotRates};
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 
-/// By what sessions are sorted.
+/// The sort order of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// Their share of CPU, the greatest first.
+    /// CPU share, largest first.
     #[default]
     Cpu,
-    /// Packets a second.
+    /// Packets per second, largest first.
     Packets,
-    /// Packets lost a second.
+    /// Lost packets per second, largest first.
     Drops,
-    /// Memory in use.
+    /// Memory in use, largest first.
     Memory,
-    /// Records a second.
+    /// Records per second, largest first.
     Records,
-    /// Their names.
+    /// Name, in alphabetical order.
     Name,
 }
 
@@ -34,81 +34,81 @@ impl Sort {
     }
 }
 
-/// What somebody pressed.
+/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPress {
-    /// A letter or a sign.
+    /// A character.
     Char(char),
-    /// An arrow.
+    /// Selects the session above.
     Up,
-    /// The other one.
+    /// Selects the session below.
     Down,
-    /// The first session.
+    /// Selects the first session.
     First,
-    /// The last session.
+    /// Selects the last session.
     Last,
-    /// One session whole.
+    /// Switches between one session and all.
     Enter,
-    /// Back.
+    /// Goes back one step, and quits from the main screen.
     Escape,
 }
 
-/// What is shown.
+/// The state of the screen.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
-    /// How things are.
+pub struct ScreenState {
+    /// The latest snapshot.
     pub now: Option<Snapshot>,
-    /// How they go.
+    /// Rates between the latest snapshot and the one before.
     pub rates: SnapshotRates,
-    /// Why there is nothing newer.
-    pub trouble: Option<String>,
-    /// Whether newer snapshots are left alone.
+    /// The error of the last query, if it failed.
+    pub error: Option<String>,
+    /// True while newer snapshots are ignored.
     pub paused: bool,
-    /// The order of the sessions.
+    /// The sort order of the sessions.
     pub sort: Sort,
-    /// The session that is looked at, by its name: it may move.
+    /// The name of the selected session.
     pub selected: Option<String>,
-    /// Whether only that session is shown.
-    pub alone: bool,
-    /// Whether the keys are explained.
+    /// True if only the selected session is shown.
+    pub is_single: bool,
+    /// True if the help on keys is shown.
     pub help: bool,
 }
 
-impl Model {
-    /// Takes a newer snapshot.
-    pub fn take(&mut self, now: Snapshot) {
-        self.trouble = None;
+impl ScreenState {
+    /// Replaces the snapshot with a newer one, unless paused.
+    pub fn update(&mut self, now: Snapshot) {
+        self.error = None;
         if self.paused {
             return;
         }
-        self.rates = SnapshotRates::of(self.now.as_ref(), &now);
+        self.rates = SnapshotRates::between(self.now.as_ref(), &now);
         self.now = Some(now);
         let order = self.order();
         let is_there = |name: &String| order.iter().any(|(session, _)| session.name == *name);
         if !self.selected.as_ref().is_some_and(is_there) {
             self.selected = order.first().map(|(session, _)| session.name.clone());
-            // What one looked at is gone: the others are shown rather than another in its place.
-            self.alone = false;
+            // The selected session is gone, so the screen returns to all sessions instead of showing another one.
+            self.is_single = false;
         }
     }
 
-    /// Takes notice that the node cannot be asked.
-    pub fn lose(&mut self, why: String) {
-        self.trouble = Some(why);
+    /// Sets the error of a query that failed.
+    pub fn set_error(&mut self, error: String) {
+        self.error = Some(error);
     }
 
-    /// The sessions in their order.
+    /// Returns the sessions with their rates, in the sort order.
     pub fn order(&self) -> Vec<(&SessionStatus, &SessionRates)> {
         let Some(now) = &self.now else { return Vec::new() };
         let mut sessions: Vec<_> = now.sessions.iter().zip(&self.rates.sessions).collect();
-        let falling = |a: Rate, b: Rate| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
+        let descending = |a: Rate, b: Rate| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
         sessions.sort_by(|(a, of_a), (b, of_b)| {
             let order = match self.sort {
-                Sort::Cpu => falling(of_a.cpu, of_b.cpu),
-                Sort::Packets => falling(of_a.packets, of_b.packets),
-                Sort::Drops => falling(of_a.drops, of_b.drops),
+                Sort::Cpu => descending(of_a.cpu, of_b.cpu),
+                Sort::Packets => descending(of_a.packets, of_b.packets),
+                Sort::Drops => descending(of_a.drops, of_b.drops),
                 Sort::Memory => b.memory_used.cmp(&a.memory_used),
-                Sort::Records => falling(of_a.records, of_b.records),
+                Sort::Records => descending(of_a.records, of_b.records),
                 Sort::Name => std::cmp::Ordering::Equal,
             };
             order.then_with(|| a.name.cmp(&b.name))
@@ -116,38 +116,38 @@ impl Model {
         sessions
     }
 
-    /// The place of the selected session in the order.
-    pub fn place(&self) -> Option<usize> {
+    /// Returns the index of the selected session in the sort order.
+    pub fn selected_index(&self) -> Option<usize> {
         let name = self.selected.as_ref()?;
         self.order().iter().position(|(session, _)| session.name == *name)
     }
 
-    /// Does what a key says; whether that is to end.
+    /// Handles a key; returns true to quit.
     pub fn press(&mut self, press: KeyPress) -> bool {
         let was_help = std::mem::take(&mut self.help);
         match press {
             KeyPress::Char('q') => return true,
             KeyPress::Escape if was_help => {}
-            KeyPress::Escape if self.alone => self.alone = false,
+            KeyPress::Escape if self.is_single => self.is_single = false,
             KeyPress::Escape => return true,
             KeyPress::Char('p' | ' ') => self.paused = !self.paused,
             KeyPress::Char('s') => self.sort = self.sort.next(),
             KeyPress::Char('?' | 'h') => self.help = !was_help,
-            KeyPress::Enter => self.alone = !self.alone && self.selected.is_some(),
-            KeyPress::Up | KeyPress::Char('k') => self.go(|place, _| place.saturating_sub(1)),
-            KeyPress::Down | KeyPress::Char('j') => self.go(|place, last| last.min(place + 1)),
-            KeyPress::First => self.go(|_, _| 0),
-            KeyPress::Last => self.go(|_, last| last),
+            KeyPress::Enter => self.is_single = !self.is_single && self.selected.is_some(),
+            KeyPress::Up | KeyPress::Char('k') => self.move_selection(|place, _| place.saturating_sub(1)),
+            KeyPress::Down | KeyPress::Char('j') => self.move_selection(|place, last| last.min(place + 1)),
+            KeyPress::First => self.move_selection(|_, _| 0),
+            KeyPress::Last => self.move_selection(|_, last| last),
             KeyPress::Char(_) => {}
         }
         false
     }
 
-    fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
-        let place = self.place().unwrap_or(0);
+    fn move_selection(&mut self, target: impl Fn(usize, usize) -> usize) {
+        let index = self.selected_index().unwrap_or(0);
         let order = self.order();
         let name =
-            order.get(to(place, order.len().saturating_sub(1))).map(|(session, _)| session.name.clone());
+            order.get(target(index, order.len().saturating_sub(1))).map(|(session, _)| session.name.clone());
         self.selected = name;
     }
 }
@@ -156,8 +156,8 @@ impl Model {
 mod tests {
     use super::*;
 
-    fn model() -> Model {
-        let mut model = Model::default();
+    fn state() -> ScreenState {
+        let mut state = ScreenState::default();
         let first: Snapshot =
             serde_json::from_str(include_str!("../../../../../node/tests/snapshot.json")).unwrap();
         let mut second = first.clone();
@@ -165,76 +165,76 @@ mod tests {
         second.sessions[0].cpu[0].used_ns += 700_000_000;
         second.sessions[1].cpu[0].used_ns += 200_000_000;
         second.sessions[1].channels[0].packets += 10;
-        model.take(first);
-        model.take(second);
-        model
+        state.update(first);
+        state.update(second);
+        state
     }
 
-    fn names(model: &Model) -> Vec<&str> {
-        model.order().iter().map(|(session, _)| session.name.as_str()).collect()
+    fn names(state: &ScreenState) -> Vec<&str> {
+        state.order().iter().map(|(session, _)| session.name.as_str()).collect()
     }
 
     #[test]
-    fn sessions_stand_in_the_order_that_is_asked_for() {
-        let mut model = model();
+    fn the_sort_key_cycles_through_all_orders() {
+        let mut state = state();
         let mut seen = Vec::new();
         for _ in 0..6 {
-            seen.push((model.sort, names(&model)[0].to_owned()));
-            assert!(!model.press(KeyPress::Char('s')));
+            seen.push((state.sort, names(&state)[0].to_owned()));
+            assert!(!state.press(KeyPress::Char('s')));
         }
         let firsts: Vec<&str> = seen.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(firsts, ["greedy", "modest", "greedy", "modest", "greedy", "greedy"]);
-        assert_eq!(model.sort, Sort::Cpu);
+        assert_eq!(state.sort, Sort::Cpu);
     }
 
     #[test]
     fn the_selection_stays_with_its_session() {
-        let mut model = model();
-        assert_eq!(model.selected.as_deref(), Some("greedy"));
-        model.press(KeyPress::Down);
-        model.press(KeyPress::Down);
-        assert_eq!((model.selected.as_deref(), model.place()), (Some("modest"), Some(1)));
-        model.press(KeyPress::Char('s'));
-        assert_eq!(model.place(), Some(0));
-        model.press(KeyPress::Enter);
-        let mut without = model.now.clone().unwrap();
+        let mut state = state();
+        assert_eq!(state.selected.as_deref(), Some("greedy"));
+        state.press(KeyPress::Down);
+        state.press(KeyPress::Down);
+        assert_eq!((state.selected.as_deref(), state.selected_index()), (Some("modest"), Some(1)));
+        state.press(KeyPress::Char('s'));
+        assert_eq!(state.selected_index(), Some(0));
+        state.press(KeyPress::Enter);
+        let mut without = state.now.clone().unwrap();
         without.sessions.remove(1);
-        assert!(model.alone);
-        model.take(without.clone());
-        assert_eq!((model.selected.as_deref(), model.alone), (Some("greedy"), false));
+        assert!(state.is_single);
+        state.update(without.clone());
+        assert_eq!((state.selected.as_deref(), state.is_single), (Some("greedy"), false));
         without.sessions.clear();
-        model.take(without);
-        model.press(KeyPress::Up);
-        model.press(KeyPress::Enter);
-        assert_eq!((model.selected.as_deref(), model.alone, model.place()), (None, false, None));
+        state.update(without);
+        state.press(KeyPress::Up);
+        state.press(KeyPress::Enter);
+        assert_eq!((state.selected.as_deref(), state.is_single, state.selected_index()), (None, false, None));
     }
 
     #[test]
-    fn a_pause_holds_what_is_shown_and_a_lost_node_stays_in_sight() {
-        let mut model = model();
-        model.press(KeyPress::Char('p'));
-        let mut later = model.now.clone().unwrap();
+    fn a_pause_keeps_the_snapshot_and_an_error_keeps_the_last_one() {
+        let mut state = state();
+        state.press(KeyPress::Char('p'));
+        let mut later = state.now.clone().unwrap();
         later.uptime_ns += 1;
-        model.take(later.clone());
-        assert_ne!(model.now.as_ref(), Some(&later));
-        model.press(KeyPress::Char('p'));
-        model.take(later.clone());
-        assert_eq!(model.now.as_ref(), Some(&later));
-        model.lose("gone".to_owned());
-        assert_eq!((model.now.is_some(), model.trouble.as_deref()), (true, Some("gone")));
-        model.take(later);
-        assert_eq!(model.trouble, None);
+        state.update(later.clone());
+        assert_ne!(state.now.as_ref(), Some(&later));
+        state.press(KeyPress::Char('p'));
+        state.update(later.clone());
+        assert_eq!(state.now.as_ref(), Some(&later));
+        state.set_error("gone".to_owned());
+        assert_eq!((state.now.is_some(), state.error.as_deref()), (true, Some("gone")));
+        state.update(later);
+        assert_eq!(state.error, None);
     }
 
     #[test]
-    fn escape_leads_back_step_by_step() {
-        let mut model = model();
-        model.press(KeyPress::Enter);
-        model.press(KeyPress::Char('?'));
-        assert!(model.help && model.alone);
-        assert!(!model.press(KeyPress::Escape) && !model.help && model.alone);
-        assert!(!model.press(KeyPress::Escape) && !model.alone);
-        assert!(model.press(KeyPress::Escape));
-        assert!(model.press(KeyPress::Char('q')));
+    fn escape_goes_back_one_step_at_a_time() {
+        let mut state = state();
+        state.press(KeyPress::Enter);
+        state.press(KeyPress::Char('?'));
+        assert!(state.help && state.is_single);
+        assert!(!state.press(KeyPress::Escape) && !state.help && state.is_single);
+        assert!(!state.press(KeyPress::Escape) && !state.is_single);
+        assert!(state.press(KeyPress::Escape));
+        assert!(state.press(KeyPress::Char('q')));
     }
 }

@@ -1,13 +1,13 @@
-//! Views on the screen of `weir top`: what packets are transformed for, and for how many.
+//! Views on the screen of `weir top`: their packets and readers.
 
 use super::grid::{self, count, from, number, plain, short, word};
-use super::model::Model;
 use super::screen::{FAINT, PLAIN, TITLE, WIDE};
+use super::state::ScreenState;
 use ratatui::text::Line;
 use weir_node::control::protocol::Snapshot;
 
-/// A line for each view; nothing where there are none.
-pub fn views(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
+/// A line for each view; empty without views.
+pub fn views(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
     if now.views.is_empty() {
         return Vec::new();
     }
@@ -20,7 +20,7 @@ pub fn views(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> 
         word("SHOWS", width.saturating_sub(if width >= WIDE { 68 } else { 34 }).max(10)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
-    for (view, rate) in now.views.iter().zip(&model.rates.views) {
+    for (view, rate) in now.views.iter().zip(&state.rates.views) {
         lines.push(grid::line(
             &columns,
             vec![
@@ -28,7 +28,7 @@ pub fn views(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> 
                 (short(*rate), PLAIN),
                 (view.readers.len().to_string(), PLAIN),
                 (count(view.packets), FAINT),
-                (plain(view.of.as_deref().unwrap_or("operator")), FAINT),
+                (plain(view.owner.as_deref().unwrap_or("operator")), FAINT),
                 (plain(&view.view), PLAIN),
             ],
             width,
@@ -43,12 +43,12 @@ mod tests {
     use weir_node::control::protocol::ViewStatus;
 
     #[test]
-    fn a_view_stands_beside_how_many_read_it() {
+    fn a_view_is_shown_with_the_number_of_readers() {
         let view = ViewStatus {
             number: 2,
             interface: "eth0\u{1b}".to_owned(),
             view: "payload=none".to_owned(),
-            of: Some("weir-id:abc".to_owned()),
+            owner: Some("weir-id:abc".to_owned()),
             packets: 1_500,
             readers: vec!["a/rtt".to_owned(), "b/rtt".to_owned()],
         };
@@ -56,16 +56,16 @@ mod tests {
         let mut second = first.clone();
         second.uptime_ns += 1_000_000_000;
         second.views[0].packets += 500;
-        let mut model = Model::default();
-        model.take(first);
-        model.take(second.clone());
+        let mut state = ScreenState::default();
+        state.update(first);
+        state.update(second.clone());
         let words = |width| {
-            let line = views(&model, &second, width).get(1).map(ToString::to_string).unwrap_or_default();
+            let line = views(&state, &second, width).get(1).map(ToString::to_string).unwrap_or_default();
             line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
         };
         assert!(words(80).starts_with("eth0") && words(80).ends_with("500 2 payload=none"), "{}", words(80));
         assert!(words(160).ends_with("500 2 2k weir-id:abc payload=none"), "{}", words(160));
         assert!(words(160).chars().all(weir_units::is_plain));
-        assert!(views(&model, &Snapshot::default(), 80).is_empty());
+        assert!(views(&state, &Snapshot::default(), 80).is_empty());
     }
 }
