@@ -1,7 +1,7 @@
-//! The time that fuel takes on a node.
+//! The time that fuel takes on a machine.
 //!
-//! Bounds are in fuel, and are the same on every node. Operators set limits in time. `weir calibrate` measures the time
-//! that fuel takes on a node, and stores it in the format of this module.
+//! Bounds are in fuel, and are the same on every machine. Operators set limits in time. `weir calibrate` measures the
+//! time that fuel takes on a machine, and stores it in the format of this module.
 
 use crate::{is_plain, shown};
 use serde::Deserialize;
@@ -11,28 +11,31 @@ use weir_units::Nanos;
 
 /// The longest calibration file, in bytes.
 pub const CALIBRATION_BYTES_MAX: usize = 4096;
-/// The assumed time of 1000 units of fuel, in ns, on a node that was not measured. It is typical of processors of the
-/// 2020s.
+/// The assumed time of 1000 units of fuel, in ns, on a machine that was not measured. It is typical of processors of
+/// the 2020s.
 const USUAL: u64 = 250;
 /// The longest plausible time of 1000 units of fuel, in ns. At this speed an addition takes a microsecond, so a longer
 /// time is an error of measurement.
 const NANOS_MAX: u64 = 1_000_000;
+/// The longest name of a processor, in characters.
 const PROCESSOR_MAX: usize = 80;
+/// The amount of fuel whose time a calibration states.
 const FUEL: u64 = 1000;
 const KIB: u64 = 1024;
 
-/// The time of 1000 units of fuel on a node, in ns: minimum, median and maximum over several kinds of work.
+/// The time of 1000 units of fuel on a machine, in ns: minimum, median and maximum over several kinds of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calibration {
     min: u64,
     median: u64,
     max: u64,
+    /// The version of the cost table by which the fuel was counted.
     costs: u32,
     /// The measured processor; `None` if no measurement was made.
     processor: Option<String>,
 }
 
-/// The reason why a calibration cannot be used. `weir calibrate` on the node is always the remedy.
+/// The reason why a calibration cannot be used. `weir calibrate` on the machine is always the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrationError {
     /// A text that is not TOML, or has other keys.
@@ -45,7 +48,7 @@ pub enum CalibrationError {
     TooLong(usize),
     /// Implausible figures.
     #[error(
-        "1000 units of fuel cannot take {min} ns at least, {median} ns in the middle and {max} ns at most: these rise, from 1 to {NANOS_MAX}; \
+        "1000 units of fuel cannot take {min} ns at least, {median} ns in the middle and {max} ns at most: they must rise, and be from 1 to {NANOS_MAX}; \
          `weir calibrate` measures them"
     )]
     Spread {
@@ -123,7 +126,7 @@ impl Calibration {
         out
     }
 
-    /// Returns true if the node was measured. Otherwise the times are those of a typical processor.
+    /// Returns true if the machine was measured. Otherwise the times are those of a typical processor.
     pub fn is_measured(&self) -> bool {
         self.processor.is_some()
     }
@@ -153,7 +156,8 @@ impl Calibration {
         scaled(time.0, FUEL, self.max, false)
     }
 
-    /// Converts a limit in time, a constant and a part for each captured byte, to a limit in fuel.
+    /// Converts a limit in time to a limit in fuel. The limit for a packet is `constant`, and `per_byte` for each of
+    /// its captured bytes.
     pub fn linear(&self, constant: Nanos, per_byte: Nanos) -> Linear {
         Linear { constant: self.fuel(constant), per_kib: self.fuel(Nanos(per_byte.0.saturating_mul(KIB))) }
     }
@@ -177,7 +181,7 @@ fn scaled(amount: u64, numerator: u64, denominator: u64, up: bool) -> u64 {
 }
 
 impl Default for Calibration {
-    /// The calibration of a node that was not measured: 0.25 ns for a unit of fuel.
+    /// The calibration of a machine that was not measured: 0.25 ns for a unit of fuel.
     fn default() -> Self {
         Self { min: USUAL, median: USUAL, max: USUAL, costs: CostTable::VERSION, processor: None }
     }
@@ -186,7 +190,7 @@ impl Default for Calibration {
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.processor {
-            None => write!(f, "not calibrated: 1000 fuel are taken for {} ns", self.max),
+            None => write!(f, "not calibrated: 1000 fuel are assumed to take {} ns", self.max),
             Some(processor) => write!(
                 f,
                 "1000 fuel take {} ns, {} to {}, on {}",
@@ -235,7 +239,10 @@ mod tests {
         assert_eq!(Calibration::parse(&measured.to_toml()), Ok(measured.clone()));
         assert_eq!(measured.spread(), [180, 231, 264]);
         assert_eq!(measured.to_string(), "1000 fuel take 231 ns, 180 to 264, on A quick processor");
-        assert_eq!(Calibration::default().to_string(), "not calibrated: 1000 fuel are taken for 250 ns");
+        assert_eq!(
+            Calibration::default().to_string(),
+            "not calibrated: 1000 fuel are assumed to take 250 ns"
+        );
     }
 
     #[test]
@@ -257,7 +264,7 @@ mod tests {
                 good.replace("max = 3", "max = 1"),
                 "cannot take 1 ns at least, 2 ns in the middle and 1 ns at most",
             ),
-            (good.replace("max = 3", "max = 1000001"), "these rise, from 1 to 1000000"),
+            (good.replace("max = 3", "max = 1000001"), "they must rise, and be from 1 to 1000000"),
             (format!("#{}\n{good}", "x".repeat(CALIBRATION_BYTES_MAX)), "4096 is the most"),
         ] {
             let error = Calibration::parse(&text).unwrap_err().to_string();

@@ -19,7 +19,7 @@ pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]
             .parameters
             .iter()
             .zip(values)
-            .map(|(parameter, value)| value.as_ref().map_or_else(|| any(parameter), given))
+            .map(|(parameter, value)| value.as_ref().map_or_else(|| any(parameter), exactly))
             .collect(),
         string_bytes: manifest
             .streams
@@ -31,7 +31,8 @@ pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]
     }
 }
 
-fn given(value: &ParameterValue) -> ParamBound {
+/// Returns the bound for a parameter that has this value.
+fn exactly(value: &ParameterValue) -> ParamBound {
     match value {
         ParameterValue::F64(_) => ParamBound::Float,
         _ => match value.as_int() {
@@ -81,7 +82,8 @@ mod tests {
         Manifest::parse(text.as_bytes()).unwrap()
     }
 
-    fn open(manifest: &Manifest) -> ParamBound {
+    /// Returns the bound for the manifest's parameter without a value.
+    fn bound_if_unset(manifest: &Manifest) -> ParamBound {
         environment(manifest, &[None]).parameters[0]
     }
 
@@ -101,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_of_an_open_parameter_is_covered_by_the_analysis(
+        fn every_value_of_an_unset_parameter_is_covered_by_the_analysis(
             ty in proptest::sample::select(vec!["u64", "i64", "duration"]), limits: [u64; 2], bits in 0u32..64, value: u64,
         ) {
             let text = |number: u64| match ty {
@@ -118,7 +120,7 @@ mod tests {
             let manifest = manifest(ty, &format!("min = {}\nmax = {}", text(min), text(max)));
             let given = text(value >> bits);
             if let Ok(value) = manifest.parameters[0].read(&[given.trim_matches('\'')]) {
-                prop_assert!(is_covered(&super::given(&value), &open(&manifest)), "{value:?}: {:?}", open(&manifest));
+                prop_assert!(is_covered(&super::exactly(&value), &bound_if_unset(&manifest)), "{value:?}: {:?}", bound_if_unset(&manifest));
             }
         }
     }
@@ -138,7 +140,7 @@ mod tests {
             ("u64-list", "max = 65535", ParamBound::Bytes { min: 0, max: 65_536 }),
             ("string-list", "", ParamBound::Bytes { min: 0, max: 65_536 }),
         ] {
-            assert_eq!(open(&manifest(ty, rest)), wanted, "{ty} {rest}");
+            assert_eq!(bound_if_unset(&manifest(ty, rest)), wanted, "{ty} {rest}");
         }
     }
 
@@ -158,10 +160,10 @@ mod tests {
             let manifest = manifest(ty, "");
             for value in values {
                 let value = manifest.parameters[0].read(&[value]).unwrap();
-                assert!(is_covered(&super::given(&value), &open(&manifest)), "{ty}: {value}");
+                assert!(is_covered(&super::exactly(&value), &bound_if_unset(&manifest)), "{ty}: {value}");
             }
         }
         let longest = ParameterValue::String(vec![b'x'; ParameterValue::BYTES_MAX]);
-        assert!(is_covered(&super::given(&longest), &open(&manifest("string", ""))));
+        assert!(is_covered(&super::exactly(&longest), &bound_if_unset(&manifest("string", ""))));
     }
 }

@@ -8,10 +8,11 @@ use crate::budget::{Exceeded, LookupBudget};
 use crate::values::{ValueSet, ValueSets};
 use std::collections::HashMap;
 
-/// The class of an expression without a value.
+/// The class of an expression that has no value for a packet, because the packet ends before the bytes to load.
 pub(crate) const NO_VALUE: usize = 0;
 
-/// The most cells of one tree. The index of a cell has 24 bits, because a mask takes the other eight.
+/// The most cells of one tree. The index of a cell has 24 bits, because a mask takes the other eight. Half of
+/// the indices stay unused, so a tree takes at most 32 MiB.
 const CELLS_MAX: usize = 1 << 23;
 const CELLS_OF_NODE: usize = 256;
 
@@ -28,10 +29,12 @@ pub(crate) struct ClassTree {
     bytes: u8,
 }
 
-/// The classes of one expression's values.
+/// The classes of one expression's values. The filters test whether a value is in certain sets; the values of a class are
+/// in the same sets.
 pub(crate) struct Classes {
     pub(crate) tree: ClassTree,
-    /// For each class, the indices of the sets that contain its values, lowest first.
+    /// For each class, the indices (in the argument of [`Classes::new`]) of the sets that contain its values, lowest
+    /// first.
     pub(crate) members: Vec<Vec<u16>>,
 }
 
@@ -95,14 +98,15 @@ struct TreeBuilder<'a> {
 }
 
 impl Classes {
-    /// Makes the classes of membership in these sets, for values with this many significant bits (8, 16 or 32).
+    /// Puts values that are in the same ones of `sets` into one class. The values have 8, 16 or 32 `significant_bits`.
     pub(crate) fn new(
         sets: &[ValueSet],
         significant_bits: u8,
         values: &ValueSets,
         budget: &mut LookupBudget,
     ) -> Result<Classes, Exceeded> {
-        let mut open = PartialMembership {
+        // The membership of all values: no bit is known yet.
+        let mut all_values = PartialMembership {
             unknown_bits: significant_bits,
             undecided: Vec::new(),
             members_of: Vec::new(),
@@ -111,7 +115,7 @@ impl Classes {
             let number = u16::try_from(number).map_err(|_| Exceeded)?;
             // All bits above the significant ones are 0.
             let set = (significant_bits..32).rev().fold(set, |set, bit| values.halves(set, bit).0);
-            open.add(number, set);
+            all_values.add(number, set);
         }
         // The first class is that of expressions without a value, which are in no set. Values that are in no set form
         // another class.
@@ -123,7 +127,7 @@ impl Classes {
             classes: HashMap::new(),
             members: vec![Vec::new()],
         };
-        let root = builder.cell(open)?;
+        let root = builder.cell(all_values)?;
         let leaves = builder.members.len();
         let total = leaves + builder.nodes.len();
         if total > CELLS_MAX {
@@ -178,7 +182,7 @@ impl TreeBuilder<'_> {
         if let Some(&cell) = self.known.get(&open) {
             return Ok(cell);
         }
-        // A cell takes a dozen bytes while the tree is built.
+        // A [`Cell`] takes 16 bytes while the tree is built, and four of them count as a unit of work.
         self.budget.spend(CELLS_OF_NODE / 4)?;
         let at = self.nodes.len();
         self.nodes.resize(at + CELLS_OF_NODE, Cell::Class(NO_VALUE));

@@ -209,8 +209,8 @@ impl FilterProgram {
         &self.steps
     }
 
-    /// A program that accepts exactly the packets that both programs accept. Joining the texts of two filters by `and`
-    /// could change their meaning instead.
+    /// A program that accepts exactly the packets that both programs accept. Programs are joined and not the texts of
+    /// filters, because a text such as `tcp) or (udp` would change the meaning of the other.
     ///
     /// # Errors
     ///

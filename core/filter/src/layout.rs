@@ -122,7 +122,9 @@ impl Layout {
         (labels, positions)
     }
 
-    /// Makes targets of tests far that are out of reach, until all others are in reach.
+    /// Marks each target as far that is too many instructions behind its test. The test then leads to a jump
+    /// instruction. Such instructions lengthen the program and can move more targets out of reach, so the marking is
+    /// repeated until every target that is not marked is in reach.
     fn lengthen_jumps(&mut self) {
         for round in 0..=ROUNDS_MAX {
             let (labels, positions) = self.positions();

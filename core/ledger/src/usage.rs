@@ -1,4 +1,4 @@
-//! The usage of a session: one table of counters. Bills, ledger lines, metrics and status follow from it.
+//! The usage of a session: one table of counters, from which ledger lines, tables of usage, metrics and status follow.
 
 use super::{ByteSeconds, DropCause, DropCounts, LedgerColumn, LostUnit, wire};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use weir_units::{Bytes, Nanos};
 pub struct UsageCounter {
     /// The field in a line of the ledger: `cpu_ns`.
     pub field: &'static str,
-    /// The column in a bill.
+    /// The column in a table of usage (`weir ledger`).
     pub column: LedgerColumn,
     /// The name of the metric family, without prefix and unit: `billed`.
     pub metric: &'static str,
@@ -19,7 +19,7 @@ pub struct UsageCounter {
     pub help: &'static str,
 }
 
-/// A type of counters, which count in whole units.
+/// A type that a counter of [`Usage`] can have, with its value as a number of whole units.
 trait Amount {
     fn whole(&self) -> u64;
     fn whole_mut(&mut self) -> &mut u64;
@@ -55,8 +55,9 @@ impl Amount for Bytes {
     }
 }
 
-/// Defines the counters: for each the field and type, then names, title, units and meaning. In each line of a ledger,
-/// memory stands between the two groups.
+/// Defines [`Usage`] and its counters. Each has a field, a type and seven literals, in this order: the field in a line
+/// of the ledger; the key, title and unit of the column; the name and unit of the metric family; the meaning. The
+/// counters above `--` stand before memory in each line of the ledger, those below it behind memory.
 macro_rules! counters {
     (@group $name:ident: $($field:literal, $key:literal, $title:literal, $unit:literal, $metric:literal, $metric_unit:literal, $help:literal;)+) => {
         const $name: &[UsageCounter] = &[$(UsageCounter {
@@ -128,14 +129,16 @@ counters! {
         "Packets that reached a module, or went on without one"];
     /// Captured bytes of the packets in `packets_in`.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
-    bytes_in: Bytes = ["bytes_in", "bytes_in", "in", "B", "received", "bytes", "Bytes of these packets"];
+    bytes_in: Bytes = ["bytes_in", "bytes_in", "in", "B", "received", "bytes",
+        "Captured bytes of the packets that reached a module, or went on without one"];
     /// Packets that the session sent and that left on a link.
     #[serde(skip_serializing_if = "wire::is_zero")]
     packets_out: u64 = ["packets_out", "packets_out", "out", "packets", "sent", "packets",
         "Packets that the session sent, and that left on a link"];
     /// Bytes of the packets in `packets_out`.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
-    bytes_out: Bytes = ["bytes_out", "bytes_out", "out", "B", "sent", "bytes", "Bytes of these packets"];
+    bytes_out: Bytes = ["bytes_out", "bytes_out", "out", "B", "sent", "bytes",
+        "Bytes of the packets that the session sent, and that left on a link"];
     --
     /// Records that the session's modules emitted, whether written or lost.
     #[serde(skip_serializing_if = "wire::is_zero")]
@@ -153,17 +156,19 @@ counters! {
     #[serde(skip_serializing_if = "wire::is_zero")]
     record_files_deleted: u64 = ["record_files_deleted", "record_files_deleted", "deleted", "files", "deleted", "files",
         "Record files that were deleted for newer ones"];
-    /// Bytes of the deleted record files.
+    /// Bytes of the record files in `record_files_deleted`.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
     record_bytes_deleted: Bytes = ["record_bytes_deleted", "record_bytes_deleted", "deleted", "B", "deleted", "bytes",
-        "Bytes of these files"];
-    /// Aborted calls: they trapped, or exceeded a limit.
+        "Bytes of the record files that were deleted for newer ones"];
+    /// Faults: calls that trapped, or were aborted at a limit of fuel or time.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    faults: u64 = ["faults", "faults", "faults", "", "faults", "", "Calls of its modules that were lost"];
-    /// Calls that exceeded their limit.
+    faults: u64 = ["faults", "faults", "faults", "", "faults", "",
+        "Calls of its modules that trapped, or were aborted at a limit of fuel or time"];
+    /// Strikes: calls that were aborted at a limit of fuel or time or, of a supervised module, completed beyond it. A
+    /// completed one is cancelled by 64 calls within the limit.
     #[serde(skip_serializing_if = "wire::is_zero")]
     strikes: u64 = ["strikes", "strikes", "strikes", "", "strikes", "",
-        "Calls of its modules that were over their limit"];
+        "Calls of its modules that were aborted at a limit of fuel or time, or completed beyond it if supervised"];
     /// Periods in which the session had work all the time and did not get its slice.
     #[serde(skip_serializing_if = "wire::is_zero")]
     periods_missed: u64 = ["periods_missed", "periods_missed", "missed", "periods", "missed", "periods",
@@ -184,14 +189,15 @@ impl Usage {
         Self::counters().zip(self.values())
     }
 
-    /// Returns the counters as [`Self::counts`] does, in two groups: those before and those after memory in a bill.
+    /// Returns the counters as [`Self::counts`] does, in two groups: those before and those after memory in a table of
+    /// usage.
     pub(super) fn groups(&self) -> [Vec<(&'static UsageCounter, u64)>; 2] {
         let mut first: Vec<_> = self.counts().collect();
         let last = first.split_off(BEFORE_MEMORY.len());
         [first, last]
     }
 
-    /// Returns the columns of a bill: the first group of counters, memory, the second group, and losses.
+    /// Returns the columns of a table of usage: the first group of counters, memory, the second group, and losses.
     pub(super) fn columns() -> Vec<LedgerColumn> {
         let memory = LedgerColumn { key: "memory_mib_h", title: "memory", unit: "MiB·h" };
         let lost = LedgerColumn { key: "records_lost", title: "lost", unit: LostUnit::Record.unit() };

@@ -2,9 +2,9 @@
 //!
 //! It is built from the folded multiplication of wyhash and its relatives: the high half of a 64x64-bit product, XORed
 //! with the low half. Each half covers the bits that the other mixes badly. The two endpoints are ordered before they
-//! are mixed, which makes the result the same in both directions. The constants are fixed, so that every run on every
-//! machine assigns flows to the same shards. A sender can therefore choose addresses that collide, and a table that
-//! must resist that needs a key of its own.
+//! are mixed, which makes the result the same in both directions. The constants are fixed, so that with the same number
+//! of worker threads every run on every machine divides the flows among them in the same way. A sender can therefore
+//! choose addresses whose hashes collide. A table that must resist such senders needs a hash with a secret key.
 
 // The fractional digits of pi, as nothing-up-my-sleeve numbers.
 const K0: u64 = 0xa409_3822_299f_31d0;
@@ -38,8 +38,8 @@ pub(crate) fn ipv4(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u
 /// IPv6: addresses, ports (0 if there are none) and protocol.
 #[inline(always)]
 pub(crate) fn ipv6(src: [u64; 2], dst: [u64; 2], src_port: u16, dst_port: u16, protocol: u8) -> u64 {
-    // K4 spreads port and protocol over the whole word. Added unchanged, they could be confused with the lower bits
-    // of an address.
+    // The multiplication by K4 spreads port and protocol over all 64 bits. Without it, they would be added to the
+    // lowest bits of the folded address alone, where a change of the port could cancel a small change of that address.
     let rest = |port: u16| (u64::from(port) | u64::from(protocol) << 16 | 1 << 24).wrapping_mul(K4);
     let end = |[high, low]: [u64; 2], port: u16| fold(high ^ K3, low ^ K1).wrapping_add(rest(port));
     mix(end(src, src_port), end(dst, dst_port))

@@ -1,4 +1,4 @@
-//! The configuration of a link and the terms of a channel.
+//! The configuration of a link, and the terms of an output channel: reservation, cap, weight and queue limits.
 
 use super::clock::ByteTime;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
@@ -80,7 +80,9 @@ impl LinkSchedulerConfig {
     }
 }
 
-/// A guaranteed rate: `limit` bytes in each `period` (Piglet's `set_vclock`: SQoSH, 6.2).
+/// A reservation guarantees a channel a rate: `limit` bytes in each `period`. *Limit* is Piglet's word for the bytes that
+/// are guaranteed in a period; a channel's upper limit is its [`Cap`]. Piglet schedules the links of SQoSH, and its
+/// `set_vclock` takes a period and a limit (Alexander et al., SQoSH, IEEE Communications Magazine, 2000, section 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReservation {
     pace: ByteTime,
@@ -89,14 +91,16 @@ pub struct LinkReservation {
 }
 
 impl LinkReservation {
-    /// Reserves `limit` bytes on the wire in each `period`. Up to `limit` may be sent at once, before all excess
-    /// traffic. `None` if either is zero, the period over 10 s or the limit over 2^60 bytes.
+    /// Reserves `limit` bytes on the wire in each `period`. The channel may send up to `limit` bytes back to back. They
+    /// precede all excess traffic, which is what channels send without or beyond a reservation. `None` if `limit` or
+    /// `period` is zero, the period over 10 s or the limit over 2^60 bytes.
     pub fn per_period(limit: Bytes, period: Nanos) -> Option<LinkReservation> {
         let pace = ByteTime::of_period(limit, period)?;
         Some(LinkReservation { pace, rate: pace.rate()?, period })
     }
 
-    /// Reserves an even rate: a packet every length / rate. `None` if it is zero or over 2^60.
+    /// Reserves an even rate: each packet may be sent its length / `rate` after the one before. `None` if the rate is
+    /// zero or over 2^60.
     pub fn rate(rate: BitsPerSecond) -> Option<LinkReservation> {
         Some(LinkReservation { pace: ByteTime::of_rate(rate)?, rate, period: Nanos(0) })
     }
@@ -118,7 +122,7 @@ impl LinkReservation {
         self.period
     }
 
-    /// The time of a byte.
+    /// The time that a byte takes at the reserved rate.
     pub(super) fn pace(self) -> ByteTime {
         self.pace
     }
@@ -155,10 +159,11 @@ impl Cap {
         Cap::with_burst(rate, Bytes(0))
     }
 
-    /// A cap with a burst that makes up for lost time. With a burst of two of the link's longest frames, a channel
-    /// without a weight gets all of a reservation of the same rate: one frame for its own packet, and one for the
-    /// packet that blocks it. With a weight, excess traffic counts against the cap too, and may have used it up. `None`
-    /// as in [`Cap::strict`].
+    /// A cap with a burst, by which a channel makes up for time in which the link sent packets of other channels.
+    /// Suppose that the channel also has a reservation of the same rate. Without a weight, a burst of two of the link's
+    /// longest frames lets it use the whole reservation: one frame is for its own packet, the other for the packet that
+    /// it waits for. With a weight, its excess traffic counts against the cap, too, and may have used the burst up.
+    /// `None` as in [`Cap::strict`].
     pub fn with_burst(rate: BitsPerSecond, burst: Bytes) -> Option<Cap> {
         Some(Cap { pace: ByteTime::of_rate(rate)?, rate, burst })
     }
@@ -173,12 +178,13 @@ impl Cap {
         self.burst
     }
 
-    /// The time of a byte.
+    /// The time that a byte takes at the cap's rate.
     pub(super) fn pace(self) -> ByteTime {
         self.pace
     }
 
-    /// The most time by which the cap's clock may be ahead when a packet starts.
+    /// The most time by which the cap's clock may be ahead of real time when the link begins to send a packet of the
+    /// channel. The clock advances by length / the cap's rate with each packet of the channel.
     pub(super) fn tolerance(self) -> Nanos {
         self.pace.time(self.burst)
     }
@@ -187,7 +193,7 @@ impl Cap {
 /// The limits of a channel's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimit {
-    /// The most packets. At most [`QUEUE_PACKETS_MAX`] count.
+    /// The most packets; a greater number than [`QUEUE_PACKETS_MAX`] counts as that.
     pub packets: u32,
     /// The most bytes on the wire.
     pub bytes: Bytes,

@@ -12,17 +12,17 @@ pub fn framed(message: &[u8]) -> Option<Vec<u8>> {
     Some([&length.to_be_bytes(), message].concat())
 }
 
-/// Checks the length before a message, and returns the number of bytes to read. Memory for the message is allocated
-/// only after this check.
+/// Decodes the two bytes before a handshake message, and checks that the message can have this length. Returns the
+/// length. The reader allocates memory for the message only after this check.
 ///
 /// # Errors
-/// Fails if the given message of the handshake never has this length.
+/// Fails if no `message` of the handshake has this length.
 pub fn length(message: HandshakeMessage, length_bytes: [u8; LENGTH_BYTES]) -> Result<usize, HandshakeError> {
     let bytes = usize::from(u16::from_be_bytes(length_bytes));
     if lengths(message).contains(&bytes) { Ok(bytes) } else { Err(HandshakeError::Length { message, bytes }) }
 }
 
-/// Returns the lengths that a message can have.
+/// Returns the lengths in bytes that each handshake message can have; `FIRST_BYTES` is the length of the first one.
 pub(super) fn lengths(message: HandshakeMessage) -> RangeInclusive<usize> {
     use super::message::{FOURTH_BYTES_MIN, THIRD_BYTES_MIN};
     match message {
@@ -33,7 +33,7 @@ pub(super) fn lengths(message: HandshakeMessage) -> RangeInclusive<usize> {
     }
 }
 
-/// Fails for a message with a length that this message of the handshake never has.
+/// Checks that `bytes` is as long as the handshake message `message` can be.
 pub(super) fn check(message: HandshakeMessage, bytes: &[u8]) -> Result<(), HandshakeError> {
     let bytes_as_u16 =
         u16::try_from(bytes.len()).map_err(|_| HandshakeError::Length { message, bytes: bytes.len() })?;

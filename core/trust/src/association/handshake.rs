@@ -153,7 +153,8 @@ impl Drop for ErasedCipher {
     }
 }
 
-/// A hash of the library that erases its state when it is dropped. The last result could be computed from the state.
+/// A hash function of the `snow` library that erases its state when it is dropped, because the last hash could be
+/// computed from the state.
 pub(super) struct ErasedHash(pub(super) Box<dyn Hash>);
 
 impl Hash for ErasedHash {

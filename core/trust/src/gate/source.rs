@@ -1,4 +1,5 @@
-//! Sources of connections: the units to which limits apply.
+//! Sources of connections. The gate counts handshakes, debts and rates for each source, and handshakes for each network
+//! of sources.
 
 use core::net::IpAddr;
 

@@ -6,8 +6,9 @@ use std::str::FromStr;
 /// The longest filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
 
-/// A filter in the language of pcap-filter(7), as one line of printable ASCII. Its syntax is not checked here. The node
-/// compiles each filter by itself, so that no filter can change the meaning of another.
+/// A filter in the language of pcap-filter(7), as one line of printable ASCII. The node checks the syntax when it
+/// compiles the filter. It compiles each filter alone and joins the programs, not the texts; so a text such as `) or (`
+/// cannot change the meaning of another filter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantFilter(String);
 
@@ -17,8 +18,8 @@ pub enum GrantFilterError {
     /// A text longer than [`FILTER_BYTES_MAX`].
     #[error("a filter has at most {FILTER_BYTES_MAX} bytes; this one has {0}")]
     Long(usize),
-    /// An empty text.
-    #[error("a filter that selects every packet is not written as an empty one: leave it out")]
+    /// An empty text. A grant for every packet has no filter instead.
+    #[error("a filter cannot be empty: to select every packet, leave it out")]
     Empty,
     /// A character that is not printable ASCII.
     #[error("`{}` cannot be in a filter: it is one line of printable ASCII characters", .0.escape_debug())]

@@ -117,7 +117,8 @@ impl fmt::Display for DecimalBytes {
             1_000_000..1_000_000_000 => (1_000_000, "MB"),
             _ => (1_000_000_000_u64, "GB"),
         };
-        // A decimal digit is a tenth of the scale, so the result is exact if the precision is the scale's.
+        // The amount in units of the last decimal place, rounded down. With as many decimals as `scale` has zeros,
+        // nothing is rounded.
         let decimals = f.precision().unwrap_or(1).min(9);
         let parts =
             (u128::from(self.0) * 10_u128.pow(u32::try_from(decimals).unwrap_or(9))) / u128::from(scale);

@@ -1,8 +1,9 @@
 //! Encrypted messages of an association: over a byte stream ([`SealedStream`]) or in datagrams ([`SealedDatagrams`]).
 //!
-//! Messages are encrypted with AES-256-GCM and a key for each direction. The nonce is the number of the message in its
-//! direction. The plaintext begins with a byte for the kind of message. A message that was changed, repeated, or sent back
-//! to its sender is not accepted; in a stream, neither is one after a missing message, or out of order.
+//! Messages are encrypted with AES-256-GCM and a key for each direction. The messages of each direction are numbered
+//! from 0, and the nonce of a message is its number. The first byte of the plaintext states the kind of the message. A
+//! message is rejected if it was changed, repeated, or sent back to its sender. A stream also rejects each message that
+//! is out of order or follows a missing one.
 
 mod datagrams;
 mod keys;

@@ -11,7 +11,7 @@ const IGMP: u8 = 2;
 
 /// The offset of TCP's options.
 const TCP_OPTIONS: usize = 20;
-/// The part of a TCP header that an error message always quotes: ports and sequence number.
+/// The length of the part of a TCP header that every ICMP error message quotes (RFC 792): ports and sequence number.
 const TCP_QUOTED: usize = 8;
 
 /// Options of TCP.
@@ -27,8 +27,9 @@ mod option_tcp {
     pub(super) const FAST_OPEN: u8 = 34;
 }
 
-/// The offset and length of the checksum of a transport protocol that is not parsed, or not captured completely.
-/// `None` for protocols with checksums in other places too, such as OSPF, PIM and DCCP.
+/// The offset and length of the checksum of a transport protocol whose header is not parsed, or not captured
+/// completely. The length is 0 for a protocol without a checksum. `None` for protocols that are unknown here, or have
+/// checksums in several places, such as OSPF, PIM and DCCP.
 fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
     const ESP: u8 = 50;
     const SCTP: u8 = 132;
@@ -37,7 +38,8 @@ fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
         protocol::UDP | UDP_LITE => Some((6, 2)),
         protocol::ICMP | protocol::ICMPV6 => Some((2, 2)),
         SCTP => Some((8, 4)),
-        // ESP has no checksum, but an integrity check value at its end that only holders of its keys can compute.
+        // ESP has no checksum, so nothing is zeroed. It ends with an integrity check value, which reveals no hidden
+        // byte, because it can be computed only with ESP's keys.
         ESP => Some((0, 0)),
         _ => None,
     }
@@ -47,15 +49,19 @@ impl PacketRewriter<'_> {
     /// Copies the part of an IP packet above its header.
     #[inline(always)]
     pub(super) fn above_ip(&mut self, above: UpperPart, depth: u8) {
+        // The header above IP begins at `at`. The IP packet ends at `covered` by its own header, up to which checksums
+        // extend, and at `end` if the packet that carries it ends earlier.
         let UpperPart { upper: UpperHeader { protocol, at, end }, covered, ip, payload, flags } = above;
         if flags & flag::LATER_FRAGMENT != 0 {
             // Without the first fragment, the meaning of these bytes is unknown.
             return;
         }
+        // True for a first fragment, whose checksum also covers bytes of later fragments.
         let is_partial = flags & flag::FRAGMENT != 0;
         match (protocol, payload) {
             (protocol::TCP, Some(payload)) => {
                 self.tcp(at, payload);
+                // Copies as much payload as the view shows.
                 self.finish(&Rest::Payload { at: payload, end });
                 let pseudo = Some((ip, protocol));
                 self.finish_checksum(&CoveredChecksum {
@@ -77,6 +83,8 @@ impl PacketRewriter<'_> {
     fn other_above_ip(&mut self, above: &UpperPart, depth: u8) {
         let UpperPart { upper: UpperHeader { protocol, at, end }, covered, ip, payload, flags } = *above;
         let is_partial = flags & flag::FRAGMENT != 0;
+        // `finish` then copies no bytes that the parser does not understand: a checksum among them may cover later
+        // fragments.
         self.is_partial |= is_partial;
         match (protocol, ip.is_v6, payload) {
             (protocol::ICMP, false, Some(_)) => {
@@ -141,13 +149,14 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Copies an incomplete TCP header, as in the quote of an error message. Its first 8 bytes, which every quote
-    /// contains, are understood.
+    /// Copies an incomplete TCP header, such as one that an ICMP error message quotes. The fields in its first 8 bytes,
+    /// which every quote contains, are hidden one by one; the rest is copied as [`Rest::Transport`].
     #[cold]
     fn part_of_tcp(&mut self, at: usize, end: usize) {
         let captured_end = self.limit(end);
         let has_options =
             self.read::<13>(at).is_some_and(|header| usize::from(header[12] >> 4) * 4 > TCP_OPTIONS);
+        // With 20 bytes captured, a header without options is incomplete only if it states an illegal length below 20.
         let is_malformed = captured_end >= at + TCP_OPTIONS && !has_options;
         if captured_end < at + TCP_QUOTED || is_malformed {
             self.finish(&Rest::Transport { at, end });
@@ -158,7 +167,7 @@ impl PacketRewriter<'_> {
         if self.hides(ZeroedField::TcpSequence) {
             self.zero(at + 4, 4);
         }
-        // Truncated options are not understood.
+        // Truncated options are not copied.
         self.finish(&Rest::Transport { at: at + TCP_QUOTED, end: end.min(at + TCP_OPTIONS) });
         self.zero(at + 16, 2);
     }
@@ -229,6 +238,7 @@ impl PacketRewriter<'_> {
         match tunnel_of_ports(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])) {
             None => self.finish(&Rest::Payload { at: at + 8, end }),
             Some(tunnel) => {
+                // The tunnelled packet continues in later fragments, as in `other_above_ip`.
                 self.is_partial |= is_partial;
                 self.tunnel_over_udp(tunnel, at + 8, end, depth);
             }
