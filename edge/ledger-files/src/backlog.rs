@@ -86,8 +86,8 @@ impl Backlog {
         *self = Self::new(self.most);
     }
 
-    /// Shrinks the backlog to at most half of its limit: a quarter for sums of sessions' usage, a quarter for other entries.
-    /// The latest sessions and entries are kept.
+    /// Shrinks the backlog to at most half of its limit: a quarter for sums of sessions' usage, a quarter for other
+    /// entries. The latest sessions and entries are kept.
     fn compact(&mut self) {
         let quarter = self.most / 4;
         let mut sums: HashMap<SessionId, PendingEntry> = HashMap::new();

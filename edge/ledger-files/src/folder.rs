@@ -91,8 +91,8 @@ impl SegmentStorage for LedgerFolder {
     }
 }
 
-/// Opens a ledger's folder without changing it. Returns it, and whether a node holds its lock. Returns `None` if the folder
-/// is missing and can be created.
+/// Opens a ledger's folder without changing it. Returns it, and whether a node holds its lock. Returns `None` if the
+/// folder is missing and can be created.
 fn open_read_only(path: &Path) -> Result<Option<(private::PrivateFolder, bool)>, LedgerError> {
     let refused = |path: PathBuf, source| LedgerError::Folder { path, source };
     let folder = private::PrivateFolder::open_read_only(path)

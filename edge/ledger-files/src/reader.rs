@@ -28,8 +28,8 @@ impl Default for EntryFilter {
 }
 
 impl EntryFilter {
-    /// Returns the entry if it matches the filter. Of an entry about several idle sessions, returns the part about matching
-    /// sessions.
+    /// Returns the entry if it matches the filter. Of an entry about several idle sessions, returns the part about
+    /// matching sessions.
     pub fn pick(&self, entry: LedgerEntry) -> Option<LedgerEntry> {
         let ends_after_since = entry.end > self.since || self.since == Timestamp(0);
         if !ends_after_since || entry.end > self.until {
@@ -100,8 +100,8 @@ impl LedgerReader {
         })
     }
 
-    /// Returns the number of bytes read so far, and the total number. The total is that of the time of opening, unless more
-    /// bytes have been read.
+    /// Returns the number of bytes read so far, and the total number. The total is that of the time of opening, unless
+    /// more bytes have been read.
     pub fn progress(&self) -> (u64, u64) {
         (self.read, self.total.max(self.read))
     }

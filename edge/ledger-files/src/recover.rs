@@ -8,8 +8,8 @@ use weir_ledger::{
 };
 use weir_units::Timestamp;
 
-/// The most bytes after the complete lines that count as the rest of a crash, and are put aside. A crash leaves at most an
-/// interval's entries, so more bytes count as damage.
+/// The most bytes after the complete lines that count as the rest of a crash, and are put aside. A crash leaves at most
+/// an interval's entries, so more bytes count as damage.
 pub(crate) const TORN_BYTES_MAX: usize = 64 << 20;
 
 /// The end of an existing ledger, at which writing continues.
@@ -38,8 +38,8 @@ impl RecoveredEnd {
     }
 }
 
-/// Examines the last segment and the one before it. The first line of the last segment must have the hash of the last line
-/// of the segment before.
+/// Examines the last segment and the one before it. The first line of the last segment must have the hash of the last
+/// line of the segment before.
 pub(crate) fn find(storage: &impl SegmentStorage) -> Result<RecoveredEnd, LedgerError> {
     find_in(&storage.segments().map_err(LedgerError::Io)?, &|segment| storage.read(segment))
 }
@@ -115,8 +115,8 @@ fn is_crash(wrong: &LedgerProblem, torn: &[u8]) -> bool {
         && !torn.split(|byte| *byte == b'\n').any(is_line)
 }
 
-/// Repairs the current segment after a crash: copies the torn bytes to a separate file, and truncates the segment to `len`
-/// bytes.
+/// Repairs the current segment after a crash: copies the torn bytes to a separate file, and truncates the segment to
+/// `len` bytes.
 pub(crate) fn repair(storage: &mut impl SegmentStorage, len: u64, torn: &[u8]) -> io::Result<()> {
     storage.put_aside(torn)?;
     storage.truncate(len)?;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 
-/// A storage of segments. [`crate::LedgerFolder`] stores them as files of a folder. Tests use a storage in memory in which
-/// each call can fail.
+/// A storage of segments. [`crate::LedgerFolder`] stores them as files of a folder. Tests use a storage in memory in
+/// which each call can fail.
 ///
 /// Calls that write change the current segment. This is the segment that was created last, or else the last one of
 /// [`segments`](Self::segments).
@@ -14,8 +14,8 @@ pub trait SegmentStorage {
     /// Returns a reader of a segment's bytes, from its beginning.
     fn read(&self, segment: u64) -> io::Result<Box<dyn Read + '_>>;
 
-    /// Creates an empty segment, which becomes the current one. When this returns, the segment survives a crash. A segment
-    /// that exists already must be empty: an earlier attempt may have created it.
+    /// Creates an empty segment, which becomes the current one. When this returns, the segment survives a crash. A
+    /// segment that exists already must be empty: an earlier attempt may have created it.
     fn create(&mut self, segment: u64) -> io::Result<()>;
 
     /// Writes at this offset of the current segment. After an error any part of the bytes may have been written.
@@ -27,7 +27,7 @@ pub trait SegmentStorage {
     /// Returns once all writes to the current segment survive a crash.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Appends bytes, which are about to be removed from the current segment, to a separate file beside it, and syncs that
-    /// file.
+    /// Appends bytes, which are about to be removed from the current segment, to a separate file beside it, and syncs
+    /// that file.
     fn put_aside(&mut self, bytes: &[u8]) -> io::Result<()>;
 }

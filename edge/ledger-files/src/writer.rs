@@ -103,8 +103,9 @@ impl LedgerWriter<LedgerFolder> {
 }
 
 impl<S: SegmentStorage> LedgerWriter<S> {
-    /// Continues the ledger in a storage, or begins one. Records a recovery from a crash, if there was one, and the start of
-    /// the node. These entries are written when this returns, unless the disk is full ([`LedgerRecovery::held`]).
+    /// Continues the ledger in a storage, or begins one. Records a recovery from a crash, if there was one, and the
+    /// start of the node. These entries are written when this returns, unless the disk is full
+    /// ([`LedgerRecovery::held`]).
     ///
     /// # Errors
     /// The ledger was changed, cannot be read, or cannot be written for another reason than a full disk.
@@ -155,8 +156,8 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         self.backlog.push(PendingEntry { begin, end: end.max(begin), event });
     }
 
-    /// Writes and syncs all added entries. To be called once for each interval. Returns the number and the hash of the last
-    /// line.
+    /// Writes and syncs all added entries. To be called once for each interval. Returns the number and the hash of the
+    /// last line.
     ///
     /// # Errors
     /// The entries could not be written and synced. They stay in memory, within the limit, and the next call tries again.
@@ -172,8 +173,8 @@ impl<S: SegmentStorage> LedgerWriter<S> {
     /// when the ledger is dropped.
     ///
     /// # Errors
-    /// As [`Self::commit`], which the caller can call again. Entries that are never written are lost; the ledger on the disk
-    /// is valid without them.
+    /// As [`Self::commit`], which the caller can call again. Entries that are never written are lost; the ledger on the
+    /// disk is valid without them.
     pub fn stop(&mut self, at: Timestamp) -> Result<Option<LedgerHead>, CommitError> {
         self.push_at(at, LedgerEvent::NodeStop);
         self.commit()
@@ -225,8 +226,8 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         let mut begins_segment = self.len == 0;
         for waiting in self.backlog.iter().chain(loss_entry.as_ref()) {
             if std::mem::take(&mut begins_segment) {
-                // Not earlier than the last entry: so an entry about a clock that was set back follows the segment's first
-                // line, instead of preceding it.
+                // Not earlier than the last entry: so an entry about a clock that was set back follows the segment's
+                // first line, instead of preceding it.
                 let at = waiting.end.max(batch.end);
                 let first_event = LedgerEvent::Segment { format: FORMAT, segment: self.segment };
                 batch.add(&self.node, at, at, &first_event);

@@ -25,6 +25,7 @@ pub(crate) type HoldCounts = [AtomicU32; CHUNKS];
 /// An arena, with the number of holds on each of its chunks.
 #[derive(Debug)]
 pub(crate) struct Arena {
+    /// The memory that sandboxes map.
     window: Arc<PacketWindow>,
     hold_counts: Arc<HoldCounts>,
     chunk_bytes: usize,
@@ -44,7 +45,8 @@ impl Arena {
         Self::from_parts(CHUNK_BYTES, hold_counts, pinning)
     }
 
-    /// Creates an arena with chunks of this length, whose packets cannot be pinned.
+    /// Creates an arena with chunks of this length, at most [`CHUNK_BYTES_MAX`]. Its packets cannot be
+    /// [pinned](PinPolicy).
     pub(crate) fn with_chunks(chunk_bytes: usize) -> io::Result<Self> {
         let hold_counts: Arc<HoldCounts> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
         Self::from_parts(chunk_bytes.min(CHUNK_BYTES_MAX), hold_counts, PinPolicy::Never)
@@ -70,7 +72,7 @@ impl Arena {
 
     /// Finds the lowest `count` contiguous chunks that are free, or on which `own_hold` is the only hold.
     ///
-    /// Only the arena's owner takes free chunks, so a free chunk stays free until then.
+    /// Only the arena's owner puts packets into free chunks, so the chunks found stay free until the owner uses them.
     pub(crate) fn find(&self, count: usize, own_hold: &Hold) -> Option<Range<usize>> {
         let free = |i: usize| match self.hold_counts[i].load(Ordering::Acquire) {
             0 => true,

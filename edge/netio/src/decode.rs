@@ -56,14 +56,14 @@ impl Read for ByteSource {
 /// A reader that counts the bytes read.
 struct Counted<R> {
     inner: R,
-    done: Arc<AtomicU64>,
+    bytes_read: Arc<AtomicU64>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(to)?;
         // The length of a slice fits into 64 bits.
-        self.done.fetch_add(read as u64, Ordering::Relaxed);
+        self.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
@@ -72,12 +72,12 @@ impl<R: Read> Read for Counted<R> {
 pub(crate) struct Decoded {
     reader: Box<dyn Read + Send>,
     /// Bytes read from the source so far.
-    done: Arc<AtomicU64>,
+    bytes_read: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Decoded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decoded").field("done", &self.done).finish_non_exhaustive()
+        f.debug_struct("Decoded").field("bytes_read", &self.bytes_read).finish_non_exhaustive()
     }
 }
 
@@ -100,21 +100,21 @@ impl Decoded {
     pub(crate) fn new(mut origin: ByteSource) -> io::Result<Self> {
         let mut start = [0; MAGIC_BYTES];
         let len = read_up_to(&mut origin, &mut start)?;
-        let done = Arc::new(AtomicU64::new(0));
+        let bytes_read = Arc::new(AtomicU64::new(0));
         let whole: Chain<Cursor<Vec<u8>>, ByteSource> = Cursor::new(start[..len].to_vec()).chain(origin);
-        let counted = Counted { inner: whole, done: Arc::clone(&done) };
+        let counted = Counted { inner: whole, bytes_read: Arc::clone(&bytes_read) };
         let buffered = |counted| BufReader::with_capacity(BUFFER_BYTES, counted);
         let reader: Box<dyn Read + Send> = match Compression::recognise(&start[..len]) {
             Compression::None => Box::new(counted),
             Compression::Gzip => Box::new(Members::new(buffered(counted))),
             Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(buffered(counted))?),
         };
-        Ok(Self { reader, done })
+        Ok(Self { reader, bytes_read })
     }
 
     /// The number of bytes read from the source so far, before decompression.
     pub(crate) fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+        self.bytes_read.load(Ordering::Relaxed)
     }
 
     /// Reads some bytes and returns their number; zero at the end. The error distinguishes damaged data from failed
@@ -138,6 +138,8 @@ impl Decoded {
 /// The reason why a stream ends early.
 #[derive(Debug)]
 pub(crate) enum StreamEnd {
+    /// The system could not read the source.
     Io(io::Error),
+    /// The data are damaged or end inside a record.
     Data(EndReason),
 }

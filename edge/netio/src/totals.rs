@@ -117,9 +117,9 @@ pub enum EndReason {
     Interfaces,
     /// A section's header has an unknown byte order or version.
     Section,
-    /// The compressed data are damaged.
+    /// The compressed data (gzip or zstd) are damaged, so they cannot be decompressed from some byte on.
     Compressed,
-    /// The compressed data end early.
+    /// The compressed data (gzip or zstd) end before the end that their format marks.
     CompressedCut,
 }
 

@@ -146,7 +146,8 @@ const NODE_DENIED_CALLS: &[libc::c_long] = &[
     libc::SYS_settimeofday,
 ];
 
-/// Calls that execute programs or create processes, also denied to a node: its [spawner](crate::spawner) starts processes.
+/// Calls that execute programs or create processes, also denied to a node: its [spawner](crate::spawner) starts
+/// processes.
 const PROCESS_CALLS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -201,8 +202,8 @@ fn deny_x32() -> [sock_filter; 3] {
     ]
 }
 
-/// Makes clone3(2) fail with ENOSYS ("no such call"), so that programs use clone(2). The flags of clone3 are in memory, where no
-/// filter sees them.
+/// Makes clone3(2) fail with ENOSYS ("no such call"), so that programs use clone(2). The flags of clone3 are in memory,
+/// where no filter sees them.
 fn deny_clone3() -> Result<(), ConfineError> {
     let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     apply(rules_for(&[libc::SYS_clone3]), missing, SeccompAction::Allow)
@@ -276,8 +277,8 @@ pub(crate) fn forbid_new_code() -> Result<(), ConfineError> {
     }
 }
 
-/// Returns a rule for signals to threads of this process. Without it, a sandbox process that has the node's user might send
-/// signals to the node, the key agent and other sandbox processes.
+/// Returns a rule for signals to threads of this process. Without it, a sandbox process that has the node's user might
+/// send signals to the node, the key agent and other sandbox processes.
 fn signals_to_itself() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     only_if(0, SeccompCmpOp::Eq, u64::from(std::process::id()))
 }

@@ -157,7 +157,7 @@ pub fn plain(bytes: &[u8]) -> String {
 /// has ended when this returns.
 ///
 /// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `meter` is asked every 20 ms.
-/// A child that must pause is stopped (SIGSTOP), and its wall-clock time is suspended meanwhile. The child's
+/// A child that must pause is stopped (SIGSTOP), and its wall-clock time does not run until it continues. The child's
 /// processor time is charged to the meter.
 ///
 /// [`ChildPoll::answer`] is an error if the child gave no answer. A child that exits with a status other than 0 has
@@ -208,7 +208,8 @@ fn clock(child: &Child) -> Option<libc::clockid_t> {
 struct Running {
     child: Child,
     clock: Option<libc::clockid_t>,
-    /// The child's exit status and processor time, once it has been waited for. Its process id may be reused from then on.
+    /// The child's exit status and processor time, once it has been waited for. Its process id may be reused from then
+    /// on.
     ended: Option<(ExitStatus, Nanos)>,
     /// The end of the child's wall-clock time, unless the child is paused.
     deadline: Instant,
@@ -442,8 +443,8 @@ fn nanos(time: libc::timeval) -> u64 {
     part(time.tv_sec, Nanos::SECOND.0).saturating_add(part(time.tv_usec, 1000))
 }
 
-/// Waits until at least one of these descriptors is ready for its events or closed, for at most `within`. Returns for each
-/// descriptor whether it is.
+/// Waits until at least one of these descriptors is ready for its events or closed, for at most `within`. Returns for
+/// each descriptor whether it is.
 fn poll<const N: usize>(wanted: [(RawFd, libc::c_short); N], within: Duration) -> io::Result<[bool; N]> {
     let mut polled = wanted.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     // Rounded up, to avoid busy polling in the last millisecond.

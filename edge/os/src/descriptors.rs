@@ -93,8 +93,9 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usiz
     let taken = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let Ok(taken) = usize::try_from(taken) else { return Err(io::Error::last_os_error()) };
     let mut descriptors = Vec::new();
-    // SAFETY: the kernel has filled the message in. The header is null or lies in `ancillary`. A header of type SCM_RIGHTS
-    // is followed by descriptors up to its length; the kernel has just created them, so they have no other owner.
+    // SAFETY: the kernel has filled the message in. The header is null or lies in `ancillary`. A header of type
+    // SCM_RIGHTS is followed by descriptors up to its length; the kernel has just created them, so they have no other
+    // owner.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(&raw const message);
         if !head.is_null() && (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS

@@ -1,9 +1,10 @@
 //! A helper process: a long-lived child that answers requests.
 //!
-//! Like a [child](crate::child), it is this same program with other arguments. Parent and helper exchange messages over a
-//! socket; the length of each message, a big-endian 32-bit number, precedes it. The socket is the helper's standard input,
-//! and its only useful descriptor. The helper ends when the parent closes its end of the socket, at the latest by ending
-//! itself. (The kernel's parent-death signal would not do: it is sent when the *thread* that started the child ends.)
+//! Like a [child](crate::child), a helper is this same program with other arguments. Parent and helper exchange
+//! messages over a socket; the length of each message, a big-endian 32-bit number, precedes it. The socket is the
+//! helper's standard input, and its only useful descriptor. The helper ends when the parent closes its end of the
+//! socket, at the latest by ending itself. (The kernel's parent-death signal would not do: it is sent when the *thread*
+//! that started the child ends.)
 
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
 use crate::{Isolation, descriptors};

@@ -5,7 +5,8 @@ use std::fmt;
 /// The isolation of one process in addition to seccomp, Landlock and the lack of capabilities, which each process has.
 ///
 /// The text form names the parts, as in `uid+namespaces+cgroup+sealed`. A group without limits is
-/// `cgroup-without-limits`. A process without a user, namespaces and a group of its own is `seccomp`, or `seccomp+sealed`.
+/// `cgroup-without-limits`. A process without a user, namespaces and a group of its own is `seccomp`, or
+/// `seccomp+sealed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Isolation(u8);
 

@@ -53,7 +53,7 @@ pub(crate) struct Allotment {
     pub(crate) processor: u64,
     /// Address space, in bytes.
     pub(crate) addresses: u64,
-    /// Private memory, in bytes; 0 for no limit beside `addresses`.
+    /// Private memory, in bytes; 0 for no other limit than `addresses`.
     pub(crate) memory: u64,
     /// Added to the process's nice value.
     pub(crate) nice: i32,
@@ -87,7 +87,8 @@ impl Allotment {
         ]
     }
 
-    /// Applies limits, nice value and cores to the calling process. Makes only system calls, so it can be called after a fork.
+    /// Applies limits, nice value and cores to the calling process. Makes only system calls, so it can be called after
+    /// a fork.
     pub(crate) fn apply(&self) -> io::Result<()> {
         for (resource, soft, hard) in self.limits() {
             let mut inherited = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -107,8 +108,8 @@ impl Allotment {
             }
         }
         if self.cores != [0; CORE_WORDS] {
-            // SAFETY: the pointer is to `size_of_val` live bytes. An error, for instance because the cores are offline, does
-            // not prevent the start.
+            // SAFETY: the pointer is to `size_of_val` live bytes. An error, for instance because the cores are offline,
+            // does not prevent the start.
             unsafe { libc::sched_setaffinity(0, size_of_val(&self.cores), self.cores.as_ptr().cast()) };
         }
         Ok(())

@@ -123,8 +123,8 @@ pub fn hide() -> Result<(), ConfineError> {
     }
 }
 
-/// Confines the calling thread to signing: as [`confine_compiler`], and it can start no threads and load no code. The process is
-/// [hidden](hide).
+/// Confines the calling thread to signing: as [`confine_compiler`], and it can start no threads and load no code. The
+/// process is [hidden](hide).
 ///
 /// # Errors
 /// [`ConfineError`]. A part of the confinement may be in effect.

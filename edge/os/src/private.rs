@@ -229,8 +229,8 @@ pub fn create_named(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
 }
 
-/// Opens an input that the user names, for reading. Links are followed, but the file must be a regular one. Never waits: a
-/// pipe without a writer is refused at once.
+/// Opens an input that the user names, for reading. Links are followed, but the file must be a regular one. Never
+/// waits: a pipe without a writer is refused at once.
 ///
 /// # Errors
 /// The input cannot be opened, or is not a regular file.
@@ -488,7 +488,8 @@ impl PrivateFolder {
         )?)
     }
 
-    /// Opens a file with these flags, and checks that it is private. In a read-only folder the file is opened for reading.
+    /// Opens a file with these flags, and checks that it is private. In a read-only folder the file is opened for
+    /// reading.
     fn file(&self, name: &str, flags: OFlags) -> Result<File, PrivateError> {
         // A confined process may lack the right to open a file for writing.
         let flags = if self.is_read_only { OFlags::RDONLY } else { flags };

@@ -12,7 +12,7 @@ use rustix::thread::{
 ///
 /// A node keeps no capability to access other users' files: the files that it reads and writes belong to its user, or
 /// are readable by every user.
-const NODE_CAPABILITIES: CapabilitySet = CapabilitySet::NET_RAW // To open the packet socket of an interface that has disappeared and come back.
+const NODE_CAPABILITIES: CapabilitySet = CapabilitySet::NET_RAW // To open the packet socket of an interface that comes back.
     .union(CapabilitySet::NET_ADMIN) // To make interfaces promiscuous, create TAP devices and attach XDP programs.
     .union(CapabilitySet::BPF) // To load XDP programs and their maps.
     .union(CapabilitySet::IPC_LOCK) // To lock memory into which network cards write.

@@ -65,8 +65,8 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns the number of time values so far that are too late for a file, and were replaced by the last time that it can
-    /// hold.
+    /// Returns the number of time values so far that are too late for a file, and were replaced by the last time that
+    /// it can hold.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }

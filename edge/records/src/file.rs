@@ -32,8 +32,8 @@ const GROUP_BYTES_MAX: usize = 4 << 20;
 /// The age at which a row group ends, with [`Durability::Seconds`]. Readers of a `.part` file see the rows of a row group
 /// when it has ended.
 const GROUP_TIME_MAX: Duration = Duration::from_secs(300);
-/// The number of row groups up to which a footer is written after each. A footer lists all row groups of the file, so in a
-/// larger file writing it would take longer than writing rows, and it is written more rarely.
+/// The number of row groups up to which a footer is written after each. A footer lists all row groups of the file, so
+/// in a larger file writing it would take longer than writing rows, and it is written more rarely.
 const GROUPS_WITH_FOOTER: usize = 1024;
 
 /// The file of a stream during writing.
@@ -213,8 +213,8 @@ pub(crate) fn log_name(stream: &Name) -> String {
     format!("{stream}.parquet.wal")
 }
 
-/// Opens and locks an empty `.part` file. If a crashed process has left a `.part` file, that file is completed and renamed
-/// first.
+/// Opens and locks an empty `.part` file. If a crashed process has left a `.part` file, that file is completed and
+/// renamed first.
 fn create_exclusive(
     folder: &PrivateFolder,
     stream: &Name,
@@ -348,8 +348,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Writes a footer after as many row groups as leave room for it on the disk. Returns the number of their rows, or `None`
-    /// if there is room for no footer.
+    /// Writes a footer after as many row groups as leave room for it on the disk. Returns the number of their rows, or
+    /// `None` if there is room for no footer.
     fn salvage(self) -> Option<u64> {
         let Self { writer, mut footer, log, .. } = self;
         let groups = writer.flushed_row_groups().to_vec();
@@ -407,8 +407,8 @@ impl Footer {
         Ok(bytes)
     }
 
-    /// Writes a footer after the last row group, and truncates the file after the footer. The next row group will overwrite
-    /// the footer.
+    /// Writes a footer after the last row group, and truncates the file after the footer. The next row group will
+    /// overwrite the footer.
     pub(crate) fn write(&self, footer: &[u8]) -> Result<(), WriteCause> {
         // Truncated first: on a full disk, this makes the room that the footer needs.
         self.file.set_len(self.end())?;

@@ -1,10 +1,10 @@
 //! Record streams as Parquet files: the records of modules are written as columns while the run continues.
 //!
-//! A record stream is a sequence of records of one type, which a module's manifest declares. Each stream is written to one
-//! file, `DIR/LABEL/STREAM.parquet`. While it is written, the file's name is `STREAM.parquet.part`; it is renamed when it is
-//! complete, so a `.parquet` file is always complete. The `.part` file is readable too: each row group is followed by a
-//! footer, which the next row group overwrites. After a kill or on a full disk, any Parquet reader opens the `.part` file
-//! with the row groups completed so far.
+//! A record stream is a sequence of records of one type, which a module's manifest declares. Each stream is written to
+//! one file, `DIR/LABEL/STREAM.parquet`. While it is written, the file's name is `STREAM.parquet.part`; it is renamed
+//! when it is complete, so a `.parquet` file is always complete. The `.part` file is readable too: each row group is
+//! followed by a footer, which the next row group overwrites. After a kill or on a full disk, any Parquet reader opens
+//! the `.part` file with the row groups completed so far.
 //!
 //! Records show traffic: files have mode 0600 and folders 0700 ([`weir_os::private`]).
 //!
@@ -46,8 +46,8 @@ pub enum Durability {
     Seconds,
 }
 
-/// The interval between writes to the log. A row waits for the records thread before. Together the waits take at most five
-/// seconds, so a crash loses no older row.
+/// The interval between writes to the log. A row waits for the records thread before. Together the waits take at most
+/// five seconds, so a crash loses no older row.
 pub const FLUSH: Duration = Duration::from_secs(1);
 
 /// The streams of one module, each a Parquet file.

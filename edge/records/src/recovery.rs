@@ -36,12 +36,12 @@ pub struct Recovered {
 /// Completes the files of a crashed process in the folder of a node's module.
 ///
 /// A module writes each of its record streams, which its manifest declares, to a file of its own. For each stream whose
-/// write-ahead log is in the folder, the completed file is named `STREAM.parquet`, or `STREAM.recovered-N.parquet` if that
-/// name is taken. Files that another process is writing are unchanged.
+/// write-ahead log is in the folder, the completed file is named `STREAM.parquet`, or `STREAM.recovered-N.parquet` if
+/// that name is taken. Files that another process is writing are unchanged.
 ///
 /// # Errors
-/// Each file has its own result. Completing it fails if the disk is full or the bytes are damaged; then its files stay, and
-/// recovery can be repeated.
+/// Each file has its own result. Completing it fails if the disk is full or the bytes are damaged; then its files stay,
+/// and recovery can be repeated.
 pub fn recover(folder: &Path) -> Vec<Result<Recovered, RecordsError>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut streams: Vec<Name> = entries
@@ -82,8 +82,8 @@ pub(crate) fn recover_beside(
 /// Completes the file of one stream from its log. The caller has locked `part`, the stream's `.part` file. Returns `None`
 /// if there is no log, or neither file has any rows.
 ///
-/// With `gets_plain_name`, the completed file is named `STREAM.parquet` if that name is unused. Without it, that name is for
-/// a new file, which the caller writes to `part` unless `part` is renamed here.
+/// With `gets_plain_name`, the completed file is named `STREAM.parquet` if that name is unused. Without it, that name
+/// is for a new file, which the caller writes to `part` unless `part` is renamed here.
 fn recover_stream(
     folder: &PrivateFolder,
     stream: &Name,
@@ -127,8 +127,8 @@ fn unused_name(folder: &PrivateFolder, stream: &Name, gets_plain_name: bool) -> 
     plain.into_iter().chain(numbered).find(is_unused).ok_or_else(|| ErrorKind::AlreadyExists.into())
 }
 
-/// Appends the rows of a log to the `.part` file, except those that its row groups have already. Returns the number of rows
-/// in the file afterwards.
+/// Appends the rows of a log to the `.part` file, except those that its row groups have already. Returns the number of
+/// rows in the file afterwards.
 fn complete(part: &File, log: File) -> Result<u64, WriteCause> {
     let Some((base, rows)) = log::read(log)? else {
         // The beginning of the log is missing or damaged, so only the rows in the file remain.

@@ -125,9 +125,9 @@ impl Acceptor {
         AcceptCounters { gate: inner.gate.counters(), half_open: inner.gate.half_open(), ..inner.counters }
     }
 
-    /// Accepts connections until `is_over` is true. After setting it, the caller wakes this thread by shutting the listener
-    /// down. Each peer whose third message is complete is passed to `hand_over`, which moves it to another thread, because
-    /// the rest of the handshake may block. `tick` is called after each round of events.
+    /// Accepts connections until `is_over` is true. After setting it, the caller wakes this thread by shutting the
+    /// listener down. Each peer whose third message is complete is passed to `hand_over`, which moves it to another
+    /// thread, because the rest of the handshake may block. `tick` is called after each round of events.
     ///
     /// # Errors
     /// The listener cannot be polled, or the system fails to wait for events.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use weir_trust::association::{HandshakeMessage, Initiator};
 use weir_trust::key::{Identity, PublicKey};
 
-/// Connects to a node and authenticates both sides. Returns when the node has accepted the client, at most after `within`.
+/// Connects to a node and authenticates both sides. Returns when the node has accepted the client, at most after
+/// `within`.
 ///
 /// `expected` is the node's key. Without it, any node that answers is accepted, and gets the credentials.
 ///

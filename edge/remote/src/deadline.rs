@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use weir_trust::association::frame::{LENGTH_BYTES, framed, length};
 use weir_trust::association::{HandshakeError, HandshakeMessage};
 
-/// Reads available bytes, and waits for some until the deadline; without a deadline, without limit. Returns zero at the end
-/// of the stream.
+/// Reads available bytes, and waits for some until the deadline; without a deadline, without limit. Returns zero at the
+/// end of the stream.
 pub(crate) fn read(mut socket: &TcpStream, bytes: &mut [u8], until: Option<Instant>) -> io::Result<usize> {
     loop {
         socket.set_read_timeout(until.map(time_left).transpose()?)?;

@@ -1,11 +1,11 @@
 //! The key agent: the node's private key in a process of its own.
 //!
-//! An attacker who takes a node over, for instance by a flaw in a sandbox, can do what the node can and read the
-//! node's memory. The private key is not in that memory: a [helper process](weir_os::helper) reads it from its file,
-//! gives up all its other rights, and signs. It signs only one kind of statement: that an X25519 key is the node's own, as
-//! the responder of one handshake ([`KeyStatement`]). An attacker can therefore act as the node while they control
-//! it, but not afterwards. They can have no credential and no revocation list signed, and no handshake as a client of
-//! another node.
+//! An attacker who takes a node over, for instance by a flaw in a sandbox, can do what the node can and read the node's
+//! memory. The private key is not in that memory: a [helper process](weir_os::helper) reads it from its file, gives up
+//! all its other rights, and signs. It signs only one kind of statement: that an X25519 key is the node's own, as the
+//! responder of one handshake ([`KeyStatement`]). An attacker can therefore act as the node while they control it, but
+//! not afterwards. They can have no credential and no revocation list signed, and no handshake as a client of another
+//! node.
 //!
 //! Messages have a bounded length. The agent's first message is the byte [`READY`] and its public key, or [`FAILED`] and
 //! the reason why it has no key. A question is the bytes of a statement; the answer is [`READY`] and the
@@ -40,8 +40,8 @@ const AGENT_LIMITS: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), mem
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for a signature: no longer than a handshake may take.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause after a failed start before the next one. Without it, unknown peers, whose handshakes request signatures, would
-/// determine how often a process is started.
+/// The pause after a failed start before the next one. Without it, unknown peers, whose handshakes request signatures,
+/// would determine how often a process is started.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// The reason why there is no key agent.

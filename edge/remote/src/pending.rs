@@ -26,8 +26,8 @@ impl Drop for HalfOpen {
     }
 }
 
-/// A peer whose third message is complete. The identity in the message has not been checked yet. Dropping this value closes
-/// the connection.
+/// A peer whose third message is complete. The identity in the message has not been checked yet. Dropping this value
+/// closes the connection.
 #[derive(Debug)]
 pub struct PendingPeer {
     open: HalfOpen,

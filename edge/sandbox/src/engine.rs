@@ -24,9 +24,9 @@ use weir_units::{Bytes, Nanos, beside};
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Processor time after which the watchdog ends a call of a charged module. A call of a proved module is ended at ten
-    /// times this time or ten times the time that its profile allows, whichever is more. Both only matter if a call's other
-    /// limits fail.
+    /// Processor time after which the watchdog ends a call of a charged module. A call of a proved module is ended at
+    /// ten times this time or ten times the time that its profile allows, whichever is more. Both only matter if a
+    /// call's other limits fail.
     pub call_limit: Duration,
     /// The run-time checks of modules.
     pub check_mode: CheckMode,
@@ -153,8 +153,8 @@ impl Runtime {
 pub struct Engine {
     /// The runtime of modules whose functions may be inlined, which are almost all modules.
     inlining: Runtime,
-    /// The runtime of other modules, created on first use. There are two, because a wasmtime engine takes no code that was
-    /// compiled with another configuration.
+    /// The runtime of other modules, created on first use. There are two, because a wasmtime engine takes no code that
+    /// was compiled with another configuration.
     plain: OnceLock<Runtime>,
     spaces: Arc<Spaces>,
     cache: Option<Cache>,
@@ -231,8 +231,8 @@ impl Engine {
         self.options.check_mode.checks(admitted, is_suspendable)
     }
 
-    /// Compiles a module, or takes from the cache the code that an engine or compiler child with the same options has made
-    /// of the same bytes. Charges `meter` as [`load_counting`](Self::load_counting) does.
+    /// Compiles a module, or takes from the cache the code that an engine or compiler child with the same options has
+    /// made of the same bytes. Charges `meter` as [`load_counting`](Self::load_counting) does.
     pub(crate) fn compile(
         &self,
         admitted: &Admitted,
@@ -348,8 +348,8 @@ fn key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
     hasher.key()
 }
 
-/// Rewrites a module: adds the loop over a batch, and the checks if there are any. Returns the new module and the layout of
-/// its function indices.
+/// Rewrites a module: adds the loop over a batch, and the checks if there are any. Returns the new module and the
+/// layout of its function indices.
 fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), String> {
     let limits = admitted.limits();
     // If no call is aborted, charging ahead does not use up an allowance too early.
@@ -420,7 +420,7 @@ impl LoadedModule {
         self.ready.module().image_range()
     }
 
-    /// Returns whether calls can be suspended.
+    /// Returns true if the module's calls can be suspended.
     pub fn is_suspendable(&self) -> bool {
         self.checks.is_sliced()
     }
@@ -460,8 +460,8 @@ fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
     config
 }
 
-/// Runs the compiler child. It confines itself, and then reads from standard input a byte that states whether functions may
-/// be inlined, followed by a rewritten module. It writes the code and a digest of the code to standard output.
+/// Runs the compiler child. It confines itself, and then reads from standard input a byte that states whether functions
+/// may be inlined, followed by a rewritten module. It writes the code and a digest of the code to standard output.
 ///
 /// # Errors
 /// The compiler's error, or a failed read or write.

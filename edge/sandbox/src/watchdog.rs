@@ -1,15 +1,15 @@
-//! The last line of defence: ends a call that runs too long although its bound was proved or it is charged.
+//! The watchdog, the last line of defence: ends a call that runs too long although its bound is proved or it is charged.
 //!
-//! 1. A charged module that has been in one call for longer than the limit loses its poll page: the next poll that
-//!    the loader inserted traps.
-//! 2. A call of any module that has taken [`GRACE_FACTOR`] times its limit is interrupted in the middle of the
-//!    module's code (`interrupt.rs`). A host function that it is in ends it by itself.
-//! 3. If that fails for as long again, weir ends and names the module: a thread that cannot be stopped would block
-//!    the run anyway.
+//! 1. If a call of a charged module takes longer than the limit, the watchdog makes the module's poll page inaccessible.
+//!    The next read of the page, which the loader has inserted, traps.
+//! 2. If a call of any module takes [`GRACE_FACTOR`] times its limit, the watchdog interrupts it in the middle of the
+//!    module's code (`interrupt.rs`). Host functions check whether their call is to be interrupted, and end it.
+//! 3. If the interruption does not help for as long again, the watchdog ends weir with a message that names the module: a
+//!    thread that cannot be stopped would block the run anyway.
 //!
-//! The measure is the processor time of the calling thread, so a busy machine or a hypervisor that takes time away
-//! does not count against a module. For this thread each resumption of a suspended call is a new call. Its total time
-//! is limited where it is resumed (`suspend.rs`), by the same limits.
+//! Time is the processor time of the calling thread. So time that other programs or a hypervisor use does not count
+//! against a module. To the watchdog each resumption of a suspended call is a new call; `suspend.rs` applies the same
+//! limits to the call's total time.
 
 use crate::run::caller::{self, Thread};
 use crate::run::host::HostPhase;
@@ -26,32 +26,38 @@ use std::time::Duration;
 use weir_admission::Admitted;
 use weir_units::Nanos;
 
-/// Number of signals sent in a row to interrupt a call. With the pauses between them they take less than
+/// The number of signals that are sent in a row to interrupt a call. With the pauses between them they take less than
 /// [`PERIOD_MIN`].
 const BURST_SIGNALS: usize = 32;
+/// The pause between two of these signals.
 const BURST_PAUSE: Duration = Duration::from_micros(100);
-/// The watchdog's period is the limit divided by `PARTS`, within these bounds. Each period it checks whether a thread
-/// is in a call. If one is in the same call as before, it looks at the sandboxes: so the limit's granularity is two
-/// periods.
-const PARTS: u32 = 16;
+/// The watchdog's period is the limit of a call divided by this number, within [`PERIOD_MIN`] and [`PERIOD_MAX`].
+///
+/// In each period the watchdog checks whether any thread is in the same call as in the last period, and only then
+/// examines the sandboxes. So a limit can be exceeded by up to two periods.
+const PERIODS_PER_LIMIT: u32 = 16;
+/// The shortest period.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
+/// The longest period.
 const PERIOD_MAX: Duration = Duration::from_millis(50);
 
-/// The multiple of its limit at which a call is interrupted, whatever was proved. A bound is in fuel, and fuel is not
-/// time: a slow node, cold memory and an estimated calibration do not count against a module.
+/// The multiple of its limit at which a call is interrupted, whatever bound was proved. A bound is in fuel, not in
+/// time, and a slow machine, cold caches or an estimated calibration must not count against a module.
 const GRACE_FACTOR: u32 = 10;
 
-/// The captured packet length assumed for the time of a batch: the largest of IP. The grace covers longer ones.
+/// The packet length that is assumed for the time of a batch: that of the largest IP packet. [`GRACE_FACTOR`] covers
+/// longer packets.
 const PACKET_BYTES: u64 = 65_535;
 
 /// The exit status of weir if it ends because a call cannot be ended.
 pub const EXIT_STUCK: u8 = 70;
 
-/// Values of `doing` for calls that are not batches.
+/// The value of [`WatchEntry::kind`] for a start.
 const STARTING: u32 = u32::MAX;
+/// The value of [`WatchEntry::kind`] for another call without packets.
 const PERIODIC: u32 = u32::MAX - 1;
 
-/// The time that the profile grants each kind of call.
+/// The time that the profile allows for each kind of call.
 #[derive(Clone, Copy)]
 struct CallTimes {
     start: Duration,
@@ -72,61 +78,64 @@ impl CallTimes {
     }
 }
 
-/// A watched sandbox.
+/// The state of a watched sandbox that its calling thread and the watchdog share.
 pub(crate) struct WatchEntry {
     base: *mut u8,
-    /// The module's name; then its code, and whether it reads the poll page.
+    /// The module's name.
     name: String,
+    /// The module's code.
     code: Arc<CodeMap>,
+    /// True if the module reads the poll page.
     polls: bool,
     times: CallTimes,
-    /// Even between calls, odd during one; it only grows.
+    /// The number of beginnings and ends of calls so far: odd during a call.
     call: AtomicU64,
-    /// The calling thread, and the clock of its processor time.
+    /// The calling thread.
     thread: AtomicU64,
+    /// The clock of the calling thread's processor time.
     clock: AtomicI32,
-    /// The kind of the call: a batch, by its first packet in the block, or another kind.
-    doing: AtomicU32,
+    /// The kind of the call: [`STARTING`], [`PERIODIC`], or for a batch the index of its first packet in the block.
+    kind: AtomicU32,
     /// The capture number of the block's first packet.
     block: AtomicU64,
-    /// True if the watchdog has acted on the call, or is about to.
-    tripped: AtomicBool,
+    /// True if the watchdog has acted on the call, or is about to act on it.
+    acted_on: AtomicBool,
     /// True if the call is to be interrupted.
     overrun: Arc<AtomicBool>,
-    /// The instruction at which it was interrupted; 0 for none.
+    /// The address of the instruction at which the call was interrupted; 0 if it was not.
     at: AtomicUsize,
     /// Locked while the watchdog acts on the call.
-    page: Mutex<()>,
+    action_lock: Mutex<()>,
 }
 
-// SAFETY: the pointer is used only to change the protection of the poll page, in a call or under `page`.
+// SAFETY: the pointer is used only to change the protection of the poll page, in a call or under `action_lock`.
 unsafe impl Send for WatchEntry {}
-// SAFETY: as above; everything else is atomic or does not change.
+// SAFETY: the pointer is used as for `Send`; all other fields are atomic or do not change.
 unsafe impl Sync for WatchEntry {}
 
 /// The watchdog's actions on a call that took too long.
 #[derive(Clone, Copy)]
 pub(crate) struct OverrunAction {
-    /// The poll page was made inaccessible.
+    /// True if the poll page may have been made inaccessible.
     pub(crate) polled: bool,
-    /// The call was interrupted at this instruction.
+    /// The address of the instruction at which the call was interrupted, if it was.
     pub(crate) at: Option<usize>,
 }
 
 impl WatchEntry {
-    /// Notes that a call begins on this thread.
+    /// Records that a call begins on this thread. It ends with the returned guard.
     #[inline]
     pub(crate) fn begin(&self, phase: HostPhase) -> CallGuard<'_> {
         let Thread { handle, clock } = caller::enter();
         self.thread.store(handle, Ordering::Relaxed);
         self.clock.store(clock, Ordering::Relaxed);
-        let doing = match phase {
+        let kind = match phase {
             HostPhase::Start => STARTING,
             HostPhase::Batch { first, .. } => first,
             HostPhase::Periodic { .. } => PERIODIC,
         };
-        self.doing.store(doing, Ordering::Relaxed);
-        // Only this thread writes to it.
+        self.kind.store(kind, Ordering::Relaxed);
+        // No atomic addition is needed, because only the calling thread writes the number.
         self.call.store(self.call.load(Ordering::Relaxed) + 1, Ordering::Release);
         interrupt::set_current_call(Some(self));
         CallGuard(self)
@@ -136,65 +145,69 @@ impl WatchEntry {
     fn end(&self) -> Option<OverrunAction> {
         interrupt::set_current_call(None);
         caller::leave();
-        // The watchdog stores and loads in the opposite order, so one of the two sees the other.
+        // `act_on_call` stores `acted_on` before it loads `call`. So either the watchdog sees that the call has ended, or
+        // this thread sees that the watchdog acts on it.
         self.call.fetch_add(1, Ordering::SeqCst);
-        if self.tripped.load(Ordering::SeqCst) { self.undo() } else { None }
+        if self.acted_on.load(Ordering::SeqCst) { self.undo() } else { None }
     }
 
+    /// Undoes the watchdog's actions on a call that ends, and returns them.
     #[cold]
     fn undo(&self) -> Option<OverrunAction> {
-        let _page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.tripped.swap(false, Ordering::SeqCst) {
+        let _acting = self.action_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.acted_on.swap(false, Ordering::SeqCst) {
             return None;
         }
         self.overrun.store(false, Ordering::SeqCst);
         let at = self.at.swap(0, Ordering::SeqCst);
         if self.polls {
-            // SAFETY: the space is alive, because its instance is in this call. If this fails, the module's next
-            // check traps, which only loses calls.
+            // SAFETY: the space is alive, because its instance is in this call. If this fails, polls of further calls
+            // trap, so these calls are lost.
             let _ = unsafe { set_poll_page(self.base, true) };
         }
         Some(OverrunAction { polled: self.polls, at: (at != 0).then_some(at) })
     }
 
-    /// Acts on a call if it is still in progress. The call cannot end meanwhile, so its thread and space stay: at its
-    /// end it sees `tripped` and then waits for the lock held here.
+    /// Runs `act` if a call is still in progress. The call's thread and space exist until `act` returns: at its end the
+    /// call sees `acted_on`, and then waits for the lock that is held here.
     fn act_on_call(&self, call: u64, act: impl FnOnce()) {
-        let _page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.tripped.swap(true, Ordering::SeqCst);
+        let _acting = self.action_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.acted_on.swap(true, Ordering::SeqCst);
         if self.call.load(Ordering::SeqCst) == call {
             act();
         } else {
-            // Earlier actions are still to be undone at the end of the call.
-            self.tripped.store(before, Ordering::SeqCst);
+            // Another call is in progress, or none. Actions on it, if there were any, are still to be undone at its end.
+            self.acted_on.store(before, Ordering::SeqCst);
         }
     }
 
-    /// Returns the processor time after which the current or last call is interrupted.
+    /// Returns the processor time after which a call is interrupted, for the kind of the current or last call.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        let times = match self.doing.load(Ordering::Relaxed) {
+        let time = match self.kind.load(Ordering::Relaxed) {
             STARTING => self.times.start,
             PERIODIC => self.times.periodic,
             _ => self.times.batch,
         };
-        limit.max(times).saturating_mul(GRACE_FACTOR)
+        limit.max(time).saturating_mul(GRACE_FACTOR)
     }
 
-    /// Acts on a call by its processor time. `interrupted` is the time of the first interruption: the process ends only if
-    /// that has not helped for as long again, however late this thread looks.
+    /// Acts on a call that has taken the processor time `took`. `interrupted` is the call's time at its first
+    /// interruption. The process ends only if the call continues for as long again after that time, even if this thread
+    /// runs late.
     fn check(&self, call: u64, took: Duration, limit: Duration, interrupted: &mut Option<Duration>) {
-        let doing = self.doing.load(Ordering::Relaxed);
+        let kind = self.kind.load(Ordering::Relaxed);
         let patience = self.patience(limit);
         if interrupted.is_some_and(|at| took >= at.saturating_add(patience)) {
-            self.act_on_call(call, || self.end_process(doing, took));
+            self.act_on_call(call, || self.end_process(kind, took));
         } else if took >= patience {
             interrupted.get_or_insert(took);
             self.act_on_call(call, || {
                 self.overrun.store(true, Ordering::SeqCst);
                 let (thread, at) = (self.thread.load(Ordering::Relaxed), self.at.load(Ordering::SeqCst));
-                // A call that spends its time in small bulk operations is rarely found in its own code.
+                // Several signals, because a call that executes many bulk operations is rarely found in the module's own
+                // code.
                 for _ in 0..BURST_SIGNALS {
-                    // SAFETY: the thread is in the call, which cannot end here.
+                    // SAFETY: the thread is in the call, which cannot end before `act_on_call` returns.
                     unsafe { interrupt::send(thread) };
                     std::thread::sleep(BURST_PAUSE);
                     if self.at.load(Ordering::SeqCst) != at {
@@ -203,14 +216,14 @@ impl WatchEntry {
                 }
             });
         } else if self.polls && took >= limit {
-            // SAFETY: the space is alive, for the call cannot end here.
+            // SAFETY: the space is alive, because the call cannot end before `act_on_call` returns.
             self.act_on_call(call, || _ = unsafe { set_poll_page(self.base, false) });
         }
     }
 
-    /// Ends the process as the last resort. Files stay as they are, as if weir were killed.
-    fn end_process(&self, doing: u32, took: Duration) {
-        let call = match doing {
+    /// Ends the process with a message. Files are left as if weir had been killed.
+    fn end_process(&self, kind: u32, took: Duration) {
+        let call = match kind {
             STARTING => "starting".to_owned(),
             PERIODIC => "in a tick or its stop".to_owned(),
             first => {
@@ -226,12 +239,12 @@ impl WatchEntry {
             self.name,
             took.as_secs_f64()
         );
-        // SAFETY: does not return, so no state is used afterwards. Exit handlers must not run, because they could
-        // wait for that thread.
+        // SAFETY: does not return, so no state is used afterwards. Exit handlers are not run, because they could wait for
+        // the thread that cannot be stopped.
         unsafe { libc::_exit(EXIT_STUCK.into()) };
     }
 
-    /// Returns the flag that host functions check: whether the call is to be interrupted.
+    /// Returns the flag that host functions check. It is true if the call is to be interrupted.
     pub(crate) fn overrun(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.overrun)
     }
@@ -241,19 +254,19 @@ impl WatchEntry {
         self.block.store(first_packet, Ordering::Relaxed);
     }
 
-    /// Returns the code of the call if it is to be interrupted. For a signal handler.
+    /// Returns the module's code if the call is to be interrupted. Async-signal-safe.
     pub(crate) fn code_to_interrupt(&self) -> Option<&CodeMap> {
         self.overrun.load(Ordering::SeqCst).then_some(&*self.code)
     }
 
-    /// Notes that the call was interrupted at this instruction. For a signal handler.
+    /// Records that the call was interrupted at this instruction. Async-signal-safe.
     pub(crate) fn set_interrupted_at(&self, pc: usize) {
         self.at.store(pc, Ordering::SeqCst);
     }
 }
 
-/// A call in progress. It also ends when a host panic unwinds through it, so that the watchdog never acts on a
-/// sandbox that is gone.
+/// A call in progress. Dropping the guard ends the call, also when a panic of the host unwinds, so that the watchdog
+/// never acts on a sandbox that does not exist any more.
 pub(crate) struct CallGuard<'a>(&'a WatchEntry);
 
 impl CallGuard<'_> {
@@ -272,19 +285,21 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// A sandbox, and the call that it was last seen in.
+/// A sandbox as the watchdog last saw it.
 struct Observation {
     watch: Arc<WatchEntry>,
+    /// The call in which the sandbox was last seen.
     call: u64,
+    /// The thread's processor time when this call was first seen.
     since: Duration,
-    /// The call's time when it was first interrupted.
+    /// The time that the call had taken when it was first interrupted.
     interrupted: Option<Duration>,
 }
 
 /// All sandboxes of an engine, by number.
 type WatchedSandboxes = Arc<Mutex<BTreeMap<u64, Observation>>>;
 
-/// Keeps a sandbox under watch until it is dropped.
+/// A handle that keeps a sandbox watched until the handle is dropped.
 pub(crate) struct WatchedSandbox {
     watch: Arc<WatchEntry>,
     number: u64,
@@ -319,14 +334,14 @@ impl Watchdog {
     pub(crate) fn start(limit: Duration) -> io::Result<Self> {
         interrupt::prepare()?;
         let all = WatchedSandboxes::default();
-        let theirs = Arc::clone(&all);
+        let watched = Arc::clone(&all);
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("weir-watchdog".into()).spawn(move || {
             let mut callers = caller::SeenCalls::default();
-            let period = (limit / PARTS).clamp(PERIOD_MIN, PERIOD_MAX);
+            let period = (limit / PERIODS_PER_LIMIT).clamp(PERIOD_MIN, PERIOD_MAX);
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 if callers.check() {
-                    let mut all = theirs.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut all = watched.lock().unwrap_or_else(PoisonError::into_inner);
                     all.values_mut().for_each(|seen| check(seen, limit));
                 }
             }
@@ -334,7 +349,7 @@ impl Watchdog {
         Ok(Self { all, next: AtomicU64::new(0), stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Watches a module's sandbox until the result is dropped. `polls`: the module reads the poll page.
+    /// Watches a module's sandbox until the result is dropped. `polls` is true if the module reads the poll page.
     ///
     /// # Safety
     /// `base` is a live space, and stays so until the result is dropped.
@@ -354,12 +369,12 @@ impl Watchdog {
             call: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             clock: AtomicI32::new(0),
-            doing: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
             block: AtomicU64::new(0),
-            tripped: AtomicBool::new(false),
+            acted_on: AtomicBool::new(false),
             overrun: Arc::default(),
             at: AtomicUsize::new(0),
-            page: Mutex::new(()),
+            action_lock: Mutex::new(()),
         });
         let seen =
             Observation { watch: Arc::clone(&watch), call: 0, since: Duration::ZERO, interrupted: None };
@@ -378,14 +393,14 @@ impl Drop for Watchdog {
     }
 }
 
-/// Examines one sandbox.
+/// Examines one sandbox, and acts on its call if that takes too long.
 fn check(seen: &mut Observation, limit: Duration) {
     let watch = &seen.watch;
     let call = watch.call.load(Ordering::Acquire);
-    let is_under_way = call % 2 == 1;
-    if is_under_way && let Ok(now) = weir_os::clock_time(watch.clock.load(Ordering::Relaxed)) {
+    let is_in_call = call % 2 == 1;
+    if is_in_call && let Ok(now) = weir_os::clock_time(watch.clock.load(Ordering::Relaxed)) {
         if seen.call != call {
-            // A call seen for the first time has run for less than two periods.
+            // The call is seen for the first time, so it has run for less than two periods.
             (seen.call, seen.since, seen.interrupted) = (call, now, None);
         } else {
             watch.check(call, now.saturating_sub(seen.since), limit, &mut seen.interrupted);

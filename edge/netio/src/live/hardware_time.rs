@@ -4,13 +4,14 @@ use super::error::LiveError;
 use super::sys;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `hwtstamp_config`, with its value for all received packets.
+/// The kernel's `struct hwtstamp_config` (linux/net_tstamp.h): which packets a network card stamps with the time.
 #[repr(C)]
 struct Config {
     flags: libc::c_int,
     tx_type: libc::c_int,
     rx_filter: libc::c_int,
 }
+/// The value of `rx_filter` for all received packets: `HWTSTAMP_FILTER_ALL`.
 const RECEIVE_ALL: libc::c_int = 1;
 
 /// Enables time stamps of all packets on the card, and their use by the socket.

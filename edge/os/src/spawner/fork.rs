@@ -378,7 +378,8 @@ impl ChildSetup {
             Err((step, error)) => ForkReport::of(step, &error),
         };
         self.report(report);
-        // SAFETY: takes no pointers. The child must not run the exit handlers of the spawner, so it does not call exit(3).
+        // SAFETY: takes no pointers. The child must not run the exit handlers of the spawner, so it does not call
+        // exit(3).
         unsafe { libc::_exit(127) };
     }
 

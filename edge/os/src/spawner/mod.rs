@@ -57,8 +57,8 @@ pub const PROCESSES_OF_MODULES_MAX: u32 = PROCESSES_MAX - 64;
 const DESCRIPTORS: u64 = PROCESSES_MAX as u64 + 64;
 /// The longest time for which a node waits until a spawner has started, or has started a process.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest time for which a node waits for a late answer, which did not arrive within [`PATIENCE`], before it sends the
-/// next request.
+/// The longest time for which a node waits for a late answer, which did not arrive within [`PATIENCE`], before it sends
+/// the next request.
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 /// The longest label of a node's control groups.
 const LABEL_MAX: usize = 32;
@@ -330,9 +330,9 @@ impl Spawner {
         streams: &Streams,
     ) -> Result<Child, SpawnError> {
         let request = SpawnRequest { role, allotment: *allotment };
-        let given = [&streams.input, &streams.output, &streams.error];
-        let given: Vec<BorrowedFd<'_>> = given.into_iter().flatten().map(AsFd::as_fd).collect();
-        let asked = lock(&self.channel).ask(&request, &given, PATIENCE, LATE_ANSWER);
+        let streams = [&streams.input, &streams.output, &streams.error];
+        let descriptors: Vec<BorrowedFd<'_>> = streams.into_iter().flatten().map(AsFd::as_fd).collect();
+        let asked = lock(&self.channel).ask(&request, &descriptors, PATIENCE, LATE_ANSWER);
         let asked = asked.map_err(SpawnError::from_channel);
         match asked.and_then(|asked| asked.map_err(|failed| SpawnError::from_step(failed, self.announced))) {
             Ok(Started { id, isolation }) => {
@@ -377,7 +377,8 @@ impl Drop for Spawner {
         for _ in 0..PATIENCE.as_millis() / 10 {
             let mut status = 0;
             let id = libc::pid_t::try_from(self.process.id()).unwrap_or(-1);
-            // SAFETY: the pointer is to a live local. The spawner is this process's child, and no other code waits for it.
+            // SAFETY: the pointer is to a live local. The spawner is this process's child, and no other code waits for
+            // it.
             if id <= 0 || unsafe { libc::waitpid(id, &raw mut status, libc::WNOHANG) } != 0 {
                 return;
             }

@@ -221,12 +221,12 @@ impl Server {
         }
         // One more byte than a request has, so that a longer message is noticed and refused.
         let mut bytes = [0; REQUEST_BYTES + 1];
-        let (len, given) = descriptors::receive(self.channel.as_fd(), &mut bytes)?;
+        let (len, received) = descriptors::receive(self.channel.as_fd(), &mut bytes)?;
         if len == 0 {
             return Ok(false);
         }
         let (number, request) = SpawnRequest::read(bytes.get(..len).unwrap_or_default());
-        let (outcome, dead) = match self.start(request, given) {
+        let (outcome, dead) = match self.start(request, received) {
             Ok(started) => (Ok(started), None),
             Err((why, dead)) => (Err(why), dead),
         };
@@ -244,19 +244,19 @@ impl Server {
         });
     }
 
-    /// Starts a process with the isolation that this spawner has announced. Fails if that is not possible, because the node
-    /// would take a process with less isolation for an isolated one.
+    /// Starts a process with the isolation that this spawner has announced. Fails if that is not possible, because the
+    /// node would take a process with less isolation for an isolated one.
     ///
     /// The error comes with the id of the process if it was created: it has been killed, and the node must wait for it.
     fn start(
         &mut self,
         request: Option<SpawnRequest>,
-        given: Vec<OwnedFd>,
+        received: Vec<OwnedFd>,
     ) -> Result<Started, (Failed, Option<u32>)> {
         let failed = |step, error| (Failed { step, error }, None);
         let invalid = || failed(SpawnStep::Request, ErrorKind::InvalidInput.into());
         let SpawnRequest { role, allotment } = request.ok_or_else(invalid)?;
-        let streams = streams(role, given).ok_or_else(invalid)?;
+        let streams = streams(role, received).ok_or_else(invalid)?;
         // A key agent must read the key's file, which belongs to the node's own user.
         let mode = match (role, self.mode) {
             (ProcessRole::KeyAgent, Mode::OwnUser) => Mode::User,
@@ -339,8 +339,8 @@ impl Server {
     }
 }
 
-/// Returns the lowest free number for a process of this role. Modules have at most [`PROCESSES_OF_MODULES_MAX`] processes,
-/// so that the node can always start compilers and its key agent.
+/// Returns the lowest free number for a process of this role. Modules have at most [`PROCESSES_OF_MODULES_MAX`]
+/// processes, so that the node can always start compilers and its key agent.
 fn free_number(entries: &[SpawnedProcess], role: ProcessRole) -> Option<u32> {
     let of_modules = entries.iter().filter(|entry| entry.role == ProcessRole::Module).count();
     if role == ProcessRole::Module
@@ -359,13 +359,13 @@ fn is_transient(error: &io::Error) -> bool {
 
 /// Assigns the received descriptors to the standard streams of a process. A long-lived process has only standard input,
 /// which is a socket; a compiler has all three. Returns `None` if the number of descriptors is wrong.
-fn streams(role: ProcessRole, mut given: Vec<OwnedFd>) -> Option<Streams> {
-    match (role, given.len()) {
+fn streams(role: ProcessRole, mut received: Vec<OwnedFd>) -> Option<Streams> {
+    match (role, received.len()) {
         (ProcessRole::Module | ProcessRole::KeyAgent, 1) => {
-            Some(Streams { input: given.pop(), ..Streams::default() })
+            Some(Streams { input: received.pop(), ..Streams::default() })
         }
         (ProcessRole::Compiler, 3) => {
-            let (error, output, input) = (given.pop(), given.pop(), given.pop());
+            let (error, output, input) = (received.pop(), received.pop(), received.pop());
             Some(Streams { input, output, error })
         }
         _ => None,

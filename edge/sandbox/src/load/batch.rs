@@ -1,7 +1,9 @@
-//! The function that the loader adds to process a batch: `weir_run(descriptors: i32, mask: i64) -> i64`. The mask is not 0.
+//! The function that the loader adds to process a batch: `weir_run(descriptors: i32, mask: i64) -> i64`. The mask is
+//! not 0.
 //!
-//! If no function of the module calls the packet function, the loader inlines the packet function into the loop: a call for
-//! each packet would cost several nanoseconds for saving registers, and the compiler itself inlines only small functions.
+//! If no function of the module calls the packet function, the loader inlines the packet function into the loop: a call
+//! for each packet would cost several nanoseconds for saving registers, and the compiler itself inlines only small
+//! functions.
 
 use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget, ValType};
@@ -57,8 +59,9 @@ impl LoopCharges {
         self.packet.per_kib.min(1 << 30).cast_signed()
     }
 
-    /// Returns true if the loop must set allowances. That is not so only if the packet function makes no charge but that of
-    /// its entry, which the loop makes, and no call can be suspended. (A slice must also end after many short packets.)
+    /// Returns true if the loop must set allowances. That is not so only if the packet function makes no charge but
+    /// that of its entry, which the loop makes, and no call can be suspended. (A slice must also end after many short
+    /// packets.)
     fn is_needed(&self) -> bool {
         self.charged.is_none() || !self.has_only_entry_charge || self.meter.asks_host()
     }
@@ -68,8 +71,8 @@ impl LoopCharges {
         if self.meter.asks_host() { Scratch::TYPES.to_vec() } else { Vec::new() }
     }
 
-    /// Writes code that takes the address of a packet's descriptor from the stack, and leaves the allowance for the packet's
-    /// length there.
+    /// Writes code that takes the address of a packet's descriptor from the stack, and leaves the allowance for the
+    /// packet's length there.
     fn by_length(&self, body: &mut MeteredBody) {
         let field = MemArg { offset: CAP_LEN, align: 2, target: MemArgTarget::Memory(0), ordering: None };
         let mut code = body.code.instructions();
@@ -91,8 +94,8 @@ fn next(body: &mut MeteredBody) {
 }
 
 impl BatchLayout {
-    /// Builds a batch function that calls the packet function for each packet of the mask, in order, and returns the mask of
-    /// packets to drop.
+    /// Builds a batch function that calls the packet function for each packet of the mask, in order, and returns the
+    /// mask of packets to drop.
     pub(crate) fn packets(self, checked: Option<&LoopCharges>) -> MeteredBody {
         let locals = checked.map(LoopCharges::locals).unwrap_or_default();
         let mut body = MeteredBody::new(locals, Scratch::after(LOCALS));
@@ -103,8 +106,8 @@ impl BatchLayout {
         body
     }
 
-    /// Writes the part of the loop before the packet's code. [`descriptor`] then writes code for the address of the packet's
-    /// descriptor.
+    /// Writes the part of the loop before the packet's code. [`descriptor`] then writes code for the address of the
+    /// packet's descriptor.
     pub(crate) fn begin(self, body: &mut MeteredBody, checked: Option<&LoopCharges>) {
         if let Some(checked) = checked.filter(|checked| body.keeps_fuel && checked.meter.asks_host()) {
             // At this time the global has the rest of the slice.

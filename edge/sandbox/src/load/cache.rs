@@ -1,9 +1,9 @@
 //! A cache of compiled modules.
 //!
-//! A user who can write in the cache's folder can make weir run arbitrary native code. The folder therefore belongs to the effective
-//! user, has mode 0700, and is opened without following a link; all entries are reached through that open folder.
-//! Under sudo the caller's cache is not used. The name of an entry is a digest of all inputs that shaped the code. An
-//! entry ends with a digest of its contents.
+//! A user who can write in the cache's folder can make weir run arbitrary native code. The folder therefore belongs to
+//! the effective user, has mode 0700, and is opened without following a link; all entries are reached through that open
+//! folder. Under sudo the caller's cache is not used. The name of an entry is a digest of all inputs that shaped the
+//! code. An entry ends with a digest of its contents.
 
 use sha2::{Digest, Sha256};
 use std::ffi::{CStr, OsString};
@@ -136,7 +136,8 @@ impl Cache {
 }
 
 /// Returns the effective user's folder for a kind of files, such as caches: the value of the environment variable
-/// `variable`, or else the folder `in_home` in the user's home. Under sudo the variable is the calling user's, and is ignored.
+/// `variable`, or else the folder `in_home` in the user's home. Under sudo the variable is the calling user's, and is
+/// ignored.
 pub fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     let under_sudo = std::env::var_os("SUDO_UID").is_some();
     let chosen = std::env::var_os(variable).map(PathBuf::from).filter(|p| !under_sudo && p.is_absolute());

@@ -17,12 +17,12 @@ const LAST: u32 = 4;
 /// Bytes that one step of the loop copies.
 const STEP: i32 = 16;
 
-/// Builds the function with the parameters `(to: i32, from: i32, length: i32)`. It makes no charge: the charge is made where
-/// the replaced instruction was.
+/// Builds the function with the parameters `(to: i32, from: i32, length: i32)`. It makes no charge: the charge is made
+/// where the replaced instruction was.
 ///
-/// Like the instruction, the function writes nothing unless all of `to..to + length` is writable: it copies the last bytes
-/// first. A length larger than any area is charged as 0, and nothing is copied. A source outside the private memory and a
-/// destination cannot overlap.
+/// Like the instruction, the function writes nothing unless all of `to..to + length` is writable: it copies the last
+/// bytes first. A length larger than any area is charged as 0, and nothing is copied. A source outside the private
+/// memory and a destination cannot overlap.
 pub(crate) fn function() -> MeteredBody {
     let mut body = MeteredBody::new([(2, wasm_encoder::ValType::I32)], Scratch::after(LAST + 1));
     let arena = ARENA_BASE.cast_signed();
@@ -67,7 +67,7 @@ pub(crate) fn function() -> MeteredBody {
 
 /// Writes code that copies `size` bytes at the offset in local `at`; without it, at offset 0.
 fn piece(body: &mut MeteredBody, size: i32, at: Option<u32>) {
-    let there = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
+    let operand = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
     let mut code = body.code.instructions();
     for base in [TO, FROM] {
         code.local_get(base);
@@ -76,10 +76,10 @@ fn piece(body: &mut MeteredBody, size: i32, at: Option<u32>) {
         }
     }
     match size {
-        STEP => code.v128_load(there).v128_store(there),
-        8 => code.i64_load(there).i64_store(there),
-        4 => code.i32_load(there).i32_store(there),
-        2 => code.i32_load16_u(there).i32_store16(there),
-        _ => code.i32_load8_u(there).i32_store8(there),
+        STEP => code.v128_load(operand).v128_store(operand),
+        8 => code.i64_load(operand).i64_store(operand),
+        4 => code.i32_load(operand).i32_store(operand),
+        2 => code.i32_load16_u(operand).i32_store16(operand),
+        _ => code.i32_load8_u(operand).i32_store8(operand),
     };
 }

@@ -9,11 +9,12 @@
 //!   which can return into a loop, would make the loop slower even if the call is never made: the compiler could not keep
 //!   live values in registers.
 //!
-//! - A module whose calls can be suspended always calls the host function, which aborts or suspends the call, or returns a
-//!   new counter. In such a module the global is a counter: the rest of the allowance or of the slice, whichever is smaller.
+//! - A module whose calls can be suspended always calls the host function, which aborts or suspends the call, or
+//!   returns a new counter. In such a module the global is a counter: the rest of the allowance or of the slice,
+//!   whichever is smaller.
 //!
-//! The subtraction never overflows. Before a charge the allowance is at least 0, because a negative one aborts the call or
-//! is refilled. No charge is so large that the result is below the smallest 64-bit number.
+//! The subtraction never overflows. Before a charge the allowance is at least 0, because a negative one aborts the call
+//! or is refilled. No charge is so large that the result is below the smallest 64-bit number.
 
 use wasm_encoder::{BlockType, BranchHint, Function, MemArg, MemArgTarget, ValType};
 use weir_abi::POLL_PAGE;
@@ -47,8 +48,8 @@ pub(crate) enum OnExhausted {
     AskHost { slice: Option<SliceGlobals> },
 }
 
-/// The part of a suspendable call's fuel that is not in the counter, which holds the smaller one of allowance and slice. If
-/// `beyond` is greater than 0 it is valid, and the slice is the larger one; otherwise `held` is valid.
+/// The part of a suspendable call's fuel that is not in the counter, which holds the smaller one of allowance and
+/// slice. If `beyond` is greater than 0 it is valid, and the slice is the larger one; otherwise `held` is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SliceGlobals {
     /// The global with the excess of the slice over the allowance; 0 if the allowance is larger.
@@ -104,8 +105,8 @@ impl MeteredBody {
         });
     }
 
-    /// Writes code that reads a byte of the poll page, which traps if the call's time is over. The read is atomic, because the
-    /// compiler could otherwise merge two reads.
+    /// Writes code that reads a byte of the poll page, which traps if the call's time is over. The read is atomic,
+    /// because the compiler could otherwise merge two reads.
     pub(crate) fn poll(&mut self) {
         let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
         self.code.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
@@ -247,7 +248,7 @@ impl FuelMeter {
     }
 
     /// Writes code that sets the allowance of a packet or a call to the value on the stack. `taken` is the charge for its
-    /// entry, which the value does not include.
+    /// entry, which has been subtracted from the value already.
     ///
     /// In a module whose calls can be suspended the counter becomes the smaller one of allowance and slice. `taken` is
     /// subtracted from the slice.
@@ -314,7 +315,8 @@ impl FuelMeter {
     }
 }
 
-/// Writes code that leaves the cost of all trips of a loop on the stack. `shift` is added to the plan's indices of locals.
+/// Writes code that leaves the cost of all trips of a loop on the stack. `shift` is added to the plan's indices of
+/// locals.
 fn trips(body: &mut MeteredBody, on_entry: &OnEntry, each: u64, shift: u32) {
     let mut code = body.code.instructions();
     code.i32_const(on_entry.constant);

@@ -5,9 +5,9 @@
 //!   exactly which packet was lost.
 //! - A module that is not proved is charged for its work: `weir_bounds::charge` plans where and how much, `meter.rs`
 //!   writes the code. A proved module is not charged.
-//! - The meter ends endless loops, because every iteration is charged. There is a second defence, should the plan have an
-//!   error: modules that are not proved read a byte of the poll page after each packet and each host call. When the time of
-//!   a call is over, the watchdog makes that page inaccessible, and the next read traps.
+//! - The meter ends endless loops, because every iteration is charged. There is a second defence, should the plan have
+//!   an error: modules that are not proved read a byte of the poll page after each packet and each host call. When the
+//!   time of a call is over, the watchdog makes that page inaccessible, and the next read traps.
 //! - Reads of the module's parameters are replaced by the parameters' values.
 //! - `memory.copy` becomes a call of a function that can also copy out of packets and descriptors.
 //! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the
@@ -47,15 +47,15 @@ const NAME_MAX: usize = 200;
 
 /// Returns the host functions that get the mask of remaining packets as one more argument.
 fn widened() -> impl Iterator<Item = &'static HostDefinition> {
-    HOST_FUNCTIONS.iter().filter(|known| known.gets_packet_mask)
+    HOST_FUNCTIONS.iter().filter(|function| function.gets_packet_mask)
 }
 
 /// The host function that the meter calls when an allowance is used up. Modules cannot import it themselves, because
 /// admission refuses unknown imports.
 pub(crate) const LIMIT: &str = "limit";
 
-/// The host function that the meter of a module with suspendable calls calls when its counter is used up. The argument is
-/// the counter, which is below zero; the result is the new counter.
+/// The host function that the meter calls when its counter is used up, in a module whose calls can be suspended. The
+/// argument is the counter, which is below zero; the result is the new counter.
 pub(crate) const SUSPEND: &str = "suspend";
 
 // The exports that the pass adds. The prefix `weir_` is reserved, so modules cannot have exports of these names.
@@ -135,20 +135,20 @@ pub(crate) struct RewriteTask<'a> {
 /// out.
 pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<Vec<u8>, Error<Infallible>> {
     let mut pass = Pass::new(task);
-    let (given, mut module) = (task.module, Module::new());
+    let (parsed, mut module) = (task.module, Module::new());
     module.section(&pass.types()?).section(&pass.imports()).section(&pass.functions());
-    if let Some(reader) = given.section(SectionId::Table.into()) {
+    if let Some(reader) = parsed.section(SectionId::Table.into()) {
         let mut tables = TableSection::new();
         pass.parse_table_section(&mut tables, TableSectionReader::new(reader)?)?;
         module.section(&tables);
     }
     module.section(&pass.memory()).section(&pass.globals()?).section(&pass.exports()?);
-    if let Some(reader) = given.section(SectionId::Element.into()) {
+    if let Some(reader) = parsed.section(SectionId::Element.into()) {
         let mut elements = ElementSection::new();
         pass.parse_element_section(&mut elements, ElementSectionReader::new(reader)?)?;
         module.section(&elements);
     }
-    if let Some(count) = given.data_count {
+    if let Some(count) = parsed.data_count {
         module.section(&DataCountSection { count });
     }
     let code = pass.code()?;
@@ -156,7 +156,7 @@ pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<Vec<u8>, Error<Infallibl
         module.section(&pass.hints);
     }
     module.section(&code);
-    if let Some(reader) = given.section(SectionId::Data.into()) {
+    if let Some(reader) = parsed.section(SectionId::Data.into()) {
         let mut data = DataSection::new();
         pass.parse_data_section(&mut data, DataSectionReader::new(reader)?)?;
         module.section(&data);
@@ -198,8 +198,12 @@ impl<'a> Pass<'a> {
             Checks::Charged { piece: None, .. } => Some(OnExhausted::Abort),
         };
         let limit = u32::try_from(imported).unwrap_or(u32::MAX);
-        let meter =
-            on_exhausted.map(|on_exhausted| FuelMeter { fuel, limit, on_exhausted, polls: task.checks.is_charged() });
+        let meter = on_exhausted.map(|on_exhausted| FuelMeter {
+            fuel,
+            limit,
+            on_exhausted,
+            polls: task.checks.is_charged(),
+        });
         let needs_stand_in = |function: &Option<HostFunction>| {
             meter.is_some() || function.is_some_and(|function| function.definition().gets_packet_mask)
         };
@@ -309,8 +313,8 @@ impl<'a> Pass<'a> {
         Ok(section)
     }
 
-    /// Returns the index of the first function that sets the allowance of an entry point. There are [`Self::entry_count`] of
-    /// them.
+    /// Returns the index of the first function that sets the allowance of an entry point. There are
+    /// [`Self::entry_count`] of them.
     fn first_entry_wrapper(&self) -> u32 {
         self.added() + u32::from(self.adds_batch_function())
     }
@@ -381,16 +385,18 @@ impl<'a> Pass<'a> {
         Linear { constant: limit.constant.min(ALLOWANCE_MAX), ..limit }
     }
 
-    /// Returns true if the callers of a function charge for its entry. This is so for an entry point that only weir calls,
-    /// unless its allowance is too small for the charge. Other functions charge for their entry themselves.
+    /// Returns true if the callers of a function charge for its entry. This is so for an entry point that only weir
+    /// calls, unless its allowance is too small for the charge or charges are exact. Other functions charge for their
+    /// entry themselves.
     pub(crate) fn is_charged_outside(&self, index: u32) -> bool {
         let Some(plan) = self.task.plan.function(index) else { return false };
         let facts = self.task.facts;
         let packet = (EntryPoint::Packet, facts.entry_function);
         let is_packet = facts.entry() == EntryKind::Packet;
         let entries = self.task.plan.entries.iter().copied().chain(is_packet.then_some(packet));
-        let mut limits =
-            entries.filter(|(_, function)| *function == index).map(|(entry, _)| self.allowance(entry).constant);
+        let mut limits = entries
+            .filter(|(_, function)| *function == index)
+            .map(|(entry, _)| self.allowance(entry).constant);
         let is_entry = limits.next().is_some_and(|first| limits.fold(first, u64::min) >= plan.entry);
         is_entry && !plan.is_called && !self.is_exact()
     }
@@ -477,10 +483,10 @@ impl Pass<'_> {
         }
         types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
         types.ty().function([ValType::I32; 3], []);
-        for known in widened() {
-            let given = known.parameter_types().map(value_type);
-            let wide: Vec<ValType> = given.chain([ValType::I64]).collect();
-            types.ty().function(wide, [value_type(known.result.value_type())]);
+        for function in widened() {
+            let parameters = function.parameter_types().map(value_type);
+            let wide: Vec<ValType> = parameters.chain([ValType::I64]).collect();
+            types.ty().function(wide, [value_type(function.result.value_type())]);
         }
         match self.meter {
             Some(meter) if meter.asks_host() => types.ty().function([ValType::I64], [ValType::I64]),
@@ -495,7 +501,7 @@ impl Pass<'_> {
     fn imports(&self) -> ImportSection {
         let mut imports = ImportSection::new();
         for (index, import) in (0..).zip(&self.task.module.imports) {
-            let ty = match widened().position(|known| known.name == import.name) {
+            let ty = match widened().position(|function| function.name == import.name) {
                 Some(place) => self.added_type(2 + place),
                 None => self.type_of(index),
             };

@@ -58,9 +58,8 @@ impl<'a> FunctionWriter<'a> {
             locals.insert(0, (parameters, ValType::I32));
             shift = LOCALS;
         }
-        let count = function_locals
-            .iter()
-            .fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
+        let count =
+            function_locals.iter().fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
         if meter.is_some() || (is_in_loop && pass.meter.is_some_and(FuelMeter::asks_host)) {
             locals.extend(Scratch::TYPES);
         }

@@ -1,4 +1,4 @@
-//! Limits on the number and bytes of a call's requests to the host.
+//! Limits on the records and frames of a call: their number and their bytes.
 
 use crate::run::host::HostPhase;
 use weir_abi::limit;
@@ -13,7 +13,7 @@ pub(crate) struct CountBytesMax {
 }
 
 impl CountBytesMax {
-    /// Returns the bound for several packets together.
+    /// Returns the bound for this many packets together.
     pub(crate) fn times(self, packets: u32) -> Self {
         Self { number: self.number * packets, bytes: self.bytes * packets }
     }
@@ -23,7 +23,7 @@ impl CountBytesMax {
     }
 }
 
-/// The most that a module may emit or send: the profile's limits, within those of all modules.
+/// The most records or frames of a module: the limits of the profile, or those of the module interface if they are lower.
 #[derive(Clone, Copy)]
 pub(crate) struct OutputAllowance {
     /// For each packet.
@@ -52,41 +52,43 @@ impl OutputAllowance {
     }
 }
 
-/// Usage of the current call, and of the calls that share its allowance.
+/// The usage of the current call, and of the calls that share its allowance.
 #[derive(Default)]
 pub(crate) struct CallUsage {
-    /// Usage of the current packet, or of a batch that is processed by one call.
-    packet: Budget,
-    /// Usage of start and stop, or of the ticks of a block. The ticks share an allowance because there can be one
-    /// before each packet.
-    periodic: Budget,
+    /// The usage of the current packet, or of the batch if one call processes it.
+    packet: Usage,
+    /// The usage of the start, the stop or the ticks of a block. All ticks of a block share one allowance, because there
+    /// can be a tick before each packet.
+    periodic: Usage,
 }
 
+/// The number and the bytes of items, charged to the packet of this order.
 #[derive(Default)]
-struct Budget {
+struct Usage {
     order: Option<RecordOrder>,
     number: u32,
     bytes: u32,
 }
 
 impl CallUsage {
-    /// Begins a call: the allowances of its packets are unused.
+    /// Begins a call, whose packets have used nothing yet.
     pub(crate) fn enter(&mut self) {
-        self.packet = Budget::default();
+        self.packet = Usage::default();
     }
 
-    /// Begins a block: the allowance of its ticks is unused.
+    /// Begins a block, whose ticks have used nothing yet.
     pub(crate) fn begin_block(&mut self) {
-        self.periodic = Budget::default();
+        self.periodic = Usage::default();
     }
 
-    /// Returns whether the packet of this order has used nothing yet. A batch that is processed by one call has one
-    /// order for all packets.
+    /// Returns true if the packet of this order has used nothing yet. If one call processes a batch, all of its packets
+    /// have one order.
     pub(crate) fn is_new(&self, phase: HostPhase, order: RecordOrder) -> bool {
         matches!(phase, HostPhase::Batch { .. }) && self.packet.order != Some(order)
     }
 
-    /// Charges one item of `bytes` bytes. Returns false, and charges nothing, beyond the allowance.
+    /// Charges one record or frame of `bytes` bytes. Returns false, and charges nothing, if that would exceed the
+    /// allowance.
     pub(crate) fn charge(
         &mut self,
         phase: HostPhase,
@@ -95,19 +97,19 @@ impl CallUsage {
         allowance: OutputAllowance,
     ) -> bool {
         if self.is_new(phase, order) {
-            self.packet = Budget { order: Some(order), ..Budget::default() };
+            self.packet = Usage { order: Some(order), ..Usage::default() };
         }
-        let (budget, most) = match phase {
+        let (usage, most) = match phase {
             HostPhase::Batch { one_by_one: true, .. } => (&mut self.packet, allowance.packet),
             HostPhase::Batch { mask, .. } => (&mut self.packet, allowance.packet.times(mask.count_ones())),
             HostPhase::Start | HostPhase::Periodic { .. } => (&mut self.periodic, allowance.call),
         };
-        let bytes = budget.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if budget.number >= most.number || bytes > most.bytes {
+        let bytes = usage.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if usage.number >= most.number || bytes > most.bytes {
             return false;
         }
-        budget.number += 1;
-        budget.bytes = bytes;
+        usage.number += 1;
+        usage.bytes = bytes;
         true
     }
 }

@@ -1,5 +1,5 @@
-//! The threads that run modules. Each counts the beginnings and ends of its calls. So the watchdog sees a long call
-//! without looking at every sandbox, of which there may be thousands of idle ones.
+//! The threads that run modules. Each thread counts the beginnings and ends of its calls. By the counts the watchdog
+//! notices a long call without examining every sandbox: there may be thousands of idle ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +23,12 @@ impl Thread {
     }
 }
 
+/// A thread that has made a call.
 struct Caller {
     /// A number unique in this process.
     number: u64,
     thread: Thread,
-    /// Odd during a call, else even; it only grows.
+    /// The number of beginnings and ends of calls: odd during a call.
     calls: AtomicU64,
 }
 
@@ -44,13 +45,13 @@ fn register() -> Arc<Caller> {
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let caller = Arc::new(Caller { number, thread: Thread::this(), calls: AtomicU64::new(0) });
     let mut callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
-    // The only reference to the caller of a thread that has ended.
+    // A caller without a reference from its thread belongs to a thread that has ended.
     callers.retain(|caller| Arc::strong_count(caller) > 1);
     callers.push(Arc::clone(&caller));
     caller
 }
 
-/// Notes that this thread begins a call.
+/// Records that this thread begins a call. Returns the thread.
 #[inline]
 pub(crate) fn enter() -> Thread {
     THIS.with(|caller| {
@@ -59,7 +60,7 @@ pub(crate) fn enter() -> Thread {
     })
 }
 
-/// Notes that this thread's call ends.
+/// Records that this thread's call ends.
 #[inline]
 pub(crate) fn leave() {
     THIS.with(|caller| count(caller));
@@ -67,16 +68,16 @@ pub(crate) fn leave() {
 
 #[inline]
 fn count(caller: &Caller) {
-    // Only this thread writes to it.
+    // No atomic addition is needed, because only this thread writes the number.
     caller.calls.store(caller.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// The calls seen in progress at the last look, by caller.
+/// The calls that were in progress at the last check, by the number of their caller.
 #[derive(Default)]
 pub(crate) struct SeenCalls(BTreeMap<u64, u64>);
 
 impl SeenCalls {
-    /// Returns whether a thread is still in the call of the last look.
+    /// Returns true if a thread is in the same call as at the last check.
     pub(crate) fn check(&mut self) -> bool {
         let callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
         let now: BTreeMap<u64, u64> = callers

@@ -3,16 +3,17 @@
 use std::time::{Duration, Instant};
 use weir_units::Nanos;
 
-/// Cycles of the time stamp counter, which runs at a constant rate whatever the core's clock rate is.
+/// A number of cycles of the time stamp counter, which runs at a constant rate whatever the core's clock rate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cycles(pub u64);
 
 impl Cycles {
-    /// Returns the current counter value; nanoseconds since the first call where the processor has no such counter.
+    /// Returns the current counter value. On processors other than x86-64, these are the nanoseconds since the first
+    /// call.
     #[inline]
     pub fn now() -> Self {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the instruction is there on every x86-64 processor and reads nothing but the counter.
+        // SAFETY: every x86-64 processor has the instruction, which only reads the counter.
         let now = unsafe { std::arch::x86_64::_rdtsc() };
         #[cfg(not(target_arch = "x86_64"))]
         let now = {
@@ -22,14 +23,14 @@ impl Cycles {
         Self(now)
     }
 
-    /// Cycles since `earlier`.
+    /// Returns the cycles since `earlier`; 0 if that is later.
     #[inline]
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Measures the rate of the counter against the system clock.
+/// A measurement of the counter's rate against the system clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockCheck {
     cycles: Cycles,
@@ -42,7 +43,7 @@ impl ClockCheck {
         Self { cycles: Cycles::now(), time: Instant::now() }
     }
 
-    /// Returns nanoseconds per cycle since the start of the measurement. Sleeps until at least 5 ms have passed.
+    /// Returns the nanoseconds per cycle since the start of the measurement. Sleeps until the measurement has taken 5 ms.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
     pub fn nanos_per_cycle(&self) -> f64 {
         if let Some(rest) = Duration::from_millis(5).checked_sub(self.time.elapsed()) {
@@ -63,6 +64,7 @@ pub fn process_time() -> Nanos {
     time_of(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// Returns the time of a clock that exists.
 fn time_of(clock: libc::clockid_t) -> Nanos {
     // Both clocks exist on every Linux.
     let time = weir_os::clock_time(clock).unwrap_or_default();

@@ -8,11 +8,12 @@ use weir_abi::entry::EntryResult;
 use weir_admission::ModuleInfo;
 use weir_bounds::EntryPoint;
 
-/// A function that is called before the first packet.
+/// A function of the module that is called before the first packet.
 #[derive(Clone)]
 pub(crate) enum StartFunction {
+    /// A function without a result, such as `_initialize`.
     Constructor(TypedFunc<(), ()>),
-    /// Returns 0, or the module's reason for not running.
+    /// `weir_start`. It returns 0, or the module's reason for not running.
     Start(TypedFunc<(), i32>),
 }
 
@@ -30,7 +31,7 @@ impl StartFunction {
     }
 }
 
-/// Returns the function that calls an entry point, or nothing if the module lacks it.
+/// Returns the exported function that calls an entry point, or `None` if the module lacks the entry point.
 pub(crate) fn entry_function<P: WasmParams, R: WasmResults>(
     instance: Instance,
     store: &mut Store<HostState>,

@@ -1,5 +1,5 @@
-//! Events: calls of a module between two packets, beside ticks. Each event is a call of its own with its own
-//! allowance.
+//! Events, which a module handles between two packets: low memory, and calls and answers of services. Each event is a
+//! separate call with its own allowance.
 
 use crate::load::rewrite::export_name;
 use crate::run::host::HostState;
@@ -21,26 +21,27 @@ use {
 /// The resources and services that an instance gets from its session.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceContext {
-    /// The session's memory reservation; without it only the module's own ceiling applies.
+    /// The session's memory reservation. With `None`, only the module's own ceiling limits its memory.
     pub memory: Option<Arc<MemoryReservation>>,
-    /// The session's limit of kept packets; without it only the module's own limit applies.
+    /// The session's limit of kept packets. With `None`, only the module's own limit applies.
     pub kept: Option<Arc<KeptPackets>>,
-    /// The session's write rights; without them all writable fields may be written.
+    /// The session's write rights. With `None`, all writable fields may be written.
     pub writes: Option<Arc<WriteRights>>,
-    /// Calls services of other modules and answers their calls; without it there are no services.
+    /// Calls services of other modules, and replies to their calls. With `None`, there are no services.
     pub messages: Option<Arc<dyn MessageHandler>>,
     /// The tables that are visible from the start, by their index in the manifest.
     pub tables: Vec<Option<Arc<TableVersion>>>,
-    /// Publishes the module's tables; without it, publishing fails.
+    /// Publishes the module's tables. With `None`, publishing fails.
     pub publisher: Option<Arc<dyn TablePublisher>>,
 }
 
 /// Handles a module's calls of services and its replies. The arguments come from the untrusted module.
 pub trait MessageHandler: std::fmt::Debug + Send + Sync {
-    /// Calls a service by its index in the module's manifest. Returns a ticket, or a [`code`](weir_abi::code).
+    /// Calls a service, by its index in the module's manifest. The reply must arrive `within` this time. Returns a
+    /// ticket of the call, or an error [`code`](weir_abi::code).
     fn call(&self, service: u32, message: &[u8], within: Nanos) -> i64;
 
-    /// Answers a call that the module serves. Returns 0, or a [`code`](weir_abi::code).
+    /// Replies to a call that the module serves. Returns 0, or an error [`code`](weir_abi::code).
     fn reply(&self, call: u64, message: &[u8]) -> i32;
 }
 
@@ -78,7 +79,7 @@ impl ModuleEvent {
         }
     }
 
-    /// Returns the arguments without the message length, in the order of the function's parameters.
+    /// Returns the arguments of the entry point, without the message length, in the order of its parameters.
     pub(crate) fn numbers(self) -> [u64; NUMBERS] {
         match self {
             Self::LowMemory { left } => [left.0, 0],
@@ -87,8 +88,7 @@ impl ModuleEvent {
         }
     }
 
-    /// Returns the event of an entry point with these arguments, or nothing if the entry point does not handle
-    /// events.
+    /// Returns the event of an entry point with these arguments, or `None` if the entry point does not handle events.
     pub(crate) fn of(entry: EntryPoint, [first, second]: [u64; NUMBERS]) -> Option<Self> {
         let short = u32::try_from(second);
         match entry {
@@ -106,15 +106,15 @@ impl ModuleEvent {
         self.entry().definition().parameters.iter().any(|parameter| parameter.ty == EntryType::MessageLength)
     }
 
-    /// Returns the arguments of the call.
+    /// Returns the arguments of the entry point, with the message length if it has one.
     pub(crate) fn arguments(self, host: &HostState) -> Vec<Val> {
         let mut numbers = self.numbers().into_iter();
         let parameters = self.entry().definition().parameters.iter();
-        let of = |ty: EntryType| match ty {
+        let argument = |ty: EntryType| match ty {
             EntryType::MessageLength => Val::I32(i32::try_from(host.message.len()).unwrap_or(i32::MAX)),
             _ => value(ty.value_type(), numbers.next().unwrap_or_default()),
         };
-        parameters.map(|parameter| parameter.ty).map(of).collect()
+        parameters.map(|parameter| parameter.ty).map(argument).collect()
     }
 }
 
@@ -124,7 +124,7 @@ pub(crate) const NUMBERS: usize = 2;
 /// Converts a number to an argument.
 fn value(ty: ValueType, number: u64) -> Val {
     match ty {
-        // The number was made from 32 bits.
+        // An argument of this type was widened from 32 bits, so it fits.
         ValueType::I32 => Val::I32(u32::try_from(number).unwrap_or(u32::MAX).cast_signed()),
         ValueType::I64 => Val::I64(number.cast_signed()),
         ValueType::F64 => Val::F64(number),
@@ -169,12 +169,12 @@ impl Instance {
     /// that event.
     pub fn low_memory(&mut self) -> Option<ModuleEvent> {
         let state = self.context.memory.as_ref()?.state();
-        let is_told = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
+        let is_unchanged = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
         let event = ModuleEvent::LowMemory { left: state.left() };
-        (!is_told && self.handles(event)).then_some(event)
+        (!is_unchanged && self.handles(event)).then_some(event)
     }
 
-    /// Sets the message of the next event. It stays until the next call of this function. Not while a call [is
+    /// Sets the message of the next event. It stays until the next call of this function. Has no effect while a call [is
     /// suspended](Self::is_suspended).
     pub fn set_message(&mut self, message: Vec<u8>) {
         if let Some(host) = self.host_mut() {
@@ -182,8 +182,8 @@ impl Instance {
         }
     }
 
-    /// Has the module handle an event, to completion. Not between the batches of a block: records emitted there have
-    /// no position.
+    /// Calls the module's handler of an event, and runs it to completion. Must not be called between the batches of a
+    /// block, because records that the handler emits have no position in the block.
     pub fn handle_event(&mut self, event: ModuleEvent) {
         self.run_to_completion(Call::Event(event));
     }

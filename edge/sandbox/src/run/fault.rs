@@ -1,4 +1,4 @@
-//! Faults of calls, as seen from outside the sandbox.
+//! Faults: the reasons why calls are aborted.
 
 use crate::run::interrupt::CodeMap;
 
@@ -27,15 +27,15 @@ pub enum FaultKind {
     /// The module was unloaded because its calls exceeded the limit too often. No packet was lost.
     #[error("calls used more than their limit too often: unloaded")]
     Unloaded,
-    /// The call took longer than the limit.
+    /// The call took more processor time than the limit.
     #[error("the call took longer than the limit")]
     TimeOut,
-    /// The call was interrupted far beyond its proved or charged limit: the cause is also in weir.
+    /// The watchdog interrupted the call far beyond its proved or charged limit. The cause is also in weir.
     #[error(
         "the call took many times its limit, though weir had found that it cannot: a fault in weir, please report it with the module"
     )]
     Overrun,
-    /// A guest address and length, passed to the host, outside the module's areas.
+    /// An address and length, passed to a host function, outside the module's memory areas.
     #[error("`{function}` was given an address or length outside the module's memory")]
     WildPointer {
         /// The host function.
@@ -52,7 +52,7 @@ pub enum FaultKind {
     Other,
 }
 
-/// The function indices of a module after the loader has added its own functions.
+/// The layout of a module's function indices after the loader has added its own functions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Indices {
     /// The number of imported functions. They keep their indices.
@@ -64,12 +64,12 @@ pub(crate) struct Indices {
 }
 
 impl Indices {
-    /// Returns the function's index in the original module.
+    /// Returns a function's index in the module before it was rewritten.
     fn original_index(self, index: u32) -> u32 {
         index - u32::from(self.is_shifted && index > self.imported)
     }
 
-    /// Returns whether the function belongs to the original module.
+    /// Returns true if a function belongs to the module, and was not added by the loader.
     fn is_original(self, index: u32) -> bool {
         self.original_index(index) < self.functions
     }
@@ -97,7 +97,7 @@ impl std::fmt::Display for CallFault {
 }
 
 impl CallFault {
-    /// A fault that no instruction caused.
+    /// Creates a fault that no instruction caused.
     pub(crate) const fn without_place(kind: FaultKind) -> Self {
         Self { kind, function: None, offset: None }
     }
@@ -107,7 +107,7 @@ impl CallFault {
         matches!(self.kind, FaultKind::Limit | FaultKind::TimeOut)
     }
 
-    /// Reads wasmtime's error of a failed call. `code` maps addresses to functions.
+    /// Converts wasmtime's error of an aborted call. `code` maps addresses to functions.
     pub(crate) fn of(error: &wasmtime::Error, indices: Indices, code: &CodeMap) -> Self {
         if let Some(Interrupted { at }) = error.downcast_ref() {
             let function =
@@ -148,8 +148,8 @@ fn display_name(index: u32, name: Option<&str>, indices: Indices) -> String {
 
 /// The error of a call that the watchdog interrupted.
 #[derive(Debug, thiserror::Error)]
-#[error("broken off at {at:#x}")]
+#[error("interrupted at {at:#x}")]
 pub(crate) struct Interrupted {
-    /// The address of the next instruction.
+    /// The address of the instruction at which the call was interrupted.
     pub(crate) at: usize,
 }

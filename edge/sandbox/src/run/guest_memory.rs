@@ -9,15 +9,15 @@ use weir_abi::host::HostFunction;
 use weir_abi::{DESCRIPTOR_BYTES, Descriptor, export, limit};
 use weir_os::memory::copy_once;
 
-/// A module's memory and the host's state, for one call of a host function.
+/// Access to a module's memory and to the host's state, for one call of a host function.
 pub(crate) struct GuestMemory<'a> {
     private: &'a [u8],
     pub(crate) host: &'a mut HostState,
     function: HostFunction,
 }
 
-/// Returns access to the memory of the calling module for the host function `function`. One access serves all ranges
-/// of a call.
+/// Returns access to the memory of the calling module for the host function `function`. One access can be used for
+/// several ranges.
 ///
 /// # Errors
 /// [`FaultKind::Overrun`] if the watchdog wants the call to end; [`FaultKind::WildPointer`] if the module has no
@@ -35,15 +35,15 @@ pub(crate) fn guest_memory<'a>(
 }
 
 impl GuestMemory<'_> {
-    /// Passes the bytes `address..address + len` of the module to `act`, together with the host's state.
+    /// Calls `act` with the bytes `address..address + len` of the module, and with the host's state.
     ///
-    /// Bytes of the private memory are borrowed in place: nothing else runs in the sandbox meanwhile. Packets,
-    /// descriptors and tables can change while they are read (another process writes the file, another thread fills
-    /// the next block), so they are copied first, each byte read once.
+    /// Bytes of the private memory are borrowed in place, because no code of the sandbox runs during `act`. Packets,
+    /// descriptors and tables can change while they are read: another process can write the file, and another thread
+    /// fills the next block. So they are copied first, and each byte is read once.
     ///
     /// # Errors
-    /// [`FaultKind::WildPointer`] if the range is not wholly inside one readable area, or is longer than a host
-    /// function reads.
+    /// [`FaultKind::WildPointer`] if the range is not completely inside one readable area, or longer than
+    /// [`limit::HOST_READ_BYTES`].
     #[inline]
     pub(crate) fn bytes<R>(
         &mut self,
@@ -53,7 +53,7 @@ impl GuestMemory<'_> {
     ) -> Result<R, FaultKind> {
         let wild = FaultKind::WildPointer { function: self.function.name() };
         if len > limit::HOST_READ_BYTES {
-            // Bounds the time of the host function and the size of its copy.
+            // Limits the time of the host function, and the size of the copy.
             return Err(wild);
         }
         let (start, len) = (address as usize, len as usize);
@@ -62,17 +62,17 @@ impl GuestMemory<'_> {
         }
         let base = self.private.as_ptr();
         let from = base.addr() + start;
-        let inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
+        let is_inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
         let HostState { packets, descriptors, tables, .. } = &*self.host;
-        if !inside(packets) && !inside(descriptors) && !tables.iter().any(inside) {
+        if !is_inside(packets) && !is_inside(descriptors) && !tables.iter().any(is_inside) {
             return Err(wild);
         }
         let mut copy = std::mem::take(&mut self.host.scratch);
         copy.clear();
         copy.reserve(len);
-        // SAFETY: `from` is inside an area that this module's `Instance` mapped readable at this place of its
-        // reservation, which has the same provenance as the private memory (`Space` made both in one mapping); `copy`
-        // has room for `len` bytes, all of which are written.
+        // SAFETY: `from..from + len` is inside an area that this module's `Instance` has mapped readable in its
+        // reservation. The reservation has the same provenance as the private memory, because `Space` created both by
+        // one mapping. `copy` has room for `len` bytes, all of which are written.
         unsafe {
             copy_once(base.add(start), copy.as_mut_ptr(), len);
             copy.set_len(len);
@@ -93,7 +93,7 @@ impl GuestMemory<'_> {
     }
 }
 
-/// [`GuestMemory::bytes`], for host functions that read one range.
+/// Calls `act` with the bytes of one range, as [`GuestMemory::bytes`] does.
 ///
 /// # Errors
 /// As [`guest_memory`] and [`GuestMemory::bytes`].
@@ -108,8 +108,8 @@ pub(crate) fn with_bytes<R>(
     guest_memory(caller, function)?.bytes(address, len, act)
 }
 
-/// Copies `bytes` to `address` in the private memory of the calling module, at most `room` bytes. Returns the length
-/// of `bytes`.
+/// Copies the first `room` bytes of `bytes` to `address` in the private memory of the calling module. Returns the
+/// length of all of `bytes`.
 ///
 /// # Errors
 /// [`FaultKind::WildPointer`] if `address..address + room` is not inside the private memory.
@@ -124,11 +124,12 @@ pub(crate) fn write_bytes(
     let (start, room) = (address as usize, room as usize);
     let to = memory.data_mut(caller).get_mut(start..start.saturating_add(room));
     let to = to.ok_or(FaultKind::WildPointer { function: function.name() })?;
-    let fits = bytes.len().min(room);
-    to[..fits].copy_from_slice(&bytes[..fits]);
+    let copied = bytes.len().min(room);
+    to[..copied].copy_from_slice(&bytes[..copied]);
     Ok(bytes.len())
 }
 
+/// Returns the private memory of the calling module.
 #[inline]
 fn memory(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.data().memory {
@@ -137,7 +138,7 @@ fn memory(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<
     }
 }
 
-/// Finds the exported memory during a WebAssembly start function, when the instance does not exist yet.
+/// Returns the exported memory during instantiation, when the host's state does not have it yet.
 #[cold]
 fn exported(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.get_export(export::MEMORY) {

@@ -1,4 +1,4 @@
-//! The host functions, and the state of an instance that they use.
+//! The host functions, and the host's state of an instance, which they use.
 
 use crate::load::rewrite::{LIMIT, SUSPEND};
 use crate::run::call_usage::{CallUsage, OutputAllowance};
@@ -26,12 +26,13 @@ use {
     weir_session::{HeldMemory, RecordOrder, Records},
 };
 
-/// The kind of the current call, which determines the host functions it may use.
+/// The kind of the current call. It determines the host functions that the module can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostPhase {
     /// `_initialize` and `weir_start`.
     Start,
-    /// A batch: guest address of its descriptors, index in the block of its first packet, and the mask.
+    /// A batch: the guest address of its descriptors, the index of its first packet in the block, and the mask of its
+    /// packets. `one_by_one` is true if the module has a packet function, and no batch function of its own.
     Batch { descriptors: u32, first: u32, mask: u64, one_by_one: bool },
     /// `weir_tick` before packet `before` of the block, or `weir_stop`.
     Periodic { before: u32 },
@@ -40,7 +41,7 @@ pub(crate) enum HostPhase {
 /// A line that a module logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// 0 error, 1 warning, 2 information.
+    /// The level: 0 for an error, 1 for a warning, 2 for information.
     pub level: u8,
     /// The text, with control characters escaped, so that it cannot disturb a terminal or forge a line.
     pub text: String,
@@ -62,59 +63,68 @@ pub struct Patch {
 /// The host's state of an instance, kept in the wasmtime store.
 pub(crate) struct HostState {
     pub(crate) admitted: Arc<Admitted>,
+    /// The private memory; `None` during instantiation.
     pub(crate) memory: Option<Memory>,
+    /// The host addresses of the mapped packets.
     pub(crate) packets: Range<usize>,
+    /// The host addresses of the mapped descriptors.
     pub(crate) descriptors: Range<usize>,
     /// The host addresses of the mapped tables, by their index in the manifest.
     pub(crate) tables: Vec<Range<usize>>,
+    /// A buffer for copies of packets, descriptors and tables.
     pub(crate) scratch: Vec<u8>,
     pub(crate) phase: HostPhase,
     pub(crate) records: Records,
     pub(crate) records_dropped: u64,
     pub(crate) records_discarded: u64,
     pub(crate) patches: Vec<Patch>,
-    /// True if patches are taken. If not, they are checked and answered, but not kept.
+    /// True if patches are stored to be taken. If not, they are only checked and answered.
     pub(crate) keeps_patches: bool,
-    /// The session's write rights; without them all writable fields may be written.
+    /// The session's write rights. With `None`, all writable fields may be written.
     pub(crate) rights: Option<Arc<WriteRights>>,
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
-    /// Frames sent by the module.
+    /// The frames that the module has sent.
     pub(crate) outgoing: SentPackets,
-    /// Packets kept by the module.
+    /// The packets that the module keeps.
     pub(crate) kept: Kept,
     /// Records emitted in the current call.
     emitted: CallUsage,
     /// The number of patches of each packet of the batch.
     patched: [u8; BATCH_PACKETS],
+    /// The number of elements in all WebAssembly tables of the module.
     table_elements: usize,
+    /// The compiled pattern sets, by their handles.
     patterns: Vec<Patterns>,
+    /// The number of lines logged so far.
     logged: u32,
     /// True if calls over their limit continue.
     pub(crate) continues_over_limit: bool,
-    /// Packets and other calls over their limit since [`Self::take_exceeded`].
+    /// Packets and other calls over their limit since the last [`Self::take_exceeded`].
     exceeded: u32,
-    /// The counter of a suspendable call. `slice` is the state shared with the thread that runs the call.
+    /// The fuel counter of suspendable calls.
     pub(crate) counter: Option<CallCounter>,
+    /// The slice of the current call, shared with the thread that runs the call.
     pub(crate) slice: Arc<Mutex<SliceState>>,
-    /// The remaining packets when a call that continued was last over its limit.
+    /// The mask of remaining packets when the current call was last over its limit, if it continued.
     exceeded_at: Option<u64>,
-    /// Fuel charged by the host alone for strings emitted in the current packet or call.
+    /// Bytes of strings emitted in the current packet or call. The meter does not charge them, so the host adds their
+    /// cost where exact fuel is reported.
     pub(crate) strings: u64,
     /// True if the call is to be interrupted.
     pub(crate) overrun: Arc<AtomicBool>,
     /// Encoded values of the parameters, as returned by `param_bytes`.
     encoded: Vec<Vec<u8>>,
-    /// Sends messages to services of other modules.
+    /// Calls services of other modules, and replies to their calls.
     pub(crate) messages: Option<Arc<dyn MessageHandler>>,
     /// Publishes the module's tables.
     pub(crate) publisher: Option<Arc<dyn TablePublisher>>,
     /// The message of the current event.
     pub(crate) message: Vec<u8>,
-    /// The part of the session's memory reservation that the private memory uses. `before` is its size before the
-    /// last growth.
+    /// The part of the session's memory reservation that the instance uses.
     pub(crate) holding: Option<HeldMemory>,
-    before: Bytes,
+    /// The size of `holding` before the last growth of the memory.
+    before_growth: Bytes,
 }
 
 impl HostState {
@@ -132,7 +142,7 @@ impl HostState {
             publisher: None,
             message: Vec::new(),
             holding: None,
-            before: Bytes(0),
+            before_growth: Bytes(0),
             admitted,
             memory: None,
             packets: 0..0,
@@ -158,7 +168,7 @@ impl HostState {
         }
     }
 
-    /// Begins a call with a full allowance.
+    /// Begins a call, which has used nothing of its allowances yet.
     pub(crate) fn enter(&mut self, phase: HostPhase) {
         self.phase = phase;
         self.records.settle();
@@ -171,12 +181,18 @@ impl HostState {
         self.exceeded_at = None;
     }
 
-    /// Notes that a suspendable call is over its limit, with these packets remaining. Each packet is counted once.
+    /// Counts a suspendable call as over its limit, with this mask of remaining packets. Each packet is counted once.
+    ///
+    /// # Errors
+    /// The call is to be aborted.
     pub(crate) fn run_out_at(&mut self, rest: u64) -> Result<(), FaultKind> {
         if self.exceeded_at.replace(rest) == Some(rest) { Ok(()) } else { self.run_out() }
     }
 
-    /// Notes that a call is over its limit.
+    /// Counts a call as over its limit.
+    ///
+    /// # Errors
+    /// The call is to be aborted.
     fn run_out(&mut self) -> Result<(), FaultKind> {
         if !self.continues_over_limit {
             return Err(FaultKind::Limit);
@@ -190,7 +206,7 @@ impl HostState {
         std::mem::take(&mut self.exceeded)
     }
 
-    /// Discards the module's log lines and records of its start: another instance of the module produced the same.
+    /// Discards the log lines and records of the module's start, which are those of another instance of the module, too.
     pub(crate) fn forget_start(&mut self) {
         self.records.clear();
         (self.records_dropped, self.records_discarded) = (0, 0);
@@ -204,15 +220,16 @@ impl HostState {
         self.outgoing.asked.begin_block();
     }
 
-    /// Discards records, frames and kept packets of an aborted call, back to the first of a different order.
+    /// Discards the effects of an aborted call: the last records and frames, as far as they have this order, and the
+    /// packets that it has kept.
     pub(crate) fn discard(&mut self, order: RecordOrder) {
         self.records_discarded += self.records.abandon(order);
         self.outgoing.frames.abandon(order);
         self.release_kept_of(order);
     }
 
-    /// Sets the session's reservation to `bytes`; 0 returns the current size. Outside of a session the ceiling is the
-    /// module's own.
+    /// The host function `reserve`: sets the session's memory reservation to `bytes`, and returns its size. With 0 it
+    /// only returns the size. Outside of a session, the module's own ceiling takes the place of the reservation.
     fn reserve(&self, bytes: i64) -> i64 {
         let (Ok(wanted), denied) = (u64::try_from(bytes), i64::from(code::DENIED)) else {
             return i64::from(code::DENIED);
@@ -229,19 +246,19 @@ impl HostState {
         reserved.map_or(denied, |reserved| i64::try_from(reserved.0).unwrap_or(i64::MAX))
     }
 
-    /// Charges one record of `bytes` bytes. Returns false beyond the limit.
+    /// Charges one record of `bytes` bytes. Returns false if the record is over the limit.
     fn charge_record(&mut self, order: RecordOrder, bytes: usize) -> bool {
         if self.emitted.is_new(self.phase, order) {
             self.strings = 0;
         }
-        let is_taken = self.emitted.charge(
+        let is_within_limit = self.emitted.charge(
             self.phase,
             order,
             bytes,
             OutputAllowance::of_records(self.admitted.profile()),
         );
-        self.records_dropped += u64::from(!is_taken);
-        is_taken
+        self.records_dropped += u64::from(!is_within_limit);
+        is_within_limit
     }
 }
 
@@ -259,16 +276,16 @@ impl ResourceLimiter for HostState {
             return Ok(false);
         }
         let Some(holding) = &mut self.holding else { return Ok(true) };
-        // The initial memory was reserved already.
-        self.before = holding.bytes();
-        Ok(wanted <= self.before || holding.set(wanted))
+        // The initial memory has been reserved before instantiation.
+        self.before_growth = holding.bytes();
+        Ok(wanted <= self.before_growth || holding.set(wanted))
     }
 
-    /// Returns the reservation of a growth that failed for lack of pages.
+    /// Gives the memory back to the session's reservation after a growth that failed because the system had no pages.
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
         if let Some(holding) = &mut self.holding {
             // A shrink always succeeds.
-            _ = holding.set(self.before);
+            _ = holding.set(self.before_growth);
         }
         Ok(())
     }
@@ -289,12 +306,12 @@ impl ResourceLimiter for HostState {
     }
 }
 
-/// Returns the batch index of the current packet, from the mask of remaining packets.
+/// Returns the index of the current packet in the batch, from the mask of remaining packets.
 fn current(rest: u64) -> Option<u32> {
     (rest != 0).then(|| rest.trailing_zeros())
 }
 
-/// Returns the module's current position in the block.
+/// Returns the position in the block of records that the module emits now.
 pub(crate) fn order_of(phase: HostPhase, current: Option<u32>) -> RecordOrder {
     match phase {
         HostPhase::Start => RecordOrder::tick(0),
@@ -304,8 +321,9 @@ pub(crate) fn order_of(phase: HostPhase, current: Option<u32>) -> RecordOrder {
     }
 }
 
-/// Returns the batch index of the packet with this descriptor, and the position in the block; nothing if the packet
-/// is not in the call's mask.
+/// Returns the index in the batch of the packet with this descriptor, and the current position in the block. Returns
+/// `None` if the address is not that of a descriptor of the call's packets; with a packet function, of the current
+/// packet.
 pub(crate) fn packet_at(
     phase: HostPhase,
     descriptor: u32,
@@ -317,8 +335,8 @@ pub(crate) fn packet_at(
         return None;
     }
     let index = distance / u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
-    let is_at_hand = if one_by_one { current == Some(index) } else { mask >> index & 1 == 1 };
-    is_at_hand.then(|| (index, order_of(phase, current)))
+    let is_accessible = if one_by_one { current == Some(index) } else { mask >> index & 1 == 1 };
+    is_accessible.then(|| (index, order_of(phase, current)))
 }
 
 /// Reinterprets an i32 as the unsigned address or length that it carries.
@@ -326,7 +344,7 @@ const fn unsigned(value: i32) -> u32 {
     value.cast_unsigned()
 }
 
-/// Defines all host functions, and the functions that the loader imports.
+/// Defines all host functions, including those that only the loader imports.
 pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(host::MODULE, LIMIT, |mut caller: Caller<'_, HostState>| {
         caller.data_mut().run_out().map_err(wasmtime::Error::from)
@@ -486,7 +504,7 @@ fn digest(
     }
 }
 
-/// Writes a digest after its input was read, so that the two may overlap.
+/// Computes a digest, and writes it after the input has been read: output and input may overlap.
 fn digest_by<D: sha2::Digest>(
     caller: &mut Caller<'_, HostState>,
     (bytes, len): (u32, u32),
@@ -557,8 +575,8 @@ fn emit(
         return Err(FaultKind::RowSize);
     }
     let mut guest = guest_memory(caller, HostFunction::Emit)?;
-    // Strings are read first, so that a wild pointer leaves no incomplete record. Their (address, length) pairs are
-    // read once, from a copy.
+    // Strings are read before the record begins, so that a wild pointer leaves no incomplete record. The address and the
+    // length of a string are read once.
     let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut string_bytes = 0u64;
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
@@ -576,9 +594,9 @@ fn emit(
     }
     guest.bytes(row, len, |row, host| {
         let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
-        let is_taken = host.charge_record(order, bytes);
+        let is_within_limit = host.charge_record(order, bytes);
         host.strings = host.strings.saturating_add(string_bytes);
-        if !is_taken {
+        if !is_within_limit {
             return code::FULL;
         }
         host.records.begin(order, stream, row);
@@ -607,11 +625,11 @@ fn patch(
     let mut wanted = [0; limit::PATCH_BYTES as usize];
     guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
     let wanted = &wanted[..len as usize];
-    // Headers end where the payload begins, if the classifier found the payload; else at the most bytes that the
-    // classifier reads.
+    // Only headers can be patched. They end where the payload begins, if the classifier has found that; otherwise after
+    // the most bytes that the classifier reads.
     let has_payload = described.flags & weir_abi::flag::L4 != 0;
-    let most = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
-    let head = described.cap_len.min(u32::try_from(most).unwrap_or(u32::MAX));
+    let headers_max = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
+    let head = described.cap_len.min(u32::try_from(headers_max).unwrap_or(u32::MAX));
     let packet = first + index;
     guest.bytes(described.data, head, |head, host| {
         let fields = host.rights.as_ref().map_or(WriteFields::ALL, |rights| rights.fields());

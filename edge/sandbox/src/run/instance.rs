@@ -26,7 +26,7 @@ use {
     weir_session::{HeldMemory, Records},
 };
 
-/// The number of faults that are described; further faults are only counted.
+/// The most faults of an instance that are described. Further faults are only counted.
 pub(crate) const FAULTS_DESCRIBED: usize = 8;
 
 /// A batch of up to 64 packets.
@@ -47,8 +47,8 @@ pub struct InstanceCounters {
     pub packets: u64,
     /// Packets whose call was aborted.
     pub lost: u64,
-    /// Packets of these whose call did not trap: it exceeded its limit, or was [aborted](Instance::abort) while it was
-    /// suspended.
+    /// The part of [`lost`](Self::lost) whose call did not trap, but exceeded its limit, or was
+    /// [aborted](Instance::abort) while it was suspended.
     pub over_limit: u64,
     /// Aborted calls: of packets, batches, ticks, events, start and stop.
     pub faults: u64,
@@ -62,8 +62,7 @@ pub struct InstanceCounters {
     pub log_dropped: u64,
     /// Packets and other calls over their limit: aborted in a metered module, completed in a supervised one.
     pub exceeded: u64,
-    /// Current strikes against the module, over all of its instances. It is unloaded at the number that its profile
-    /// sets.
+    /// Current strikes against the module, over all of its instances. At the profile's number of strikes it ends.
     pub strikes: u64,
 }
 
@@ -91,48 +90,53 @@ pub enum During {
     Lost,
     /// An event, by its entry point.
     Event(EntryPoint),
-    /// Between two batches.
+    /// No call: between two batches.
     Idle,
 }
 
-/// A module in its sandbox. It reads the mapped memory, emits records and calls host functions, and has no other
-/// effects.
+/// A module in its sandbox. The module can access its private memory, read the mapped memory and call host functions, and
+/// has no effects but those of host functions and its verdicts.
 pub struct Instance {
-    // Before the store, so that it is dropped first: the store owns the guarded page.
+    // The first field, so that it is dropped before the store, which owns the poll page that the watchdog changes.
     pub(crate) watch: Option<WatchedSandbox>,
     pub(crate) checks: Checks,
     /// The layout of the module's function indices.
     indices: Indices,
-    /// Nothing while a call is suspended: the call owns the store.
+    /// `None` while a call is suspended, because the call then owns the store.
     pub(crate) store: Option<Store<HostState>>,
+    /// `None` if instantiation failed.
     pub(crate) wasm: Option<Wasm>,
+    /// The beginning of the sandbox's address space; null if instantiation failed.
     pub(crate) base: *mut u8,
-    /// The suspended call, and the state shared with it.
+    /// The suspended call, if there is one.
     pub(crate) task: Option<SuspendedCall>,
+    /// The slice, shared with a suspended call.
     pub(crate) slice: Arc<Mutex<SliceState>>,
     pub(crate) call_limit: Duration,
     pub(crate) counters: InstanceCounters,
-    /// Mask of batch packets that were not processed to completion.
+    /// The mask of packets for [`Self::take_unserved`].
     pub(crate) unserved: u64,
     incidents: Vec<Incident>,
     code: Arc<CodeMap>,
-    /// The strikes against the module.
+    /// The strikes against the module, over all of its instances.
     strike_counter: Arc<StrikeCounter>,
-    strikes: u32,
-    /// The reason of the last aborted call, until `weir_lost` was called for it.
+    /// The profile's number of strikes at which a module ends.
+    strikes_max: u32,
+    /// The cause of the last aborted call, as `weir_lost` gets it. `None` once that has been called.
     pub(crate) unreported_loss: Option<i32>,
     /// The resources from the module's session.
     pub(crate) context: InstanceContext,
-    /// The session's count of low-memory transitions at the last look.
+    /// The session's count of low-memory transitions at the last [`Self::low_memory`].
     pub(crate) times_low: u64,
+    /// True if no function of this instance is called any more, because its start failed.
     pub(crate) ended: bool,
 }
 
-// SAFETY: `base` points into the reservation that the store owns, wherever that is; the store may move between
-// threads, and the pointer is used only through `&mut self`.
+// SAFETY: `base` points to the address space that the store owns, which does not move with the store. The store may move
+// between threads, and the pointer is used only through `&mut self`.
 unsafe impl Send for Instance {}
 
-/// The exports of a live instance.
+/// The exports of a module's WebAssembly instance that the host uses.
 pub(crate) struct Wasm {
     memory: Memory,
     /// The functions that are called before the first packet, in order.
@@ -142,11 +146,17 @@ pub(crate) struct Wasm {
     pub(crate) stop: Option<TypedFunc<i64, ()>>,
     pub(crate) lost: Option<TypedFunc<i32, ()>>,
     pub(crate) event_handlers: EventHandlers,
+    /// The meter's counter, if the module is charged.
     fuel: Option<Global>,
+    /// The counter of suspendable calls.
     pub(crate) counter: Option<CallCounter>,
+    /// The mask of remaining packets.
     rest: Global,
+    /// The mask of packets to drop.
     drops: Global,
+    /// The stack pointer of the module's shadow stack, and its value if the stack is empty.
     stack: Option<(Global, Val)>,
+    /// True if the module has a packet function, and no batch function of its own.
     pub(crate) one_by_one: bool,
 }
 
@@ -205,7 +215,7 @@ impl Instance {
         host.rights.clone_from(&context.writes);
         host.messages.clone_from(&context.messages);
         host.publisher.clone_from(&context.publisher);
-        // The tables can be replaced later, so the instance does not hold the first ones any longer.
+        // The initial tables are not stored in the context, because the instance would keep them after their replacement.
         let tables = std::mem::take(&mut context.tables);
         if let Some(reservation) = &context.memory {
             let wanted = program.admitted.info().memory;
@@ -236,9 +246,9 @@ impl Instance {
             incidents: Vec::new(),
             code: Arc::clone(&program.code),
             strike_counter: Arc::clone(&program.strike_counter),
-            strikes: limits.strikes,
+            strikes_max: limits.strikes,
             unreported_loss: None,
-            // An instance that starts while memory is low is told so.
+            // If memory is low now, the first call of `low_memory` returns the event.
             times_low: context.memory.as_ref().map_or(0, |memory| {
                 let state = memory.state();
                 state.times_low.saturating_sub(state.is_low().into())
@@ -266,7 +276,7 @@ impl Instance {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
         let polls = program.checks.is_charged();
-        // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
+        // SAFETY: the store owns the space. This instance owns both, and drops `watch` before the store.
         let watch = unsafe { engine.watchdog().guard(this.base, &program.admitted, &program.code, polls) };
         let host = store.data_mut();
         host.overrun = watch.overrun();
@@ -280,6 +290,7 @@ impl Instance {
         Ok(this)
     }
 
+    /// Discards the effects of a start that failed, and ends the instance.
     #[cold]
     pub(crate) fn lose_start(&mut self, error: &wasmtime::Error) {
         // An aborted call leaves no effects.
@@ -290,7 +301,7 @@ impl Instance {
         self.ended = true;
     }
 
-    /// Discards the excess of the start, which says nothing about later packets.
+    /// Discards the count of calls over their limit after the start, which must not count as excess of packets.
     pub(crate) fn forget_exceeded(&mut self) {
         if let Some(host) = self.host_mut() {
             host.take_exceeded();
@@ -305,7 +316,7 @@ impl Instance {
         self.store.as_mut().map(Store::data_mut)
     }
 
-    /// Returns the fuel that the last call used; of a batch, its last packet. Only with
+    /// Returns the fuel that the last call used; for a batch, that of its last packet. `None` without
     /// [`CheckMode::Exact`](crate::CheckMode::Exact).
     pub fn fuel_used(&mut self) -> Option<u64> {
         let Checks::Charged { most: Some(most), exact: true, .. } = self.checks else { return None };
@@ -326,7 +337,8 @@ impl Instance {
         CallFault::of(error, self.indices, &self.code)
     }
 
-    /// Between two batches: counts how many of the last `calls` calls of a supervised module were over their limit.
+    /// Counts how many of the last `calls` calls of a supervised module were over their limit. To be called between two
+    /// batches, because it can unload the module.
     #[inline]
     pub(crate) fn count_exceeded(&mut self, calls: u32) {
         if self.checks.piece().is_some() {
@@ -338,7 +350,7 @@ impl Instance {
         let over = u64::from(self.host_mut().map_or(0, HostState::take_exceeded));
         self.counters.exceeded += over;
         let within = u64::from(calls).saturating_sub(over);
-        if self.strike_counter.count_calls(over, within, self.strikes) {
+        if self.strike_counter.count_calls(over, within, self.strikes_max) {
             self.release_kept();
             self.describe(CallFault::without_place(FaultKind::Unloaded), During::Idle);
         }
@@ -353,13 +365,15 @@ impl Instance {
         }
     }
 
-    /// Returns an error while a call is suspended: the memory that it has seen must not change.
+    /// Returns an error while a call is suspended, because the memory that is mapped for the call must not change.
     pub(crate) fn check_not_suspended(&self) -> io::Result<()> {
         if self.is_suspended() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 
-    /// Maps the descriptors of all blocks. Returns the host addresses. An error while a call [is
-    /// suspended](Self::is_suspended).
+    /// Maps the descriptors of all blocks. Returns the host addresses of the mapping.
+    ///
+    /// # Errors
+    /// A call [is suspended](Self::is_suspended), or the system refuses the mapping.
     pub fn map_descriptors(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
@@ -367,15 +381,18 @@ impl Instance {
         self.check_not_suspended()?;
         let Some(store) = &mut self.store else { return Ok(0..0) };
         let mapped = &mut store.data_mut().descriptors;
-        // SAFETY: `base` is this instance's live space, the room is the descriptors' in the module's address space,
-        // and `&mut self` says that no call is under way that could have lent out a slice.
+        // SAFETY: `base` is this instance's live space, and the range is that of descriptors in it. No slice of the
+        // mapping is in use: only calls lend slices, and by `&mut self` no call is in progress.
         unsafe { map_area(self.base, DESCRIPTORS_BASE, DESCRIPTORS_MAX, area, mapped)? };
         Ok(mapped.clone())
     }
 
     /// Maps a window of packets in place of the last one. Releases all kept packets, and removes the
-    /// [pinner](Self::set_packet_pinner). Returns the host addresses, for detecting access to a truncated file. An error while
-    /// a call [is suspended](Self::is_suspended).
+    /// [pinner](Self::set_packet_pinner). Returns the host addresses of the mapping, by which accesses to a truncated
+    /// file can be recognised.
+    ///
+    /// # Errors
+    /// A call [is suspended](Self::is_suspended), or the system refuses the mapping.
     pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
@@ -384,34 +401,37 @@ impl Instance {
         let Some(store) = &mut self.store else { return Ok(0..0) };
         store.data_mut().set_packet_pinner(None);
         let mapped = &mut store.data_mut().packets;
-        // SAFETY: as in `map_descriptors`, with the packets' room.
+        // SAFETY: `base` is this instance's live space, and the range is that of packets in it. No slice of the mapping
+        // is in use: only calls lend slices, and by `&mut self` no call is in progress.
         unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
         Ok(mapped.clone())
     }
 
-    /// Sets the capture number of the block's first packet, for the message about a call that cannot be ended.
+    /// Sets the number of the block's first packet in the capture, which the watchdog's message about a call that
+    /// cannot be ended contains.
     pub fn set_first_packet(&mut self, number: u64) {
         if let Some(watch) = &self.watch {
             watch.set_block(number);
         }
     }
 
-    /// Begins a block of packets. The limit of records from ticks is per block, because a capture can have a tick
-    /// before each packet.
+    /// Begins a block of packets. Its ticks together may emit as many records as one call without packets, because a
+    /// capture can have a tick before each packet.
     pub fn begin_block(&mut self) {
         if let Some(host) = self.host_mut() {
             host.begin_block();
         }
     }
 
-    /// Has the module process a batch. Returns the mask of the packets to drop. A packet in which the module traps is
-    /// lost for this module and not dropped; the batch continues after it.
+    /// Calls the module with a batch. Returns the mask of packets to drop. A packet whose call is aborted is lost for
+    /// this module, and not dropped; the batch continues after it.
     #[inline]
     pub fn run(&mut self, batch: BatchInput) -> u64 {
         self.run_to_completion(Call::Batch(batch))
     }
 
-    /// After a trap: returns the remaining packets.
+    /// Handles the abortion of a batch's call: discards the effects of the current packet, and counts the fault.
+    /// Returns the mask of remaining packets.
     #[cold]
     pub(crate) fn lose(
         &mut self,
@@ -462,7 +482,7 @@ impl Instance {
         (packet, after)
     }
 
-    /// Counts packets of an aborted call.
+    /// Counts the packets that are lost by an aborted call.
     pub(crate) fn count_lost(&mut self, mask: u64, is_over_limit: bool) {
         let lost = u64::from(mask.count_ones());
         self.counters.lost += lost;
@@ -470,17 +490,18 @@ impl Instance {
         self.unserved |= mask;
     }
 
-    /// Tells the module that packet time has reached `now`. Records of the tick are ordered before packet `before` of
-    /// the block.
+    /// Calls the module's tick, because packet time has reached `now`, after this number of periods. Records of the tick
+    /// come before those of packet `before` of the block.
     pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
         self.run_to_completion(Call::Tick { now, periods, before });
     }
 
-    /// Tells the module that no more packets follow.
+    /// Calls the module's `weir_stop`, because no more packets follow.
     pub fn stop(&mut self, now: Timestamp) {
         self.run_to_completion(Call::Stop { now });
     }
 
+    /// Discards the effects of an aborted call without packets, and counts the fault.
     #[cold]
     pub(crate) fn lose_periodic(&mut self, error: &wasmtime::Error, during: During) {
         self.take_back();
@@ -503,7 +524,7 @@ impl Instance {
             self.counters.exceeded += 1;
             // A fault at the start ends the instance, and happens in all instances.
             if during != During::Start {
-                self.strike_counter.strike(self.strikes);
+                self.strike_counter.strike(self.strikes_max);
             }
         }
         if fault.kind == FaultKind::Overrun {
@@ -517,10 +538,11 @@ impl Instance {
         }
     }
 
+    /// Empties the module's shadow stack, which an aborted call has left in use.
     pub(crate) fn empty_stack(&mut self) {
         let stack = self.wasm.as_ref().and_then(|wasm| wasm.stack);
         if let (Some((global, empty)), Some(store)) = (stack, &mut self.store) {
-            // Global and value are a mutable i32, so this cannot fail.
+            // Setting the global cannot fail, because it is mutable and of the value's type.
             let _ = global.set(store, empty);
         }
     }
@@ -531,8 +553,8 @@ impl Instance {
         }
     }
 
-    /// Returns the packets of calls since the last call of this function that were not processed to completion: the
-    /// packets of aborted calls, and packets after the module had ended. A bit for each packet's index in its batch.
+    /// Returns the mask of packets that were not processed to completion since the last call of this function: packets of
+    /// aborted calls, and packets of batches after the module had ended. Each bit is a packet's index in its batch.
     pub fn take_unserved(&mut self) -> u64 {
         std::mem::take(&mut self.unserved)
     }
@@ -550,13 +572,13 @@ impl Instance {
         }
     }
 
-    /// Returns the first faults, described.
+    /// Returns the first faults. Later ones are only counted.
     pub fn incidents(&self) -> &[Incident] {
         &self.incidents
     }
 
-    /// Returns whether the module gets no more packets: it failed to start, or exceeded its limits too often. A
-    /// module unloaded between two batches can still be [stopped](Self::stop), so that it loses no results.
+    /// Returns true if the module gets no more packets, because it failed to start or exceeded its limits too often. A
+    /// supervised module that was unloaded can still be [stopped](Self::stop), so that it loses no results.
     pub fn has_ended(&self) -> bool {
         self.is_over() || self.strike_counter.is_unloaded()
     }
@@ -585,8 +607,8 @@ impl Instance {
         }
     }
 
-    /// Takes the records emitted since the last call of this function. `empty` becomes the new buffer. Returns
-    /// nothing while a call is suspended.
+    /// Takes the records emitted since the last call of this function. `empty` becomes the new buffer. Returns no records
+    /// while a call is suspended.
     pub fn take_records(&mut self, empty: Records) -> Records {
         match self.host_mut() {
             Some(host) => std::mem::replace(&mut host.records, empty),
@@ -599,7 +621,8 @@ impl Instance {
         self.host().is_some_and(|host| !host.records.is_empty())
     }
 
-    /// Discards further patches, if the output that they could change is not written. The module cannot observe this.
+    /// Discards further patches. To be called if no packet is output, so that patches have no effect. The module cannot
+    /// observe this.
     pub fn ignore_patches(&mut self) {
         if let Some(host) = self.host_mut() {
             host.keeps_patches = false;
@@ -623,7 +646,8 @@ pub(crate) fn late_error(error: wasmtime::Error, late: OverrunAction) -> wasmtim
     match late.at {
         Some(at) => Interrupted { at }.into(),
         None if error.downcast_ref() == Some(&FaultKind::Overrun) => error,
-        // A poll that traps is an out-of-bounds access, and so is a fault of the module at the same time.
+        // wasmtime reports a poll that traps as an out-of-bounds access. An access of the module itself that is out of
+        // bounds at this time cannot be told from it.
         None if late.polled => FaultKind::TimeOut.into(),
         None => error,
     }

@@ -1,17 +1,17 @@
-//! Interrupts a call in the middle of its module's code, without any cost for running code.
+//! Interruption of a call in the middle of its module's code. It needs no checks in the code.
 //!
-//! The watchdog sends a signal to the calling thread. If the signal finds the thread in a function of the module, the
-//! handler continues the thread at a trapping instruction, and wasmtime ends the call as for any trap. This is safe
-//! because compiled functions can trap almost anywhere, and the unwinder's needs are met at every instruction:
+//! The watchdog sends a signal to the calling thread. If the thread executes a function of the module when it gets the
+//! signal, the signal handler makes it continue at a trapping instruction, and wasmtime ends the call as for any trap.
+//! This is safe at every instruction of the function:
 //!
-//! - The way out of a call (an address, a stack pointer and a frame pointer) was stored by the code that
-//!   entered it. No register and no stack content of the function is needed. Functions leave no host state
-//!   half-changed: host state changes only in host functions.
-//! - The location of the fault is found by walking frames from the frame pointer. It is the function's own, or, in
-//!   prologue and epilogue, its caller's.
+//! - To leave the call, wasmtime needs an address, a stack pointer and a frame pointer, which the code that entered the
+//!   call has stored. It needs no register and no stack content of the function.
+//! - No host state is left half-changed, because it changes only in host functions.
+//! - wasmtime finds the location of the fault by walking the frames from the frame pointer. The pointer is that of the
+//!   function, or in the function's prologue and epilogue that of its caller.
 //!
-//! If the thread is anywhere else, nothing happens: not in host functions and bulk operations, which can hold locks,
-//! and not in the code that enters and leaves a module. The watchdog tries again.
+//! If the thread executes other code, the handler does nothing, and the watchdog tries again: host functions and bulk
+//! operations can hold locks, and the code that enters and leaves a module must be completed.
 
 use crate::watchdog::WatchEntry;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 use std::{io, mem, ptr};
 use wasmtime::Module;
 
-/// Ignored by default, so a late signal is harmless.
+/// The signal. Its default action is to be ignored, so a late signal is harmless.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 /// The addresses of a module's compiled functions.
@@ -39,8 +39,7 @@ impl CodeMap {
         Self { module: module.clone(), functions }
     }
 
-    /// Returns whether an instruction is in one of the module's functions, not in the code that enters or leaves
-    /// them.
+    /// Returns true if an instruction is in one of the module's functions. The code that enters and leaves them is not.
     fn contains(&self, pc: usize) -> bool {
         let after = self.functions.partition_point(|function| function.start <= pc);
         after
@@ -68,11 +67,11 @@ thread_local! {
 pub(crate) fn set_current_call(watch: Option<&WatchEntry>) {
     let watch = watch.map_or(ptr::null(), ptr::from_ref).cast_mut();
     CURRENT_CALL.with(|current| current.store(watch, Ordering::Relaxed));
-    // The handler runs on this thread.
+    // The handler runs on this thread, so a compiler fence orders its accesses.
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Has the signal handler examine a thread's call.
+/// Sends the signal to a thread, whose handler interrupts the thread's call if possible.
 ///
 /// # Safety
 /// The thread exists until this function returns.
@@ -83,7 +82,7 @@ pub(crate) unsafe fn send(thread: libc::pthread_t) {
     }
 }
 
-/// Installs the handler of [`send`].
+/// Installs the handler of the signals that [`send`] sends.
 pub(crate) fn prepare() -> io::Result<()> {
     static PREPARED: OnceLock<Result<(), i32>> = OnceLock::new();
     let prepared = PREPARED.get_or_init(|| {
@@ -104,7 +103,8 @@ pub(crate) fn prepare() -> io::Result<()> {
     prepared.map_err(io::Error::from_raw_os_error)
 }
 
-/// Diverts the call in progress if it is to be interrupted and its module's code was running. Accesses only atomics.
+/// Makes the thread continue at a trap if its call is to be interrupted and it was executing the module's code. Accesses
+/// only atomics and data that do not change.
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let watch = CURRENT_CALL.with(|current| current.load(Ordering::Relaxed));
     // SAFETY: the pointer is null, or was set by this thread for a call that has not ended.
@@ -128,6 +128,7 @@ struct Landing {
     trap: usize,
 }
 
+/// The landing of this process; `None` inside if calls cannot be interrupted on this processor.
 static LANDING: OnceLock<Option<Landing>> = OnceLock::new();
 
 fn landing() -> Option<&'static Landing> {

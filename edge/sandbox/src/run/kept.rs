@@ -1,4 +1,4 @@
-//! Packets that a module keeps: their bytes stay in place until the module releases them.
+//! Packets that a module keeps beyond a call: their bytes stay in place until the module releases them.
 
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::guest_memory;
@@ -16,22 +16,24 @@ use weir_abi::{code, limit};
 use weir_session::{KeptPacket, KeptPackets, RecordOrder};
 use weir_units::Bytes;
 
-/// Bits of a handle for the slot. The bits above count the uses of the slot, so the handle of a released packet is
-/// invalid.
+/// The number of a handle's low bits, which hold the index of a slot. The bits above hold the number of the slot's use,
+/// so the handle of a released packet is invalid.
 const PLACE_BITS: u32 = 10;
+/// The largest number of a slot's use, after which the numbers start again at 0.
 const USE_MAX: u32 = (1 << (31 - PLACE_BITS)) - 1;
 
 const _: () = assert!(limit::KEPT_PACKETS == 1 << PLACE_BITS);
 
-/// Keeps a packet's memory unchanged while it exists. Memory is pinned in pieces, which several packets can share.
+/// A pin on a packet's memory, which does not change as long as this value exists. Memory is pinned in pieces of one
+/// size, which several packets can share.
 pub struct Pinned {
     /// The value whose lifetime pins the memory.
     pub hold: Box<dyn Any + Send>,
-    /// Numbers of the pinned pieces; empty if nothing has to be pinned.
+    /// The numbers of the pinned pieces. Empty if the memory never changes, so that nothing has to be pinned.
     pub pieces: Range<u32>,
     /// The size of a piece.
     pub piece: Bytes,
-    /// The total number of pieces of this memory that can be pinned at one time.
+    /// The number of pieces of this memory that can be pinned at the same time, by all modules together.
     pub most: u32,
 }
 
@@ -40,34 +42,40 @@ pub struct Pinned {
 pub enum NotPinned {
     /// This memory can never be pinned.
     Never,
-    /// The limit of pinned pieces is reached for now.
+    /// As many pieces are pinned now as can be.
     Full,
 }
 
-/// Pins the memory of a packet of the current batch, by its guest address and length.
+/// A function that pins the memory of a packet of the current batch, given the packet's guest address and length.
 pub type PacketPinner = Box<dyn Fn(u32, u32) -> Result<Pinned, NotPinned> + Send>;
 
 /// The packets that an instance keeps.
 #[derive(Default)]
 pub(crate) struct Kept {
     pinner: Option<PacketPinner>,
-    /// The session's count of kept packets.
+    /// The session's limit of kept packets.
     pub(crate) session_limit: Option<Arc<KeptPackets>>,
     slots: Vec<Slot>,
+    /// The indices of unused slots.
     free: Vec<u32>,
+    /// The number of kept packets.
     packets: u32,
     /// The number of kept packets in each piece.
     pieces: BTreeMap<u32, u32>,
+    /// The size of all pinned pieces.
     bytes: Bytes,
-    /// Packets kept in the current call.
+    /// The orders and handles of packets that the current call has kept.
     new: Vec<(RecordOrder, i32)>,
 }
 
+/// A place for a kept packet.
 #[derive(Default)]
 struct Slot {
+    /// The number of the current or next use of the slot.
     used: u32,
+    /// The kept packet, if the slot is in use.
     pinned: Option<Pinned>,
-    /// The packet's place in the session's count, returned on release.
+    /// The packet's part in the session's limit. Dropping it gives it back.
     of_session: Option<KeptPacket>,
 }
 
@@ -105,7 +113,7 @@ impl Kept {
         self.new.clear();
     }
 
-    /// Releases the packets that an aborted call kept. Packets that it released stay released.
+    /// Releases the packets of this order that the aborted call has kept. Packets that it has released stay released.
     fn discard(&mut self, order: RecordOrder) {
         let new = std::mem::take(&mut self.new);
         for (_, handle) in new.into_iter().filter(|(kept, _)| *kept == order) {
@@ -113,11 +121,11 @@ impl Kept {
         }
     }
 
-    /// Returns the slot of this handle if the handle is still valid.
+    /// Returns the index of a handle's slot, if the handle is still valid.
     fn place(&self, handle: i32) -> Option<u32> {
         let handle = u32::try_from(handle).ok()?;
         let (place, used) = (handle & (limit::KEPT_PACKETS - 1), handle >> PLACE_BITS);
-        self.slots.get(place as usize).filter(|there| there.used == used && there.pinned.is_some())?;
+        self.slots.get(place as usize).filter(|slot| slot.used == used && slot.pinned.is_some())?;
         Some(place)
     }
 
@@ -130,12 +138,13 @@ impl Kept {
         self.place(handle).is_some_and(|place| self.free_slot(place))
     }
 
+    /// Releases the packet in a slot. Returns false if there is none.
     fn free_slot(&mut self, place: u32) -> bool {
-        let Some(there) = self.slots.get_mut(place as usize) else { return false };
-        let Some(pinned) = there.pinned.take() else { return false };
-        there.of_session = None;
-        // The use count wraps around, so a handle could become valid again after 2 million uses of its slot.
-        there.used = if there.used == USE_MAX { 0 } else { there.used + 1 };
+        let Some(slot) = self.slots.get_mut(place as usize) else { return false };
+        let Some(pinned) = slot.pinned.take() else { return false };
+        slot.of_session = None;
+        // The numbers of uses start again at 0, so a handle becomes valid again after 2 million uses of its slot.
+        slot.used = if slot.used == USE_MAX { 0 } else { slot.used + 1 };
         for piece in pinned.pieces {
             if let Some(packets) = self.pieces.get_mut(&piece) {
                 *packets -= 1;
@@ -150,12 +159,13 @@ impl Kept {
         true
     }
 
-    /// Returns the memory that pinning this packet would add.
+    /// Returns the size of the pieces of this packet that no other kept packet has pinned.
     fn added(&self, pinned: &Pinned) -> Bytes {
         let new = pinned.pieces.clone().filter(|piece| !self.pieces.contains_key(piece)).count() as u64;
         Bytes(new.saturating_mul(pinned.piece.0))
     }
 
+    /// Stores a packet in a free slot, and returns its handle.
     fn insert(&mut self, order: RecordOrder, pinned: Pinned, of_session: Option<KeptPacket>) -> Option<i32> {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -164,7 +174,7 @@ impl Kept {
                 u32::try_from(self.slots.len() - 1).ok()?
             }
         };
-        let there = self.slots.get_mut(place as usize)?;
+        let slot = self.slots.get_mut(place as usize)?;
         for piece in pinned.pieces.clone() {
             let packets = self.pieces.entry(piece).or_default();
             *packets += 1;
@@ -172,11 +182,11 @@ impl Kept {
                 self.bytes.0 += pinned.piece.0;
             }
         }
-        (there.pinned, there.of_session) = (Some(pinned), of_session);
+        (slot.pinned, slot.of_session) = (Some(pinned), of_session);
         self.packets += 1;
-        let handle = i32::try_from(there.used << PLACE_BITS | place).ok()?;
+        let handle = i32::try_from(slot.used << PLACE_BITS | place).ok()?;
         if self.new.len() >= 2 * limit::KEPT_PACKETS as usize {
-            // Most of these have been released since.
+            // At least half of these have been released since.
             let mut new = std::mem::take(&mut self.new);
             new.retain(|(_, handle)| self.holds(*handle));
             self.new = new;
@@ -210,7 +220,8 @@ pub(crate) fn keep(
         Err(NotPinned::Never) => return Ok(code::DENIED),
         Err(NotPinned::Full) => return Ok(code::FULL),
     };
-    // One module has at most half of the pieces, so that others get some, and its pinned memory counts as its own.
+    // A module may pin at most half of the pieces, so that some are left for others. Pinned memory counts against the
+    // module's own limit of memory.
     let added = host.kept.added(&pinned);
     let pieces = host.kept.pieces.len() as u64 + added.0 / pinned.piece.0.max(1);
     let memory = private.saturating_add(host.kept.bytes.0).saturating_add(added.0);
@@ -224,7 +235,7 @@ pub(crate) fn keep(
             kept => kept,
         },
     };
-    // The memory is reserved from the session too.
+    // Pinned memory is also reserved from the session.
     if added.0 > 0 && host.holding.as_mut().is_some_and(|holding| !holding.set(Bytes(memory))) {
         return Ok(code::FULL);
     }
@@ -247,27 +258,30 @@ impl HostState {
         self.releasing(Kept::clear);
     }
 
-    /// Releases the packets that an aborted call kept.
+    /// Releases the packets of this order that the aborted call has kept.
     pub(crate) fn release_kept_of(&mut self, order: RecordOrder) {
         self.releasing(|kept| kept.discard(order));
     }
 
-    /// Runs `act`, and returns the memory that it releases to the session.
+    /// Runs `act`, and gives the memory that it has unpinned back to the session's reservation.
     fn releasing<R>(&mut self, act: impl FnOnce(&mut Kept) -> R) -> R {
         let before = self.kept.bytes().0;
         let result = act(&mut self.kept);
-        let less = before.saturating_sub(self.kept.bytes().0);
-        if let Some(holding) = self.holding.as_mut().filter(|_| less > 0) {
+        let unpinned = before.saturating_sub(self.kept.bytes().0);
+        if let Some(holding) = self.holding.as_mut().filter(|_| unpinned > 0) {
             // A shrink always succeeds.
-            _ = holding.set(Bytes(holding.bytes().0.saturating_sub(less)));
+            _ = holding.set(Bytes(holding.bytes().0.saturating_sub(unpinned)));
         }
         result
     }
 }
 
 impl Instance {
-    /// Sets the pinner for packets that the module wants to keep; without one, none can be kept. Releases all packets
-    /// kept so far. An error while a call [is suspended](Self::is_suspended).
+    /// Sets the function that pins packets for the module. Without one, the module can keep no packets. Releases all
+    /// packets kept so far.
+    ///
+    /// # Errors
+    /// A call [is suspended](Self::is_suspended).
     pub fn set_packet_pinner(&mut self, pinner: Option<PacketPinner>) -> io::Result<()> {
         self.check_not_suspended()?;
         if let Some(host) = self.host_mut() {
@@ -276,12 +290,12 @@ impl Instance {
         Ok(())
     }
 
-    /// Returns the size of the packet memory that the module keeps, in whole pieces.
+    /// Returns the size of the packet memory that the module keeps pinned, in whole pieces.
     pub fn kept(&self) -> Bytes {
         self.seen().kept
     }
 
-    /// Releases the packets of a module that has ended, on whatever thread it ended.
+    /// Releases all packets, because the module has ended. Another instance of the module may have ended it.
     pub(crate) fn release_kept(&mut self) {
         if let Some(host) = self.host_mut() {
             host.release_all_kept();
@@ -298,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_released_in_a_call_are_forgotten() {
+    fn released_packets_do_not_accumulate_in_a_call() {
         let mut kept = Kept::default();
         let first = kept.insert(RecordOrder::packet(0), pinned(), None).unwrap();
         for _ in 0..100_000 {
@@ -306,7 +320,7 @@ mod tests {
             assert!(kept.release(handle) && !kept.release(handle));
         }
         assert!(kept.new.len() <= 2 * limit::KEPT_PACKETS as usize, "{}", kept.new.len());
-        // Packets that an aborted call kept are still known.
+        // The packet that is still kept is released with the aborted call.
         kept.discard(RecordOrder::packet(0));
         assert!(!kept.release(first) && kept.bytes() == Bytes(0));
     }

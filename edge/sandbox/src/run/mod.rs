@@ -1,4 +1,4 @@
-//! Running: instances, invocations, the host's functions, memory, suspension and faults.
+//! Running modules: instances and their calls, host functions, memory, suspension and faults.
 
 pub(crate) mod call_usage;
 pub(crate) mod caller;

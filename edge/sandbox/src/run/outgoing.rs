@@ -1,4 +1,5 @@
-//! Frames that a module sends: staged during a call, and discarded with an aborted call.
+//! Frames that a module sends. The frames of a call are kept until the host takes them; those of an aborted call are
+//! discarded.
 
 use crate::run::call_usage::{CallUsage, OutputAllowance};
 use crate::run::fault::FaultKind;
@@ -10,14 +11,15 @@ use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
 use weir_session::{RecordOrder, Records};
 
-/// Frames that a module has sent and the host has not taken yet.
+/// The frames that a module has sent and that the host has not taken yet.
 pub(crate) struct SentPackets {
-    /// The frames; the stream of each is its output's index in the manifest.
+    /// The frames, stored as records. The stream of each is its output's index in the manifest.
     pub(crate) frames: Records,
     /// The number of frames refused because of a limit.
     pub(crate) dropped: u64,
     /// Bit i: output i is connected.
     pub(crate) open: u8,
+    /// The frames sent in the current call.
     pub(crate) asked: CallUsage,
 }
 
@@ -46,8 +48,8 @@ pub(crate) fn send(
     if host.outgoing.open.checked_shr(output.into()).is_none_or(|open| open & 1 == 0) {
         return Ok(code::DENIED);
     }
-    let longest = host.admitted.profile().frame_bytes.0.min(limit::FRAME_BYTES.into());
-    if len < limit::FRAME_BYTES_MIN || u64::from(len) > longest {
+    let bytes_max = host.admitted.profile().frame_bytes.0.min(limit::FRAME_BYTES.into());
+    if len < limit::FRAME_BYTES_MIN || u64::from(len) > bytes_max {
         return Ok(code::RANGE);
     }
     let order = order_of(phase, current);
@@ -72,7 +74,7 @@ impl HostState {
 
 impl Instance {
     /// Takes the frames sent since the last call of this function, in order. The stream of each is its output's index
-    /// in the manifest. `empty` becomes the new buffer. Returns nothing while a call is suspended.
+    /// in the manifest. `empty` becomes the new buffer. Returns no frames while a call is suspended.
     pub fn take_frames(&mut self, empty: Records) -> Records {
         match self.host_mut() {
             Some(host) => std::mem::replace(&mut host.outgoing.frames, empty),

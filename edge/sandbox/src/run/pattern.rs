@@ -1,15 +1,17 @@
-//! Pattern sets for `find`, compiled when a module starts.
+//! Pattern sets for the host function `find`, compiled when a module starts.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use weir_abi::limit;
 
-/// Limits within which the packed search has few false starts; beyond them the automaton is faster.
+/// The most patterns of a packed search. With more patterns it would compare too often in vain, and the automaton is
+/// faster.
 const FEW_MAX: usize = 32;
+/// The shortest pattern of a packed search, for the same reason.
 const FEW_BYTES_MIN: usize = 3;
 
-/// Bytes that the packed search compares at one position at most. It tries every pattern there, so its time is text
-/// length times pattern bytes.
+/// The most bytes of all patterns of a packed search together. The search may compare every pattern at each position of
+/// the text, so its time is bounded by the text's length times this number.
 const FEW_BYTES_MAX: usize = 256;
 
 /// A compiled set of byte strings.
@@ -33,8 +35,8 @@ pub(crate) enum PatternError {
 }
 
 impl Patterns {
-    /// Compiles a list in which each pattern is a u32 length and its bytes. Memory and time are linear in the list,
-    /// whose length is limited: the automaton is a contiguous NFA, never a DFA.
+    /// Compiles a list of patterns, each of which is a 32-bit length and bytes. Memory and time are linear in the
+    /// length of the list, which is limited: the automaton is a contiguous NFA, never a DFA.
     pub(crate) fn compile(list: &[u8], ignore_case: bool) -> Result<Self, PatternError> {
         if list.len() > (limit::PATTERN_BYTES + 4 * limit::PATTERNS) as usize {
             return Err(PatternError::TooMany);
@@ -78,7 +80,8 @@ impl Patterns {
             .map_err(|_| PatternError::TooMany)
     }
 
-    /// Returns the pattern and position of the leftmost match; of several matches there, the longest.
+    /// Returns the index of the pattern and the position of the leftmost match. Of several matches at that position, it
+    /// is the longest one.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(u32, u32)> {
         let (pattern, at) = match self {
             Self::One(finder) => (0, finder.find(bytes)?),
@@ -95,7 +98,7 @@ impl Patterns {
     }
 }
 
-/// Builds a packed searcher, or nothing if the processor lacks the instructions.
+/// Builds a packed searcher. Returns `None` if the processor lacks the instructions for it.
 fn few(patterns: &[&[u8]]) -> Option<packed::Searcher> {
     packed::Config::new().match_kind(packed::MatchKind::LeftmostLongest).builder().extend(patterns).build()
 }

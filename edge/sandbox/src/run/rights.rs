@@ -11,12 +11,12 @@ pub struct WriteRights {
 }
 
 impl WriteRights {
-    /// Rights to write `fields`.
+    /// Creates rights to write `fields`.
     pub fn new(fields: WriteFields) -> Self {
         Self { fields: AtomicU32::new(fields.bits()), refused: AtomicU64::new(0) }
     }
 
-    /// Returns the current fields.
+    /// Returns the fields that may be written now.
     pub fn fields(&self) -> WriteFields {
         WriteFields::from_bits(self.fields.load(Ordering::Relaxed))
     }

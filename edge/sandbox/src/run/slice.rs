@@ -1,8 +1,8 @@
-//! The slice of a suspendable call: how long it may run before it is suspended.
+//! The slice of a suspendable call: the fuel or time that it may use before it is suspended.
 //!
-//! The module itself counts fuel, and calls the host when its counter is used up. The host decides whether that was
-//! the allowance or the slice. At the end of a slice the call's stack stays as it is, and the caller continues. A
-//! resumed call gets a new slice.
+//! The module counts fuel itself, and calls a host function when its counter is used up. The function finds out whether
+//! the allowance or the slice is used up. At the end of a slice the call is suspended: its stack is kept, and the
+//! thread continues in the host. A resumed call gets a new slice.
 
 use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::rewrite::{self, Checks};
@@ -15,14 +15,14 @@ use std::task::Poll;
 use wasmtime::{AsContextMut, Caller, Global, Instance, Val};
 use weir_units::Bytes;
 
-/// The time that a call may run before it is suspended.
+/// The fuel or time that a call may use before it is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuelSlice {
-    /// Fuel, after which the call is suspended at its next check. Fuel used beyond that is debited from the next
-    /// slice.
+    /// The fuel after which the call is suspended at its next check. Fuel that the call uses beyond it is subtracted
+    /// from the next slice.
     pub fuel: u64,
-    /// If the clock has not reached this value, the call continues with the same amount of fuel again. Without it,
-    /// the clock is not read.
+    /// The end of the slice by the clock. When the fuel is used up before, the call gets the same amount again. With
+    /// `None` the clock is not read, and the slice ends with its fuel.
     pub until: Option<Cycles>,
 }
 
@@ -34,13 +34,13 @@ impl FuelSlice {
         self.fuel.clamp(1, ALLOWANCE_MAX).cast_signed()
     }
 
-    /// Returns whether the slice continues although its fuel has been used, or an unknown amount of it.
+    /// Returns true if the slice is not over although its fuel is used up, or it is unknown how much is left.
     fn continues(self) -> bool {
         self == Self::UNLIMITED || self.until.is_some_and(|until| Cycles::now() < until)
     }
 }
 
-/// The order for a suspended call when it is resumed.
+/// The order to a suspended call when it is resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ResumeOrder {
     /// Continue.
@@ -48,25 +48,26 @@ pub(crate) enum ResumeOrder {
     GoOn,
     /// End with this fault.
     Fail(FaultKind),
-    /// End, because the module is closed.
+    /// End without a fault, because the caller [aborts](crate::Instance::abort) the call.
     Abort,
 }
 
-/// The error of a call that ended because its module is closed.
+/// The error of a call that ended because its caller has [aborted](crate::Instance::abort) it.
 #[derive(Debug, thiserror::Error)]
-#[error("given up")]
+#[error("aborted")]
 pub(crate) struct CallAborted;
 
-/// The state that a suspendable call shares with the thread that runs it.
+/// The state that a suspendable call shares with its instance, which resumes it.
 #[derive(Debug, Default)]
 pub(crate) struct SliceState {
+    /// The current slice; `None` stands for [`FuelSlice::UNLIMITED`].
     budget: Option<FuelSlice>,
     pub(crate) order: ResumeOrder,
     /// The sandbox's state when the call was suspended.
     pub(crate) seen: SandboxView,
 }
 
-/// Observable state of a sandbox, available also while a call is suspended.
+/// The state of a sandbox that its host can read, also while a call is suspended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SandboxView {
     pub(crate) memory: usize,
@@ -91,7 +92,7 @@ impl SliceState {
         self.budget.unwrap_or(FuelSlice::UNLIMITED)
     }
 
-    /// Returns the slice of the next call when `left` remains, or nothing if the slice is over.
+    /// Returns the fuel for the next function call when `left` is left of the slice, or `None` if the slice is over.
     pub(crate) fn rest(&self, left: i64) -> Option<i64> {
         let budget = self.budget();
         if left > 0 {
@@ -100,20 +101,21 @@ impl SliceState {
         budget.continues().then(|| budget.fuel())
     }
 
-    /// Returns the slice's full fuel.
+    /// Returns the fuel that a slice begins with.
     pub(crate) fn full_fuel(&self) -> i64 {
         self.budget().fuel()
     }
 }
 
-/// The globals that count a call's fuel.
+/// The globals of a sandbox that count the fuel of a suspendable call.
 #[derive(Clone, Copy)]
 pub(crate) struct CallCounter {
     fuel: Global,
-    /// The part that is not in the counter: see [`crate::load::meter::SliceGlobals`]. Without it there is no allowance.
+    /// The globals `beyond` and `held` of [`crate::load::meter::SliceGlobals`]. `None` if there is no allowance.
     excess_globals: Option<(Global, Global)>,
+    /// The global with the mask of remaining packets.
     rest: Global,
-    /// Fuel added when the allowance is used up.
+    /// Fuel that is added when the allowance is used up.
     piece: Option<i64>,
 }
 
@@ -140,7 +142,7 @@ impl CallCounter {
 
     /// Sets the slice before a call.
     pub(crate) fn set(&self, mut store: impl AsContextMut, slice: i64) {
-        // Both globals are mutable and of this type, so this cannot fail.
+        // Setting a global cannot fail, because both are mutable and of type i64.
         match self.excess_globals {
             None => _ = self.fuel.set(&mut store, Val::I64(slice)),
             Some((beyond, _)) => {
@@ -150,13 +152,13 @@ impl CallCounter {
         }
     }
 
-    /// Returns the rest of the slice after a completed call.
+    /// Returns the rest of the slice after a call that has returned.
     pub(crate) fn slice(&self, mut store: impl AsContextMut) -> i64 {
         let beyond = self.excess_globals.map_or(0, |(beyond, _)| read(beyond, &mut store));
         read(self.fuel, &mut store).saturating_add(beyond)
     }
 
-    /// Returns the rest of the allowance, of the last packet or of the call, after a completed call.
+    /// Returns the rest of the allowance after a call that has returned; for a batch, that of its last packet.
     pub(crate) fn allowance(&self, mut store: impl AsContextMut) -> i64 {
         let left = read(self.fuel, &mut store);
         self.both(left, store).0
@@ -171,7 +173,8 @@ impl CallCounter {
         }
     }
 
-    /// Splits allowance and slice into the counter, which is returned, and the part beside it.
+    /// Sets the globals `beyond` and `held` for this allowance and slice, and returns the new counter, which is the
+    /// smaller of the two.
     fn divide(&self, mut store: impl AsContextMut, allowance: i64, slice: i64) -> i64 {
         let fuel = allowance.min(slice);
         if let Some((beyond, held)) = self.excess_globals {
@@ -186,7 +189,8 @@ fn read(global: Global, store: impl AsContextMut) -> i64 {
     global.get(store).i64().unwrap_or(0)
 }
 
-/// The host function for a counter below zero. Returns the new counter.
+/// The host function [`SUSPEND`](rewrite::SUSPEND), which a module calls when its counter `left` is below zero. Aborts
+/// the call, suspends it, or lets it continue. Returns the new counter.
 pub(crate) async fn run_out(mut caller: Caller<'_, HostState>, left: i64) -> wasmtime::Result<i64> {
     let Some(counter) = caller.data().counter else { return Err(FaultKind::Limit.into()) };
     let (mut allowance, mut slice) = counter.both(left, &mut caller);
@@ -212,7 +216,7 @@ pub(crate) async fn run_out(mut caller: Caller<'_, HostState>, left: i64) -> was
             ResumeOrder::Fail(fault) => return Err(fault.into()),
             ResumeOrder::Abort => return Err(CallAborted.into()),
         }
-        // The next step has been charged already, so it is executed whatever its cost.
+        // The code after this check has been charged already, so it is executed even if its cost exceeds the new slice.
         slice = slice.saturating_add(shared.full_fuel()).max(0);
     }
     Ok(counter.divide(&mut caller, allowance, slice))
@@ -232,7 +236,7 @@ impl SandboxView {
     }
 }
 
-/// Suspends the call: the caller continues until the call is resumed.
+/// Suspends the call, whose thread continues in the host, until the call is resumed.
 async fn pause() {
     let mut has_paused = false;
     std::future::poll_fn(|_| {

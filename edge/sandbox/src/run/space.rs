@@ -1,4 +1,4 @@
-//! A sandbox's address space: 4 GiB of reserved addresses, in which only the memory that the sandbox may touch is
+//! A sandbox's address space: 4 GiB of reserved addresses, in which only the memory that the sandbox may access is
 //! mapped.
 //!
 //! The compiler omits bounds checks because any 32-bit address plus a small offset lies inside the reservation and
@@ -32,7 +32,7 @@ const _: () = assert!(DESCRIPTORS_BASE as u64 + DESCRIPTORS_MAX as u64 <= RESERV
 /// A file or memfd, or part of one, that a sandbox maps read-only.
 #[derive(Clone, Copy, Debug)]
 pub struct Area<'a> {
-    /// The file. The mapping stays after the descriptor is closed.
+    /// The file. The mapping remains when the descriptor is closed.
     pub fd: BorrowedFd<'a>,
     /// Offset of the area in the file: a multiple of the page size.
     pub offset: u64,
@@ -40,25 +40,27 @@ pub struct Area<'a> {
     pub len: usize,
 }
 
-/// Creates the memories of sandboxes, and knows which ones it created. wasmtime's pooling allocator and `Memory::new`
-/// ignore a memory creator without an error, so the loader checks before it maps anything.
+/// The address spaces that exist in an engine. In some configurations wasmtime ignores the memory creator without an
+/// error, so an instance checks that its memory is one of these before anything is mapped.
 #[derive(Debug, Default)]
 pub(crate) struct Spaces {
+    /// The addresses at which they begin.
     bases: Mutex<BTreeMap<usize, ()>>,
 }
 
 impl Spaces {
-    /// Returns whether the memory at this address was created here and still exists.
+    /// Returns true if an address space that [`Creator`] has created begins at this address.
     pub(crate) fn contains(&self, base: *const u8) -> bool {
         self.bases.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&base.addr())
     }
 }
 
-/// The memory creator that wasmtime calls.
+/// The memory creator that wasmtime calls for each sandbox.
 pub(crate) struct Creator(pub(crate) Arc<Spaces>);
 
-// SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that wasmtime was
-// configured with, and everything above its size is inaccessible or a read-only mapping that `map_area` put there.
+// SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that
+// wasmtime was configured with, and everything above its size is inaccessible or a read-only mapping that `map_area`
+// put there.
 unsafe impl MemoryCreator for Creator {
     fn new_memory(
         &self,
@@ -78,16 +80,17 @@ unsafe impl MemoryCreator for Creator {
     }
 }
 
-/// One address space.
+/// The address space of one sandbox, owned by its wasmtime memory.
 struct Space {
     base: *mut u8,
+    /// The size of the private memory.
     size: usize,
     spaces: Arc<Spaces>,
 }
 
 // SAFETY: the pointer is to a mapping that this value owns; nothing about it is bound to a thread.
 unsafe impl Send for Space {}
-// SAFETY: as above; through a shared reference only the address and the size are read.
+// SAFETY: through a shared reference only the address and the size are read.
 unsafe impl Sync for Space {}
 
 impl Space {
@@ -114,6 +117,7 @@ impl Space {
         Ok(space)
     }
 
+    /// Makes the private memory accessible up to this size. It never shrinks.
     fn enlarge(&mut self, size: usize) -> io::Result<()> {
         if size > PRIVATE_MAX as usize {
             return Err(io::Error::new(
@@ -147,8 +151,9 @@ impl Drop for Space {
     }
 }
 
-// SAFETY: `as_ptr` is valid for `byte_size` bytes, read and write, and does not change; the packet arena is NOT part of
-// `byte_size`: bulk operations on it would otherwise fault in host code, which is no trap but the end of the process.
+// SAFETY: `as_ptr` is valid for reads and writes of `byte_size` bytes, and does not change. The packet arena is NOT
+// part of `byte_size`: otherwise bulk operations on it could fault in host code, which would end the process instead of
+// trapping.
 unsafe impl LinearMemory for Space {
     fn byte_size(&self) -> usize {
         self.size
@@ -167,20 +172,20 @@ unsafe impl LinearMemory for Space {
     }
 }
 
-/// Makes the poll page of a space readable or inaccessible. If it is inaccessible, the next check in the module
-/// traps.
+/// Makes the poll page of a space readable or inaccessible. If it is inaccessible, the module's next poll traps.
 ///
 /// # Safety
 /// `base` is a live [`Space`].
 pub(crate) unsafe fn set_poll_page(base: *mut u8, readable: bool) -> io::Result<()> {
     let protection = if readable { libc::PROT_READ } else { libc::PROT_NONE };
-    // SAFETY: the page lies inside the reservation, above the private memory and below the packets, and nothing but
-    // checks reads it.
+    // SAFETY: the page lies inside the reservation, above the private memory and below the packets, and only polls
+    // read it.
     let done = unsafe { libc::mprotect(base.add(POLL_PAGE as usize).cast(), POLL_BYTES, protection) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Maps an area read-only at a guest address, in place of the previous mapping there.
+/// Maps an area read-only at a guest address, in place of the previous mapping at this address. On an error, nothing is
+/// mapped there.
 ///
 /// # Safety
 /// `base` is a live [`Space`], `guest..guest + room` lies inside it above the private memory, and `mapped` is the
@@ -198,7 +203,7 @@ pub(crate) unsafe fn map_area(
         return Err(too_large());
     }
     let offset = libc::off_t::try_from(area.offset).map_err(|_| too_large())?;
-    // SAFETY: inside the reservation, by this function's contract.
+    // SAFETY: the address is inside the reservation, by this function's contract.
     let at = unsafe { base.add(guest as usize) };
     // A failed mapping must not leave a range that the host believes to be readable.
     let old = std::mem::take(mapped).len();
@@ -218,9 +223,9 @@ pub(crate) unsafe fn map_area(
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // The process has reached its limit of mappings, and the old mapping is still there. Making whole mappings
-        // inaccessible needs no further mapping; where there is a hole this fails.
-        // SAFETY: the same range, all of it in this space.
+        // The process has reached its limit of mappings, and the old mapping is unchanged. It is made inaccessible
+        // instead, which needs no further mapping. That fails if a part of the range is not mapped. SAFETY: the range
+        // is the same, and inside this space.
         let hidden = unsafe { libc::mprotect(at.cast(), len, libc::PROT_NONE) };
         if hidden == 0 { Ok(()) } else { Err(error) }
     };
@@ -241,8 +246,8 @@ pub(crate) unsafe fn map_area(
         };
         if done == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // The kernel may have removed the old mapping before it failed. The host could otherwise place a mapping
-            // into the hole.
+            // The kernel may have removed the old mapping before it failed. If the hole cannot be filled, the process
+            // must end: a later mapping of the host could be placed into the hole, where the module could read it.
             if clear(old.max(area.len)).is_err() {
                 std::process::abort();
             }

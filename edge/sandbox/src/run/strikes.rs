@@ -1,11 +1,11 @@
-//! Strikes against a module, over all of its instances.
+//! Counts of a module's strikes, for all of its instances together.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Weight of one excess. A supervised module may exceed its limits in one packet of `EXCESS` without end: each packet
-/// over the limit adds `EXCESS`, each other packet subtracts 1. The module is unloaded when the sum exceeds the
-/// profile's strikes times `EXCESS`.
-const EXCESS: u64 = 64;
+/// The weight of a call over its limit against a call within it: each call of a supervised module that is over its
+/// limit adds this number to a sum, each other call subtracts 1. The module is unloaded when the sum exceeds the
+/// profile's number of strikes times this number. So one call in 64 may always be over its limit.
+const EXCESS_WEIGHT: u64 = 64;
 
 /// The strike counters that all instances of a module share: the module has its profile's strikes once, on however
 /// many threads it runs.
@@ -13,33 +13,33 @@ const EXCESS: u64 = 64;
 pub(crate) struct StrikeCounter {
     /// Calls aborted because of a limit.
     struck: AtomicU32,
-    /// Weighted excess of recent packets, for a module that continues over its limits: see [`EXCESS`].
+    /// The weighted sum of calls over and within their limits, for a supervised module: see [`EXCESS_WEIGHT`].
     excess: AtomicU64,
     /// Set once the module has ended: none of its functions is called again.
     ended: AtomicBool,
-    /// Set once the module gets no more packets and ticks; `weir_stop` is still called.
+    /// Set once the module gets no more packets and ticks. `weir_stop` is still called.
     unloaded: AtomicBool,
 }
 
 impl StrikeCounter {
-    /// Counts a call aborted because of a limit. The module ends at `strikes` of them.
+    /// Counts a call that was aborted because of a limit. Ends the module when there are `strikes` such calls.
     pub(crate) fn strike(&self, strikes: u32) {
         if self.struck.fetch_add(1, Ordering::Relaxed).saturating_add(1) >= strikes {
             self.end();
         }
     }
 
-    /// Counts calls of a supervised module, those over the limit and the others. Returns whether these calls make the
-    /// module unload.
+    /// Counts calls of a supervised module: `over` calls over the limit, and `within` other calls. Returns true if these
+    /// calls cause the module to be unloaded.
     pub(crate) fn count_calls(&self, over: u64, within: u64, strikes: u32) -> bool {
         if over == 0 && self.excess.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let count_calls =
-            |excess: u64| excess.saturating_add(EXCESS.saturating_mul(over)).saturating_sub(within);
-        let before = self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |e| Some(count_calls(e)));
-        let excess = count_calls(before.unwrap_or_else(|excess| excess));
-        excess > EXCESS * u64::from(strikes) && !self.unloaded.swap(true, Ordering::Relaxed)
+        let updated =
+            |excess: u64| excess.saturating_add(EXCESS_WEIGHT.saturating_mul(over)).saturating_sub(within);
+        let before = self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |e| Some(updated(e)));
+        let excess = updated(before.unwrap_or_else(|excess| excess));
+        excess > EXCESS_WEIGHT * u64::from(strikes) && !self.unloaded.swap(true, Ordering::Relaxed)
     }
 
     /// Ends the module, with all of its instances.
@@ -58,6 +58,6 @@ impl StrikeCounter {
     /// Returns the current number of strikes.
     pub(crate) fn strikes(&self) -> u64 {
         let struck = self.struck.load(Ordering::Relaxed);
-        self.excess.load(Ordering::Relaxed).div_ceil(EXCESS).max(struck.into())
+        self.excess.load(Ordering::Relaxed).div_ceil(EXCESS_WEIGHT).max(struck.into())
     }
 }

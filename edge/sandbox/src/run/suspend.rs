@@ -1,10 +1,10 @@
-//! Calls of a module: one state machine for calls that run to completion, and for calls that are suspended at the end
-//! of a slice and resumed later.
+//! Calls of a module: one state machine both for calls that run to completion, and for calls that are suspended at the
+//! end of a slice and resumed later.
 //!
-//! A suspendable call has a stack of its own, a wasmtime fiber. It owns the store while it is in progress and returns
-//! it at its end, so nothing can change the sandbox meanwhile. A suspended call may be resumed on another thread: its
-//! stack holds only values of wasmtime and the module, which may move. It may be dropped with its instance: its stack
-//! is then unwound without running code of the module.
+//! A suspendable call has a stack of its own, a wasmtime fiber. The call owns the store while it is in progress and
+//! returns the store at its end, so nothing can change the sandbox in between. A suspended call may be resumed on
+//! another thread, because its stack holds only values of wasmtime and the module, which may move between threads. It
+//! may also be dropped with its instance: then its stack is unwound without running code of the module.
 
 use crate::run::clock::thread_time;
 use crate::run::entry::{StartFunction, check_start_result};
@@ -24,7 +24,7 @@ use weir_units::{Nanos, Timestamp};
 /// A call of a module.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    /// Constructors and `weir_start`: once, before any other call.
+    /// The start: constructors and `weir_start`. Once, before any other call.
     Start,
     /// A batch, as [`Instance::run`].
     Batch(BatchInput),
@@ -50,24 +50,26 @@ pub enum Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CallStep {
-    /// Complete. Of a batch: the mask of packets to drop.
+    /// The call is complete. The value is the mask of packets to drop; 0 for a call without packets.
     Done(u64),
-    /// Suspended at the end of its slice.
+    /// The call is suspended at the end of its slice.
     Suspended,
 }
 
-/// A call in progress.
+/// A call in progress, which may need several function calls.
 pub(crate) struct SuspendedCall {
     call: Call,
-    /// The remaining packets of a batch.
+    /// The mask of a batch's remaining packets.
     mask: u64,
+    /// The mask of packets to drop so far.
     drops: u64,
-    /// The number of functions called so far, except for batches.
+    /// The number of functions called so far, without `weir_lost`.
     called: usize,
+    /// The suspended function call.
     active: Option<ActiveCall>,
 }
 
-/// One function call of the module.
+/// One function call that a [`Call`] consists of.
 #[derive(Clone, Copy)]
 enum Invocation {
     /// A start function, by its index among the functions called before the first packet.
@@ -127,10 +129,10 @@ trait CallMethod {
     fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Called;
 }
 
-/// Converts a function's result to the value of the call.
+/// A function that converts a module function's result to the value of the call.
 type Value<R> = fn(R) -> wasmtime::Result<i64>;
 
-/// Calls on the caller's stack, to completion.
+/// The method of calling on the caller's stack, to completion.
 struct ToCompletion<'a>(&'a mut Store<HostState>);
 
 impl CallMethod for ToCompletion<'_> {
@@ -151,7 +153,7 @@ impl CallMethod for ToCompletion<'_> {
     }
 }
 
-/// Calls on a stack of its own. The call owns the store, and returns it at its end.
+/// The method of calling on a stack of its own. The call owns the store, and returns it at its end.
 struct OnFiber(Store<HostState>);
 
 impl CallMethod for OnFiber {
@@ -183,8 +185,8 @@ impl CallMethod for OnFiber {
 }
 
 impl Wasm {
-    /// Calls the function of an invocation. Returns nothing if the module lacks the function; then `method` is not
-    /// called.
+    /// Calls the function of an invocation by a method, which `method` creates. Returns `None` without calling `method`
+    /// if the module lacks the function.
     #[inline]
     fn call<W: CallMethod>(
         &self,
@@ -221,6 +223,7 @@ impl Wasm {
     }
 }
 
+/// A function call on its own stack. It results in the store and the value of the call.
 type Running = Pin<Box<dyn Future<Output = (Store<HostState>, wasmtime::Result<i64>)> + Send>>;
 
 /// A function call in progress.
@@ -228,10 +231,11 @@ struct ActiveCall {
     invocation: Invocation,
     phase: HostPhase,
     running: Running,
+    /// True if the function has been suspended before.
     is_resumed: bool,
-    /// The call's wall-clock time since it first ran; once that exceeds the limit, `used` also measures the thread's
-    /// own time.
+    /// The wall-clock time for which the function has run, without its first slice.
     ran: Duration,
+    /// The processor time that the function has used since `ran` exceeded the limit of a call.
     used: Nanos,
 }
 
@@ -248,12 +252,12 @@ pub(crate) fn poll_ready<T>(future: impl Future<Output = wasmtime::Result<T>>) -
 }
 
 impl Instance {
-    /// Begins a call, which runs to the end of its slice at most. If the module was not loaded [for
-    /// that](crate::Engine::load_suspendable), or has ended, the call runs to completion. A call that is still
-    /// suspended is completed first.
+    /// Begins a call, and runs it until it is complete or its slice is over. A module that was not loaded with
+    /// [suspendable calls](crate::Engine::load_suspendable) runs the call to completion. If a call is suspended, it is
+    /// completed first.
     ///
     /// While a call is suspended the packets of its batch must stay in place, nothing can be mapped, and its output
-    /// cannot be taken. It may be resumed on another thread, and dropped.
+    /// cannot be taken. The instance may be moved to another thread, or dropped.
     pub fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         if self.is_suspended() {
             self.finish();
@@ -273,8 +277,8 @@ impl Instance {
         self.advance(task, budget)
     }
 
-    /// Runs a batch by one call on the caller's stack, without a task: the usual case. Returns nothing if the batch
-    /// needs more than one call.
+    /// Runs a batch on the caller's stack by one function call, which is enough in most cases. Returns `None` without
+    /// calling the module if calls can be suspended, or the batch needs another call or none.
     #[inline]
     fn run_directly(&mut self, batch: BatchInput) -> Option<u64> {
         if self.checks.is_sliced() || self.unreported_loss.is_some() || batch.mask == 0 || self.has_ended() {
@@ -306,7 +310,7 @@ impl Instance {
         }
     }
 
-    /// Resumes a suspended call. Does nothing without one.
+    /// Resumes the suspended call. Does nothing if no call is suspended.
     pub fn resume(&mut self, budget: FuelSlice) -> CallStep {
         match self.task.take() {
             Some(task) => self.advance(task, budget),
@@ -319,14 +323,14 @@ impl Instance {
         self.task.is_some()
     }
 
-    /// Aborts a suspended call: no function of the module runs for it any more. The current packet and the packets
-    /// after it are lost and counted. This is no fault, but before its next call the module is told that the call
-    /// took too long. Earlier effects of the call remain; of a batch, returns the mask of packets to drop.
+    /// Aborts the suspended call: no function of the module runs for it any more. The current packet and the packets
+    /// after it are lost and counted. This is no fault, but before the module's next call `weir_lost` tells it that the
+    /// call took too long. Effects of earlier packets remain. Returns the mask of packets to drop.
     pub fn abort(&mut self) -> u64 {
         let Some(mut task) = self.task.take() else { return 0 };
         lock(&self.slice).grant(FuelSlice::UNLIMITED, ResumeOrder::Abort);
         if let Some(active) = task.active.take()
-            // A call resumed with that order ends, and is not suspended again.
+            // A call that is resumed with the order to abort is not suspended again.
             && let Ok((invocation, result)) = self.poll(active)
         {
             if result.as_ref().is_err_and(|error| error.is::<CallAborted>()) {
@@ -340,7 +344,7 @@ impl Instance {
                 self.unreported_loss = Some(lost::LIMIT);
                 self.ended |= matches!(invocation, Invocation::Start(_));
             } else {
-                self.has_returned(&mut task, invocation, result);
+                self.process_result(&mut task, invocation, result);
             }
         }
         self.count_lost(task.mask, true);
@@ -366,7 +370,7 @@ impl Instance {
         drops
     }
 
-    /// Calls functions until the call is complete or its slice is over. Only suspendable modules have slices.
+    /// Calls functions until the call is complete or its slice is over. Only modules with suspendable calls have slices.
     fn advance(&mut self, mut task: SuspendedCall, budget: FuelSlice) -> CallStep {
         let is_done = if self.checks.is_sliced() {
             self.run_slice(&mut task, budget)
@@ -381,17 +385,17 @@ impl Instance {
         CallStep::Done(task.drops)
     }
 
-    /// Calls functions to completion, on the caller's stack, until the call is complete. Returns whether it is.
+    /// Calls functions to completion, on the caller's stack, until the call is complete. Returns true.
     #[inline]
     fn complete(&mut self, task: &mut SuspendedCall) -> bool {
         while let Some(invocation) = self.next(task) {
             let Some(result) = self.call_to_completion(invocation) else { break };
-            self.has_returned(task, invocation, result);
+            self.process_result(task, invocation, result);
         }
         true
     }
 
-    /// Calls functions until the call is complete, or this slice is over. Returns whether it is complete.
+    /// Calls functions until the call is complete or this slice is over. Returns true if it is complete.
     fn run_slice(&mut self, task: &mut SuspendedCall, budget: FuelSlice) -> bool {
         let mut slice = {
             let mut shared = lock(&self.slice);
@@ -410,8 +414,8 @@ impl Instance {
                     return false;
                 }
                 Some(Ok((invocation, result))) => {
-                    let is_complete = self.has_returned(task, invocation, result);
-                    // The rest of an aborted call's slice is unknown: it may have been in a register.
+                    let is_complete = self.process_result(task, invocation, result);
+                    // The rest of the slice of an aborted call is unknown, because it may have been in a register.
                     let left = if is_complete { self.leftover() } else { 0 };
                     let rest = lock(&self.slice).rest(left);
                     match rest {
@@ -423,7 +427,7 @@ impl Instance {
         }
     }
 
-    /// Accounts for a completed call.
+    /// Counts the excess and the unserved packets of a completed call.
     #[inline]
     fn finish_call(&mut self, task: &SuspendedCall) {
         match task.call {
@@ -480,7 +484,7 @@ impl Instance {
         })
     }
 
-    /// Runs a function to completion. Returns nothing if the module lacks it.
+    /// Calls a function, and runs it to completion. Returns `None` if the module lacks it.
     #[inline]
     fn call_to_completion(&mut self, invocation: Invocation) -> Option<wasmtime::Result<i64>> {
         let wasm = self.wasm.as_ref()?;
@@ -492,7 +496,7 @@ impl Instance {
         Some(with_overrun(result?, late))
     }
 
-    /// Runs a function to completion or to the end of this slice.
+    /// Calls a function, and runs it until it returns or the slice is over. Returns `None` if the module lacks it.
     fn call_in_slice(&mut self, invocation: Invocation, slice: i64) -> Option<Returned> {
         let wasm = self.wasm.as_ref()?;
         let phase = invocation.phase(wasm.one_by_one);
@@ -512,7 +516,7 @@ impl Instance {
         }))
     }
 
-    /// Returns the rest of a completed call's slice.
+    /// Returns the rest of the slice after a function has returned.
     fn leftover(&mut self) -> i64 {
         let counter = self.wasm.as_ref().and_then(|wasm| wasm.counter);
         counter.zip(self.store.as_mut()).map_or(0, |(counter, store)| counter.slice(store))
@@ -540,13 +544,14 @@ impl Instance {
                 call.used = Nanos(call.used.0.saturating_add(thread_time().0.saturating_sub(clock.0)));
             }
             let Some(fault) = self.overdue(&call) else { return Err(call) };
-            // The slice is over all the same, for the next function.
+            // The function is resumed with the order to fail. Its slice stays over for the next function.
             lock(&self.slice).order = ResumeOrder::Fail(fault);
             is_failed = true;
         }
     }
 
-    /// Returns the fault of a call that must not be resumed, by the limits that the watchdog applies to other calls.
+    /// Returns the fault with which a suspended function must be aborted, because it has exceeded the limits that the
+    /// watchdog applies to functions that are not suspended.
     fn overdue(&self, call: &ActiveCall) -> Option<FaultKind> {
         let used = Duration::from_nanos(call.used.0);
         if used < self.call_limit {
@@ -561,7 +566,7 @@ impl Instance {
 
     /// Processes the result of a function. Returns false if the function was aborted.
     #[inline]
-    fn has_returned(
+    fn process_result(
         &mut self,
         task: &mut SuspendedCall,
         invocation: Invocation,
@@ -597,7 +602,8 @@ impl Instance {
 /// A function's result, or the function itself if it is suspended.
 type Returned = Result<(Invocation, wasmtime::Result<i64>), ActiveCall>;
 
-/// The only entry into the sandbox, watched by the watchdog.
+/// Runs `act`, which enters the sandbox, under the watchdog. The sandbox is entered nowhere else. Returns the result,
+/// and the watchdog's actions.
 #[inline]
 fn watched<R>(
     watch: Option<&WatchedSandbox>,
@@ -610,7 +616,7 @@ fn watched<R>(
     (result, active.end())
 }
 
-/// The result of a call that the watchdog may have ended.
+/// Returns the result of a call, with the fault that the watchdog has caused if it has acted on the call.
 #[inline]
 fn with_overrun(result: wasmtime::Result<i64>, late: Option<OverrunAction>) -> wasmtime::Result<i64> {
     match late {

@@ -1,7 +1,7 @@
-//! Named tables: bytes that sessions share with a module, and that a module shares with sessions.
+//! Named tables: bytes that modules of different sessions share. One module publishes a table, others read it.
 //!
-//! A table is a sequence of immutable versions. A module sees one complete version, in a window of its address space;
-//! a new version is mapped between two calls. There are no locks, and a failing module cannot leave any held.
+//! A table is a sequence of immutable versions. A module reads one complete version, which is mapped in a window of its
+//! address space; a new version is mapped between two calls. So no locks are needed.
 
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::with_bytes;
@@ -21,7 +21,7 @@ use weir_units::Bytes;
 
 const HEADER: usize = table::HEADER_BYTES as usize;
 
-/// One version of a table: a sealed memory file, with the header in front that modules read.
+/// One version of a table: a sealed memory file, which begins with the header that modules read.
 #[derive(Debug)]
 pub struct TableVersion {
     file: File,
@@ -31,13 +31,13 @@ pub struct TableVersion {
 
 /// Publishes a module's tables. The arguments come from the untrusted module.
 pub trait TablePublisher: std::fmt::Debug + Send + Sync {
-    /// Makes these bytes the next version of a table, by its index in the module's manifest. At most the declared
-    /// length. Returns 0, or a [`code`](weir_abi::code).
+    /// Makes these bytes the next version of a table, given by its index in the module's manifest. There are at most as
+    /// many bytes as the manifest declares. Returns 0, or an error [`code`](weir_abi::code).
     fn publish(&self, table: u32, bytes: &[u8]) -> i32;
 }
 
 impl TableVersion {
-    /// Copies these bytes into a version with this number. Number 0 means that there is no table.
+    /// Creates a version with this number from these bytes. To modules, number 0 means that there is no table.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for more than [`limit::TABLE_BYTES`]; the system's error if memory or
@@ -51,8 +51,8 @@ impl TableVersion {
         let mut file = memory_file(c"weir-table")?;
         file.write_all(&header)?;
         file.write_all(bytes)?;
-        // Older kernels refuse read-only mappings of a file sealed against all writing. No writable mapping exists at
-        // this point.
+        // Not F_SEAL_WRITE, because older kernels refuse read-only shared mappings of a file that has this seal. As no
+        // writable mapping exists now, F_SEAL_FUTURE_WRITE prevents all writing as well.
         let seals = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
         // SAFETY: fcntl with integer arguments touches no memory.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
@@ -89,20 +89,21 @@ impl TableVersion {
 /// Returns the version that modules see if there is no table.
 fn absent_version() -> io::Result<&'static TableVersion> {
     static ABSENT: OnceLock<TableVersion> = OnceLock::new();
-    if let Some(nothing) = ABSENT.get() {
-        return Ok(nothing);
+    if let Some(absent) = ABSENT.get() {
+        return Ok(absent);
     }
     let absent = TableVersion::new(0, &[])?;
     Ok(ABSENT.get_or_init(|| absent))
 }
 
 impl Instance {
-    /// Shows the module this version of a table, by its index in the manifest, or the absence of one. Returns false
-    /// if the version is longer than declared: then the module sees an empty table. Not while a call [is
-    /// suspended](Self::is_suspended).
+    /// Maps a version of a table for the module. `place` is the table's index in the manifest. Without a version, the
+    /// module reads that there is no table. The same applies if the version is longer than declared; then this returns
+    /// false.
     ///
     /// # Errors
-    /// The system's error if it refuses the mapping: then not even the header can be read there.
+    /// A call [is suspended](Self::is_suspended), or the system refuses the mapping. In the latter case the window
+    /// cannot be read at all.
     pub fn show_table(&mut self, place: usize, version: Option<&TableVersion>) -> io::Result<bool> {
         if self.base.is_null() {
             return Ok(true);
@@ -128,14 +129,13 @@ impl Instance {
         }
         let mapped = &mut host.tables[place];
         // SAFETY: `base` is this instance's live space; by the check above the window lies in the area of tables. It
-        // overlaps no other table's window, because the manifest places them one after the other; `&mut self` says
-        // that no call is in progress that could have lent out a slice.
+        // overlaps no other table's window, because the manifest places them one after the other. No slice of the mapping
+        // is in use: only calls lend slices, and by `&mut self` no call is in progress.
         unsafe { map_area(base, window, room, shown.area(), mapped)? };
         Ok(fits)
     }
 
-    /// Shows the tables that exist when the module starts. Each declared table has a window from then on, if only an
-    /// empty one.
+    /// Maps the tables that exist when the module starts. For other declared tables, maps the header that there is none.
     pub(crate) fn show_initial_tables(&mut self, tables: &[Option<Arc<TableVersion>>]) -> io::Result<()> {
         let declared = self.host().map_or(0, |host| host.admitted.manifest().tables.len());
         for place in 0..declared {
@@ -145,8 +145,7 @@ impl Instance {
     }
 }
 
-/// The host function `publish`. An aborted call does not revoke the version: it is complete, whatever the module does
-/// next.
+/// The host function `publish`. If the call is aborted later, the version remains, because it is complete.
 pub(crate) fn publish(
     caller: &mut Caller<'_, HostState>,
     place: u32,

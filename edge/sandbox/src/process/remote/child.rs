@@ -22,7 +22,7 @@ use {
     weir_session::Records,
 };
 
-/// The longest request: a module, its code, and little else.
+/// The longest request, in bytes: it has a module and the module's code.
 const REQUEST_BYTES_MAX: usize = 512 << 20;
 
 /// The reason why a sandbox process ends early. The cause is the node or its system, not the module.
@@ -63,8 +63,8 @@ impl From<CalibrationError> for SandboxProcessError {
     }
 }
 
-/// Runs a sandbox process: gives up all rights except open descriptors, starts the module that the node sends, and
-/// executes requests until the connection closes.
+/// Runs a sandbox process: confines itself, starts the module that the node sends, and executes the node's requests until
+/// the connection closes.
 ///
 /// # Errors
 /// [`SandboxProcessError`].
@@ -76,7 +76,7 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let instance = start(StartRequest::read(&request)?, &writes)?;
     let mut child = SandboxChild { instance, writes, faults_reported: 0 };
-    // It is in the sandbox now.
+    // The module and its code have been loaded, so these copies are not needed any more.
     drop(request);
     let report = child.report(CallStep::Done(0));
     channel.send(&report.write())?;
@@ -107,13 +107,14 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
     Ok(())
 }
 
+/// Admits and starts the module of a request, and allows the process no other code.
 fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, SandboxProcessError> {
     let short = |number: u64| u32::try_from(number).map_err(|_| InvalidMessage);
-    let terms = CalibratedProfile {
+    let profile = CalibratedProfile {
         profile: Profile::parse(&request.profile)?,
         calibration: Calibration::parse(&request.calibration)?,
     };
-    let admitted = Assessment::assess(request.module, &request.settings, &terms)?.admit()?;
+    let admitted = Assessment::assess(request.module, &request.settings, &profile)?.admit()?;
     let call_limit = Duration::from_nanos(request.call_limit);
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;
     let compiled = CompiledModule {
@@ -126,24 +127,26 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
         },
         from_cache: false,
     };
-    // SAFETY: the node is this same program, which compiled this very module with the options of its own engine; the
-    // options that shape code are the same here. Only the node has the other end of the channel.
+    // SAFETY: only the node has the other end of the channel. The node runs this same program, and has had this module
+    // compiled by an engine whose options are the same as here as far as they affect code.
     let program = unsafe { engine.assemble(admitted, compiled) }?;
-    // Before the module runs. Sealed memory cannot be unmapped, so the code stays until the process ends.
+    // Sealed before the module runs. Sealed memory cannot be unmapped, so the code is never dropped.
     weir_os::seal_loaded_code(program.code_range())?;
     std::mem::forget(program.clone());
     let context = InstanceContext { writes: Some(Arc::clone(writes)), ..InstanceContext::default() };
     Ok(Instance::start_with(&engine, &program, context)?)
 }
 
-/// A started module, and the number of its faults that were reported.
+/// The state of a sandbox process.
 struct SandboxChild {
     instance: Instance,
     writes: Arc<WriteRights>,
+    /// The number of the module's faults that have been reported to the node.
     faults_reported: usize,
 }
 
 impl SandboxChild {
+    /// Applies the changes that a request contains, before its call.
     fn apply(&mut self, changes: PendingChanges) {
         self.writes.change(changes.writes);
         if changes.begins_block {
@@ -157,6 +160,7 @@ impl SandboxChild {
         }
     }
 
+    /// Builds the report of a call: the state of the instance, and the results if the call is complete.
     fn report(&mut self, step: CallStep) -> CallReport {
         let instance = &mut self.instance;
         let mut report = CallReport {

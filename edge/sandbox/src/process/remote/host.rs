@@ -25,26 +25,27 @@ use {
     weir_session::{HeldMemory, MemoryReservation, Records},
 };
 
-/// Memory of a sandbox process beside its module's memory, the module and its code: stacks, tables and reports. It is
-/// charged to the session.
+/// Memory that a sandbox process needs in addition to its module's memory, the module and its code: stacks, tables and
+/// reports. It is reserved from the session.
 const PROCESS_MEMORY: Bytes = Bytes(4 << 20);
-/// Further memory that the process may use while it admits the module: a constant part, and a part for each byte of
-/// the module and its code.
+/// The constant part of the further memory that the process may use while it admits the module.
 const ADMISSION_MEMORY: Bytes = Bytes(128 << 20);
+/// Further memory that the process may use while it admits the module, for each byte of the module and its code.
 const ADMISSION_MEMORY_PER_BYTE: u64 = 16;
-/// Address space of the process: that of a sandbox, and the rest.
+/// Limit on the process's address space, most of which is that of its sandbox.
 const ADDRESS_SPACE: Bytes = Bytes(16 << 30);
 /// Time limit for checking and starting the module.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for mapping memory or aborting a call, which take almost no time. A process that was taken over can
-/// hold a core for this long once, and is killed then.
+/// Time limit for mapping memory or aborting a call, which take almost no time. A process that an attacker controls can
+/// occupy a core for this time once, and is killed then.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time that a process may take to answer after its slice is used up, before it is stopped: its own clock ends the
-/// call by then. Also the limit for reading a request of a few bytes, and for running without a request.
+/// Time that a process may take to answer after the end of its slice, before it is stopped. Normally its own clock has
+/// ended the call by then. The same limit applies to taking a request from the socket, and to processor time that the
+/// process uses beyond the time of its requests.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2);
-/// Total waiting time in one call after which the process counts as unresponsive.
+/// Total waiting time in one call after which the process counts as unresponsive, and is killed.
 const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(10);
-/// Largest growth of a counter in one call.
+/// Largest growth of a counter in one report that is believed.
 const COUNTED_MAX: u64 = 1 << 32;
 
 /// Largest number of refused patches that is counted for a call.
@@ -76,31 +77,35 @@ pub struct RemoteInstance {
     admitted: Arc<Admitted>,
     /// The process's memory, as reserved from the session.
     holding: Option<HeldMemory>,
+    /// The session's count of low-memory transitions at the last [`Self::low_memory`].
     times_low: u64,
     writes: Arc<WriteRights>,
-    /// The module's refused patches that `writes` has counted already.
+    /// The number of the module's refused patches that have been counted in `writes`.
     refused: u64,
     nanos_per_cycle: f64,
+    /// Changes that are sent with the next call.
     changes: PendingChanges,
-    /// The packets of the current call: a mask from packet `first` of the block on.
+    /// The mask of the current call's packets; bit 0 is packet `first` of the block.
     mask: u64,
     first: u32,
+    /// The position in the block of a call without packets.
     before: u32,
-    /// True if the current call is the start.
+    /// True until the module has started.
     is_start: bool,
-    /// Processor time of the process at its last answer.
-    ran: Duration,
-    /// Log lines received so far.
+    /// Processor time of the process when it was last stopped.
+    processor_time: Duration,
+    /// The number of log lines received so far.
     logged: usize,
-    /// True if the process was stopped before it answered.
+    /// True if the process was stopped before it answered the last request.
     is_paused: bool,
     /// True if the current call is suspended.
     is_suspended: bool,
     ended: bool,
     /// True if the module ended because its process is gone.
     is_gone: bool,
-    /// Waiting time in the current call, and since [`Self::take_waited`].
+    /// Waiting time in the current call.
     waited_in_call: Duration,
+    /// Waiting time since the last [`Self::take_waited`].
     waited: Duration,
     unserved: u64,
     memory: Bytes,
@@ -113,11 +118,13 @@ pub struct RemoteInstance {
 }
 
 impl RemoteInstance {
-    /// Compiles an admitted module and starts it in a process of its own. `settings` are the settings that it was
-    /// admitted with. Reserves from the session the module's whole memory and the process's own. A module that fails
-    /// at its start is returned too, but has [ended](Self::has_ended). The program that `launcher` starts must be
-    /// this same version and answer [`SANDBOX_ARGUMENT`]. Charges `meter` for the processor time of the compiler and
-    /// of the new process until the module has started, also on failure.
+    /// Compiles an admitted module and starts it in a process of its own. A module that fails at its start is returned
+    /// too, but has [ended](Self::has_ended).
+    ///
+    /// `settings` are the parameters' settings with which the module was admitted. The memory of the module and of the
+    /// process is reserved from the session. The program that `launcher` starts must be this same version of weir, and
+    /// answer [`SANDBOX_ARGUMENT`]. `meter` is charged for the processor time of the compiler, and of the new process
+    /// until the module has started, also on failure.
     ///
     /// # Errors
     /// [`LoadError`] if the module cannot be compiled, no process can be started, or the session lacks the memory.
@@ -132,20 +139,21 @@ impl RemoteInstance {
     ) -> Result<Self, LoadError> {
         let checks = engine.checks(&admitted, is_suspendable);
         let CompiledModule { code, indices, .. } = engine.compile(&admitted, checks, meter)?;
-        let held = admitted.bytes().len() as u64 + code.len() as u64;
-        let wanted = [PROCESS_MEMORY.0, held].into_iter().fold(admitted.memory().0, u64::saturating_add);
+        let module_and_code = admitted.bytes().len() as u64 + code.len() as u64;
+        let wanted =
+            [PROCESS_MEMORY.0, module_and_code].into_iter().fold(admitted.memory().0, u64::saturating_add);
         let wanted = Bytes(wanted);
-        let hold = |reservation: &Arc<MemoryReservation>| {
+        let reserve = |reservation: &Arc<MemoryReservation>| {
             let left = reservation.state().left();
             HeldMemory::take(reservation, wanted).ok_or(LoadError::Memory { wanted, left })
         };
-        let holding = memory.map(hold).transpose()?;
-        let terms = admitted.assessment().calibrated_profile();
+        let holding = memory.map(reserve).transpose()?;
+        let profile = admitted.assessment().calibrated_profile();
         let request = StartRequest {
             module: admitted.bytes().to_vec(),
             settings: settings.to_vec(),
-            profile: terms.profile.to_toml(),
-            calibration: terms.calibration.to_toml(),
+            profile: profile.profile.to_toml(),
+            calibration: profile.calibration.to_toml(),
             is_suspendable,
             imported: indices.imported.into(),
             functions: indices.functions.into(),
@@ -154,17 +162,20 @@ impl RemoteInstance {
             code,
         };
         let failed = |error: io::Error| LoadError::Sandbox(format!("a process of its own: {error}"));
-        let admitting = ADMISSION_MEMORY.0.saturating_add(held.saturating_mul(ADMISSION_MEMORY_PER_BYTE));
-        let limits =
-            HelperLimits { addresses: ADDRESS_SPACE, memory: Bytes(wanted.0.saturating_add(admitting)) };
+        let admission_memory =
+            ADMISSION_MEMORY.0.saturating_add(module_and_code.saturating_mul(ADMISSION_MEMORY_PER_BYTE));
+        let limits = HelperLimits {
+            addresses: ADDRESS_SPACE,
+            memory: Bytes(wanted.0.saturating_add(admission_memory)),
+        };
         let mut process = HelperProcess::start(launcher, &[SANDBOX_ARGUMENT], limits).map_err(failed)?;
         let reported = process.ask(&request.write(), REPORT_BYTES_MAX, START_TIMEOUT);
         process.pause();
-        let ran = process.processor_time().unwrap_or_default();
-        meter.spend(Nanos::from(ran));
+        let processor_time = process.processor_time().unwrap_or_default();
+        meter.spend(Nanos::from(processor_time));
         let reported = reported.map_err(|error| {
-            let how = process.end().map_or_else(|error| error.to_string(), |how| how.to_string());
-            LoadError::Sandbox(format!("a process of its own: {error} ({how})"))
+            let status = process.end().map_or_else(|error| error.to_string(), |status| status.to_string());
+            LoadError::Sandbox(format!("a process of its own: {error} ({status})"))
         })?;
         let times_low = memory.map_or(0, |memory| {
             let state = memory.state();
@@ -183,7 +194,7 @@ impl RemoteInstance {
             first: 0,
             before: 0,
             is_start: true,
-            ran,
+            processor_time,
             logged: 0,
             is_paused: false,
             is_suspended: false,
@@ -221,8 +232,8 @@ impl RemoteInstance {
         self.process.id()
     }
 
-    /// Returns the waiting time since the last call of this function. It is charged to the module, though the calling
-    /// thread did not use it.
+    /// Returns the waiting time since the last call of this function. It is to be charged to the module, although the
+    /// calling thread used no processor time while it waited.
     pub fn take_waited(&mut self) -> Nanos {
         let waited = std::mem::take(&mut self.waited);
         Nanos::from(waited)
@@ -236,7 +247,7 @@ impl RemoteInstance {
         self.map(false, area)
     }
 
-    /// As [`Instance::map_packets`](crate::Instance::map_packets). Packets in it cannot be kept.
+    /// As [`Instance::map_packets`](crate::Instance::map_packets). The module cannot keep packets of the area.
     ///
     /// # Errors
     /// An error if the module has ended or its call is suspended.
@@ -254,7 +265,7 @@ impl RemoteInstance {
             .process
             .send(&request.write(), ANSWER_TIMEOUT)
             .and_then(|()| self.process.send_descriptor(area.fd));
-        // The answer to a mapping has no content.
+        // The report on a mapping is not read, because a mapping has no results.
         let mapped = self.receive(sent, CONTROL_TIMEOUT).and_then(|_| self.account_time(begin));
         match mapped {
             Ok(()) => Ok(()),
@@ -265,10 +276,10 @@ impl RemoteInstance {
         }
     }
 
-    /// Lets the process run and waits for its answer. The process is stopped again afterwards: it runs only while it
-    /// works on a request.
+    /// Resumes the process, waits for its answer for at most `wait`, and stops the process again: it runs only while it
+    /// works on a request. `sent` is the result of sending the request.
     fn receive(&mut self, sent: io::Result<()>, wait: Duration) -> Result<Vec<u8>, EndReason> {
-        // A request has a few bytes, so a process that does not take them does not read.
+        // A request has a few bytes, for which the socket has room unless the process reads nothing.
         sent.map_err(EndReason::from_io)?;
         self.process.resume();
         let received = self.process.receive(REPORT_BYTES_MAX, Instant::now() + wait);
@@ -276,15 +287,18 @@ impl RemoteInstance {
         received.map_err(EndReason::from_io)
     }
 
-    /// Accounts for the time since `begin`: the waiting time, and processor time beyond it that the process used
-    /// while other work waited for the core.
+    /// Adds the time since `begin` to the waiting time. If the process used more processor time than that since its last
+    /// request, adds this time instead.
+    ///
+    /// # Errors
+    /// The process used much more processor time, so it ran while it should have been stopped.
     fn account_time(&mut self, begin: Instant) -> Result<(), EndReason> {
         let took = begin.elapsed();
-        let ran = self.process.processor_time().unwrap_or(self.ran);
-        let since = ran.saturating_sub(std::mem::replace(&mut self.ran, ran));
-        self.waited += took.max(since);
+        let now = self.process.processor_time().unwrap_or(self.processor_time);
+        let used = now.saturating_sub(std::mem::replace(&mut self.processor_time, now));
+        self.waited += took.max(used);
         self.waited_in_call += took;
-        let beyond = since.saturating_sub(took);
+        let beyond = used.saturating_sub(took);
         if beyond > ANSWER_TIMEOUT { Err(EndReason::RanUncalled(beyond)) } else { Ok(()) }
     }
 
@@ -329,6 +343,7 @@ impl RemoteInstance {
         }
         let begin = Instant::now();
         let sent = match std::mem::take(&mut self.is_paused) {
+            // The process still works on the last request.
             true => Ok(()),
             false => self.process.send(&SandboxRequest::Resume(slice).write(), ANSWER_TIMEOUT),
         };
@@ -349,7 +364,7 @@ impl RemoteInstance {
         };
         match step {
             CallStep::Done(drops) => drops,
-            // The process should have reported the end of the call.
+            // The process must report the end of the call, and has not.
             CallStep::Suspended => {
                 _ = self.apply_report(Err(EndReason::Unresponsive));
                 0
@@ -374,12 +389,13 @@ impl RemoteInstance {
         let wait = match slice.until {
             Some(until) => self.time_until(until) + ANSWER_TIMEOUT,
             None if slice == FuelSlice::UNLIMITED => UNRESPONSIVE_AFTER,
-            // The process is to do the next step and no more.
+            // The process may only execute up to the next check.
             None => ANSWER_TIMEOUT,
         };
         self.await_report_for(sent, begin, wait)
     }
 
+    /// Waits for the result of a request for at most `wait`. A process that has not answered by then is suspended.
     fn await_report_for(&mut self, sent: io::Result<()>, begin: Instant, wait: Duration) -> CallStep {
         let wait = wait.min(UNRESPONSIVE_AFTER.saturating_sub(self.waited_in_call));
         let was_sent = sent.is_ok();
@@ -400,6 +416,7 @@ impl RemoteInstance {
         self.apply_report(received)
     }
 
+    /// Returns the time until the clock reaches a value.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -410,6 +427,7 @@ impl RemoteInstance {
         Duration::from_nanos((until.since(Cycles::now()).0 as f64 * self.nanos_per_cycle) as u64)
     }
 
+    /// Decodes and checks the report of the current call.
     fn read(&self, reported: &[u8]) -> Result<CallReport, EndReason> {
         let profile = self.admitted.profile();
         let most = match self.mask {
@@ -432,14 +450,14 @@ impl RemoteInstance {
         Ok(CallReport::read(reported, expected)?)
     }
 
-    /// Records the result of a call. On an error, ends the process: the packets of the call are lost.
+    /// Records the result of a call. On an error, ends the process, and counts the packets of the call as lost.
     fn apply_report(&mut self, received: Result<CallReport, EndReason>) -> CallStep {
         let report = match received {
             Ok(report) => report,
             Err(end) => {
-                // The exit status of a process that ended by itself says more than that it is killed now.
-                let how = self.process.end().map(|how| format!(" ({how})")).unwrap_or_default();
-                self.faults.push(format!("{end}{how}"));
+                // The exit status of a process that ended by itself can show the reason.
+                let status = self.process.end().map(|status| format!(" ({status})")).unwrap_or_default();
+                self.faults.push(format!("{end}{status}"));
                 self.counters.faults += 1;
                 self.counters.lost += u64::from(self.mask.count_ones());
                 self.unserved |= self.mask;
@@ -468,10 +486,11 @@ impl RemoteInstance {
         CallStep::Done(report.drops)
     }
 
-    /// Updates the counters: they only grow, the packet counters by at most the packets of the call.
+    /// Updates the counters from a report. They only grow, and by no more than is plausible: the packet counters by at
+    /// most the number of the call's packets.
     fn count(&mut self, reported: InstanceCounters) {
         let packets = u64::from(self.mask.count_ones());
-        let grown = |was: u64, is: u64, most: u64| is.clamp(was, was.saturating_add(most));
+        let grown = |was: u64, now: u64, most: u64| now.clamp(was, was.saturating_add(most));
         let was = self.counters;
         let lost = grown(was.lost, reported.lost, packets);
         self.counters = InstanceCounters {
@@ -492,9 +511,9 @@ impl RemoteInstance {
     /// As [`Instance::low_memory`](crate::Instance::low_memory).
     pub fn low_memory(&mut self) -> Option<ModuleEvent> {
         let state = self.holding.as_ref()?.reservation().state();
-        let is_known = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
+        let is_unchanged = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
         let event = ModuleEvent::LowMemory { left: state.left() };
-        (!is_known && self.admitted.info().entries.has(event.entry())).then_some(event)
+        (!is_unchanged && self.admitted.info().entries.has(event.entry())).then_some(event)
     }
 
     /// As [`Instance::take_unserved`](crate::Instance::take_unserved).
@@ -517,7 +536,7 @@ impl RemoteInstance {
         self.ended
     }
 
-    /// Returns whether the process has ended by itself, or was killed because of an invalid report or no report.
+    /// Returns true if the process has ended by itself, or was killed because it sent an invalid report or none.
     pub fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -558,7 +577,7 @@ impl RemoteInstance {
     }
 }
 
-/// Appends new rows to rows that were not taken yet.
+/// Appends rows to those that have not been taken yet.
 fn append(to: &mut Records, more: Records) {
     if to.is_empty() {
         *to = more;

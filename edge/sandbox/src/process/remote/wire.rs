@@ -1,7 +1,7 @@
-//! The protocol between a node and a sandbox process: little-endian numbers, and byte strings after their lengths.
+//! The protocol between a node and a sandbox process. Numbers are little-endian; the length of a byte string precedes it.
 //!
 //! The sandbox process trusts the node's requests. The node does not trust reports: [`CallReport::read`] accepts only
-//! results that the module could have produced inside the node, and rebuilds the values it accepts.
+//! results that the module could have produced inside the node, and builds its values anew from the accepted ones.
 
 use crate::run::call_usage::{CountBytesMax, OutputAllowance};
 use crate::run::host::{LogLine, Patch};
@@ -25,13 +25,13 @@ pub(crate) struct InvalidMessage;
 
 /// The longest fault description or log line, escapes included, in bytes.
 const TEXT_MAX: usize = 4096;
-/// Bytes in front of a row: position, whether it is for a packet, stream, and two lengths.
-const ROW_HEAD: usize = 17;
-/// The longest report, in bytes: of a batch with its patches, or of a call without packets; each with log lines and
-/// faults.
+/// Bytes in front of a row: its position, a flag that the position is that of a packet, the stream, and two lengths.
+const ROW_HEAD_BYTES: usize = 17;
+/// The longest report, in bytes: that of a batch or that of a call without packets, whichever can be longer, with all log
+/// lines and faults.
 pub(crate) const REPORT_BYTES_MAX: usize = {
     const fn rows(number: u32, bytes: u32) -> usize {
-        number as usize * ROW_HEAD + bytes as usize
+        number as usize * ROW_HEAD_BYTES + bytes as usize
     }
     let batch = BATCH_PACKETS
         * (rows(limit::RECORDS_PER_PACKET, limit::RECORD_BYTES_PER_PACKET)
@@ -60,12 +60,12 @@ impl WireWriter {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn short(&mut self, value: u32) {
+    fn number32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.short(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        self.number32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         self.0.extend_from_slice(bytes);
     }
 }
@@ -97,13 +97,13 @@ impl<'a> WireReader<'a> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn short(&mut self) -> Result<u32, InvalidMessage> {
+    fn number32(&mut self) -> Result<u32, InvalidMessage> {
         self.take().map(u32::from_le_bytes)
     }
 
     /// Reads a count of following items, at most `most`.
     fn count(&mut self, most: usize) -> Result<usize, InvalidMessage> {
-        usize::try_from(self.short()?).ok().filter(|count| *count <= most).ok_or(InvalidMessage)
+        usize::try_from(self.number32()?).ok().filter(|count| *count <= most).ok_or(InvalidMessage)
     }
 
     pub(crate) fn bytes(&mut self, most: usize) -> Result<&'a [u8], InvalidMessage> {
@@ -125,7 +125,7 @@ impl<'a> WireReader<'a> {
 /// A request of the node to a sandbox process.
 #[derive(Debug)]
 pub(crate) enum SandboxRequest {
-    /// Map the memory of the descriptor that follows: packets, or their descriptors.
+    /// Map packets or packet descriptors: the memory of the file descriptor that follows the request.
     Map { is_packets: bool, offset: u64, len: u64 },
     /// Call the module, after applying the changes.
     Begin(PendingChanges, Call, FuelSlice),
@@ -135,14 +135,14 @@ pub(crate) enum SandboxRequest {
     Abandon,
 }
 
-/// Changes for a module since its last call.
+/// Changes of a module's environment since its last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingChanges {
-    /// A new block begins.
+    /// True if a new block begins.
     pub(crate) begins_block: bool,
-    /// Mask of the outputs that are connected.
+    /// The mask of connected outputs, if it has changed.
     pub(crate) open: Option<u8>,
-    /// Patches are not needed.
+    /// True if patches are not needed any more.
     pub(crate) ignores_patches: bool,
     /// The fields that the module may write.
     pub(crate) writes: WriteFields,
@@ -182,7 +182,7 @@ impl SandboxRequest {
                 writer.flag(changes.open.is_some());
                 writer.byte(changes.open.unwrap_or_default());
                 writer.flag(changes.ignores_patches);
-                writer.short(changes.writes.bits());
+                writer.number32(changes.writes.bits());
                 put_slice(&mut writer, *slice);
                 put_call(&mut writer, *call);
             }
@@ -203,7 +203,7 @@ impl SandboxRequest {
                 let begins_block = reader.flag()?;
                 let (is_open, open) = (reader.flag()?, reader.byte()?);
                 let ignores_patches = reader.flag()?;
-                let writes = WriteFields::from_bits(reader.short()?);
+                let writes = WriteFields::from_bits(reader.number32()?);
                 let changes =
                     PendingChanges { begins_block, open: is_open.then_some(open), ignores_patches, writes };
                 let slice = take_slice(&mut reader)?;
@@ -218,8 +218,8 @@ impl SandboxRequest {
     }
 }
 
-/// The first kind of calls for events; the index of the entry point is added.
-const EVENTS: u8 = 4;
+/// The kind of a call for an event is this number plus the index of the event's entry point.
+const FIRST_EVENT_KIND: u8 = 4;
 
 fn put_call(writer: &mut WireWriter, call: Call) {
     let (kind, values) = match call {
@@ -229,7 +229,7 @@ fn put_call(writer: &mut WireWriter, call: Call) {
         Call::Stop { now } => (3, [now.0, 0, 0]),
         Call::Event(event) => {
             let [first, second] = event.numbers();
-            (EVENTS + event.entry() as u8, [first, second, 0])
+            (FIRST_EVENT_KIND + event.entry() as u8, [first, second, 0])
         }
     };
     writer.byte(kind);
@@ -247,28 +247,32 @@ fn take_call(reader: &mut WireReader<'_>) -> Result<Call, InvalidMessage> {
         2 => Call::Tick { now: Timestamp(first), periods: second, before: short(third)? },
         3 => Call::Stop { now: Timestamp(first) },
         kind => {
-            let known = kind.checked_sub(EVENTS).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
-            let event = known.and_then(|known| ModuleEvent::of(known.entry, [first, second]));
-            // The node sends no messages to a sandbox process.
+            let entry_point =
+                kind.checked_sub(FIRST_EVENT_KIND).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
+            let event = entry_point.and_then(|found| ModuleEvent::of(found.entry, [first, second]));
+            // There are no services in a sandbox process, so no event has a message.
             Call::Event(event.filter(|event| !event.has_message()).ok_or(InvalidMessage)?)
         }
     })
 }
 
-/// The description of the module that a sandbox process is started with.
+/// The first request to a sandbox process: the module, its code, and the facts needed to start it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartRequest {
     pub(crate) module: Vec<u8>,
     pub(crate) settings: Vec<ParameterSetting>,
-    /// The profile, as TOML. `calibration` is TOML too.
+    /// The profile, as TOML.
     pub(crate) profile: String,
+    /// The calibration of the profile, as TOML.
     pub(crate) calibration: String,
     pub(crate) is_suspendable: bool,
-    /// The number of functions that the module imports and has, and whether the loader's own import comes between.
+    /// [`Indices::imported`](crate::run::fault::Indices) of the code.
     pub(crate) imported: u64,
+    /// [`Indices::functions`](crate::run::fault::Indices) of the code.
     pub(crate) functions: u64,
+    /// [`Indices::is_shifted`](crate::run::fault::Indices) of the code.
     pub(crate) is_shifted: bool,
-    /// In nanoseconds.
+    /// The limit of the processor time of a call, in nanoseconds.
     pub(crate) call_limit: u64,
     pub(crate) code: Vec<u8>,
 }
@@ -277,10 +281,10 @@ impl StartRequest {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut writer = WireWriter(Vec::with_capacity(self.module.len() + self.code.len() + (1 << 16)));
         writer.bytes(&self.module);
-        writer.short(u32::try_from(self.settings.len()).unwrap_or(u32::MAX));
+        writer.number32(u32::try_from(self.settings.len()).unwrap_or(u32::MAX));
         for (name, words) in &self.settings {
             writer.bytes(name.as_bytes());
-            writer.short(u32::try_from(words.len()).unwrap_or(u32::MAX));
+            writer.number32(u32::try_from(words.len()).unwrap_or(u32::MAX));
             words.iter().for_each(|word| writer.bytes(word.as_bytes()));
         }
         writer.bytes(self.profile.as_bytes());
@@ -327,8 +331,9 @@ pub(crate) struct CallReport {
     pub(crate) is_suspended: bool,
     /// True if the module gets no more packets.
     pub(crate) has_ended: bool,
-    /// Mask of dropped packets; `unserved` is the mask of packets that the module has not processed completely.
+    /// Mask of packets to drop.
     pub(crate) drops: u64,
+    /// Mask of packets that the module has not processed completely.
     pub(crate) unserved: u64,
     /// Size of the private memory.
     pub(crate) memory: Bytes,
@@ -347,10 +352,10 @@ pub(crate) struct CallReport {
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) manifest: &'a Manifest,
-    /// Mask of the call's packets, from packet `first` of the block on; 0 for a call without packets.
+    /// Mask of the call's packets, of which bit 0 is packet `first` of the block; 0 for a call without packets.
     pub(crate) mask: u64,
     pub(crate) first: u32,
-    /// Position in the block of a call without packets.
+    /// The position in the block of a call without packets.
     pub(crate) before: u32,
     pub(crate) most: OutputLimits,
     /// The most memory that the module can have.
@@ -360,19 +365,21 @@ pub(crate) struct Expected<'a> {
     pub(crate) writes: WriteFields,
 }
 
-/// The most output of a call: the amounts that the host allows in the node, by the operator's profile.
+/// The most output of a call. These are the limits that the host functions enforce by the operator's profile when a
+/// module runs inside the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLimits {
     records: CountBytesMax,
     frames: CountBytesMax,
     patches: usize,
-    /// Log lines that remain of those in a module's lifetime. Likewise `faults`.
+    /// Log lines that the module may still log in its lifetime.
     lines: usize,
+    /// Faults that may still be described in the module's lifetime.
     faults: usize,
 }
 
 impl OutputLimits {
-    /// The limits of a call with `packets` packets.
+    /// Returns the limits of a call with `packets` packets.
     pub(crate) fn of_batch(profile: &Profile, packets: u32) -> Self {
         Self {
             records: OutputAllowance::of_records(profile).packet.times(packets),
@@ -383,7 +390,7 @@ impl OutputLimits {
         }
     }
 
-    /// The limits of a call without packets. A start sends no frames: outputs are not open yet.
+    /// Returns the limits of a call without packets. A start cannot send frames, because no output is open yet.
     pub(crate) fn of_call(profile: &Profile, is_start: bool) -> Self {
         let frames = OutputAllowance::of_frames(profile).call;
         Self {
@@ -395,16 +402,17 @@ impl OutputLimits {
         }
     }
 
-    /// Adds the log lines and faults that remain in the module's lifetime.
+    /// Sets the numbers of log lines and faults that remain in the module's lifetime.
     pub(crate) fn with_texts(self, lines: usize, faults: usize) -> Self {
         Self { lines, faults, ..self }
     }
 }
 
 impl Expected<'_> {
-    fn has_packet(&self, place: u32) -> bool {
-        let at = place.checked_sub(self.first);
-        at.is_some_and(|at| self.mask.checked_shr(at).unwrap_or(0) & 1 == 1)
+    /// Returns true if the packet with this index in the block is in the call.
+    fn has_packet(&self, index: u32) -> bool {
+        let bit = index.checked_sub(self.first);
+        bit.is_some_and(|bit| self.mask.checked_shr(bit).unwrap_or(0) & 1 == 1)
     }
 }
 
@@ -454,18 +462,18 @@ impl CallReport {
         }
         put_rows(&mut writer, &self.records);
         put_rows(&mut writer, &self.frames);
-        writer.short(u32::try_from(self.patches.len()).unwrap_or(u32::MAX));
+        writer.number32(u32::try_from(self.patches.len()).unwrap_or(u32::MAX));
         for patch in &self.patches {
-            writer.short(patch.packet);
-            writer.short(patch.offset);
+            writer.number32(patch.packet);
+            writer.number32(patch.offset);
             writer.bytes(&patch.bytes);
         }
-        writer.short(u32::try_from(self.log.len()).unwrap_or(u32::MAX));
+        writer.number32(u32::try_from(self.log.len()).unwrap_or(u32::MAX));
         for line in &self.log {
             writer.byte(line.level);
             writer.bytes(line.text.as_bytes());
         }
-        writer.short(u32::try_from(self.faults.len()).unwrap_or(u32::MAX));
+        writer.number32(u32::try_from(self.faults.len()).unwrap_or(u32::MAX));
         self.faults.iter().for_each(|fault| writer.bytes(fault.as_bytes()));
         writer.0
     }
@@ -497,13 +505,13 @@ impl CallReport {
         let frames = take_frames(&mut reader, expected)?;
         let mut patches = Vec::new();
         for _ in 0..reader.count(expected.most.patches)? {
-            let (packet, offset) = (reader.short()?, reader.short()?);
+            let (packet, offset) = (reader.number32()?, reader.number32()?);
             let bytes = reader.bytes(limit::PATCH_BYTES as usize)?.to_vec();
             if !expected.has_packet(packet) {
                 return Err(InvalidMessage);
             }
-            // The patch's offset and fields are checked when it is applied, against the fields that the module may
-            // write now, whatever the process reports.
+            // The offset and the fields of a patch are checked when it is applied. The fields that the module may write
+            // come from the node, not from the report.
             patches.push(Patch { packet, offset, bytes, fields: expected.writes });
         }
         let mut log = Vec::new();
@@ -541,18 +549,18 @@ fn plain(text: &str) -> String {
 }
 
 fn put_rows(writer: &mut WireWriter, rows: &Records) {
-    writer.short(u32::try_from(rows.len()).unwrap_or(u32::MAX));
+    writer.number32(u32::try_from(rows.len()).unwrap_or(u32::MAX));
     for row in rows.iter() {
         let place = u32::try_from(row.order.index()).unwrap_or(u32::MAX);
-        writer.short(place);
+        writer.number32(place);
         writer.flag(row.order.is_packet());
-        writer.short(row.stream.into());
+        writer.number32(row.stream.into());
         writer.bytes(row.row);
         writer.bytes(row.tail);
     }
 }
 
-/// A row that the module allegedly emitted: position, stream, and bytes.
+/// A row of a report, which the module is said to have emitted.
 struct Row<'a> {
     order: RecordOrder,
     stream: u16,
@@ -565,8 +573,8 @@ fn take_row<'a>(
     expected: Expected<'_>,
     left: &mut usize,
 ) -> Result<Row<'a>, InvalidMessage> {
-    let (place, is_packet) = (reader.short()?, reader.flag()?);
-    let stream = u16::try_from(reader.short()?).map_err(|_| InvalidMessage)?;
+    let (place, is_packet) = (reader.number32()?, reader.flag()?);
+    let stream = u16::try_from(reader.number32()?).map_err(|_| InvalidMessage)?;
     let order = match is_packet {
         true if expected.has_packet(place) => RecordOrder::packet(place),
         false if expected.mask == 0 && place == expected.before => RecordOrder::tick(place),
@@ -577,8 +585,8 @@ fn take_row<'a>(
     Ok(Row { order, stream, row, tail })
 }
 
-/// Decodes records into the form that the host gives a module's records: rows of the stream's length, padding zeroed,
-/// and strings copied.
+/// Decodes and checks records. Builds them as the host function `emit` does: rows have their stream's length, padding is
+/// zeroed, and strings are copied.
 fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, InvalidMessage> {
     let (number, mut left) = expected.most.records.as_sizes();
     let mut records = Records::default();
