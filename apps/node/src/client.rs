@@ -26,11 +26,12 @@ use weir_units::{Bytes, Shown as _, beside, shown};
 
 /// The default path of a node's local socket.
 pub const SOCKET: &str = "/run/weir/node.sock";
-/// The timeout for a reply. Closing a session waits for its modules, and loading a module for the compiler.
+/// The timeout for a reply. It is long, since the close of a session waits for its modules, and the load of a module for the
+/// compiler.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout for connecting to a remote node, with the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The first pause before a refused connection is retried. Each pause is twice as long as the last, up to
+/// The first pause before a refused connection is retried. Each pause is twice as long as the one before, up to
 /// [`RETRY_PAUSE_MAX`].
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause before a refused connection is retried.
@@ -94,7 +95,7 @@ pub enum ClientError {
     /// The reply is too long.
     #[error("the node's answer is longer than {}", Bytes(ANSWER_BYTES_MAX as u64))]
     AnswerTooLong,
-    /// The request's line is too long. Contains its length.
+    /// The request's line is too long. Contains the length of the line.
     #[error("the request has {}, but the maximum is {limit}", beside(*.0, &[LINE_MAX]), limit = beside(LINE_MAX, &[*.0]))]
     AskTooLong(Bytes),
     /// The file is too long.
@@ -112,7 +113,7 @@ pub enum ClientError {
         "the node has repeatedly lost the received part of the file: it has no memory for it, or restarts; see its log, or try again later"
     )]
     Lost,
-    /// The node refused the request. Contains its reason.
+    /// The node refused the request. Contains the node's reason.
     #[error("{0}")]
     Refused(String),
     /// The connection has failed.
@@ -172,7 +173,7 @@ impl SocketAccess {
     }
 }
 
-/// The name of a number in passwd(5) or group(5); the number itself if it has none.
+/// Returns the name of a user or group number in passwd(5) or group(5), or the number itself if it has no name.
 fn name_of_id(file: &str, id: u32) -> String {
     let number = id.to_string();
     let fields = |line: &str| {
@@ -255,8 +256,8 @@ pub enum NodeLocation {
     Remote {
         /// The node's addresses, which are tried in order.
         addresses: Vec<SocketAddr>,
-        /// The keys of which the node has to prove one, tried in order; any key if there are none. While the key of a
-        /// node is being replaced, they are the old and the new one.
+        /// The expected keys, tried in order: the node has to prove one of them. An empty list accepts any key. While the
+        /// key of a node is being replaced, the list has the old and the new key.
         expected: Vec<PublicKey>,
         /// The client's key pair.
         identity: Box<Identity>,
@@ -274,7 +275,7 @@ pub enum NodeStream {
     Remote {
         /// The encrypted stream.
         stream: Box<SecureStream>,
-        /// The timeout for a reply; none waits without limit.
+        /// The timeout for a reply; `None` waits without limit.
         reply_timeout: Option<Duration>,
     },
 }
@@ -342,7 +343,7 @@ impl Client {
                                 std::thread::sleep(pause);
                                 pause = (pause * 2).min(RETRY_PAUSE_MAX);
                             }
-                            // Nothing was disclosed to this node, as it has another key.
+                            // Nothing was disclosed to the node, as it has another key than the expected one.
                             Err(ConnectError::Handshake(HandshakeError::Unexpected { .. }))
                                 if keys.len() > 0 =>
                             {
@@ -415,7 +416,7 @@ impl<S: Read + Write> Client<S> {
         let stream = self.stream.get_mut();
         match stream.write_all(bytes).and_then(|()| stream.flush()) {
             Ok(()) => Ok(()),
-            // A node that has closed the connection may have sent a reason before.
+            // A node that has closed the connection may have sent the reason before that.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match decode(&mut self.stream) {
                 Ok(Reply::Refused { why }) => Err(ClientError::Refused(shown(&why))),
                 Err(error @ ClientError::Version(_)) => Err(error),
@@ -439,7 +440,8 @@ impl<S: Read + Write> Client<S> {
     /// Sends a request and waits until it is executed. Returns the node's notes.
     ///
     /// # Errors
-    /// The node refuses the request. After other errors it may or may not have been executed.
+    /// The node refuses the request, which is then not executed. After another error, the request may or may not have been
+    /// executed.
     pub fn execute(&mut self, ask: ControlRequest, body: &[u8]) -> Result<Vec<String>, ClientError> {
         self.send(ask, body)?;
         self.receive_done()
@@ -448,7 +450,8 @@ impl<S: Read + Write> Client<S> {
     /// Executes a request with a file that was [uploaded](Upload) before.
     ///
     /// # Errors
-    /// As [`Self::execute`].
+    /// The node refuses the request, which is then not executed. After another error, the request may or may not have been
+    /// executed.
     pub fn execute_with_file(
         &mut self,
         ask: ControlRequest,
@@ -466,7 +469,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-/// A description of a reply's kind.
+/// Returns a description of a reply's kind.
 pub fn reply_kind(reply: &Reply) -> &'static str {
     match reply {
         Reply::Done { .. } => "a confirmation",

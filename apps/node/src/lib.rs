@@ -1,8 +1,8 @@
 //! The live node: modules of several parties on one machine's live traffic, each with guaranteed resources.
 //!
-//! - [`control`]: requests, session descriptions, configuration and authorisation. No thread, socket or packet.
+//! - [`control`]: requests, session descriptions, configuration and authorisation. It uses no thread, socket or packet.
 //! - `core_thread`: the thread of each core that runs modules, and a module's task on it.
-//! - [`sessions`]: what the sessions of a node have: modules, memory, channels, tables, links, records and usage.
+//! - [`sessions`]: the parts of a node's sessions: modules, memory, channels, tables, links, records and usage.
 //! - [`server`]: connections, requests in their order, metrics, and the state that the node keeps between requests.
 //! - [`client`]: the client's side of the node's protocol.
 
@@ -22,4 +22,4 @@ pub use sessions::error::NodeError;
 pub use sessions::view::SecretError;
 pub use weir_os::spawner::{SPAWNER, ServeError, serve as start_processes};
 pub use weir_remote::{KEY_AGENT_ARGUMENT, run_key_agent};
-pub use weir_sandbox::{SandboxProcessError, SANDBOX_ARGUMENT, sandbox_child};
+pub use weir_sandbox::{SANDBOX_ARGUMENT, SandboxProcessError, sandbox_child};

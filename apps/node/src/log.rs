@@ -2,7 +2,7 @@
 //!
 //! A text line begins with `weir: `. If standard error is systemd's journal, the syslog level comes first, as in
 //! sd-daemon(3). A JSON line (RFC 8259) is an object with `time` (RFC 3339, UTC), `level` (`info` or `warning`), `node` and
-//! `message`, and with the `session`, `module` and `interface` that it is about, if any.
+//! `message`, and with the `session`, `module` and `interface` that the event concerns, if any.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -64,12 +64,12 @@ pub(crate) struct About<'a> {
     interface: Option<&'a str>,
 }
 
-/// Lines about a session.
+/// Returns the subject of lines about a session.
 pub(crate) fn session(session: &Name) -> About<'_> {
     About { session: Some(session.as_str()), ..About::default() }
 }
 
-/// Lines about an interface.
+/// Returns the subject of lines about an interface.
 pub(crate) fn interface(interface: &str) -> About<'_> {
     About { interface: Some(interface), ..About::default() }
 }
@@ -85,7 +85,7 @@ pub(crate) fn warn(what: &dyn Display) {
 }
 
 impl<'a> About<'a> {
-    /// Lines about a module of the session.
+    /// Returns the subject of lines about a module of the session.
     pub(crate) fn module(self, module: &'a Name) -> Self {
         Self { module: Some(module.as_str()), ..self }
     }

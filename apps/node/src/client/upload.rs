@@ -7,13 +7,13 @@ use std::time::Duration;
 use weir_remote::ConnectError;
 use weir_trust::grant::ModuleHash;
 
-/// The pause before the first new connection. Each pause is twice as long as the last, up to [`PAUSE_MAX`].
+/// The pause before the first new connection. Each pause is twice as long as the one before, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause before a new connection.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The maximum of all pauses together without progress.
+/// The maximum sum of all pauses between two received parts.
 const PAUSES_TOTAL_MAX: Duration = Duration::from_secs(180);
-/// The maximum number of parts that the node did not accept or has lost again.
+/// The maximum number of parts that the node did not accept, or lost after it had received them.
 const LOST_MAX: u32 = 8;
 
 /// A step of an upload, for the display of its progress.
@@ -71,18 +71,18 @@ impl Iterator for Pauses {
     }
 }
 
-/// Returns true if another connection may succeed. It cannot if the node has another key than expected.
+/// Returns true if another connection may succeed; false, for example, if the node has another key than expected.
 fn is_transient(error: &ClientError) -> bool {
     error.is_unreachable() && !matches!(error, ClientError::Remote(ConnectError::Handshake(_)))
 }
 
 impl<'a> Upload<'a> {
-    /// Creates the upload of a file. Returns none if the file is short enough to be the body of one request.
+    /// Creates the upload of a file. Returns `None` if the file is short enough to be the body of one request.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         (bytes.len() > PART_BYTES_MAX).then(|| Self { bytes, hash: ModuleHash::of(bytes) })
     }
 
-    /// The hash by which a request names the uploaded file.
+    /// Returns the hash by which a request names the uploaded file.
     pub fn hash(&self) -> ModuleHash {
         self.hash
     }
@@ -131,7 +131,8 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Sends the part that begins at `from`, or an empty part if that is not known. Returns the number of received bytes.
+    /// Sends the part that begins at `from`, or an empty part for `None`. Returns the number of bytes that the node has
+    /// received.
     fn send_part<S: Read + Write>(
         &self,
         client: &mut Client<S>,

@@ -1,4 +1,4 @@
-//! Remote access: counters of connecting peers, and log lines on floods of them.
+//! Remote access: counters of connecting peers, and log lines about floods of refused peers.
 
 use crate::control::protocol::RemoteStatus;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use weir_remote::{AcceptCounters, Acceptor};
 /// The cause for which an authenticated peer is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Its credential is not valid here. The peer was told the reason.
+    /// The peer's credential is not valid on this node. The peer was told the reason.
     Credential,
-    /// Its credential is not valid here, and the pool of unverified peers was full, so the connection was closed
-    /// without a reply.
+    /// The peer's credential is not valid on this node, and the pool of unverified peers was full, so the connection was
+    /// closed without a reply.
     Unheard,
-    /// It has the right to connect, but all slots of holders are taken.
+    /// The peer has the right to connect, but all slots for it are taken.
     Slots,
-    /// It has no credential, and all slots of such peers are taken.
+    /// The peer has no credential, and all slots of peers without a credential are taken.
     Anonymous,
     /// The operating system refused a thread.
     Thread,
@@ -40,7 +40,7 @@ pub(crate) struct RemoteAccessCounters {
     clients: AtomicU64,
 }
 
-/// A connected client, counted until this is dropped.
+/// A connected client, counted until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Connected<'a>(&'a AtomicU64);
 
@@ -51,7 +51,7 @@ impl Drop for Connected<'_> {
 }
 
 impl RemoteAccessCounters {
-    /// Includes the counters of this acceptor.
+    /// Includes the counters of this acceptor in the status.
     pub(crate) fn begin(&self, acceptor: &Acceptor) {
         _ = self.acceptor.set(acceptor.clone());
     }

@@ -1,10 +1,11 @@
 //! Decisions on requests, for the ledger: requester, right, request and outcome.
 //!
-//! A completed change has an entry of its own at once, as has a refused module, up to a number per minute. All other
-//! decisions (queries, refusals, repeated changes) have one entry per kind and minute, with a count. The kind consists
-//! of requester, right, request and outcome. The number of kinds per minute is bounded for all holders under one grant
-//! of a root, and for all strangers together. Further decisions are counted in one entry ([`LedgerEvent::Unlisted`]).
-//! So a flood of refusals does not fill the disk.
+//! A completed change and a refused module have an entry of their own at once, up to a number per minute. All other
+//! decisions (queries, refusals, and changes beyond that number) have one entry per kind and minute, with a count. The kind
+//! consists of requester, right, request and outcome. The number of kinds per minute is limited for all holders under one
+//! grant of a root, and for all strangers together. Decisions beyond that limit are only counted, in one entry
+//! ([`LedgerEvent::Unlisted`]). So a flood of refusals does not fill the disk. A *stranger* is a peer without a valid
+//! credential.
 
 use crate::control::authority::{Asker, SessionOwner, delegation_chain, in_ledger};
 use crate::control::protocol::{ControlRequest, Reply};
@@ -17,20 +18,20 @@ use weir_units::{Nanos, Timestamp};
 
 /// The time for which repeated decisions share an entry.
 const MINUTE: Nanos = Nanos(60 * Nanos::SECOND.0);
-/// The most kinds of decisions in that time with entries of their own, for one party: all holders under one grant of a
-/// root, or the operator.
+/// The most kinds of decisions in a minute with entries of their own, for one party: all holders under one grant of a root,
+/// or the operator.
 const PARTY_KINDS_MAX: usize = 32;
-/// The most changes of one party in that time with entries of their own.
+/// The most changes of one party in a minute with entries of their own.
 const CHANGES_MAX: usize = 128;
-/// The most kinds of decisions in that time for all strangers together.
+/// The most kinds of decisions in a minute for all strangers together.
 const STRANGER_KINDS_MAX: usize = 8;
-/// The most kinds of decisions in that time for all parties together.
+/// The most kinds of decisions in a minute for all parties together.
 const KINDS_MAX: usize = 512;
-/// The depth of a chain up to which each holder has half of its delegator's number, so that a delegate's flood leaves
-/// entries for its delegator.
+/// The depth of a chain up to which each holder can have half as many entries as its delegator, so that a flood of a
+/// delegate's requests leaves entries for the delegator.
 const DEPTH_MAX: usize = 3;
 
-/// The requester, as far as limits distinguish them.
+/// A requester or group of requesters with a common limit on ledger entries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
     Operator,
@@ -53,8 +54,10 @@ struct Kind {
     reason: Option<LedgerText>,
 }
 
+/// The decisions of one kind in the present minute.
 #[derive(Clone, Copy, Debug)]
 struct KindCounter {
+    /// The time of the first decision without an entry so far.
     first: Timestamp,
     /// Decisions without an entry so far.
     count: u64,
@@ -71,7 +74,7 @@ pub(crate) struct PendingDecision {
 }
 
 impl PendingDecision {
-    /// Begins the decision on a request. `session` is the node's name of its session.
+    /// Begins the decision on a request. `session` is the node's name of the request's session.
     pub(crate) fn for_request(asker: &Asker, ask: &ControlRequest, session: Option<&Name>) -> Self {
         let (request, is_change) = described(ask);
         let mut decision = Decision::new(request, DecisionOutcome::Allowed);
@@ -121,7 +124,7 @@ impl PendingDecision {
         Self { party, decision, is_change: false }
     }
 
-    /// The decision to restore a saved session when the node starts. `owner` is none for the operator's sessions.
+    /// Begins the decision to restore a saved session when the node starts. `owner` is `None` for the operator's sessions.
     pub(crate) fn for_restore(session: &Name, owner: Option<&SessionOwner>) -> Self {
         let mut decision = Decision::new("restore", DecisionOutcome::Allowed);
         decision.session = Some(LedgerText::new(session.as_str()));
@@ -138,7 +141,7 @@ impl PendingDecision {
     ) -> Self {
         let restore = Self::for_restore(session, None);
         let Some(claimed) = claimed else { return restore };
-        let first = claimed.claimed_blocks().first().map(|link| link.id);
+        let first = claimed.claimed_blocks().first().map(|block| block.id);
         let party = first.map_or(Party::Stranger, Party::Holder);
         let mut claiming = Self { party, ..restore }.claiming(claimed);
         claiming.decision.key = Some(LedgerText::new(&claimed.claimed_holder().to_string()));
@@ -154,12 +157,13 @@ impl PendingDecision {
         self
     }
 
-    /// Completes it as a refusal.
+    /// Completes the decision as a refusal.
     pub(crate) fn refused(self, why: &str) -> Self {
         self.with_outcome(DecisionOutcome::Refused, Some(why))
     }
 
-    /// Completes it by the reply. `is_refusal` tells a lack of rights from a failure.
+    /// Completes the decision by the reply. `is_refusal` is true if a refusing reply is due to a lack of rights, and
+    /// false if it is due to a failure.
     pub(crate) fn answered(self, reply: &Reply, is_refusal: bool) -> Self {
         match reply {
             Reply::Refused { why } if is_refusal => self.refused(why),
@@ -175,7 +179,7 @@ impl PendingDecision {
     }
 }
 
-/// Enters the requester and their chain. Returns their party.
+/// Enters the requester and the requester's delegation chain into a decision. Returns the requester's party.
 fn enter_requester(decision: &mut Decision, credential: &VerifiedCredential) -> Party {
     let (key, credentials) = in_ledger(credential);
     (decision.key, decision.credentials) = (Some(key), credentials);
@@ -186,9 +190,9 @@ fn party_of(credential: &VerifiedCredential) -> Party {
     delegation_chain(credential).next().map_or(Party::Stranger, |(first, _)| Party::Holder(first))
 }
 
-/// Returns the depth of a holder whose chain has `links` links.
-fn depth_of(links: usize) -> usize {
-    links.saturating_sub(1).min(DEPTH_MAX)
+/// Returns the depth of a holder with this number of credentials in the delegation chain.
+fn depth_of(chain_len: usize) -> usize {
+    chain_len.saturating_sub(1).min(DEPTH_MAX)
 }
 
 /// Returns the word for a request, and true if it changes anything.
@@ -222,10 +226,15 @@ pub(crate) type Due = (Timestamp, Timestamp, LedgerEvent);
 pub(crate) struct Decisions {
     began: Timestamp,
     kinds: BTreeMap<Kind, KindCounter>,
+    /// The number of kinds of each party.
     of: BTreeMap<Party, usize>,
+    /// The number of changes of each party that have entries of their own.
     changes: BTreeMap<Party, usize>,
+    /// The number of allowed decisions without an entry.
     allowed: u64,
+    /// The number of refused decisions without an entry.
     refused: u64,
+    /// The number of failed handshakes.
     handshakes: u64,
 }
 
@@ -250,14 +259,14 @@ impl Decisions {
             counter.count = counter.count.saturating_add(1);
             return None;
         }
-        let there = self.of.get(&kind.party).copied().unwrap_or(0);
-        if there >= most || self.kinds.len() >= KINDS_MAX {
+        let kind_count = self.of.get(&kind.party).copied().unwrap_or(0);
+        if kind_count >= most || self.kinds.len() >= KINDS_MAX {
             let unlisted =
                 if outcome == DecisionOutcome::Allowed { &mut self.allowed } else { &mut self.refused };
             *unlisted = unlisted.saturating_add(1);
             return None;
         }
-        self.of.insert(kind.party.clone(), there + 1);
+        self.of.insert(kind.party.clone(), kind_count + 1);
         self.kinds.insert(kind, KindCounter { first: at, count: 1, is_entered: false });
         None
     }
@@ -267,14 +276,15 @@ impl Decisions {
         if *party == Party::Operator {
             return true;
         }
-        let there = self.changes.entry(party.clone()).or_default();
-        let is_listed = *there < CHANGES_MAX >> depth;
+        let listed_changes = self.changes.entry(party.clone()).or_default();
+        let is_listed = *listed_changes < CHANGES_MAX >> depth;
         // A change without an entry does not use up the limit.
-        *there += usize::from(is_listed);
+        *listed_changes += usize::from(is_listed);
         is_listed
     }
 
-    /// Returns true if the outcome of a change gets an entry beside the decision on it. Other outcomes are counted.
+    /// Returns true if the outcome of a change gets an entry beside that of the decision on the change. An outcome without
+    /// an entry is counted.
     pub(crate) fn lists_outcome(&mut self, owner: Option<&SessionOwner>, is_done: bool) -> bool {
         let party = owner.map_or(Party::Operator, |owner| party_of(&owner.credential));
         let depth = depth_of(owner.map_or(0, |owner| owner.credential.chain().len()));

@@ -1,6 +1,5 @@
-//! Lists with a bounded length, which is checked while they are read. A list that is too long is refused before its
-//! requester is even identified. So the cost of a request before its turn is bounded by these limits, and not by the
-//! length of a line.
+//! Lists with a maximum length, which is checked while a list is read. A list that is too long is refused while its request
+//! is parsed. So these limits bound the cost of a request before its rights are checked, whatever the length of its line.
 
 use crate::control::link_spec::OutputSpec;
 use crate::control::preprocessing::ShardField;
@@ -20,7 +19,7 @@ use weir_wire::WriteFields;
 /// The longest name or path of a module, in bytes: the longest path of the system.
 const MODULE_BYTES_MAX: usize = 4096;
 
-/// An entry of lists.
+/// The type of a list's entries.
 pub(crate) trait SpecList {
     /// Plural of the kind of entry.
     const PLURAL: &'static str;
@@ -54,7 +53,7 @@ impl SpecList for ShareGrant {
 
 impl SpecList for TomlValue {
     const PLURAL: &'static str = "values in a list";
-    /// No parameter has more values, of a byte each.
+    /// The longest parameter, in bytes: no list has more values, even with one byte each.
     const COUNT_MAX: usize = ParameterValue::BYTES_MAX;
 }
 
@@ -67,7 +66,7 @@ fn too_many<T: SpecList, E: Error>() -> E {
     E::custom(format_args!("too many {} ({} at most)", T::PLURAL, T::COUNT_MAX))
 }
 
-/// For `#[serde(deserialize_with = "bounded_list::list")]`.
+/// Reads a list of at most [`SpecList::COUNT_MAX`] entries. For `#[serde(deserialize_with = "bounded_list::list")]`.
 pub(crate) fn list<'de, T: Deserialize<'de> + SpecList, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -212,9 +211,9 @@ impl<'de> Visitor<'de> for TomlValueVisitor {
 
 #[cfg(test)]
 mod tests {
+    use crate::control::protocol::request_reader::{ParsedRequest, read_request};
     use crate::control::protocol::{Ask, ControlRequest, LINE_BYTES_MAX};
     use crate::control::spec::{PARTS_MAX, SessionSpec, TomlValue};
-    use crate::control::protocol::request_reader::{ParsedRequest, read_request};
 
     /// A list of `count` entries, with `N` replaced by the index.
     fn list(one: &str, count: usize) -> String {

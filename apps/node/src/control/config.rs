@@ -66,7 +66,7 @@ pub struct NodeConfiguration {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeConfig {
-    /// Name in the ledger and in metrics.
+    /// Name of the node in the ledger and in metrics.
     #[serde(with = "quantity::text")]
     pub name: Name,
     /// Format of the log.
@@ -121,30 +121,29 @@ impl Default for NodeConfig {
 pub struct RemoteConfig {
     /// TCP address to listen at.
     pub listen: SocketAddr,
-    /// File of the node's private key, as `weir key new` writes it without a passphrase; relative to the
-    /// configuration's.
+    /// File of the node's private key, as `weir key new` writes it without a passphrase; relative to the configuration's
+    /// file.
     pub key: PathBuf,
     /// Name of the node in credentials, such as `ix-1.example`; the node's own name by default.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub name: Option<NodeName>,
-    /// Public keys of the roots whose credentials count without a limit. Roots with a limit stand in the policy's
+    /// Public keys of the roots whose credentials count without a limit. Roots with a limit are in files of the policy's
     /// folder.
     #[serde(default, with = "quantity::texts")]
     pub roots: Vec<PublicKey>,
     /// Public keys of remote operators, who have all rights of the local socket without a credential; none by default.
     #[serde(default, with = "quantity::texts")]
     pub operators: Vec<PublicKey>,
-    /// Files with revocation lists of these roots, relative to the configuration's. They are read again with the
-    /// configuration.
+    /// Files with revocation lists of the roots, relative to the configuration's file. A reload reads them again.
     #[serde(default)]
     pub revocations: Vec<PathBuf>,
 }
 
-/// Place of the operator's policy.
+/// Folder of the operator's policy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// Folder, relative to the configuration's file. It is read again with the configuration.
+    /// The folder, relative to the configuration's file. A reload reads it again.
     pub dir: PathBuf,
 }
 
@@ -161,7 +160,7 @@ pub struct CpuConfig {
     pub reservable: u8,
     /// Core of the receive threads; any by default.
     pub receive_core: Option<u16>,
-    /// True if receive threads poll for packets in place of waiting. They need a core of their own then.
+    /// True if receive threads poll for packets instead of waiting. Polling threads need a core of their own.
     pub poll: bool,
     /// Folder for traces of the cores' schedulers, from which their decisions can be replayed; none by default.
     pub trace: Option<PathBuf>,
@@ -183,8 +182,9 @@ impl CpuConfig {
         vec![u16::try_from(count - 1).unwrap_or(0)]
     }
 
-    /// Returns the cores of this thread for work that no module waits for: compilers and holders' requests. The receive
-    /// core is left out if others remain. `None` if modules run on all cores.
+    /// Returns the cores for work on which no module waits: compilers and holders' requests. These are the cores that the
+    /// calling thread may use and on which no module runs. The receive core is left out if others remain. `None` if modules
+    /// run on all cores.
     pub(crate) fn other_cores(&self) -> Option<Cores> {
         let modules = self.module_cores();
         let with_receiver: Vec<u16> = modules.iter().copied().chain(self.receive_core).collect();
@@ -229,14 +229,14 @@ pub struct InterfaceConfig {
 }
 
 impl InterfaceConfig {
-    /// Returns true if packets that this machine sends are among its packets.
+    /// Returns true if the interface's packets include packets that this machine sends.
     pub fn sees_outgoing(&self) -> bool {
         self.outgoing && self.kind != ReceiveMethod::Xdp
     }
 }
 
 impl InterfaceConfig {
-    /// Returns the options for opening it.
+    /// Returns the options for opening the interface.
     pub(crate) fn options(&self) -> LiveOptions {
         LiveOptions {
             kind: match self.kind {
@@ -283,7 +283,7 @@ pub struct ProfileConfig {
     /// Name of the profile.
     #[serde(with = "quantity::text")]
     pub name: Name,
-    /// Path of the file, relative to the configuration's.
+    /// Path of the file, relative to the configuration's file.
     pub file: PathBuf,
 }
 
@@ -294,7 +294,7 @@ pub struct TableConfig {
     /// Name of the table.
     #[serde(with = "quantity::text")]
     pub name: Name,
-    /// Path of the file with its contents, relative to the configuration's. It is read again with the configuration.
+    /// Path of the file with the table's contents, relative to the configuration's file. A reload reads it again.
     pub file: PathBuf,
 }
 
@@ -320,7 +320,7 @@ pub enum NodeConfigError {
     Twice {
         /// Kind of the parts: interface, profile or session.
         what: &'static str,
-        /// Their name.
+        /// Name of the parts.
         name: String,
     },
     /// A table has two publishers.
@@ -330,7 +330,7 @@ pub enum NodeConfigError {
         table: Name,
         /// First publisher.
         first: String,
-        /// Session that publishes it as well.
+        /// Session that publishes the table as well.
         second: Name,
     },
     /// There are too many sessions.

@@ -13,10 +13,10 @@ pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IsolationConfig {
-    /// The first of 1,024 user numbers that only these processes use, if root starts the node.
+    /// The first of 1,024 user numbers that only the isolated processes use, if root starts the node.
     pub first_uid: u32,
-    /// The parent of the processes' control groups: `delegated` (a service manager has delegated one to the node), `none`, or a
-    /// folder.
+    /// The parent of the processes' control groups: `delegated` (a group that a service manager has delegated to the node),
+    /// `none`, or a folder.
     #[serde(deserialize_with = "group")]
     pub cgroup: GroupSetting,
 }

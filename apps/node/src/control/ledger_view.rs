@@ -1,11 +1,11 @@
 //! The part of the ledger that a reader may see.
 //!
-//! The operator reads all of it. The holder of a credential reads about their own sessions: usage, events, and
-//! decisions on their own requests. They also read decisions on requests of earlier holders of their chain about these
-//! sessions. Of a delegate's session they read the usage, the reservations, the begin and the end, and requests of
-//! others than its owner about it. They do not read which modules it runs, nor its owner's requests. Nothing tells of
-//! other holders: entries and sessions are renumbered for each reader, as the ledger's numbers count the activity of
-//! others. Readers see their own sessions under the names that they gave them.
+//! The operator reads the whole ledger. The holder of a credential reads usage and events of their own sessions, decisions
+//! on their own requests, and decisions on requests about their sessions by earlier holders of their chain. Of a delegate's
+//! session the holder reads the usage, the reservations, the begin and the end, and decisions on requests about it by
+//! others than its owner. The holder reads neither the modules of that session nor its owner's requests. Nothing reveals
+//! other holders: entries and sessions are renumbered for each reader, since the ledger's numbers count the activity of
+//! all holders. Readers see their own sessions under the names that they gave them.
 
 use crate::control::protocol::{LedgerAsk, LedgerPart};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use weir_ledger_files::EntryFilter;
 use weir_trust::credential::VerifiedCredential;
 use weir_units::Timestamp;
 
-/// The most sessions at a time. A node has fewer, but the end of a session may be missing where the ledger could not be
-/// written.
+/// The most sessions at a time. A node has fewer sessions, but the entry of a session's end may be missing if the ledger
+/// could not be written.
 const SESSIONS_MAX: usize = 16_384;
 /// The most names of a holder's closed sessions that are remembered for later decisions about them.
 const NAMES_MAX: usize = 4096;
@@ -44,9 +44,9 @@ impl LedgerView {
     pub(crate) fn new(
         holder: Option<&VerifiedCredential>,
         ask: &LedgerAsk,
-        there: impl IntoIterator<Item = (SessionId, CredentialHolder)>,
+        present: impl IntoIterator<Item = (SessionId, CredentialHolder)>,
     ) -> Self {
-        let holder_view = holder.map(|holder| HolderView::for_holder(holder, there));
+        let holder_view = holder.map(|holder| HolderView::for_holder(holder, present));
         let (since, until) =
             (Timestamp(ask.since_ns.unwrap_or(0)), Timestamp(ask.until_ns.unwrap_or(u64::MAX)));
         let filter = EntryFilter { session: ask.session.clone(), since, until };
@@ -93,7 +93,7 @@ impl LedgerView {
             return Ok(());
         }
         match self.filter.pick(entry) {
-            // Usage that belongs to no single session.
+            // The usage of a backlog belongs to no single session.
             Some(entry) if matches!(entry.event, LedgerEvent::Backlog { .. }) => out.push(entry),
             Some(entry) => self.usage.add(&entry),
             None => {}
@@ -128,10 +128,10 @@ fn usage_entry(node: &Name, session: SessionId, row: SummaryRow) -> LedgerEntry 
 /// The sessions and decisions that concern a holder.
 #[derive(Debug)]
 struct HolderView {
-    /// The identifiers of the reader's chain, the own one last.
+    /// The identifiers of the reader's delegation chain, the reader's own identifier last.
     chain: Vec<LedgerText>,
-    /// Present sessions with the reader's names, since the entry of a begin may be missing.
-    there: BTreeMap<SessionId, Name>,
+    /// Present sessions with the reader's names, for sessions whose entry of creation is missing.
+    present: BTreeMap<SessionId, Name>,
     /// Sessions that exist at the present entry, by the ledger's id, with the reader's id.
     sessions: BTreeMap<SessionId, SessionId>,
     /// Present sessions of delegates.
@@ -151,15 +151,15 @@ struct HolderView {
 impl HolderView {
     fn for_holder(
         credential: &VerifiedCredential,
-        there: impl IntoIterator<Item = (SessionId, CredentialHolder)>,
+        present: impl IntoIterator<Item = (SessionId, CredentialHolder)>,
     ) -> Self {
         let mut holder_view = Self::with_chain(crate::control::authority::in_ledger(credential).1);
-        for (session, holder) in there {
+        for (session, holder) in present {
             let Some(called) = holder_view.called(&session, &holder) else { continue };
             if !holder_view.is_own(&holder) {
                 holder_view.delegates_present.insert(session.clone());
             }
-            holder_view.there.insert(session, called);
+            holder_view.present.insert(session, called);
         }
         holder_view
     }
@@ -167,7 +167,7 @@ impl HolderView {
     fn with_chain(chain: Vec<LedgerText>) -> Self {
         Self {
             chain,
-            there: BTreeMap::new(),
+            present: BTreeMap::new(),
             sessions: BTreeMap::new(),
             delegates_present: BTreeSet::new(),
             delegates: BTreeSet::new(),
@@ -198,7 +198,7 @@ impl HolderView {
         if let Some(id) = self.sessions.get(session) {
             return Ok(Some(id.clone()));
         }
-        let Some(name) = self.there.get(session).cloned() else { return Ok(None) };
+        let Some(name) = self.present.get(session).cloned() else { return Ok(None) };
         if self.delegates_present.contains(session) {
             self.delegates.insert(session.clone());
         }
@@ -236,7 +236,7 @@ impl HolderView {
                 return Ok(shown.map(|idle| LedgerEntry { event: LedgerEvent::Idle { idle }, ..entry }));
             }
             LedgerEvent::Decision(decision) => return Ok(self.shows_decision(decision).then_some(entry)),
-            // The reader's own requests, and those of their delegates.
+            // The reader gets the usage of their own requests, and of their delegates' requests.
             LedgerEvent::Requests { credentials, .. } => {
                 let own = self.chain.last();
                 let is_below = own.is_some_and(|own| credentials.iter().any(|id| is_same(id, own)));
@@ -277,8 +277,8 @@ impl HolderView {
 
     fn remember(&mut self, name: &Name, called: &Name) {
         if self.names.len() >= NAMES_MAX && !self.names.contains_key(name) {
-            let there = &self.sessions;
-            self.names.retain(|name, _| there.keys().any(|session| session.name == *name));
+            let sessions = &self.sessions;
+            self.names.retain(|name, _| sessions.keys().any(|session| session.name == *name));
         }
         self.names.insert(name.clone(), called.clone());
     }
@@ -290,9 +290,10 @@ impl HolderView {
             let name = Name::new(name.as_str()).ok()?;
             self.names.get(&name).map(|called| LedgerText::new(called.as_str()))
         });
-        // The reader's own requests. Delegates read their own.
+        // A reader gets the decisions on their own requests, but not those on their delegates' requests.
         let is_own = own_id.zip(decision.credentials.last()).is_some_and(|(own_id, id)| is_same(id, own_id));
-        // Decisions about a session without a credential are the operator's, as strangers' requests are never examined.
+        // A decision about a session without a credential of the requester is on a request of the operator, since requests
+        // of strangers are never examined.
         let is_above = known.is_some()
             && decision.credentials.len() <= self.chain.len()
             && decision.credentials.iter().zip(&self.chain).all(|(id, own_id)| is_same(id, own_id));
@@ -300,7 +301,7 @@ impl HolderView {
             return false;
         }
         if decision.credentials.is_empty() {
-            // The operator's key is not for holders.
+            // Holders do not get the operator's key.
             decision.key = None;
         }
         let called = decision.called.take().filter(|_| is_own).or(known);
@@ -506,7 +507,7 @@ mod tests {
         assert!(view.holder_view.as_ref().is_some_and(|holder_view| holder_view.delegates.is_empty()));
         // The same if the entry of the session's begin is missing.
         let holder_view = view.holder_view.as_mut().unwrap();
-        holder_view.there.insert(delegates.clone(), delegates.name.clone());
+        holder_view.present.insert(delegates.clone(), delegates.name.clone());
         holder_view.delegates_present.insert(delegates.clone());
         let (run, usage) = of(&delegates);
         assert_eq!(take_one(&mut view, run), None);
@@ -573,7 +574,7 @@ mod tests {
         let mine = session("s-mine", 7);
         let mut view = view(LedgerPart::Usage);
         let holder_view = view.holder_view.as_mut().unwrap();
-        holder_view.there.insert(mine.clone(), name("s"));
+        holder_view.present.insert(mine.clone(), name("s"));
         let lost = LedgerEvent::Backlog { merged: 0, lost: 1, others: Box::default() };
         assert_eq!(take_one(&mut view, lost), None);
         let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });

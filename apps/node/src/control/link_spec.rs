@@ -34,13 +34,14 @@ pub struct LinkConfig {
     /// Share of the rate that sessions can reserve together, in percent.
     #[serde(default = "reservable_default")]
     pub reservable: u8,
-    /// Bytes on the wire for each frame, beside its own.
+    /// Bytes on the wire for each frame in addition to the frame itself.
     #[serde(default = "overhead_default")]
     pub overhead: u32,
-    /// Longest frame, with its link header, in bytes. Another frame waits at most as long as this one takes.
+    /// Longest frame, with its link header, in bytes. Its sending time bounds the time for which a frame waits for another
+    /// one that is being sent.
     #[serde(default = "frame_default")]
     pub frame_max: u32,
-    /// Longest time that the link thread makes up for by sending back to back, after it was woken late.
+    /// Longest delay for which the link thread compensates by sending frames back to back, after it was woken late.
     #[serde(with = "quantity::text", default = "catch_up_default")]
     pub catch_up: Nanos,
 }
@@ -142,7 +143,7 @@ pub struct OutputSpec {
     pub name: Name,
     /// Interface of the link.
     pub link: String,
-    /// Guaranteed rate on the wire, in bits per second: even, or with `period` in each period.
+    /// Guaranteed rate on the wire, in bits per second. It is evenly spread, or granted once in each `period`.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub reserve: Option<BitsPerSecond>,
     /// Period after which the reservation is renewed. Up to `reserve_bytes` may be sent at once.
@@ -199,8 +200,8 @@ impl OutputSpec {
 
     /// Returns the terms for the scheduler of a link.
     pub(crate) fn terms(&self, link: &Scheduled) -> ChannelTerms {
-        // A channel whose reservation equals its cap has to reach it. So the cap allows a burst of two frames, for the
-        // frames of others in between, and of the time by which the link thread was late.
+        // A channel whose reservation equals its cap has to reach this rate. So the cap allows a burst: two frames, since
+        // frames of other channels come in between, and the bytes of the time by which the link thread may be late.
         let frames = 2 * u64::from(link.framing.on_wire(link.frame_max));
         let late = match link.pacing {
             Pacing::Link { catch_up } => catch_up,
@@ -280,7 +281,7 @@ impl OutputSpec {
     }
 }
 
-/// Checks that a name can be an interface's, without characters that mean more to the kernel.
+/// Returns `None` for a name that no interface can have, or that has characters with a special meaning for the kernel.
 fn is_interface(name: &str) -> Option<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':');
     let fits = (1..=INTERFACE_NAME_MAX).contains(&name.len()) && name.chars().all(is_plain);

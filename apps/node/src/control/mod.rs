@@ -1,6 +1,6 @@
 //! Control: requests, descriptions, configuration and authorisation.
 //!
-//! - [`protocol`]: messages between clients and a node. [`status`]: the state of a node in them.
+//! - [`protocol`]: messages between clients and a node. [`status`]: the state of a node, which the messages contain.
 //! - [`config`], [`spec`], [`link_spec`], [`services`], [`table_grant`], [`share`]: descriptions of a node and its sessions.
 //! - `authority`: the check of each request against a credential, as (state, request, time) -> decision.
 //! - [`policy`]: profiles, roots of trust, revocations and cases of an operator.

@@ -18,15 +18,15 @@ pub enum Checksum {
     Verify,
 }
 
-/// Division of a channel's queue into sub-flows of equal length. A module gets packets of the sub-flows in turn, and
-/// those of each in the order of arrival.
+/// Division of a channel's queue into queues of equal length for sub-flows. A module gets packets of the sub-flows in turn,
+/// and the packets of each sub-flow in the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubFlowSpec {
     /// Fields that all packets of a sub-flow have in common.
     #[serde(deserialize_with = "bounded_list::list")]
     pub by: Vec<ShardField>,
-    /// Number of queues. A keyed hash of the fields chooses the queue of a packet, so several flows can share one.
+    /// Number of queues. A keyed hash of the fields chooses the queue of a packet, so several sub-flows can share a queue.
     pub queues: u16,
 }
 
@@ -38,7 +38,7 @@ pub enum ShardField {
     SrcAddr,
     /// Destination address.
     DstAddr,
-    /// TCP or UDP source port. Fragments have none, so all fragments of a datagram are in one sub-flow.
+    /// TCP or UDP source port. Fragments count as packets without ports, so all fragments of a datagram are in one sub-flow.
     SrcPort,
     /// TCP or UDP destination port.
     DstPort,
@@ -93,8 +93,8 @@ impl ChannelSpec {
         Ok(())
     }
 
-    /// Checks that hidden fields cannot be seen in another way: a view needs memory of its own, and its packets are not
-    /// forwarded.
+    /// Checks that no other setting of the channel reveals the fields that its view hides: the packets of a view need memory
+    /// of their own, and are not forwarded.
     fn check_view(&self) -> Result<(), Wrong> {
         let view = self.shows();
         if view == PacketView::ALL {
@@ -123,13 +123,13 @@ impl ChannelSpec {
         Ok(())
     }
 
-    /// A queue for a module of this channel.
+    /// Creates a queue for a module of this channel.
     pub(crate) fn new_queue(&self) -> PacketQueue {
         let flows = self.subflows.as_ref().map_or(1, |subflows| subflows.queues.max(1));
         PacketQueue::divided(self.queue_len(), flows)
     }
 
-    /// The number of packets that a queue of this channel holds.
+    /// Returns the number of packets that a queue of this channel can hold.
     pub(crate) fn queue_len(&self) -> u32 {
         self.queue.unwrap_or(QUEUE_USUAL)
     }

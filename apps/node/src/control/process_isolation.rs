@@ -1,4 +1,4 @@
-//! Sessions whose modules run in processes of their own, and the parts that they cannot have.
+//! Sessions whose modules run in processes of their own, and the parts that such sessions cannot have.
 
 use crate::control::spec::{MappedPackets, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use weir_admission::Admitted;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Process {
-    /// The node's process, each module in its sandbox.
+    /// The node's process, in which each module has a sandbox.
     #[default]
     Node,
     /// A process for each module, which has only the memory that the module may see.
@@ -16,7 +16,7 @@ pub enum Process {
 }
 
 impl SessionSpec {
-    /// Checks that a session with processes of its own has only parts that are available there.
+    /// Checks that a session whose modules run in processes of their own has only parts that such modules can use.
     pub(crate) fn check_process(&self) -> Result<(), SpecError> {
         let sees_all = self.channels.iter().any(|channel| channel.visibility == MappedPackets::All);
         let what = match self.process {

@@ -1,13 +1,13 @@
 //! Messages over the node's sockets.
 //!
-//! A message is one line of JSON: of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]. A
-//! message with a `body` is followed by that many bytes, the file of a module or table. The node answers the requests
-//! of a client in their order. A [`ControlRequest::Follow`] or [`ControlRequest::Watch`] is answered again and again
-//! until the client disconnects.
+//! A message is one line of JSON: at most [`LINE_BYTES_MAX`] bytes from a client, and at most [`ANSWER_BYTES_MAX`]
+//! bytes from a node. A message with a `body` of N is followed by N bytes, such as the file of a module or table. The
+//! node answers the requests of a client in their order. A [`ControlRequest::Follow`] or [`ControlRequest::Watch`] is
+//! answered again and again until the client disconnects.
 //!
 //! A file that is too long for one message is uploaded first, in [parts](ControlRequest::Upload), and the request names
-//! it. So an upload can continue after a connection has broken. Every message carries the protocol's version. A node
-//! refuses a request of another version, and names its own.
+//! the file by its hash. An upload can continue after a connection has broken. Every message carries the protocol's
+//! version. A node refuses a request of another version, and names its own.
 
 pub(crate) mod request_reader;
 
@@ -68,9 +68,9 @@ impl Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ControlRequest {
-    /// State of the node: [`Reply::Snapshot`].
+    /// Requests the state of the node: [`Reply::Snapshot`].
     Show,
-    /// A [`Reply::Snapshot`] now and after each interval.
+    /// Requests the state of the node now and after each interval: [`Reply::Snapshot`].
     Watch {
         /// Interval.
         #[serde(with = "quantity::text")]
@@ -86,7 +86,8 @@ pub enum ControlRequest {
         #[serde(with = "quantity::text")]
         session: Name,
     },
-    /// Loads a module into a session: [`Reply::Done`]. The body is its file, unless `module` names a shipped one.
+    /// Loads a module into a session: [`Reply::Done`]. The body is the module's file, unless
+    /// `module` names a module that comes with weir.
     Load {
         /// Name of the session.
         #[serde(with = "quantity::text")]
@@ -97,8 +98,8 @@ pub enum ControlRequest {
         #[serde(default, deserialize_with = "bounded_list::list", skip_serializing_if = "Vec::is_empty")]
         signatures: Vec<String>,
     },
-    /// Uploads a part of a module's file, which is the body. Without a body, asks how much of the file is there:
-    /// [`Reply::Uploaded`].
+    /// Uploads a part of a module's file: [`Reply::Uploaded`]. The body is the part. A request without a body asks how
+    /// much of the file the node has.
     Upload(FilePart),
     /// Unloads a module: [`Reply::Done`].
     Unload {
@@ -121,7 +122,7 @@ pub enum ControlRequest {
         #[serde(with = "quantity::text")]
         stream: Name,
     },
-    /// Publishes the next version of an operator's table. The body is its contents: [`Reply::Done`].
+    /// Publishes the next version of an operator's table: [`Reply::Done`]. The body is the contents of the table.
     PutTable {
         /// Name of the table.
         #[serde(with = "quantity::text")]
@@ -141,10 +142,11 @@ pub enum ControlRequest {
     /// Reads the ledger: [`Reply::Entries`] until its end, then [`Reply::Done`]. The holder of a credential gets the
     /// entries about their own sessions, and the usage of their delegates' sessions.
     Ledger(LedgerAsk),
-    /// Delivers a revocation list. Its text is the body: [`Reply::Done`]. Every peer may deliver a list that a root has
-    /// signed. A body with the header of a list alone is an offer, and [`Reply::Uploaded`] requests the whole list.
+    /// Delivers a revocation list: [`Reply::Done`]. The body is the text of the list. Every peer may deliver a list
+    /// that a root has signed. A body with the header of a list alone is an offer, and [`Reply::Uploaded`] requests the
+    /// whole list.
     Revoke,
-    /// All revocations under the root of the requester's credential, or under all roots for an operator:
+    /// Requests all revocations under the root of the requester's credential, or under all roots for an operator:
     /// [`Reply::Revocations`].
     Revocations,
     /// Reads the configuration again: [`Reply::Done`].
@@ -185,7 +187,8 @@ pub struct FilePart {
     pub file: ModuleHash,
     /// Length of the whole file, in bytes.
     pub bytes: u32,
-    /// Offset of the part, which has to be the number of bytes that are there. Other parts are refused.
+    /// Offset of the part in the file. It has to be the number of bytes that the node has already; a part with another
+    /// offset is refused.
     pub from: u32,
 }
 
@@ -196,7 +199,7 @@ pub struct Explain {
     /// The credential, as text. Without it, the credential of the connection is explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// A request to judge by it.
+    /// A request to judge by the credential.
     #[serde(default, rename = "request", skip_serializing_if = "Option::is_none")]
     pub ask: Option<ControlRequest>,
 }
@@ -210,9 +213,9 @@ pub struct Explanation {
     pub at: u64,
     /// Key of the credential's holder.
     pub holder: String,
-    /// Key of the root of its chain.
+    /// Key of the root of the credential's chain.
     pub root: String,
-    /// Identifiers of its chain, root first, each with the time at which it expires.
+    /// Identifiers of the delegations in the credential's chain, root first, each with the time at which it expires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
     /// Reason why the credential is not valid here and now. The other fields are empty then.
@@ -228,7 +231,7 @@ pub struct Explanation {
     /// Rights over sessions that the holder shares with others, and that others share with the holder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<SharedStatus>,
-    /// Result of the request; `None` without one.
+    /// Result of the request to judge; `None` without a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<RequestVerdict>,
 }
@@ -255,10 +258,10 @@ pub struct SharedStatus {
     pub share: String,
 }
 
-/// The result of a request.
+/// The judgement of a request that was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestVerdict {
-    /// Reason of a refusal; `None` if it would be permitted.
+    /// Reason of a refusal; `None` if the request would be permitted.
     pub refused: Option<String>,
 }
 
@@ -331,23 +334,23 @@ pub enum Reply {
         /// Reason, and advice.
         why: String,
     },
-    /// State of the node.
+    /// The state of the node.
     Snapshot(Box<Snapshot>),
     /// A row of a stream: its fields by name.
     Record(BTreeMap<String, TomlValue>),
-    /// The first `bytes` bytes of a file are there.
+    /// The node has the first `bytes` bytes of a file.
     Uploaded {
         /// Number of bytes.
         bytes: u32,
     },
     /// Rights of a credential.
     Explained(Box<Explanation>),
-    /// The next entries of the ledger. They can be empty where the ledger is about other holders.
+    /// The next entries of the ledger. The list can be empty where the ledger is about other holders.
     Entries {
-        /// Entries; for a holder in the form that concerns them.
+        /// Entries; for a holder, reduced to what concerns the holder.
         entries: Vec<LedgerEntry>,
-        /// Part of the ledger read so far, in thousandths. Not told to a holder, as it would reveal the activity of
-        /// others.
+        /// Part of the ledger that has been read so far, in thousandths. `None` for a holder, because it would reveal the
+        /// activity of others.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         read: Option<u16>,
     },
@@ -365,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_read_as_they_were_written_and_look_like_this() {
+    fn requests_have_the_documented_json_form_and_are_read_back() {
         let name = |text| Name::new(text).unwrap();
         let load = ControlRequest::Load {
             session: name("alice"),

@@ -12,7 +12,7 @@ use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// A quantity or a name that is written as text.
 pub(crate) trait Exact: FromStr<Err: Display> + Display {
-    /// Returns a text that reads back to the same value.
+    /// Returns a text that is read as the same value.
     fn exact(&self) -> String {
         self.to_string()
     }
@@ -23,7 +23,7 @@ pub(crate) trait Exact: FromStr<Err: Display> + Display {
     }
 }
 
-// The usual texts of these are rounded.
+// The usual texts of the next three types are rounded, so they have an exact text of their own.
 impl Exact for Nanos {
     fn exact(&self) -> String {
         format!("{}ns", self.0)

@@ -2,7 +2,7 @@
 //!
 //! Earlier spellings are refused everywhere: in configurations, policies, descriptions of sessions, requests and options.
 
-/// A key, value or option with another spelling than in an earlier version.
+/// A key, value or option whose spelling differs from that of an earlier version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renamed {
     /// Place of the word: a section of a file, a key with further keys, or a command.
@@ -17,8 +17,8 @@ const fn renamed(place: &'static str, old: &'static str, new: &'static str) -> R
     Renamed { place, old, new }
 }
 
-/// The renamed keys and values of files, requests and `KEY=VALUE` options. A row holds where the present spelling is a
-/// known one.
+/// The renamed keys and values of files, requests and `KEY=VALUE` options. A row applies only to places in which the present
+/// spelling is known.
 pub const KEYS: &[Renamed] = &[
     renamed("[node]", "interval", "ledger_interval"),
     renamed("[node]", "records_bytes", "record_file_size"),
@@ -72,8 +72,8 @@ pub const OPTIONS: &[Renamed] = &[
 /// The longest unknown word for which a similar one is searched.
 const WORD_MAX: usize = 40;
 
-/// Completes the message of a deserializer about an unknown key or value by the word that was meant. Returns other
-/// messages as they are.
+/// Completes the message of a deserializer about an unknown key or value by the word that was probably meant. Returns other
+/// messages unchanged.
 pub fn with_advice(message: &str) -> String {
     let Some((given, known)) = unknown(message) else { return message.to_owned() };
     let is_meant = |row: &&Renamed| row.old == given && known.contains(&row.new);
@@ -99,8 +99,8 @@ fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((given, known.split('`').skip(1).step_by(2).collect()))
 }
 
-/// Returns the known word that differs by at most two letters, or else the only one of which `given` is the beginning
-/// or the end.
+/// Returns the known word that differs from `given` by at most two letters. Otherwise returns the word that begins or ends
+/// with `given`, if there is only one.
 fn most_similar<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     if given.len() > WORD_MAX || given.len() < 2 {
         return None;
@@ -108,7 +108,7 @@ fn most_similar<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     let spelt = given.to_lowercase().replace('-', "_");
     let compared = |word: &str| word.replace('-', "_");
     let distances = known.iter().map(|word| (strsim::levenshtein(&compared(word), &spelt), *word));
-    // Short words are similar to many others.
+    // The distance must be less than half of the length, since short words are similar to many others.
     let nearest = distances.min().filter(|(distance, _)| *distance <= 2 && 2 * distance < spelt.len());
     nearest.map(|(_, word)| word).or_else(|| {
         let is_part = |word: &&&str| compared(word).starts_with(&spelt) || compared(word).ends_with(&spelt);

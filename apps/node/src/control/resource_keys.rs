@@ -1,7 +1,7 @@
-//! Amounts of resources in configuration and messages, whose keys stand beside the other keys of a structure.
+//! Amounts of resources in configuration and messages. Their keys are beside the other keys of a structure.
 //!
-//! Keys and units are those of the [table of resources](Resource). The structure has one field of [`Amounts`], and each
-//! key that is not its own is looked up in the table.
+//! Keys and units are those of the [table of resources](Resource). The structure has one field of [`Amounts`]. Keys of that
+//! table are read into this field, and all other keys are read as the structure's own keys.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -34,7 +34,8 @@ impl AmountKeys {
     }
 }
 
-/// Reads and writes the amounts in field `$field` of a structure with `#[serde(remote = "Self")]` beside its own keys.
+/// Implements reading, and writing if requested, for a structure with `#[serde(remote = "Self")]`: the amounts in `$field`
+/// have keys beside the structure's own keys.
 macro_rules! beside {
     ($type:ident, $field:ident, $keys:expr, and written) => {
         $crate::control::resource_keys::beside!($type, $field, $keys);
@@ -142,7 +143,10 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Split<'_, A> {
                 Some(Key::Amount(resource)) => {
                     let amount = self.then.next_value_seed(AmountSeed(resource))?;
                     if self.amounts.get(resource).is_some() {
-                        return Err(A::Error::custom(format!("duplicate field of {}", resource.definition().title)));
+                        return Err(A::Error::custom(format!(
+                            "duplicate field of {}",
+                            resource.definition().title
+                        )));
                     }
                     self.amounts.set(resource, amount);
                 }

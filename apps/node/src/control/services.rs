@@ -8,14 +8,14 @@ use weir_admission::{DeclaredService, Name};
 use weir_session::services::{Payer, ServiceOffer, ServiceUse};
 use weir_units::{Bytes, Nanos};
 
-/// A service that a session offers. It is that of the first of its modules whose manifest has the name.
+/// A service that a session offers. The first module of the session whose manifest has a service of this name serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfferSpec {
     /// Name of the service.
     #[serde(with = "quantity::text")]
     pub service: Name,
-    /// Sessions that may call it.
+    /// Sessions that may call the service.
     #[serde(with = "bounded_list::texts")]
     pub callers: Vec<Name>,
     /// The most waiting calls of each caller.
@@ -48,7 +48,7 @@ pub struct UseSpec {
     /// Name of the service in the caller's manifest and in the offer.
     #[serde(with = "quantity::text")]
     pub service: Name,
-    /// Session that offers it.
+    /// Session that offers the service.
     #[serde(with = "quantity::text")]
     pub session: Name,
     /// The most CPU time that the caller pays for a call; nothing by default.
@@ -57,7 +57,8 @@ pub struct UseSpec {
 }
 
 impl SessionSpec {
-    /// Returns the provider of a service that the session's modules call by this name.
+    /// Returns the use of a service that the session's modules call by this name: its provider and the most that the session
+    /// pays. `None` if the session does not use the service.
     pub fn used(&self, service: &Name) -> Option<ServiceUse> {
         let used = self.uses.iter().find(|used| used.service == *service)?;
         Some(ServiceUse { of: used.session.clone(), service: service.clone(), pays: used.cost_max })
@@ -101,8 +102,8 @@ impl OfferSpec {
     }
 }
 
-/// Returns the reason why a session cannot call a service that it uses, judged by these sessions. Other sessions may be
-/// created later.
+/// Returns the reason why a session cannot call a service that it uses, if `sessions` are all sessions. A session that is
+/// created later may remove the obstacle.
 pub fn obstacle(user: &SessionSpec, used: &UseSpec, sessions: &[SessionSpec]) -> Option<String> {
     let UseSpec { service, session: of, .. } = used;
     let Some(offering) = sessions.iter().find(|session| session.name == *of) else {

@@ -11,9 +11,9 @@ pub const SHARES_MAX: usize = 16;
 /// A right that can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShareableRight {
-    /// To read the records of its modules, and to see its parts.
+    /// The right to read the records of the session's modules, and to see the session's parts.
     Follow,
-    /// To load and unload its modules, to change it, and to see its parts.
+    /// The right to load and unload modules, to change the session, and to see its parts.
     Manage,
 }
 

@@ -28,8 +28,8 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
 use weir_wire::view::RequestedView;
 
-/// The most channels, virtual processors and modules of one session, of each, and the most entries of any other list of
-/// a request.
+/// The most channels of one session, the most virtual CPUs, the most modules, and the most entries of any other list of a
+/// request.
 pub const PARTS_MAX: usize = 64;
 /// The longest filter expression, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
@@ -160,7 +160,7 @@ pub struct ProcessorSpec {
     /// Guaranteed CPU time in each period.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub slice: Option<Nanos>,
-    /// True if it also takes time that is not reserved or not used by others.
+    /// True if the virtual CPU also takes time that is not reserved, or that others do not use.
     #[serde(default)]
     pub borrow: bool,
     /// Weight among virtual CPUs without a reservation, and for spare time.
@@ -209,11 +209,11 @@ pub struct ChannelSpec {
     /// Memory that the session's modules may read.
     #[serde(default)]
     pub visibility: MappedPackets,
-    /// The most bytes of traffic by which the oldest packet may lag behind the newest of the interface; by default half
-    /// of the interface's arena. Only for channels that see all.
+    /// The most bytes of traffic by which the oldest waiting packet may lag behind the newest packet of the interface; by
+    /// default half of the interface's arena. Only for channels with `visibility = "all"`.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub lag_max: Option<Bytes>,
-    /// Action for a reader that lags further.
+    /// Action for a module that lags further behind.
     #[serde(default)]
     pub on_lag: OnLag,
     /// Target of forwarded packets: an output channel of the session, or a TAP device of one. The channel's module
@@ -256,11 +256,11 @@ pub enum MappedPackets {
     All,
 }
 
-/// Action for a reader that lags too far behind.
+/// Action for a module that lags too far behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLag {
-    /// The reader loses its oldest packets.
+    /// The module loses its oldest packets.
     #[default]
     Drop,
     /// The session is closed.
@@ -280,10 +280,10 @@ pub struct ModuleSpec {
     /// Parameters.
     #[serde(default, rename = "set", deserialize_with = "bounded_list::settings")]
     pub settings: BTreeMap<String, TomlValue>,
-    /// Channel whose packets it gets.
+    /// Channel whose packets the module gets.
     #[serde(with = "quantity::text", default = "main")]
     pub channel: Name,
-    /// Virtual CPU that it runs on.
+    /// Virtual CPU that the module runs on.
     #[serde(with = "quantity::text", default = "main")]
     pub cpu: Name,
 }
@@ -304,7 +304,7 @@ pub enum TomlValue {
     List(Vec<TomlValue>),
 }
 
-// Compared only to see whether a configuration has changed, so NaN does not matter.
+// Values are compared only to detect a changed configuration, so it does not matter that NaN differs from itself.
 impl Eq for TomlValue {}
 
 impl TomlValue {
@@ -356,19 +356,19 @@ impl SessionSpec {
         self.limits.get(of).or(usual).filter(|most| *most < u64::MAX)
     }
 
-    /// Returns the memory that its modules may reserve by themselves.
+    /// Returns the memory up to which the session's modules may extend the reservation by themselves.
     pub fn memory_ceiling(&self) -> Bytes {
         self.memory_max.or(self.memory_max_before).unwrap_or(self.memory).max(self.memory)
     }
 
-    /// Returns its virtual CPUs, or the default one.
+    /// Returns the session's virtual CPUs, or the default virtual CPU if none is stated.
     pub fn all_processors(&self) -> Vec<ProcessorSpec> {
         if self.processors.is_empty() { vec![ProcessorSpec::default()] } else { self.processors.clone() }
     }
 }
 
 impl ProcessorSpec {
-    /// Returns period and slice, if it has a reservation.
+    /// Returns period and slice, if the virtual CPU has a reservation.
     pub fn reservation(&self) -> Option<(Nanos, Nanos)> {
         self.period.zip(self.slice)
     }
@@ -422,7 +422,10 @@ mod tests {
             checked("name = \"a\"\nchannel = [{ interface = \"eth0\" }]\nmodule = [{ module = \"rtt\" }]")
                 .unwrap();
         assert_eq!(spec.all_processors(), [ProcessorSpec::default()]);
-        assert_eq!((spec.channels[0].visibility, spec.channels[0].on_lag), (MappedPackets::Selected, OnLag::Drop));
+        assert_eq!(
+            (spec.channels[0].visibility, spec.channels[0].on_lag),
+            (MappedPackets::Selected, OnLag::Drop)
+        );
         assert_eq!(spec.modules[0].channel, spec.channels[0].name);
     }
 

@@ -8,9 +8,9 @@ use weir_admission::{Name, NameError};
 /// A table of the node, and its local name in the session's modules: `NAME`, or `LOCAL=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableGrant {
-    /// Name in manifests.
+    /// Name of the table in the manifests of the session's modules.
     pub local: Name,
-    /// Name on the node.
+    /// Name of the table on the node.
     pub table: Name,
 }
 

@@ -11,12 +11,12 @@ use weir_wire::view::RequestedView;
 /// contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrantedVisibility {
-    /// Filters that all packets of the channel pass, each with the view of its author, by which it selects. They can be
-    /// long, so all channels of a request share them.
+    /// Filters that all packets of the channel pass, each with the view of its author: the filter selects by the packet as
+    /// that view shows it. The texts can be long, so all channels of a request share the list.
     pub(crate) within: Arc<[(String, PacketView)]>,
-    /// View of the owner, by which the channel's own filter selects.
+    /// View of the owner. The channel's own filter selects by the packet as this view shows it.
     pub(crate) view: PacketView,
-    /// First link of the owner's chain; `None` for the operator.
+    /// First identifier of the owner's delegation chain, without that of a root; `None` for the operator.
     pub(crate) whose: Option<DelegationId>,
     /// Party that shares an interface's resources: the first identifier of the [delegation
     /// chain](delegation_chain).
@@ -24,37 +24,37 @@ pub(crate) struct GrantedVisibility {
 }
 
 impl Default for GrantedVisibility {
-    /// The operator's channel, without restrictions.
+    /// Returns the restrictions of an operator's channel: none.
     fn default() -> Self {
         Self { within: Arc::default(), view: PacketView::ALL, whose: None, party: None }
     }
 }
 
 impl GrantedVisibility {
-    /// Returns the restrictions of a credential. The author of a link's filter is the holder of the link before it, who
-    /// sees what all views up to there show. The first link's filter is by the root, and the root's limit is by the
-    /// node's operator.
+    /// Returns the restrictions of a credential. The author of a filter in a delegation's grant is the holder of the
+    /// previous delegation, who sees packets through all views up to that previous one. The author of the first grant's
+    /// filters is the root, and the author of the root's limit is the node's operator.
     pub(crate) fn from_credential(credential: &VerifiedCredential) -> Self {
         let (mut bounds, mut within) = (Self::default(), Vec::new());
-        let grants = credential.chain().iter().map(|link| &link.grant);
+        let grants = credential.chain().iter().map(|delegation| &delegation.grant);
         for grant in std::iter::once(credential.limit()).chain(grants) {
             let filters = grant.filters.iter();
             within.extend(filters.map(|filter| (filter.as_str().to_owned(), bounds.view)));
             bounds.view = bounds.view.meet(&grant.view.unwrap_or(PacketView::ALL));
         }
-        bounds.whose = credential.chain().first().map(|link| link.id);
+        bounds.whose = credential.chain().first().map(|delegation| delegation.id);
         bounds.party = delegation_chain(credential).next().map(|(id, _)| id);
         Self { within: within.into(), ..bounds }
     }
 }
 
 impl ChannelSpec {
-    /// Returns the view of its packets.
+    /// Returns the view through which modules see the channel's packets.
     pub fn shows(&self) -> PacketView {
         self.view.map_or(PacketView::ALL, |asked| asked.unrestricted()).meet(&self.bounds.view)
     }
 
-    /// Replaces the restrictions of the channel. Returns `None` if its view exceeds them.
+    /// Replaces the restrictions of the channel. Returns `None` if the view that the channel requests exceeds them.
     pub(crate) fn bind(&mut self, bounds: GrantedVisibility) -> Option<()> {
         let view = match self.view {
             None => bounds.view,
@@ -65,8 +65,9 @@ impl ChannelSpec {
         Some(())
     }
 
-    /// Returns the filters that all its packets pass, without empty ones, each with the view by which it selects. They
-    /// are joined as programs, so a text has no effect beyond itself.
+    /// Returns the filters that all packets of the channel pass, each with the view by which it selects. Empty filters are
+    /// left out. Filters are compiled one by one and joined as programs, so the text of one cannot change the meaning of
+    /// another.
     pub(crate) fn filters(&self) -> impl Iterator<Item = (&str, PacketView)> {
         let own = std::iter::once((self.filter.as_str(), self.bounds.view));
         let all = own.chain(self.bounds.within.iter().map(|(filter, view)| (filter.as_str(), *view)));

@@ -5,7 +5,7 @@ use weir_sandbox::thread_time;
 use weir_sched::cpu::VpId;
 use weir_units::Nanos;
 
-/// Longest time between two readings of the thread's clock. It is also read after each run that exceeds its budget.
+/// Longest time between two readings of the thread's clock. The clock is also read after each run that exceeds its budget.
 const READING_INTERVAL: Nanos = Nanos(1_000_000);
 
 /// Splits elapsed time into CPU time of the thread and stolen time. The thread's clock is a system call, so it is read
@@ -14,17 +14,18 @@ const READING_INTERVAL: Nanos = Nanos(1_000_000);
 pub(crate) struct CpuClock {
     /// Thread clock at the last reading.
     cpu: Nanos,
-    /// Wall time of that reading, moved forward by all waiting since.
+    /// Monotonic time of that reading, plus all waiting since.
     wall: Nanos,
     delay: RunDelay,
-    /// The kernel's run delay at its last reading, and the time of that.
+    /// The kernel's run delay at its last reading.
     delayed: Nanos,
+    /// Time of the last reading of the run delay.
     delay_read: Nanos,
-    /// Time stolen from the running thread since that reading.
+    /// Time stolen from the running thread since the last reading of the run delay.
     awake: Nanos,
     /// Total stolen time.
     stolen: Nanos,
-    /// The part of it that was stolen between two runs, since it was last taken.
+    /// Time stolen between two runs, since [`take_between`](Self::take_between) was last called.
     between: Nanos,
 }
 
@@ -40,7 +41,7 @@ impl CpuClock {
         Self { cpu: thread_time(), wall, delay, delayed, delay_read, awake, stolen, between }
     }
 
-    /// Excludes a time of waiting.
+    /// Excludes a time of waiting from the elapsed time.
     pub(crate) fn skip(&mut self, from: Nanos, to: Nanos) {
         self.wall.0 = self.wall.0.saturating_add(to.0.saturating_sub(from.0));
     }
@@ -68,14 +69,14 @@ impl CpuClock {
         Nanos(took.saturating_sub(stolen.0))
     }
 
-    /// Takes the time since the last call that other programs had the core before a run that was ready.
+    /// Returns the time since the last call for which a run was ready and other programs had the core.
     pub(crate) fn take_between(&mut self) -> Nanos {
         std::mem::take(&mut self.between)
     }
 
     /// Returns the total time that other programs had the core while the thread was ready to run.
     pub(crate) fn stolen(&mut self, now: Nanos) -> Nanos {
-        // The next run is the one that waited.
+        // The delay counts for the next run, which waited.
         let waited = self.read_delay(now);
         self.between.0 = self.between.0.saturating_add(waited.0);
         self.stolen
@@ -92,8 +93,8 @@ impl CpuClock {
         Nanos(stolen)
     }
 
-    /// Reads the kernel's run delay, which includes time stolen from the running thread. The rest is delay between
-    /// waking and running.
+    /// Reads the kernel's run delay: time stolen from the running thread, and delay between waking and running. Returns
+    /// the delay since the last reading that is not counted yet.
     fn read_delay(&mut self, now: Nanos) -> Nanos {
         let between = self.read_clock(now);
         self.delay_read = now;
@@ -110,7 +111,7 @@ impl CpuClock {
 #[derive(Debug, Default)]
 pub(crate) struct LateWakeup {
     pub(crate) by: Nanos,
-    /// Virtual CPUs that have been credited with it.
+    /// Virtual CPUs that have been credited with the delay.
     credited: Vec<VpId>,
 }
 

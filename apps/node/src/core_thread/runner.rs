@@ -45,7 +45,7 @@ pub struct CoreThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A core thread does not answer, although no module can keep it that long.
+/// The error of a core thread that does not answer, although no module can keep it that long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("core {core} does not answer: the module that it runs exceeds its bounds, which is a fault in weir")]
 pub struct Stuck {
@@ -91,7 +91,7 @@ impl std::fmt::Debug for CoreThread {
 }
 
 impl CoreThread {
-    /// Starts a thread and binds it to its core. With a folder, it writes a trace of the scheduler there.
+    /// Starts a thread and binds it to its core. With a folder, a trace of the scheduler is written to a file in it.
     pub fn start(number: u16, config: CoreConfig, folder: Option<&Path>) -> Result<Self, StartError> {
         let failed = |source| StartError::Trace { core: number, source };
         let name = format!("core-{number}");
@@ -117,7 +117,7 @@ impl CoreThread {
         Ok(Self { number, mailbox, thread: Some(thread) })
     }
 
-    /// The core's number.
+    /// Returns the core's number.
     pub fn number(&self) -> u16 {
         self.number
     }
@@ -154,6 +154,7 @@ impl Drop for CoreThread {
     }
 }
 
+/// Binds the calling thread to a core.
 pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     let core = usize::from(core);
     if core >= rustix::thread::CpuSet::MAX_CPU {
@@ -185,13 +186,13 @@ enum WorkItem {
 struct VcpuTask {
     task: ModuleTask,
     pool: PoolId,
-    /// A work item for its packets is pending.
+    /// True while a work item for the module's packets is pending.
     has_packet_item: bool,
-    /// A work item for its events is pending.
+    /// True while a work item for the module's events is pending.
     has_event_item: bool,
-    /// The deadline of its earliest service call, as registered with the runner.
+    /// The deadline of the module's earliest service call, as registered with the runner.
     deadline: Option<Instant>,
-    /// The receiver of the task after its stop call; set while the module stops.
+    /// The channel that gets the task after its stop call; set while the module stops.
     leaves: Option<Sender<ModuleTask>>,
 }
 
@@ -228,6 +229,7 @@ impl VcpuTask {
     }
 }
 
+/// A virtual CPU with the work and the modules on it.
 #[derive(Debug, Default)]
 struct Vp {
     pools: Pools<WorkItem>,
@@ -235,12 +237,12 @@ struct Vp {
     settlement: TimeSettlement,
 }
 
-/// Time that a virtual CPU owes for work of other modules, and time that others owe for its work.
+/// Time for which one session's virtual CPU pays for work of other sessions' modules or is paid, and its stolen time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSettlement {
-    /// Work of others that this virtual CPU pays for.
+    /// CPU time of other virtual CPUs that this virtual CPU pays for.
     pub debit: Nanos,
-    /// Work of this virtual CPU that others pay for.
+    /// CPU time of this virtual CPU that others pay for.
     pub credit: Nanos,
     /// Time for which this virtual CPU had work and programs outside the node had the core.
     pub stolen: Nanos,
@@ -319,13 +321,13 @@ impl Runner {
             let begin = self.now();
             match self.core.next(begin) {
                 CpuDecision::Run { vp, budget, .. } => {
-                    // It had work all the time and waited for its next period.
+                    // The virtual CPU had work while the thread slept: it waited for its next period.
                     self.add_stolen(vp, self.late_wakeup.by);
                     self.late_wakeup = LateWakeup::default();
                     self.run_vp(vp, budget, begin);
                 }
                 CpuDecision::Idle { until } => {
-                    // No virtual CPU waited.
+                    // No virtual CPU waited, so the time is not stolen from any.
                     _ = self.clock.take_between();
                     let asleep = self.now();
                     self.wait(until);
@@ -425,8 +427,8 @@ impl Runner {
         }
     }
 
-    /// Debits a virtual CPU for all the work that was done elsewhere at its session's request. The session's usage has
-    /// it already.
+    /// Debits a virtual CPU for work that other threads did at its session's request. The session's usage includes that
+    /// time already.
     pub(crate) fn charge(&mut self, id: VpId, used: Nanos) {
         let now = self.now();
         _ = self.core.debit(id, used, Debt::Agreed, now);
@@ -468,8 +470,8 @@ impl Runner {
             && at <= Instant::now()
         {
             self.deadlines.pop_first();
-            let home = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
-            if let Some(entry) = home.and_then(|vp| vp.tasks.get_mut(&module)) {
+            let vp = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
+            if let Some(entry) = vp.and_then(|vp| vp.tasks.get_mut(&module)) {
                 entry.deadline = None;
             }
             self.queue_event(module, self.now());
@@ -561,7 +563,7 @@ impl Runner {
         if let Some(module) = ran {
             self.shed_overload(id, module);
         }
-        // Only after its last run is charged.
+        // The task leaves only after its last run is charged.
         if let Some(VcpuTask { task, leaves: Some(receiver), .. }) = left {
             _ = receiver.send(task);
         }
@@ -590,7 +592,7 @@ impl Runner {
         Ok(id)
     }
 
-    /// Changes the share of a virtual CPU. Its overrun stays.
+    /// Changes the share of a virtual CPU, but not its overrun.
     pub fn change(&mut self, vp: VpId, share: CpuAllocation) -> Result<(), ReservationRefusal> {
         let overrun = self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
@@ -621,7 +623,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Adds a module to a virtual CPU. Returns the task where the virtual CPU is gone or full.
+    /// Adds a module to a virtual CPU. Returns the task as an error if the virtual CPU is gone or full.
     pub fn add_task(&mut self, vp: VpId, task: ModuleTask) -> Result<(), Box<ModuleTask>> {
         let number = task.number;
         let Some(home) = self.vps.get_mut(&vp) else { return Err(Box::new(task)) };
@@ -700,7 +702,7 @@ impl Runner {
         Some(entry.task)
     }
 
-    /// Ends the trace file, if there is one, and writes it to the end.
+    /// Ends the trace file, if there is one, after all its events are written.
     pub fn finish_trace(&mut self) {
         drop(self.trace.borrow_mut().take());
     }
@@ -710,7 +712,7 @@ impl Runner {
         self.core.core().stats(vp)
     }
 
-    /// Returns the time that a virtual CPU owes others and others owe it.
+    /// Returns the settlement of a virtual CPU.
     pub fn settlement(&self, vp: VpId) -> TimeSettlement {
         self.vps.get(&vp).map(|vp| vp.settlement).unwrap_or_default()
     }

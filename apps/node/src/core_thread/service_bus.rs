@@ -1,7 +1,7 @@
 //! The service bus: calls of services between the modules of a node.
 //!
-//! [`weir_session::services`] decides which calls are allowed, waiting and late. This module gives it the time, and
-//! wakes the modules that have messages.
+//! [`weir_session::services`] decides which calls are allowed, which wait, and which are late. The bus gives it the present
+//! time, and wakes the modules that have messages.
 
 use crate::core_thread::runner::Waker;
 use crate::sync::{LeafMutex, OrderedMutex, rank};
@@ -26,10 +26,11 @@ pub struct ServiceBus {
     origin: Instant,
 }
 
+/// The exchange, and the modules of its endpoints.
 #[derive(Debug, Default)]
 struct Inner {
     exchange: ServiceExchange,
-    /// Each party's module number, and the waker of its core.
+    /// The number of each endpoint's module, and the waker of the module's core.
     modules: BTreeMap<EndpointId, (u64, Waker)>,
     next: u64,
 }
@@ -62,8 +63,8 @@ impl ServiceBus {
         Nanos::from(self.origin.elapsed())
     }
 
-    /// Creates the endpoint of a new module, which uses these services, in the order of its manifest. It takes effect
-    /// with [`open`](Self::open).
+    /// Creates the endpoint of a new module, which uses these services, in the order of its manifest. The endpoint takes
+    /// effect with [`open`](Self::open).
     pub fn new_endpoint(self: &Arc<Self>, uses: Vec<Option<ServiceUse>>) -> Arc<ServiceEndpoint> {
         let mut inner = self.inner.lock();
         inner.next += 1;
@@ -72,8 +73,8 @@ impl ServiceBus {
         Arc::new(ServiceEndpoint { party: EndpointId(inner.next), uses, bus: Arc::clone(self), is_used })
     }
 
-    /// Opens an endpoint whose module is on a core now. The module offers these services by their numbers, except those
-    /// that another module of its session offers.
+    /// Opens an endpoint whose module is on a core now. The module offers these services under their numbers, except
+    /// services that another module of its session offers.
     pub fn open(
         &self,
         endpoint: &ServiceEndpoint,
@@ -158,7 +159,7 @@ impl ServiceEndpoint {
         self.is_used() && self.bus.inner.lock().exchange.has_pending(self.party)
     }
 
-    /// Reports that the module's call for a service call was aborted.
+    /// Fails the service call with this number, because the module's entry-point call that served it was aborted.
     pub fn fail(&self, call: u64) {
         let mut inner = self.bus.inner.lock();
         if let Some(caller) = inner.exchange.fail(self.party, call) {

@@ -39,7 +39,7 @@ const BATCH: u32 = 64;
 pub struct TaskCounters {
     /// Packets that the module has seen.
     pub packets: AtomicU64,
-    /// Captured bytes of these packets.
+    /// Captured bytes of the packets that the module has seen.
     pub bytes: AtomicU64,
     /// Packets that the module dropped on a channel that forwards.
     pub dropped: AtomicU64,
@@ -51,9 +51,9 @@ pub struct TaskCounters {
     pub over_limit: AtomicU64,
     /// Packets that could not be mapped into the sandbox.
     pub unseen: AtomicU64,
-    /// Aborted calls.
+    /// Calls that trapped or were aborted.
     pub faults: AtomicU64,
-    /// Strikes of the supervised tier.
+    /// Calls that counted as strikes.
     pub strikes: AtomicU64,
     /// Records that were emitted and accepted.
     pub records: AtomicU64,
@@ -170,7 +170,7 @@ impl CallTimes {
     }
 }
 
-/// Conversion from time to fuel.
+/// Rates by which CPU time is converted to fuel and to cycles.
 #[derive(Clone, Debug)]
 pub struct FuelRate {
     /// Calibration of this node: time for each unit of fuel.
@@ -180,7 +180,7 @@ pub struct FuelRate {
 }
 
 impl FuelRate {
-    /// Returns the budget for this time from now on.
+    /// Returns the fuel and the end, in cycles, of a budget of `left` from now on.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -246,7 +246,7 @@ struct ForwardState {
 /// Order in which a module loses packets under overload.
 #[derive(Clone, Debug)]
 pub struct ShedPriority {
-    /// Priority of its session.
+    /// Priority of the module's session.
     pub priority: Arc<AtomicU8>,
     /// Counters for the packets that are shed.
     pub channel: Arc<ChannelPlanCounters>,
@@ -286,7 +286,7 @@ pub struct ModuleTask {
     endpoint: Arc<ServiceEndpoint>,
     /// Call of another module that is being served.
     serving: Option<Serving>,
-    /// Caller that pays for the present work, and the most that it still pays.
+    /// Caller that pays for the present work, and the time for which it still pays.
     payer: Option<(EndpointId, Nanos)>,
     has_stopped: bool,
 }
@@ -460,7 +460,7 @@ impl ModuleTask {
             self.apply_updates();
             let (block, batch) = (&queued.block, queued.block.batch(queued.batch));
             if self.driver.map_block(block).is_err() {
-                // Out of address space: this batch cannot be mapped. Later ones may be.
+                // The address space is used up, so this batch cannot be mapped. Later batches may be.
                 self.counters.unseen.fetch_add(queued.packets().into(), Ordering::Relaxed);
                 continue;
             }
@@ -501,7 +501,7 @@ impl ModuleTask {
     pub fn tick(&mut self, at: ClockReading, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
         self.apply_updates();
-        // Ticks follow the clock here, not the packets. Each one has an allowance of its own.
+        // On a node, ticks follow the clock and not the packets. Each tick has an allowance of its own.
         self.driver.instance.begin_block();
         let is_done = self.driver.begin_tick(at, &|| slice.part());
         self.finish_run(is_done, &slice)
@@ -635,7 +635,7 @@ impl ModuleTask {
         (self.serving, self.payer) = (None, None);
     }
 
-    /// Returns true if the stop call keeps the core no longer than any other call, so that it can run there.
+    /// Returns true if the stop call keeps the core no longer than any other call, so that it can run on the core thread.
     pub fn stops_in_slices(&self) -> bool {
         self.call_times.stops_in_slices
     }
@@ -648,8 +648,8 @@ impl ModuleTask {
         self.finish_run(is_done, &slice)
     }
 
-    /// Ends the task. Its last output is sent, if the records thread accepts it within a second. A module whose stop
-    /// call is too long for its core runs it on the calling thread. That time is charged as well.
+    /// Ends the task. Its last output is sent, if the records thread accepts it within a second. A stop call that is too
+    /// long for the core thread runs on the calling thread; its time is charged as well.
     pub fn finish(mut self) {
         let begin = thread_time();
         self.abort();
@@ -687,7 +687,7 @@ impl ModuleTask {
         }
         for frame in instance.take_frames().iter().flat_map(Records::iter) {
             if let Some(Some(output_queue)) = self.outputs.get(usize::from(frame.stream)) {
-                // The queue counts what it refuses.
+                // The queue counts the frames that it refuses.
                 _ = output_queue.offer_from_module(frame.row);
             }
         }

@@ -1,8 +1,8 @@
 //! Trace files: the inputs and decisions of a core's or a link's scheduler, for replay
 //! (`weir_sched::cpu::trace::replay`, `weir_sched::link::Replay`).
 //!
-//! A separate thread writes the file, so that no scheduler waits for a disk. The trace ends where that thread falls
-//! behind, or at its longest length. Its part up to there can be replayed.
+//! A separate thread writes the file, so that no scheduler waits for a disk. The trace ends when that thread falls
+//! behind, or at its maximum length. The part before the end can be replayed.
 
 use crate::log::{info, warn};
 use std::cell::RefCell;
@@ -17,8 +17,9 @@ use weir_os::private::PrivateFolder;
 use weir_sched::cpu::trace::TraceEvent;
 use weir_units::Shown as _;
 
-/// Events in a portion, and the most portions that wait to be written.
+/// Number of events that are handed to the writing thread together.
 const PORTION: usize = 4096;
+/// Maximum number of portions that wait to be written.
 const PORTIONS: usize = 64;
 /// The most events in a trace: about half a gigabyte.
 const EVENTS_MAX: usize = 16 << 20;
@@ -33,13 +34,13 @@ pub struct Trace<E> {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Takes the events of a core.
+/// A function that records an event of a core's scheduler.
 pub type Recorder = Box<dyn FnMut(TraceEvent)>;
 
 /// The present trace of a core thread, if there is one.
 pub type Shared = Rc<RefCell<Option<Trace<TraceEvent>>>>;
 
-/// Returns a recorder of a core's events, which drops them without a trace.
+/// Returns a function that adds events to the trace, or drops them if there is no trace.
 pub fn recorder(trace: &Shared) -> Recorder {
     let trace = Rc::clone(trace);
     Box::new(move |event| {

@@ -15,8 +15,10 @@ pub(crate) struct Cached<T> {
     last: OrderedMutex<Option<CacheEntry<T>>, { rank::SNAPSHOT }>,
 }
 
+/// A computed value.
 #[derive(Debug)]
 struct CacheEntry<T> {
+    /// The time at the end of the computation.
     computed: Instant,
     /// The generation when the computation began.
     generation: u64,

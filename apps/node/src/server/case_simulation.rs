@@ -24,7 +24,7 @@ use weir_trust::key::Identity;
 pub struct CaseEnvironment<'a> {
     /// Name of the node in credentials.
     pub node: &'a NodeName,
-    /// Configuration with the node's interfaces and links; without one, all exist.
+    /// Configuration with the node's interfaces, links and profiles; without one, every name of them counts as known.
     pub config: Option<&'a NodeConfiguration>,
     /// Modules that come with weir.
     pub shipped: ShippedModules,
@@ -79,7 +79,7 @@ impl Policy {
     fn before(&self, case: &Case) -> Vec<&Case> {
         let mut wanted: Vec<&str> = case.after.iter().map(String::as_str).collect();
         let mut before = Vec::new();
-        // A case can follow only earlier ones.
+        // A case can follow only earlier cases of its file.
         let earlier =
             self.cases.iter().rev().filter(|other| other.file == case.file && other.line < case.line);
         for other in earlier {
@@ -108,7 +108,7 @@ impl<'a> SimulatedNode<'a> {
         Self { policy, environment, trust, sessions: BTreeMap::new() }
     }
 
-    /// Adds the revocations that a node with this state folder has stored.
+    /// Adds the revocations that are stored in a node's state folder.
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ impl<'a> SimulatedNode<'a> {
         Explanation { verdict, ..explained }
     }
 
-    /// Makes a request of a credential's holder. `imagined` is the owner of the session that it is about, if there is
-    /// no such session.
+    /// Makes a request of a credential's holder. If the session of the request does not exist, `imagined` counts as its
+    /// owner.
     ///
     /// # Errors
     ///
@@ -184,9 +184,9 @@ impl<'a> SimulatedNode<'a> {
     ) -> Result<(), String> {
         let shipped = self.environment.shipped;
         let owner_of = |name: &Name| {
-            let there = self.sessions.get(name).map(|(owner, spec)| (owner, spec.share.clone()));
+            let known = self.sessions.get(name).map(|(owner, spec)| (owner, spec.share.clone()));
             let imagined = || imagined.as_ref().filter(|owner| owner.name() == *name);
-            let (owner, share) = there.or_else(|| Some((imagined()?, Vec::new())))?;
+            let (owner, share) = known.or_else(|| Some((imagined()?, Vec::new())))?;
             Some(SharedRights { owner: owner.clone(), share })
         };
         let permitted = permit(&Asker::Holder(Arc::clone(who)), ask, body, &owner_of, &shipped);

@@ -1,13 +1,13 @@
 //! The fair compile queue, for compilation and other work that takes much processor time.
 //!
-//! The time to analyse and compile a module or filter depends on its untrusted author. So holders of credentials take
-//! queue, by a [fair queue](queue) over processor time:
+//! The time to analyse and compile a module or filter depends on its untrusted author. So the jobs of credential holders
+//! enter a [fair queue](queue) over processor time:
 //!
 //! - Under each root grant one job runs at a time, and in all a limited number.
 //! - The holder that has used the least of their share comes first.
 //! - A running job is paused, with its compiler process, while other holders come first.
-//! - Its processor time is paid from the shares of the holder's chain before the next job begins. The time of requests
-//!   outside of the queue is paid from the holder's own share alone.
+//! - A job's processor time is paid from the shares of the holder's chain before the holder's next job begins. The
+//!   processor time of requests outside of the queue is paid from the holder's own share alone.
 //!
 //! All compilation of one request shares one [budget](REQUEST_BUDGET). A ledger query uses many short jobs. The operator
 //! never waits.
@@ -27,24 +27,25 @@ use weir_units::Nanos;
 pub(crate) const REQUEST_BUDGET: Nanos = Nanos(10 * Nanos::SECOND.0);
 /// The minimum of the number of jobs that run concurrently.
 const RUNNING_MIN: usize = 2;
-/// The maximum number of paused jobs. Each keeps the memory of its compiler process.
+/// The maximum number of paused jobs. A paused job keeps the memory of its compiler process.
 const PAUSED_MAX: usize = 4;
-/// A holder whose debt takes longer to pay off is refused at once.
+/// The time to pay off a debt beyond which a holder's job is refused at once.
 const DEBT_TIME_MAX: Duration = Duration::from_secs(20);
 /// The maximum time for which a job waits to start.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// The time after which a started job is stopped. It is less than the minute for which a client waits.
 const JOB_TIME_MAX: Duration = Duration::from_secs(50);
 
-/// The compilation budget of one request: [`REQUEST_BUDGET`] for a holder's. The operator's is unlimited, as a
-/// configuration is one request and can have any number of modules.
+/// Returns the compilation budget of one request: [`REQUEST_BUDGET`] for a holder. The operator's budget is unlimited, as
+/// a configuration is one request and can have any number of modules.
 pub(crate) fn budget_for(owner: Option<&SessionOwner>) -> RequestBudget {
     let cpu = CpuBudget::new(owner.map_or(Nanos(u64::MAX), |_| REQUEST_BUDGET));
     RequestBudget { cpu, skips_queue: false }
 }
 
-/// The compilation budget for a part of a session that the node restores at its start. Its jobs do not enter the queue,
-/// as one thread restores all sessions; the caller charges the holder afterwards ([`FairCompileQueue::charge_outside`]).
+/// Returns the compilation budget for a part of a session that the node restores at its start. Its jobs do not enter
+/// the queue, as one thread restores all sessions; the caller charges the holder afterwards
+/// ([`FairCompileQueue::charge_outside`]).
 pub(crate) fn budget_for_restore(owner: Option<&SessionOwner>) -> RequestBudget {
     RequestBudget { skips_queue: true, ..budget_for(owner) }
 }
@@ -63,7 +64,7 @@ impl RequestBudget {
         self.cpu.used()
     }
 
-    /// Returns the part of it that the requesting thread itself has used.
+    /// Returns the processor time that the requesting thread itself has used.
     pub(crate) fn here(&self) -> Nanos {
         self.cpu.here()
     }
@@ -94,7 +95,8 @@ impl FairCompileQueue {
         Nanos::from(self.started.elapsed())
     }
 
-    /// Waits until a job of a session's owner may run; none is the operator. The job's processor time is taken from `budget`.
+    /// Waits until a job of a session's owner may run; `None` stands for the operator, who does not wait. The job's
+    /// processor time is taken from `budget`.
     pub(crate) fn acquire<'a>(
         &'a self,
         owner: Option<&SessionOwner>,
@@ -126,7 +128,7 @@ impl FairCompileQueue {
             let debt = Duration::from_nanos(queue.debt(number, now).0);
             let remaining = WAIT_MAX.saturating_sub(entered.elapsed());
             let why = match state {
-                // Other jobs may have to pause for it.
+                // Other jobs are woken, since they may have to pause for this one.
                 JobState::Running => {
                     self.changed.notify_all();
                     return Ok((number, entered));
@@ -156,15 +158,15 @@ impl FairCompileQueue {
         }
     }
 
-    /// Charges a holder for processor time outside of the queue. The next jobs of the holder and of its descendants start
-    /// when it is paid. Ancestors and siblings do not wait for it.
+    /// Charges a holder for processor time outside of the queue. The next jobs of the holder and of its descendants wait
+    /// until that time is paid; those of ancestors and siblings do not.
     pub(crate) fn charge_outside(&self, holder: &VerifiedCredential, used: Nanos) {
         let chain: Vec<CompilePayer> = delegation_chain(holder).collect();
         self.lock().charge_outside(&chain, used, self.now());
     }
 }
 
-/// The permission for one job to run. The job leaves the queue when this is dropped.
+/// The permission for one job to run. The job leaves the queue when the permission is dropped.
 #[derive(Debug)]
 pub(crate) struct CompilePermit<'a> {
     /// None for the operator, whose jobs do not enter the queue.
@@ -174,7 +176,7 @@ pub(crate) struct CompilePermit<'a> {
     budget: &'a mut CpuBudget,
     /// The part of the budget that was used before the job.
     used_before: Nanos,
-    /// The charged processor time of the compiler process that is running.
+    /// The processor time of the running compiler process that has been charged already.
     charged: Nanos,
     /// True while the job is paused.
     is_paused: bool,
@@ -190,7 +192,7 @@ impl<'a> CompilePermit<'a> {
         Self { queue, number, entered, budget, used_before, charged: Nanos(0), is_paused: false }
     }
 
-    /// The processor time that the job has used so far.
+    /// Returns the processor time that the job has used so far.
     pub(crate) fn used(&self) -> Nanos {
         Nanos(self.budget.used().0.saturating_sub(self.used_before.0))
     }
@@ -232,7 +234,7 @@ impl CpuMeter for CompilePermit<'_> {
         let state = queue.lock().poll(self.number, queue.now());
         let is_paused = state != JobState::Running;
         if is_paused && !std::mem::replace(&mut self.is_paused, is_paused) {
-            // Another job can run now.
+            // Other jobs are woken, since another one can run while this one is paused.
             queue.changed.notify_all();
         }
         self.is_paused = is_paused;

@@ -88,7 +88,7 @@ pub struct Setup {
     pub shipped: ShippedModules,
 }
 
-/// The age up to which holders get a cached snapshot. So many holders cause no more snapshots than one.
+/// The age up to which holders get a cached snapshot. With the cache, many holders cause no more snapshots than one.
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_millis(50);
 
 /// The interval of watchdog messages to the service manager.
@@ -105,7 +105,7 @@ pub(crate) enum Signal {
 #[derive(Clone, Debug)]
 struct LoadedConfig {
     config: NodeConfiguration,
-    /// The line numbers of its sections.
+    /// The line numbers of the configuration's sections.
     lines: ConfigLines,
     profiles: BTreeMap<Name, CalibratedProfile>,
     default: CalibratedProfile,
@@ -127,7 +127,7 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, DaemonError> {
 pub(crate) fn read_at_most(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    // Only a regular file: a FIFO would block until it has a writer.
+    // Only a regular file is opened: a FIFO would block until it has a writer.
     let file = weir_os::private::open_regular(path)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -191,8 +191,8 @@ fn try_cases(
     Err(DaemonError::Case { path: file, line, name, wrong, more, of })
 }
 
-/// A profile's limits on this node. A module that can be suspended yields at least four times in the longest blocking
-/// time of a core.
+/// Returns a profile with this node's calibration. The profile's check interval is lowered, if necessary, so that a module
+/// that can be suspended yields at least four times in the longest time for which it may keep a core.
 fn terms(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> CalibratedProfile {
     let check_interval = profile.check_interval.min(Nanos(config.cpu.blocking.0 / 4));
     CalibratedProfile { profile: Profile { check_interval, ..profile }, calibration: calibration.clone() }
@@ -210,7 +210,7 @@ pub(crate) struct Daemon {
     ledger: OrderedMutex<LedgerState, { rank::LEDGER }>,
     /// The numbers of sessions that are being closed in the background.
     closing: LeafMutex<BTreeSet<u64>>,
-    /// The roots of trust; none if the node has no remote access.
+    /// The roots of trust; `None` if the node has no remote access.
     trust: LeafMutex<Option<Arc<Trust>>>,
     /// The cache of snapshots for holders.
     holder_snapshots: Cached<HolderSnapshot>,
@@ -223,7 +223,7 @@ pub(crate) struct Daemon {
     revocation_lock: OrderedMutex<(), { rank::REVOCATIONS }>,
     /// Roots whose revocations could not be written.
     unwritten_revocations: LeafMutex<UnwrittenRevocations>,
-    /// The rate of revocation lists of delegators.
+    /// The rate limit for revocation lists of delegators.
     delegated_rate: LeafMutex<DelegatedRateLimiter>,
     /// Counters of delivered revocation lists.
     deliveries: Deliveries,
@@ -231,13 +231,13 @@ pub(crate) struct Daemon {
     decisions: LeafMutex<Decisions>,
     /// The usage of requests in the current interval.
     requests: LeafMutex<RequestAccounts>,
-    /// The cores that run no modules; none if there is no such core.
+    /// The cores that run no modules; `None` if there is no such core.
     cores: Option<Cores>,
     /// Counters of remote access.
     pub(crate) access: RemoteAccessCounters,
     /// True if the limits of roots have changed, and sessions have to be checked against them.
     root_limits_changed: AtomicBool,
-    /// Saved sessions; none if they are not saved.
+    /// The store of saved sessions; `None` if sessions are not saved.
     store: OrderedMutex<Option<SessionStore>, { rank::STORE }>,
     /// Sessions that still have to be saved.
     save_queue: LeafMutex<SaveQueue>,
@@ -253,7 +253,7 @@ struct HolderSnapshot {
     owners: BTreeMap<String, SessionOwner>,
 }
 
-/// The ledger's writer, with the usage that is not entered yet.
+/// The ledger's writer, with the usage that the ledger does not contain yet.
 struct LedgerState {
     writer: LedgerWriter,
     usage: UsageRecorder,
@@ -275,7 +275,7 @@ fn now() -> Timestamp {
 pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let loaded = load(&setup.config, &setup.calibration, setup.shipped)?;
     log::begin(loaded.config.node.log, &loaded.config.node.name);
-    // Before any file of the node is created or changed.
+    // The check comes before any file of the node is created or changed.
     check::verify(&setup, &loaded)?;
     let cache = Cache::of_user()
         .map_err(|error| warn(&format_args!("compiled modules are not cached: {error}")))
@@ -286,14 +286,15 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let key_file = loaded.config.remote.as_ref().map(|remote| resolve_path(&setup.config, &remote.key));
     let state = &loaded.config.node.state;
     confine::make_private(state)?;
-    // Locks the ledger, so that no other node runs in this folder when leftovers of an earlier one are removed.
+    // Opening the ledger locks it, so no other node runs in this folder when leftovers of an earlier node are removed.
     let ledger = weir_ledger_files::LedgerFolder::open(&state.join(LEDGER))?;
     crate::server::isolation::start(&loaded.config.isolation, state, key_file)?;
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::start_key_agent(&resolve_path(&setup.config, &remote.key))?),
         None => None,
     };
-    // Before untrusted input is parsed, and while the process has one thread, as confinement is for each thread.
+    // The process is confined before untrusted input is parsed, and while it has only one thread: confinement applies to
+    // the calling thread and to threads that it starts.
     confine::confine(&loaded.config, cache.as_ref())?;
     confine::warn_if_unreadable(&setup.config);
     let (signal_sender, signals) = channel();
@@ -361,7 +362,7 @@ impl Daemon {
     ) -> Result<(Self, Receiver<ObservedEvent>), DaemonError> {
         let cores = loaded.config.cpu.other_cores();
         let loader = new_module_loader(&setup, &loaded, cache)?;
-        // Before the first ledger entry.
+        // The modules are checked before the first ledger entry is written.
         let checked = check::check_modules(&setup, &loaded, &loader)?;
         state_version::update(&confine::make_private(&loaded.config.node.state)?)?;
         let (event_sender, events) = channel();
@@ -379,14 +380,15 @@ impl Daemon {
         let before = ledger.head().map_or(0, |head| head.sequence);
         let tables = std::mem::take(&mut loaded.tables);
         let node = Node::start(loaded.config.clone(), loader, before, &event_sender).and_then(|node| {
-            // Before the sessions, whose modules may read tables when they start.
+            // Tables are published before the sessions are created, whose modules may read them when they start.
             loaded.tables = node.loader.registry.configure(tables)?;
             Ok(node)
         });
         let node = match node {
             Ok(node) => node,
             Err(error) => {
-                // So that the ledger does not record a crash. An error of the ledger itself is found at the next start.
+                // The ledger is ended in order, so that it does not record a crash. An error of the ledger itself is
+                // found at the next start.
                 _ = ledger.stop(now());
                 return Err(error.into());
             }
@@ -468,7 +470,7 @@ impl Daemon {
         let (started, mut has_survived) = (Instant::now(), false);
         let is_ending = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // The scope waits for its threads.
+            // The scope waits for its threads, which end once the flag is set.
             let _end = SetOnDrop(&is_ending);
             scope.spawn(|| self.restore_modules(&is_ending));
             scope.spawn(|| self.save_delayed(&is_ending));
@@ -476,7 +478,8 @@ impl Daemon {
                 let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
                 match signals.recv_timeout(left) {
                     Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                    // A thread of its own, as a reload compiles modules: intervals and watchdog messages go on meanwhile.
+                    // A reload has a thread of its own, as it compiles modules: ledger intervals and watchdog messages go on
+                    // meanwhile.
                     Ok(Signal::Reload) => drop(scope.spawn(|| match self.reload() {
                         Ok(notes) => notes.iter().for_each(|note| info(note)),
                         Err(error) => warn(&format_args!("the configuration was not reloaded: {error}")),
@@ -541,7 +544,7 @@ impl Daemon {
         self.stop_after(true);
     }
 
-    /// Stops the node. `has_survived` is false if it has to stop because of an event that a session may have caused.
+    /// Stops the node. `has_survived` is false if the node has to stop because of an event that a session may have caused.
     fn stop_after(&self, has_survived: bool) {
         self.end_saving(has_survived);
         let names: Vec<Name> = self.node.lock().sessions.keys().cloned().collect();
@@ -591,7 +594,7 @@ impl Daemon {
         Snapshot { remote, revocations, processes, refused_processes, ..self.node.lock().snapshot() }
     }
 
-    /// The path of the local socket.
+    /// Returns the path of the local socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.node.lock().config.node.socket.clone()
     }
@@ -600,7 +603,7 @@ impl Daemon {
         self.node.lock().config.node.name.clone()
     }
 
-    /// The address of the metrics server; none if metrics are not served.
+    /// Returns the address of the metrics server; `None` if metrics are not served.
     pub(crate) fn metrics(&self) -> Option<std::net::SocketAddr> {
         self.node.lock().config.node.metrics
     }
@@ -610,7 +613,7 @@ impl Daemon {
         read(&self.node.lock())
     }
 
-    /// The address for remote connections; none if the node has no remote access.
+    /// Returns the address for remote connections; `None` if the node has no remote access.
     pub(crate) fn remote(&self) -> Option<std::net::SocketAddr> {
         self.node.lock().config.remote.as_ref().map(|remote| remote.listen)
     }
@@ -630,7 +633,8 @@ impl Daemon {
         authority::permit(asker, ask, body, &|name| self.shared(name), &self.setup.shipped)
     }
 
-    /// The node's name of the session that a request names. Each holder has a namespace of its own.
+    /// Returns the node's name of the session that a request names. Each holder has a namespace of its own; a name that is
+    /// not in the holder's namespace is the node's name of another holder's session.
     pub(crate) fn session_of(&self, asker: &Asker, ask: &ControlRequest) -> Option<Name> {
         let requested = ask.session()?;
         let Asker::Holder(credential) = asker else { return Some(requested.clone()) };
@@ -657,7 +661,7 @@ impl Daemon {
         self.with_current_credential(asker).map(drop)
     }
 
-    /// The client with its credential verified again.
+    /// Returns the client with its credential verified again.
     fn with_current_credential(&self, asker: &Asker) -> Result<Asker, RequestRefusal> {
         match asker {
             Asker::Operator(Some(key)) if !self.is_operator(key) => Err(RequestRefusal::NoOperator),
@@ -671,12 +675,12 @@ impl Daemon {
         self.trust().is_some_and(|trust| trust.is_operator(key))
     }
 
-    /// Returns true if this key is a root of trust here.
+    /// Returns true if this key is a root of trust of the node.
     pub(crate) fn is_root(&self, key: &PublicKey) -> bool {
         self.trust().is_some_and(|trust| trust.roots().contains(key))
     }
 
-    /// Verifies a credential again, against the time, the roots and the revocations now.
+    /// Verifies a credential again, against the present time, roots and revocations.
     fn reverify(
         &self,
         credential: &Arc<VerifiedCredential>,
@@ -691,15 +695,16 @@ impl Daemon {
         self.node.lock().sessions.get(session)?.owner.clone()
     }
 
-    /// The owner of a session, and the rights over it that they share. None for the operator's sessions.
+    /// Returns the owner of a session, and the rights over the session that the owner shares. `None` for the operator's
+    /// sessions.
     fn shared(&self, session: &Name) -> Option<SharedRights> {
         let node = self.node.lock();
         let state = node.sessions.get(session)?;
         Some(SharedRights { owner: state.owner.clone()?, share: state.spec.share.clone() })
     }
 
-    /// Checks that a client still has the right by which a running request was permitted. `by` is the share, if the session is
-    /// another holder's.
+    /// Checks that a client still has the right by which a running request was permitted. `by` is the share, if the session
+    /// belongs to another holder.
     pub(crate) fn check_share(
         &self,
         asker: &Asker,
@@ -717,8 +722,8 @@ impl Daemon {
         }
     }
 
-    /// A snapshot of all that a client may see. Holders share a cached snapshot, as each takes time of every core that is
-    /// charged to no session.
+    /// Returns a snapshot of all that a client may see. Holders share a cached snapshot, since taking a snapshot uses time
+    /// of every core that is charged to no session.
     pub(crate) fn snapshot_for(&self, asker: &Asker) -> Snapshot {
         let Asker::Holder(credential) = asker else { return self.snapshot() };
         let holder_snapshot = self.holder_snapshots.get(|| {
@@ -733,7 +738,7 @@ impl Daemon {
         authority::snapshot_of(credential, &holder_snapshot.snapshot, &holder_snapshot.owners)
     }
 
-    /// Makes the next snapshot of each holder a new one, after a change.
+    /// Makes sure, after a change, that the next snapshot for a holder is a new one.
     pub(crate) fn invalidate_snapshots(&self) {
         self.holder_snapshots.invalidate();
     }

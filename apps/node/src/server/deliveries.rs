@@ -1,4 +1,4 @@
-//! Counters of revocation lists that were delivered, and log lines on those that were refused.
+//! Counters of delivered revocation lists, and log lines on refused lists.
 
 use crate::sync::{OrderedMutex, rank};
 use std::collections::BTreeMap;
@@ -9,10 +9,11 @@ use weir_trust::revocation::RevocationError;
 /// The time between two log lines on refused lists.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The outcomes beside those of [`RevocationError::COUNTERS`]: accepted lists, and refusals that are not due to the list.
+/// The outcomes of a delivery that [`RevocationError::COUNTERS`] does not contain: acceptance, and refusals that are not due
+/// to the list.
 const OUTCOMES: [&str; 5] = ["accepted", "known", "no-remote-access", "rate-limited", "not-stored"];
 
-/// All outcomes of deliveries.
+/// Returns all outcomes of deliveries.
 pub(crate) fn outcomes() -> impl Iterator<Item = &'static str> {
     OUTCOMES.into_iter().chain(RevocationError::COUNTERS)
 }
@@ -59,7 +60,7 @@ impl Deliveries {
         *count = count.saturating_add(1);
     }
 
-    /// The counters, by outcome.
+    /// Returns the counters, by outcome.
     pub(crate) fn snapshot(&self) -> BTreeMap<String, u64> {
         let counts = self.0.lock();
         counts.by_outcome.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()

@@ -14,13 +14,13 @@ use weir_os::{Isolation, Launcher};
 /// The minimum interval between log lines about processes that were not started.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The part of the control groups' names that identifies the node: a hash of its state folder's path.
+/// Returns the part of the control groups' names that identifies the node: a hash of its state folder's path.
 fn label(state: &Path) -> String {
     let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
     Digest::of(state.as_os_str().as_encoded_bytes()).to_string().chars().take(16).collect()
 }
 
-/// Starts the spawner process. To be called by the first thread, before the process is confined.
+/// Starts the spawner process. Must be called by the first thread, before the process is confined.
 pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>) -> Result<(), DaemonError> {
     let (first_user, group) = (config.first_uid, config.cgroup.clone());
     let settings = Settings { first_user, group, label: label(state), key };
@@ -54,12 +54,12 @@ pub(crate) fn start_for_check(config: &IsolationConfig, key: Option<PathBuf>) ->
 }
 
 fn spawner(settings: &Settings) -> Result<Spawner, DaemonError> {
-    // The program that is running, even if its file was replaced.
+    // This path is that of the running program, even if its file was replaced.
     Spawner::start(Path::new("/proc/self/exe"), settings)
         .map_err(|source| DaemonError::System { what: "starting the spawner process", source })
 }
 
-/// The numbers of processes that were started since the node's start, by role and isolation.
+/// Returns the numbers of processes that were started since the node's start, by role and isolation.
 pub(crate) fn started() -> Vec<ProcessStatus> {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return Vec::new() };
     let status = |(role, isolation, count): (&str, Isolation, u64)| ProcessStatus {
@@ -70,7 +70,7 @@ pub(crate) fn started() -> Vec<ProcessStatus> {
     spawner.started().into_iter().map(status).collect()
 }
 
-/// Runs `work`, and does not count its processes among those that were [`started`].
+/// Runs `work`, and does not count the processes that it starts as [`started`].
 pub(crate) fn without_counting<T>(work: impl FnOnce() -> T) -> T {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return work() };
     let before = spawner.counts();
@@ -79,7 +79,7 @@ pub(crate) fn without_counting<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The number of processes that could not be started since the node's start.
+/// Returns the number of processes that could not be started since the node's start.
 pub(crate) fn refused() -> u64 {
     match Launcher::of_process() {
         Launcher::Spawner(spawner) => spawner.refused().count,
@@ -113,7 +113,7 @@ impl SpawnerWatch {
         Err(DaemonError::Spawner(how))
     }
 
-    /// The log line that is due, if any.
+    /// Returns the log line that is due, if any.
     fn log_line(&mut self, refused: &SpawnRefusals, now: Instant) -> Option<String> {
         let new = refused.count.saturating_sub(self.logged);
         let is_early = self.logged_at.is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL);

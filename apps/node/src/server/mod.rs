@@ -1,8 +1,8 @@
 //! The server: connections and requests of clients, and the daemon that executes them.
 
 pub(crate) mod cached;
-pub(crate) mod compile_queue;
 pub mod case_simulation;
+pub(crate) mod compile_queue;
 pub mod daemon;
 pub(crate) mod deliveries;
 pub mod isolation;

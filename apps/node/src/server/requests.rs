@@ -8,17 +8,17 @@ use weir_units::Nanos;
 
 /// The maximum number of holders with a ledger entry of their own in an interval.
 const HOLDERS_MAX: usize = 256;
-/// The maximum number of root grants whose further holders are added up in one entry for each grant.
-/// The requests of all other holders are added up in one last entry.
+/// The maximum number of root grants with an entry that sums up all holders under the grant who have no entry of their own.
+/// One last entry sums up the requests of the remaining holders.
 const ROOT_GRANTS_MAX: usize = 256;
 
 /// The usage of a holder's requests and connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestUsage {
     pub(crate) count: u64,
-    /// The number of refused and failed requests among them.
+    /// The number of refused and failed requests among `count`.
     pub(crate) refused: u64,
-    /// The processor time outside of any session.
+    /// The processor time that was charged to no session.
     pub(crate) cpu: Nanos,
 }
 
@@ -57,7 +57,7 @@ impl RequestAccounts {
         root_grant.map_or(&mut self.others, |id| self.root_grants.entry(id).or_default()).add(usage);
     }
 
-    /// Ends the interval. Returns its ledger entries, and the processor time to debit each holder with.
+    /// Ends the interval. Returns its ledger entries, and the processor time with which each holder has to be debited.
     pub(crate) fn end_interval(&mut self) -> (Vec<LedgerEvent>, BTreeMap<DelegationId, Nanos>) {
         let event = |key: Option<LedgerText>,
                      credentials: Vec<LedgerText>,

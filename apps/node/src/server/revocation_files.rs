@@ -1,7 +1,7 @@
 //! The node's folder of revocations: one file for each root.
 //!
-//! A file is replaced atomically, so a crash leaves the old or the new one. Earlier versions stored whole lists
-//! (`ROOT.list`). They are read, and removed once the state of their root has been written.
+//! A file is replaced atomically, so a crash leaves the old or the new file. Earlier versions of weir stored whole lists
+//! (`ROOT.list`). These files are read, and removed once the state of their root has been written.
 
 use crate::server::daemon::DaemonError;
 use crate::server::trust::RemoteConfigError;
@@ -27,7 +27,7 @@ const NEW_EXTENSION: &str = "new";
 /// Reads the stored revocations of all roots, trusted or not. `state` is the node's state folder.
 ///
 /// # Errors
-/// A file cannot be read, or is damaged. The node must not start without it, as it would accept revoked credentials.
+/// A file cannot be read, or is damaged. The node must not start without that file, as it would accept revoked credentials.
 pub(crate) fn read_all(state: &Path) -> Result<Revocations, DaemonError> {
     let folder = state.join(FOLDER);
     match PrivateFolder::open(&folder) {
@@ -40,7 +40,7 @@ pub(crate) fn read_all(state: &Path) -> Result<Revocations, DaemonError> {
 /// Checks that the stored revocations can be read, without creating the folder.
 ///
 /// # Errors
-/// As [`read_all`].
+/// A file cannot be read, or is damaged.
 pub(crate) fn check(state: &Path) -> Result<(), DaemonError> {
     let folder = state.join(FOLDER);
     match PrivateFolder::open_read_only(&folder) {
@@ -61,13 +61,13 @@ fn read(open: &PrivateFolder) -> Result<Revocations, DaemonError> {
     }
     let has_extension =
         |path: &Path, extension: &str| path.extension().is_some_and(|found| found == extension);
-    // A list adds to the state, so states come first.
+    // States are read first, since lists add entries to them.
     paths.sort_by_key(|path| !has_extension(path, STATE_EXTENSION));
     let mut kept = Revocations::default();
     for path in paths {
         let wrong = |source| DaemonError::Trust { path: path.clone(), source };
         if has_extension(&path, NEW_EXTENSION) {
-            // An incomplete file, left by a crash.
+            // The file was left incomplete by a crash, and is ignored.
         } else if has_extension(&path, STATE_EXTENSION) {
             let text = read_text(open, &path, STATE_BYTES_MAX)?;
             let (root, revoked) =
@@ -77,7 +77,7 @@ fn read(open: &PrivateFolder) -> Result<Revocations, DaemonError> {
             let list: RevocationList = read_text(open, &path, LIST_BYTES_MAX)?
                 .parse()
                 .map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
-            // Expired entries are kept, so the time does not matter.
+            // Entries are kept even if they have expired, so the time of reception does not matter.
             let roots = [*list.issuer().affected_root()];
             let taken = kept.accept(&list, &Reception::new(&roots, Second::default()));
             taken.map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
@@ -97,7 +97,7 @@ fn read_text(folder: &PrivateFolder, path: &Path, most: usize) -> Result<String,
     Ok(text)
 }
 
-/// Replaces the stored revocations of a root. They survive a crash once this returns.
+/// Replaces the stored revocations of a root. The new ones survive a crash once this function returns.
 pub(crate) fn write(state: &Path, root: &PublicKey, revoked: &RootRevocations) -> io::Result<()> {
     let path = state.join(FOLDER);
     let folder = PrivateFolder::make(&path)?;
@@ -109,7 +109,7 @@ pub(crate) fn write(state: &Path, root: &PublicKey, revoked: &RootRevocations) -
     }
 }
 
-/// The name of a root's file with this extension.
+/// Returns the name of a root's file with this extension.
 fn file_name(root: &PublicKey, extension: &str) -> String {
     let root = root.to_string();
     format!("{}.{extension}", root.rsplit(':').next().unwrap_or_default())

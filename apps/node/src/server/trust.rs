@@ -46,7 +46,8 @@ pub enum RemoteConfigError {
 }
 
 impl Trust {
-    /// Creates the trust of a configuration and its policy; none without remote access. `path` is the configuration's file.
+    /// Creates the trust of a configuration and its policy; `None` without remote access. `path` is the configuration's
+    /// file.
     pub(crate) fn from_config(
         config: &NodeConfiguration,
         policy: &Policy,
@@ -118,18 +119,19 @@ impl Trust {
         self.operators.contains(key)
     }
 
-    /// The node's name in credentials.
+    /// Returns the node's name in credentials.
     pub(crate) fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// The limit of a root's grants.
+    /// Returns the limit of a root's grants.
     pub(crate) fn limit(&self, root: &PublicKey) -> &Grant {
         static NONE: LazyLock<Grant> = LazyLock::new(Grant::default);
         self.limits.get(root).unwrap_or(&NONE)
     }
 
-    /// Applies a delivered list to a copy. Also returns the changes. `credential` is the deliverer's.
+    /// Returns a copy to which a delivered list is applied, and the changes. `credential` is that of the client who delivers
+    /// the list.
     ///
     /// # Errors
     /// The list is not accepted on this node.
@@ -144,8 +146,8 @@ impl Trust {
         Ok((Self { revocations, ..self.clone() }, accepted))
     }
 
-    /// Adds known revocations of the trusted roots to a copy. The known ones take precedence if there are too many. Also returns
-    /// the number of entries that were left out.
+    /// Returns a copy with known revocations of the trusted roots added, and the number of entries that were left out. If
+    /// there are too many entries, those of `known` take precedence over the present ones.
     pub(crate) fn with_revocations<'a>(
         &self,
         known: impl IntoIterator<Item = &'a Revocations>,
@@ -160,12 +162,12 @@ impl Trust {
         (Self { revocations, ..self.clone() }, left_out)
     }
 
-    /// All revocations.
+    /// Returns all revocations.
     pub(crate) fn revocations(&self) -> &Revocations {
         &self.revocations
     }
 
-    /// The keys of the trusted roots.
+    /// Returns the keys of the trusted roots.
     pub(crate) fn roots(&self) -> &[PublicKey] {
         &self.roots
     }

@@ -10,13 +10,13 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Least time between two attempts to write an unchanged state, since known lists may arrive at any rate.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Roots whose state has to be written again, with the error of the last attempt. They are roots of trust, so there are
-/// few.
+/// Roots whose state has to be written again, with the error of the last attempt. A node has few roots of trust, so the
+/// number is small.
 #[derive(Debug, Default)]
 pub(crate) struct UnwrittenRevocations {
     roots: BTreeMap<PublicKey, String>,
-    tried: Option<Instant>,
-    said: Option<Instant>,
+    last_attempt: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 impl UnwrittenRevocations {
@@ -37,10 +37,10 @@ impl UnwrittenRevocations {
 
     /// Returns the roots whose state has to be written now: all of them, or none shortly after the last attempt.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<PublicKey> {
-        if self.tried.is_some_and(|tried| now.saturating_duration_since(tried) < AGAIN) {
+        if self.last_attempt.is_some_and(|tried| now.saturating_duration_since(tried) < AGAIN) {
             return Vec::new();
         }
-        self.tried = Some(now);
+        self.last_attempt = Some(now);
         self.roots()
     }
 
@@ -55,16 +55,16 @@ impl UnwrittenRevocations {
         let Err(error) = written else {
             let is_last = self.roots.remove(root).is_some() && self.roots.is_empty();
             return is_last.then(|| {
-                self.said = None;
+                self.last_logged = None;
                 "all revocations are kept again".to_owned()
             });
         };
         self.roots.insert(*root, error.to_string());
-        self.tried = Some(now);
-        if self.said.is_some_and(|said| now.saturating_duration_since(said) < WINDOW) {
+        self.last_attempt = Some(now);
+        if self.last_logged.is_some_and(|last_logged| now.saturating_duration_since(last_logged) < WINDOW) {
             return None;
         }
-        self.said = Some(now);
+        self.last_logged = Some(now);
         Some(format!(
             "the revocations of {root} hold, and cannot be kept: {error}; they are lost when the node ends"
         ))

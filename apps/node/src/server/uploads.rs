@@ -2,8 +2,8 @@
 //! connection has failed.
 //!
 //! A file belongs to the holder that uploads it, and no other client can see it. The memory is limited in total and for
-//! each link of a delegation chain, so that delegation does not increase a holder's limit. If it is full, the file that was
-//! unused for longest is removed, among those of the holder with the most memory. A file can be used only when it is
+//! each delegation of a chain, so that delegation does not increase a holder's limit. If the memory is full, the least
+//! recently used file of the holder with the most memory is removed. A file can be used only when it is
 //! complete and has the announced hash.
 
 use crate::control::protocol::FilePart;
@@ -16,9 +16,9 @@ use weir_trust::credential::DelegationId;
 use weir_trust::grant::ModuleHash;
 use weir_units::Bytes;
 
-/// The maximum number of bytes of all holders' files, and again of the operator's files.
+/// The maximum number of bytes of all holders' files together. The operator's files have a separate limit of the same size.
 const ALL_BYTES_MAX: usize = 8 * MODULE_BYTES_MAX;
-/// The maximum number of bytes of the files under each link of a chain.
+/// The maximum number of bytes of the files under each delegation of a chain.
 const CHAIN_BYTES_MAX: usize = 2 * MODULE_BYTES_MAX;
 /// The minimum number of bytes that a file counts as, which limits the number of files.
 const FILE_BYTES_MIN: usize = 256 << 10;
@@ -53,6 +53,7 @@ pub(crate) enum UploadError {
 #[derive(Debug, Default)]
 pub(crate) struct Uploads(OrderedMutex<Vec<Upload>, { rank::ALONE }>);
 
+/// An uploaded file of one holder.
 #[derive(Debug)]
 struct Upload {
     /// The chain of the holder; empty for the operator.
@@ -120,7 +121,7 @@ impl Uploads {
         }
         let mut uploads = self.0.lock();
         uploads.retain(|upload| !upload.is_expired(now));
-        // The announced length has changed, so one of the two is wrong. Start again with the new one.
+        // If the client announces another length than before, the upload starts again with the new length.
         uploads.retain(|upload| !upload.is_of(chain, &part.file) || upload.length == length);
         let index = match uploads.iter().position(|upload| upload.is_of(chain, &part.file)) {
             Some(index) => index,
@@ -131,7 +132,7 @@ impl Uploads {
                     chain: chain.to_vec(),
                     file: part.file,
                     length,
-                    // The full capacity: pages that are not written take no memory.
+                    // The full capacity is allocated at once: pages that are not written take no memory.
                     content: Content::Partial(Vec::with_capacity(length), Box::default()),
                     started: now,
                     last_used: now,
@@ -163,11 +164,11 @@ impl Uploads {
             uploads.remove(index);
             return Err(UploadError::WrongHash(part.file));
         }
-        // At most the announced length, which is a u32.
+        // The number is at most the announced length, which is a u32.
         Ok(u32::try_from(received).unwrap_or(part.bytes))
     }
 
-    /// Returns a complete file. The file is kept, as a client whose connection fails may repeat its request.
+    /// Returns a complete file. The file is kept, since a client whose connection fails may repeat its request.
     pub(crate) fn complete_file(
         &self,
         chain: &[DelegationId],
@@ -186,7 +187,7 @@ impl Uploads {
     }
 }
 
-/// Removes files until one that counts as `size` bytes fits.
+/// Removes files until there is capacity for a new file that counts as `size` bytes.
 fn evict_for(uploads: &mut Vec<Upload>, chain: &[DelegationId], size: usize) -> Result<(), UploadError> {
     for (depth, link) in chain.iter().enumerate() {
         while sum(uploads, |upload| upload.chain.contains(link)) + size > CHAIN_BYTES_MAX {
@@ -212,9 +213,9 @@ fn evict_for(uploads: &mut Vec<Upload>, chain: &[DelegationId], size: usize) -> 
     Ok(())
 }
 
-/// Removes one file under a link of a chain. A file of the uploader's descendants is removed first; then one of the sibling
-/// with the most memory, if the uploader would still have less; otherwise one of the uploader's own. Files of ancestors are
-/// never removed.
+/// Removes one file under a delegation of the uploader's chain: a file of the uploader's descendants, if there is one.
+/// Otherwise, a file of the child of that delegation with the most memory, if the uploader's branch would still have less
+/// with the new file. Otherwise, a file of the uploader. Files of the uploader's ancestors are never removed.
 fn evict_under(
     uploads: &mut Vec<Upload>,
     chain: &[DelegationId],
@@ -244,7 +245,7 @@ fn sum(uploads: &[Upload], which: impl Fn(&Upload) -> bool) -> usize {
     uploads.iter().filter(|upload| which(upload)).map(Upload::size).sum()
 }
 
-/// Removes the matching file that was unused for longest. Returns none if no file matches.
+/// Removes the least recently used file among those that match. Returns `None` if no file matches.
 fn evict_oldest(uploads: &mut Vec<Upload>, which: impl Fn(&Upload) -> bool) -> Option<()> {
     let all = uploads.iter().enumerate().filter(|(_, upload)| which(upload));
     let (index, _) = all.min_by_key(|(_, upload)| upload.last_used)?;
@@ -441,7 +442,8 @@ mod tests {
     }
 
     proptest! {
-        /// Parts in any order, some of them wrong, from several holders: only announced files are available, and all limits hold.
+        /// Parts in any order, some of them wrong, from several holders: only announced files are available, and all
+        /// limits hold.
         #[test]
         fn only_complete_and_correct_files_are_available(
             deeds in proptest::collection::vec((0..4u8, 0..3u8, 0..80usize, 0..80usize, any::<bool>(), 0..400u64), 1..120)

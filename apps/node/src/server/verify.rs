@@ -4,8 +4,8 @@
 //! and has two parts:
 //!
 //! - [`check_machine`] checks all but the modules' code. A start calls it before it creates or changes anything.
-//! - [`check_modules`] compiles and starts the modules, and opens TAP devices. The process is confined before, and a start
-//!   writes to its ledger only afterwards.
+//! - [`check_modules`] compiles and starts the modules, and opens TAP devices. The process is confined before this part. A
+//!   node's start writes to its ledger only after this part.
 //!
 //! A missing interface is no error, as a node waits for it.
 
@@ -44,7 +44,7 @@ pub struct Remark {
 }
 
 impl Remark {
-    /// The remark as text, after the file and the line.
+    /// Returns the remark as text, after the file and the line.
     pub fn at(&self, path: &Path) -> String {
         let line = self.line.map_or_else(String::new, |line| format!(":{line}"));
         format!("{}{line}: {}", path.shown(), self.what.shown())
@@ -58,7 +58,8 @@ pub struct Remarks {
     pub problems: Vec<Remark>,
     /// Warnings, with which a node starts.
     pub warnings: Vec<Remark>,
-    /// The processor time to analyse, compile and start each session's modules, which a start charges to the session.
+    /// The processor time for analysis, compilation and start of each session's modules. A node's start charges it to the
+    /// session.
     pub(crate) used: BTreeMap<Name, Nanos>,
 }
 
@@ -103,8 +104,8 @@ pub(crate) fn check_machine(subject: &Subject<'_>) -> Remarks {
     remarks
 }
 
-/// Compiles and starts the modules of all sessions with a loader that only this check uses, and opens TAP devices. All are
-/// kept until the end, as on a node. `progress` is called before each module.
+/// Compiles and starts the modules of all sessions with a loader that only this check uses, and opens TAP devices. Modules
+/// and devices are kept until the end of the check, as on a node. `progress` is called before each module.
 pub(crate) fn check_modules(
     subject: &Subject<'_>,
     loader: ModuleLoader,
@@ -115,7 +116,7 @@ pub(crate) fn check_modules(
     if let Err(error) = loader.registry.configure(subject.tables.to_vec()) {
         remarks.problem(None, error.to_string());
     }
-    remarks.sessions(subject, Devices::of(subject.config), Some(ModuleCheck { loader: loader, progress }));
+    remarks.sessions(subject, Devices::of(subject.config), Some(ModuleCheck { loader, progress }));
     remarks
 }
 
@@ -140,12 +141,12 @@ impl Remarks {
             let available = Listed(&available);
             self.problem(
                 lines.cpu,
-                format!("[cpu]: available is no core {core} for the node; available is {available}"),
+                format!("[cpu]: there is no core {core} for the node; available is {available}"),
             );
         }
     }
 
-    /// Warns of questionable parts of the operator's policy, whose test cases have been check before.
+    /// Warns of questionable parts of the operator's policy. Its test cases have been tried before.
     fn policy(&mut self, config: &NodeConfiguration, path: &Path, shipped: ShippedModules) {
         if config.policy.is_none() && config.remote.is_none() {
             return;
@@ -168,13 +169,13 @@ fn can_bind(core: u16) -> bool {
     can
 }
 
-/// The cores of this machine that threads of this process can be bound to.
+/// Returns the cores of this machine that threads of this process can be bound to.
 pub fn cores() -> Vec<u16> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     listed(&online).into_iter().filter(|core| can_bind(*core)).collect()
 }
 
-/// The cores of a list such as `0-3,6`.
+/// Parses a list of cores such as `0-3,6`. Invalid parts are ignored.
 fn listed(list: &str) -> Vec<u16> {
     let range = |text: &str| {
         let (first, last) = text.split_once('-').unwrap_or((text, text));

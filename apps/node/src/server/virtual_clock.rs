@@ -1,52 +1,54 @@
 //! Virtual clocks of delegation chains, for fair queueing (L. Zhang, "VirtualClock", 1991).
 //!
-//! Each link of a chain has a clock. Serving a request advances the clocks of its chain's links by the request's cost;
-//! the lead of a clock is how far it is ahead of real time. The link with the smallest lead is served next, so links get
-//! equal parts, or parts in proportion to their shares if the caller divides costs by shares. A clock is never behind
-//! real time, so an idle link saves nothing up.
+//! Each credential of a chain has clocks. A served request advances the clocks of all credentials in its chain by the
+//! request's cost. The lead of a clock is the time by which it is ahead of real time. The credential with the smallest
+//! lead is served next, so credentials get equal parts, or parts in proportion to their shares if the caller divides costs
+//! by shares. A clock is never behind real time, so an idle credential saves nothing up.
 //!
-//! A link has two clocks: one for its own requests, and one for those of itself and all its descendants. A holder waits
-//! for its own first clock, and for the second clocks of its ancestors. So an ancestor never waits for the use of its
-//! descendants, its descendants wait for its use, and all of them together get no more than one holder could.
+//! A credential has two clocks: the *own* clock for requests of its holder, and the *common* clock for requests of its
+//! holder and of all descendants. A request waits for the own clock of its credential, and for the common clocks of the
+//! ancestors. So an ancestor never waits for the requests of its descendants, while descendants wait for those of the
+//! ancestor, and all together get no more than one holder could.
 //!
 //! If there are too many clocks, those of the longest chains are removed first. So a holder that delegates to many keys
-//! cannot make the node forget the clock of its own link or of its ancestors.
+//! cannot make the node forget the clocks of the holder's own credential or of its ancestors.
 
 use std::collections::BTreeMap;
 use weir_trust::credential::DelegationId;
 use weir_units::Nanos;
 
-/// The maximum number of clocks of each kind. A link whose clock was removed counts as one that was never served.
+/// The maximum number of clocks of each kind. A credential whose clock was removed counts as never served.
 pub(crate) const CLOCKS_MAX: usize = 4096;
 
-/// A link's clock.
+/// A clock of a credential.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    /// The number of the link's ancestors.
+    /// The number of the credential's ancestors.
     depth: usize,
     time: Nanos,
 }
 
-/// The clocks of all links that were served lately. The `now` of a call must not be less than that of an earlier call.
+/// The clocks of all credentials that were served lately. The `now` of a call must not be less than that of an earlier call.
 #[derive(Debug, Default)]
 pub(crate) struct VirtualClocks {
-    /// Clocks of the links' own requests.
+    /// The clocks for the requests of each credential's holder.
     own: BTreeMap<DelegationId, Clock>,
-    /// Clocks of the links' requests and those of their descendants.
-    all: BTreeMap<DelegationId, Clock>,
+    /// The clocks for the requests of each credential's holder and of all descendants.
+    common: BTreeMap<DelegationId, Clock>,
 }
 
 impl VirtualClocks {
-    /// The time for which a chain's holder has to wait: the largest lead of the clocks that it waits for.
+    /// Returns the time for which the last credential of a chain has to wait: the largest lead of the clocks for which it
+    /// waits.
     pub(crate) fn lead(&self, chain: &[DelegationId], now: Nanos) -> Nanos {
         let Some((own, ancestors)) = chain.split_last() else { return Nanos(0) };
-        let ancestors = ancestors.iter().filter_map(|id| self.all.get(id));
+        let ancestors = ancestors.iter().filter_map(|id| self.common.get(id));
         let latest = ancestors.chain(self.own.get(own)).map(|clock| clock.time.0).max();
         Nanos(latest.map_or(0, |time| time.saturating_sub(now.0)))
     }
 
-    /// Selects the next of these candidates, each a number and a chain. An ancestor comes before its descendants. Among
-    /// siblings the earliest clock comes first, and among equal clocks the lowest number.
+    /// Selects the candidate to be served next; each is a number and a chain. An ancestor comes before its descendants.
+    /// Among siblings the earliest common clock comes first, and among equal clocks the lowest number.
     pub(crate) fn select<'a>(
         &self,
         candidates: impl Iterator<Item = (u64, &'a [DelegationId])>,
@@ -58,22 +60,22 @@ impl VirtualClocks {
             if own.is_some() {
                 return own;
             }
-            let of = |chain: &[DelegationId]| chain.get(depth).copied();
-            let clock = |id: DelegationId| self.all.get(&id).map_or(Nanos(0), |clock| clock.time);
+            let id_at_depth = |chain: &[DelegationId]| chain.get(depth).copied();
+            let clock = |id: DelegationId| self.common.get(&id).map_or(Nanos(0), |clock| clock.time);
             let (_, _, next) = left
                 .iter()
-                .filter_map(|(number, chain)| of(chain).map(|id| (clock(id), *number, id)))
+                .filter_map(|(number, chain)| id_at_depth(chain).map(|id| (clock(id), *number, id)))
                 .min_by_key(|(clock, number, _)| (*clock, *number))?;
-            left.retain(|(_, chain)| of(chain) == Some(next));
+            left.retain(|(_, chain)| id_at_depth(chain) == Some(next));
             depth += 1;
         }
     }
 
-    /// Advances the clocks of a served chain. Each link comes with the time by which its clocks advance.
+    /// Advances the clocks of a served chain. Each identifier comes with the time by which its clocks advance.
     pub(crate) fn charge(&mut self, links: impl Iterator<Item = (DelegationId, Nanos)>, now: Nanos) {
         let mut last = None;
         for (depth, (id, cost)) in links.enumerate() {
-            advance(&mut self.all, (depth, id), cost, now);
+            advance(&mut self.common, (depth, id), cost, now);
             last = Some(((depth, id), cost));
         }
         if let Some((link, cost)) = last {
@@ -81,9 +83,9 @@ impl VirtualClocks {
         }
     }
 
-    /// Advances only the clocks of a chain's last link, which has `depth` ancestors.
+    /// Advances only the clocks of a chain's last credential, which has `depth` ancestors.
     pub(crate) fn charge_last_link(&mut self, depth: usize, id: DelegationId, cost: Nanos, now: Nanos) {
-        advance(&mut self.all, (depth, id), cost, now);
+        advance(&mut self.common, (depth, id), cost, now);
         advance(&mut self.own, (depth, id), cost, now);
     }
 }
@@ -100,7 +102,7 @@ fn advance(
     if clocks.len() > CLOCKS_MAX {
         clocks.retain(|_, clock| clock.time > now);
     }
-    // The longest chains first, and of these the clock with the smallest lead.
+    // Clocks of the longest chains are removed first, and among these the clock with the smallest lead.
     let eviction_order = |clock: &Clock| (std::cmp::Reverse(clock.depth), clock.time);
     while clocks.len() > CLOCKS_MAX
         && let Some(next) = clocks.iter().min_by_key(|(_, clock)| eviction_order(clock)).map(|(id, _)| *id)
@@ -203,7 +205,7 @@ pub(crate) mod tests {
         for number in 1..2 * CLOCKS_MAX {
             clocks.charge(std::iter::once((numbered(number), Nanos(10))), Nanos(1000));
         }
-        assert!(clocks.own.len() <= CLOCKS_MAX && clocks.all.len() <= CLOCKS_MAX);
+        assert!(clocks.own.len() <= CLOCKS_MAX && clocks.common.len() <= CLOCKS_MAX);
         assert_eq!(clocks.lead(&chain("a"), Nanos(2000)), Nanos(0));
     }
 
@@ -216,7 +218,7 @@ pub(crate) mod tests {
             let fresh = chain("ab").into_iter().map(|id| (id, Nanos(1)));
             clocks.charge(fresh.chain([(numbered(number), Nanos(1_000_000))]), Nanos(0));
         }
-        assert!(clocks.own.len() <= CLOCKS_MAX && clocks.all.len() <= CLOCKS_MAX);
+        assert!(clocks.own.len() <= CLOCKS_MAX && clocks.common.len() <= CLOCKS_MAX);
         let lead = |word| clocks.lead(&chain(word), Nanos(0)).0;
         let all = 1000 + 2 * CLOCKS_MAX as u64;
         assert_eq!(["a", "ab", "ac", "c", "ca"].map(lead), [0, all, all, 1000, 1000]);

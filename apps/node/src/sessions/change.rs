@@ -1,8 +1,8 @@
 //! Changes of running sessions.
 
 use crate::control::spec::{Change, ChannelSpec, ProcessorSpec};
-use crate::sessions::error::NodeError;
 use crate::log::warn;
+use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
 use crate::sessions::node::{Node, SessionChannel, SessionState, Vp};
 use std::collections::BTreeMap;
@@ -14,16 +14,17 @@ use {
     weir_session::{MemoryReservation, MemoryState},
 };
 
-/// The steps of a change, to undo them if a later one is refused.
+/// The applied steps of a change, to be undone if a later step is refused.
 struct AppliedChanges {
     session: Name,
     reservation: Arc<MemoryReservation>,
     /// Reservation before the change.
     memory: MemoryState,
-    /// The present virtual CPUs, and the earlier state of those that changed.
+    /// The present virtual CPUs.
     vps: BTreeMap<Name, Vp>,
+    /// The earlier state of each changed virtual CPU; `None` for a new one.
     vps_before: Vec<(Name, Option<Vp>)>,
-    /// The channels that were replaced.
+    /// The earlier state of each changed channel; `None` for a new one.
     channels_before: Vec<(Name, Option<SessionChannel>)>,
 }
 
@@ -31,32 +32,32 @@ impl Node {
     /// Changes a session's reservations and rights: all of them, or none.
     pub(crate) fn change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let changed = self.make_change(change, compiled);
-        // Selections of earlier channels, or of new ones that were refused.
+        // Releases the selections of replaced channels, or those of new channels if the change was refused.
         self.forget_selections();
         changed
     }
 
     fn make_change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let name = &change.session;
-        let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
-        if there.is_closing && !(change.channels.is_empty() && change.outputs.is_empty()) {
+        let state = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
+        if state.is_closing && !(change.channels.is_empty() && change.outputs.is_empty()) {
             return Err(NodeError::Closing(name.clone()));
         }
-        // Its modules may have changed the reservation.
-        let (reservation, memory) = (Arc::clone(&there.memory), there.memory.state());
-        let limits = Arc::clone(&there.limits);
-        let mut present = there.spec.clone();
+        // The session's modules may have changed the reservation.
+        let (reservation, memory) = (Arc::clone(&state.memory), state.memory.state());
+        let limits = Arc::clone(&state.limits);
+        let mut present = state.spec.clone();
         if present.memory != memory.reserved {
             (present.memory, present.memory_max_before) = (memory.reserved, Some(memory.ceiling));
         }
         let spec = present.changed(change)?;
         self.check(&spec)?;
-        self.check_ceilings(there.owner.as_ref(), &spec)?;
-        change.processors.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
-        change.channels.iter().try_for_each(|channel| check_idle(there, channel))?;
+        self.check_ceilings(state.owner.as_ref(), &spec)?;
+        change.processors.iter().try_for_each(|cpu| self.check_tiers(state, cpu))?;
+        change.channels.iter().try_for_each(|channel| check_idle(state, channel))?;
         // Released when dropped, if a later step is refused.
-        let claims = there.claims.claim_more(&spec)?;
-        let (vps, vps_before) = (there.vps.clone(), Vec::new());
+        let claims = state.claims.claim_more(&spec)?;
+        let (vps, vps_before) = (state.vps.clone(), Vec::new());
         let mut channels = Vec::new();
         for channel in &change.channels {
             channels.push(self.channel(name, &reservation, channel, compiled)?);
@@ -85,7 +86,7 @@ impl Node {
             // A revoked table ends before another session gets it.
             session.modules.values().for_each(|module| module.tables.change(&session.spec));
             session.claims.replace(&session.spec, claims);
-            // Their usage stays with the session.
+            // The usage of replaced channels stays with the session.
             for before in done.channels_before.iter().filter_map(|(_, before)| before.as_ref()) {
                 crate::sessions::usage::add_channel(&mut session.closed_usage, before);
             }
@@ -141,15 +142,15 @@ impl Node {
     fn undo_change(&mut self, done: AppliedChanges) {
         let AppliedChanges { session, reservation, memory, vps, vps_before, channels_before } = done;
         if !channels_before.is_empty() {
-            if let Some(there) = self.sessions.get_mut(&session) {
+            if let Some(state) = self.sessions.get_mut(&session) {
                 for (name, before) in channels_before.into_iter().rev() {
                     match before {
-                        Some(before) => _ = there.channels.insert(name, before),
-                        None => _ = there.channels.remove(&name),
+                        Some(before) => _ = state.channels.insert(name, before),
+                        None => _ = state.channels.remove(&name),
                     }
                 }
             }
-            // As many filters as before always fit.
+            // The earlier filters fitted, so they fit again.
             if let Err(error) = self.route_everything() {
                 warn(&error);
             }
@@ -159,13 +160,13 @@ impl Node {
         _ = reservation.change(memory.reserved, memory.ceiling);
     }
 
-    /// Gives the modules of a session the queues of its present output channels. Later calls see them.
+    /// Gives the modules of a session the queues of its present output channels, from each module's next call on.
     fn update_outputs(&self, session: &Name) -> Result<(), NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         let queues = self.output_queues(session);
-        for module in there.modules.values().filter(|module| !module.outputs.is_empty()) {
+        for module in state.modules.values().filter(|module| !module.outputs.is_empty()) {
             let (number, output_queues) = (module.number, connect_outputs(&module.outputs, &queues));
-            if let Some(core) = there.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core)) {
+            if let Some(core) = state.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core)) {
                 core.ask(move |runner| runner.set_outputs(number, output_queues))?;
             }
         }

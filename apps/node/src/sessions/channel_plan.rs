@@ -1,4 +1,4 @@
-//! Errors and drops of the plans that interfaces make of the channels.
+//! Errors of an interface's forwarding plan, and the lost packets of its channels.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_datapath::plan::ChannelPlanCounters;
@@ -7,7 +7,7 @@ use weir_ledger::DropCause;
 use weir_netio::CaptureFilterError;
 use weir_units::Nanos;
 
-/// Error of a plan of an interface's channels. The last request is to blame.
+/// Error of a forwarding plan. The request that adds or changes a channel is to blame.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The filter is invalid.
@@ -16,7 +16,8 @@ pub enum PlanError {
     /// The conjunction of a channel's filters is too large.
     #[error("the filter cannot be used: {0}")]
     Program(#[from] ProgramError),
-    /// Filters on views are executed one by one, so their sum is limited.
+    /// The filters on views of an interface execute too many instructions. They are executed one by one, so their sum is
+    /// limited.
     #[error(
         "filters on views would execute {instructions} instructions for a packet of this interface, and {limit} is the most: use a \
          simpler filter"
@@ -27,7 +28,7 @@ pub enum PlanError {
         /// The limit.
         limit: usize,
     },
-    /// One party has the most channels that it may have.
+    /// One party, all sessions under one grant of the operator, has the maximum number of channels of an interface.
     #[error(
         "all sessions under one grant have at most {0} channels of an interface together: close one, or use one channel for several filters"
     )]
@@ -37,7 +38,7 @@ pub enum PlanError {
         "the filters of this request take more than {0} of processor time to compile: use fewer or simpler filters in one request"
     )]
     Budget(Nanos),
-    /// The compiled filter was for another text or link type.
+    /// A filter was not compiled for this request, because its text or link type has changed since.
     #[error("the filter was not compiled, because the node has changed meanwhile: make the request again")]
     Another,
     /// The filters of an interface are too many, or too large together.

@@ -22,7 +22,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// The longest time for which a core thread may take to remove a module.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// A module that stops and gets no more packets. Its session is still charged.
+/// A module that is stopping and gets no more packets. Its session is still charged for it.
 #[derive(Debug)]
 pub(crate) struct StoppingModule {
     session: Name,
@@ -34,7 +34,7 @@ pub(crate) struct StoppingModule {
     outputs: Option<Sender<BatchOutput>>,
 }
 
-/// A module that has been taken out of its session, but not been sender to stop.
+/// A module that has been taken out of its session, but has not begun to stop.
 #[derive(Debug)]
 pub(crate) struct WithdrawnModule {
     leaving: StoppingModule,
@@ -44,7 +44,7 @@ pub(crate) struct WithdrawnModule {
 }
 
 impl WithdrawnModule {
-    /// Starts the stop. No interface may have packets for it any more.
+    /// Starts to stop the module. The interfaces must have stopped sending packets to it.
     pub(crate) fn stop(self) -> StoppingModule {
         let Self { leaving, sender, queue, counters } = self;
         let lost = queue.close().unwrap_or(0);
@@ -59,35 +59,35 @@ impl WithdrawnModule {
     }
 }
 
-/// Takes modules out of a session. Interfaces still have packets for them until the routes are changed.
+/// Takes modules out of a session. Interfaces send packets to their queues until the routes are changed.
 pub(crate) fn withdraw(
-    there: &mut SessionState,
+    state: &mut SessionState,
     modules: &[Name],
     cores: &[CoreThread],
     writer: &RecordWriter,
 ) -> Vec<WithdrawnModule> {
     let mut all = Vec::new();
     for module in modules {
-        let Some(gone) = there.modules.remove(module) else { continue };
+        let Some(gone) = state.modules.remove(module) else { continue };
         let number = gone.number;
-        there.notifier.remove(number);
-        // Callers of its services no longer wait.
+        state.notifier.remove(number);
+        // Pending calls of the module's services fail, so their callers no longer wait.
         let services = gone.endpoint.bus().close(&gone.endpoint);
-        there.closed_services.merge(&services);
-        let core = there.vps.get(&gone.spec.cpu).and_then(|vp| cores.get(vp.core));
+        state.closed_services.merge(&services);
+        let core = state.vps.get(&gone.spec.cpu).and_then(|vp| cores.get(vp.core));
         let core = core.map(|core| (core.number(), core.waker()));
-        let counters = there.channels.get(&gone.spec.channel).map(|channel| Arc::clone(&channel.counters));
+        let counters = state.channels.get(&gone.spec.channel).map(|channel| Arc::clone(&channel.counters));
         let ((sender, stopped), outputs) = (channel(), writer.outputs());
-        let (session, module, id) = (there.spec.name.clone(), module.clone(), there.id);
+        let (session, module, id) = (state.spec.name.clone(), module.clone(), state.id);
         let queue = Arc::clone(&gone.queue);
         let leaving = StoppingModule { session, id, module, number, core, stopped, outputs };
         all.push(WithdrawnModule { leaving, sender, queue, counters });
-        there.stopping.insert(number, gone);
+        state.stopping.insert(number, gone);
     }
     all
 }
 
-/// A module that has stopped.
+/// The result of a module's stop.
 #[derive(Debug)]
 pub(crate) struct StopResult {
     session: Name,
@@ -97,26 +97,27 @@ pub(crate) struct StopResult {
     result: Result<(), Stuck>,
 }
 
-/// Waits until all of these have stopped and their last records are written, and calls `has_left` for each. All share
-/// one timeout. The caller must not hold the node lock.
-pub(crate) fn wait_for(all: Vec<StoppingModule>, mut has_left: impl FnMut(StopResult)) {
+/// Waits until all of these modules have stopped and their last records are written, and calls `has_stopped` for each. All
+/// modules share one timeout. The caller must not hold the node lock.
+pub(crate) fn wait_for(all: Vec<StoppingModule>, mut has_stopped: impl FnMut(StopResult)) {
     let until = Instant::now() + STOP_MAX;
     let mut late = Vec::new();
     for leaving in all {
         match leaving.stopped.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(task) => has_left(leaving.finish(Some(task))),
-            // It had no core.
-            Err(RecvTimeoutError::Disconnected) => has_left(leaving.finish(None)),
+            Ok(task) => has_stopped(leaving.finish(Some(task))),
+            // The module had no core.
+            Err(RecvTimeoutError::Disconnected) => has_stopped(leaving.finish(None)),
             Err(RecvTimeoutError::Timeout) => late.push((leaving.remove_from_core(), leaving)),
         }
     }
     let until = Instant::now() + ANSWER_MAX;
-    for (evicted, leaving) in late {
-        has_left(leaving.finish_late(&evicted, until));
+    for (removed, leaving) in late {
+        has_stopped(leaving.finish_late(&removed, until));
     }
 }
 
 impl StoppingModule {
+    /// Completes the stop of a module: sends its last output and closes its record files.
     fn finish(self, task: Option<ModuleTask>) -> StopResult {
         if let Some(task) = task {
             task.finish();
@@ -133,7 +134,7 @@ impl StoppingModule {
         }
     }
 
-    /// Tells the core to remove the task, and returns the receiver of it.
+    /// Tells the core to remove the task. The task arrives at the returned receiver; `None` if the core does not have it.
     fn remove_from_core(&self) -> Receiver<Option<ModuleTask>> {
         let ((sender, receiver), number) = (channel(), self.number);
         if let Some((_, core)) = &self.core {
@@ -142,11 +143,11 @@ impl StoppingModule {
         receiver
     }
 
-    /// Ends a module that did not stop in time.
-    fn finish_late(self, evicted: &Receiver<Option<ModuleTask>>, until: Instant) -> StopResult {
-        let gone = evicted.recv_timeout(until.saturating_duration_since(Instant::now()));
+    /// Completes the stop of a module that did not stop in time.
+    fn finish_late(self, removed: &Receiver<Option<ModuleTask>>, until: Instant) -> StopResult {
+        let gone = removed.recv_timeout(until.saturating_duration_since(Instant::now()));
         let (Err(RecvTimeoutError::Timeout), Some((core, _))) = (&gone, &self.core) else {
-            // It may have stopped meanwhile.
+            // The module may have stopped meanwhile.
             let task = gone.ok().flatten().or_else(|| self.stopped.try_recv().ok());
             if task.is_some() {
                 let (session, module, seconds) = (&self.session, &self.module, STOP_MAX.as_secs());
@@ -162,9 +163,9 @@ impl StoppingModule {
 }
 
 impl Node {
-    /// Takes a module out of its session and stops it. The caller [waits](wait_for) for it and then calls
+    /// Takes a module out of its session and stops it. The caller [waits](wait_for) for the module and then calls
     /// [`end_unload`](Self::end_unload). With `number`, only the module of that number is unloaded. A module that stops
-    /// for another reason than a request stays visible.
+    /// for another reason than a request stays in the session's status.
     pub(crate) fn begin_unload(
         &mut self,
         session: &Name,
@@ -172,29 +173,30 @@ impl Node {
         number: Option<u64>,
         reason: UnloadReason,
     ) -> Result<StoppingModule, NodeError> {
-        let there = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let is_it = |there: &SessionModule| number.is_none_or(|number| there.number == number);
-        let leaves = there.modules.get(module).filter(|module| is_it(module));
-        if let Some(leaves) = leaves {
-            there.stopped.add(module, leaves, reason);
+        let state = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let has_number = |module: &SessionModule| number.is_none_or(|number| module.number == number);
+        let unloaded = state.modules.get(module).filter(|module| has_number(module));
+        if let Some(unloaded) = unloaded {
+            state.stopped.add(module, unloaded, reason);
         }
-        let is_there = leaves.is_some();
+        let is_present = unloaded.is_some();
         let taken =
-            is_there.then(|| self.take_out(session, std::slice::from_ref(module), false).pop()).flatten();
+            is_present.then(|| self.take_out(session, std::slice::from_ref(module), false).pop()).flatten();
         taken.ok_or_else(|| NodeError::NoModule { session: session.clone(), module: module.clone() })
     }
 
-    /// Removes a stopped module from the status. Returns false if there is none of that name.
+    /// Removes a stopped module from the session's status. Returns false if no stopped module has that name.
     pub(crate) fn forget_stopped(&mut self, session: &Name, module: &Name) -> bool {
-        self.sessions.get_mut(session).is_some_and(|there| there.stopped.forget(module))
+        self.sessions.get_mut(session).is_some_and(|state| state.stopped.forget(module))
     }
 
-    /// Takes modules out of a session, all of them before the first one stops. With `is_silenced`, their last packets
-    /// are not sent.
+    /// Takes modules out of a session, all of them before the first one stops. With `is_silenced`, the output channels are
+    /// closed first, so the modules' last packets are not sent.
     fn take_out(&mut self, session: &Name, modules: &[Name], is_silenced: bool) -> Vec<StoppingModule> {
-        let Some(there) = self.sessions.get_mut(session) else { return Vec::new() };
-        let all = withdraw(there, modules, &self.cores, &self.writer);
-        // Routes first, so that no more packets come. With fewer readers than before, routing cannot fail.
+        let Some(state) = self.sessions.get_mut(session) else { return Vec::new() };
+        let all = withdraw(state, modules, &self.cores, &self.writer);
+        // The routes are changed before the modules stop, so that no more packets come. With fewer readers than before,
+        // this cannot fail.
         let routed = if is_silenced { self.stop_outputs(session) } else { self.route_all(session) };
         if let Err(error) = routed {
             warn(&error);
@@ -203,19 +205,19 @@ impl Node {
     }
 
     /// Completes an unload: adds the module's usage to its session, if the session still exists.
-    pub(crate) fn end_unload(&mut self, left: StopResult) -> Result<(), NodeError> {
-        let StopResult { session, id, number, result, .. } = left;
-        if let Some(there) = self.sessions.get_mut(&session).filter(|there| there.id == id)
-            && let Some(module) = there.stopping.remove(&number)
+    pub(crate) fn end_unload(&mut self, stop: StopResult) -> Result<(), NodeError> {
+        let StopResult { session, id, number, result, .. } = stop;
+        if let Some(state) = self.sessions.get_mut(&session).filter(|state| state.id == id)
+            && let Some(module) = state.stopping.remove(&number)
         {
-            crate::sessions::usage::add_module(&mut there.closed_usage, &module);
+            crate::sessions::usage::add_module(&mut state.closed_usage, &module);
         }
         Ok(result?)
     }
 
     /// Returns true while modules of the session are stopping.
     pub(crate) fn has_leaving(&self, session: &Name, id: u64) -> bool {
-        self.session_with_id(session, id).is_ok_and(|there| !there.stopping.is_empty())
+        self.session_with_id(session, id).is_ok_and(|state| !state.stopping.is_empty())
     }
 
     /// Begins to close the session with this number: no module is added any more, and all modules stop. If the session
@@ -226,10 +228,10 @@ impl Node {
         id: u64,
         reason: CloseReason,
     ) -> Result<Vec<StoppingModule>, NodeError> {
-        let there = self.sessions.get_mut(session).filter(|there| there.id == id);
-        let there = there.ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        there.is_closing = true;
-        let modules: Vec<Name> = there.modules.keys().cloned().collect();
+        let state = self.sessions.get_mut(session).filter(|state| state.id == id);
+        let state = state.ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        state.is_closing = true;
+        let modules: Vec<Name> = state.modules.keys().cloned().collect();
         let has_no_right = matches!(
             reason,
             CloseReason::Expired | CloseReason::Revoked | CloseReason::Parent | CloseReason::Misbehaved
@@ -237,8 +239,8 @@ impl Node {
         Ok(self.take_out(session, &modules, has_no_right))
     }
 
-    /// Closes a session and frees its reservations. Its modules have been taken out before; one that has not stopped is
-    /// removed.
+    /// Closes a session and frees its reservations. Its modules have been taken out before. A module that has not stopped
+    /// is removed from its core.
     pub(crate) fn close(&mut self, session: &Name) -> Result<(), NodeError> {
         if let Err(error) = self.stop_outputs(session) {
             warn(&error);
@@ -255,7 +257,7 @@ impl Node {
     /// Removes modules that a requester still waits for.
     fn remove_tasks(&self, leaving: &BTreeMap<u64, SessionModule>) {
         for number in leaving.keys().copied() {
-            // Its virtual CPU may have been replaced, so all cores are asked.
+            // The module's virtual CPU may have been replaced, so all cores are asked.
             for core in &self.cores {
                 if let Err(error) = core.ask(move |runner| drop(runner.remove_task(number))) {
                     warn(&error);

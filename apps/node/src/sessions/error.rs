@@ -33,7 +33,7 @@ pub enum CompileQueueFull {
     Others(Duration),
 }
 
-/// Error of an operation on a node, which has changed nothing.
+/// Error of an operation on a node. The operation has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// A session's description is invalid.
@@ -42,7 +42,7 @@ pub enum NodeError {
     /// The requester's credential does not allow the request.
     #[error(transparent)]
     NotPermitted(#[from] Box<crate::control::authority::RequestRefusal>),
-    /// The requester's turn to compile has not come.
+    /// The compile queue has not started the request's compile job.
     #[error(transparent)]
     NoTurn(#[from] CompileQueueFull),
     /// The profile of the session is gone.
@@ -140,7 +140,7 @@ pub enum NodeError {
     /// The secret for views is not usable.
     #[error(transparent)]
     Views(#[from] crate::sessions::view::SecretError),
-    /// A channel's filter is invalid, or one too many.
+    /// A channel's filter is invalid, or the interface has no capacity for it.
     #[error("channel `{channel}`: {error}")]
     Channel {
         /// Name of the channel.
@@ -221,7 +221,7 @@ pub enum NodeError {
     /// Unknown link.
     #[error(transparent)]
     NoLink(#[from] UnknownLink),
-    /// A link's configuration is invalid.
+    /// The new rate or reservable share of a link is invalid.
     #[error(transparent)]
     Terms(#[from] NodeConfigError),
     /// A link refuses a rate.
@@ -308,7 +308,7 @@ pub enum NodeError {
     OwnProcess {
         /// The given name.
         module: String,
-        /// The part.
+        /// The use of that part, as a verb with its object.
         what: &'static str,
     },
     /// The name is not that of a shipped module, and no file came with the request.
@@ -343,7 +343,7 @@ pub enum NodeError {
         "packets of channel `{0}` have no memory to wait in: waiting packets under this credential use up its share of `packet_memory` in the node's configuration. Use fewer channels, or one filter for several"
     )]
     PacketRoom(Name),
-    /// A virtual CPU has the most modules that it can have.
+    /// A virtual CPU has the maximum number of modules.
     #[error("virtual processor `{0}` has as many modules as it can have")]
     Full(Name),
     /// A core does not answer.
@@ -352,14 +352,14 @@ pub enum NodeError {
     /// A core's thread does not start.
     #[error(transparent)]
     Core(#[from] StartError),
-    /// The limit of kept packets would be less than are kept.
+    /// The new limit of kept packets would be lower than the number of packets kept now.
     #[error(
         "session `{session}`: {error}; the limit can be that number or more, or fewer once the modules have released some"
     )]
     StillKept {
         /// Name of the session.
         session: Name,
-        /// Numbers.
+        /// Number of kept packets, and the limit.
         error: StillKept,
     },
     /// An interface cannot be opened.
@@ -383,7 +383,7 @@ pub enum NodeError {
         /// Name and version of the module.
         module: String,
     },
-    /// The session has changed or gone while a module was prepared for it.
+    /// The session was changed or closed while a module was prepared for it.
     #[error("session `{0}` changed while the module was prepared; try again")]
     Changed(Name),
 }
@@ -395,8 +395,8 @@ pub(crate) fn of_session(session: &Name, what: &dyn std::fmt::Display) -> String
 }
 
 impl NodeError {
-    /// Returns the message for the holder of a credential. It tells that less is left than requested, and no sums over
-    /// the sessions of others.
+    /// Returns the message for the holder of a credential. Without sums over the sessions of other holders, it only says
+    /// that less is left than requested.
     pub(crate) fn for_holder(&self) -> String {
         match self {
             Self::Memory { wanted, .. } => format!("{wanted} of memory are more than is left on the node"),
@@ -415,7 +415,7 @@ impl NodeError {
 }
 
 impl NodeError {
-    /// Converts an error of the memory for a channel's packets.
+    /// Returns the error for an error of the memory for a channel's packets.
     pub(crate) fn of_selection(channel: &Name, source: std::io::Error) -> Self {
         match source.kind() {
             std::io::ErrorKind::OutOfMemory => Self::PacketRoom(channel.clone()),
@@ -423,14 +423,14 @@ impl NodeError {
         }
     }
 
-    /// Converts an error of a session's reservation.
+    /// Returns the error for an error of a session's memory reservation.
     pub(crate) fn of_memory(session: &Name, error: ReservationError) -> Self {
         match error {
             ReservationError::Left { wanted, left } => Self::Memory { wanted, left },
             ReservationError::Used { wanted, used } => {
                 Self::MemoryUsed { session: session.clone(), wanted, used }
             }
-            // Beside modules, no request has another ceiling than the rest.
+            // Only requests that modules make themselves are limited by a ceiling, so no request of a client gets here.
             ReservationError::Ceiling { wanted, ceiling } => Self::Memory { wanted, left: ceiling },
         }
     }

@@ -3,8 +3,8 @@
 //! A filter is untrusted text. Compiling it takes milliseconds at most, needs no name lookup, and is debited from the
 //! requester. It is done before the node is locked, so that other requests do not wait.
 
-use crate::sessions::error::NodeError;
 use crate::sessions::channel_plan::PlanError;
+use crate::sessions::error::NodeError;
 use crate::sessions::metered::metered;
 use crate::sessions::view::KeyedView;
 use crate::sync::LeafMutex;
@@ -18,22 +18,22 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
 
-/// The most cached programs. Each has at most 4096 instructions.
+/// Maximum number of cached filter programs, each of at most 4,096 instructions.
 const CACHED_MAX: usize = 256;
 
-/// Filter text and link type.
+/// Text of a filter, and link type of the packets that it is for.
 type Key = (String, LinkType);
 
-/// Work to do before the node is locked.
+/// A filter to compile, or a view's transformation to compute, before the node is locked.
 #[derive(Clone, Debug)]
 pub(crate) enum FilterRequest {
     /// A filter to compile.
     Filter {
-        /// Channel that an error names.
+        /// Channel or output channel of the filter, for an error.
         of: FilterOwner,
         key: Key,
     },
-    /// A transformation of packets by a view, whose tables take 1 to 10 ms to compute.
+    /// A view and its key. Computing the tables of its transformation takes 1 to 10 ms.
     View(KeyedView, Box<ViewKey>),
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum FilterOwner {
 /// A compiler of filters with a cache of recent ones.
 #[derive(Debug, Default)]
 pub(crate) struct RequestFilters {
-    /// Newest last.
+    /// Filter programs, newest last.
     cache: LeafMutex<VecDeque<(Key, Arc<FilterProgram>)>>,
 }
 
@@ -64,7 +64,8 @@ pub(crate) fn trimmed(text: &str) -> Option<&str> {
 }
 
 impl RequestFilters {
-    /// Returns all of these from the cache, or `None` if one is missing.
+    /// Returns the programs of these filters from the cache, or `None` if one of them is missing, or if a view is
+    /// requested.
     pub(crate) fn cached(&self, wanted: &[FilterRequest]) -> Option<CompiledFilters> {
         let mut compiled = CompiledFilters::default();
         for wanted in wanted {
@@ -74,7 +75,8 @@ impl RequestFilters {
         Some(compiled)
     }
 
-    /// Compiles all of these and debits the CPU time from `meter`. Stops at the first error.
+    /// Compiles these filters and computes these views' transformations. Debits the CPU time from `meter`. Stops at the
+    /// first error.
     pub(crate) fn compile(
         &self,
         wanted: Vec<FilterRequest>,
@@ -84,12 +86,12 @@ impl RequestFilters {
         for wanted in wanted {
             let (of, key) = match wanted {
                 FilterRequest::Filter { of, key } => (of, key),
-                FilterRequest::View(view_key, key) => {
+                FilterRequest::View(keyed_view, view_key) => {
                     metered(meter, |_| {
                         compiled
                             .transforms
-                            .entry(view_key)
-                            .or_insert_with(|| Transform::new(view_key.view, &key));
+                            .entry(keyed_view)
+                            .or_insert_with(|| Transform::new(keyed_view.view, &view_key));
                     });
                     continue;
                 }
@@ -121,7 +123,7 @@ impl RequestFilters {
         let program = Arc::new(metered(meter, |_| compile_filter(&key.0, key.1))?);
         self.cache.with(|cached| {
             // Another request may have compiled the same text meanwhile.
-            if !cached.iter().any(|(there, _)| there == key) {
+            if !cached.iter().any(|(cached_key, _)| cached_key == key) {
                 while cached.len() >= CACHED_MAX {
                     cached.pop_front();
                 }
@@ -133,13 +135,14 @@ impl RequestFilters {
 
     fn cached_program(&self, key: &Key) -> Option<Arc<FilterProgram>> {
         self.cache.with(|cached| {
-            cached.iter().find(|(there, _)| there == key).map(|(_, program)| Arc::clone(program))
+            cached.iter().find(|(cached_key, _)| cached_key == key).map(|(_, program)| Arc::clone(program))
         })
     }
 }
 
 impl CompiledFilters {
-    /// Returns the conjunction of these filters. Without any, the result selects everything.
+    /// Returns the conjunction of the filters with these texts. Empty texts are ignored; without any other text, the
+    /// result selects all packets.
     pub(crate) fn all<'a>(
         &self,
         texts: impl IntoIterator<Item = &'a str>,
@@ -158,13 +161,13 @@ impl CompiledFilters {
     }
 
     /// Returns the memory of a view's transformation.
-    pub(crate) fn memory(&self, view_key: &KeyedView) -> Bytes {
-        self.transforms.get(view_key).map_or(Bytes(0), Transform::memory)
+    pub(crate) fn memory(&self, keyed_view: &KeyedView) -> Bytes {
+        self.transforms.get(keyed_view).map_or(Bytes(0), Transform::memory)
     }
 
     /// Returns a copy of a view's transformation.
-    pub(crate) fn transform(&self, view_key: &KeyedView) -> Option<Transform> {
-        self.transforms.get(view_key).cloned()
+    pub(crate) fn transform(&self, keyed_view: &KeyedView) -> Option<Transform> {
+        self.transforms.get(keyed_view).cloned()
     }
 }
 
@@ -181,7 +184,7 @@ mod tests {
         vec![FilterRequest::Filter { of: FilterOwner::Channel(Name::new("main").unwrap()), key: key(text) }]
     }
 
-    /// Accepts packets that begin with this byte.
+    /// Returns a program that accepts packets that begin with this byte.
     fn first_byte(byte: u32) -> FilterProgram {
         let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
         FilterProgram::new(&[code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)])
@@ -195,7 +198,7 @@ mod tests {
         let mut used = Nanos(0);
         let compiled = filters.compile(wanted("udp"), &mut used).unwrap();
         assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
-        assert_eq!(used, Nanos(0), "it was there");
+        assert_eq!(used, Nanos(0), "the program was cached");
         // A request is served from the cache as a whole, or compiles what is missing.
         assert!(filters.cached(&[wanted("udp"), wanted("tcp")].concat()).is_none());
         let found = filters.cached(&wanted("udp")).unwrap();
@@ -203,7 +206,7 @@ mod tests {
         assert!(filters.cached(&wanted("udp")).is_none());
         assert_eq!(*found.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
         filters.cache.set(cached);
-        // Another link type is another program.
+        // The same text for another link type is another program.
         let of = FilterOwner::Output(Name::new("up").unwrap());
         let raw = FilterRequest::Filter { of: of.clone(), key: ("udp".to_owned(), LinkType::Raw) };
         let raw = filters.compile(vec![raw], &mut used).unwrap();
@@ -215,7 +218,7 @@ mod tests {
         let wrong = FilterRequest::Filter { of, key: ("udp prot 5".to_owned(), LinkType::Raw) };
         let error = filters.compile(vec![wrong], &mut used).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("at byte 4"), "{error}");
-        assert!(used > before, "so is what was refused");
+        assert!(used > before, "compiling a refused filter is debited, too");
         assert_eq!(filters.cache.with(|cached| cached.len()), 2);
         for port in 0..=CACHED_MAX {
             filters.compile(wanted(&format!("port {port}")), &mut used).unwrap();

@@ -1,7 +1,7 @@
-//! Followers of a stream, which get its rows as they come.
+//! Followers of a module's record stream. They get the rows of the stream as the module emits them.
 //!
-//! No module waits for a follower. The rows that wait for one are bounded in number and in bytes, as a row can have
-//! long texts. A slower follower misses rows, and is sent how many and where.
+//! No module waits for a follower. The rows that wait for a follower are limited in number and in bytes, since a row can
+//! have long texts. A slow follower misses rows. In their place it gets a message with their number.
 
 use crate::control::spec::TomlValue;
 use crate::core_thread::record_sender::BytesInFlight;
@@ -18,9 +18,9 @@ use {
 
 /// The most rows that wait for a follower.
 const ROWS_MAX: usize = 4096;
-/// The most bytes of these rows. A single row may be longer.
+/// The most bytes of the rows that wait for a follower. A single row may be longer.
 const BYTES_MAX: Bytes = Bytes(1 << 20);
-/// The approximate overhead of a row, and of each of its fields.
+/// The approximate memory overhead of a row, and of each of its fields, in bytes.
 const OVERHEAD: u64 = 64;
 
 /// Sender of rows to a follower.
@@ -37,16 +37,16 @@ pub(crate) struct Follower {
 pub(crate) enum FollowedItem {
     /// A row: its fields by name.
     Row(BTreeMap<String, TomlValue>),
-    /// The number of rows that are missing here.
+    /// The number of rows that the follower has missed since the previous row.
     Missed(u64),
 }
 
-/// A message to a follower. It counts as waiting until it is dropped.
+/// A message to a follower. Its bytes count as waiting until the message is dropped.
 #[derive(Debug)]
 pub struct FollowedRecord {
-    /// A row, or the number of missing rows at this place.
+    /// A row, or the number of missed rows.
     pub(crate) item: FollowedItem,
-    /// Guard that counts its bytes as waiting.
+    /// Guard that counts the bytes of the message as waiting.
     pub(crate) load: BytesInFlight,
 }
 
@@ -67,16 +67,19 @@ impl Following {
         self.rows.recv_timeout(within)
     }
 
-    /// Returns the number of rows that are missing since the last report of it.
+    /// Returns the number of missed rows that no message has reported yet.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// The result of an offer.
+/// The result of sending a message to a follower.
 enum Offered {
+    /// The follower has the message.
     Taken,
+    /// The follower has too many waiting rows.
     Full,
+    /// The follower has ended.
     Gone,
 }
 
@@ -97,7 +100,8 @@ impl Follower {
         }
         let missed = self.missed.load(Ordering::Relaxed);
         if missed > 0 {
-            // With a report for the first free place, every second row would be missing.
+            // The report waits until half of the capacity is free. If it took the first free capacity, a slow follower
+            // would get reports and rows in turn.
             let is_behind = self.waiting.load(Ordering::Relaxed) > BYTES_MAX.0 / 2;
             let sent =
                 if is_behind { Offered::Full } else { self.send(FollowedItem::Missed(missed), OVERHEAD) };
@@ -117,6 +121,7 @@ impl Follower {
         }
     }
 
+    /// Counts a missed row.
     fn miss(&self) -> bool {
         self.missed.fetch_add(1, Ordering::Relaxed);
         true
@@ -136,7 +141,7 @@ impl Follower {
     }
 }
 
-/// Returns the bytes of a value beside the overhead.
+/// Returns the memory of a value in bytes, without the overhead of its field.
 fn size(value: &TomlValue) -> u64 {
     match value {
         TomlValue::Text(text) => text.len() as u64,

@@ -1,4 +1,4 @@
-//! Installation of modules: a module is first prepared, which can fail, and then added to its core.
+//! Installation of modules: a module is first prepared for its session, which can fail, and then added to its core.
 
 use crate::control::authority::Signed;
 use crate::control::spec::ModuleSpec;
@@ -31,7 +31,7 @@ pub(crate) struct ModuleAllocation {
     number: u64,
     /// Number of the module's own selection, if packets are transformed for it alone.
     shown: u64,
-    /// Limit on the memory of its waiting packets, if there is one.
+    /// Limit on the memory of the module's waiting packets; `None` for an operator's module.
     waiting: Option<Arc<MemoryQuota>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct PreparedModule {
 }
 
 impl PreparedModule {
-    /// Closes the files of a module that will not run.
+    /// Discards a module that will not run, and closes its record files.
     pub(crate) fn discard(self) {
         crate::sessions::writer::close(&self.outputs, self.number);
     }
@@ -53,20 +53,21 @@ impl PreparedModule {
 /// Job that adds a module to its core. Returns true if the virtual CPU had capacity.
 pub(crate) type AddTask = Box<dyn FnOnce(&mut Runner) -> bool + Send>;
 
-/// Checks that a session can take one more module of this name. A channel that forwards has only one module.
+/// Checks that a session can take one more module, of this name. A channel that forwards packets (`forwards`) can have only
+/// one module.
 fn check_beside(
-    there: &SessionState,
+    state: &SessionState,
     spec: &ModuleSpec,
     name: &Name,
     forwards: bool,
 ) -> Result<(), NodeError> {
-    let session = &there.spec.name;
-    if there.modules.contains_key(name) {
+    let session = &state.spec.name;
+    if state.modules.contains_key(name) {
         return Err(NodeError::ModuleExists { session: session.clone(), module: name.clone() });
     }
-    there.check_module_count(session)?;
-    let deciding = there.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
-    match deciding.filter(|_| forwards) {
+    state.check_module_count(session)?;
+    let present = state.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
+    match present.filter(|_| forwards) {
         None => Ok(()),
         Some((module, _)) => {
             let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
@@ -83,36 +84,36 @@ impl Node {
         prepared: StartedModule,
         signed: Option<Signed>,
     ) -> Result<Name, NodeError> {
-        let channel = self.sessions.get(session).and_then(|there| there.channels.get(&prepared.spec.channel));
-        let fresh = self.allocate_module(channel.and_then(|channel| channel.spec.bounds.party));
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        if let (Some(owner), Some(signed)) = (&there.owner, &signed) {
+        let channel = self.sessions.get(session).and_then(|state| state.channels.get(&prepared.spec.channel));
+        let allocation = self.allocate_module(channel.and_then(|channel| channel.spec.bounds.party));
+        let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        if let (Some(owner), Some(signed)) = (&state.owner, &signed) {
             signed.check(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
         }
-        if there.is_closing {
+        if state.is_closing {
             return Err(NodeError::Closing(session.clone()));
         }
         // The session may have lost rights since the module was prepared.
-        let is_as_before = prepared.binding.holds(&there.spec) && prepared.profile == there.spec.profile;
-        if !prepared.tables.belong_to(&there.memory) || !is_as_before {
+        let is_as_before = prepared.binding.holds(&state.spec) && prepared.profile == state.spec.profile;
+        if !prepared.tables.belong_to(&state.memory) || !is_as_before {
             return Err(NodeError::Changed(session.clone()));
         }
         let checked =
-            crate::control::spec::SessionSpec { modules: vec![prepared.spec.clone()], ..there.spec.clone() };
+            crate::control::spec::SessionSpec { modules: vec![prepared.spec.clone()], ..state.spec.clone() };
         checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.loader.profiles())?;
-        let channel = there.channels.get(&prepared.spec.channel);
+        let channel = state.channels.get(&prepared.spec.channel);
         let overrun = channel.map_or(Nanos(0), |channel| self.overrun_of(&prepared, channel));
-        let (name, module, ready) = self.build(there, prepared, signed, fresh)?;
+        let (name, module, ready) = self.build(state, prepared, signed, allocation)?;
         let (vp, outputs) = (ready.vp.clone(), ready.outputs.clone());
         if let Err(error) = self.allow_overrun(&vp, overrun) {
             ready.discard();
             return Err(error);
         }
         let core = self.cores.get(vp.core).ok_or_else(|| NodeError::Changed(session.clone()))?;
-        let add_task = self.open(there, &module, ready);
+        let add_task = self.open(state, &module, ready);
         let is_added = core.ask(add_task)?;
         if !is_added {
-            there.notifier.remove(module.number);
+            state.notifier.remove(module.number);
             module.endpoint.bus().close(&module.endpoint);
             crate::sessions::writer::close(&outputs, module.number);
             return Err(NodeError::Full(module.spec.cpu));
@@ -125,6 +126,7 @@ impl Node {
         Ok(name)
     }
 
+    /// Raises the overrun of a virtual CPU to that of a module, if it is lower.
     fn allow_overrun(&self, vp: &Vp, overrun: Nanos) -> Result<(), NodeError> {
         let Some(core) = self.cores.get(vp.core) else { return Ok(()) };
         let (id, share, number) = (vp.id, share(&vp.spec), core.number());
@@ -140,8 +142,8 @@ impl Node {
         ModuleAllocation { number: self.next_module, shown: self.next_selection, waiting }
     }
 
-    /// Returns the longest overrun of a module on this channel: that of a call or of a packet's preprocessing, which
-    /// never occur in one run.
+    /// Returns the longest overrun of a module on this channel: the time of its longest call or that of a packet's
+    /// preprocessing, whichever is longer. One run never exceeds its budget by both.
     pub(crate) fn overrun_of(&self, prepared: &StartedModule, channel: &SessionChannel) -> Nanos {
         let preprocessing_time = preprocessing::fuel_max(&channel.spec, channel.stages.len());
         let preprocessing_time =
@@ -152,50 +154,50 @@ impl Node {
     /// Prepares a module for a session, which need not be on the node yet.
     pub(crate) fn build(
         &self,
-        there: &SessionState,
+        state: &SessionState,
         prepared: StartedModule,
         signed: Option<Signed>,
-        fresh: ModuleAllocation,
+        allocation: ModuleAllocation,
     ) -> Result<(Name, SessionModule, PreparedModule), NodeError> {
-        let session = &there.spec.name;
+        let session = &state.spec.name;
         let changed = || NodeError::Changed(session.clone());
-        let channel = there.channels.get(&prepared.spec.channel).ok_or_else(changed)?;
+        let channel = state.channels.get(&prepared.spec.channel).ok_or_else(changed)?;
         let StartedModule {
             spec, name, admitted, sandbox, call_times, endpoint, mut tables, binding, ..
         } = prepared;
-        let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
-        let egress = self.egress_of(there, &channel.spec);
-        check_beside(there, &spec, &name, egress.is_some())?;
+        let vp = state.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
+        let egress = self.egress_of(state, &channel.spec);
+        check_beside(state, &spec, &name, egress.is_some())?;
         if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
         }
         let failed = |source| NodeError::of_selection(&spec.channel, source);
-        let fragments = there.reassembly(&channel.spec)?;
+        let fragments = state.reassembly(&channel.spec)?;
         // On a channel with a view, each module has tables of its own.
         let wanted = if channel.stages.is_empty() { Bytes(0) } else { channel.tables.bytes() };
-        let tables_memory = view::tables(session, &spec.channel, &there.memory, wanted)?;
-        let waiting = fresh.waiting.as_ref();
+        let tables_memory = view::tables(session, &spec.channel, &state.memory, wanted)?;
+        let waiting = allocation.waiting.as_ref();
         let preprocessor =
             preprocessing::for_channel(channel, fragments, tables_memory, waiting).map_err(failed)?;
         let ring = self.ring_of(channel, preprocessor.as_ref()).ok_or_else(changed)?;
         let transformed = preprocessor.as_ref().and_then(Preprocessor::transformed);
         let tick = admitted.tick().map(|period| period.0);
         let queue =
-            Arc::new(channel.spec.new_queue().with_overflow(self.queue_memory(there, channel, waiting)?));
+            Arc::new(channel.spec.new_queue().with_overflow(self.queue_memory(state, channel, waiting)?));
         let (counters, account): (Arc<TaskCounters>, Arc<DeferredCharges>) = Default::default();
         let shed_priority =
-            ShedPriority { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.counters) };
+            ShedPriority { priority: Arc::clone(&state.priority), channel: Arc::clone(&channel.counters) };
         let outputs = self.writer.outputs().ok_or_else(changed)?;
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
         sandbox.bind(core.number()).map_err(BatchError::from)?;
         let isolation = sandbox.isolation();
         let driver = BatchDriver::new(sandbox, &ring, tick)?;
-        let number = fresh.number;
+        let number = allocation.number;
         let manifest = admitted.manifest();
         let written = self.writer.open(
             number,
-            (session, &there.limits),
+            (session, &state.limits),
             &name,
             manifest,
             &self.records,
@@ -212,7 +214,7 @@ impl Node {
             outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
             tables: binding,
             queue: Arc::clone(&queue),
-            shown: transformed.map(|transformed: Arc<AtomicU64>| (fresh.shown, transformed)),
+            shown: transformed.map(|transformed: Arc<AtomicU64>| (allocation.shown, transformed)),
             counters: Arc::clone(&counters),
             account: Arc::clone(&account),
             written,
@@ -222,7 +224,7 @@ impl Node {
             endpoint: Arc::clone(&endpoint),
         };
         let queues: Vec<_> =
-            there.outputs.iter().map(|(name, output)| (name.clone(), output.tx_queue.clone())).collect();
+            state.outputs.iter().map(|(name, output)| (name.clone(), output.tx_queue.clone())).collect();
         let output_queues = connect_outputs(&module.outputs, &queues);
         tables.register(number, &format!("{session}/{name}"), &core.waker());
         let fuel_rate = Arc::clone(&self.loader.fuel_rate);
@@ -242,7 +244,7 @@ impl Node {
         .with_egress(egress)
         .with_outputs(output_queues)
         .with_tables(Box::new(tables))
-        .with_limits(Arc::clone(&there.limits) as Arc<dyn RecordLimits>);
+        .with_limits(Arc::clone(&state.limits) as Arc<dyn RecordLimits>);
         Ok((name, module, PreparedModule { number, task, vp, outputs }))
     }
 
@@ -260,7 +262,7 @@ impl Node {
             (None, Visibility::Selected(selection)) => {
                 Some(selection.lock().unwrap_or_else(PoisonError::into_inner).descriptors().clone())
             }
-            // No module maps these packets.
+            // The selection before the view stages: no module maps its packets.
             (None, Visibility::Preprocessed(_)) => None,
         }
     }
@@ -268,20 +270,20 @@ impl Node {
     /// Connects a module to the service bus and to its session's notifier. Returns the job that adds it to its core.
     pub(crate) fn open(
         &self,
-        there: &SessionState,
+        state: &SessionState,
         module: &SessionModule,
         ready: PreparedModule,
     ) -> AddTask {
         let PreparedModule { task, vp, .. } = ready;
-        self.writer.set_limits(&there.spec.name, &there.limits);
+        self.writer.set_limits(&state.spec.name, &state.limits);
         let waker =
             self.cores.get(vp.core).map(crate::core_thread::runner::CoreThread::waker).unwrap_or_default();
-        let offers = there.spec.offered(&module.services);
-        let (endpoint, session) = (&module.endpoint, &there.spec.name);
-        endpoint.bus().open(endpoint, module.number, waker.clone(), session, &there.memory, offers.clone());
-        // The services that it may call can have changed since it was prepared.
-        endpoint.change(module.calls.iter().map(|name| there.spec.used(name)).collect(), offers);
-        there.notifier.add(module.number, waker);
+        let offers = state.spec.offered(&module.services);
+        let (endpoint, session) = (&module.endpoint, &state.spec.name);
+        endpoint.bus().open(endpoint, module.number, waker.clone(), session, &state.memory, offers.clone());
+        // The services that the module may call can have changed since it was prepared.
+        endpoint.change(module.calls.iter().map(|name| state.spec.used(name)).collect(), offers);
+        state.notifier.add(module.number, waker);
         let id = vp.id;
         Box::new(move |runner: &mut Runner| runner.add_task(id, task).is_ok())
     }

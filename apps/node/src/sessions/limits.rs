@@ -22,7 +22,8 @@ struct RateLimit {
     cause: DropCause,
     /// The cost of one record.
     size: fn(&Record<'_>) -> u64,
-    /// True if the credit of one second is there at the start. Under a credential's limit it is not, or each new session would bring more.
+    /// True if a session without a credential's limit starts with the credit of one second. Under a credential's limit a
+    /// session starts without credit; otherwise each new session would bring more.
     may_begin_full: bool,
 }
 
@@ -42,17 +43,18 @@ const RATES: &[RateLimit] = &[
     },
 ];
 
-/// Limits of a session and their use. The modules of a session run on several cores and share this.
+/// Limits of a session and their use, shared by the session's modules on several cores.
 #[derive(Debug)]
 pub(crate) struct SessionLimits {
     began: Instant,
     state: OrderedMutex<State, { rank::ALONE }>,
-    /// Packets that its modules keep.
+    /// Packets that the session's modules keep.
     pub(crate) kept: Arc<KeptPackets>,
-    /// Fields of packets that its modules may write.
+    /// Fields of packets that the session's modules may write.
     pub(crate) writes: Arc<WriteRights>,
 }
 
+/// The present limits, and their use so far.
 #[derive(Debug)]
 struct State {
     /// The present limits.
@@ -95,13 +97,13 @@ impl SessionLimits {
         }
     }
 
-    /// Lowers the limit of kept packets to the lower of the earlier and the new one.
+    /// Sets the limit of kept packets to that of the present or the new description, whichever is lower.
     ///
     /// # Errors
     ///
-    /// More packets are kept than that.
-    pub(crate) fn narrow(&self, was: &SessionSpec, is_to_be: &SessionSpec) -> Result<(), StillKept> {
-        let least = [was, is_to_be].into_iter().filter_map(|spec| spec.limit(Resource::Kept)).min();
+    /// More packets are kept than the new limit allows.
+    pub(crate) fn narrow(&self, present: &SessionSpec, new: &SessionSpec) -> Result<(), StillKept> {
+        let least = [present, new].into_iter().filter_map(|spec| spec.limit(Resource::Kept)).min();
         self.kept.change(least)
     }
 
@@ -114,7 +116,7 @@ impl SessionLimits {
             rate.change(spec.limit(limit.resource), now);
         }
         drop(state);
-        // `narrow` allowed no more, so this cannot be refused.
+        // `narrow` has lowered the limit already, so this cannot be refused.
         _ = self.kept.change(spec.limit(Resource::Kept));
         self.writes.change(spec.writes.unwrap_or(WriteFields::ALL));
     }
@@ -140,7 +142,7 @@ impl SessionLimits {
         let amounts = Resource::limits().map(|(resource, _)| (resource, self.limit_status(resource)));
         let writes = self.writes.fields();
         LimitsStatus {
-            amounts: amounts.filter(|(_, it)| *it != LimitUsage::default()).collect(),
+            amounts: amounts.filter(|(_, usage)| *usage != LimitUsage::default()).collect(),
             writes: (writes != WriteFields::ALL).then_some(writes),
             writes_refused: self.writes.refused(),
         }
@@ -191,7 +193,7 @@ impl RecordLimits for SessionLimits {
         }
         drop(state);
         for (resource, lost) in beyond {
-            self.report(resource, |of, _| of.beyond = of.beyond.saturating_add(lost));
+            self.report(resource, |usage, _| usage.beyond = usage.beyond.saturating_add(lost));
         }
         used.record_bytes = Bytes(records.bytes() as u64);
         used

@@ -15,19 +15,19 @@ impl Node {
 
     /// Returns a session's memory.
     pub(crate) fn memory_of(&self, session: &Name) -> Result<Arc<MemoryReservation>, NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        Ok(Arc::clone(&there.memory))
+        let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        Ok(Arc::clone(&state.memory))
     }
 
     /// Returns a session's limits beside memory.
     pub(crate) fn limits_of(&self, session: &Name) -> Result<Arc<SessionLimits>, NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        Ok(Arc::clone(&there.limits))
+        let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        Ok(Arc::clone(&state.limits))
     }
 
     /// Releases memory that the receivers no longer need. Returns false if a receiver will need another call.
     pub(crate) fn release_unused(&self) -> bool {
-        // All receivers are called, whatever the first returns.
+        // Every receiver is called, even after one has returned false.
         self.sources.values().filter(|source| !source.release_unused()).count() == 0
     }
 
@@ -35,9 +35,9 @@ impl Node {
     pub(crate) fn self_changed_reservations(&mut self) -> Vec<Name> {
         let mut changed = Vec::new();
         for (name, session) in &mut self.sessions {
-            let state = session.memory.state();
-            if std::mem::replace(&mut session.spec.memory, state.reserved) != state.reserved {
-                session.spec.memory_max_before = Some(state.ceiling);
+            let memory = session.memory.state();
+            if std::mem::replace(&mut session.spec.memory, memory.reserved) != memory.reserved {
+                session.spec.memory_max_before = Some(memory.ceiling);
                 changed.push(name.clone());
             }
         }

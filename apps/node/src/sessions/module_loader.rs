@@ -20,13 +20,15 @@ use {
     weir_session::MemoryReservation,
 };
 
-/// The rules, engine and services with which a node loads modules.
+/// Admits, compiles and starts modules, by the node's profiles and with its engine, services and tables.
 #[derive(Clone, Debug)]
 pub struct ModuleLoader {
     pub(crate) engine: Arc<Engine>,
+    /// Profile of sessions that name none.
     pub(crate) default: CalibratedProfile,
     pub(crate) profiles: BTreeMap<Name, CalibratedProfile>,
     pub(crate) shipped: ShippedModules,
+    /// Longest time for which a module may keep a core: `blocking` of the configuration's `[cpu]`.
     pub(crate) blocking: Nanos,
     pub(crate) fuel_rate: Arc<FuelRate>,
     pub(crate) service_bus: Arc<ServiceBus>,
@@ -42,9 +44,11 @@ pub struct StartedModule {
     pub(crate) sandbox: SandboxInstance,
     pub(crate) call_times: CallTimes,
     pub(crate) endpoint: Arc<ServiceEndpoint>,
+    /// Tables that the module reads.
     pub(crate) tables: Readings,
+    /// Tables that the module reads or publishes, for later changes of the session's grants.
     pub(crate) binding: TableBinding,
-    /// Profile by which it was admitted; `None` for the default.
+    /// Profile by which the module was admitted; `None` for the default.
     pub(crate) profile: Option<Name>,
 }
 
@@ -62,21 +66,22 @@ pub(crate) struct AdmissionRules<'a> {
     pub(crate) default: &'a CalibratedProfile,
     pub(crate) profiles: &'a BTreeMap<Name, CalibratedProfile>,
     pub(crate) shipped: ShippedModules,
+    /// Longest time for which a module may keep a core.
     pub(crate) blocking: Nanos,
 }
 
-/// A module that a node admits.
+/// A module that has been admitted, with the longest times of its calls.
 pub(crate) struct Assessed {
     pub(crate) admitted: Admitted,
     pub(crate) call_times: CallTimes,
-    /// True if it runs without suspension points, because its calls are short.
-    is_short: bool,
-    /// Name in the session.
+    /// True if calls of the module can be suspended; false if all of them are proved to be short.
+    can_suspend: bool,
+    /// Name of the module in the session.
     pub(crate) name: Name,
 }
 
 impl AdmissionRules<'_> {
-    /// Admits a module of a session. `file` has its bytes, unless it comes with weir.
+    /// Admits a module of a session. `file` has the module's bytes; `None` stands for a module that comes with weir.
     pub(crate) fn assess(
         &self,
         session: &SessionSpec,
@@ -88,19 +93,19 @@ impl AdmissionRules<'_> {
             Some(bytes) => bytes,
             None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
         };
-        let terms = match &session.profile {
+        let profile = match &session.profile {
             None => self.default,
-            // A reload may have removed the profile. The default could allow more than the profile did.
+            // A reload may have removed the profile. The default profile does not replace it, since it could allow more.
             Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
         };
         let refused = |refusal| NodeError::Refused { module: module(), refusal };
-        let admitted = Assessment::assess(bytes, &spec.settings(), terms)
+        let admitted = Assessment::assess(bytes, &spec.settings(), profile)
             .and_then(Assessment::admit)
             .map_err(refused)?;
-        // Only a call that is known to be short runs without suspension points.
+        // Only calls that are proved to be short run without suspension points.
         let mut call_times = CallTimes::from_bounds(&admitted);
-        let is_short = call_times.call.0 < self.blocking.0 / 2 && admitted.tier() == Tier::Proved;
-        if !is_short {
+        let can_suspend = call_times.call.0 >= self.blocking.0 / 2 || admitted.tier() != Tier::Proved;
+        if can_suspend {
             call_times = CallTimes::suspendable(&admitted);
         }
         if call_times.call >= self.blocking {
@@ -112,7 +117,7 @@ impl AdmissionRules<'_> {
             return Err(NodeError::OwnProcess { module: module(), what });
         }
         let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
-        Ok(Assessed { admitted, call_times, is_short, name })
+        Ok(Assessed { admitted, call_times, can_suspend, name })
     }
 }
 
@@ -141,7 +146,8 @@ impl ModuleLoader {
         }
     }
 
-    /// The same engine and rules, with separate services, tables and filters.
+    /// Returns a loader with the same engine and profiles, but with services, tables and filters of its own. Modules that
+    /// are only checked do not appear on the node.
     pub(crate) fn for_checks(&self) -> Self {
         Self {
             service_bus: Arc::default(),
@@ -156,8 +162,9 @@ impl ModuleLoader {
         self.profiles.keys().cloned().collect()
     }
 
-    /// Admits, compiles and starts a module; `file` has its bytes, unless it comes with weir. Debits the compiler
-    /// process's CPU time from `meter`, even on failure. The caller debits that of its own thread.
+    /// Admits, compiles and starts a module. `file` has the module's bytes; `None` stands for a module that comes with
+    /// weir. Debits the compiler process's CPU time from `meter`, even on failure. The caller debits the CPU time of its
+    /// own thread.
     pub(crate) fn prepare(
         &self,
         session: &SessionSpec,
@@ -174,19 +181,19 @@ impl ModuleLoader {
             shipped: self.shipped,
             blocking: self.blocking,
         };
-        let Assessed { admitted, call_times, is_short, name } = rules.assess(session, spec, file)?;
+        let Assessed { admitted, call_times, can_suspend, name } = rules.assess(session, spec, file)?;
         let failed = |error| NodeError::Load { module: module(), error };
         let before = memory.state();
-        let short = |wanted: Option<Bytes>| NodeError::SessionMemory {
+        let memory_exhausted = |wanted: Option<Bytes>| NodeError::SessionMemory {
             session: session.name.clone(),
             module: name.clone(),
             wanted,
             left: before.left(),
             reserved: before.reserved,
         };
-        let endpoint = self
-            .service_bus
-            .new_endpoint(admitted.manifest().calls.iter().map(|name| session.used(name)).collect());
+        // The provider of each service that the module calls; `None` for a service that the session does not use.
+        let providers = admitted.manifest().calls.iter().map(|service| session.used(service)).collect();
+        let endpoint = self.service_bus.new_endpoint(providers);
         let (mut tables, publisher, binding) =
             self.registry.bind(session, &name, admitted.manifest(), memory)?;
         let sandbox = match session.process {
@@ -196,7 +203,7 @@ impl ModuleLoader {
                     &self.engine,
                     admitted,
                     &spec.settings(),
-                    !is_short,
+                    can_suspend,
                     (Some(memory), &limits.writes),
                     meter,
                 );
@@ -215,7 +222,7 @@ impl ModuleLoader {
                     tables: tables.initial_versions(),
                     publisher: Some(publisher),
                 };
-                let program = self.engine.load_counting(admitted, !is_short, meter);
+                let program = self.engine.load_counting(admitted, can_suspend, meter);
                 program.and_then(|program| {
                     let instance = Instance::start_with(&self.engine, &program, context)?;
                     Ok((program.into_admitted(), SandboxInstance::InProcess(Box::new(instance))))
@@ -223,12 +230,12 @@ impl ModuleLoader {
             }
         };
         let (admitted, sandbox) = match sandbox {
-            Err(LoadError::Memory { wanted, .. }) => return Err(short(Some(wanted))),
+            Err(LoadError::Memory { wanted, .. }) => return Err(memory_exhausted(Some(wanted))),
             started => started.map_err(failed)?,
         };
         if sandbox.has_ended() {
             if memory.state().refused > before.refused {
-                return Err(short(None));
+                return Err(memory_exhausted(None));
             }
             let why = sandbox.faults(0).into_iter().next();
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });

@@ -58,7 +58,7 @@ use {
 #[derive(Clone, Debug)]
 pub(crate) struct Vp {
     pub(crate) spec: ProcessorSpec,
-    /// Index of its core on the node.
+    /// Index of the virtual CPU's core on the node.
     pub(crate) core: usize,
     pub(crate) id: VpId,
 }
@@ -71,7 +71,8 @@ pub(crate) struct SessionChannel {
     flows: Option<SubFlows>,
     program: Arc<FilterProgram>,
     pub(crate) visibility: Visibility,
-    /// Stages that show packets to each of its modules, where packets are [preprocessed](Visibility::Preprocessed).
+    /// View stages that transform packets for each module of the channel, if packets are
+    /// [preprocessed](Visibility::Preprocessed).
     pub(crate) stages: Vec<ViewStage>,
     /// Reserved memory of the tables of these stages.
     pub(crate) tables: HeldMemory,
@@ -85,23 +86,25 @@ pub(crate) struct SessionChannel {
 pub(crate) struct SessionModule {
     pub(crate) number: u64,
     pub(crate) spec: ModuleSpec,
-    /// Its file, by which it is saved; `None` for a module of the configuration.
+    /// File from which a restart loads the module again; `None` for a module of the configuration.
     pub(crate) origin: Option<ModuleOrigin>,
-    /// The grant by which it may run.
+    /// Right by which the module may run; `None` for an operator's session.
     pub(crate) signed: Option<Signed>,
     pub(crate) title: String,
     pub(crate) tier: Tier,
-    /// Isolation of its process; empty in the node's process.
+    /// Isolation of the module's sandbox process; empty for a module in the node's process.
     pub(crate) isolation: String,
     pub(crate) streams: Vec<Name>,
-    /// Services of its manifest: offered and called.
+    /// Services that the manifest offers.
     pub(crate) services: Vec<DeclaredService>,
+    /// Services that the manifest calls.
     pub(crate) calls: Vec<Name>,
-    /// Outputs of its manifest, in order.
+    /// Outputs of the manifest, in order.
     pub(crate) outputs: Vec<Name>,
     pub(crate) tables: TableBinding,
     pub(crate) queue: Arc<PacketQueue>,
-    /// Number of its own selection and count of transformed packets, if packets are transformed for it alone.
+    /// Number of the module's own selection and count of transformed packets, if packets are transformed for this module
+    /// alone.
     pub(crate) shown: Option<(u64, Arc<AtomicU64>)>,
     pub(crate) counters: Arc<TaskCounters>,
     pub(crate) account: Arc<DeferredCharges>,
@@ -116,23 +119,23 @@ pub(crate) struct SessionState {
     pub(crate) spec: SessionSpec,
     /// The owner; `None` for the operator.
     pub(crate) owner: Option<SessionOwner>,
-    /// Number by which it is saved, so that a restart of the node restores it; `None` if it is not saved.
+    /// Number under which the session is saved, so that a restart of the node restores it; `None` if it is not saved.
     pub(crate) saved_as: Option<u64>,
     /// Modules that are still to be restored.
     pub(crate) unrestored: Vec<SavedModule>,
-    /// Credentials above the owner's in its chain, whose holders had a session when this one was created.
+    /// Earlier credentials in the owner's delegation chain whose holders had a session when this session was created.
     pub(crate) parents: BTreeSet<DelegationId>,
     pub(crate) vps: BTreeMap<Name, Vp>,
     /// Virtual CPUs that were replaced, until the modules on them have stopped.
     pub(crate) retired: Vec<Vp>,
     pub(crate) channels: BTreeMap<Name, SessionChannel>,
     pub(crate) outputs: SessionOutputs,
-    /// Tables that it publishes. They are released with its last module.
+    /// Tables that the session publishes. They are released with its last module.
     pub(crate) claims: TableClaims,
     pub(crate) modules: BTreeMap<Name, SessionModule>,
     /// Modules that stop, by number.
     pub(crate) stopping: BTreeMap<u64, SessionModule>,
-    /// True once it begins to close: no module is added any more.
+    /// True once the session begins to close: no module is added any more.
     pub(crate) is_closing: bool,
     pub(crate) refusals: u64,
     /// CPU time of the analysis and compilation of its requests.
@@ -143,11 +146,11 @@ pub(crate) struct SessionState {
     /// Record files; `None` before the session is complete, and for a session that only serves a check.
     pub(crate) records: Option<Arc<SessionFiles>>,
     pub(crate) notifier: Arc<SessionNotifier>,
-    /// Its priority, as its tasks read it.
+    /// Priority of the session, as its tasks read it.
     pub(crate) priority: Arc<AtomicU8>,
-    /// Usage of modules and virtual CPUs that are gone.
+    /// Usage of the session's parts that are closed, such as modules and channels.
     pub(crate) closed_usage: Usage,
-    /// Total usage as last reported.
+    /// Total usage at the last report.
     pub(crate) reported: LeafMutex<Usage>,
     /// Modules that the node stopped.
     pub(crate) stopped: StoppedModules,
@@ -193,8 +196,8 @@ impl SessionState {
         }
     }
 
-    /// Checks the session and its modules against its owner's credential. `others` are the sessions that share ceilings
-    /// with it.
+    /// Checks the session and its modules against its owner's credential. `others` are the other sessions with owners,
+    /// which may share ceilings with this one.
     fn check_ceilings<'a>(
         &self,
         others: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)> + Clone,
@@ -205,12 +208,12 @@ impl SessionState {
         signed.try_for_each(|(signed, module)| signed.check(&owner.credential, &module.spec.module))
     }
 
-    /// Returns its virtual CPUs, including replaced ones on which modules still stop.
+    /// Returns the session's virtual CPUs, including replaced ones on which modules are stopping.
     pub(crate) fn all_vps(&self) -> impl Iterator<Item = &Vp> {
         self.vps.values().chain(&self.retired)
     }
 
-    /// Returns the sum of its modules' service counters, and the number of calls that wait for them.
+    /// Returns the sum of the modules' service counters, and the number of calls that wait for the modules.
     pub(crate) fn services(&self) -> (ServiceCounters, u64) {
         let (mut counters, mut waiting) = (self.closed_services, 0);
         for module in self.modules.values() {
@@ -248,8 +251,9 @@ pub struct Node {
     pub(crate) secret: Arc<Secret>,
     pub(crate) sessions: BTreeMap<Name, SessionState>,
     pub(crate) memory: Arc<NodeMemory>,
-    /// Memory for waiting packets of modules of credential holders: in total, and for each party.
+    /// Memory for waiting packets of the modules of all credential holders.
     pub(crate) packet_buffers: Arc<MemoryQuota>,
+    /// Part of that memory that each party may use.
     pub(crate) party_buffers: BTreeMap<DelegationId, Arc<MemoryQuota>>,
     pub(crate) writer: RecordWriter,
     pub(crate) records: PathBuf,
@@ -260,7 +264,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the threads of a node's cores and interfaces. The caller [creates](Self::create) the sessions.
+    /// Starts the threads of a node's cores and interfaces. The caller [creates](Self::create) the sessions. `before` is
+    /// the highest session number that earlier runs of the node have used.
     pub fn start(
         config: NodeConfiguration,
         loader: ModuleLoader,
@@ -400,11 +405,11 @@ impl Node {
                 self.close_vps(&session.vps);
                 self.close_outputs(session.outputs);
             }
-            // Some interfaces may have its routes already.
+            // Some interfaces may have routes to the session already.
             self.route_everything()?;
             return Err(error);
         }
-        // Last, so that a refused request changes nothing about records kept under this name.
+        // The record files are opened last, so that a refused request does not affect earlier records of this name.
         let records = self.writer.session(&name, &limits, holder);
         if let Some(session) = self.sessions.get_mut(&name) {
             session.records = Some(records);
@@ -430,7 +435,7 @@ impl Node {
         Ok(ceilings::check(owner, spec, others).map_err(Box::new)?)
     }
 
-    /// Ends the trace files of the cores.
+    /// Completes the trace files of the cores.
     pub(crate) fn end_records(&self) {
         for core in &self.cores {
             if let Err(error) = core.ask(crate::core_thread::runner::Runner::finish_trace) {
@@ -446,16 +451,16 @@ impl Node {
         module: &Name,
         stream: &Name,
     ) -> Result<Option<Following>, NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Some(found) = there.modules.get(module) else {
+        let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let Some(found) = state.modules.get(module) else {
             return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
         };
         Ok(self.writer.follow(found.number, stream))
     }
 
     /// Replaces the credentials of session owners by `current`, after a root's grant has changed. Returns the sessions
-    /// that exceed the new grant or run a module that it does not allow, with the refusal. Of several sessions that
-    /// exceed it together, the oldest stay.
+    /// that exceed the new grant or run a module that the grant does not allow, with the refusal. If several sessions
+    /// exceed the grant together, the oldest stay.
     pub(crate) fn apply_new_grants(
         &mut self,
         current: impl Fn(&Arc<VerifiedCredential>) -> Option<Arc<VerifiedCredential>>,
@@ -480,7 +485,7 @@ impl Node {
             channels.chain(&mut session.spec.channels).for_each(|spec| spec.bounds.party = party);
             let others = kept.iter().filter_map(|name| self.sessions.get(name));
             let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
-            match self.sessions.get(&name).map_or(Ok(()), |there| there.check_ceilings(others)) {
+            match self.sessions.get(&name).map_or(Ok(()), |state| state.check_ceilings(others)) {
                 Ok(()) => kept.push(name),
                 Err(refusal) => beyond.push((name, id, refusal)),
             }
@@ -488,7 +493,7 @@ impl Node {
         beyond
     }
 
-    /// Replaces the default terms and the profiles.
+    /// Replaces the default profile and the named profiles.
     pub(crate) fn set_profiles(
         &mut self,
         default: CalibratedProfile,
@@ -499,14 +504,14 @@ impl Node {
 
     /// Returns the session of this name, if it still has this number.
     pub(crate) fn session_with_id(&self, name: &Name, id: u64) -> Result<&SessionState, NodeError> {
-        let there = self.sessions.get(name).filter(|there| there.id == id);
-        there.ok_or_else(|| NodeError::NoSession(name.clone()))
+        let state = self.sessions.get(name).filter(|state| state.id == id);
+        state.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
-    /// Returns the name of the session with this number, if it has the channel with that number.
+    /// Returns the name of the session with the number `id`, if it has the channel with the number `channel`.
     pub(crate) fn with_channel(&self, id: u64, channel: u64) -> Option<&Name> {
-        let (name, there) = self.sessions.iter().find(|(_, there)| there.id == id)?;
-        there.channels.values().any(|it| it.number == channel).then_some(name)
+        let (name, state) = self.sessions.iter().find(|(_, state)| state.id == id)?;
+        state.channels.values().any(|it| it.number == channel).then_some(name)
     }
 
     /// Returns the session of this name, if it still belongs to the owner (`None`: the operator).
@@ -516,14 +521,14 @@ impl Node {
         owner: Option<&SessionOwner>,
     ) -> Result<&SessionState, NodeError> {
         let id = |owner: &SessionOwner| owner.credential.id();
-        let is_owned = |there: &&SessionState| there.owner.as_ref().map(id) == owner.map(id);
+        let is_owned = |state: &&SessionState| state.owner.as_ref().map(id) == owner.map(id);
         self.sessions.get(name).filter(is_owned).ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
     /// Returns the modules that get no more packets: session, module, its number, and the reason.
     pub(crate) fn stopped_modules(&self) -> Vec<(Name, Name, u64, UnloadReason)> {
-        let of = |(session, there): (&Name, &SessionState)| {
-            let ended = there.modules.iter().filter_map(|(name, module)| {
+        let ended_of = |(session, state): (&Name, &SessionState)| {
+            let ended = state.modules.iter().filter_map(|(name, module)| {
                 let why = match module.counters.ended.load(Ordering::Relaxed) {
                     0 => return None,
                     1 => UnloadReason::Strikes,
@@ -533,7 +538,7 @@ impl Node {
             });
             ended.collect::<Vec<_>>()
         };
-        self.sessions.iter().flat_map(of).collect()
+        self.sessions.iter().flat_map(ended_of).collect()
     }
 
     /// Counts a refused request of a session.
@@ -545,6 +550,7 @@ impl Node {
 }
 
 impl Node {
+    /// Creates a channel of a session. It gets packets once its session is on the node and the interface is routed.
     pub(crate) fn channel(
         &mut self,
         session: &Name,
@@ -622,8 +628,8 @@ impl Node {
 
     /// Sets the routes of all interfaces of a session's channels.
     pub(crate) fn route_all(&mut self, session: &Name) -> Result<(), NodeError> {
-        let Some(there) = self.sessions.get(session) else { return Ok(()) };
-        let channels = there.channels.values().map(|channel| channel.spec.clone()).collect::<Vec<_>>();
+        let Some(state) = self.sessions.get(session) else { return Ok(()) };
+        let channels = state.channels.values().map(|channel| channel.spec.clone()).collect::<Vec<_>>();
         let mut routed: Vec<&String> = Vec::new();
         for channel in &channels {
             if !routed.contains(&&channel.interface) {
@@ -635,9 +641,10 @@ impl Node {
         Ok(())
     }
 
+    /// Sets the routes of all interfaces. An error is logged.
     pub(crate) fn route_everything(&mut self) -> Result<(), NodeError> {
         for interface in self.sources.keys().cloned().collect::<Vec<_>>() {
-            // Fewer filters than before always fit.
+            // Only earlier filters are routed, and these have fitted.
             if let Err(error) = self.route(&interface) {
                 log::interface(&interface).warn(&format_args!("{interface}: {error}"));
             }
@@ -645,6 +652,7 @@ impl Node {
         Ok(())
     }
 
+    /// Sets the routes of an interface to all sessions.
     pub(crate) fn route(&self, interface: &str) -> Result<(), PlanError> {
         let Some(source) = self.sources.get(interface) else { return Ok(()) };
         Ok(source.set_routes(self.routes(interface, self.sessions.values()))?)

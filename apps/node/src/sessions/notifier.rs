@@ -1,4 +1,4 @@
-//! Notification of a session's modules.
+//! Notification of a session's modules that memory is low.
 
 use crate::core_thread::runner::Waker;
 use crate::sync::{OrderedMutex, rank};

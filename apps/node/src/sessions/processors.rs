@@ -16,9 +16,9 @@ pub(crate) struct ProcessorStats(Vec<Vec<(VpId, Stats, TimeSettlement)>>);
 impl ProcessorStats {
     /// Returns the statistics of a virtual CPU, or `None` if its core did not answer.
     pub(crate) fn of(&self, vp: &Vp) -> Option<(Stats, TimeSettlement)> {
-        let here = self.0.get(vp.core)?;
-        let place = here.binary_search_by_key(&vp.id, |(id, ..)| *id).ok()?;
-        here.get(place).map(|(_, stats, account)| (*stats, *account))
+        let core_stats = self.0.get(vp.core)?;
+        let index = core_stats.binary_search_by_key(&vp.id, |(id, ..)| *id).ok()?;
+        core_stats.get(index).map(|(_, stats, account)| (*stats, *account))
     }
 }
 
@@ -30,8 +30,8 @@ impl Node {
     ) -> ProcessorStats {
         let mut ids: Vec<Vec<VpId>> = self.cores.iter().map(|_| Vec::new()).collect();
         for vp in sessions.flat_map(SessionState::all_vps) {
-            if let Some(here) = ids.get_mut(vp.core) {
-                here.push(vp.id);
+            if let Some(core_ids) = ids.get_mut(vp.core) {
+                core_ids.push(vp.id);
             }
         }
         let stats = self.cores.iter().zip(ids).map(|(core, mut ids)| {
@@ -49,16 +49,16 @@ impl Node {
         ProcessorStats(stats.collect())
     }
 
-    /// Creates a virtual CPU on the core that it names, or on the first core with capacity.
+    /// Creates a virtual CPU on the core that `spec` names, or on the first core with enough capacity.
     pub(crate) fn place_processor(&self, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
         let terms = CpuTerms { share: share(spec), overrun: Nanos(0) };
         let mut refused = None;
-        for (place, core) in self.cores.iter().enumerate() {
+        for (index, core) in self.cores.iter().enumerate() {
             if spec.core.is_some_and(|wanted| wanted != core.number()) {
                 continue;
             }
             match core.ask(move |runner| runner.create(terms))? {
-                Ok(id) => return Ok(Vp { spec: spec.clone(), core: place, id }),
+                Ok(id) => return Ok(Vp { spec: spec.clone(), core: index, id }),
                 Err(refusal) => refused = Some((core.number(), refusal)),
             }
         }
@@ -68,13 +68,13 @@ impl Node {
         })
     }
 
-    /// Returns the error for a description that names an unknown core.
+    /// Returns the error for a virtual CPU whose specification names an unknown core.
     pub(crate) fn no_core(&self, spec: &ProcessorSpec) -> NodeError {
         let (name, core) = (spec.name.clone(), spec.core.unwrap_or_default());
         NodeError::NoCore { name, core, cores: self.cores.iter().map(CoreThread::number).collect() }
     }
 
-    /// Changes the share of a virtual CPU. It stays on its core.
+    /// Changes the share of a virtual CPU, which stays on its core.
     pub(crate) fn change_processor(&self, vp: &Vp, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
         let cores = || self.cores.iter().map(CoreThread::number).collect();
         let core = self.cores.get(vp.core);
@@ -90,11 +90,13 @@ impl Node {
 
     /// Checks that a virtual CPU without a reservation has only proved modules.
     pub(crate) fn check_tiers(&self, session: &SessionState, spec: &ProcessorSpec) -> Result<(), NodeError> {
-        let is_other = |module: &&SessionModule| module.spec.cpu == spec.name && module.tier != Tier::Proved;
-        let other = session.modules.values().find(is_other).filter(|_| spec.reservation().is_none());
-        other.map_or(Ok(()), |other| {
-            let module = other.spec.module.clone();
-            Err(NodeError::BestEffort { module, tier: other.tier, cpu: spec.name.clone() })
+        let is_not_proved =
+            |module: &&SessionModule| module.spec.cpu == spec.name && module.tier != Tier::Proved;
+        let not_proved =
+            session.modules.values().find(is_not_proved).filter(|_| spec.reservation().is_none());
+        not_proved.map_or(Ok(()), |not_proved| {
+            let module = not_proved.spec.module.clone();
+            Err(NodeError::BestEffort { module, tier: not_proved.tier, cpu: spec.name.clone() })
         })
     }
 
@@ -105,20 +107,21 @@ impl Node {
     pub(crate) fn close_vp(&self, vp: &Vp) {
         let Some(core) = self.cores.get(vp.core) else { return };
         let id = vp.id;
-        // Jobs run between two runs, so no module of it runs then.
+        // The core thread executes jobs between two runs, so no module of the virtual CPU runs meanwhile.
         if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
             warn(&error);
         }
     }
 
-    /// Closes virtual CPUs that were replaced, after their modules have stopped. Their usage stays with the session.
+    /// Closes a session's virtual CPUs that were replaced. Their modules must have stopped. Their usage stays with the
+    /// session. `id` is the session's number: a later session of the same name is left alone.
     pub(crate) fn end_retired(&mut self, session: &Name, id: u64) {
-        let Some(there) = self.sessions.get_mut(session).filter(|there| there.id == id) else { return };
-        for vp in std::mem::take(&mut there.retired) {
+        let Some(state) = self.sessions.get_mut(session).filter(|state| state.id == id) else { return };
+        for vp in std::mem::take(&mut state.retired) {
             let (Some(core), id) = (self.cores.get(vp.core), vp.id) else { continue };
             match core.ask(move |runner| (runner.settlement(id), runner.close(id))) {
                 Ok((account, Ok(stats))) => {
-                    crate::sessions::usage::add_processor(&mut there.closed_usage, &stats, &account)
+                    crate::sessions::usage::add_processor(&mut state.closed_usage, &stats, &account)
                 }
                 Ok((_, Err(_))) => {}
                 Err(error) => warn(&error),
@@ -126,11 +129,12 @@ impl Node {
         }
     }
 
-    /// Undoes changes of virtual CPUs, whose present state is `vps`.
+    /// Undoes changes of virtual CPUs, the last one first. `done` has the state of each before its change, or `None` for
+    /// a new one, and `vps` the present states.
     pub(crate) fn undo_processors(&self, done: Vec<(Name, Option<Vp>)>, vps: &BTreeMap<Name, Vp>) {
         for (name, before) in done.into_iter().rev() {
             match (before, vps.get(&name)) {
-                // It had that reservation a moment ago.
+                // The virtual CPU had this share a moment ago, and the node is still locked, so the core grants it again.
                 (Some(before), Some(now)) => _ = self.change_processor(now, &before.spec),
                 (None, Some(now)) => self.close_vps(&BTreeMap::from([(name, now.clone())])),
                 (_, None) => {}
@@ -139,6 +143,7 @@ impl Node {
     }
 }
 
+/// Returns the scheduler's allocation for a virtual CPU's specification.
 pub(crate) fn share(spec: &ProcessorSpec) -> CpuAllocation {
     let weight = Weight::new(spec.weight).unwrap_or(Weight::USUAL);
     match spec.reservation() {

@@ -24,12 +24,12 @@ enum Account {
 
 impl QueueMemory for Account {
     fn make(&self, packets: u32, is_first: bool) -> Option<Selection> {
-        // A queue takes descriptors, of which some are kept for requests.
+        // A queue takes file descriptors, and some of them are reserved for requests.
         let made = crate::sessions::descriptors::check().map_err(|error| error.to_string());
         let buffers = if let Self::Party(buffers) = self { Some(buffers) } else { None };
         let made =
             made.and_then(|()| Selection::of_queue(packets, buffers).map_err(|error| error.to_string()));
-        // A used-up share is no fault of the node. Its lost packets are counted.
+        // A party that has used up its share is not logged: it is no fault of the node, and its lost packets are counted.
         if let Err(error) = &made
             && is_first
             && buffers.is_none()

@@ -1,9 +1,9 @@
 //! Sessions that are created, changed and closed together: all of them, or none.
 //!
 //! A [draft] does everything that can fail. It prepares the new sessions beside the present ones, with channels, output
-//! channels and modules, and proves that the result fits. No party sees it. A [switch] replaces the present sessions by
-//! the draft, and cannot fail. The node is locked from the beginning of the draft to the end of the switch, so no other
-//! request takes capacity that one session gives up for another.
+//! channels and modules, and proves that the result fits. No party sees the draft. A [switch] replaces the present
+//! sessions by the draft, and cannot fail. The node is locked from the beginning of the draft to the end of the switch,
+//! so no other request takes capacity that one session gives up for another.
 //!
 //! A session that changes keeps its number, usage and reservations: only the difference is reserved or given up. Its
 //! earlier modules keep their memory, beside that of the new ones, until they have stopped.
@@ -14,8 +14,8 @@ mod switch;
 
 use crate::control::link_spec::LinkConfig;
 use crate::control::spec::SessionSpec;
-use crate::sessions::error::NodeError;
 use crate::sessions::close::StoppingModule;
+use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::module_loader::StartedModule;
@@ -33,9 +33,9 @@ pub(crate) struct NewSession {
     pub(crate) memory: Arc<MemoryReservation>,
     pub(crate) limits: Arc<SessionLimits>,
     pub(crate) compiled: CompiledFilters,
-    /// Its modules, with the hashes of their files.
+    /// The session's modules, with the hashes of their files.
     pub(crate) modules: Vec<(StartedModule, Digest)>,
-    /// CPU time of its preparation.
+    /// CPU time of the session's preparation.
     pub(crate) used: Nanos,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Rearrangement<'a> {
     pub(crate) new_tables: Vec<TableFile>,
 }
 
-/// A session with its stopping modules.
+/// The stopping modules of a session.
 #[derive(Debug)]
 pub(crate) struct StoppingModules {
     pub(crate) session: SessionId,
@@ -75,7 +75,7 @@ pub(crate) struct Switched {
     pub(crate) notes: Vec<String>,
 }
 
-/// The refusal of a change, and the session to blame, if it is a session.
+/// The refusal of a change, with the session to blame; `None` if no session is to blame.
 pub(crate) type Refused = (Option<Name>, NodeError);
 
 impl Node {
@@ -92,7 +92,7 @@ impl Node {
                 Err(refused)
             }
         };
-        // Selections of closed sessions, and of a discarded draft.
+        // Releases the selections of closed sessions, and those of a discarded draft.
         self.forget_selections();
         switched
     }

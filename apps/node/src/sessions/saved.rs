@@ -1,6 +1,7 @@
 //! The form in which a session is saved, so that a node restores it after a restart.
 //!
-//! Only sessions that requests have created are saved; those of the configuration come back by the configuration.
+//! Only sessions that requests have created are saved. The sessions of the configuration are created again from the
+//! configuration.
 
 use crate::control::authority::SessionOwner;
 use crate::control::quantity;
@@ -20,7 +21,7 @@ pub(crate) const SAVED_FORMAT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedSession {
-    /// [`SAVED_FORMAT`].
+    /// Version of the format: [`SAVED_FORMAT`].
     pub(crate) weir_session: u32,
     /// The number that the session had first, by which sessions are restored in the order of their creation.
     pub(crate) number: u64,
@@ -40,10 +41,11 @@ pub(crate) struct SavedSession {
 pub(crate) struct SavedOwner {
     /// The credential, as text.
     pub(crate) credential: String,
-    /// The owner's own name of the session.
+    /// The name by which the owner calls the session.
     #[serde(with = "quantity::text")]
     pub(crate) called: Name,
-    /// The earlier holders in the chain who had a session when this one was created, by their credentials.
+    /// Identifiers of the earlier credentials in the owner's chain whose holders had a session when this session was
+    /// created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) parents: Vec<String>,
 }
@@ -79,23 +81,23 @@ pub(crate) enum SessionOrigin {
     Configuration,
     /// A request. The session is saved.
     Request,
-    /// A saved session: its number there, the modules that it still lacks, and the earlier holders of
+    /// A saved session: its [`SavedSession::number`], the modules that are still to be restored, and the identifiers in
     /// [`SavedOwner::parents`].
     Saved(u64, Vec<SavedModule>, BTreeSet<DelegationId>),
 }
 
 impl SavedSession {
-    /// Returns the identifiers of the owner's claimed chain, with that of its root before them. Empty for the operator,
-    /// and for a credential that cannot be read.
+    /// Returns the identifiers of the owner's delegation chain, root first, as the credential claims them. Empty for the
+    /// operator, and for a credential that cannot be parsed.
     pub(crate) fn claimed_chain(&self) -> Vec<DelegationId> {
         let credential = self.owner.as_ref().and_then(|owner| owner.credential.parse::<Credential>().ok());
         credential.map_or_else(Vec::new, |credential| {
-            let links = credential.claimed_blocks().iter().map(|link| link.id);
-            std::iter::once(DelegationId::of_root(credential.claimed_root())).chain(links).collect()
+            let delegations = credential.claimed_blocks().iter().map(|block| block.id);
+            std::iter::once(DelegationId::of_root(credential.claimed_root())).chain(delegations).collect()
         })
     }
 
-    /// Checks the parts that no parser of requests checks.
+    /// Checks the conditions that the parser does not check.
     pub(crate) fn is_sound(&self) -> bool {
         self.weir_session == SAVED_FORMAT
             && self.modules.len() <= PARTS_MAX
@@ -138,7 +140,7 @@ impl SessionState {
         }
     }
 
-    /// Returns the present form to be saved; `None` for a session that is not saved, or is being closed.
+    /// Returns the session in the form to be saved; `None` for a session that is not saved, or is being closed.
     fn saved(&self) -> Option<SavedSession> {
         let number = self.saved_as.filter(|_| !self.is_closing)?;
         let owner = match &self.owner {
@@ -146,7 +148,8 @@ impl SessionState {
             None => None,
         };
         let mut session = SessionSpec { modules: Vec::new(), ..self.spec.clone() };
-        // Its modules may have changed the reservation, and can reserve up to this again.
+        // The session's modules may have changed the reservation. After the restart they can again reserve up to the
+        // earlier maximum.
         session.memory_max = session.memory_max.or(session.memory_max_before);
         let mut modules: Vec<(u64, SavedModule)> = self
             .modules
@@ -161,12 +164,12 @@ impl SessionState {
 }
 
 impl Node {
-    /// Returns the present form of a session to be saved; `None` for one that is not saved, or is gone.
+    /// Returns a session in the form to be saved; `None` for a session that is not saved, or is gone.
     pub(crate) fn saved_session(&self, name: &Name) -> Option<SavedSession> {
         self.sessions.get(name)?.saved()
     }
 
-    /// Notes what a module was loaded from, so that it can be saved.
+    /// Sets the file that a module was loaded from, so that the module can be saved.
     pub(crate) fn set_module_origin(&mut self, session: &Name, module: &Name, origin: ModuleOrigin) {
         let module = self.sessions.get_mut(session).and_then(|state| state.modules.get_mut(module));
         if let Some(module) = module {

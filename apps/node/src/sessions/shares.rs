@@ -36,11 +36,11 @@ impl Node {
         session: &Name,
         (owner, by): &PermittedBy,
     ) -> Result<&SessionState, NodeError> {
-        let there = match owner {
+        let state = match owner {
             Some(_) => self.session_of_owner(session, owner.as_ref())?,
             None => self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?,
         };
-        there.check_shared(by.as_ref())?;
-        Ok(there)
+        state.check_shared(by.as_ref())?;
+        Ok(state)
     }
 }

@@ -35,7 +35,7 @@ impl Node {
         let stats = self.processor_stats(self.sessions.values());
         let sessions =
             self.sessions.iter().map(|(name, session)| self.session(name, session, &stats)).collect();
-        let (reserved, of) = self.memory();
+        let (reserved, reservable) = self.memory();
         Snapshot {
             node: self.config.node.name.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -45,7 +45,7 @@ impl Node {
             interfaces: self.interfaces(),
             links: self.link_statuses(),
             sessions,
-            memory: Taken { reserved: reserved.0, reservable: of.0 },
+            memory: Taken { reserved: reserved.0, reservable: reservable.0 },
             record_deletions_failed: self.writer.deletions_failed(),
             tables: self.loader.registry.statuses(),
             views: self.view_statuses(),
@@ -139,7 +139,7 @@ impl Node {
     }
 }
 
-/// The fates of fragments, by name.
+/// Returns the number of fragments by fate.
 pub(crate) fn fates(counters: &FragmentCounters) -> [(&'static str, u64); 5] {
     let FragmentCounters { first, followed, unknown, displaced, repeated } = *counters;
     [
@@ -151,7 +151,7 @@ pub(crate) fn fates(counters: &FragmentCounters) -> [(&'static str, u64); 5] {
     ]
 }
 
-/// The fates of fragments that have occurred.
+/// Returns the number of fragments by fate, without fates that have not occurred.
 fn fragments(counters: &FragmentCounters) -> BTreeMap<String, u64> {
     let any = fates(counters).into_iter().filter(|(_, count)| *count > 0);
     any.map(|(name, count)| (name.to_owned(), count)).collect()
@@ -163,7 +163,7 @@ fn get(counter: &AtomicU64) -> u64 {
 
 fn status(name: &Name, channel: &SessionChannel, session: &SessionState) -> ChannelStatus {
     let queues = session.modules.values().filter(|module| module.spec.channel == *name);
-    // The fullest queue is the one that loses the next packet.
+    // The status shows the fullest queue, which loses packets first.
     let waiting = queues.map(|module| module.queue.waiting()).max().unwrap_or(0);
     let drops =
         crate::sessions::channel_plan::drops(&channel.counters).into_iter().filter(|(_, count)| *count > 0);

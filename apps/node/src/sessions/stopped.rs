@@ -1,4 +1,5 @@
-//! Modules that the node stopped. They stay visible, with their last counters, so that an alert can name them.
+//! Modules that the node stopped. They stay in the session's status, with their last counters, so that an alert can name
+//! them.
 
 use crate::control::spec::PARTS_MAX;
 use crate::control::status::ModuleStatus;
@@ -22,7 +23,7 @@ struct StoppedModule {
     counters: StopCounters,
 }
 
-/// The counters of a module, which count until it has stopped.
+/// The counters of a module, which go on until the module has stopped.
 #[derive(Clone, Debug)]
 pub(crate) struct StopCounters {
     counters: Arc<TaskCounters>,
@@ -49,8 +50,8 @@ impl StoppedModules {
         self.0.push((name.clone(), StoppedModule { status, counters }));
     }
 
-    /// Forgets the module of this name: another one takes the name, or the operator has acknowledged the stop. Returns
-    /// false if there is none.
+    /// Forgets the module of this name, because another module takes the name, or because the operator has acknowledged
+    /// the stop. Returns false if no stopped module has the name.
     pub(crate) fn forget(&mut self, name: &Name) -> bool {
         let before = self.0.len();
         self.0.retain(|(ended, _)| ended != name);

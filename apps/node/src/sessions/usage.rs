@@ -27,15 +27,16 @@ impl Interval {
         Self { begin: now }
     }
 
-    /// Returns begin and end by the wall clock, and the length, if the interval ends now. Where the clock was set back,
-    /// it begins when it ends.
+    /// Returns the interval that ends now: its begin and end by the wall clock, and its length by the monotonic clock. If
+    /// the wall clock was set back, the begin is the end.
     pub fn until(&self, now: ClockReading) -> (Timestamp, Timestamp, Nanos) {
         let length = Nanos(now.monotonic.0.saturating_sub(self.begin.monotonic.0));
         (self.begin.wall.min(now.wall), now.wall, length)
     }
 }
 
-/// Usage of each session that has been reported so far, by number.
+/// Computes the usage of sessions since the previous report. Keeps the usage that has been reported so far for each
+/// session, by number.
 #[derive(Debug, Default)]
 pub struct UsageRecorder {
     before: HashMap<u64, Usage>,
@@ -103,7 +104,7 @@ impl UsageRecorder {
     /// Returns the difference between a session's total usage and its reported usage.
     fn since_reported(&mut self, session: u64, mut now: Usage) -> Usage {
         let before = self.before.entry(session).or_default();
-        // A core that does not answer is reported later, and only once.
+        // The total lacks the virtual CPUs of a core that does not answer. Their usage is reported later, and only once.
         now.raise_to(before);
         if now == *before {
             return Usage::default();
@@ -120,27 +121,28 @@ impl UsageRecorder {
 }
 
 impl Node {
-    /// Charges a session for analysis and compilation. The time is also debited from the virtual CPU that it was for,
-    /// or from another one, if the session has an owner: then its modules wait until it is paid.
+    /// Charges a session for analysis and compilation. If the session has an owner, the time is also debited from the
+    /// virtual CPU `cpu`, or from another one if the session has no such virtual CPU. Its modules then wait until the
+    /// time is paid.
     pub(crate) fn charge(&mut self, session: &Name, cpu: Option<&Name>, used: Nanos) {
-        let Some(there) = self.sessions.get_mut(session).filter(|_| used.0 > 0) else { return };
-        there.compiled.0 = there.compiled.0.saturating_add(used.0);
-        let vp = cpu.and_then(|cpu| there.vps.get(cpu)).or_else(|| there.vps.values().next());
-        if let Some(vp) = vp.filter(|_| there.owner.is_some()) {
+        let Some(state) = self.sessions.get_mut(session).filter(|_| used.0 > 0) else { return };
+        state.compiled.0 = state.compiled.0.saturating_add(used.0);
+        let vp = cpu.and_then(|cpu| state.vps.get(cpu)).or_else(|| state.vps.values().next());
+        if let Some(vp) = vp.filter(|_| state.owner.is_some()) {
             debit_vp(&self.cores, vp, used);
         }
     }
 
     /// Debits CPU time of holders from the next slices of their oldest sessions.
     pub(crate) fn debit(&self, mut debts: BTreeMap<DelegationId, Nanos>) {
-        let owned = |there: &&SessionState| {
-            there.owner.as_ref().is_some_and(|owner| debts.contains_key(&owner.credential.id()))
+        let has_debt = |state: &&SessionState| {
+            state.owner.as_ref().is_some_and(|owner| debts.contains_key(&owner.credential.id()))
         };
-        let mut sessions: Vec<&SessionState> = self.sessions.values().filter(owned).collect();
-        sessions.sort_unstable_by_key(|there| there.id);
-        for there in sessions {
-            let Some(vp) = there.vps.values().next() else { continue };
-            let used = there.owner.as_ref().and_then(|owner| debts.remove(&owner.credential.id()));
+        let mut sessions: Vec<&SessionState> = self.sessions.values().filter(has_debt).collect();
+        sessions.sort_unstable_by_key(|state| state.id);
+        for state in sessions {
+            let Some(vp) = state.vps.values().next() else { continue };
+            let used = state.owner.as_ref().and_then(|owner| debts.remove(&owner.credential.id()));
             if let Some(used) = used.filter(|used| used.0 > 0) {
                 debit_vp(&self.cores, vp, used);
             }
@@ -149,22 +151,25 @@ impl Node {
 }
 
 impl Node {
+    /// Returns name and number of a session.
     pub(crate) fn session_id(&self, session: &Name) -> Option<SessionId> {
-        self.sessions.get(session).map(|there| SessionId { name: session.clone(), id: there.id })
+        self.sessions.get(session).map(|state| SessionId { name: session.clone(), id: state.id })
     }
 
+    /// Returns the reservations of a session, as the ledger records them.
     pub(crate) fn reserved(&self, session: &Name) -> Option<(SessionId, Reserved)> {
-        let there = self.sessions.get(session)?;
-        let processors = there.vps.values().filter_map(|vp| {
+        let state = self.sessions.get(session)?;
+        let processors = state.vps.values().filter_map(|vp| {
             let (period, slice) = vp.spec.reservation()?;
             let core = self.cores.get(vp.core)?.number().into();
             Some(ReservedProcessor { core, period, slice, spare: vp.spec.borrow })
         });
-        let links = link::reserved(there);
-        let reserved = Reserved::new(processors.collect(), there.spec.memory, links).unwrap_or_default();
+        let links = link::reserved(state);
+        let reserved = Reserved::new(processors.collect(), state.spec.memory, links).unwrap_or_default();
         Some((self.session_id(session)?, reserved))
     }
 
+    /// Returns the tier of a session's module.
     pub(crate) fn tier(&self, session: &Name, module: &Name) -> Option<weir_admission::Tier> {
         Some(self.sessions.get(session)?.modules.get(module)?.tier)
     }
@@ -178,8 +183,8 @@ fn debit_vp(cores: &[CoreThread], vp: &Vp, used: Nanos) {
     }
 }
 
-/// Adds the usage of a module since it was loaded, with the time that other threads spent for it. Its time on the
-/// virtual CPU is counted there.
+/// Adds the usage of a module since it was loaded, with the time that other threads spent for it. Its time on its virtual
+/// CPU is part of the virtual CPU's usage ([`add_processor`]).
 pub fn add_module(used: &mut Usage, module: &SessionModule) {
     let (counters, written) = (&module.counters, &module.written);
     add_account(used, &module.account);
@@ -232,7 +237,7 @@ pub fn add_channel(used: &mut Usage, channel: &SessionChannel) {
 
 /// Adds the usage of a virtual CPU.
 pub fn add_processor(used: &mut Usage, stats: &Stats, account: &runner::TimeSettlement) {
-    // Work for others that they pay for is in their usage.
+    // The credit is work that other sessions pay for: it is in their usage as their debit.
     used.cpu.0 += (stats.used().0 + account.debit.0).saturating_sub(account.credit.0);
     used.stolen.0 += stats.stolen.0 + account.stolen.0;
     used.periods_missed += stats.periods_missed;
@@ -257,7 +262,7 @@ pub(crate) fn total_usage(session: &SessionState, stats: &ProcessorStats) -> Usa
     used.drops.add(DropCause::Deadline, services.late);
     used.drops.add(DropCause::ServiceGone, services.failed);
     session.reported.with(|reported| {
-        // A core that does not answer must not lower a total.
+        // The total does not fall when a core does not answer.
         used.raise_to(reported);
         reported.clone_from(&used);
     });

@@ -1,7 +1,7 @@
 //! The records thread: it writes records to files, and sends them to followers.
 //!
-//! One thread encodes and writes, so that no core waits for a disk. Its CPU time is charged to the module's session. It
-//! holds no lock that a core thread takes.
+//! One thread encodes and writes, so that no core waits for a disk. The thread's CPU time is charged to the sessions of the
+//! modules. The thread holds no lock that a core thread takes.
 
 mod storage;
 
@@ -59,7 +59,7 @@ pub struct Rotation {
 /// The followers of a module's streams.
 type Followers = Arc<LeafMutex<Vec<Follower>>>;
 
-/// A module, as other threads see it.
+/// An entry of the list of modules, for the records thread and for requests.
 #[derive(Debug)]
 struct ModuleEntry {
     streams: Vec<Name>,
@@ -72,6 +72,7 @@ struct ModuleEntry {
 /// The modules by number.
 type Modules = Arc<OrderedMutex<HashMap<u64, ModuleEntry>, { rank::RECORDS }>>;
 
+/// Writes the records of one module.
 #[derive(Debug)]
 struct ModuleWriter {
     session: Name,
@@ -85,25 +86,26 @@ struct ModuleWriter {
     since: Instant,
     /// Bytes of the rows in the open files, as the module emitted them.
     bytes: u64,
-    /// Bytes of the open files on the disk, plus rows since the last look.
+    /// Bytes of the open files on the disk at the last look, plus the bytes of the rows written since.
     on_disk: u64,
     /// Time of the last flush of the open files' log.
     flushed: Instant,
     /// Rows in the open files, which are not counted yet.
     rows: u64,
     numbers: Arc<Numbers>,
-    /// Number of files that were given up empty.
+    /// Number of the last files if they were given up without rows; the next files get it.
     unused: Option<u64>,
     written: Arc<WriteCounters>,
     account: Arc<DeferredCharges>,
     followers: Followers,
-    /// Time of the last error, until writing succeeds again. It is logged once.
+    /// Time of the last error, until writing succeeds again. Only the first of these errors is logged.
     failed: Option<Instant>,
     /// True if the last error was a full disk.
     is_disk_full: bool,
 }
 
-/// The next file number by session and module. The folder is searched once for earlier files, as there can be many.
+/// The next file number by session and module. A module's folder is searched only once for earlier files, since there can
+/// be many.
 #[derive(Debug, Default)]
 struct Numbers(LeafMutex<HashMap<(Name, Name), u64>>);
 
@@ -138,7 +140,8 @@ pub struct RecordWriter {
     recovery: Option<Recovery>,
 }
 
-/// The thread that completes files left by a crash. Dropping this ends it early, and the next start continues.
+/// The thread that completes files left by a crash. Dropping this value ends the thread early; the next start of the node
+/// continues.
 #[derive(Debug)]
 struct Recovery {
     ends: Arc<AtomicBool>,
@@ -155,7 +158,7 @@ impl RecordWriter {
         let storage = RecordStorage::new(records.to_owned());
         let stored = Arc::clone(&storage);
         let thread = std::thread::Builder::new().name("weir-records".to_owned()).spawn(move || {
-            // No file is completed before, so files of an earlier run are older than all others.
+            // No file is completed before the scan, so files of an earlier run are older than all others.
             stored.scan();
             _ = scanned.send(());
             run_records_thread(&waiting, &modules_of_thread, &stored, rotation);
@@ -351,10 +354,11 @@ fn enforce(storage: &RecordStorage, modules: &Modules) {
     let took = thread_time().0.saturating_sub(begin.0);
     let files: u64 = done.iter().map(|it| u64::from(it.files)).sum();
     let modules = modules.lock();
-    for it in done {
-        let account = modules.values().find(|known| known.session == it.session).map(|known| &known.account);
+    for enforced in done {
+        let account =
+            modules.values().find(|known| known.session == enforced.session).map(|known| &known.account);
         if let Some(account) = account {
-            account.charge(Nanos(took / files.max(1) * u64::from(it.files)));
+            account.charge(Nanos(took / files.max(1) * u64::from(enforced.files)));
         }
     }
 }
@@ -364,7 +368,7 @@ impl Recovery {
         let (ends, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
         let ended = Arc::clone(&ends);
         let thread = std::thread::Builder::new().name("weir-recovery".to_owned()).spawn(move || {
-            // Files are listed before they are renamed.
+            // The storage has listed all files before any of them is renamed.
             _ = is_scanned.recv();
             for session in folders(&records) {
                 for files in folders(&session) {
@@ -408,7 +412,7 @@ fn log_recovered(found: Result<Recovered, RecordsError>) {
     }
 }
 
-/// Returns the first unused number. Files of an earlier run are never replaced.
+/// Returns the first unused file number of a module, so that files of an earlier run are never replaced.
 fn first_free(folder: &Path, module: &Name) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let numbers = entries.flatten().filter_map(|entry| {
@@ -439,7 +443,7 @@ impl ModuleWriter {
             self.on_disk = self.storage.grow(&label);
             self.label = label;
         }
-        Ok(self.files.get_or_insert_with(|| unreachable!("it was just made")))
+        Ok(self.files.get_or_insert_with(|| unreachable!("the files were created above")))
     }
 
     fn write_output(&mut self, output: &BatchOutput, rotation: Rotation) {
@@ -461,7 +465,7 @@ impl ModuleWriter {
                 Err(error) => {
                     self.note_error(&error);
                     self.count_lost(1);
-                    // The next file may find free space.
+                    // The failed files are completed; the next files may find free space.
                     self.end();
                 }
             }
@@ -470,7 +474,7 @@ impl ModuleWriter {
         _ = self.rotate(rotation);
     }
 
-    /// Writes a row. Returns false while writing has just failed.
+    /// Writes a row. Returns false without trying for a while after an error.
     fn write(&mut self, record: &Record<'_>) -> Result<bool, RecordsError> {
         if self.failed.is_some_and(|at| at.elapsed() < RETRY) {
             return Ok(false);
@@ -479,7 +483,7 @@ impl ModuleWriter {
         Ok(true)
     }
 
-    /// Counts rows that could not be written, for the last error.
+    /// Counts rows that could not be written, under the cause of the last error.
     fn count_lost(&self, rows: u64) {
         let counter = if self.is_disk_full { &self.written.disk_full } else { &self.written.lost };
         counter.fetch_add(rows, Ordering::Relaxed);

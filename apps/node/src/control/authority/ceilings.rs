@@ -1,5 +1,5 @@
-//! Checks of a session against its owner's credential when it is created or changed: the whole session as it would be,
-//! and the usage of all sessions under the same chain.
+//! Checks of a session against its owner's credential when the session is created or changed: the whole session as it would
+//! be, and the usage of all sessions under each delegation of the chain.
 
 use super::rights::is_from;
 use super::{RequestRefusal, SessionOwner};
@@ -26,20 +26,20 @@ pub(crate) fn check<'a>(
     let mut beyond = Vec::new();
     let (of_root, under) = used_under(&owner.credential, others);
     for (link, before) in owner.credential.chain().iter().zip(&under) {
-        // The owner reads their own sum. The sum under an earlier holder includes others, of whom the owner must not
-        // learn.
+        // The owner may learn their own sum. The sum under an earlier holder includes other holders, of whom the owner must
+        // not learn.
         let is_told = link.id == owner.credential.id();
         beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked, is_told));
     }
-    // The node's limit of a root holds for all holders under it.
+    // The node's limit of a root applies to all holders under the root together.
     let whose = of_root_in_words(owner.credential.root());
     beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked, false));
-    // Of the first exceeded resource, the ceiling with the least left: with any other, the next request would fail
-    // again.
-    let first = beyond.first().map(|short| short.resource);
-    let of_first = beyond.into_iter().filter(|short| Some(short.resource) == first);
-    match of_first.min_by_key(|short| short.left) {
-        Some(short) => Err(short.refusal()),
+    // The refusal names, for the first exceeded resource, the ceiling with the least left: after a refusal that names
+    // another ceiling, a request that fits it could fail again.
+    let first = beyond.first().map(|exceeded| exceeded.resource);
+    let of_first = beyond.into_iter().filter(|exceeded| Some(exceeded.resource) == first);
+    match of_first.min_by_key(|exceeded| exceeded.left) {
+        Some(exceeded) => Err(exceeded.refusal()),
         None => Ok(()),
     }
 }
@@ -55,7 +55,7 @@ fn check_parts(
     if let Some(share) = spec.share.iter().find(|share| !is_from(credential, &share.key)) {
         return Err(RequestRefusal::not_from(given, share));
     }
-    // Names of tables and services of others are not in a grant.
+    // A grant contains no names of other sessions' tables and services.
     if !spec.publish.is_empty() || !spec.read.is_empty() {
         return never("it would have named tables of others".to_owned());
     }
@@ -108,7 +108,7 @@ fn check_parts(
             excesses.push(GrantExcess { part: GrantPart::View, asked, given: bounds.view.to_string() });
         }
     }
-    // A grant for packets of some interfaces allows sending into no others.
+    // A grant for packets of some interfaces allows sending only into these interfaces.
     for output in &spec.outputs {
         if let Ok(interface) = output.link.parse::<InterfaceName>() {
             let asked = GrantRequest { interface: Some(&interface), ..GrantRequest::default() };
@@ -179,7 +179,7 @@ fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
             });
             cpu.fold(0, u64::saturating_add)
         }
-        // Its modules may reserve up to the ceiling by themselves.
+        // The session's modules may reserve memory up to the ceiling by themselves.
         Resource::Memory => spec.memory.0.max(spec.memory_ceiling().0),
         Resource::Bandwidth => {
             let rates =
@@ -192,18 +192,19 @@ fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
     }
 }
 
-/// Returns the usage of sessions: of all under a credential's root, and of all under each prefix of its chain.
+/// Returns the usage of all sessions under a credential's root, and of all sessions under each delegation of its chain.
 fn used_under<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
 ) -> (Used, Vec<Used>) {
     let chain = credential.chain();
     let (mut of_root, mut under) = (Used::default(), vec![Used::default(); chain.len()]);
-    // There can be thousands of sessions of others, so each is visited once.
+    // Other holders can have thousands of sessions, so each session is visited only once.
     for (owner, spec) in sessions.filter(|(owner, _)| owner.credential.root() == credential.root()) {
         let used = used(spec);
         of_root = of_root.and(&used);
-        // An identifier covers the whole prefix of a chain, so chains with a common one are equal up to it.
+        // An identifier stands for a delegation with all delegations before it, so two chains are equal up to their last
+        // common identifier.
         let common = chain.iter().zip(owner.credential.chain()).take_while(|(one, other)| one.id == other.id);
         for (sum, _) in under.iter_mut().zip(common) {
             *sum = sum.and(&used);
@@ -242,7 +243,7 @@ impl ExceededCeiling {
     }
 }
 
-/// Returns the ceilings of one prefix of a chain, or of a root, that the request exceeds beside the usage before.
+/// Returns the ceilings of one delegation, or of a root, that the request exceeds together with the present usage `before`.
 fn past_ceilings<'a>(
     whose: &'a str,
     ceilings: &'a Ceilings,
@@ -250,7 +251,7 @@ fn past_ceilings<'a>(
     asked: &'a Used,
     is_told: bool,
 ) -> impl Iterator<Item = ExceededCeiling> + use<'a> {
-    let short = move |(resource, given): (Resource, u64)| {
+    let exceeded = move |(resource, given): (Resource, u64)| {
         let (left, asked) = (given.saturating_sub(before.amount(resource)), asked.amount(resource));
         (asked > left).then(|| ExceededCeiling {
             resource,
@@ -261,7 +262,7 @@ fn past_ceilings<'a>(
             is_told,
         })
     };
-    ceilings.stated().filter_map(short)
+    ceilings.stated().filter_map(exceeded)
 }
 
 /// The reader of a report on usage.
@@ -271,9 +272,9 @@ pub(crate) enum UsageReader {
     Holder,
 }
 
-/// Usage under a credential: the sum over its holder and the holder's delegates. The operator also reads the sums under
-/// each earlier holder of the chain and under the root, which include other holders. `sessions` are all sessions of the
-/// node that have an owner.
+/// Returns the usage under a credential: the sum over its holder and the holder's delegates. The operator also reads
+/// the sums under each earlier holder of the chain and under the root, which include other holders. `sessions` are all
+/// sessions of the node that have an owner.
 pub(crate) fn usage<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
@@ -281,7 +282,7 @@ pub(crate) fn usage<'a>(
 ) -> Vec<UsedStatus> {
     let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
-    let mut say = |whose: String, ceilings: &Ceilings, before: &Used| {
+    let mut add = |whose: String, ceilings: &Ceilings, before: &Used| {
         for (resource, given) in ceilings.stated() {
             let definition = resource.definition();
             let (used, given) =
@@ -297,12 +298,12 @@ pub(crate) fn usage<'a>(
     if reader == UsageReader::Holder {
         // All ceilings of the chain and of the root hold for the holder, but the usage of others is not shown.
         let own = under.last().copied().unwrap_or_default();
-        say(credential.holder().to_string(), &credential.grant().ceilings, &own);
+        add(credential.holder().to_string(), &credential.grant().ceilings, &own);
         return all;
     }
-    say(of_root_in_words(credential.root()), &credential.limit().ceilings, &of_root);
+    add(of_root_in_words(credential.root()), &credential.limit().ceilings, &of_root);
     for (link, under) in credential.chain().iter().zip(&under) {
-        say(link.holder.to_string(), &link.grant.ceilings, under);
+        add(link.holder.to_string(), &link.grant.ceilings, under);
     }
     all
 }

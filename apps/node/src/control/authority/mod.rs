@@ -1,12 +1,11 @@
-//! Authorisation: every request is checked against the rights of its requester before any effect, whatever connection
-//! it came by.
+//! Authorisation: every request, local or remote, is checked against the rights of its requester before it has any effect.
 //!
 //! - [`Asker`]: the operator, who may do anything; or the holder of a credential ([`weir_trust::credential`]), who may
 //!   do what its grants allow.
 //! - [`permit`] turns a holder's request into one for this node: names become the node's own, and channels get the
 //!   credential's filters. Unknown requests are refused.
-//! - [`ceilings`] checks the usage of all sessions together against each prefix of a chain: ten delegates of one holder
-//!   share what that holder has.
+//! - [`ceilings`] checks the usage of all sessions together against the ceilings of each delegation in a chain: ten
+//!   delegates of one holder share the resources of that holder.
 
 pub(crate) mod ceilings;
 pub(crate) mod explain;
@@ -39,7 +38,7 @@ pub(crate) enum Asker {
 }
 
 impl Asker {
-    /// Returns the [delegation chain](line) of a holder, which is charged for requests. Empty for the operator.
+    /// Returns the [delegation chain](delegation_chain) of a holder, which is charged for requests. Empty for the operator.
     pub(crate) fn chain(&self) -> Vec<DelegationId> {
         match self {
             Self::Operator(_) => Vec::new(),
@@ -48,14 +47,15 @@ impl Asker {
     }
 }
 
-/// Returns the key of a holder, and the identifiers of their chain with the times at which they expire, for the ledger.
+/// Returns a holder's key, and the identifiers of the holder's delegation chain with the times at which they expire, in the
+/// form of the ledger.
 pub(crate) fn in_ledger(credential: &VerifiedCredential) -> (LedgerText, Vec<LedgerText>) {
     let ids = DatedId::of_chain(credential.chain()).map(|id| LedgerText::new(&id.to_string()));
     (LedgerText::new(&credential.holder().to_string()), ids.collect())
 }
 
-/// Authorises a holder's request, as if the session were their own and the only one. Returns the request that would be
-/// carried out. Serves measurements and tests.
+/// Authorises a holder's request, as if its session were the holder's own and the only session. Returns the request that
+/// would be carried out. Serves measurements and tests.
 ///
 /// # Errors
 ///
@@ -81,9 +81,9 @@ pub fn authorise(
 /// The owner of a session that does not belong to the operator.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionOwner {
-    /// Credential by which it was created.
+    /// Credential by which the session was created.
     pub(crate) credential: Arc<VerifiedCredential>,
-    /// Name that the owner gave it.
+    /// Name that the owner gave the session.
     pub(crate) given: Name,
 }
 
@@ -109,8 +109,8 @@ impl SessionOwner {
         CredentialHolder { called: self.given.clone(), key, credentials }
     }
 
-    /// Returns the owner of a session that a module would be loaded into, as if the requester had created it. So rights
-    /// can be explained without a session.
+    /// Returns the requester as the owner of the session into which a request loads a module, or `None` for other requests.
+    /// So the rights to load a module can be explained without a session.
     pub(crate) fn imagined(
         credential: &Arc<VerifiedCredential>,
         ask: &crate::control::protocol::ControlRequest,
@@ -120,9 +120,9 @@ impl SessionOwner {
         Some(Self { credential: Arc::clone(credential), given: given.clone() })
     }
 
-    /// Returns true if the session belongs to the holder of `credential`, or to a delegate of theirs. [`needed`] names
-    /// the right that each request takes.
+    /// Returns true if the session belongs to the holder of `credential`, or to a delegate of that holder. [`needed`] names
+    /// the right that each request needs.
     pub(crate) fn is_under(&self, credential: &VerifiedCredential) -> bool {
-        self.credential.chain().iter().any(|link| link.id == credential.id())
+        self.credential.chain().iter().any(|block| block.id == credential.id())
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn permit(
     if let Needed::Operator(what) = needed {
         return Err(RequestRefusal::Operator(what));
     }
-    // From here on, an existing session has the node's name for it.
+    // From this point on, an existing session is named by the node's name.
     let found = match ask.session() {
         Some(called) if needed != Needed::New => Some(requests.session(called, needed)?),
         _ => None,
@@ -93,7 +93,7 @@ struct PermittedSession {
     by: Option<ShareGrant>,
 }
 
-/// The check of a holder's requests.
+/// Checks the requests of a holder.
 struct HolderRequests<'a> {
     credential: &'a Arc<VerifiedCredential>,
     owner_of: &'a dyn Fn(&Name) -> Option<SharedRights>,
@@ -129,7 +129,7 @@ impl HolderRequests<'_> {
     fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, SessionOwner), RequestRefusal> {
         let given = spec.name.clone();
         let mut known = BTreeSet::new();
-        // Each module once, because all of its bytes are hashed.
+        // Each module is checked only once, because all of its bytes are hashed.
         for module in spec.modules.iter().filter(|module| known.insert(module.module.as_str())) {
             self.module(self.credential, module, None, &[])?;
         }
@@ -141,7 +141,7 @@ impl HolderRequests<'_> {
         }
         let grant = self.credential.grant();
         let profile = spec.profile.or_else(|| grant.profiles.iter().flatten().next().cloned());
-        // Without stated limits: all that is granted.
+        // Limits that the request does not state are those of the grant.
         let limits = spec.limits.with_defaults(granted_limits(&grant.ceilings));
         // A field that this node does not know allows nothing.
         let known = |names: &BTreeSet<Name>| -> WriteFields {
@@ -156,7 +156,7 @@ impl HolderRequests<'_> {
 
     fn change(change: Change, session: Name, owner: &SessionOwner) -> Result<Change, RequestRefusal> {
         let mut channels = change.channels;
-        // The bounds of the owner apply, who may be allowed less than the requester.
+        // The owner's bounds apply: a requester who manages the owner's session may have wider bounds.
         narrow(&mut channels, &owner.credential)?;
         Ok(Change { session, channels, ..change })
     }
@@ -186,7 +186,7 @@ impl HolderRequests<'_> {
     }
 }
 
-/// Returns the limits of a session that states none: all that is granted, and no more than the defaults.
+/// Returns the limits of a session that states none: the granted amounts, but no more than the defaults.
 fn granted_limits(ceilings: &Ceilings) -> Amounts {
     let granted = |(resource, limit): (Resource, &SessionLimit)| {
         let most = ceilings.get(resource)?;
@@ -203,7 +203,7 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// Checks a module against a credential. `name` is the name in the request, since a hash says little to people.
+    /// Checks a module against a credential. `name` is the module's name in the request, for the refusal.
     pub(crate) fn check(&self, credential: &VerifiedCredential, name: &str) -> Result<(), RequestRefusal> {
         let Self { hash, signers } = self;
         let mut excesses = credential

@@ -15,7 +15,7 @@ pub enum RequestRefusal {
     /// The request exceeds the grant.
     #[error("the credential does not allow that: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Excess(Vec<GrantExcess>),
-    /// The request exceeds the rest of a ceiling in the chain.
+    /// The request exceeds the amount that is left of a ceiling in the chain.
     #[error(
         "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {} is left. Close another session, or {less}",
         left.as_deref().unwrap_or("less than that")
@@ -43,7 +43,7 @@ pub enum RequestRefusal {
     /// The key is no longer an operator key.
     #[error("your key is none of the node's operators any more")]
     NoOperator,
-    /// A delegator lacks a share of the session's owner.
+    /// A delegator makes a request about a delegate's session for which the session's owner has not shared the right.
     #[error(
         "session `{session}` belongs to a holder who has their credential from you: you may close it and read its sums. For more its owner has to share it with you: `weir session change NAME --share {share}`"
     )]
@@ -75,7 +75,7 @@ pub enum RequestRefusal {
         /// Description of the request.
         what: String,
     },
-    /// There is no such session that concerns the holder.
+    /// No session of this name concerns the holder.
     #[error(
         "there is no session `{0}` that the credential has to do with; `weir session list` shows those that there are"
     )]

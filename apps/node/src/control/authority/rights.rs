@@ -13,13 +13,13 @@ pub(crate) enum Needed {
     Nothing,
     /// The operator's right.
     Operator(&'static str),
-    /// The right to have sessions. The new one belongs to the holder.
+    /// The right to have sessions. The new session belongs to the holder.
     New,
     /// The session belongs to the holder.
     Owner,
-    /// The session belongs to the holder, or to a delegate of theirs.
+    /// The session belongs to the holder, or to a delegate of the holder.
     Delegator,
-    /// The session belongs to the holder, or to a delegate who shares this right with them.
+    /// The session belongs to the holder, or to a delegate who shares this right with the holder.
     Shared(ShareableRight),
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn needed(ask: &ControlRequest) -> Needed {
         | ControlRequest::Ledger(_) => Needed::Nothing,
         // An uploaded file belongs to its sender alone. The right to load it is checked with the load.
         ControlRequest::Upload(_) => Needed::Nothing,
-        // A list counts by its own signature.
+        // A list is valid by its own signature, no matter which peer delivers it.
         ControlRequest::Revoke => Needed::Nothing,
         // The answer has the revocations of the holder's root.
         ControlRequest::Revocations => Needed::Nothing,
@@ -54,7 +54,7 @@ pub(crate) fn needed(ask: &ControlRequest) -> Needed {
     }
 }
 
-/// The owner of a session, and the rights over it that they share.
+/// The owner of a session, and the rights over the session that the owner shares.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRights {
     pub(crate) owner: SessionOwner,
@@ -62,24 +62,25 @@ pub(crate) struct SharedRights {
     pub(crate) share: Vec<ShareGrant>,
 }
 
-/// A holder's relation to a session that they may know of.
+/// A holder's relation to a session of which the holder may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionRelation {
-    /// The session is their own.
+    /// The session belongs to the holder.
     Own,
-    /// The session belongs to a delegate of theirs.
+    /// The session belongs to a delegate of the holder.
     Delegator,
 }
 
 impl SharedRights {
-    /// Returns the holder's relation to the session, or `None` if it does not concern them.
+    /// Returns the relation of a credential's holder to the session, or `None` if the session does not concern the holder.
     pub(crate) fn relation(&self, credential: &VerifiedCredential) -> Option<SessionRelation> {
         self.owner.relation(credential)
     }
 }
 
 impl SessionOwner {
-    /// Returns the relation of a credential's holder to this owner's session, or `None` if it does not concern them.
+    /// Returns the relation of a credential's holder to this owner's session, or `None` if the session does not concern the
+    /// holder.
     pub(crate) fn relation(&self, credential: &VerifiedCredential) -> Option<SessionRelation> {
         if self.credential.id() == credential.id() {
             Some(SessionRelation::Own)

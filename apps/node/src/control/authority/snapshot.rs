@@ -13,10 +13,10 @@ use weir_ledger::DropCounts;
 use weir_trust::credential::VerifiedCredential;
 use weir_wire::PacketView;
 
-/// Returns the part of a snapshot for the holder of a credential: their own sessions, by the names that they gave them,
-/// and those of their delegates. Of a delegate's session they see sums alone, unless the delegate shares a right over
-/// it with them. They see nothing of the node's traffic and of other holders. `owners` are the owners of sessions, by
-/// session name.
+/// Returns the part of a snapshot for the holder of a credential: the holder's own sessions, under the names that the holder
+/// gave them, and those of the holder's delegates. Of a delegate's session there are only sums, unless the delegate shares a
+/// right over it with the holder. Nothing reveals the node's traffic or other holders. `owners` are the owners of sessions,
+/// by session name.
 pub(crate) fn snapshot_of(
     credential: &VerifiedCredential,
     all: &Snapshot,
@@ -27,7 +27,7 @@ pub(crate) fn snapshot_of(
         .within
         .iter()
         .any(|(_, view)| *view != PacketView::ALL);
-    let his = |session: &SessionStatus| {
+    let visible = |session: &SessionStatus| {
         let owner = owners.get(&session.name)?;
         let relation = owner.relation(credential)?;
         let name =
@@ -51,9 +51,9 @@ pub(crate) fn snapshot_of(
             .retain(|share| share.parse().is_ok_and(|share: ShareGrant| share.key == *credential.holder()));
         Some(if session.share.is_empty() { sums(session) } else { session })
     };
-    let sessions: Vec<SessionStatus> = all.sessions.iter().filter_map(his).collect();
+    let sessions: Vec<SessionStatus> = all.sessions.iter().filter_map(visible).collect();
     let reserved = sessions.iter().map(|session| session.memory_reserved).fold(0, u64::saturating_add);
-    let of = credential
+    let reservable = credential
         .grant()
         .ceilings
         .memory
@@ -64,7 +64,7 @@ pub(crate) fn snapshot_of(
         uptime_ns: all.uptime_ns,
         at_ns: all.at_ns,
         sessions,
-        memory: Taken { reserved, reservable: of },
+        memory: Taken { reserved, reservable },
         ..Snapshot::default()
     }
 }
@@ -92,7 +92,7 @@ fn sums(session: SessionStatus) -> SessionStatus {
         sums_only: true,
         // Each field is listed, so that a new one is not shown by default.
         name: session.name,
-        // A delegator may revoke it.
+        // The delegator needs the credential's identifier to revoke it.
         credential: session.credential,
         priority: session.priority,
         memory_reserved: session.memory_reserved,

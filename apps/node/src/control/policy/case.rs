@@ -1,4 +1,4 @@
-//! An operator's cases: requests with their expected results.
+//! Test cases of an operator's policy: requests with their expected results.
 
 use super::error::line_of;
 use super::grant::GrantText;
@@ -13,7 +13,7 @@ use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
 
-/// A case of the operator.
+/// A test case of the operator's policy: a request with its expected result.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// File of the case.
@@ -23,7 +23,7 @@ pub struct Case {
     /// Name, unique in the file.
     pub name: String,
     pub(crate) who: CaseSubject,
-    /// Requester, if it is not the credential's holder.
+    /// Key of the requester; `None` for the credential's holder.
     pub(crate) by: Option<CaseKey>,
     /// Time of the request.
     pub(crate) at: Second,
@@ -70,6 +70,7 @@ struct CasesText {
     cases: Vec<toml::Spanned<CaseText>>,
 }
 
+/// A `[[case]]` of such a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaseText {
@@ -90,7 +91,7 @@ struct CaseText {
 }
 
 impl Case {
-    /// Reads a file of cases. Roots have been read before.
+    /// Reads a file of cases. The roots of the policy must have been read before.
     pub(super) fn read(
         policy: &mut Policy,
         file: &Path,

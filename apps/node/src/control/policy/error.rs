@@ -81,7 +81,7 @@ pub enum PolicyProblem {
     /// Two cases have one name.
     #[error("there are two cases called `{}`: give one of them another name", .0.escape_debug())]
     CaseTwice(String),
-    /// A case follows an unknown one.
+    /// A case names an unknown case under `after`.
     #[error("there is no case `{}` before this one in the file, after which it could come", .0.escape_debug())]
     NoCase(String),
     /// The credential of a case is invalid.
@@ -97,7 +97,7 @@ pub enum PolicyProblem {
         "the requester is given either by `credential = \"FILE\"`, or by `root` and `grant` (a list: what the root grants, and what is passed on of it), with no more names in `to` than grants"
     )]
     Who,
-    /// No peer could connect.
+    /// The policy has neither roots nor operators, so no peer could connect.
     #[error(
         "there is no root of trust, so no peer could connect: write one under `roots` in [remote], or into roots/NAME.toml of the policy's folder; or name `operators` in [remote]"
     )]
@@ -117,7 +117,7 @@ impl PolicyError {
         Self { path: path.to_owned(), line: None, wrong: wrong.into() }
     }
 
-    /// Converts an error of the TOML parser.
+    /// Creates the error for an error of the TOML parser.
     pub(super) fn toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let line = error.span().map(|span| line_of(text, span.start));
         Self {

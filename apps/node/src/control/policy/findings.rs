@@ -49,10 +49,10 @@ impl Policy {
             if let Some(nodes) = root.limit.nodes.as_ref().filter(|nodes| !nodes.contains(name)) {
                 find(false, format!("it counts only at {nodes}, and this node is {name}"));
             }
-            let there = |wanted: &str| config.interfaces.iter().any(|interface| interface.name == wanted);
+            let exists = |wanted: &str| config.interfaces.iter().any(|interface| interface.name == wanted);
             let interfaces = root.limit.interfaces.iter().flatten();
             let missing: Vec<&str> =
-                interfaces.map(|interface| interface.as_str()).filter(|name| !there(name)).collect();
+                interfaces.map(|interface| interface.as_str()).filter(|name| !exists(name)).collect();
             if !missing.is_empty() {
                 find(false, format!("the node has no interface {}", missing.join(", ")));
             }
@@ -72,7 +72,7 @@ impl Policy {
         let names_it = |root: &Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
         let sessions = config.map(|config| &config.sessions).into_iter().flatten();
         let is_named = sessions.into_iter().any(|session| session.profile.as_ref() == Some(profile));
-        // The operator can name it for a session by hand, which is the only use without roots.
+        // Without roots, a profile is used only by sessions for which the operator names it by hand.
         self.roots.is_empty() || self.roots.iter().any(names_it) || is_named
     }
 }

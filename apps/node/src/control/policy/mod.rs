@@ -5,7 +5,8 @@
 //!   all of its blocks and the limit of its root allow. The usage of all sessions under a root stays within that limit.
 //! - *Revocation lists* of these roots.
 //!
-//! They can stand in a node's configuration, in files of one folder that the configuration names (`[policy]`), or both:
+//! Profiles, roots and revocation lists can be in a node's configuration, in files of one folder that the configuration
+//! names (`[policy]`), or in both:
 //!
 //! ```text
 //!   policy.d/profiles/NAME.toml    a profile; the file's name is the profile's
@@ -116,7 +117,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Returns the keys of its roots.
+    /// Returns the keys of the policy's roots.
     pub fn keys(&self) -> Vec<PublicKey> {
         self.roots.iter().map(|root| root.key).collect()
     }
@@ -152,8 +153,8 @@ impl Policy {
     }
 
     fn add_root(&mut self, root: Root) -> Result<(), PolicyError> {
-        if let Some(there) = self.roots.iter().find(|there| there.key == root.key) {
-            let (what, first) = (root.key.to_string(), there.file.clone());
+        if let Some(earlier) = self.roots.iter().find(|earlier| earlier.key == root.key) {
+            let (what, first) = (root.key.to_string(), earlier.file.clone());
             return Err(PolicyError::new(&root.file, PolicyProblem::Twice { what, first }));
         }
         self.roots.push(root);
@@ -189,10 +190,10 @@ impl Policy {
 
     /// Returns the key of a root by its name or its text.
     fn root_called(&self, called: &str) -> Option<PublicKey> {
-        let is_it = |root: &&Root| {
+        let is_called = |root: &&Root| {
             root.name.as_ref().is_some_and(|name| name.as_str() == called) || root.key.to_string() == called
         };
-        self.roots.iter().find(is_it).map(|root| root.key)
+        self.roots.iter().find(is_called).map(|root| root.key)
     }
 
     fn text(&mut self, path: &Path, most: usize) -> Result<String, PolicyError> {
@@ -208,10 +209,10 @@ impl Policy {
     }
 }
 
-/// Returns the present files with revocation lists: these, and those of a folder.
+/// Returns the present files with revocation lists: `files`, and the files in `folder`.
 pub(crate) fn lists_of(files: &[PathBuf], folder: Option<&Path>) -> BTreeSet<PathBuf> {
-    let there = folder.and_then(|folder| listed(folder).ok()).unwrap_or_default();
-    files.iter().cloned().chain(there).collect()
+    let in_folder = folder.and_then(|folder| listed(folder).ok()).unwrap_or_default();
+    files.iter().cloned().chain(in_folder).collect()
 }
 
 /// Reads a file of at most `most` bytes.

@@ -11,14 +11,14 @@ use weir_admission::Name;
 use weir_trust::grant::Grant;
 use weir_trust::key::PublicKey;
 
-/// An operator, of this node or of another organisation, whose credentials count.
+/// A root of trust: the key of an operator, of this node or of another organisation, whose credentials count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     /// Name in the policy; `None` for a root of the configuration.
     pub name: Option<Name>,
     /// Public key of the root.
     pub key: PublicKey,
-    /// The most that all of its credentials together allow on this node.
+    /// The most that all credentials of the root together allow on this node.
     pub limit: Grant,
     /// File that names the root.
     pub file: PathBuf,
@@ -59,7 +59,7 @@ impl Root {
         }
     }
 
-    /// Checks that the profiles of its limit exist.
+    /// Checks that the profiles in the root's limit exist.
     pub(super) fn check_profiles(&self, known: &[Name]) -> Result<(), PolicyError> {
         let missing = self.limit.profiles.iter().flatten().find(|name| !known.contains(name));
         missing.map_or(Ok(()), |name| {

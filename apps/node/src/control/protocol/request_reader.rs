@@ -61,6 +61,7 @@ pub(crate) fn parse_request(line: &[u8]) -> ParsedRequest {
     }
 }
 
+/// The protocol version of a message, whatever else the message contains.
 #[derive(serde::Deserialize)]
 struct Version {
     weir: u32,

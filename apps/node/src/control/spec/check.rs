@@ -64,8 +64,8 @@ impl SessionSpec {
 }
 
 impl SessionSpec {
-    /// Checks that a forwarding channel has a target other than its own interface, and at most one module, which
-    /// decides.
+    /// Checks that a forwarding channel has a known target other than its own interface, and at most one module, which
+    /// decides about each packet.
     fn check_forward(&self, channel: &ChannelSpec) -> Result<(), SpecError> {
         let Some(target) = &channel.forward else { return Ok(()) };
         let range = |key, given: String, wanted: &str| SpecError::Range {
@@ -93,8 +93,8 @@ impl SessionSpec {
             let wanted = "an output channel of another link than the interface that the packets come from";
             return Err(range("forward", target.clone(), wanted));
         }
-        let deciding = self.modules.iter().filter(|module| module.channel == channel.name).count();
-        if deciding > 1 {
+        let module_count = self.modules.iter().filter(|module| module.channel == channel.name).count();
+        if module_count > 1 {
             let wanted = "left out where a channel has more than one module: one decides what goes on";
             return Err(range("forward", target.clone(), wanted));
         }
@@ -127,6 +127,7 @@ impl SessionSpec {
     }
 }
 
+/// Checks that a list has at most [`PARTS_MAX`] names, each only once.
 pub(crate) fn distinct<'a>(
     session: &Name,
     what: &'static str,

@@ -1,4 +1,5 @@
-//! Derived from the table of a session's keys: its description, a change of it, and the command-line options for both.
+//! The macro that derives, from the table of a session's keys, the description of a session, the change of a session, and
+//! the command-line options for both.
 
 use super::{PARTS_MAX, SpecError};
 use serde::{Serialize, de::DeserializeOwned};
@@ -47,8 +48,8 @@ pub trait Keyed: Serialize + DeserializeOwned {
     const KEYS: &'static [SpecKey];
 }
 
-/// Derives from one table of keys: a session's description, its change, the effect of a change, and the options for
-/// both.
+/// Derives from one table of keys a session's description, the change of a session, the effect of a change, and the
+/// command-line options for description and change.
 ///
 /// `fixed` keys have no option and do not change. `values` have a default, and can change if marked with `change`.
 /// `options` can be missing. Entries of `lists` are identified by the function after `by`; a change names the entries
@@ -107,8 +108,8 @@ macro_rules! session {
 
 pub(super) use session;
 
-/// Removes the entries named in `gone` from a list, then replaces or adds those in `come`. Their number is bounded,
-/// because each is compared with each.
+/// Removes the entries named in `gone` from a list, and then adds the entries in `come`, each in place of the entry of its
+/// name if there is one. Their number is limited, because each of them is compared with each entry of the list.
 ///
 /// # Errors
 ///
@@ -126,21 +127,21 @@ pub(super) fn exchange<T: Clone, K: PartialEq + Display>(
         return Err(SpecError::TooMany { session: session.clone(), what, count });
     }
     for gone in gone {
-        let Some(at) = list.iter().position(|there| name(there) == gone) else {
+        let Some(at) = list.iter().position(|entry| name(entry) == gone) else {
             return Err(SpecError::Missing {
                 session: session.clone(),
                 what: "change",
                 name: session.to_string(),
                 missing: what,
                 given: gone.to_string(),
-                known: list.iter().map(|there| name(there).to_string()).collect(),
+                known: list.iter().map(|entry| name(entry).to_string()).collect(),
             });
         };
         list.remove(at);
     }
     for new in come {
-        match list.iter_mut().find(|there| name(there) == name(new)) {
-            Some(there) => *there = new.clone(),
+        match list.iter_mut().find(|entry| name(entry) == name(new)) {
+            Some(entry) => *entry = new.clone(),
             None => list.push(new.clone()),
         }
     }

@@ -4,10 +4,10 @@ use super::PARTS_MAX;
 use weir_admission::Name;
 use weir_units::{Bytes, beside};
 
-/// Error of a session's description. Its author is to blame.
+/// Error of a session's description. The author of the description is to blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// Modules in processes of their own cannot have this part.
+    /// The session has a part that modules in processes of their own cannot use.
     #[error("session `{session}`: with `process = \"own\"` there are no {what}")]
     OwnProcess {
         /// Name of the session.
@@ -30,9 +30,9 @@ pub enum SpecError {
     TooMany {
         /// Name of the session.
         session: Name,
-        /// Kind of its entries, in the singular.
+        /// Kind of the list's entries, in the singular.
         what: &'static str,
-        /// Number of its entries.
+        /// Number of the list's entries.
         count: usize,
     },
     /// A reservation lacks its period or its slice.

@@ -1,19 +1,20 @@
-//! Limits of a session in its status: one key for each number, as the table of resources names them.
+//! Limits of a session in its status. Each number has a key of its own, which the table of resources
+//! (`weir_trust::grant::Resource`) defines.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_trust::grant::Resource;
 use weir_wire::WriteFields;
 
-/// Limits of a session, and how often they were reached. Counters only grow.
+/// Limits of a session, their present use, and the amounts that were refused because of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Flat", into = "Flat")]
 pub struct LimitsStatus {
-    /// Use of each limit, where it is not zero.
+    /// Each limit with its use, for resources with a limit or a use.
     pub(crate) amounts: BTreeMap<Resource, LimitUsage>,
     /// Fields of packets that may be written; `None` for all.
     pub writes: Option<WriteFields>,
-    /// Patches that were refused because of another field.
+    /// Patches that were refused because they write another field.
     pub writes_refused: u64,
 }
 
@@ -22,9 +23,9 @@ pub struct LimitsStatus {
 pub struct LimitUsage {
     /// Limit, in the resource's unit; `None` if there is none.
     pub most: Option<u64>,
-    /// Present amount, for a resource that is a level.
+    /// Present use, for a resource whose use can also fall; 0 for others.
     pub taken: u64,
-    /// Sum of the amounts beyond the limit.
+    /// Sum of the amounts beyond the limit, which were refused.
     pub beyond: u64,
 }
 
@@ -47,7 +48,7 @@ impl From<Flat> for LimitsStatus {
             let beyond = number(limit.excess.key).unwrap_or(0);
             (resource, LimitUsage { most: number(limit.key), taken: taken.unwrap_or(0), beyond })
         });
-        let amounts = amounts.filter(|(_, it)| *it != LimitUsage::default()).collect();
+        let amounts = amounts.filter(|(_, usage)| *usage != LimitUsage::default()).collect();
         Self { amounts, writes, writes_refused: number(WRITES_REFUSED).unwrap_or(0) }
     }
 }
@@ -55,19 +56,19 @@ impl From<Flat> for LimitsStatus {
 impl From<LimitsStatus> for Flat {
     fn from(status: LimitsStatus) -> Self {
         let mut numbers = BTreeMap::new();
-        let mut tell = |key: &str, number: Option<u64>| {
+        let mut insert = |key: &str, number: Option<u64>| {
             numbers.extend(number.map(|number| (key.to_owned(), number)));
         };
-        let some = |number: u64| (number > 0).then_some(number);
+        let nonzero = |number: u64| (number > 0).then_some(number);
         for (resource, limit) in Resource::limits() {
-            let it = status.of(resource);
-            tell(limit.key, it.most);
+            let usage = status.of(resource);
+            insert(limit.key, usage.most);
             if let Some(level) = limit.present_use {
-                tell(level.key, some(it.taken));
+                insert(level.key, nonzero(usage.taken));
             }
-            tell(limit.excess.key, some(it.beyond));
+            insert(limit.excess.key, nonzero(usage.beyond));
         }
-        tell(WRITES_REFUSED, some(status.writes_refused));
+        insert(WRITES_REFUSED, nonzero(status.writes_refused));
         Self { writes: status.writes, numbers }
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a node, as it reports it: plain data, which sessions fill in and the protocol sends.
+//! The state that a node reports: plain data, which sessions fill in and the protocol sends.
 
 mod limits;
 
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_ledger::Usage;
 
-/// The state of a node. Counters start with the part that they belong to, and never decrease.
+/// The state of a node. A counter starts when its interface, session, module or other part is created, and never
+/// decreases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Name of the node.
@@ -81,7 +82,7 @@ pub struct RemoteStatus {
 pub struct RevocationCounts {
     /// Delivered lists by outcome: `accepted`, `known`, or the reason of a refusal.
     pub deliveries: BTreeMap<String, u64>,
-    /// Entries in force, by root.
+    /// Number of revocation entries in force, by root.
     pub entries: BTreeMap<String, u64>,
 }
 
@@ -107,7 +108,7 @@ pub struct RevocationsStatus {
 pub struct DelegatedStatus {
     /// Key of the holder.
     pub holder: String,
-    /// Link of the chain beneath which they revoke.
+    /// Identifier of the block of the credential that made the holder. The entries revoke delegations below this block.
     pub under: String,
     /// Time before which everything that the holder delegated is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,11 +124,11 @@ pub struct ProcessStatus {
     pub role: String,
     /// Isolation, such as `uid+namespaces+cgroup+sealed`; `seccomp` for the minimum that each process has.
     pub isolation: String,
-    /// Count since the start of the node.
+    /// Number of processes that were started since the start of the node.
     pub started: u64,
 }
 
-/// A view of an interface's packets. All of its readers share one memory.
+/// A view of an interface's packets. All modules that read the view share the memory of the transformed packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ViewStatus {
     /// Number that is never reused on this node.
@@ -136,11 +137,11 @@ pub struct ViewStatus {
     pub interface: String,
     /// Text of the view.
     pub view: String,
-    /// First link of the readers' chains; `None` for the operator.
+    /// First identifier of the readers' delegation chains; `None` for the operator.
     pub owner: Option<String>,
     /// Packets that were transformed, once for all readers.
     pub packets: u64,
-    /// Modules that read it, as `SESSION/MODULE`.
+    /// Modules that read the view, as `SESSION/MODULE`.
     pub readers: Vec<String>,
 }
 
@@ -149,20 +150,20 @@ pub struct ViewStatus {
 pub struct TableStatus {
     /// Name of the table.
     pub name: String,
-    /// Publisher; `None` if only readers wait for it.
+    /// Owner that may publish the table; `None` for a table that has only readers yet.
     pub publisher: Option<String>,
     /// Number of the current version; 0 without one.
     pub version: u64,
     /// Length of the current version, in bytes.
     pub bytes: Option<u64>,
-    /// Modules that read it, as `SESSION/MODULE`.
+    /// Modules that read the table, as `SESSION/MODULE`.
     pub readers: Vec<String>,
-    /// Reasons why some of them see an empty table.
+    /// Reasons why some of the reading modules see an empty table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 
-/// A resource that can be reserved.
+/// Reserved and reservable amount of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// Reserved amount.
@@ -197,7 +198,7 @@ pub struct InterfaceStatus {
     pub state: String,
     /// Received packets.
     pub packets: u64,
-    /// Their bytes on the link.
+    /// Bytes of the received packets on the link.
     pub bytes: u64,
     /// Packets that the kernel dropped for lack of memory.
     pub missed: u64,
@@ -216,7 +217,7 @@ pub struct InterfaceStatus {
 pub struct LinkStatus {
     /// Interface of the link.
     pub name: String,
-    /// `up`, or `down`: then sent packets are lost.
+    /// `up` or `down`. Packets that are sent while the link is `down` are lost.
     pub state: String,
     /// Rate on the wire, in bits per second.
     pub rate_bits: u64,
@@ -226,7 +227,7 @@ pub struct LinkStatus {
     pub reservable_bits: u64,
     /// Sent packets.
     pub packets: u64,
-    /// Their bytes, without framing.
+    /// Bytes of the sent packets, without framing.
     pub bytes: u64,
     /// Packets that the interface refused.
     pub lost: u64,
@@ -253,17 +254,17 @@ pub struct OutputStatus {
     pub queue: u64,
     /// Sent frames.
     pub packets: u64,
-    /// Their bytes, without framing.
+    /// Bytes of the sent frames, without framing.
     pub bytes: u64,
     /// Bytes on the wire that the scheduler has released, with framing.
     pub wire_bytes: u64,
-    /// Part of these bytes that the reservation covers.
+    /// Part of `wire_bytes` that the reservation covers.
     pub reserved_wire_bytes: u64,
     /// Lost frames, by cause.
     pub drops: BTreeMap<String, u64>,
     /// Frames delivered to the programs behind the TAP device.
     pub tap_packets: u64,
-    /// Frames for these programs that were lost.
+    /// Frames for the programs behind the TAP device that were lost.
     pub tap_lost: u64,
 }
 
@@ -272,7 +273,7 @@ pub struct OutputStatus {
 pub struct SessionStatus {
     /// Name of the session, as the requester knows it.
     pub name: String,
-    /// Identifier of the owner's credential with the time at which that expires; `None` for the operator.
+    /// Identifier of the owner's credential, with the time at which the credential expires; `None` for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
     /// Priority under overload.
@@ -281,10 +282,11 @@ pub struct SessionStatus {
     pub memory_reserved: u64,
     /// Used part of the reserved memory, in bytes.
     pub memory_used: u64,
-    /// Memory that its modules may reserve by themselves, in bytes.
+    /// Memory up to which the session's modules may extend the reservation by themselves, in bytes.
     #[serde(default)]
     pub memory_max: u64,
-    /// Times that memory was low: less than an eighth was left, or a request exceeded the rest.
+    /// Number of times that memory was low: less than an eighth of the reservation was left, or a request exceeded the
+    /// remaining memory.
     #[serde(default)]
     pub memory_low: u64,
     /// Requests for memory that were refused.
@@ -323,11 +325,11 @@ pub struct SessionStatus {
     /// Used services of other sessions.
     #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<UseSpec>,
-    /// Rights over it that its owner shares: `follow=KEY` or `manage=KEY`.
+    /// Rights over the session that its owner shares: `follow=KEY` or `manage=KEY`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<String>,
-    /// True for a delegate's session without a share for the requester. It has sums alone: one row for all channels, all
-    /// output channels and all modules.
+    /// True for the session of a requester's delegate who does not share it with the requester. The status then has only
+    /// sums: one row for all channels, one for all output channels and one for all modules.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub sums_only: bool,
 }
@@ -343,17 +345,17 @@ pub struct ServicesStatus {
     pub answered: u64,
     /// Calls whose deadline passed.
     pub timed_out: u64,
-    /// Calls whose callee ended or failed.
+    /// Calls whose called module ended or failed.
     pub failed: u64,
-    /// Calls of others that were served.
+    /// Calls of other sessions' modules that the session's modules have answered.
     pub served: u64,
-    /// Calls of others that wait.
+    /// Calls of other sessions' modules that wait for the session's modules.
     pub waiting: u64,
-    /// Answers whose caller was gone.
+    /// Answers that were discarded because the caller was gone.
     pub discarded: u64,
-    /// CPU time of others that it pays for, in ns.
+    /// CPU time of other sessions' modules that the session pays for, in ns.
     pub debit_ns: u64,
-    /// CPU time of its own that others pay for, in ns.
+    /// CPU time of the session's modules that other sessions pay for, in ns.
     pub credit_ns: u64,
 }
 
@@ -368,17 +370,18 @@ pub struct VirtualCpuStatus {
     pub period_ns: u64,
     /// Slice, in ns.
     pub slice_ns: u64,
-    /// True if it also takes spare time.
+    /// True if the virtual CPU also uses time of the core beyond its reservation, when that time is free.
     pub borrow: bool,
     /// CPU time so far, in ns.
     pub used_ns: u64,
-    /// Part of that beyond the reservation, in ns.
+    /// Part of `used_ns` beyond the reservation, in ns.
     pub spare_ns: u64,
-    /// Periods in which it had work all the time and did not get its slice.
+    /// Periods in which the virtual CPU always had work but did not get its whole slice.
     pub periods_missed: u64,
     /// Runs that exceeded their budget.
     pub overruns: u64,
-    /// CPU time spent for it elsewhere, by other threads and by callees, and debited from its slices, in ns.
+    /// CPU time that other threads and called services spent for the virtual CPU's modules, and that was debited from its
+    /// slices, in ns.
     #[serde(default)]
     pub debited_ns: u64,
 }
@@ -401,15 +404,15 @@ pub struct ChannelStatus {
     pub queue: u64,
     /// Packets that were selected.
     pub packets: u64,
-    /// Their bytes on the link.
+    /// Bytes of the selected packets on the link.
     pub bytes: u64,
     /// Lost packets, by cause.
     pub drops: BTreeMap<String, u64>,
     /// Results of preprocessing: wrong checksums, and fates of fragments.
     #[serde(default)]
     pub findings: BTreeMap<String, u64>,
-    /// True if the counters include packets that a later filter rejects. They are hidden from holders who must not
-    /// learn of these packets.
+    /// True if the counters include packets that a later filter rejects. The counters are then hidden from holders who
+    /// must not learn of these packets.
     #[serde(skip)]
     pub counts_others: bool,
 }
@@ -419,7 +422,7 @@ pub struct ChannelStatus {
 pub struct ModuleStatus {
     /// Name in the session.
     pub name: String,
-    /// Name and version of its manifest.
+    /// Name and version in the module's manifest.
     pub module: String,
     /// Tier, by name.
     pub tier: String,
@@ -427,23 +430,23 @@ pub struct ModuleStatus {
     pub state: String,
     /// Packets that the module has seen.
     pub packets: u64,
-    /// Emitted and accepted records.
+    /// Records that the module emitted and the node accepted.
     pub records: u64,
     /// Records that were refused or could not be written.
     pub records_lost: u64,
-    /// Aborted calls.
+    /// Calls that trapped or were aborted.
     pub faults: u64,
-    /// Isolation of its process; empty in the node's process.
+    /// Isolation of the module's sandbox process; empty for a module in the node's process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub isolation: String,
-    /// Strikes of the supervised tier.
+    /// Strikes: calls that were aborted, or counted as excess, because of a limit.
     pub strikes: u64,
-    /// Time in the module, in ns. It includes time stolen meanwhile.
+    /// Time in the module, in ns. It includes time for which other programs had the core meanwhile.
     pub used_ns: u64,
-    /// CPU time of other threads for it, in ns: for its packets and records.
+    /// CPU time that other threads spent for the module's packets and records, in ns.
     #[serde(default)]
     pub other_threads_ns: u64,
-    /// Memory, in bytes.
+    /// Memory of the module, in bytes.
     pub memory: u64,
     /// Message of the last fault.
     pub last_fault: Option<String>,

@@ -1,4 +1,4 @@
-//! Deferred terms of virtual CPUs, which begin when the reservations that others give up for them are free.
+//! Deferred terms of virtual CPUs. They begin when the reservations that other virtual CPUs give up for them are free.
 
 use super::Runner;
 use weir_sched::cpu::{CpuAllocation, CpuTerms, ReservationRefusal, VpId};
@@ -7,30 +7,31 @@ use weir_units::Nanos;
 /// The time after which terms without capacity are tried again.
 const AGAIN: Nanos = Nanos::MILLISECOND;
 
-/// Deferred terms, with the times from which there is capacity for them.
+/// Deferred terms, each with the time from which the core has capacity for them.
 #[derive(Debug, Default)]
 pub(super) struct DeferredTerms(Vec<(Nanos, VpId, CpuTerms)>);
 
 impl DeferredTerms {
-    /// The earliest time of deferred terms.
+    /// Returns the earliest time of deferred terms.
     pub(super) fn next(&self) -> Option<Nanos> {
         self.0.iter().map(|(at, ..)| *at).min()
     }
 
-    /// The longest overrun of a virtual CPU in its deferred terms.
+    /// Returns the longest overrun of a virtual CPU in its deferred terms.
     pub(super) fn overrun(&self, vp: VpId) -> Nanos {
-        let of = self.0.iter().filter(|(_, there, _)| *there == vp);
-        of.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
+        let terms_of_vp = self.0.iter().filter(|(_, deferred, _)| *deferred == vp);
+        terms_of_vp.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
     }
 
     /// Drops the deferred terms of a virtual CPU that has got other terms.
     pub(super) fn forget(&mut self, vp: VpId) {
-        self.0.retain(|(_, there, _)| *there != vp);
+        self.0.retain(|(_, deferred, _)| *deferred != vp);
     }
 }
 
 impl Runner {
-    /// Checks that all of these terms fit together once the change is complete. See [`Core::fits`](weir_sched::cpu::Core::fits).
+    /// Checks that all of these terms fit together once the change is complete. See
+    /// [`Core::fits`](weir_sched::cpu::Core::fits).
     pub(crate) fn fits(
         &self,
         gone: &[VpId],
@@ -39,8 +40,8 @@ impl Runner {
         self.core.core().fits(gone, terms)
     }
 
-    /// Gives virtual CPUs these terms, which [fit](Self::fits): at once, or as soon as the reservations that others of
-    /// them give up are free. The capacity is held for them until then.
+    /// Gives virtual CPUs these terms, which [fit](Self::fits) together. Terms for which there is no capacity yet are
+    /// deferred until the reservations that other virtual CPUs give up are free; the capacity is held for them.
     pub(crate) fn rearrange(&mut self, mut changes: Vec<(VpId, CpuTerms)>) {
         let part = |share: CpuAllocation| match share {
             CpuAllocation::Reserved(of) => {
@@ -80,7 +81,7 @@ impl Runner {
         }
     }
 
-    /// The longest overrun of a virtual CPU in its present and deferred terms.
+    /// Returns the longest overrun of a virtual CPU in its present and deferred terms.
     pub(crate) fn overrun(&self, vp: VpId) -> Option<Nanos> {
         Some(self.core.core().terms(vp)?.overrun.max(self.deferred_terms.overrun(vp)))
     }

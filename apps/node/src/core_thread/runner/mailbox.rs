@@ -22,14 +22,15 @@ pub(super) struct Mailbox {
     pub(super) events: LeafMutex<BTreeMap<u64, Instant>>,
     /// Modules that have to release the packets in hand before this position.
     pub(super) lagging: LeafMutex<BTreeMap<u64, u64>>,
-    /// CPU time that others spent on behalf of modules, ns.
+    /// CPU time that other threads spent on behalf of each module, in ns.
     pub(super) debts: LeafMutex<BTreeMap<u64, u64>>,
     pub(super) any: AtomicBool,
     pub(super) thread: OnceLock<Thread>,
 }
 
 impl Mailbox {
-    fn ring(&self) {
+    /// Wakes the thread, unless it has been woken and has not read its mailbox yet.
+    fn notify(&self) {
         if !self.any.swap(true, Ordering::AcqRel)
             && let Some(thread) = self.thread.get()
         {
@@ -57,12 +58,12 @@ impl std::fmt::Debug for Mailbox {
 impl Wake for Mailbox {
     fn wake(&self, module: u64) {
         self.woken.with(|woken| woken.push((Instant::now(), module)));
-        self.ring();
+        self.notify();
     }
 
     fn release(&self, module: u64, position: u64) {
         self.lagging.with(|lagging| lagging.insert(module, position));
-        self.ring();
+        self.notify();
     }
 }
 
@@ -75,21 +76,21 @@ impl Waker {
     /// Wakes a module for an event. Requests before the next run of the thread count as one.
     pub fn wake_for_event(&self, module: u64) {
         self.0.events.with(|events| _ = events.entry(module).or_insert_with(Instant::now));
-        self.0.ring();
+        self.0.notify();
     }
 
     /// Runs a job on the core thread between two runs.
     pub(crate) fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
         self.0.jobs.with(|jobs| jobs.push(Box::new(job)));
-        self.0.ring();
+        self.0.notify();
     }
 
-    /// Debits the virtual CPU of a module for time that others spent on its behalf.
+    /// Debits the virtual CPU of a module for time that other threads spent on its behalf.
     pub fn debit(&self, module: u64, time: Nanos) {
         self.0.debts.with(|debts| {
             let debt = debts.entry(module).or_default();
             *debt = debt.saturating_add(time.0);
         });
-        self.0.ring();
+        self.0.notify();
     }
 }

@@ -5,23 +5,23 @@
 //! advance by the processor time that it uses, divided by its holder's share of a core. So a job with a small share runs
 //! at full speed while it is alone, and pauses as soon as a holder comes that has used less of their share.
 //!
-//! Requests outside of jobs advance clocks of their own, and only those of the holder's own link. So the holder and its
-//! descendants wait until this time is paid, and neither its ancestors nor its siblings do. A holder that delegates to
-//! many keys escapes that, but is bounded otherwise: the rate limiter limits all requests under one root grant to a
-//! twentieth of a core, and jobs are paid from every share of the chain.
+//! Processor time of requests outside of jobs advances separate clocks, and only those of the holder's own credential. So
+//! the holder and its descendants wait until this time is paid, and neither its ancestors nor its siblings do. A holder
+//! can escape this debt by delegating to many keys, but other limits remain: the rate limiter limits all requests under one
+//! root grant to a twentieth of a core, and jobs are paid from every share of the chain.
 //!
-//! Started jobs keep their memory, so their number is limited. If a job is to start beyond the limit, the paused job with
-//! the largest lead is evicted.
+//! Started jobs keep their memory, so their number is limited. If one more job is to start at this limit, the paused job
+//! with the largest lead is evicted.
 
 use crate::server::virtual_clock::VirtualClocks;
 use weir_trust::credential::DelegationId;
 use weir_trust::grant::CpuShare;
 use weir_units::Nanos;
 
-/// A link of a delegation chain, and the CPU share that it states, if any.
+/// A delegation of a chain, and the CPU share that its grant states, if any.
 pub(super) type CompilePayer = (DelegationId, Option<CpuShare>);
 
-/// A share of one core, which counts for links that state none.
+/// The share of one whole core, which counts for delegations that state no share.
 const CORE: CpuShare = CpuShare(1_000_000);
 
 /// The state of a job.
@@ -33,25 +33,29 @@ pub(super) enum JobState {
     Paused,
     /// The job has not started.
     Waiting,
-    /// The job has started, and has to stop, so that another one can start.
+    /// The job has started, and has to end, so that another job can start.
     Evicted,
 }
 
+/// A job of a holder.
 #[derive(Clone, Debug)]
 struct Job {
     number: u64,
+    /// The delegation chain of the holder.
     chain: Vec<DelegationId>,
+    /// The CPU share of each delegation in `chain`.
     shares: Vec<CpuShare>,
     has_started: bool,
     is_evicted: bool,
 }
 
-/// The jobs and clocks of the queue. It reads no clock: `now` is the time since any fixed moment, and never decreases.
+/// The jobs and clocks of the queue. The queue reads no clock of the system: `now` is the time since any fixed moment, and
+/// never decreases.
 #[derive(Debug)]
 pub(super) struct CompileQueue {
-    /// Advanced by jobs, for all links of their chains.
+    /// Clocks that jobs advance, for all delegations of their chains.
     clocks: VirtualClocks,
-    /// Advanced by requests outside of jobs, only for the last links of their chains.
+    /// Clocks that requests outside of jobs advance, only for the last delegations of their chains.
     outside_clocks: VirtualClocks,
     jobs: Vec<Job>,
     next: u64,
@@ -96,8 +100,8 @@ impl CompileQueue {
         }
     }
 
-    /// Charges a holder for processor time outside of jobs. The smallest share in the chain counts, as a link that states
-    /// none has no more than its ancestors.
+    /// Charges a holder for processor time outside of jobs. The smallest share in the chain counts, because a delegation
+    /// without a share of its own has no more than its ancestors.
     pub(super) fn charge_outside(&mut self, chain: &[CompilePayer], used: Nanos, now: Nanos) {
         if let Some(((id, _), ancestors)) = chain.split_last() {
             let share = chain.iter().filter_map(|(_, share)| *share).min().unwrap_or(CORE);
@@ -105,7 +109,7 @@ impl CompileQueue {
         }
     }
 
-    /// The time until a job's holder has paid for earlier work.
+    /// Returns the time until a job's holder has paid for earlier work.
     pub(super) fn debt(&self, number: u64, now: Nanos) -> Nanos {
         let job = self.jobs.iter().find(|job| job.number == number);
         job.map_or(Nanos(0), |job| self.debt_of(&job.chain, now))
@@ -128,7 +132,7 @@ impl CompileQueue {
         if !should_run {
             return if job.has_started { JobState::Paused } else { JobState::Waiting };
         }
-        if !job.has_started && !self.make_room_to_start(now) {
+        if !job.has_started && !self.evict_to_start(now) {
             return JobState::Waiting;
         }
         if let Some(job) = self.jobs.get_mut(index) {
@@ -137,7 +141,7 @@ impl CompileQueue {
         JobState::Running
     }
 
-    /// The numbers of the jobs that should run now.
+    /// Returns the numbers of the jobs that should run now.
     fn select_running(&self, now: Nanos) -> Vec<u64> {
         let (mut selected, mut root_grants) = (Vec::new(), Vec::new());
         while selected.len() < self.running_max {
@@ -155,13 +159,14 @@ impl CompileQueue {
         selected
     }
 
-    /// Makes room for one more started job. Returns false if a job was told to stop, but has not left the queue yet.
-    fn make_room_to_start(&mut self, now: Nanos) -> bool {
+    /// Evicts a paused job if the number of started jobs is at its limit. Returns false while the evicted job has not left
+    /// the queue.
+    fn evict_to_start(&mut self, now: Nanos) -> bool {
         let started = self.jobs.iter().filter(|job| job.has_started).count();
         if started < self.started_max {
             return true;
         }
-        // A job that was evicted before leaves the queue soon.
+        // No second job is evicted: the first one leaves the queue soon.
         if !self.jobs.iter().any(|job| job.is_evicted) {
             let selected = self.select_running(now);
             let paused = self.jobs.iter().filter(|job| job.has_started && !selected.contains(&job.number));
@@ -180,10 +185,10 @@ impl CompileQueue {
     }
 }
 
-/// The time in which a CPU share yields this much processor time.
+/// Returns the time in which a CPU share yields this much processor time.
 fn time_to_yield(used: Nanos, share: CpuShare) -> Nanos {
     let nanos = u128::from(used.0) * u128::from(CORE.0) / u128::from(share.0.max(1));
-    // A larger value, of centuries, has the same effect as the maximum.
+    // A value beyond the maximum, of centuries, has the same effect as the maximum.
     Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 

@@ -10,8 +10,8 @@ use weir_trust::grant::ModuleHash;
 impl Daemon {
     /// Charges a holder for processor time of a request that no session was charged for.
     ///
-    /// The time appears in the ledger, is debited from the slices of the holder's oldest session, and has to be paid from the
-    /// holder's own share before the holder, or a descendant, can compile again.
+    /// The time appears in the ledger and is debited from the slices of the holder's oldest session. It has to be paid from
+    /// the holder's own share before the holder or a descendant can compile again.
     pub(crate) fn charge_request(&self, holder: &VerifiedCredential, usage: RequestUsage) {
         self.requests.with(|requests| requests.add(holder, usage));
         self.compile_queue.charge_outside(holder, usage.cpu);

@@ -1,6 +1,6 @@
 //! The check of a configuration, as part of a start or alone (`weir config check`).
 //!
-//! Both take the same steps in the same order; a check alone ends before the first ledger entry. See
+//! A start and a check alone take the same steps in the same order; the check ends before the first ledger entry. See
 //! [`crate::server::verify`].
 
 use super::{DaemonError, LEDGER, LoadedConfig, Setup, confine, load, new_module_loader, resolve_path};
@@ -17,8 +17,8 @@ use weir_units::Nanos;
 /// Checks whether a node would start with a configuration on this machine. Returns warnings and the result. `progress` is
 /// called with the name of each module before it is compiled.
 ///
-/// No file, folder, device or ledger entry is created or changed. The calling process is confined as a node is, for good,
-/// and can write no file afterwards.
+/// No file, folder, device or ledger entry is created or changed. The calling process is confined like a node, until it
+/// ends, and can write no file from then on.
 pub fn check(
     setup: &Setup,
     progress: &mut dyn FnMut(&str),
@@ -45,7 +45,7 @@ pub fn check(
     (warnings, checked.map(|()| loaded.config))
 }
 
-/// Takes the steps of a start between the two parts of the check, and makes the second part.
+/// Takes the steps that a start takes between the two parts of the check, and then makes the second part.
 fn check_after_confinement(
     setup: &Setup,
     loaded: &LoadedConfig,
@@ -53,7 +53,7 @@ fn check_after_confinement(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Remarks, DaemonError> {
     let config = &loaded.config;
-    // Only a start warns about an error.
+    // An error is ignored, since only a start warns about it.
     _ = weir_netio::raise_file_descriptor_limit();
     let key = config.remote.as_ref().map(|remote| resolve_path(&setup.config, &remote.key));
     // If this user may not read the key, the first part has warned about it.
@@ -71,7 +71,7 @@ pub(super) fn verify(setup: &Setup, loaded: &LoadedConfig) -> Result<(), DaemonE
 }
 
 /// Makes the second part of the check during a start. Returns the processor time for each session's modules. The
-/// processes that it starts are not counted in the node's metrics.
+/// processes that the check starts are not counted in the node's metrics.
 pub(super) fn check_modules(
     setup: &Setup,
     loaded: &LoadedConfig,

@@ -12,7 +12,7 @@ use weir_datapath::clock::ClockReading;
 use weir_datapath::event::ObservedEvent;
 use weir_ledger::{CloseReason, LedgerEvent, SessionId as LedgerSessionId, UnloadReason};
 
-/// A session that is being closed: of its modules only stop functions still run.
+/// A session that is being closed. Of its modules, only stop functions are still running.
 struct ClosingSession {
     name: Name,
     id: u64,
@@ -26,8 +26,8 @@ struct ClosingSession {
 const UNLOAD_WAIT_MAX: Duration = Duration::from_secs(20);
 
 impl Daemon {
-    /// Runs long work on a thread of its own, so that the event loop is not delayed. If no thread can be started, the work runs
-    /// here.
+    /// Runs long work on a thread of its own, so that the event loop is not delayed. If no thread can be started, the work
+    /// runs on the calling thread.
     pub(super) fn run_in_background(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
         let (daemon, work) = (Arc::clone(self), Arc::new(work));
         let in_thread = Arc::clone(&work);
@@ -42,7 +42,8 @@ impl Daemon {
             ObservedEvent::Interface { interface, what } => log::interface(&interface).info(&what),
             ObservedEvent::Failed { interface, what } => log::interface(&interface).warn(&what),
             ObservedEvent::Lagging { owner: id, channel } => {
-                // The session may have been closed or changed since, or another reader of it may have reported the same.
+                // The session may have been closed or changed since, or another module of the channel may have reported the
+                // same.
                 let session = self.node.lock().with_channel(id, channel).cloned();
                 let Some(session) = session.filter(|_| self.closing.with(|closing| closing.insert(id)))
                 else {
@@ -73,7 +74,7 @@ impl Daemon {
                             format_args!("session {session}, module {module}: {why}, so it is unloaded");
                         log::session(&session).module(&module).warn(&what);
                     }
-                    // A request has unloaded it, or closed its session, meanwhile.
+                    // A request has unloaded the module, or closed its session, meanwhile.
                     Err(NodeError::NoModule { .. } | NodeError::NoSession(_)) => {}
                     Err(error) => log::session(&session).module(&module).warn(&error),
                 }
@@ -92,7 +93,7 @@ impl Daemon {
             }
             match node.begin_unload(session, module, None, UnloadReason::Asked) {
                 Ok(stopping) => (node.session_id(session), stopping),
-                // It is not restored any more.
+                // The module was still to be restored, and is not restored any more.
                 Err(_) if is_cancelled => {
                     drop(node);
                     self.save(session);
@@ -105,7 +106,7 @@ impl Daemon {
         self.wait_for_unload(session_id, vec![stopping], UnloadReason::Asked)
     }
 
-    /// Unloads the module with the number `guest`. A newer module of the same name is not affected.
+    /// Unloads the module with the number `module_number`. A newer module of the same name is not affected.
     fn unload_for(
         &self,
         session: &Name,
@@ -121,8 +122,8 @@ impl Daemon {
         self.wait_for_unload(session_id, vec![stopping], reason)
     }
 
-    /// Waits for modules that are being unloaded, records their end, and removes them. This can take long, so only the
-    /// requester waits.
+    /// Waits for modules that are being unloaded, records their end, and removes them. The wait can be long, so it holds no
+    /// lock, and only the requester waits.
     pub(super) fn wait_for_unload(
         &self,
         session: Option<LedgerSessionId>,
@@ -130,13 +131,14 @@ impl Daemon {
         reason: UnloadReason,
     ) -> Result<(), NodeError> {
         let mut result = Ok(());
-        close::wait_for(stopping, |left| {
-            // Before the module leaves its session. The close of the session waits for that, so its entry comes later.
+        close::wait_for(stopping, |stop| {
+            // The entry is appended before the module leaves its session. The close of a session waits until its modules
+            // have left, so the entry of the close comes later.
             if let Some(session) = session.clone() {
-                let module = left.module.clone();
+                let module = stop.module.clone();
                 self.ledger.lock().append(LedgerEvent::ModuleUnloaded { session, module, reason });
             }
-            let ended = self.node.lock().end_unload(left);
+            let ended = self.node.lock().end_unload(stop);
             if result.is_ok() {
                 result = ended;
             }
@@ -204,7 +206,7 @@ impl Daemon {
             session_id,
             stopping,
         }) {
-            // A request has closed it meanwhile.
+            // A request has closed the session meanwhile.
             Ok(()) | Err(NodeError::NoSession(_)) => Ok(()),
             Err(error) => Err((name, error)),
         }
@@ -243,7 +245,8 @@ impl Daemon {
         };
         drop((node, ledger));
         self.save(name);
-        // All of them are stopped before the first one is waited for. One may be closed already.
+        // All orphaned sessions are stopped before the first one is waited for. A session that was closed meanwhile is
+        // skipped.
         let begin = |(orphan, id): (Name, u64)| {
             log::session(&orphan).info(&format_args!(
                 "session {orphan} is closed, as the last session of its owner's delegator was closed"

@@ -36,7 +36,7 @@ pub enum DaemonError {
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// Its owner.
+        /// The user that owns the folder.
         owner: u32,
     },
     /// The configuration is wrong.
@@ -156,10 +156,10 @@ pub enum DaemonError {
     },
 }
 
-/// A request that was not granted. Nothing has changed.
+/// The refusal of a request. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestRefused {
-    /// The node refused it.
+    /// The node refused the request.
     #[error(transparent)]
     Node(#[from] NodeError),
     /// A reload failed.
@@ -167,7 +167,7 @@ pub enum RequestRefused {
     Daemon(#[from] DaemonError),
 }
 
-/// The problems of a configuration, one on each line, with their number at the end.
+/// Lists the problems of a configuration, one on each line, with their number at the end.
 fn list_problems(path: &Path, problems: &[Remark]) -> String {
     let mut lines: Vec<String> = problems.iter().map(|problem| problem.at(path)).collect();
     let count = if lines.len() == 1 { "1 error".to_owned() } else { format!("{} errors", lines.len()) };

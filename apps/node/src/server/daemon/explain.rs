@@ -20,7 +20,7 @@ pub(crate) enum ExplainError {
     /// The operator has named no credential.
     #[error("name the credential to explain: clients of the node's own socket have none")]
     NoCredential,
-    /// A holder has named another credential than its own.
+    /// A holder has named a credential; only the operator may.
     #[error(
         "a holder can ask only about the credential that it has connected with; the node's operator can ask about any"
     )]
@@ -34,8 +34,8 @@ pub(crate) enum ExplainError {
 }
 
 impl Daemon {
-    /// The rights of a credential with their usage, and the decision on a request that is not executed. The decision comes
-    /// from the same function as that on real requests.
+    /// Returns the rights of a credential with their usage, and the decision on a request that is not executed. The function
+    /// that decides on real requests makes that decision, too.
     pub(crate) fn explain(
         &self,
         asker: &Asker,
@@ -68,7 +68,7 @@ impl Daemon {
         Ok(Explanation { verdict, ..explained })
     }
 
-    /// The reason why a request of a holder would be refused; none if it would be allowed.
+    /// Returns the reason why a request of a holder would be refused; `None` if it would be allowed.
     fn would_refuse(
         &self,
         holder: &Arc<VerifiedCredential>,
@@ -88,7 +88,7 @@ impl Daemon {
         let inventory = self.with_node(Node::inventory);
         let check = || match &permitted.ask {
             ControlRequest::Create(spec) => {
-                // The holder's right first, so that a refusal tells nothing about the node.
+                // The holder's right is checked first, so that a refusal reveals nothing about the node.
                 self.node.lock().check_ceilings(permitted.owner.as_ref(), spec)?;
                 inventory.check(spec)?;
                 let node = self.node.lock();

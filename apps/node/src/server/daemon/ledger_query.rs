@@ -26,8 +26,8 @@ const ENTRIES_MAX: usize = 256;
 const JOB_TIME: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 /// The interval at which the operator gets a reply with the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// The interval at which a holder gets a reply, without the progress. The time between two of a holder's entries would
-/// tell how many entries others have.
+/// The interval at which a holder gets a reply, without the progress. A reply for each entry would reveal by its time how
+/// many entries other holders have.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The error of a ledger query.
@@ -55,7 +55,7 @@ pub(crate) struct LedgerQuery<'a> {
     daemon: &'a Daemon,
     holder: Option<Arc<VerifiedCredential>>,
     node: Name,
-    /// The reader and the client's view; none at the end.
+    /// The reader and the client's view; `None` at the end.
     rest: Option<(LedgerReader, LedgerView)>,
     /// Notes for the client, at the end.
     notes: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) struct LedgerQuery<'a> {
 }
 
 impl Daemon {
-    /// Starts a query. The result has no entries of the current interval, which are written at its end.
+    /// Starts a query. It returns no entries of the current interval, since they are written at the end of the interval.
     pub(crate) fn query_ledger(
         &self,
         asker: &Asker,
@@ -95,12 +95,12 @@ impl Daemon {
         Ok(LedgerQuery { daemon: self, holder, node: self.name(), rest, notes: Vec::new(), used: Nanos(0) })
     }
 
-    /// The error for the client. A cause that a holder does not get is logged.
+    /// Returns the error for the client. Holders do not get the cause, which is logged instead.
     fn read_error(&self, error: LedgerReadError, is_holder: bool) -> LedgerQueryError {
         if !is_holder {
             return error.into();
         }
-        // Only once, so that holders cannot fill the log.
+        // The cause is logged only once, so that holders cannot fill the log.
         if !self.is_ledger_error_logged.swap(true, Ordering::Relaxed) {
             warn(&error);
         }
@@ -113,7 +113,7 @@ fn is_visible(owner: &SessionOwner, holder: Option<&VerifiedCredential>) -> bool
 }
 
 impl LedgerQuery<'_> {
-    /// The next reply; none at the end.
+    /// Returns the next reply, or `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Reply>, LedgerQueryError> {
         let Some((mut reader, mut view)) = self.rest.take() else { return Ok(None) };
         let every = if self.holder.is_some() { KEEPALIVE_INTERVAL } else { PROGRESS_INTERVAL };
@@ -165,12 +165,12 @@ impl LedgerQuery<'_> {
         result
     }
 
-    /// The processor time of jobs since the last call. The compile queue has charged it already.
+    /// Returns the processor time of jobs since the last call. The compile queue has charged that time already.
     pub(crate) fn take_used(&mut self) -> Nanos {
         std::mem::take(&mut self.used)
     }
 
-    /// The notes at the end of the query.
+    /// Returns the notes at the end of the query.
     pub(crate) fn notes(self) -> Vec<String> {
         self.notes
     }

@@ -20,11 +20,11 @@ use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
 use weir_trust::grant::ModuleHash;
 use weir_units::Nanos;
 
-/// Returns the bytes of a module's file; none for a shipped module.
+/// A function that returns the bytes of a module's file, or `None` for a shipped module.
 type FileOf<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a;
 
 impl Daemon {
-    /// Creates a session with its modules, which are all shipped ones. After an error no session is left.
+    /// Creates a session with its modules, which must all be shipped modules. After an error no session is left.
     pub(crate) fn create(
         &self,
         spec: SessionSpec,
@@ -69,7 +69,8 @@ impl Daemon {
             let loaded = file(&module)
                 .and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[], budget));
             if let Err(error) = loaded {
-                // By its number: another request may have closed it, and created another one of this name.
+                // The session is closed by its number: another request may have closed it, and created a new session of
+                // this name.
                 _ = self.close_by_id(&name, id, CloseReason::Asked, UnloadReason::SessionClosed);
                 return Err(error);
             }
@@ -87,13 +88,13 @@ impl Daemon {
     ) -> Result<u64, NodeError> {
         let name = spec.name.clone();
         let (compiled, used) = self.compile_filters(owner.as_ref(), budget, |inventory| {
-            // The owner's right first, so that a refusal tells nothing about the node.
+            // The owner's right is checked first, so that a refusal reveals nothing about the node.
             self.with_node(|node| node.check_ceilings(owner.as_ref(), &spec))?;
             inventory.check(&spec)?;
             Ok(inventory.filters_of(&spec.channels, &spec.outputs))
         });
         let compiled = compiled?;
-        // The ledger first, so that the entry of the session's creation comes before those of its usage.
+        // The ledger is locked first, so that the entry of the session's creation comes before those of its usage.
         let mut ledger = self.ledger.lock();
         let mut node = self.node.lock_after(&ledger);
         // The owner's right is verified again, as compiling has taken time.
@@ -111,8 +112,8 @@ impl Daemon {
         Ok(id)
     }
 
-    /// Compiles the filters that a session of this owner needs, within the request's budget. Also returns the processor time.
-    /// Only requests under the same root grant wait. `wanted` is called without the node's lock.
+    /// Compiles the filters that a session of this owner needs, within the request's budget. Also returns the used processor
+    /// time. The job waits in the compile queue. `filter_requests` is called without the node's lock.
     fn compile_filters(
         &self,
         owner: Option<&SessionOwner>,
@@ -143,7 +144,7 @@ impl Daemon {
         inventory: &NodeInventory,
     ) -> Result<Vec<FilterRequest>, NodeError> {
         let present = self.with_node(|node| node.spec(&change.session).cloned())?;
-        // Whether enough memory is free is checked when the change is executed.
+        // The free memory is checked only when the change is executed.
         let spec = SessionSpec { memory_max: None, ..present.changed(change)? };
         self.with_node(|node| {
             let owner = node.sessions.get(&change.session).and_then(|state| state.owner.as_ref());
@@ -153,7 +154,7 @@ impl Daemon {
         Ok(inventory.filters_of(&change.channels, &change.outputs))
     }
 
-    /// Reads the file of a module of the configuration. Returns none for a shipped module.
+    /// Reads the file of a module of the configuration. Returns `None` for a shipped module.
     pub(super) fn module_file(&self, module: &ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> {
         if (self.setup.shipped)(&module.module).is_some() {
             return Ok(None);
@@ -167,9 +168,12 @@ impl Daemon {
         }
     }
 
-    /// The present owner of a session; none for the operator's sessions. `permitted` is the owner when a holder's request was
-    /// permitted. If another owner, or the operator, has a session of this name by now, there is no such session for the
-    /// requester.
+    /// Returns the present owner of a session; `None` for the operator's sessions. `permitted` is the owner at the time
+    /// when a holder's request was permitted; `None` for a request of the operator.
+    ///
+    /// # Errors
+    ///
+    /// The session of this name belongs to another owner or to the operator by now, so it does not exist for the requester.
     fn current_owner(
         &self,
         session: &Name,
@@ -183,8 +187,7 @@ impl Daemon {
         Ok(owner)
     }
 
-    /// Loads a module into a session. `permitted` contains the session's owner when the request was permitted, and the share
-    /// if another holder made the request; neither for the operator's request.
+    /// Loads a module into a session. `permitted` is the right by which the request was permitted.
     pub(crate) fn load(
         &self,
         session: &Name,
@@ -212,7 +215,7 @@ impl Daemon {
             let code = Digest::of(file.as_deref().or_else(shipped).unwrap_or_default());
             (authority::signed(module, file.as_deref(), signatures, &self.setup.shipped), code)
         });
-        // This takes long, so it is done without the node's lock.
+        // Preparing the module takes long, so the node is not locked meanwhile.
         let prepared = match signed {
             Ok(signed) => {
                 metered(&mut permit, |permit| loader.prepare(&spec, &memory, &limits, module, file, permit))
@@ -221,7 +224,7 @@ impl Daemon {
             Err(why) => Err(Box::new(why).into()),
         };
         let used = permit.used();
-        // The next job can run.
+        // The permit is given back at once, so that the next job can run.
         drop(permit);
         let admitted = prepared.as_ref().ok().map(|(_, prepared)| Arc::clone(&prepared.admitted));
         let mut node = self.node.lock();
@@ -278,7 +281,7 @@ impl Daemon {
         Ok(SessionOwner { credential, ..owner })
     }
 
-    /// Verifies the credential of a session's owner again, so that a request is executed by the right of now.
+    /// Verifies the credential of a session's owner again, so that a request is executed by the owner's present right.
     fn reverify_owner(&self, node: &mut Node, session: &Name) -> Result<(), NodeError> {
         if let Some(owner) = node.sessions.get_mut(session).and_then(|state| state.owner.as_mut()) {
             *owner = self.reverified_owner(owner.clone())?;
@@ -286,7 +289,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Changes a session. `permitted` is as for [`Self::load`].
+    /// Changes a session. `permitted` is the right by which the request was permitted.
     pub(crate) fn change(
         &self,
         change: &Change,
@@ -306,7 +309,8 @@ impl Daemon {
         let before = node.reserved(&change.session);
         let changed = compiled.and_then(|compiled| {
             node.session_of_owner(&change.session, owner.as_ref())?.check_shared(share.as_ref())?;
-            // The requester's right was checked. If the owner's right has ended, the session is closed soon.
+            // The requester's right has been checked. An error is ignored: if the owner's right has ended, the session is
+            // closed soon.
             _ = self.reverify_owner(&mut node, &change.session);
             node.change(change, &compiled)
         });

@@ -34,7 +34,7 @@ impl<'a> FixedRemote<'a> {
 }
 
 impl LedgerState {
-    /// Appends an entry for each link that differs from its configuration before.
+    /// Appends an entry for each link whose configuration has changed.
     fn append_link_changes(&mut self, links: &[LinkConfig], before: &[LinkConfig]) {
         for link in links.iter().filter(|link| !before.contains(link)) {
             let (rate, reservable) = (link.rate, link.reservable);
@@ -62,8 +62,8 @@ impl Daemon {
     /// Reads the configuration again, and applies all of its changes or none. Sessions that were created by requests are not
     /// affected. Returns notes on the changes.
     pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
-        // Preparing sessions and stopping modules can take long. Until then the files of the old configuration are watched for
-        // revocation lists.
+        // Preparing sessions and stopping modules can take long. Until the new configuration is in effect, the revocation
+        // lists of the old one are watched.
         let _alone = self.reload_lock.lock();
         let loaded = self.loaded.get();
         let mut new = load(&self.setup.config, &self.setup.calibration, self.setup.shipped)?;
@@ -77,7 +77,7 @@ impl Daemon {
             (removed.map(|session| session.name.clone()).collect(), new_sessions.cloned().collect());
         let names: Vec<Name> = new_sessions.iter().map(|session| session.name.clone()).collect();
         let links = link::changed(&loaded.config.links, &new.config.links);
-        // The slow part is done while the node goes on with the old configuration.
+        // Sessions are prepared, which takes long, while the node goes on with the old configuration.
         let new_sessions = self.prepare_sessions(&new, new_sessions)?;
         let tables = (loaded.tables.as_slice(), std::mem::take(&mut new.tables));
         let switched = self.apply(&removed, new_sessions, &links, tables, &new)?;
@@ -116,7 +116,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Prepares sessions without the node's lock: compiles their filters, and reads, admits, compiles and starts their modules.
+    /// Prepares sessions without the node's lock: compiles their filters, and reads, admits, compiles and starts their
+    /// modules.
     fn prepare_sessions(
         &self,
         new: &LoadedConfig,
@@ -157,7 +158,7 @@ impl Daemon {
         let mut modules = Vec::new();
         for module in &spec.modules {
             crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
-            // The file is read once, so that a later change of it has no effect.
+            // The file is read once, so that a change of the file during the reload has no effect.
             let file = self.module_file(module)?;
             let shipped = || (self.setup.shipped)(&module.module);
             let code = Digest::of(file.as_deref().or_else(shipped).unwrap_or_default());

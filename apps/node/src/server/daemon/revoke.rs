@@ -19,7 +19,7 @@ use weir_trust::revocation::{
 };
 use weir_units::Nanos;
 
-/// The rate limit of delegators' lists for each delivering credential: each list causes a write.
+/// The rate limit of delegators' lists for each delivering credential. It bounds the writes that the lists cause.
 const DELEGATED_RATE: RateLimit = RateLimit { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
 /// The maximum number of credentials whose rates are tracked.
 const TRACKED_MAX: usize = 4096;
@@ -81,8 +81,8 @@ impl DelegatedRateLimiter {
 }
 
 impl Daemon {
-    /// Decides by a list's header whether the rest is wanted, and counts it if not. A known list is refused while the
-    /// revocations of its root cannot be written.
+    /// Decides by a list's header whether the node wants the rest of the list. Counts the list if not. A known list is
+    /// refused while the revocations of its root cannot be written.
     pub(crate) fn check_offer(
         &self,
         header: &ListHeader,
@@ -102,15 +102,15 @@ impl Daemon {
         offered.inspect_err(|why| self.count_refused_list(why.counter()))
     }
 
-    /// Counts a list that is refused, and logs floods of them.
+    /// Counts a refused list, and logs the refusals since the last log line, at most once a minute.
     pub(crate) fn count_refused_list(&self, reason: &'static str) {
         if let Some(line) = self.deliveries.refused(reason, Instant::now()) {
             warn(&line);
         }
     }
 
-    /// Applies a list, by the right of its signer and of the deliverer's credential, if any. It takes effect at once, also for
-    /// connected peers and running sessions. Returns a description of the change.
+    /// Applies a list, by the right of its signer and of the deliverer's credential, if any. The list takes effect at once,
+    /// also for connected peers and running sessions. Returns a description of the change.
     pub(crate) fn revoke(
         &self,
         text: &str,
@@ -133,7 +133,8 @@ impl Daemon {
         let revoking = self.revocation_lock.lock();
         let trust = self.trust().ok_or(ListRefusal::NoRemoteAccess)?;
         if let (Some(_), Some(credential)) = (list.issuer().under(), credential)
-            // The rate of the deliverer's own credential: so a delegate cannot use up the rate of the delegator that revokes it.
+            // The rate is that of the deliverer's own credential, so a delegate cannot use up the rate of the delegator who
+            // revokes its credential.
             && let Some(own) = credential.chain().last()
         {
             self.delegated_rate.with(|rate| rate.admit(own.id))?;
@@ -141,7 +142,7 @@ impl Daemon {
         let (trust, accepted) = trust.with_list(list, credential, Second::of(now()))?;
         let root = list.issuer().affected_root();
         let trust = Arc::new(trust);
-        // Also if the list revokes nothing new: from now on its header is known.
+        // This is done even if the list revokes nothing new, since its header is known from now on.
         self.trust.set(Some(Arc::clone(&trust)));
         if !accepted.has_changed {
             self.retry_due_writes();
@@ -173,7 +174,7 @@ impl Daemon {
     /// Writes the revocations of a root. After an error the write is tried again later.
     fn write(&self, trust: &Trust, root: &PublicKey) {
         let folder = self.with_node(|node| node.config.node.state.clone());
-        // A root that is not trusted any more has no revocations here.
+        // A root that is not trusted any more has no revocations in `trust`, so nothing is written for it.
         let written = trust
             .revocations()
             .by_root(root)
@@ -241,7 +242,7 @@ impl Daemon {
 
     /// Merges stored revocations, and those in effect, into roots of trust.
     fn merged(&self, trust: &Trust, stored: &Revocations, now: Second) -> Arc<Trust> {
-        // If there are too many entries, those of the configuration's files are left out: they can be read again.
+        // If there are too many entries, those of the configuration's files are left out, since they can be read again.
         let before = self.trust().map(|before| before.revocations().clone()).unwrap_or_default();
         let (trust, left_out) = trust.with_revocations([stored, &before], now);
         if left_out > 0 {
@@ -267,8 +268,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Writes the revocations that differ from the stored ones, so that they survive a change of the operator's files. If the
-    /// stored ones cannot be read nothing is written, as they may contain more.
+    /// Writes the revocations that differ from the stored ones, so that they survive a change of the operator's files.
+    /// If the stored revocations cannot be read, nothing is written, since they may contain more entries.
     pub(super) fn write_changed_revocations(&self) {
         let Some(trust) = self.trust() else { return };
         let state = self.with_node(|node| node.config.node.state.clone());
@@ -281,7 +282,8 @@ impl Daemon {
         roots.for_each(|(root, _)| self.write(&trust, root));
     }
 
-    /// Counters of delivered lists, and the number of entries of each root; none if the node has no remote access.
+    /// Returns the counters of delivered lists, and the number of entries of each root; `None` if the node has no remote
+    /// access.
     pub(super) fn revocation_counts(&self) -> Option<RevocationCounts> {
         let trust = self.trust()?;
         let entries = trust
@@ -292,7 +294,7 @@ impl Daemon {
         Some(RevocationCounts { deliveries: self.deliveries.snapshot(), entries })
     }
 
-    /// The revocations that a client may see: those of its credential's root, or of all roots for an operator.
+    /// Returns the revocations that a client may see: those of its credential's root, or those of all roots for an operator.
     pub(crate) fn revocations_for(&self, asker: &Asker) -> Vec<RevocationsStatus> {
         match asker {
             Asker::Operator(_) => self.revocations_of(None),
@@ -300,7 +302,7 @@ impl Daemon {
         }
     }
 
-    /// The revocations of one root, or of all roots.
+    /// Returns the revocations of one root, or of all roots.
     pub(crate) fn revocations_of(&self, root: Option<&PublicKey>) -> Vec<RevocationsStatus> {
         let Some(trust) = self.trust() else { return Vec::new() };
         let tokens = |set: &RevokedSet| set.iter().map(|entry| entry.to_string()).collect();

@@ -24,7 +24,8 @@ struct FileStamp {
 }
 
 impl FileStamp {
-    /// Returns none for anything but a regular file. Opening a FIFO would block until it has a writer.
+    /// Returns the stamp of a regular file, and `None` for anything else. The file is not opened: opening a FIFO would block
+    /// until it has a writer.
     fn of(path: &Path) -> Option<Self> {
         let meta = path.metadata().ok().filter(|meta| meta.is_file())?;
         Some(Self {
@@ -37,7 +38,7 @@ impl FileStamp {
     }
 }
 
-/// The files, as of the last check.
+/// The watched files, with their stamps at the last check.
 #[derive(Debug, Default)]
 pub(super) struct WatchedFiles {
     files: BTreeMap<PathBuf, Option<FileStamp>>,
@@ -45,8 +46,8 @@ pub(super) struct WatchedFiles {
 }
 
 impl WatchedFiles {
-    /// Returns the files that have changed since the last check; none if the next check is not due. A file that was not
-    /// watched before counts as changed, as it may have changed since it was read with the configuration.
+    /// Returns the files that have changed since the last check, or no files if the next check is not due. A file that was
+    /// not watched before counts as changed, since it may have changed after it was read with the configuration.
     fn changed(&mut self, files: impl FnOnce() -> BTreeSet<PathBuf>) -> Vec<PathBuf> {
         if self.next_check.is_some_and(|next| Instant::now() < next) {
             return Vec::new();

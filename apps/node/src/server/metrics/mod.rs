@@ -38,6 +38,7 @@ pub fn render(snapshot: Snapshot) -> String {
     out
 }
 
+/// A snapshot as a collector of metrics.
 #[derive(Debug)]
 struct MetricsSnapshot(Snapshot);
 
@@ -52,7 +53,7 @@ enum Samples {
     Share(Vec<(Labels, f64)>),
 }
 
-/// One sample for each object.
+/// Returns one sample for each object.
 fn samples_of<T>(
     parts: impl IntoIterator<Item = (Labels, T)>,
     value: impl Fn(&T) -> u64,
@@ -60,8 +61,8 @@ fn samples_of<T>(
     parts.into_iter().map(|(labels, part)| (labels, value(&part))).collect()
 }
 
-/// Several samples for each object, distinguished by one more label. All `known` values of the label have a sample from the
-/// start: a rate needs the zero before the first count.
+/// Returns several samples for each object, distinguished by one more label. Each `known` value of the label has a sample
+/// from the start, since a rate needs the zero before the first count.
 fn samples_by_label<'a, T: 'a>(
     label: &'static str,
     known: impl IntoIterator<Item = &'static str>,
@@ -242,7 +243,7 @@ impl MetricsSnapshot {
         to.family("weir_core_stolen", "seconds", help, seconds(|core| core.stolen_ns))
     }
 
-    /// Started processes, by role and isolation.
+    /// Writes the counters of started processes, by role and isolation.
     fn processes(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let help = "Processes that could not be started, because of the system or the limit of processes";
         let refused = Samples::Counts(vec![(Labels::new(), self.0.refused_processes)]);
@@ -312,7 +313,7 @@ impl MetricsSnapshot {
         self.usages(to)
     }
 
-    /// The usage of sessions, with the same counters as in the ledger.
+    /// Writes the usage of sessions, with the same counters as in the ledger.
     fn usages(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
         for (at, counter) in Usage::counters().enumerate() {
@@ -340,7 +341,7 @@ impl MetricsSnapshot {
         Ok(())
     }
 
-    /// The usage of limits other than processor time and memory, of the sessions that have such limits.
+    /// Writes the use of limits other than processor time and memory, for sessions that have such limits.
     fn limits(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let limited = self.0.sessions.iter().filter(|session| !session.limits.is_none());
         let all = || limited.clone().map(|it| (labels([("session", &it.name)]), &it.limits));
@@ -361,7 +362,7 @@ impl MetricsSnapshot {
         to.family("weir_session_refused", "patches", help, refused)
     }
 
-    /// The parts of all sessions of one kind, with their labels.
+    /// Returns the parts of one kind of all sessions, with their labels.
     fn parts<'a, T: 'a>(
         &'a self,
         what: &'static str,
@@ -412,11 +413,11 @@ impl MetricsSnapshot {
         )?;
         let help = "Bytes of these packets on the link";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
-        let tally = ChannelPlanCounters::default();
-        let causes = channel_plan::drops(&tally).map(|(cause, _)| cause.name());
+        let unused_counters = ChannelPlanCounters::default();
+        let causes = channel_plan::drops(&unused_counters).map(|(cause, _)| cause.name());
         let dropped = Samples::Counts(samples_by_label("cause", causes, all(), |channel| &channel.drops));
         to.family("weir_channel_dropped", "packets", "Dropped packets, by cause", dropped)?;
-        let findings = tally.named_counts().map(|(what, _)| what);
+        let findings = unused_counters.named_counts().map(|(what, _)| what);
         let found = Samples::Counts(samples_by_label("what", findings, all(), |channel| &channel.findings));
         let help = "Findings of preprocessing: wrong checksums, and fates of fragments";
         to.family("weir_channel_found", "packets", help, found)

@@ -28,8 +28,8 @@ use weir_units::{Bytes, Nanos};
 pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The shortest time between two snapshots for one client.
 const WATCH_MIN: Duration = Duration::from_millis(50);
-/// The interval at which it is checked that a session is still shared with its follower.
-/// A follower may receive records for that long, and one more record, after the owner has removed the share.
+/// The interval between two checks that a session is still shared with its follower. After the owner has removed the
+/// share, the follower may receive records for this interval, and one more record.
 const SHARE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which a follower is charged for the processor time of sending records.
 const FOLLOW_CHARGE_INTERVAL: Duration = Duration::from_millis(200);
@@ -43,7 +43,7 @@ pub(super) trait PeerStream: Read + Write {
     fn is_closed_by_peer(&mut self) -> bool;
 }
 
-/// The state that all connections of one listener share.
+/// Serves the requests of one listener's clients: the state that all connections of the listener share.
 pub(super) struct RequestServer {
     pub(super) daemon: Arc<Daemon>,
     /// Set when the node stops.
@@ -118,14 +118,15 @@ pub(super) struct Connection<'a, L> {
     meter: RequestMeter,
 }
 
-/// The processor time of a connection's thread that has to be charged to requests.
+/// The processor time of a connection's thread that is still to be charged for requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestMeter {
-    /// The thread time up to which everything is charged. It starts at 0, so the first charge includes the handshake.
+    /// The CPU time of the thread up to which all work is charged. It starts at 0, so the first charge includes the
+    /// handshake.
     charged_until: Nanos,
-    /// Time since then that a session was charged for already.
+    /// CPU time after `charged_until` that a session was charged for already.
     charged_to_session: Nanos,
-    /// The rate limiter's cost that was paid before the request was parsed.
+    /// Cost of the present request that the rate limiter has charged already.
     prepaid: Nanos,
     /// True if the request was refused or failed.
     is_refused: bool,
@@ -145,8 +146,8 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         let now = thread_time();
         self.meter = RequestMeter { charged_until: now, ..RequestMeter::default() };
         let cpu = Nanos(now.0.saturating_sub(charged_until.0).saturating_sub(charged_to_session.0));
-        let more = Nanos(cost_of_cpu(cpu).0.saturating_sub(prepaid.0));
-        self.server.rate_limiter.charge(&self.chain, more);
+        let further_cost = Nanos(cost_of_cpu(cpu).0.saturating_sub(prepaid.0));
+        self.server.rate_limiter.charge(&self.chain, further_cost);
         let usage = RequestUsage { count, refused: is_refused.into(), cpu };
         self.server.daemon.charge_request(credential, usage);
     }
@@ -182,7 +183,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
 
     /// Serves requests until the client closes the connection or sends an invalid request, or the node stops.
     pub(super) fn serve(&mut self) -> io::Result<()> {
-        // The handshake and the verification of the credential.
+        // Charges the handshake and the verification of the credential.
         self.charge(1);
         while !self.server.is_stopping() {
             self.extend_read_deadline();
@@ -203,8 +204,8 @@ impl<'a, L: PeerStream> Connection<'a, L> {
     /// Reads and answers one request. Returns false if the connection has to be closed.
     fn serve_request(&mut self) -> io::Result<bool> {
         let line = read_line(&mut self.stream)?;
-        // The cost is charged before parsing. If it is refused, the length of the body is unknown, so the
-        // connection has to be closed.
+        // The cost of the line is charged before the line is parsed. After a refusal the connection has to be closed,
+        // since the length of the body is unknown.
         if let Err(why) = self.wait_for_rate(cost_of_request(line.len())) {
             return self.refuse(&why).map(|()| false);
         }
@@ -216,7 +217,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         drop(line);
         let uploaded = match self.check_before_body(&ask, len) {
             Ok(uploaded) => uploaded,
-            // Without a body the next bytes are the next request.
+            // A request without a body is followed by the next request, so the connection can stay open.
             Err(why) => return self.refuse(&why).map(|()| len == 0),
         };
         if let Err(why) = self.wait_for_rate(cost_of_extra_bytes(len)) {
@@ -253,7 +254,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         self.uploaded_file(ask)
     }
 
-    /// The reason why the body of a holder's request, of `len` bytes, is refused unread.
+    /// Returns the reason why a holder's request with a body of `len` bytes is refused before the body is read.
     fn body_refusal(&self, ask: &ControlRequest, len: usize) -> Option<String> {
         if len == 0 || matches!(self.asker, Asker::Operator(_)) {
             return None;
@@ -271,7 +272,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         }
     }
 
-    /// The uploaded file that a request names by its hash; none if it names none.
+    /// Returns the uploaded file that a request names by its hash, or `None` if the request names no file.
     fn uploaded_file(&self, ask: &Ask) -> Result<Option<Arc<Vec<u8>>>, String> {
         let Some(file) = &ask.file else { return Ok(None) };
         if ask.body > 0 || !matches!(ask.ask, ControlRequest::Load { .. }) {
@@ -280,7 +281,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         }
         let uploaded = self.server.daemon.uploads.complete_file(&self.chain, file, Instant::now());
         let uploaded = uploaded.map_err(|error| error.to_string())?;
-        // The hash is known: a refusal needs neither a copy of the file nor another hash of it.
+        // The hash of the file is known, so a request can be refused before the file is copied and hashed again.
         if let Err(why) = self.server.daemon.permit_known(&self.asker, &ask.ask, file) {
             let daemon = &self.server.daemon;
             let session = daemon.session_of(&self.asker, &ask.ask);
@@ -306,9 +307,9 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 return self.refuse(&why).map(|()| true);
             }
         };
-        // True if the client's rights did not suffice; false if the node failed or lacked something.
+        // True if the request failed because of the client's rights; false if it failed for another reason.
         let lacks_right = Cell::new(false);
-        let done = || Reply::Done { notes: Vec::new() };
+        let done_reply = || Reply::Done { notes: Vec::new() };
         let refused = |why: &dyn Display| Reply::Refused { why: why.to_string() };
         let is_operator = matches!(self.asker, Asker::Operator(_));
         let failed = |error: &NodeError| {
@@ -316,7 +317,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             if is_operator { refused(error) } else { refused(&error.for_holder()) }
         };
         let reply = |result: Result<(), NodeError>| match result {
-            Ok(()) => done(),
+            Ok(()) => done_reply(),
             Err(error) => failed(&error),
         };
         let reply_with_note = |result: Result<String, NodeError>| match result {
@@ -336,7 +337,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         let answer = match permitted.ask {
             ControlRequest::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
             ControlRequest::Watch { every } => {
-                daemon.record_decision(decision.answered(&done(), false));
+                daemon.record_decision(decision.answered(&done_reply(), false));
                 let every = Duration::from_nanos(every.0).clamp(WATCH_MIN, CLIENT_TIMEOUT);
                 while !self.refuse_if_ended()? {
                     let snapshot = self.server.daemon.snapshot_for(&self.asker);
@@ -379,7 +380,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             },
             ControlRequest::Ledger(ask) => match daemon.query_ledger(&self.asker, &ask) {
                 Ok(query) => {
-                    daemon.record_decision(decision.answered(&done(), false));
+                    daemon.record_decision(decision.answered(&done_reply(), false));
                     return self.send_entries(query);
                 }
                 Err(error) => refused(&error),
@@ -402,14 +403,14 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 let share = permitted_by.1;
                 match following {
                     Ok(Some(following)) => {
-                        daemon.record_decision(decision.answered(&done(), false));
-                        self.send_reply(done())?;
+                        daemon.record_decision(decision.answered(&done_reply(), false));
+                        self.send_reply(done_reply())?;
                         self.send_records(&following, &session, share.as_ref())?;
                         if !self.refuse_if_share_ended(&session, share.as_ref())? {
-                            let gone = format_args!(
+                            let end_of_records = format_args!(
                                 "its records end here: module `{module}` was unloaded, or its session closed"
                             );
-                            self.refuse(&gone)?;
+                            self.refuse(&end_of_records)?;
                         }
                         return Ok(false);
                     }
@@ -436,7 +437,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 return Ok(false);
             }
             let reply = query.next();
-            // The compile queue has charged this time already.
+            // The compile queue has charged the time of the query already.
             let charged = query.take_used();
             self.meter.charged_to_session.0 = self.meter.charged_to_session.0.saturating_add(charged.0);
             match reply {
@@ -458,13 +459,14 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         }
     }
 
-    /// As [`Self::refuse_if_ended`], and also if a session is not shared with the client any more.
+    /// Returns true, after a refusal was sent, if the node stops, the client's right has ended, or the session is not
+    /// shared with the client any more.
     fn refuse_if_share_ended(&mut self, session: &Name, share: Option<&ShareGrant>) -> io::Result<bool> {
         if self.refuse_if_ended()? {
             return Ok(true);
         }
         match self.server.daemon.check_share(&self.asker, session, share) {
-            // The caller reports the end of a session.
+            // The caller reports a closed session in its own words.
             Ok(()) | Err(RequestRefusal::NoSession(_)) => Ok(false),
             Err(why) => self.refuse(&why).map(|()| true),
         }
@@ -477,18 +479,18 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         session: &Name,
         share: Option<&ShareGrant>,
     ) -> io::Result<()> {
-        let (mut share_checked, mut charged) = (Instant::now(), Instant::now());
+        let (mut last_share_check, mut last_charge) = (Instant::now(), Instant::now());
         while !self.server.is_stopping() && self.server.daemon.check_right(&self.asker).is_ok() {
-            // This locks the node, so it is not done for each record.
-            if share.is_some() && share_checked.elapsed() >= SHARE_CHECK_INTERVAL {
-                share_checked = Instant::now();
+            // The check of the share locks the node, so it is not made for each record.
+            if share.is_some() && last_share_check.elapsed() >= SHARE_CHECK_INTERVAL {
+                last_share_check = Instant::now();
                 if self.server.daemon.check_share(&self.asker, session, share).is_err() {
                     return Ok(());
                 }
             }
-            if charged.elapsed() >= FOLLOW_CHARGE_INTERVAL {
+            if last_charge.elapsed() >= FOLLOW_CHARGE_INTERVAL {
                 self.charge(0);
-                charged = Instant::now();
+                last_charge = Instant::now();
             }
             match following.next(Duration::from_millis(200)) {
                 Ok(FollowedRecord { item, load }) => {
@@ -503,7 +505,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                         return Ok(());
                     }
                 }
-                // The module was unloaded.
+                // The module was unloaded, or its session closed.
                 Err(RecvTimeoutError::Disconnected) => {
                     let rows = following.missed();
                     return if rows > 0 { self.send_reply(Reply::Missed { rows }) } else { Ok(()) };

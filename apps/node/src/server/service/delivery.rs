@@ -23,11 +23,11 @@ use weir_trust::revocation::{HEADER_BYTES_MAX, LIST_BYTES_MAX, ListHeader, ListU
 
 /// The maximum number of connected peers without a credential.
 pub(super) const ANONYMOUS_MAX: usize = 16;
-/// The maximum number of such peers from one source address.
+/// The maximum number of connected peers without a credential from one source address.
 pub(super) const ANONYMOUS_PER_SOURCE_MAX: usize = 2;
 /// The maximum number of connected peers with a root's key.
 pub(super) const ROOTS_MAX: usize = 16;
-/// The maximum number of such peers with the same key.
+/// The maximum number of connected peers with the same root's key.
 pub(super) const ROOTS_PER_KEY_MAX: usize = 4;
 /// The time within which a peer without a credential has to send a list's header.
 const HEADER_TIME: Duration = Duration::from_secs(3);
@@ -36,7 +36,8 @@ const DELIVERY_TIME: Duration = Duration::from_secs(15);
 /// The maximum length in bytes of the request line of a peer without a credential.
 const LINE_BYTES_MAX: u64 = 256;
 
-/// Applies a revocation list, or answers the offer of one. `credential` is the deliverer's.
+/// Applies a revocation list, or answers the offer of a list. `credential` is that of the peer who delivers the list,
+/// if any.
 pub(super) fn receive_list(
     daemon: &Arc<Daemon>,
     credential: Option<&VerifiedCredential>,
@@ -52,7 +53,7 @@ pub(super) fn receive_list(
     }
 }
 
-/// The credential of a holder; none for the operator.
+/// Returns the credential of a holder, or `None` for the operator.
 pub(super) fn credential_of(asker: &Asker) -> Option<&VerifiedCredential> {
     match asker {
         Asker::Operator(_) => None,
@@ -75,7 +76,7 @@ fn answer_offer(
 
 fn apply_list(daemon: &Arc<Daemon>, credential: Option<&VerifiedCredential>, text: &str) -> Reply {
     let revoked = daemon.revoke(text, credential);
-    // Also after a refusal: part of the list may have been applied.
+    // Sessions are closed even after a refusal, since a part of the list may have been applied.
     daemon.close_expired();
     match revoked {
         Ok(note) => Reply::Done { notes: vec![note] },
@@ -83,7 +84,7 @@ fn apply_list(daemon: &Arc<Daemon>, credential: Option<&VerifiedCredential>, tex
     }
 }
 
-/// Serves a peer that has proven a root's key: it delivers lists, and reads the revocations of that root.
+/// Serves a peer that has proven a root's key. The peer can deliver lists, and read the revocations of that root.
 pub(super) fn serve_root(
     stream: impl PeerStream,
     root: &PublicKey,
@@ -131,7 +132,7 @@ pub(super) fn serve_anonymous(
     let mut stream = BufReader::with_capacity(4096, stream);
     let started = Instant::now();
     stream.get_mut().set_read_deadline(started + HEADER_TIME);
-    // Either an offer followed by the list, or the list at once.
+    // The peer sends an offer and then the list, or the list at once.
     for is_last in [false, true] {
         let reply = match read_delivery(&mut stream, daemon, started)? {
             Delivery::Other => {
@@ -156,7 +157,7 @@ pub(super) fn serve_anonymous(
 
 /// A request of a peer without a credential.
 enum Delivery {
-    /// Another request than the delivery of a list.
+    /// A request that is no delivery of a list.
     Other,
     /// A delivery that was answered after its header was read.
     Answer(Reply),

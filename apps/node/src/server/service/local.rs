@@ -20,7 +20,7 @@ pub(super) fn accept(listener: &UnixListener, server: &Arc<RequestServer>) {
             return;
         }
         let Ok(stream) = stream else {
-            // The process has no free descriptor now. One may become free soon.
+            // The process has no free file descriptor now. One may become free soon.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -62,10 +62,10 @@ impl PeerStream for LocalStream {
     }
 
     fn is_closed_by_peer(&mut self) -> bool {
-        let quiet = self.stream.set_nonblocking(true).is_ok();
+        let is_nonblocking = self.stream.set_nonblocking(true).is_ok();
         let read = self.stream.read(&mut [0]);
-        let back = self.stream.set_nonblocking(false);
-        quiet && back.is_ok() && matches!(read, Ok(0))
+        let restored = self.stream.set_nonblocking(false);
+        is_nonblocking && restored.is_ok() && matches!(read, Ok(0))
     }
 }
 

@@ -68,15 +68,15 @@ pub(crate) fn notify(state: &str) {
     _ = sent;
 }
 
-/// The threads that serve requests. Dropping this ends them.
+/// The threads that serve requests. They end when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct RequestThreads {
-    /// The socket's file. It is dropped before `local_shutdown`: while that is open, no other file can have the same
-    /// inode number.
+    /// The file of the local socket. It is dropped before `local_shutdown`: while the socket is open, no other file can have
+    /// the same inode number.
     _socket: SocketFile,
     /// The listening local socket, as a type that the standard library can shut down.
     local_shutdown: UnixStream,
-    /// The listening socket for remote connections, likewise; none without remote access.
+    /// The listening socket for remote connections, as such a type, too; `None` without remote access.
     remote_shutdown: Option<TcpStream>,
     metrics: Option<SocketAddr>,
     is_stopping: Arc<AtomicBool>,
@@ -167,7 +167,7 @@ impl Drop for RequestThreads {
     }
 }
 
-/// The address that a listener is bound to, for the log.
+/// Returns the address that a listener is bound to, for the log.
 fn address_of(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string())
 }

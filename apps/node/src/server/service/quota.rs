@@ -10,14 +10,14 @@ use weir_trust::credential::DelegationId;
 /// memory is charged to no session.
 const BODIES_MAX: usize = 4 * weir_abi::limit::TABLE_BYTES as usize;
 
-/// Counts a connected client; the count decreases when this is dropped.
+/// Counts a connected client until it is dropped.
 #[derive(Debug)]
 pub(super) struct ClientPermit(Arc<AtomicUsize>);
 
 impl ClientPermit {
-    /// Returns none if `most` clients are connected.
+    /// Counts one more client. Returns `None` if `most` clients are connected.
     pub(super) fn acquire(clients: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let one_more = |there: usize| (there < most).then_some(there + 1);
+        let one_more = |count: usize| (count < most).then_some(count + 1);
         clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
         Some(Self(Arc::clone(clients)))
     }
@@ -43,7 +43,7 @@ impl<K: Ord + Copy> PeerQuota<K> {
         Self { taken: OrderedMutex::default(), most, most_per_key }
     }
 
-    /// Takes a slot. Returns none if all slots, or all of this key, are taken.
+    /// Takes a slot. Returns `None` if all slots, or all slots of this key, are taken.
     pub(super) fn acquire(&self, key: K) -> Option<PeerPermit<'_, K>> {
         let mut taken = self.taken.lock();
         if taken.values().sum::<usize>() >= self.most {
@@ -58,7 +58,7 @@ impl<K: Ord + Copy> PeerQuota<K> {
     }
 }
 
-/// The slot of one peer; it becomes free when this is dropped.
+/// The slot of one peer. The slot becomes free when this value is dropped.
 #[derive(Debug)]
 pub(super) struct PeerPermit<'a, K: Ord + Copy> {
     quota: &'a PeerQuota<K>,
@@ -79,8 +79,9 @@ impl<K: Ord + Copy> Drop for PeerPermit<'_, K> {
 
 /// Memory for request bodies, shared among root grants.
 ///
-/// A root grant can take at most as much as is left for others afterwards: one alone a half, two a third each. So there
-/// is always memory left for one more grant. The operator is not limited in this way.
+/// A root grant can take memory only as long as no less is left afterwards than the grant then has: a single grant can take
+/// a half, two grants a third each. So there is always memory left for one more grant. The operator is not limited in this
+/// way.
 #[derive(Debug, Default)]
 pub(super) struct UploadQuota(OrderedMutex<BTreeMap<Option<DelegationId>, usize>, { rank::ALONE }>);
 
@@ -100,7 +101,7 @@ impl UploadQuota {
     }
 }
 
-/// Memory for one request body; it becomes free when this is dropped.
+/// Memory for one request body. The memory becomes free when this value is dropped.
 #[derive(Debug)]
 pub(super) struct UploadPermit<'a> {
     quota: &'a UploadQuota,

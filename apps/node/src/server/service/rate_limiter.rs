@@ -2,8 +2,8 @@
 //!
 //! Every request takes processor time of the node, even if it is refused. So a request waits for admission before it is
 //! parsed, by the [virtual clocks](crate::server::virtual_clock) of its delegation chain. Admission advances the clocks by
-//! [`REQUEST_COST`], and by more for a long body. A request that takes more processor time than usual advances them again
-//! afterwards. Three properties follow:
+//! [`REQUEST_COST`], and by more for a long body. A request that takes more processor time than that cost stands for
+//! advances the clocks again afterwards. Three properties follow:
 //!
 //! - All requests under one root grant take at most [`CORE_PERCENT`] of a core.
 //! - A delegator never waits for its delegates.
@@ -31,7 +31,7 @@ const REQUEST_COST: Nanos = Nanos(Nanos::SECOND.0 / REQUESTS_PER_SECOND);
 const LEAD_MAX: Nanos = Nanos(REQUEST_COST.0 * (BURST - 1));
 /// The maximum time for which a request waits for admission.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// The time after which a request tries again while another one comes first.
+/// The time after which a request tries again while another request comes first.
 const RETRY_INTERVAL: Nanos = Nanos::MILLISECOND;
 
 /// Limits the rate of requests of each holder and of each root grant.
@@ -51,18 +51,18 @@ pub(super) struct RateExceeded {
     retry_after: Duration,
 }
 
-/// The cost of a request line of `bytes` bytes.
+/// Returns the cost of a request line of `bytes` bytes.
 pub(super) fn cost_of_request(bytes: usize) -> Nanos {
     Nanos(REQUEST_COST.0.saturating_add(cost_of_extra_bytes(bytes).0))
 }
 
-/// The cost of a body of `bytes` bytes.
+/// Returns the cost of a body of `bytes` bytes.
 pub(super) fn cost_of_extra_bytes(bytes: usize) -> Nanos {
     let times = u64::try_from(bytes / BYTES_PER_REQUEST).unwrap_or(u64::MAX);
     Nanos(REQUEST_COST.0.saturating_mul(times))
 }
 
-/// The cost of a request that took `used` processor time.
+/// Returns the cost of a request that took `used` processor time.
 pub(super) fn cost_of_cpu(used: Nanos) -> Nanos {
     Nanos(used.0.saturating_mul(100 / CORE_PERCENT))
 }
@@ -97,7 +97,7 @@ impl RequestRateLimiter {
         }
     }
 
-    /// Advances the clocks of a chain by the cost of a request beyond the cost that it was admitted with.
+    /// Advances the clocks of a chain by `more`, the cost of a request beyond the cost with which it was admitted.
     pub(super) fn charge(&self, chain: &[DelegationId], more: Nanos) {
         if more.0 > 0 {
             self.waiting.lock().charge(chain, more, self.now());

@@ -2,7 +2,7 @@
 //!
 //! The [`Acceptor`] performs the handshakes. A peer takes a client slot only after its credential was verified; until
 //! then it occupies no more than its half-open handshake. A peer with an invalid credential is told the reason if a
-//! small pool of connections has room; otherwise its connection is closed without an answer.
+//! small pool of connections has a free slot; otherwise its connection is closed without an answer.
 
 use super::CLIENT_THREAD;
 use super::connection::{CLIENT_TIMEOUT, Connection, PeerStream, RequestServer, send_refusal};
@@ -35,11 +35,11 @@ const CLIENTS_PER_GRANT_MAX: usize = 48;
 const OPERATORS_MAX: usize = 16;
 /// The maximum number of peers with an invalid credential that are being sent a refusal.
 const REFUSED_MAX: usize = 16;
-/// The maximum number of such peers from one source address.
+/// The maximum number of refused peers from one source address.
 const REFUSED_PER_SOURCE_MAX: usize = 2;
 /// The maximum number of holders that are being told that all slots are taken.
 const TURNED_AWAY_MAX: usize = 16;
-/// The maximum number of such holders with the same key.
+/// The maximum number of holders with the same key that are being told that all slots are taken.
 const TURNED_AWAY_PER_KEY_MAX: usize = 1;
 
 /// The interval at which the counters of refused peers are checked for a log line.
@@ -269,7 +269,7 @@ impl RemoteServer {
         Ok(())
     }
 
-    /// Serves a peer without a credential, which can only deliver a revocation list. Its slot is not one of the clients'.
+    /// Serves a peer without a credential, which can only deliver a revocation list. It takes no client slot.
     fn serve_anonymous(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
         let Some(_permit) = self.anonymous.acquire(peer.source()) else {
             self.requests.daemon.access.refused(Cause::Anonymous);
@@ -319,8 +319,8 @@ impl RemoteStream {
         Ok(Self { stream: peer.accept(&[])?, deadline: Instant::now() + CLIENT_TIMEOUT })
     }
 
-    /// Reads on for [`LINGER_TIME`], as closing a connection with unread bytes would discard the last answer. After an
-    /// I/O error in `answered` the connection is closed at once.
+    /// Reads on for [`LINGER_TIME`], since closing a connection with unread bytes would discard the last answer. Does
+    /// nothing if `answered` is an I/O error: the connection is then closed at once.
     fn linger(&mut self, answered: io::Result<()>, bytes_max: usize) {
         if answered.is_err() {
             return;

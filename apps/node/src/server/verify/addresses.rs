@@ -16,12 +16,12 @@ impl Remarks {
                 () => self.problem(line, what),
             }
         }
-        // Both are bound at the same time, so that an error is found if they are equal.
+        // Both addresses are bound at the same time, so that an error is found if they are equal.
         let metrics = node.metrics.map(|address| self.bind(subject, line, "metrics", address));
         let Some(remote) = &subject.config.remote else { return };
         let listens = self.bind(subject, None, "[remote]", remote.listen);
         drop((metrics, listens));
-        // Only the key agent reads the key itself.
+        // The key is only opened: the key agent alone reads it.
         let key = crate::server::daemon::resolve_path(subject.path, &remote.key);
         if let Err(error) = weir_os::private::open_secret(&key) {
             let what = format!("[remote]: {}: {error}", key.shown());

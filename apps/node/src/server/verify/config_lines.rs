@@ -19,7 +19,7 @@ pub(crate) struct ConfigLines {
 }
 
 impl ConfigLines {
-    /// Finds the line numbers in a text. An invalid configuration has none.
+    /// Finds the line numbers in a configuration's text. The result is empty for an invalid configuration.
     pub(crate) fn find(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Named {
@@ -46,7 +46,7 @@ impl ConfigLines {
         }
         let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
         let lines = |parts: &[toml::Spanned<Named>]| {
-            // If two sections have the same name, the error is about the second.
+            // If two sections have the same name, the second one's line is kept, since the error is about that section.
             parts.iter().map(|part| (part.get_ref().name.clone(), line(part.span().start))).collect()
         };
         let Ok(parts) = toml::from_str::<Parts>(text) else { return Self::default() };
@@ -69,7 +69,7 @@ impl ConfigLines {
         self.sessions.get(session.as_str()).copied()
     }
 
-    /// The line of the section that an error is about, if the error's text does not contain a line.
+    /// Returns the line of the section that an error is about, if the error's text does not contain a line.
     pub(crate) fn line_of_error(&self, error: &NodeConfigError) -> Option<usize> {
         match error {
             NodeConfigError::Session(

@@ -1,4 +1,4 @@
-//! The context of a check: a node may already run and use the resources, and may run as another user.
+//! The context of a check: a node may already run and use the checked resources, and may run as another user.
 
 use super::Remarks;
 use crate::control::config::NodeConfiguration;
@@ -10,12 +10,12 @@ use weir_admission::Name;
 use weir_netio::LiveError;
 use weir_os::private::{PrivateError, PrivateFolder, effective_user};
 
-/// The relation of a check to the node. For a start both fields are none.
+/// The relation of a check to the node. In a start both fields are `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CheckContext {
     /// The name of a node that runs with the same state folder.
     running_node: Option<Name>,
-    /// The user of this process, if the node has another one.
+    /// The user of this process, if the node runs as another user.
     other_user: Option<u32>,
 }
 
@@ -38,24 +38,25 @@ impl CheckContext {
         self.running_node.is_some()
     }
 
-    /// Returns true if the node's user is another one.
+    /// Returns true if the node runs as another user than this process.
     pub(crate) fn is_other_user(&self) -> bool {
         self.other_user.is_some()
     }
 
-    /// The warning about a resource that is in use, if a running node may be its user.
+    /// Returns the warning about a resource that is in use, if a running node may be using it.
     pub(super) fn busy_warning(&self, what: &str) -> Option<String> {
         let node = self.running_node.as_ref()?;
         Some(format!("{what}; node `{node}` runs with this state folder, and may be its user"))
     }
 
-    /// The warning about a resource that this process has no right to, if the node may have the right.
+    /// Returns the warning about a resource to which this process has no right, if the node may have that right.
     pub(super) fn permission_warning(&self, what: &str) -> Option<String> {
         let user = self.other_user?;
         Some(format!("not checked, as user {user} is not the node's user and lacks its rights: {what}"))
     }
 
-    /// The warning about an error of an interface that may not occur in a start; none if it is a problem.
+    /// Returns the warning about an error of an interface that may not occur in a start, or `None` if the error is a
+    /// problem.
     pub(super) fn interface_warning(&self, error: &LiveError) -> Option<String> {
         match error {
             LiveError::Busy { .. } => self.busy_warning(&error.to_string()),
@@ -65,7 +66,7 @@ impl CheckContext {
     }
 }
 
-/// Returns true if the node has another user than this, judged by the owner of its socket or state folder.
+/// Returns true if the node runs as another user than `user`, judged by the owner of its socket or state folder.
 fn node_has_other_user(config: &NodeConfiguration, user: u32) -> bool {
     let socket = config.node.socket.symlink_metadata();
     if socket.is_ok_and(|known| known.file_type().is_socket() && known.uid() != user) {

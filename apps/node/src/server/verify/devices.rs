@@ -16,7 +16,7 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Finds the devices. A missing one counts as Ethernet, as in a start.
+    /// Finds the devices. A missing device counts as Ethernet, as in a start.
     pub(super) fn of(config: &NodeConfiguration) -> Self {
         let typed = |name: &String| (name.clone(), link_type_of(name).unwrap_or(LinkType::Ethernet));
         let interfaces = config.interfaces.iter().map(|it| typed(&it.name)).collect();
@@ -31,7 +31,7 @@ impl Devices {
     }
 }
 
-/// Remarks on the properties that only a start can check, as the check would interrupt traffic.
+/// Returns remarks on properties that only a start checks, because checking them would interrupt traffic.
 pub(crate) fn unchecked(subject: &Subject<'_>) -> impl Iterator<Item = Remark> {
     let interfaces =
         subject.config.interfaces.iter().filter(|interface| interface.kind == InterfaceKind::Xdp);

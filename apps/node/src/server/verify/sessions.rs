@@ -46,7 +46,8 @@ struct CheckedModule {
     name: Name,
     admitted: Arc<Admitted>,
     call_times: CallTimes,
-    /// Kept until all modules are checked, so that an error is found if two of them publish the same table.
+    /// The module's publisher, kept until all modules are checked, so that an error is found if two modules publish the
+    /// same table.
     publisher: Option<Arc<Publisher>>,
 }
 
@@ -74,7 +75,7 @@ struct SessionCheck<'a> {
 }
 
 impl Remarks {
-    /// Checks all sessions. After an error in a session, the next sessions are checked.
+    /// Checks all sessions. An error in a session does not keep the next sessions from being checked.
     pub(super) fn sessions<'a>(
         &mut self,
         subject: &'a Subject<'a>,

@@ -1,4 +1,4 @@
-//! Links as a node starts them, to check output channels without sending.
+//! Check of output channels against the links of a configuration, without opening an interface.
 
 use super::OutputError;
 use super::UnknownLink;
@@ -24,7 +24,7 @@ struct CheckedLink {
     link: LinkScheduler<()>,
 }
 
-/// The valid links of a configuration.
+/// The links of a configuration that are valid, with the output channels that were checked so far.
 #[derive(Default)]
 pub(crate) struct LinkCheck(BTreeMap<String, CheckedLink>);
 

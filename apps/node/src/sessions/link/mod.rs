@@ -12,7 +12,7 @@ mod status;
 
 pub use outputs::OutputError;
 
-/// The error of a name that is not that of a link.
+/// The error for the name of an unknown link.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "there is no link `{given}`; {}",

@@ -16,7 +16,7 @@ use weir_sched::link::{ChannelCounters, ChannelRefused, ChannelTerms, QueueLimit
 use weir_units::{BitsPerSecond, Bytes};
 use weir_wire::LinkType;
 
-/// A link of the node. It ends when this is dropped.
+/// A link of the node. Sending ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct NodeLink {
     config: LinkConfig,
@@ -24,7 +24,8 @@ pub(crate) struct NodeLink {
 }
 
 impl NodeLink {
-    /// Opens the interface and starts to send. With a folder for `traces`, the scheduler's decisions are written there.
+    /// Opens the interface and starts to send. With a folder `traces`, the scheduler's decisions are written to a file in
+    /// it.
     pub(crate) fn start(
         config: LinkConfig,
         notices: &Sender<ObservedEvent>,
@@ -47,12 +48,13 @@ impl NodeLink {
         &self.config
     }
 
-    /// Returns the link type of its frames.
+    /// Returns the link type of the link's frames.
     pub(crate) fn link_type(&self) -> LinkType {
         self.port.link_type()
     }
 
-    /// Opens a channel, if the link has the capacity for its reservation. Only frames that `allowed` selects are sent.
+    /// Opens an output channel, if the link has the capacity for its reservation. Only frames that `allowed` selects
+    /// are sent.
     pub(crate) fn open(
         &self,
         spec: &OutputSpec,
@@ -62,7 +64,7 @@ impl NodeLink {
         self.port.open(terms, queue, allowed)
     }
 
-    /// Changes the terms of a channel, if the link has the capacity for its reservation.
+    /// Changes the terms of an output channel, if the link has the capacity for its reservation.
     pub(crate) fn change(
         &self,
         tx_queue: &TxPacketSink,
@@ -79,7 +81,7 @@ impl NodeLink {
         (spec.terms(&self.config.scheduled()), queue)
     }
 
-    /// Closes a channel. Waiting frames are lost and counted.
+    /// Closes an output channel. Waiting frames are lost and counted.
     pub(crate) fn close(&self, tx_queue: &TxPacketSink) {
         self.port.close(tx_queue);
     }
@@ -91,12 +93,12 @@ impl NodeLink {
         Ok(())
     }
 
-    /// Returns the rate that can still be reserved: neither reserved nor held after a release.
+    /// Returns the rate that can still be reserved: reservable, and neither reserved nor held back after a release.
     pub(crate) fn left(&self) -> BitsPerSecond {
         self.port.unreserved()
     }
 
-    /// Makes this much capacity available to the next reservation, although it is held after a release.
+    /// Makes the rate `wanted` available to the next reservation, although it is held back after a release.
     pub(crate) fn release_held(&self, wanted: BitsPerSecond) {
         self.port.release_held(wanted);
     }
@@ -106,14 +108,14 @@ impl NodeLink {
         self.port.state()
     }
 
-    /// Returns the bytes on the wire of a channel, with framing: within its reservation, and beyond it. Zero for a
-    /// closed channel.
+    /// Returns the bytes of an output channel on the wire, with framing: within its reservation, and beyond it. Both are
+    /// zero for a closed channel.
     pub(crate) fn counters(&self, tx_queue: &TxPacketSink) -> ChannelCounters {
         self.port.counters(tx_queue)
     }
 }
 
-/// Sends events of an interface to the node.
+/// Returns a sink that sends the events of an interface to the node.
 pub(super) fn event_sender(notices: &Sender<ObservedEvent>) -> EventSink {
     let notices = notices.clone();
     Box::new(move |notice| _ = notices.send(notice))

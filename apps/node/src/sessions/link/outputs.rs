@@ -80,12 +80,12 @@ pub(crate) struct OutputChannel {
     /// Filter of the frames that may be sent; `None` for all.
     pub(super) allowed: Option<Arc<Demux>>,
     pub(crate) tap: Option<Arc<Tap>>,
-    /// Memory of its queue.
+    /// Memory of the channel's queue.
     pub(super) memory: HeldMemory,
 }
 
 impl OutputChannel {
-    /// Adds packets sent and lost. Frames to programs at the TAP device are not sent on the link.
+    /// Adds the sent and the lost packets. Frames that are delivered to programs at the TAP device do not count as sent.
     pub(crate) fn add_to(&self, used: &mut Usage) {
         let counters = self.tx_queue.counters();
         for (sum, counter) in
@@ -176,40 +176,40 @@ impl Node {
         }
     }
 
-    /// Closes the output channels of a session that is about to close, so that its last usage is complete. Then tells
-    /// the interfaces, because forwarding has no destination any more.
+    /// Closes the output channels of a session that is about to close, so that its last usage is complete. Sets the routes
+    /// of its channels, because forwarding has no destination any more.
     pub(crate) fn stop_outputs(&mut self, session: &Name) -> Result<(), NodeError> {
-        let Some(there) = self.sessions.get_mut(session) else { return Ok(()) };
-        let outputs = std::mem::take(&mut there.outputs);
+        let Some(state) = self.sessions.get_mut(session) else { return Ok(()) };
+        let outputs = std::mem::take(&mut state.outputs);
         let routed = self.route_all(session);
         let mut gone = Usage::default();
         for output in outputs.values() {
             self.close_output(output);
             output.add_to(&mut gone);
         }
-        if let Some(there) = self.sessions.get_mut(session) {
-            there.closed_usage.merge(&gone);
+        if let Some(state) = self.sessions.get_mut(session) {
+            state.closed_usage.merge(&gone);
         }
         routed
     }
 
-    /// Changes a session's output channels and opens new ones: all of them, or none. Increases come first, as they can
-    /// be refused and undone.
+    /// Changes a session's output channels and opens new ones: all of them, or none. Higher reservations are applied
+    /// first, since they can be refused; lower ones cannot.
     pub(crate) fn change_outputs(
         &mut self,
         session: &Name,
         changes: &[OutputSpec],
         compiled: &CompiledFilters,
     ) -> Result<(), NodeError> {
-        let Some(there) = self.sessions.get(session) else {
+        let Some(state) = self.sessions.get(session) else {
             return Err(NodeError::NoSession(session.clone()));
         };
         let failed = |spec: &OutputSpec, error| NodeError::Output { output: spec.name.clone(), error };
         let (known, new): (Vec<_>, Vec<_>) =
-            changes.iter().cloned().partition(|spec| there.outputs.contains_key(&spec.name));
+            changes.iter().cloned().partition(|spec| state.outputs.contains_key(&spec.name));
         let mut steps = Vec::new();
         for spec in known {
-            let Some(before) = there.outputs.get(&spec.name) else { continue };
+            let Some(before) = state.outputs.get(&spec.name) else { continue };
             for (what, differs) in
                 [("link", before.spec.link != spec.link), ("tap", before.spec.tap != spec.tap)]
             {
@@ -223,7 +223,7 @@ impl Node {
             steps.push((reserved_rate(&spec) <= reserved_rate(&before.spec), before, allowed, spec));
         }
         steps.sort_by_key(|(lowers, ..)| *lowers);
-        let memory = Arc::clone(&there.memory);
+        let memory = Arc::clone(&state.memory);
         let grows = steps
             .iter()
             .map(|(_, before, _, spec)| self.output_memory(spec).0.saturating_sub(before.memory.bytes().0));
@@ -232,7 +232,7 @@ impl Node {
         for (done, (_, before, allowed, spec)) in steps.iter().enumerate() {
             if let Err(error) = self.apply_output(&before.tx_queue, spec, allowed) {
                 for (_, before, ..) in steps.iter().take(done).rev() {
-                    // It releases what it was granted a moment ago.
+                    // Going back gives up a rate that was granted a moment ago, so it is not refused.
                     if let Err(error) = self.apply_output(&before.tx_queue, &before.spec, &before.allowed) {
                         crate::log::warn(&format_args!(
                             "output channel `{}` stays changed: {error}",
@@ -247,16 +247,16 @@ impl Node {
         let given: Vec<_> = steps.into_iter().map(|(.., allowed, spec)| (allowed, spec)).collect();
         let given: Vec<_> =
             given.into_iter().map(|(allowed, spec)| (self.output_memory(&spec), allowed, spec)).collect();
-        let Some(there) = self.sessions.get_mut(session) else { return Ok(()) };
+        let Some(state) = self.sessions.get_mut(session) else { return Ok(()) };
         // Frees the memory for the growth, which the channels take now.
         drop(grown);
         for (memory, allowed, spec) in given {
-            if let Some(output) = there.outputs.get_mut(&spec.name) {
+            if let Some(output) = state.outputs.get_mut(&spec.name) {
                 output.memory.set(memory);
                 (output.spec, output.allowed) = (spec, allowed);
             }
         }
-        there.outputs.extend(opened);
+        state.outputs.extend(opened);
         Ok(())
     }
 
@@ -273,8 +273,8 @@ impl Node {
 }
 
 impl NodeInventory {
-    /// Checks that output channels name known links, and that forwarded packets have the link type of the output and do
-    /// not come back.
+    /// Checks that output channels name known links, that forwarded packets have the link type of the output, and that
+    /// they do not come back on their interface.
     pub(crate) fn check_links(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let links: Vec<String> = self.links.keys().cloned().collect();
         spec.check_links(&links, &self.outgoing)?;
@@ -321,14 +321,14 @@ impl Node {
 
     /// Returns the queues of a session's output channels.
     pub fn output_queues(&self, session: &Name) -> Vec<(Name, TxPacketSink)> {
-        let outputs = self.sessions.get(session).into_iter().flat_map(|there| &there.outputs);
+        let outputs = self.sessions.get(session).into_iter().flat_map(|state| &state.outputs);
         outputs.map(|(name, output)| (name.clone(), output.tx_queue.clone())).collect()
     }
 }
 
-/// Returns the links' bandwidth that a session has reserved, as the ledger has it.
+/// Returns the bandwidth of links that a session has reserved, in the form of the ledger.
 pub(crate) fn reserved(session: &SessionState) -> Vec<ReservedLink> {
-    let of = |output: &OutputChannel| {
+    let reserved_link = |output: &OutputChannel| {
         let spec = &output.spec;
         let reservation = spec.reservation()?;
         let rate = reservation.bits_per_second();
@@ -348,7 +348,7 @@ pub(crate) fn reserved(session: &SessionState) -> Vec<ReservedLink> {
             capped: spec.cap.is_some_and(|cap| cap == rate) || (spec.cap.is_none() && spec.share() == 0),
         })
     };
-    session.outputs.values().filter_map(of).collect()
+    session.outputs.values().filter_map(reserved_link).collect()
 }
 
 /// Takes memory for waiting frames from a session's reservation.
@@ -364,7 +364,7 @@ pub(super) fn reserve_queue_memory(
     })
 }
 
-/// Returns the compiled filter of an output channel for its link type; `None` if it has none.
+/// Returns the compiled filter of an output channel for its link type; `None` if the channel has no filter.
 pub(super) fn compile_filter(
     spec: &OutputSpec,
     link_type: LinkType,

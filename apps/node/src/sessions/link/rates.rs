@@ -1,12 +1,13 @@
 //! Rate changes of running links.
 
-use crate::control::link_spec::{LinkConfig, LinkRateChange, OutputSpec};
 use super::UnknownLink;
+use crate::control::link_spec::{LinkConfig, LinkRateChange, OutputSpec};
 use crate::sessions::error::NodeError;
 use crate::sessions::node::Node;
 use weir_units::BitsPerSecond;
 
-/// Returns true if running links can change to these: only rates and reservable shares may differ.
+/// Returns true if running links can change from the configurations `old` to `new`: only rates and reservable shares may
+/// differ.
 pub(crate) fn can_become(old: &[LinkConfig], new: &[LinkConfig]) -> bool {
     let is_same = |link: &LinkConfig| new.iter().any(|other| link.can_become(other));
     old.len() == new.len() && old.iter().all(is_same)
@@ -22,7 +23,7 @@ pub(super) fn reserved_rate(spec: &OutputSpec) -> u64 {
     spec.reservation().map_or(0, |reservation| reservation.bits_per_second().0)
 }
 
-/// Returns the note about a change.
+/// Returns the operator's note about a changed link.
 pub(crate) fn note(link: &LinkConfig) -> String {
     format!("link {} has {} now, of which {} % can be reserved", link.interface, link.rate, link.reservable)
 }
@@ -49,12 +50,12 @@ impl Node {
     pub(crate) fn set_rates(&mut self, links: &[LinkConfig]) -> Result<Vec<LinkConfig>, NodeError> {
         let mut before = Vec::new();
         for link in links {
-            let was = self.links.get(&link.interface).map(|port| port.config().clone());
+            let earlier = self.links.get(&link.interface).map(|port| port.config().clone());
             match self.set_rate(&link.interface, link.rate, link.reservable) {
-                Ok(()) => before.extend(was),
+                Ok(()) => before.extend(earlier),
                 Err(error) => {
                     for link in before {
-                        // Reservations at that rate still hold.
+                        // The reservations fitted the earlier rate, so it is not refused.
                         if let Err(error) = self.set_rate(&link.interface, link.rate, link.reservable) {
                             crate::log::warn(&error);
                         }

@@ -1,11 +1,11 @@
-//! Output channels and link rates that change together: a check of the result, then a change that cannot fail.
+//! Output channels and link rates that change together: the result is checked first, so the change itself cannot fail.
 
 use super::OutputError;
 use super::outputs::{OutputChannel, SessionOutputs, compile_filter, reserve_queue_memory};
 use super::rates::reserved_rate;
 use crate::control::link_spec::{LinkConfig, OutputSpec};
-use crate::sessions::error::NodeError;
 use crate::log::warn;
+use crate::sessions::error::NodeError;
 use crate::sessions::filters::CompiledFilters;
 use crate::sessions::node::Node;
 use std::sync::Arc;
@@ -75,8 +75,8 @@ impl OutputChannel {
 }
 
 impl Node {
-    /// Prepares an output channel that continues `before`, or a new one without a reservation. Returns it with the step
-    /// that gives it its terms.
+    /// Prepares an output channel that continues `before`, or a new one without a reservation. Returns the channel, and
+    /// the step that gives it its terms.
     pub(crate) fn draft_output(
         &self,
         spec: &OutputSpec,
@@ -106,7 +106,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The refusal, and the session that exceeds the capacity, if it is a session.
+    /// The refusal, with the session that exceeds the capacity; `None` if the new rate of a link is too low for the
+    /// present reservations.
     pub(crate) fn check_bandwidth(
         &self,
         links: &[LinkConfig],

@@ -31,10 +31,10 @@ impl Node {
 
     fn output_status(&self, output: &OutputChannel) -> OutputStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (spec, tally) = (&output.spec, output.tx_queue.counters());
+        let (spec, queue_counters) = (&output.spec, output.tx_queue.counters());
         let counters =
             self.links.get(&spec.link).map(|link| link.counters(&output.tx_queue)).unwrap_or_default();
-        let lost = drops(tally).into_iter().filter(|(_, count)| *count > 0);
+        let lost = drops(queue_counters).into_iter().filter(|(_, count)| *count > 0);
         let tap = output.tap.as_ref().map(|tap| &tap.egress.counters);
         OutputStatus {
             name: spec.name.to_string(),
@@ -45,13 +45,14 @@ impl Node {
             weight: spec.share(),
             waiting: output.tx_queue.waiting().into(),
             queue: spec.queue.into(),
-            packets: get(&tally.packets),
-            bytes: get(&tally.bytes),
+            packets: get(&queue_counters.packets),
+            bytes: get(&queue_counters.bytes),
             wire_bytes: counters.reserved.bytes.0 + counters.excess.bytes.0,
             reserved_wire_bytes: counters.reserved.bytes.0,
             drops: lost.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
-            tap_packets: tap.map_or(0, |tally| get(&tally.packets)),
-            tap_lost: tap.map_or(0, |tally| drops(tally).into_iter().map(|(_, count)| count).sum()),
+            tap_packets: tap.map_or(0, |queue_counters| get(&queue_counters.packets)),
+            tap_lost: tap
+                .map_or(0, |queue_counters| drops(queue_counters).into_iter().map(|(_, count)| count).sum()),
         }
     }
 }

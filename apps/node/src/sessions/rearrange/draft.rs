@@ -20,18 +20,18 @@ use weir_sched::cpu::{CpuAllocation, CpuTerms, VpId, Weight};
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// A session that is ready for the switch.
+/// A session of a draft, which the switch puts on the node.
 pub(super) struct Incoming {
     pub(super) session: SessionState,
-    /// Reservations of the session that it replaces.
+    /// Reservations of the session that this one replaces; `None` for a new session.
     pub(super) replaces: Option<Reserved>,
     /// Modules, which run from the switch on.
     pub(super) ready: Vec<(Name, PreparedModule)>,
     /// Hashes of the modules' files.
     pub(super) hashes: Vec<(Name, Digest)>,
-    /// Virtual CPUs that were created for it, without a reservation yet.
+    /// Virtual CPUs that were created for the session, without a reservation yet.
     made: Vec<Vp>,
-    /// CPU time of its preparation.
+    /// CPU time of the session's preparation.
     pub(super) used: Nanos,
 }
 
@@ -52,17 +52,17 @@ pub(super) struct Draft {
 }
 
 impl Node {
-    /// Prepares a change and checks that its result fits. The last step reserves the memory; nothing after it fails.
+    /// Prepares a change and checks that its result fits. The last step that can fail reserves the memory.
     pub(super) fn draft(
         &mut self,
         incoming: &mut Vec<Incoming>,
         wanted: Rearrangement<'_>,
     ) -> Result<Draft, Refused> {
         let Rearrangement { gone, come, links, tables, new_tables } = wanted;
-        let is_there = |name: &&Name| self.sessions.get(*name).is_some_and(|it| it.owner.is_none());
-        let gone: Vec<Name> = gone.iter().filter(is_there).cloned().collect();
-        let takes_place = |name: &Name| come.iter().any(|arrival| arrival.spec.name == *name);
-        let (replaced, gone): (Vec<Name>, Vec<Name>) = gone.into_iter().partition(takes_place);
+        let is_operators = |name: &&Name| self.sessions.get(*name).is_some_and(|it| it.owner.is_none());
+        let gone: Vec<Name> = gone.iter().filter(is_operators).cloned().collect();
+        let is_replaced = |name: &Name| come.iter().any(|arrival| arrival.spec.name == *name);
+        let (replaced, gone): (Vec<Name>, Vec<Name>) = gone.into_iter().partition(is_replaced);
         let count = self.sessions.len() - gone.len() - replaced.len() + come.len();
         if count > crate::control::config::SESSIONS_MAX {
             return Err((None, NodeError::TooMany(count)));
@@ -83,10 +83,10 @@ impl Node {
         for (it, (_, modules)) in incoming.iter_mut().zip(prepared) {
             let name = it.session.spec.name.clone();
             for (prepared, hash) in modules {
-                let fresh = self.allocate_module(None);
-                let built = self.build(&it.session, prepared, None, fresh);
-                let (module, there, ready) = built.map_err(|error| (Some(name.clone()), error))?;
-                it.session.modules.insert(module.clone(), there);
+                let allocation = self.allocate_module(None);
+                let built = self.build(&it.session, prepared, None, allocation);
+                let (module, session_module, ready) = built.map_err(|error| (Some(name.clone()), error))?;
+                it.session.modules.insert(module.clone(), session_module);
                 it.ready.push((module.clone(), ready));
                 it.hashes.push((module, hash));
             }
@@ -111,13 +111,13 @@ impl Node {
             let of = name.clone().unwrap_or_else(crate::control::spec::main);
             (name, NodeError::of_memory(&of, error))
         })?;
-        let mut all = terms;
-        // Modules stop there until then, and may still exceed a budget.
-        all.extend(leaving.into_iter().map(|vp| {
+        let mut all_terms = terms;
+        // Modules on the leaving virtual CPUs have not stopped yet, and may still exceed a budget.
+        all_terms.extend(leaving.into_iter().map(|vp| {
             let overrun = self.overrun(&vp);
             (vp.core, vp.id, CpuTerms { share: CpuAllocation::BestEffort(Weight::USUAL), overrun })
         }));
-        Ok(Draft { gone, links: links.to_vec(), steps, terms: all, tables: prepared, plans })
+        Ok(Draft { gone, links: links.to_vec(), steps, terms: all_terms, tables: prepared, plans })
     }
 
     /// Creates a session without channels, virtual CPUs and modules.
@@ -190,19 +190,21 @@ impl Node {
                 let mut overrun = kept.map_or(Nanos(0), |vp| self.overrun(vp));
                 for (module, _) in modules.iter().filter(|(module, _)| module.spec.cpu == cpu.name) {
                     let channel = it.session.channels.get(&module.spec.channel);
-                    overrun = overrun.max(channel.map_or(Nanos(0), |there| self.overrun_of(module, there)));
+                    overrun =
+                        overrun.max(channel.map_or(Nanos(0), |channel| self.overrun_of(module, channel)));
                 }
                 wanted.push(VirtualCpuRequest { arrival, spec: cpu, kept: kept.cloned(), overrun });
             }
         }
         let is_kept = |vp: &Vp| {
-            let goes_on = |it: &VirtualCpuRequest| it.kept.as_ref().is_some_and(|kept| is_same(kept, vp));
-            wanted.iter().any(goes_on)
+            let keeps_it = |it: &VirtualCpuRequest| it.kept.as_ref().is_some_and(|kept| is_same(kept, vp));
+            wanted.iter().any(keeps_it)
         };
         let names = incoming.iter().map(|it| &it.session.spec.name).chain(gone);
-        let there = names.filter_map(|name| self.sessions.get(name)).flat_map(SessionState::all_vps);
-        let mut leaving: Vec<Vp> = there.filter(|vp| !is_kept(vp)).cloned().collect();
-        // First without giving up reservations: then modules stop within their reserved time.
+        let present = names.filter_map(|name| self.sessions.get(name)).flat_map(SessionState::all_vps);
+        let mut leaving: Vec<Vp> = present.filter(|vp| !is_kept(vp)).cloned().collect();
+        // Reservations are given up only if the capacity does not suffice otherwise: with them, modules stop within
+        // their reserved time.
         let kept = self.place_all(&wanted, &leaving, false);
         let gives_up = kept.is_err();
         let placed = kept.or_else(|_| self.place_all(&wanted, &leaving, true));
@@ -216,37 +218,40 @@ impl Node {
         let mut terms = Vec::new();
         for (wanted, (core, id)) in wanted.into_iter().zip(placed) {
             let Some(it) = incoming.get_mut(wanted.arrival) else { continue };
-            let all = wanted.terms();
+            let wanted_terms = wanted.terms();
             let id = match id {
                 Some(id) => id,
                 None => {
                     let made = self.make_processor(core, &wanted);
                     let vp = made.map_err(|error| (Some(it.session.spec.name.clone()), error))?;
-                    // The earlier virtual CPU stays behind on its core.
+                    // The earlier virtual CPU stays on its core until its modules have stopped.
                     leaving.extend(wanted.kept.filter(|_| gives_up));
                     let id = vp.id;
                     it.made.push(vp);
                     id
                 }
             };
-            terms.push((core, id, all));
+            terms.push((core, id, wanted_terms));
             let name = wanted.spec.name.clone();
             it.session.vps.insert(name, Vp { spec: wanted.spec, core, id });
         }
         Ok((leaving, terms))
     }
 
+    /// Returns true if a virtual CPU is on the core that its new specification names, or if that names none.
     fn can_stay(&self, vp: &Vp, cpu: &crate::control::spec::ProcessorSpec) -> bool {
         let number = self.cores.get(vp.core).map(crate::core_thread::runner::CoreThread::number);
         number.is_some() && cpu.core.is_none_or(|core| Some(core) == number)
     }
 
+    /// Returns the present overrun of a virtual CPU.
     fn overrun(&self, vp: &Vp) -> Nanos {
         let id = vp.id;
         let overrun = self.cores.get(vp.core).map(|core| core.ask(move |runner| runner.overrun(id)));
         overrun.and_then(Result::ok).flatten().unwrap_or(Nanos(0))
     }
 
+    /// Creates a virtual CPU on this core, without a reservation yet.
     fn make_processor(&self, core: usize, wanted: &VirtualCpuRequest) -> Result<Vp, NodeError> {
         let Some(thread) = self.cores.get(core) else { return Err(self.no_core(&wanted.spec)) };
         let weight = Weight::new(wanted.spec.weight).unwrap_or(Weight::USUAL);
@@ -262,9 +267,9 @@ impl Node {
         Ok(Vp { spec: wanted.spec.clone(), core, id })
     }
 
-    /// Checks that links have capacity for the sessions' output channels. Returns the steps that free reservations:
-    /// those of removed output channels, and those of sessions that end. The latter are freed only if the capacity does
-    /// not suffice otherwise.
+    /// Checks that links have capacity for the sessions' output channels. Returns the steps that free the reservations of
+    /// removed output channels, and the steps that free those of sessions that end. The latter steps are none if the
+    /// capacity suffices without them.
     fn draft_bandwidth(
         &self,
         incoming: &[Incoming],
@@ -279,11 +284,11 @@ impl Node {
                 it.session.outputs.values().map(|output| IncomingOutput { session, spec: &output.spec }),
             );
         }
-        let of = |names: &[Name]| {
-            let there = names.iter().filter_map(|name| self.sessions.get(name));
-            there.flat_map(|there| there.outputs.values()).collect::<Vec<_>>()
+        let outputs_of = |names: &[Name]| {
+            let states = names.iter().filter_map(|name| self.sessions.get(name));
+            states.flat_map(|state| state.outputs.values()).collect::<Vec<_>>()
         };
-        let (changing, going) = (of(replaced), of(gone));
+        let (changing, going) = (outputs_of(replaced), outputs_of(gone));
         let mut given_up: Vec<_> = changing.iter().map(|output| output.released()).collect();
         let mut more = Vec::new();
         if self.check_bandwidth(links, &given_up, &entering).is_err() {
@@ -291,12 +296,12 @@ impl Node {
             self.check_bandwidth(links, &given_up, &entering)?;
             more = going.iter().map(|output| output.release_step()).collect();
         }
-        let now = |name: &Name| incoming.iter().find(|it| it.session.spec.name == *name);
+        let successor = |name: &Name| incoming.iter().find(|it| it.session.spec.name == *name);
         let mut steps = Vec::new();
-        for (name, there) in replaced.iter().filter_map(|name| Some((name, self.sessions.get(name)?))) {
-            for (output, before) in &there.outputs {
-                let goes_on = now(name).and_then(|it| it.session.outputs.get(output));
-                if goes_on.is_none_or(|it| !it.is_same(before)) {
+        for (name, state) in replaced.iter().filter_map(|name| Some((name, self.sessions.get(name)?))) {
+            for (output, before) in &state.outputs {
+                let continued = successor(name).and_then(|it| it.session.outputs.get(output));
+                if continued.is_none_or(|it| !it.is_same(before)) {
                     steps.push(before.release_step());
                 }
             }
@@ -311,21 +316,21 @@ impl Node {
         replaced: &[Name],
         gone: &[Name],
     ) -> Result<Vec<(Arc<Receiver>, PreparedPlan)>, Refused> {
-        let is_left_out = |name: &Name| replaced.contains(name) || gone.contains(name);
-        let (out, stay): (Vec<&SessionState>, Vec<&SessionState>) =
-            self.sessions.values().partition(|there| is_left_out(&there.spec.name));
+        let leaves = |name: &Name| replaced.contains(name) || gone.contains(name);
+        let (leaving, staying): (Vec<&SessionState>, Vec<&SessionState>) =
+            self.sessions.values().partition(|state| leaves(&state.spec.name));
         let come: Vec<&SessionState> = incoming.iter().map(|it| &it.session).collect();
-        let channels = out.iter().chain(&come).flat_map(|there| there.channels.values());
+        let channels = leaving.iter().chain(&come).flat_map(|state| state.channels.values());
         let interfaces: BTreeSet<&String> = channels.map(|channel| &channel.spec.interface).collect();
         let mut plans = Vec::new();
         for interface in interfaces {
             let Some(source) = self.sources.get(interface) else { continue };
-            let routes = self.routes(interface, stay.iter().chain(&come).copied());
+            let routes = self.routes(interface, staying.iter().chain(&come).copied());
             let planned = source.plan(routes).map_err(|error| {
-                // The last channel counts as the one too many.
-                let last = come.iter().rev().find_map(|there| {
-                    let channel = there.channels.values().find(|it| it.spec.interface == *interface)?;
-                    Some((there.spec.name.clone(), channel.spec.name.clone()))
+                // The last new channel of the interface is reported as the one too many.
+                let last = come.iter().rev().find_map(|state| {
+                    let channel = state.channels.values().find(|it| it.spec.interface == *interface)?;
+                    Some((state.spec.name.clone(), channel.spec.name.clone()))
                 });
                 let (name, channel) =
                     last.map_or((None, crate::control::spec::main()), |(s, c)| (Some(s), c));
@@ -348,6 +353,7 @@ impl Node {
     }
 }
 
+/// Returns true if both are the same virtual CPU of the same core.
 pub(super) fn is_same(one: &Vp, other: &Vp) -> bool {
     (one.core, one.id) == (other.core, other.id)
 }

@@ -1,4 +1,4 @@
-//! Virtual CPUs that change together: the check of their result.
+//! Placement of virtual CPUs that change together, as a check before any of them changes.
 
 use crate::control::spec::ProcessorSpec;
 use crate::sessions::error::NodeError;
@@ -12,9 +12,9 @@ pub(super) struct VirtualCpuRequest {
     /// Index of the session among the incoming ones.
     pub(super) arrival: usize,
     pub(super) spec: ProcessorSpec,
-    /// Present virtual CPU that continues as this one, if it can stay on its core.
+    /// Present virtual CPU that continues as the requested one, if it can stay on its core.
     pub(super) kept: Option<Vp>,
-    /// Longest overrun of its modules.
+    /// Longest overrun of the modules on the virtual CPU.
     pub(super) overrun: Nanos,
 }
 
@@ -24,11 +24,12 @@ impl VirtualCpuRequest {
     }
 }
 
-/// Index of a core on the node, and the virtual CPU there; `None` for one to create.
+/// Index of a core on the node, and the present virtual CPU on that core; `None` for a virtual CPU to create.
 pub(super) type Place = (usize, Option<VpId>);
 
 impl Node {
-    /// Finds a place for each requested virtual CPU. With `gives_up` the reservations in `gone` are free.
+    /// Finds a core for each requested virtual CPU. With `gives_up`, the reservations of the virtual CPUs in `gone` count
+    /// as free.
     ///
     /// # Errors
     ///
@@ -39,9 +40,9 @@ impl Node {
         gone: &[Vp],
         gives_up: bool,
     ) -> Result<Vec<Place>, (usize, NodeError)> {
-        // Virtual CPUs that have to leave their cores.
+        // Indices of the requests whose present virtual CPUs have to leave their cores.
         let mut moved: Vec<usize> = Vec::new();
-        // The loop ends, because each pass moves one more.
+        // The loop ends, because each pass adds an index.
         loop {
             let free: Vec<Vp> = if gives_up {
                 let moved = moved.iter().filter_map(|place| wanted.get(*place)?.kept.clone());
@@ -56,7 +57,8 @@ impl Node {
         }
     }
 
-    /// Finds places if those in `moved` leave their cores. The inner error is the index of one more that has to leave.
+    /// Finds a core for each request, if the virtual CPUs of the requests in `moved` leave their cores. The inner error
+    /// is the index of one more request whose virtual CPU has to leave.
     fn place_with(
         &self,
         wanted: &[VirtualCpuRequest],
@@ -96,7 +98,7 @@ impl Node {
         Ok(Ok(placed.into_iter().flatten().collect()))
     }
 
-    /// Returns the first core with capacity beside the terms that are given already.
+    /// Returns the first core with capacity for a virtual CPU beside the terms in `given`, and adds its terms to them.
     fn choose(
         &self,
         place: usize,
@@ -120,7 +122,9 @@ impl Node {
         Err((place, refused.unwrap_or_else(|| self.no_core(&wanted.spec))))
     }
 
-    /// Checks whether these terms fit on a core.
+    /// Checks that these terms fit on a core once the virtual CPUs in `free` have given up their reservations. The inner
+    /// error has the index of the first term that does not fit; the outer one is that of a core which does not answer,
+    /// with the index `place`.
     fn fits(
         &self,
         core: usize,
@@ -131,9 +135,10 @@ impl Node {
         let Some(thread) = self.cores.get(core).filter(|_| !terms.is_empty()) else { return Ok(Ok(())) };
         let gone: Vec<VpId> = free.iter().filter(|vp| vp.core == core).map(|vp| vp.id).collect();
         let terms = terms.to_vec();
-        thread.ask(move |runner| runner.fits(&gone, &terms)).map_err(|stuck| (place, stuck.into()))
+        thread.ask(move |runner| runner.fits(&gone, &terms)).map_err(|error| (place, error.into()))
     }
 
+    /// Returns the error for a virtual CPU that a core refuses.
     fn no_room(
         &self,
         core: usize,

@@ -8,16 +8,17 @@ use std::collections::BTreeMap;
 use weir_admission::Name;
 use weir_ledger::{LedgerEvent, SessionId, Usage};
 
-/// Earlier parts of a session, which are released once no packets go to them.
+/// Earlier parts of a session, which are released once they get no more packets.
 struct EarlierParts {
     session: SessionId,
     modules: Vec<WithdrawnModule>,
     channels: BTreeMap<Name, SessionChannel>,
-    /// The replaced session; `None` for one that ends and is still on the node.
+    /// The replaced session; `None` for a session that ends and is still on the node.
     old: Option<SessionState>,
 }
 
 impl Node {
+    /// Replaces the present sessions by those of a draft.
     pub(super) fn switch(&mut self, incoming: Vec<Incoming>, draft: Draft) -> Switched {
         let Draft { gone, links, steps, terms, tables, plans } = draft;
         let mut before: Vec<EarlierParts> = gone.iter().filter_map(|name| self.begin_end(name)).collect();
@@ -25,22 +26,22 @@ impl Node {
         for it in incoming {
             before.extend(self.replace_session(it, &mut come));
         }
-        let committed = tables.commit(self.sessions.values_mut().map(|there| &mut there.claims));
+        let committed = tables.commit(self.sessions.values_mut().map(|state| &mut state.claims));
         self.apply_bandwidth(&links, steps);
-        for (place, core) in self.cores.iter().enumerate() {
-            let here = terms.iter().filter(|(core, ..)| *core == place);
-            let here: Vec<_> = here.map(|(_, vp, terms)| (*vp, *terms)).collect();
-            if !here.is_empty() {
-                core.tell(move |runner| runner.rearrange(here));
+        for (index, core) in self.cores.iter().enumerate() {
+            let core_terms = terms.iter().filter(|(core, ..)| *core == index);
+            let core_terms: Vec<_> = core_terms.map(|(_, vp, terms)| (*vp, *terms)).collect();
+            if !core_terms.is_empty() {
+                core.tell(move |runner| runner.rearrange(core_terms));
             }
         }
         for SwitchedSession { name, ready, .. } in &mut come {
-            let Some(there) = self.sessions.get(name) else { continue };
+            let Some(state) = self.sessions.get(name) else { continue };
             for (module, ready) in ready.drain(..) {
-                let Some(module) = there.modules.get(&module) else { continue };
-                module.tables.change(&there.spec);
-                let core = there.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core));
-                let add_task = self.open(there, module, ready);
+                let Some(module) = state.modules.get(&module) else { continue };
+                module.tables.change(&state.spec);
+                let core = state.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core));
+                let add_task = self.open(state, module, ready);
                 if let Some(core) = core {
                     // A virtual CPU has capacity for twice as many modules as a session may have.
                     core.tell(move |runner| _ = add_task(runner));
@@ -51,8 +52,8 @@ impl Node {
         let (mut changed, mut closing) = (Vec::new(), Vec::new());
         for it in before {
             let is_changed = it.old.is_some();
-            let departure = self.release_parts(it);
-            if is_changed { changed.push(departure) } else { closing.push(departure) }
+            let stopping = self.release_parts(it);
+            if is_changed { changed.push(stopping) } else { closing.push(stopping) }
         }
         let events = come.iter().flat_map(|it| self.events_of(it)).collect();
         let (tables, notes) = (committed.files, committed.notes);
@@ -61,16 +62,17 @@ impl Node {
 
     /// Begins to close a session, and takes its modules and channels.
     fn begin_end(&mut self, name: &Name) -> Option<EarlierParts> {
-        let there = self.sessions.get_mut(name)?;
-        there.is_closing = true;
-        let modules: Vec<Name> = there.modules.keys().cloned().collect();
-        let modules = withdraw(there, &modules, &self.cores, &self.writer);
-        let channels = std::mem::take(&mut there.channels);
-        let session = SessionId { name: name.clone(), id: there.id };
+        let state = self.sessions.get_mut(name)?;
+        state.is_closing = true;
+        let modules: Vec<Name> = state.modules.keys().cloned().collect();
+        let modules = withdraw(state, &modules, &self.cores, &self.writer);
+        let channels = std::mem::take(&mut state.channels);
+        let session = SessionId { name: name.clone(), id: state.id };
         Some(EarlierParts { session, modules, channels, old: None })
     }
 
-    /// Puts a session on the node. It takes over the usage and the stopping modules of the one that it replaces.
+    /// Puts a session on the node. The session takes over the usage and the stopping modules of the session that it
+    /// replaces.
     fn replace_session(
         &mut self,
         incoming: Incoming,
@@ -86,7 +88,7 @@ impl Node {
             session.stopping = std::mem::take(&mut old.stopping);
             session.closed_usage = std::mem::take(&mut old.closed_usage);
             session.closed_services = old.closed_services;
-            // It is the same session, so its counters go on.
+            // To its owner it is the same session, so its counters go on.
             session.reported = std::mem::take(&mut old.reported);
             session.stopped = std::mem::take(&mut old.stopped);
             session.modules.keys().for_each(|module| _ = session.stopped.forget(module));
@@ -109,8 +111,8 @@ impl Node {
         before
     }
 
-    /// Stops the earlier modules of a session and closes its earlier parts, whose usage stays with the session. No
-    /// interface has packets for them.
+    /// Stops the earlier modules of a session and closes its earlier parts, whose usage stays with the session. The
+    /// interfaces must have stopped sending packets to these parts.
     fn release_parts(&mut self, before: EarlierParts) -> StoppingModules {
         let EarlierParts { session, modules, channels, old } = before;
         let leaving = modules.into_iter().map(WithdrawnModule::stop).collect();
@@ -123,8 +125,8 @@ impl Node {
             };
             old.outputs.values().filter(is_closed).for_each(|output| output.add_to(&mut gone));
         }
-        if let Some(there) = self.sessions.get_mut(&session.name) {
-            there.closed_usage.merge(&gone);
+        if let Some(state) = self.sessions.get_mut(&session.name) {
+            state.closed_usage.merge(&gone);
         }
         StoppingModules { session, leaving }
     }

@@ -1,4 +1,4 @@
-//! The tables of a module: resolved when it is loaded, and changed while it runs.
+//! The tables of a module. Their names are resolved when the module is loaded, and the tables can change while it runs.
 
 use super::publisher::Publisher;
 use super::reader::{Readings, TableGrants};
@@ -16,10 +16,10 @@ pub(crate) struct TableBinding {
     registry: Arc<TableRegistry>,
     /// Tables of the manifest.
     declared: Vec<weir_admission::DeclaredTable>,
-    /// Names on the node at the time of loading.
+    /// Names that these tables had on the node when the module was loaded.
     bound: Vec<Name>,
     granted: Arc<TableGrants>,
-    /// Ends with the module.
+    /// The module's publisher, which ends with the module.
     publisher: Weak<Publisher>,
 }
 
@@ -78,8 +78,9 @@ impl TableRegistry {
         }
         let (publisher, granted) = (Arc::new(publisher), readings.granted());
         let declared = manifest.tables.clone();
-        let (registry, theirs) = (Arc::clone(self), Arc::downgrade(&publisher));
-        Ok((readings, publisher, TableBinding { registry, declared, bound, granted, publisher: theirs }))
+        let (registry, weak_publisher) = (Arc::clone(self), Arc::downgrade(&publisher));
+        let binding = TableBinding { registry, declared, bound, granted, publisher: weak_publisher };
+        Ok((readings, publisher, binding))
     }
 }
 
@@ -108,7 +109,7 @@ impl TableBinding {
         self.declared.iter().zip(&self.bound).filter(move |(it, _)| publishes(it)).map(|(_, name)| name)
     }
 
-    /// Returns the tables that it reads, or those that it publishes, with their indices in the manifest. `None` stands
+    /// Returns the tables that the module reads (`reads`) or publishes, with their indices in the manifest. `None` stands
     /// for a table without a grant.
     fn resolve(&self, session: &SessionSpec, reads: bool) -> Vec<(usize, Option<Arc<SharedTable>>)> {
         let declared = self.declared.iter().enumerate().filter(|(_, it)| it.window().is_some() == reads);

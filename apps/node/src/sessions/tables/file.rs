@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use weir_abi::limit;
 use weir_units::Shown as _;
 
-/// The most bytes of a table.
+/// Maximum length of a table, in bytes.
 const TABLE_BYTES_MAX: u64 = limit::TABLE_BYTES as u64;
 
-/// Error of a table file. The party that named or wrote it is to blame.
+/// Error of a table file. The party that named or wrote the file is to blame.
 #[derive(Debug, thiserror::Error)]
 pub enum TableFileError {
     /// The file cannot be read.
@@ -21,7 +21,7 @@ pub enum TableFileError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A folder, device, pipe or the like, which might never end.
+    /// The path is that of a folder, device or pipe, which might have no end.
     #[error("{}: is no regular file; a table is made of one", .0.shown())]
     NoFile(PathBuf),
     /// The file is too long.
@@ -71,9 +71,9 @@ fn read_whole(file: &File, len: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns metadata that differ if the contents may differ.
-fn stamp(of: &Metadata) -> (u64, i64, i64) {
-    (of.len(), of.mtime(), of.mtime_nsec())
+/// Returns length and modification time of a file. Between two reads with equal stamps the file was probably not changed.
+fn stamp(metadata: &Metadata) -> (u64, i64, i64) {
+    (metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! reading module switches to the newest version between two of its calls ([`reader`]); no module waits for another.
 //! The tables that a session may read and publish can change while its modules run ([`binding`]).
 //!
-//! The publishing session is charged for the current version and for the one that is being made. A reading session is
-//! charged for the version that it sees, also of its own table, because it may be the last reader. Tables of the
+//! The publishing session's memory is charged for the current version and for the version that is being made. A reading
+//! session is charged for the version that it sees, even of its own table, because it may be the last reader. Tables of the
 //! operator are not charged.
 
 mod binding;

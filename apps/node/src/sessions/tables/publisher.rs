@@ -19,11 +19,11 @@ use {
 pub(crate) struct Publisher {
     registry: Arc<TableRegistry>,
     owner: TableOwner,
-    /// Unique number on the node.
+    /// Number that identifies the publisher on the node.
     number: u64,
-    /// By index in the manifest; `None` for a table without a grant.
+    /// The tables by their indices in the manifest; `None` for a table without a grant.
     tables: OrderedMutex<Vec<(usize, Option<Arc<SharedTable>>)>, { rank::TABLE_GRANTS }>,
-    /// Memory of the current versions, and of those that are being made. The module keeps it until it is gone.
+    /// Memory of the current versions, and of versions that are being made. It is held until the module is gone.
     holdings: Vec<HeldMemory>,
 }
 
@@ -33,8 +33,11 @@ impl Publisher {
         Self { registry: Arc::clone(registry), owner, number: registry.next_publisher(), tables, holdings }
     }
 
-    /// Adds a table of at most `bytes` bytes. The error is the memory that is missing, or `None` if another module
-    /// publishes the table.
+    /// Adds a table of at most `bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The memory that the session lacks, or `None` if another module publishes the table.
     pub(super) fn add(
         &mut self,
         place: usize,
@@ -52,7 +55,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns true if it still publishes each of its tables.
+    /// Returns true if the module still publishes each of its tables.
     pub(super) fn has_all(&self) -> bool {
         self.tables
             .lock()
@@ -60,16 +63,16 @@ impl Publisher {
             .all(|(_, table)| table.as_ref().is_some_and(|it| it.is_published_by(self.number)))
     }
 
-    /// Replaces the tables, with the same indices. Tables that it does not publish any more are withdrawn.
+    /// Replaces the tables, with the same indices. Tables that the module does not publish any more are withdrawn.
     pub(super) fn change(&self, tables: Vec<(usize, Option<Arc<SharedTable>>)>) {
         let mut present = self.tables.lock();
         let before = std::mem::replace(&mut *present, tables);
         let pairs =
             || before.iter().zip(present.iter()).map(|((_, old), (_, new))| (old.as_ref(), new.as_ref()));
         let changes = || pairs().filter(|(old, new)| old.map(Arc::as_ptr) != new.map(Arc::as_ptr));
-        // First end all, since two tables may have changed places.
+        // All earlier tables are withdrawn first, since two tables may have changed places.
         changes().filter_map(|(old, _)| old).for_each(|old| old.end_publisher(self.number));
-        // For all tables: the session may have got one just now.
+        // This is done for unchanged tables, too: the session may have become the owner of such a table just now.
         let now = present.iter().filter_map(|(_, table)| table.as_ref());
         now.for_each(|table| table.replace_publisher(&self.owner, self.number));
     }
@@ -107,7 +110,7 @@ impl Drop for Publisher {
     }
 }
 
-/// A module that publishes its tables on a node of its own, without readers.
+/// The tables of a module on a registry of its own, so that they have no readers.
 #[derive(Debug)]
 struct UnreadTables {
     publisher: Arc<Publisher>,
@@ -120,7 +123,7 @@ impl TablePublisher for UnreadTables {
     }
 }
 
-/// Creates a publisher without readers, to measure the cost of publishing.
+/// Creates a publisher of a manifest's tables that have no readers, to measure the cost of publishing.
 ///
 /// # Errors
 ///

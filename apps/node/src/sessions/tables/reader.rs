@@ -18,7 +18,7 @@ pub(crate) struct Readings {
     memory: Arc<MemoryReservation>,
     all: Vec<Reading>,
     granted: Arc<TableGrants>,
-    /// Count of grant changes at the last look.
+    /// Count of grant changes at the last update.
     grant_changes: u64,
     /// Number and title of the module, once it is on the node.
     module: Option<(u64, String)>,
@@ -32,27 +32,29 @@ pub(super) struct TableGrants {
     inner: OrderedMutex<Inner, { rank::TABLE_GRANTS }>,
 }
 
+/// The readable tables, and the module that reads them.
 #[derive(Debug, Default)]
 struct Inner {
-    /// In the order of the manifest; `None` without a grant.
+    /// The tables in the order of the manifest; `None` for a table without a grant.
     tables: Vec<Option<Arc<SharedTable>>>,
     /// Number and reader of the module, while it is on the node.
     reader: Option<(u64, TableReader)>,
 }
 
+/// A table that a module reads, with the version that the module sees.
 #[derive(Debug)]
 struct Reading {
     /// Index in the manifest.
     place: usize,
     /// The declared size, in bytes.
     bytes: u32,
-    /// `None` without a grant.
+    /// The table; `None` without a grant.
     table: Option<Arc<SharedTable>>,
-    /// Count of changes at the last look; 0 before the first one.
+    /// Count of the table's changes at the last update; 0 before the first update.
     seen: u64,
     /// Version that the module sees.
     shown: Option<Arc<TableVersion>>,
-    /// Memory of that version.
+    /// Memory that the session pays for that version.
     holding: HeldMemory,
     /// Reason why the module sees an empty table.
     trouble: Option<String>,
@@ -113,21 +115,21 @@ impl Readings {
 
     #[cold]
     fn update(&mut self, instance: &mut Instance) {
-        // Read before the tables, as below.
+        // Read before the tables, so that a later change is seen at the next update.
         let grant_changes = self.granted.changes();
-        let is_granted_anew = std::mem::replace(&mut self.grant_changes, grant_changes) != grant_changes;
-        if is_granted_anew {
+        let have_grants_changed = std::mem::replace(&mut self.grant_changes, grant_changes) != grant_changes;
+        if have_grants_changed {
             let tables = self.granted.inner.lock().tables.clone();
             self.all.iter_mut().zip(tables).for_each(|(reading, table)| reading.set_table(table));
         }
         for reading in &mut self.all {
-            // Read before the version: a later change is seen next time.
+            // Read before the version, so that a later change is seen at the next update.
             let seen = reading.changes();
             if reading.seen == seen {
                 continue;
             }
-            // An earlier report was about another table.
-            let is_other = is_granted_anew && reading.seen == 0;
+            // A trouble of the earlier table has been reported for that table only.
+            let is_other_table = have_grants_changed && reading.seen == 0;
             // The old version is released after it has been unmapped.
             let (before, trouble) = (reading.shown.take(), reading.trouble.take());
             reading.update();
@@ -140,16 +142,16 @@ impl Readings {
                 }
             }
             before.into_iter().for_each(|before| self.registry.reclaimer.take(before));
-            let is_news = is_other || reading.trouble != trouble;
-            if let Some((module, title)) = self.module.as_ref().filter(|_| is_news) {
+            let is_to_report = is_other_table || reading.trouble != trouble;
+            if let Some((module, title)) = self.module.as_ref().filter(|_| is_to_report) {
                 if let Some(table) = &reading.table {
                     table.set_trouble(*module, reading.trouble.clone());
                 }
                 reading.log_trouble(title);
             }
         }
-        if is_granted_anew {
-            // Tables without a grant may have no other users.
+        if have_grants_changed {
+            // A table whose grant has ended may have no other readers.
             self.registry.forget_unused();
         }
     }
@@ -168,18 +170,18 @@ impl TableGrants {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Replaces the readable tables. The module is woken, so that it does not keep a table without a grant, even
-    /// without packets.
+    /// Replaces the readable tables. The module is woken, so that even a module without packets gives up a table whose
+    /// grant has ended.
     pub(super) fn change(&self, tables: Vec<Option<Arc<SharedTable>>>) {
         let mut inner = self.inner.lock();
         let Inner { tables: present, reader: Some((module, reader)) } = &mut *inner else { return };
         let is_among = |table: &Arc<SharedTable>, others: &[Option<Arc<SharedTable>>]| {
             others.iter().flatten().any(|other| Arc::ptr_eq(table, other))
         };
-        let places = |tables: &[Option<Arc<SharedTable>>]| -> Vec<_> {
+        let identities = |tables: &[Option<Arc<SharedTable>>]| -> Vec<_> {
             tables.iter().map(|table| table.as_ref().map(Arc::as_ptr)).collect()
         };
-        if places(present) == places(&tables) {
+        if identities(present) == identities(&tables) {
             return;
         }
         present
@@ -206,7 +208,7 @@ impl TableGrants {
 }
 
 impl Reading {
-    /// Returns the count of changes; never 0.
+    /// Returns the count of the table's changes, or 1 without a table; never 0.
     fn changes(&self) -> u64 {
         self.table.as_ref().map_or(1, |table| table.changes())
     }
@@ -220,11 +222,11 @@ impl Reading {
 
     /// Takes the current version, if the module can see it.
     fn update(&mut self) {
-        let (version, is_a_sessions) = self.table.as_ref().map(|table| table.current()).unwrap_or_default();
+        let (version, is_charged) = self.table.as_ref().map(|table| table.current()).unwrap_or_default();
         self.trouble = None;
         self.shown = version.filter(|version| {
             let len = version.len();
-            let wanted = if is_a_sessions { TableVersion::memory_of(len) } else { Bytes(0) };
+            let wanted = if is_charged { TableVersion::memory_of(len) } else { Bytes(0) };
             if len > self.bytes {
                 let most = self.bytes;
                 self.trouble = Some(format!("it has {len} bytes, and the module declares {most} at most"));
@@ -234,7 +236,7 @@ impl Reading {
             self.trouble.is_none()
         });
         if self.shown.is_none() {
-            // Less than it holds is always granted.
+            // Giving up memory is never refused.
             _ = self.holding.set(Bytes(0));
         }
     }

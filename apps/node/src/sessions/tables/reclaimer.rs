@@ -4,22 +4,23 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use weir_sandbox::TableVersion;
 
-/// Longest version, in bytes, that is freed by its last reader.
+/// Length in bytes up to which a version is freed by its last reader, on the reader's thread.
 const SHORT_BYTES_MAX: u32 = 128 << 10;
 
-/// Frees long versions on a thread of its own. That takes up to milliseconds, which a core thread must not spend for a
+/// Frees long versions on a thread of its own. Freeing takes up to milliseconds, which a core thread must not spend on a
 /// version that another session made.
 #[derive(Debug, Default)]
 pub(super) struct TableReclaimer(OnceLock<Option<Sender<Arc<TableVersion>>>>);
 
 impl TableReclaimer {
-    /// Frees a version, on the calling thread if there is no other.
+    /// Gives up a reference to a version. The version is freed with its last reference: a long version on the reclaimer's
+    /// thread, if that could be started.
     pub(super) fn take(&self, version: Arc<TableVersion>) {
         if version.len() <= SHORT_BYTES_MAX {
             return;
         }
         if let Some(old) = self.0.get_or_init(open) {
-            // Fails only if the thread has ended. The version is dropped here then.
+            // Fails only if the thread has ended; the version is then dropped on the calling thread.
             _ = old.send(version);
         }
     }

@@ -3,16 +3,16 @@
 mod rearrange;
 
 use super::reclaimer::TableReclaimer;
-use crate::control::status::TableStatus;
 use crate::control::spec::SessionSpec;
+use crate::control::status::TableStatus;
 use crate::core_thread::runner::Waker;
 use crate::sync::{OrderedMutex, rank};
 pub(crate) use rearrange::PreparedTables;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weir_ledger::Digest;
 use weir_sandbox::TableVersion;
 use weir_units::{Bytes, beside};
@@ -21,7 +21,7 @@ use {weir_admission::Name, weir_session::MemoryReservation};
 /// Error of an operation on a table. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// Another party publishes it.
+    /// Another party owns the table.
     #[error(
         "table `{table}` is published by {owner}; another publisher is possible only after it has been withdrawn"
     )]
@@ -31,7 +31,7 @@ pub enum TableError {
         /// Its present owner.
         owner: TableOwner,
     },
-    /// Unknown table.
+    /// No table has this name.
     #[error("there is no table `{0}`")]
     Absent(Name),
     /// The session has no grant for a table that a module reads or publishes.
@@ -115,7 +115,7 @@ impl fmt::Display for TableOwner {
     }
 }
 
-/// A module that reads a table.
+/// A module that reads a table, as the table knows it.
 #[derive(Clone, Debug)]
 pub(super) struct TableReader {
     pub(super) title: String,
@@ -125,26 +125,27 @@ pub(super) struct TableReader {
     pub(super) trouble: Option<String>,
 }
 
-/// A table.
+/// A named table of the node, with its current version, owner and readers.
 #[derive(Debug)]
 pub(crate) struct SharedTable {
     name: Name,
     /// Count of changes, which readers check before they take the lock.
     changes: AtomicU64,
     inner: OrderedMutex<Inner, { rank::TABLE }>,
-    /// Separate from `inner`: there can be thousands of readers, and readers and publishers do not wait for a walk over
-    /// them.
+    /// Readers, by the numbers of their modules. Their lock is not that of `inner`: there can be thousands of readers, and
+    /// neither readers nor publishers wait while all readers are woken.
     readers: OrderedMutex<BTreeMap<u64, TableReader>, { rank::WOKEN }>,
     /// Number of the last version. Held while a version is made, so that versions are published in order.
     last_number: OrderedMutex<u64, { rank::TABLE_NUMBER }>,
 }
 
+/// Owner, publisher and current version of a table.
 #[derive(Debug, Default)]
 struct Inner {
     owner: Option<TableOwner>,
     /// The owner after a prepared change.
     next_owner: Option<TableOwner>,
-    /// The number of the owner's publisher. It is unique, and is reset with the owner.
+    /// The number of the owner's publisher, unique on the node; reset with the owner.
     publisher: Option<u64>,
     version: Option<Arc<TableVersion>>,
 }
@@ -162,7 +163,7 @@ pub(crate) struct TableRegistry {
 #[derive(Clone, Debug)]
 pub(crate) struct TableFile {
     name: Name,
-    /// Digest of its bytes.
+    /// Digest of the table's bytes.
     pub(crate) digest: Digest,
     /// Contents, until they have been published.
     bytes: Vec<u8>,
@@ -174,7 +175,7 @@ impl TableFile {
     }
 }
 
-/// The exclusive right of a session to publish its tables, until this is dropped.
+/// The exclusive right of a session to publish its tables, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct TableClaims {
     registry: Arc<TableRegistry>,
@@ -198,10 +199,10 @@ impl SharedTable {
         (inner.version.clone(), matches!(inner.owner, Some(TableOwner::Session(..))))
     }
 
-    /// Makes the version with the next number.
-    fn make(made: &mut u64, bytes: &[u8]) -> io::Result<Arc<TableVersion>> {
-        let version = TableVersion::new(*made + 1, bytes)?;
-        *made += 1;
+    /// Makes the version with the number after `last_number`, and raises `last_number`.
+    fn make(last_number: &mut u64, bytes: &[u8]) -> io::Result<Arc<TableVersion>> {
+        let version = TableVersion::new(*last_number + 1, bytes)?;
+        *last_number += 1;
         Ok(Arc::new(version))
     }
 
@@ -212,27 +213,27 @@ impl SharedTable {
 
     /// Publishes the next version for a publisher. Returns false if it does not publish the table any more.
     pub(super) fn publish(&self, publisher: u64, bytes: &[u8]) -> io::Result<bool> {
-        // Other publishers do not wait for a version that would be refused.
+        // Checked before the version is made, so that no publisher waits for a version that is refused in the end.
         if !self.is_published_by(publisher) {
             return Ok(false);
         }
-        let mut made = self.last_number.lock();
-        let version = Self::make(&mut made, bytes)?;
+        let mut last_number = self.last_number.lock();
+        let version = Self::make(&mut last_number, bytes)?;
         Ok(self.show(publisher, version))
     }
 
-    /// Publishes a version of the operator, unless another party owns the table.
+    /// Publishes the operator's next version, unless another party owns the table.
     fn put(&self, bytes: &[u8]) -> Result<(), TableError> {
         // Checked before memory and time are spent, and again at the end.
         self.check_owner(&self.inner.lock(), &TableOwner::Operator)?;
-        let mut made = self.last_number.lock();
-        let version = Self::make(&mut made, bytes)
+        let mut last_number = self.last_number.lock();
+        let version = Self::make(&mut last_number, bytes)
             .map_err(|source| TableError::System { table: self.name.clone(), source })?;
         self.show_operators(version)
     }
 
-    /// Publishes a version of the operator and makes the operator the owner, unless another party is. Readers are
-    /// woken, so that an idle module does not keep the old version.
+    /// Replaces the current version by the operator's, and makes the operator the owner, unless another party owns the
+    /// table. Readers are woken, so that an idle module does not keep the old version.
     fn show_operators(&self, version: Arc<TableVersion>) -> Result<(), TableError> {
         let before = {
             let mut inner = self.inner.lock();
@@ -246,6 +247,8 @@ impl SharedTable {
         Ok(())
     }
 
+    /// Replaces the current version, if the publisher with this number still publishes the table. Returns false
+    /// otherwise.
     fn show(&self, publisher: u64, version: Arc<TableVersion>) -> bool {
         let before = {
             let mut inner = self.inner.lock();
@@ -255,13 +258,13 @@ impl SharedTable {
             self.changes.fetch_add(1, Ordering::AcqRel);
             inner.version.replace(version)
         };
-        // This may free its memory, which takes long, so the lock is released.
+        // Dropping the old version may free its memory, which takes long, so the lock is released first.
         drop(before);
         true
     }
 
     /// Withdraws the current version if `ends` returns true. Readers are woken, so that an idle module does not keep
-    /// it.
+    /// the withdrawn version.
     fn end(&self, ends: impl FnOnce(&mut Inner) -> bool) {
         let before = {
             let mut inner = self.inner.lock();
@@ -275,15 +278,15 @@ impl SharedTable {
         self.wake();
     }
 
-    /// Wakes all readers, even without packets.
+    /// Wakes all readers, even those that have no packets.
     fn wake(&self) {
         self.readers.lock().iter().for_each(|(module, reader)| reader.waker.wake_for_event(*module));
     }
 
     fn check_owner(&self, inner: &Inner, owner: &TableOwner) -> Result<(), TableError> {
         match &inner.owner {
-            Some(there) if there != owner => {
-                Err(TableError::Owned { table: self.name.clone(), owner: there.clone() })
+            Some(present) if present != owner => {
+                Err(TableError::Owned { table: self.name.clone(), owner: present.clone() })
             }
             _ => match &inner.next_owner {
                 Some(next) if next != owner => {
@@ -294,7 +297,7 @@ impl SharedTable {
         }
     }
 
-    /// Makes `owner` the owner of the table, if it may be.
+    /// Makes `owner` the owner of the table, unless another party is the owner or will be.
     fn set_owner(&self, owner: TableOwner) -> Result<(), TableError> {
         let mut inner = self.inner.lock();
         self.check_owner(&inner, &owner)?;
@@ -302,36 +305,37 @@ impl SharedTable {
         Ok(())
     }
 
-    /// Withdraws the table and its owner, if the owner is `by`. A concurrent publication comes before this or is
-    /// refused.
-    fn release(&self, by: &TableOwner) {
+    /// Ends the ownership of `owner`, and withdraws the table; has no effect for another owner. A concurrent publication
+    /// comes before the withdrawal or is refused.
+    fn release(&self, owner: &TableOwner) {
         self.end(|inner| {
-            let is_theirs = inner.owner.as_ref() == Some(by);
-            if is_theirs {
+            let is_owner = inner.owner.as_ref() == Some(owner);
+            if is_owner {
                 (inner.owner, inner.publisher) = (None, None);
             }
-            is_theirs
+            is_owner
         });
     }
 
-    /// Makes the publisher with this number the only one of its owner. Returns false if the owner has another one. For
-    /// another owner it returns true, but nothing is published.
-    pub(super) fn set_publisher(&self, by: &TableOwner, publisher: u64) -> bool {
+    /// Makes the publisher with this number the table's only publisher. Returns false if `owner` owns the table and has
+    /// another publisher. If another party owns the table, returns true without an effect.
+    pub(super) fn set_publisher(&self, owner: &TableOwner, publisher: u64) -> bool {
         let mut inner = self.inner.lock();
-        if inner.owner.as_ref() != Some(by) {
+        if inner.owner.as_ref() != Some(owner) {
             return true;
         }
-        let is_free = inner.publisher.is_none_or(|there| there == publisher);
+        let is_free = inner.publisher.is_none_or(|present| present == publisher);
         if is_free {
             inner.publisher = Some(publisher);
         }
         is_free
     }
 
-    /// Replaces the publisher of the owner. The earlier one is not on the node yet, or finds that it has been replaced.
-    pub(super) fn replace_publisher(&self, by: &TableOwner, publisher: u64) {
+    /// Makes the publisher with this number the table's only publisher, if `owner` owns the table. An earlier publisher
+    /// is refused from then on.
+    pub(super) fn replace_publisher(&self, owner: &TableOwner, publisher: u64) {
         self.end(|inner| {
-            inner.owner.as_ref() == Some(by)
+            inner.owner.as_ref() == Some(owner)
                 && inner.publisher.replace(publisher).is_some_and(|before| before != publisher)
         });
     }
@@ -339,11 +343,11 @@ impl SharedTable {
     /// Ends a publisher and withdraws its version.
     pub(super) fn end_publisher(&self, publisher: u64) {
         self.end(|inner| {
-            let is_theirs = inner.publisher == Some(publisher);
-            if is_theirs {
+            let is_publisher = inner.publisher == Some(publisher);
+            if is_publisher {
                 inner.publisher = None;
             }
-            is_theirs
+            is_publisher
         });
     }
 
@@ -479,9 +483,10 @@ impl TableClaims {
         let is_granted =
             |table: &Arc<SharedTable>| session.publish.iter().any(|grant| grant.table == table.name);
         self.tables.append(&mut more.tables);
-        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tables).into_iter().partition(is_granted);
-        // Dropping `more` releases them.
-        (self.tables, more.tables) = (stay, go);
+        let (granted, revoked): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.tables).into_iter().partition(is_granted);
+        // Dropping `more` releases the revoked tables.
+        (self.tables, more.tables) = (granted, revoked);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Views with their keys.
+//! A view together with the grant that its key belongs to.
 
 use super::Secret;
 use weir_trust::credential::DelegationId;
@@ -8,14 +8,14 @@ use weir_wire::view::ViewKey;
 /// A view, and the grant that its key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyedView {
-    /// First link of the holders' chains; `None` for the operator.
+    /// First identifier of the holders' delegation chains; `None` for the operator.
     pub(crate) whose: Option<DelegationId>,
     pub(crate) view: PacketView,
 }
 
 impl KeyedView {
-    /// Derives the key. Different first grants and different views have unrelated keys. Delegates with the same view
-    /// see the same pseudonyms as their delegator.
+    /// Derives the key of the view. The keys of different first grants, and those of different views, are unrelated. A
+    /// delegate with the same view as the delegator sees the same pseudonyms.
     pub(crate) fn key(&self, secret: &Secret) -> ViewKey {
         let mut label = match &self.whose {
             None => b"operator\0".to_vec(),

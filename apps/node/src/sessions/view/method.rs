@@ -1,7 +1,7 @@
 //! The method by which a node anonymises addresses, noted in its state folder.
 //!
-//! A node reports once that pseudonyms have changed: at its first start with another method than the noted one. A
-//! folder with a secret and without a note is that of a version before ipcrypt-pfx.
+//! At its first start with another method than the noted one, a node reports once that pseudonyms have changed. A state
+//! folder with a secret but without a note was written by a version before ipcrypt-pfx.
 
 use super::secret;
 use crate::log::warn;
@@ -14,13 +14,13 @@ use weir_units::Shown as _;
 const FILE: &str = "views.method";
 /// Method of `addresses=anonymised`.
 const METHOD: &str = "ipcrypt-pfx\n";
-/// More bytes than any note has.
+/// Maximum number of bytes that are read of the note; every note is shorter.
 const NOTE_MAX: u64 = 64;
 
 const CHANGED: &str = "addresses are anonymised by ipcrypt-pfx from now on, so `addresses=anonymised` shows other pseudonyms than before, also in running studies; \
      `addresses=crypto-pan` is the earlier method";
 
-/// Method of earlier starts, compared with the present one.
+/// Method of the node's earlier starts, compared with the present method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     /// The same method.
@@ -34,8 +34,8 @@ pub(crate) enum Method {
 impl Method {
     /// Reads the note.
     pub(crate) fn read(state: &Path) -> Self {
-        let there = std::fs::symlink_metadata(state.join(secret::FILE)).is_ok();
-        match (noted(state), there) {
+        let has_secret = std::fs::symlink_metadata(state.join(secret::FILE)).is_ok();
+        match (noted(state), has_secret) {
             (Ok(text), _) if text == METHOD.as_bytes() => Self::Same,
             (_, true) => Self::Other,
             (_, false) => Self::New,

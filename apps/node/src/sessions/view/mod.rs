@@ -3,10 +3,10 @@
 //!
 //! - [`GrantedVisibility`](crate::control::visibility::GrantedVisibility): the packets that a credential allows. A
 //!   filter selects by the view of its author; otherwise its selection would reveal hidden fields.
-//! - [`KeyedView`]: a view with the grant of its key. Equal ones have equal keys, so all holders with the same view see
-//!   the same pseudonyms.
-//! - [`SelectionKey`]: the key of a selection. Channels with equal keys share one, so each packet is transformed once
-//!   for all of them.
+//! - [`KeyedView`]: a view with the grant of its key. Equal keyed views have equal keys, so all holders under one grant
+//!   who have the same view see the same pseudonyms.
+//! - [`SelectionKey`]: the key of a selection. Channels with equal keys share a selection, so each packet is transformed
+//!   once for all of them.
 //! - [`Secret`]: the secret from which all keys of the node are derived.
 //! - [`Method`]: the method of anonymisation of earlier starts, so that a change is reported once.
 

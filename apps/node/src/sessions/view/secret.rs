@@ -7,13 +7,13 @@ use weir_os::private::{PrivateError, PrivateFolder};
 use weir_units::Shown as _;
 use zeroize::Zeroizing;
 
-/// Name of its file in the state folder.
+/// Name of the secret's file in the state folder.
 pub(super) const FILE: &str = "views.secret";
 /// Prefix of the file.
 const PREFIX: &str = "weir-views:";
 const BYTES: usize = 32;
 
-/// A secret that a node creates at its first start. As it is kept, pseudonyms of addresses stay the same over restarts.
+/// A secret that a node creates at its first start and keeps, so that pseudonyms of addresses stay the same over restarts.
 pub(crate) struct Secret(Zeroizing<[u8; BYTES]>);
 
 /// Error of the secret for views. The operator or the disk is to blame.
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Reads the secret of a state folder, or creates it where there is none. No other process may use the folder.
+    /// Reads the secret of a state folder, or creates it if the folder has none. No other process may use the folder.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// The secret is there, but it is not usable: see [`SecretError`].
     pub(crate) fn check(folder: &PrivateFolder) -> Result<(), SecretError> {
         match Self::read(folder, &folder.path().join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -115,7 +115,7 @@ impl Secret {
         decode(&text).map(Self).ok_or_else(|| SecretError::Damaged(path.to_owned()))
     }
 
-    /// Creates a secret. The file appears under its name as a whole, whenever the machine stops.
+    /// Creates a secret. The file appears under its name only once it is complete, even if the machine stops meanwhile.
     fn make(folder: &PrivateFolder) -> Result<(), PrivateError> {
         let mut secret = Zeroizing::new([0; BYTES]);
         OsRng.try_fill_bytes(&mut *secret).map_err(io::Error::other)?;

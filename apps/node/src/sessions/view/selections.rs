@@ -19,11 +19,11 @@ use {
     weir_session::{HeldMemory, MemoryReservation},
 };
 
-/// One party has at most this fraction of a resource that all parties share.
+/// One party gets at most one part in `PARTIES` of a resource that all parties share.
 pub(crate) const PARTIES: usize = 4;
 
-/// Takes the memory of a channel's view from its session's reservation. Sessions that share a view are charged in full,
-/// because the others may close.
+/// Takes the memory of a channel's view from its session's reservation. Each of the sessions that share a view is charged
+/// in full, because the others may close.
 pub(crate) fn tables(
     session: &Name,
     channel: &Name,
@@ -47,20 +47,20 @@ impl Node {
         compiled: &CompiledFilters,
         link_type: LinkType,
     ) -> Result<Arc<Mutex<Selection>>, NodeError> {
-        if let Some(there) = self.selections.get(&share) {
-            return Ok(Arc::clone(&there.selection));
+        if let Some(shared) = self.selections.get(&share) {
+            return Ok(Arc::clone(&shared.selection));
         }
         let wrong = |error| NodeError::Channel { channel: spec.name.clone(), error };
         let failed = |source| NodeError::of_selection(&spec.name, source);
         let (stages, more) = share.stages(compiled, link_type).map_err(wrong)?;
         if more > 0 {
-            let others = self.selections.iter().filter(|(there, _)| there.interface == share.interface);
-            let sum = |of: &dyn Fn(&SharedSelection) -> bool| {
-                let of = others.clone().filter(|(_, there)| of(there));
-                of.map(|(_, there)| there.instructions).fold(more, usize::saturating_add)
+            let others = self.selections.iter().filter(|(key, _)| key.interface == share.interface);
+            let sum = |counts: &dyn Fn(&SharedSelection) -> bool| {
+                let counted = others.clone().filter(|(_, shared)| counts(shared));
+                counted.map(|(_, shared)| shared.instructions).fold(more, usize::saturating_add)
             };
             let party = spec.bounds.party;
-            let is_same_party = |there: &SharedSelection| there.party == party;
+            let is_same_party = |shared: &SharedSelection| shared.party == party;
             let part = party.map(|_| (sum(&is_same_party), INSTRUCTIONS_MAX / PARTIES));
             for (instructions, limit) in [(sum(&|_| true), INSTRUCTIONS_MAX)].into_iter().chain(part) {
                 if instructions > limit {
@@ -84,7 +84,7 @@ impl Node {
         let Some(party) = spec.bounds.party else { return Ok(()) };
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
         let is_same_party =
-            |there: &ChannelSpec| there.bounds.party == Some(party) && there.interface == spec.interface;
+            |other: &ChannelSpec| other.bounds.party == Some(party) && other.interface == spec.interface;
         let most = CHANNELS_MAX / PARTIES;
         if channels.filter(|channel| is_same_party(&channel.spec)).count() < most {
             return Ok(());
@@ -103,7 +103,7 @@ impl Node {
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
         let used: HashSet<*const Mutex<Selection>> =
             channels.filter_map(|channel| channel.visibility.selection().map(Arc::as_ptr)).collect();
-        self.selections.retain(|_, there| used.contains(&Arc::as_ptr(&there.selection)));
+        self.selections.retain(|_, shared| used.contains(&Arc::as_ptr(&shared.selection)));
         self.party_buffers.retain(|_, quota| Arc::strong_count(quota) > 1);
     }
 }

@@ -18,8 +18,8 @@ pub(crate) struct SelectionKey {
     pub(crate) interface: String,
     /// Filters of original packets.
     pub(crate) filters: BTreeSet<String>,
-    /// View stages: each shows packets to its filters, in this order, and the last one to the modules. Without stages,
-    /// modules see original packets.
+    /// View stages in their order. Each stage transforms packets for its filters, and the last stage also for the modules.
+    /// Without stages, modules see original packets.
     pub(crate) stages: Vec<(KeyedView, BTreeSet<String>)>,
 }
 
@@ -37,10 +37,10 @@ impl SelectionKey {
                 filters.insert(filter.to_owned());
                 continue;
             }
-            let view_key = KeyedView { whose, view };
-            match stages.iter_mut().find(|(known, _)| *known == view_key) {
+            let keyed_view = KeyedView { whose, view };
+            match stages.iter_mut().find(|(known, _)| *known == keyed_view) {
                 Some((_, filters)) => _ = filters.insert(filter.to_owned()),
-                None => stages.push((view_key, [filter.to_owned()].into())),
+                None => stages.push((keyed_view, [filter.to_owned()].into())),
             }
         }
         let shown = KeyedView { whose, view: spec.shows() };
@@ -61,23 +61,25 @@ impl SelectionKey {
 
     /// Returns the views whose transformations have to be prepared without the node lock.
     pub(crate) fn keyed_views(&self) -> impl Iterator<Item = KeyedView> {
-        self.stages.iter().map(|(view_key, _)| *view_key)
+        self.stages.iter().map(|(keyed_view, _)| *keyed_view)
     }
 
-    /// Returns the memory of its view stages.
+    /// Returns the memory of the key's view stages.
     pub(crate) fn memory(&self, compiled: &CompiledFilters) -> Bytes {
-        Bytes(self.keyed_views().map(|view_key| compiled.memory(&view_key).0).fold(0, u64::saturating_add))
+        Bytes(
+            self.keyed_views().map(|keyed_view| compiled.memory(&keyed_view).0).fold(0, u64::saturating_add),
+        )
     }
 
-    /// Returns its view stages, and the most instructions that they execute for a packet.
+    /// Returns the key's view stages, and the most instructions that their filters execute for a packet.
     pub(crate) fn stages(
         &self,
         compiled: &CompiledFilters,
         link_type: LinkType,
     ) -> Result<(Vec<ViewStage>, usize), PlanError> {
         let (mut stages, mut instructions) = (Vec::new(), 0);
-        for (view_key, filters) in &self.stages {
-            let transform = compiled.transform(view_key).ok_or(PlanError::Another)?;
+        for (keyed_view, filters) in &self.stages {
+            let transform = compiled.transform(keyed_view).ok_or(PlanError::Another)?;
             let mut program = None;
             if !filters.is_empty() {
                 let joined = compiled.all(filters.iter().map(String::as_str), link_type)?;
@@ -98,9 +100,9 @@ pub(crate) struct SharedSelection {
     pub(crate) selection: Arc<Mutex<Selection>>,
     /// Count of transformed packets; `None` without a view.
     transformed: Option<Arc<AtomicU64>>,
-    /// The most instructions that its view stages execute for a packet.
+    /// The most instructions that the filters of the view stages execute for a packet.
     pub(crate) instructions: usize,
-    /// The party of its first channel: see
+    /// The party of the channel for which the selection was created: see
     /// [`GrantedVisibility::party`](crate::control::visibility::GrantedVisibility::party).
     pub(crate) party: Option<DelegationId>,
 }
@@ -167,7 +169,7 @@ mod tests {
             let filters =
                 |filters: &BTreeSet<String>| filters.iter().cloned().collect::<Vec<_>>().join(" + ");
             let stages =
-                share.stages.iter().map(|(view_key, of)| format!("{}: {}", view_key.view, filters(of)));
+                share.stages.iter().map(|(keyed_view, of)| format!("{}: {}", keyed_view.view, filters(of)));
             [filters(&share.filters)].into_iter().chain(stages).collect::<Vec<_>>()
         };
         let whole = "payload=none,addresses=anonymised,macs=zeroed";
@@ -184,8 +186,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let secret = Secret::open(folder.path()).unwrap();
         let hash = |whose, view: &str| {
-            let view_key = KeyedView { whose, view: view.parse().unwrap() };
-            Transform::new(view_key.view, &view_key.key(&secret)).flow_hash(1)
+            let keyed_view = KeyedView { whose, view: view.parse().unwrap() };
+            Transform::new(keyed_view.view, &keyed_view.key(&secret)).flow_hash(1)
         };
         let all = [
             hash(None, "payload=none"),

@@ -22,14 +22,14 @@ use weir_admission::Name;
 use weir_os::private::PrivateError;
 use weir_trust::grant::Resource;
 
-/// The open files of all modules of a session may take this fraction of its limit, so that older files can be deleted
-/// for them.
+/// The open files of all modules of a session may take one part in `OPEN_PART` of the session's limit. The rest is for
+/// complete files, which can be deleted to make space.
 const OPEN_PART: u64 = 8;
 /// The open files of a module may have at least this size, so that files are not completed all the time.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
 /// The most files that are deleted at once. No records are written meanwhile.
 const BATCH_MAX: usize = 256;
-/// Failures after which no more files of a session are tried at once.
+/// Number of failures in one pass after which no more files of a session are tried in that pass.
 const FAILURES_MAX: usize = 8;
 /// Time until the files of a session are tried again if none could be deleted.
 const RETRY: Duration = Duration::from_secs(10);
@@ -43,9 +43,10 @@ pub(super) struct RecordStorage {
     state: OrderedMutex<State, { rank::RECORD_FILES }>,
 }
 
+/// The files of all sessions, and the results of deletions.
 #[derive(Debug, Default)]
 struct State {
-    sessions: BTreeMap<Name, Files>,
+    sessions: BTreeMap<Name, SessionFolder>,
     /// End of the newest complete file.
     last: u64,
     /// True if anything has changed since the limits were enforced.
@@ -57,19 +58,20 @@ struct State {
     next_open: u64,
 }
 
-/// The files in the folder of one session.
+/// The record files in the folder of one session.
 #[derive(Debug, Default)]
-struct Files {
+struct SessionFolder {
     holder: StorageHolder,
-    /// The holder that is written in its folder.
+    /// The holder that the folder's `holder` file names.
     written: Option<StorageHolder>,
+    /// The open session of this name, if there is one.
     session: Option<OpenSession>,
     /// Bytes of the folders with open files.
     writing: BTreeMap<String, u64>,
-    /// Other files, in the order of deletion.
+    /// Complete files, in the order of deletion.
     complete: BTreeSet<CompleteFile>,
     complete_bytes: u64,
-    /// The number of them that could not be deleted.
+    /// The number of complete files that could not be deleted.
     stuck: usize,
     /// End of the pause after files could not be deleted.
     paused_until: Option<Instant>,
@@ -105,14 +107,14 @@ pub(crate) struct SessionFiles {
     number: u64,
 }
 
-/// Work done to enforce a session's limits.
+/// Number of files that were deleted to enforce limits, for the session that pays for it.
 pub(super) struct Enforced {
     pub(super) session: Name,
-    /// Files that were tried.
+    /// Number of files whose deletion was tried.
     pub(super) files: u32,
 }
 
-impl Files {
+impl SessionFolder {
     fn bytes(&self) -> u64 {
         self.writing.values().copied().fold(self.complete_bytes, u64::saturating_add)
     }
@@ -149,14 +151,14 @@ impl RecordStorage {
             let newest = files.iter().map(|file| file.time).max().unwrap_or(0);
             state.last = state.last.max(newest);
             state.is_changed = true;
-            let there = state.sessions.entry(session.clone()).or_default();
-            if there.session.is_none() && there.writing.is_empty() {
-                there.holder = holder.clone();
+            let session_folder = state.sessions.entry(session.clone()).or_default();
+            if session_folder.session.is_none() && session_folder.writing.is_empty() {
+                session_folder.holder = holder.clone();
             }
-            there.written.get_or_insert(holder);
+            session_folder.written.get_or_insert(holder);
             for file in files {
-                if !there.writing.contains_key(&*file.label) {
-                    there.add(file);
+                if !session_folder.writing.contains_key(&*file.label) {
+                    session_folder.add(file);
                 }
             }
             self.forget(&mut state, &session);
@@ -169,17 +171,18 @@ impl RecordStorage {
         let (Some(session), Some(label)) = (name(session), name(label)) else { return };
         let Ok(session) = Name::new(&session) else { return };
         let mut state = self.lock();
-        // The lock is held, so that a file deleted or completed meanwhile is counted once.
+        // The lock is held while the folder is listed, so that a file deleted or completed meanwhile is counted once.
         let files = disk::files_of(&self.folder(&session), &label);
         state.is_changed = true;
-        let Some(there) = state.sessions.get_mut(&session).filter(|it| !it.writing.contains_key(&label))
+        let Some(session_folder) =
+            state.sessions.get_mut(&session).filter(|it| !it.writing.contains_key(&label))
         else {
             return;
         };
         let before: Vec<CompleteFile> =
-            there.complete.iter().filter(|file| *file.label == *label).cloned().collect();
-        before.iter().for_each(|file| _ = there.remove(file));
-        files.into_iter().for_each(|file| there.add(file));
+            session_folder.complete.iter().filter(|file| *file.label == *label).cloned().collect();
+        before.iter().for_each(|file| _ = session_folder.remove(file));
+        files.into_iter().for_each(|file| session_folder.add(file));
     }
 
     /// Opens the files of a session with its limits and its holder.
@@ -193,9 +196,9 @@ impl RecordStorage {
         state.next_open += 1;
         let (number, limits) = (state.next_open, Arc::clone(limits));
         state.is_changed = true;
-        let there = state.sessions.entry(session.clone()).or_default();
-        there.session = Some(OpenSession { number, limits, enforced: None });
-        there.holder = holder;
+        let session_folder = state.sessions.entry(session.clone()).or_default();
+        session_folder.session = Some(OpenSession { number, limits, enforced: None });
+        session_folder.holder = holder;
         Arc::new(SessionFiles { storage: Arc::clone(self), session: session.clone(), number })
     }
 
@@ -245,9 +248,9 @@ impl RecordStorage {
         let mut tried: BTreeMap<Name, bool> = BTreeMap::new();
         let mut first_error = None;
         for (plan::Deletion { session, file, payer }, result) in results {
-            let Some(there) = state.sessions.get_mut(&session) else { continue };
-            // A search of the folder has replaced the entry.
-            if !there.remove(&file) {
+            let Some(session_folder) = state.sessions.get_mut(&session) else { continue };
+            // The entry is missing if a search of the folder has replaced it.
+            if !session_folder.remove(&file) {
                 continue;
             }
             let is_blocked = tried.entry(session.clone()).or_insert(true);
@@ -257,7 +260,7 @@ impl RecordStorage {
                     gone.entry(payer).or_default().push(file.bytes);
                 }
                 Err(error) => {
-                    there.add(CompleteFile { failures: file.failures.saturating_add(1), ..file });
+                    session_folder.add(CompleteFile { failures: file.failures.saturating_add(1), ..file });
                     state.failed = state.failed.saturating_add(1);
                     first_error.get_or_insert((session, error));
                 }
@@ -265,12 +268,12 @@ impl RecordStorage {
         }
         state.report(&gone);
         for (session, is_blocked) in tried {
-            if let Some(there) = state.sessions.get_mut(&session) {
-                there.paused_until = is_blocked.then(|| now + RETRY);
+            if let Some(session_folder) = state.sessions.get_mut(&session) {
+                session_folder.paused_until = is_blocked.then(|| now + RETRY);
             }
             self.forget(&mut state, &session);
         }
-        let is_stuck = state.sessions.values().any(|there| there.stuck > 0);
+        let is_stuck = state.sessions.values().any(|session_folder| session_folder.stuck > 0);
         let was_said = std::mem::replace(&mut state.is_logged, is_stuck);
         drop(state);
         match first_error {
@@ -284,11 +287,14 @@ impl RecordStorage {
 
     /// Forgets a closed session without files, and removes its folder.
     fn forget(&self, state: &mut State, session: &Name) {
-        let is_empty =
-            |there: &Files| there.session.is_none() && there.writing.is_empty() && there.complete.is_empty();
+        let is_empty = |session_folder: &SessionFolder| {
+            session_folder.session.is_none()
+                && session_folder.writing.is_empty()
+                && session_folder.complete.is_empty()
+        };
         if state.sessions.get(session).is_some_and(is_empty) {
             state.sessions.remove(session);
-            // The lock is held for three system calls, so that no file is created there meanwhile.
+            // The lock is held for three system calls, so that no file is created in the folder meanwhile.
             disk::remove_empty(&self.folder(session));
         }
     }
@@ -305,8 +311,8 @@ impl RecordStorage {
 impl SessionFiles {
     /// Replaces the limits.
     pub(crate) fn set_limits(&self, limits: &Arc<SessionLimits>) {
-        self.change(|there| {
-            if let Some(open) = &mut there.session {
+        self.change(|session_folder| {
+            if let Some(open) = &mut session_folder.session {
                 open.limits = Arc::clone(limits);
             }
         });
@@ -314,7 +320,7 @@ impl SessionFiles {
 
     /// Replaces the holder.
     pub(crate) fn set_holder(&self, holder: StorageHolder) {
-        self.change(|there| there.holder = holder);
+        self.change(|session_folder| session_folder.holder = holder);
     }
 
     /// Returns the folder of the session.
@@ -327,18 +333,19 @@ impl SessionFiles {
         let holder = {
             let mut state = self.storage.lock();
             state.is_changed = true;
-            let there = state.sessions.entry(self.session.clone()).or_default();
-            // Removed from the list first, so that no new file counts as complete or is deleted.
+            let session_folder = state.sessions.entry(self.session.clone()).or_default();
+            // The files of the folder are taken from the list of complete files first, so that none of them is deleted.
             let before: Vec<CompleteFile> =
-                there.complete.iter().filter(|file| &*file.label == label).cloned().collect();
-            before.iter().for_each(|file| _ = there.remove(file));
-            there.writing.insert(label.to_owned(), before.iter().map(|file| file.bytes).sum());
-            (there.written.as_ref() != Some(&there.holder)).then(|| there.holder.clone())
+                session_folder.complete.iter().filter(|file| &*file.label == label).cloned().collect();
+            before.iter().for_each(|file| _ = session_folder.remove(file));
+            session_folder.writing.insert(label.to_owned(), before.iter().map(|file| file.bytes).sum());
+            (session_folder.written.as_ref() != Some(&session_folder.holder))
+                .then(|| session_folder.holder.clone())
         };
         if let Some(holder) = holder {
-            // An operator's session has no such file, and usually none to remove.
+            // An operator's session has no holder file, and usually no earlier one to remove.
             holder.write(&self.storage.records, &self.session)?;
-            self.change(|there| there.written = Some(holder));
+            self.change(|session_folder| session_folder.written = Some(holder));
         }
         Ok(())
     }
@@ -346,8 +353,8 @@ impl SessionFiles {
     /// Updates and returns the bytes of an open folder.
     pub(super) fn grow(&self, label: &str) -> u64 {
         let bytes = disk::bytes_of(&self.folder(), label);
-        self.change(|there| {
-            if let Some(known) = there.writing.get_mut(label) {
+        self.change(|session_folder| {
+            if let Some(known) = session_folder.writing.get_mut(label) {
                 *known = bytes;
             }
         });
@@ -359,16 +366,16 @@ impl SessionFiles {
         let folder = self.folder();
         let mut files = disk::files_of(&folder, label);
         let mut state = self.storage.lock();
-        // Newer than all earlier files, even if the clock was set back.
+        // The files count as newer than all earlier files, even if the clock was set back.
         let (newest, last) = (files.iter().map(|file| file.time).max().unwrap_or(0), state.last);
         let time = newest.max(last.saturating_add(TIME_STEP));
         files.iter_mut().for_each(|file| file.time = time);
         state.is_changed = true;
-        let there = state.sessions.entry(self.session.clone()).or_default();
-        if there.writing.remove(label).is_none() || files.is_empty() {
+        let session_folder = state.sessions.entry(self.session.clone()).or_default();
+        if session_folder.writing.remove(label).is_none() || files.is_empty() {
             return;
         }
-        files.iter().cloned().for_each(|file| there.add(file));
+        files.iter().cloned().for_each(|file| session_folder.add(file));
         state.last = time;
         drop(state);
         if newest <= last {
@@ -380,14 +387,14 @@ impl SessionFiles {
     /// limit.
     pub(super) fn file_bytes_max(&self) -> u64 {
         let state = self.storage.lock();
-        let Some(there) = state.sessions.get(&self.session) else { return u64::MAX };
-        let limit = there.session.as_ref().and_then(|open| open.limits.get(Resource::RecordStorage));
+        let Some(session_folder) = state.sessions.get(&self.session) else { return u64::MAX };
+        let limit = session_folder.session.as_ref().and_then(|open| open.limits.get(Resource::RecordStorage));
         let Some(limit) = limit else { return u64::MAX };
-        let modules = u64::try_from(there.writing.len()).unwrap_or(u64::MAX).max(1);
+        let modules = u64::try_from(session_folder.writing.len()).unwrap_or(u64::MAX).max(1);
         (limit / OPEN_PART / modules).max(OPEN_BYTES_MIN)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Files)) {
+    fn change(&self, change: impl FnOnce(&mut SessionFolder)) {
         let mut state = self.storage.lock();
         state.is_changed = true;
         change(state.sessions.entry(self.session.clone()).or_default());
@@ -398,10 +405,10 @@ impl Drop for SessionFiles {
     fn drop(&mut self) {
         let mut state = self.storage.lock();
         state.is_changed = true;
-        let Some(there) = state.sessions.get_mut(&self.session) else { return };
-        // A later session of that name may have opened it.
-        if there.session.as_ref().is_some_and(|open| open.number == self.number) {
-            there.session = None;
+        let Some(session_folder) = state.sessions.get_mut(&self.session) else { return };
+        // A later session of that name may have opened the folder.
+        if session_folder.session.as_ref().is_some_and(|open| open.number == self.number) {
+            session_folder.session = None;
         }
         self.storage.forget(&mut state, &self.session);
     }

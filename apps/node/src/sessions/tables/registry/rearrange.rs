@@ -17,7 +17,7 @@ struct ReservedTable {
 }
 
 /// A prepared change of tables. Until [`commit`](Self::commit) the tables keep their versions, and no other party can
-/// become the owner of a reserved table. Dropping it discards the change.
+/// become the owner of a reserved table. Dropping this value without a commit discards the change.
 #[derive(Debug)]
 pub(crate) struct PreparedTables {
     registry: Arc<TableRegistry>,
@@ -44,8 +44,8 @@ impl TableRegistry {
     ///
     /// # Errors
     ///
-    /// Another party owns a table, or there is no memory for a version. The index is that of the session to blame, if
-    /// it is one. Nothing has changed.
+    /// Another party owns a table, or there is no memory for a version. The error has the index in `come` of the session
+    /// to blame; `None` for a table of the operator. Nothing has changed.
     pub(crate) fn prepare_change(
         self: &Arc<Self>,
         old: &[TableFile],
@@ -72,11 +72,11 @@ impl TableRegistry {
             }
             prepared.notes.push(format!("table {} has a new version", file.name));
         }
-        for (place, (spec, memory)) in come.iter().enumerate() {
+        for (index, (spec, memory)) in come.iter().enumerate() {
             for grant in &spec.publish {
                 let owner = TableOwner::Session(spec.name.clone(), Arc::clone(memory));
                 let table = self.table(&grant.table);
-                prepared.reserve(&table, owner, gone).map_err(|error| (Some(place), error))?;
+                prepared.reserve(&table, owner, gone).map_err(|error| (Some(index), error))?;
             }
         }
         new.iter_mut().for_each(|file| file.bytes = Vec::new());
@@ -94,14 +94,14 @@ impl PreparedTables {
         gone: &[Arc<MemoryReservation>],
     ) -> Result<(), TableError> {
         let mut inner = table.inner.lock();
-        let gives_up = |there: &TableOwner| match there {
+        let gives_up = |owner: &TableOwner| match owner {
             TableOwner::Operator => self.removed.contains(&table.name),
             TableOwner::Session(_, memory) => gone.iter().any(|gone| Arc::ptr_eq(gone, memory)),
         };
-        let present = inner.owner.as_ref().filter(|there| **there != owner && !gives_up(there));
-        let in_the_way = present.or(inner.next_owner.as_ref().filter(|next| **next != owner));
-        if let Some(there) = in_the_way {
-            return Err(TableError::Owned { table: table.name.clone(), owner: there.clone() });
+        let present = inner.owner.as_ref().filter(|present| **present != owner && !gives_up(present));
+        let other_owner = present.or(inner.next_owner.as_ref().filter(|next| **next != owner));
+        if let Some(other_owner) = other_owner {
+            return Err(TableError::Owned { table: table.name.clone(), owner: other_owner.clone() });
         }
         inner.next_owner = Some(owner.clone());
         drop(inner);
@@ -127,8 +127,8 @@ impl PreparedTables {
             owned.push((owner, table));
         }
         for claims in claims {
-            let theirs = owned.iter().filter(|(owner, _)| *owner == claims.owner);
-            claims.tables.extend(theirs.map(|(_, table)| Arc::clone(table)));
+            let own_tables = owned.iter().filter(|(owner, _)| *owner == claims.owner);
+            claims.tables.extend(own_tables.map(|(_, table)| Arc::clone(table)));
         }
         self.registry.forget_unused();
         Committed { files: std::mem::take(&mut self.files), notes: std::mem::take(&mut self.notes) }
@@ -145,7 +145,7 @@ impl Drop for PreparedTables {
 }
 
 impl SharedTable {
-    /// Gives the table to its next owner, with its version.
+    /// Gives the table to its next owner, and replaces its version.
     fn hand_over(&self, owner: &TableOwner, version: Option<Arc<TableVersion>>) {
         let before = {
             let mut inner = self.inner.lock();

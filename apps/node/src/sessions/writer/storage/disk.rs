@@ -1,5 +1,5 @@
-//! Record files on the disk: listing, deletion, and holders. Only files with the name and the place of a record file
-//! are touched, and no link is followed.
+//! Record files on the disk: listing, deletion, and holders. Only files with the name of a record file, in the folder of
+//! such files, are touched, and no symbolic link is followed.
 
 use super::CompleteFile;
 use crate::control::authority::SessionOwner;
@@ -16,10 +16,10 @@ pub(super) const FILE_BYTES_MIN: u64 = 4096;
 /// The file in a session's folder that names the delegation chain of its holder: an identifier on each line, root
 /// first.
 pub(super) const HOLDER: &str = "holder";
-/// The most bytes that are read of it, a multiple of the longest chain.
+/// Maximum number of bytes that are read of a holder file, a multiple of the longest chain.
 const HOLDER_BYTES_MAX: u64 = 8192;
 
-/// Limit of the record bytes of a link's sessions together.
+/// Limit of the record bytes of all sessions under a delegation together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StorageQuota {
     /// The ceiling of the grant.
@@ -28,7 +28,8 @@ pub(super) enum StorageQuota {
     OfSessions,
 }
 
-/// The holder of a session's records: the delegation chain, root first, with each link's limit. Empty for the operator.
+/// The holder of a session's records: the delegation chain, root first, with the limit of each delegation. Empty for the
+/// operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StorageHolder(pub(super) Vec<(DelegationId, Option<StorageQuota>)>);
 
@@ -38,19 +39,19 @@ impl StorageHolder {
         let Some(SessionOwner { credential, .. }) = owner else { return Self::default() };
         let stated = |ceiling: Option<u64>| ceiling.map(StorageQuota::Stated);
         let of_root = credential.limit().ceilings.get(Resource::RecordStorage);
-        let mut line = vec![(DelegationId::of_root(credential.root()), stated(of_root))];
-        line.extend(
+        let mut chain = vec![(DelegationId::of_root(credential.root()), stated(of_root))];
+        chain.extend(
             credential
                 .chain()
                 .iter()
-                .map(|link| (link.id, stated(link.grant.ceilings.get(Resource::RecordStorage)))),
+                .map(|block| (block.id, stated(block.grant.ceilings.get(Resource::RecordStorage)))),
         );
-        // Without a ceiling in the operator's grant, more sessions still bring no more space. Delegations below it
-        // change nothing.
-        if let Some((_, allowance)) = line.get_mut(1) {
+        // Without a ceiling in the operator's grant, a limit still applies to the grant's sessions together. Delegations
+        // below the grant need none.
+        if let Some((_, allowance)) = chain.get_mut(1) {
             allowance.get_or_insert(StorageQuota::OfSessions);
         }
-        Self(line)
+        Self(chain)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = DelegationId> {
@@ -62,7 +63,7 @@ impl StorageHolder {
         let mut text = String::new();
         let file = PrivateFolder::open(folder).and_then(|folder| folder.open_file(HOLDER));
         if let Ok(file) = file {
-            // An unreadable file names no holder, so the files are the operator's to delete.
+            // An unreadable file names no holder, so the session's files count as the operator's.
             _ = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
         }
         Self(text.lines().filter_map(|line| Some((line.parse().ok()?, None))).collect())
@@ -94,8 +95,8 @@ pub(super) fn sessions(records: &Path) -> Vec<Name> {
     folders.filter_map(|(name, _)| Name::new(&name).ok()).collect()
 }
 
-/// Returns the record files in a session's folder. Those of each module are in the order of their numbers, whatever
-/// their times.
+/// Returns the record files in a session's folder. The times of each module's files are raised, if necessary, to the order
+/// of the files' numbers.
 pub(super) fn files(session: &Path) -> Vec<CompleteFile> {
     let folders = entries(session).filter(|(_, known)| known.is_dir()).map(|(name, _)| name);
     let label = |label: String| {
@@ -188,7 +189,7 @@ fn module_of(label: &str) -> Option<(&str, u64)> {
     Name::new(module).ok().map(|_| (module, number))
 }
 
-/// Returns true for an incomplete record file, and `None` for other files.
+/// Returns true for an incomplete record file, false for a complete one, and `None` for other files.
 fn record_file(name: &str) -> Option<bool> {
     let (stem, is_incomplete) = match name.strip_suffix(".parquet") {
         Some(stem) => (stem, false),

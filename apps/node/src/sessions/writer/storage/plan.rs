@@ -10,7 +10,7 @@ use weir_admission::Name;
 use weir_trust::credential::DelegationId;
 use weir_trust::grant::Resource;
 
-/// Additional fraction of the limit that is deleted at once, so that not every new file requires a choice.
+/// One part in `MARGIN_PART` of the limit is deleted in addition, so that not every new file requires a choice.
 const MARGIN_PART: u64 = 16;
 
 /// A file to delete.
@@ -23,11 +23,11 @@ pub(super) struct Deletion {
     pub(super) payer: Name,
 }
 
-/// The open sessions below one link of a delegation chain.
+/// The sessions under one delegation of a delegation chain.
 struct Party<'a> {
     /// The ceiling of the grant.
     stated: Option<u64>,
-    /// The sum of its sessions' limits, which applies without a ceiling; `None` if a session has no limit.
+    /// The sum of the open sessions' limits, which applies without a ceiling; `None` if one of them has no limit.
     of_sessions: Option<u64>,
     payer: &'a Name,
     bytes: u64,
@@ -40,13 +40,13 @@ impl Party<'_> {
     }
 }
 
-/// The sessions below a child link, with their deletable files.
+/// The sessions under one delegation directly below another one, with their deletable files.
 #[derive(Default)]
 struct Child<'a> {
     bytes: u64,
     /// The next file of each closed session.
     first: BinaryHeap<Reverse<(&'a CompleteFile, &'a Name, usize)>>,
-    /// The further files of these sessions.
+    /// The further files of each closed session.
     rest: Vec<std::iter::Skip<std::collections::btree_set::Iter<'a, CompleteFile>>>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Child<'a> {
     }
 }
 
-/// Files chosen so far: of each session, the first of its list.
+/// Files chosen so far. The chosen files of a session are the first ones of its list.
 #[derive(Default)]
 struct Chosen<'a> {
     of: BTreeMap<&'a Name, (usize, u64)>,
@@ -85,14 +85,14 @@ impl State {
     /// Returns true if anything has changed since the last call: files, limits, or the end of a pause.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let mut is_due = std::mem::take(&mut self.is_changed);
-        for there in self.sessions.values_mut() {
-            if let Some(open) = &mut there.session {
+        for session_folder in self.sessions.values_mut() {
+            if let Some(open) = &mut session_folder.session {
                 let limit = open.limits.get(Resource::RecordStorage);
                 is_due |= open.enforced != limit;
                 open.enforced = limit;
             }
-            if there.paused_until.is_some_and(|until| until <= now) {
-                (there.paused_until, is_due) = (None, true);
+            if session_folder.paused_until.is_some_and(|until| until <= now) {
+                (session_folder.paused_until, is_due) = (None, true);
             }
         }
         is_due
@@ -101,14 +101,14 @@ impl State {
     /// Returns the files to delete now, at most one batch.
     pub(super) fn plan(&self) -> Vec<Deletion> {
         let mut chosen = Chosen::default();
-        for (name, there) in &self.sessions {
-            let limit = there.session.as_ref().and_then(|open| open.enforced);
-            let Some(limit) = limit.filter(|_| there.paused_until.is_none()) else { continue };
-            let mut bytes = there.bytes();
+        for (name, session_folder) in &self.sessions {
+            let limit = session_folder.session.as_ref().and_then(|open| open.enforced);
+            let Some(limit) = limit.filter(|_| session_folder.paused_until.is_none()) else { continue };
+            let mut bytes = session_folder.bytes();
             if bytes <= limit {
                 continue;
             }
-            for file in &there.complete {
+            for file in &session_folder.complete {
                 if bytes <= wanted(limit) || chosen.is_full() {
                     break;
                 }
@@ -124,12 +124,12 @@ impl State {
         chosen.all
     }
 
-    /// Returns the links that have open sessions and a limit, with the bytes of all sessions below them.
+    /// Returns the delegations that have a limit and open sessions under them, with the bytes of all sessions under them.
     fn parties(&self) -> BTreeMap<DelegationId, Party<'_>> {
         let mut parties: BTreeMap<DelegationId, Party<'_>> = BTreeMap::new();
-        for (name, there) in &self.sessions {
-            let Some(open) = &there.session else { continue };
-            for (id, allowance) in &there.holder.0 {
+        for (name, session_folder) in &self.sessions {
+            let Some(open) = &session_folder.session else { continue };
+            for (id, allowance) in &session_folder.holder.0 {
                 let Some(allowance) = allowance else { continue };
                 let new = Party { stated: None, of_sessions: Some(0), payer: name, bytes: 0 };
                 let party = parties.entry(*id).or_insert(new);
@@ -144,31 +144,31 @@ impl State {
                 }
             }
         }
-        for there in self.sessions.values() {
-            for id in there.holder.ids() {
+        for session_folder in self.sessions.values() {
+            for id in session_folder.holder.ids() {
                 if let Some(party) = parties.get_mut(&id) {
-                    party.bytes = party.bytes.saturating_add(there.bytes());
+                    party.bytes = party.bytes.saturating_add(session_folder.bytes());
                 }
             }
         }
         parties
     }
 
-    /// Chooses files of closed sessions below this link: from the child link whose sessions have the most bytes, the
-    /// oldest first. So a holder with few files loses none to a holder with many. Files of open sessions are left to
-    /// these sessions' limits.
+    /// Chooses files of closed sessions under this delegation, again and again the oldest file of the child delegation
+    /// whose sessions have the most bytes. So a holder with few files loses none to a holder with many. Files of open
+    /// sessions are not chosen: those sessions' own limits apply to them.
     fn choose_closed<'a>(&'a self, id: DelegationId, payer: &'a Name, limit: u64, chosen: &mut Chosen<'a>) {
         let mut children: BTreeMap<Option<DelegationId>, Child<'a>> = BTreeMap::new();
-        for (name, there) in &self.sessions {
-            let mut below = there.holder.ids().skip_while(|known| *known != id);
+        for (name, session_folder) in &self.sessions {
+            let mut below = session_folder.holder.ids().skip_while(|known| *known != id);
             if below.next().is_none() {
                 continue;
             }
             let child = children.entry(below.next()).or_default();
             let (count, gone) = chosen.chosen_of(name);
-            child.bytes = child.bytes.saturating_add(there.bytes().saturating_sub(gone));
-            if there.session.is_none() && there.paused_until.is_none() {
-                child.rest.push(there.complete.iter().skip(count));
+            child.bytes = child.bytes.saturating_add(session_folder.bytes().saturating_sub(gone));
+            if session_folder.session.is_none() && session_folder.paused_until.is_none() {
+                child.rest.push(session_folder.complete.iter().skip(count));
                 child.add(name, child.rest.len() - 1);
             }
         }
@@ -187,12 +187,12 @@ impl State {
         }
     }
 
-    /// Reports the kept bytes and the deletions to the open sessions' limits.
+    /// Reports to the limits of open sessions the bytes of their files, and the deletions charged to them (`gone`).
     pub(super) fn report(&self, gone: &BTreeMap<Name, Vec<u64>>) {
-        for (name, there) in &self.sessions {
-            if let Some(open) = &there.session {
+        for (name, session_folder) in &self.sessions {
+            if let Some(open) = &session_folder.session {
                 let deleted = gone.get(name).map_or(&[][..], Vec::as_slice);
-                report_to(&open.limits, there.bytes(), deleted);
+                report_to(&open.limits, session_folder.bytes(), deleted);
             }
         }
     }
