@@ -73,8 +73,8 @@ pub struct BuiltModule {
     pub size: Bytes,
     /// Warnings of the compilers and of weir.
     pub messages: String,
-    /// Compiler and linker with their versions, in one line. Builds of the same source with equal lines are identical, for any path of
-    /// the folder.
+    /// Compiler and linker with their versions, in one line. Builds of the same source with the same text here are identical, for any
+    /// path of the folder.
     pub toolchain: String,
 }
 

@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 
 /// Compiler options. WebAssembly features are listed one by one, so that newer compilers do not enable others.
 ///
-/// Jump tables and vectorised straight-line code made the shipped modules slower in the sandbox. Without contraction, floating-point
-/// results equal those of a native build.
+/// Jump tables and vectorised straight-line code made the shipped modules slower in the sandbox. Without contraction into fused
+/// multiply-adds, floating-point results equal those of a native build.
 const COMPILE: &[&str] = &[
     "--target=wasm32",
     "-std=c11",
@@ -52,7 +52,7 @@ pub(crate) fn compile(
         .tempdir_in(&generated)
         .map_err(BuildError::file(&generated))?;
     let mut prefix_map = std::ffi::OsString::from("-ffile-prefix-map=");
-    // Without a trailing slash, which would be removed within paths.
+    // The folder has no trailing slash here: with one, `DIR/x.c` would become `.x.c` instead of `./x.c`.
     prefix_map.push(folder.dir.components().as_path());
     prefix_map.push("=.");
 
@@ -94,6 +94,7 @@ fn linker_messages(output: &Output, scratch: &Path) -> String {
     String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", scratch.to_string_lossy()), "")
 }
 
+/// Returns the error of a failed link: the undefined symbols if there are any, otherwise the linker's messages.
 fn link_error(dir: &Path, output: String) -> BuildError {
     let mut names: Vec<String> = output
         .lines()

@@ -52,6 +52,7 @@ pub(crate) struct ModuleFolder {
     pub(crate) source: ModuleSource,
 }
 
+/// The sources of a module.
 pub(crate) enum ModuleSource {
     /// The .c files, sorted.
     C(Vec<PathBuf>),
@@ -64,7 +65,7 @@ impl ModuleFolder {
     pub(crate) fn open(dir: &Path) -> Result<Self, BuildError> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         let path = dir.join("weir.toml");
-        let manifest_bytes = match read(&path) {
+        let manifest_bytes = match read_regular(&path) {
             Err(error)
                 if matches!(
                     error.kind(),
@@ -77,7 +78,7 @@ impl ModuleFolder {
         };
         let manifest = Manifest::parse(&manifest_bytes)
             .map_err(|error| BuildError::Manifest { path, error: Box::new(error) })?;
-        let source = source(dir)?;
+        let source = find_sources(dir)?;
         Ok(Self { dir: dir.to_owned(), manifest, manifest_bytes, source })
     }
 
@@ -97,6 +98,7 @@ impl ModuleFolder {
     }
 }
 
+/// Writes the files that the sources of a module in this language include.
 pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) -> Result<(), BuildError> {
     let generated = dir.join(GENERATED);
     write_if_changed(&generated.join(".gitignore"), "*\n")?;
@@ -114,8 +116,8 @@ pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) ->
     }
 }
 
-/// Reads a regular file. Others are rejected, as opening a FIFO would wait for its writer.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+/// Reads a regular file. Special files are rejected, as opening a FIFO would wait for its writer.
+fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         return std::fs::read(path);
     }
@@ -144,7 +146,8 @@ fn reject_links(root: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn source(dir: &Path) -> Result<ModuleSource, BuildError> {
+/// Finds the sources in a module's folder, which are all in one language.
+fn find_sources(dir: &Path) -> Result<ModuleSource, BuildError> {
     let cargo = dir.join("Cargo.toml");
     let mut c: Vec<PathBuf> = std::fs::read_dir(dir)
         .and_then(|entries| {
@@ -175,8 +178,10 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), BuildError> 
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || {
         std::fs::create_dir_all(folder)?;
-        let mut file =
-            tempfile::Builder::new().prefix(".weir-").permissions(readable()).tempfile_in(folder)?;
+        let mut file = tempfile::Builder::new()
+            .prefix(".weir-")
+            .permissions(default_permissions())
+            .tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.persist(path).map(|_| ()).map_err(|error| error.error)
     };
@@ -184,6 +189,6 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), BuildError> 
 }
 
 /// The default permissions of a new file, before the umask.
-fn readable() -> std::fs::Permissions {
+fn default_permissions() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }

@@ -1,7 +1,7 @@
 //! Call sites of inlined code, from the compiler's debug information (DWARF 5, section 3.3.8).
 //!
-//! A loop over a slice is compiled from the library's iterator, and an `emit_…` from a generated header. The author needs the line of
-//! the call instead of the line in the library.
+//! The code of a loop over a slice has lines of the library's iterator, and the code of an `emit_…` call has lines of a generated
+//! header. The author needs the line of the call instead.
 
 use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit};
 use std::collections::HashMap;
@@ -94,6 +94,7 @@ impl InlinedCalls {
     }
 }
 
+/// Returns the path of the file with this number in a unit's line table; `None` without a number or for an unknown one.
 fn file(
     dwarf: &Dwarf<Slice<'_>>,
     unit: &Unit<Slice<'_>>,
@@ -109,9 +110,9 @@ fn file(
     let name = text(file.path_name())?;
     let folder = file.directory(header).and_then(text);
     // In DWARF 5, other folders are relative to folder 0.
-    let first = header.include_directories().first().filter(|_| header.version() >= 5);
-    let first = first.filter(|_| file.directory_index() != 0).and_then(|first| text(*first));
-    Some([first, folder].into_iter().flatten().rfold(name, |path, folder| {
+    let base = header.include_directories().first().filter(|_| header.version() >= 5);
+    let base = base.filter(|_| file.directory_index() != 0).and_then(|base| text(*base));
+    Some([base, folder].into_iter().flatten().rfold(name, |path, folder| {
         if folder.is_empty() || path.starts_with('/') { path } else { format!("{folder}/{path}") }
     }))
 }

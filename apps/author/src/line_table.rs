@@ -2,8 +2,8 @@
 //!
 //! Code inlined into the author's code gets the author's line of the call.
 //!
-//! Compilers put machine-specific paths into their tables, with columns, types and scopes that line numbers do not need. The table is
-//! therefore rewritten as one line program of DWARF 4 (section 6.2), which is the same for all compilers and paths.
+//! The debug information of compilers contains paths of the machine, and columns, types and scopes, which line numbers do not need. The
+//! table is therefore rewritten as one line program of DWARF 4 (section 6.2), without paths of the machine.
 
 use crate::folder::GENERATED;
 use crate::inlined_calls::InlinedCalls;
@@ -58,8 +58,8 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
         };
         // The author's own line is preferred. Code without a line (line 0) gets the line of the code before it.
         let innermost = frames.first().copied();
-        let own = frames.into_iter().find(|(file, line)| *line > 0 && files.is_own(file));
-        let to = match (own.or(innermost), last) {
+        let author_line = frames.into_iter().find(|(file, line)| *line > 0 && files.is_author_file(file));
+        let to = match (author_line.or(innermost), last) {
             (Some((_, 0)), Some((_, file, line))) => Some((file, line)),
             (Some((_, 0)) | None, _) => None,
             (Some((file, line)), _) => Some((files.number(file), i64::from(line))),
@@ -79,7 +79,7 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
                     program.push(SET_FILE);
                     next_file.encode(&mut program);
                 }
-                row(&mut program, advance, next_line - line);
+                encode_row(&mut program, advance, next_line - line);
                 Some((address, next_file, next_line))
             }
             None => {
@@ -90,12 +90,12 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
             }
         };
     }
-    if program.is_empty() { program } else { unit(&files.names, &program) }
+    if program.is_empty() { program } else { encode_unit(&files.names, &program) }
 }
 
-/// The compiler's debug information.
+/// The compiler's line table and inlined calls.
 struct DebugLines<'a> {
-    /// The start address of each line.
+    /// The start address of each row with its file and line, sorted by address; `None` for addresses without code.
     rows: Vec<(u32, Option<(&'a str, u32)>)>,
     calls: &'a InlinedCalls,
 }
@@ -121,7 +121,7 @@ impl<'a> DebugLines<'a> {
         let first = self.rows.partition_point(|(address, _)| *address <= body.start);
         let inside = self.rows.get(first..).unwrap_or_default().iter();
         let inside = inside.take_while(|(address, _)| *address < body.end);
-        // Only rows that begin in the loop: a row that begins before it is not the loop's.
+        // A row that begins before the loop is not counted, as its line is that of code before the loop.
         let has_line = |line: &Option<(&str, u32)>| line.is_some_and(|(_, line)| line > 0);
         let chains: Vec<(u32, Vec<usize>)> = inside
             .filter(|(_, line)| has_line(line))
@@ -192,7 +192,7 @@ impl SourceFiles {
     }
 
     /// Returns true for the author's files: those in the module's folder, except generated ones.
-    fn is_own(&self, recorded: &str) -> bool {
+    fn is_author_file(&self, recorded: &str) -> bool {
         let path = normalize(Path::new(recorded));
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
         inside.is_relative() && !inside.starts_with(GENERATED) && !inside.starts_with(LIBRARY)
@@ -230,11 +230,11 @@ fn normalize(path: &Path) -> PathBuf {
     direct
 }
 
-/// Encodes a row of the table by its advances from the last one.
-fn row(program: &mut Vec<u8>, address: i64, line: i64) {
+/// Encodes a row of the table by the advances of its address and line from the last row.
+fn encode_row(program: &mut Vec<u8>, address: i64, line: i64) {
     let special_opcode = |address: i64, line: i64| {
-        let is_short = (LINE_BASE..LINE_BASE + LINE_RANGE).contains(&line);
-        is_short.then_some(line - LINE_BASE + LINE_RANGE * address + OPCODE_BASE)
+        let is_in_range = (LINE_BASE..LINE_BASE + LINE_RANGE).contains(&line);
+        is_in_range.then_some(line - LINE_BASE + LINE_RANGE * address + OPCODE_BASE)
     };
     if let Some(opcode) = special_opcode(address, line).and_then(|opcode| u8::try_from(opcode).ok()) {
         program.push(opcode);
@@ -253,7 +253,7 @@ fn row(program: &mut Vec<u8>, address: i64, line: i64) {
 }
 
 /// Encodes a line program with its header.
-fn unit(files: &[String], program: &[u8]) -> Vec<u8> {
+fn encode_unit(files: &[String], program: &[u8]) -> Vec<u8> {
     let mut lists = vec![1, 1, 1];
     lists.extend(LINE_BASE.to_le_bytes().first());
     lists.extend(LINE_RANGE.to_le_bytes().first());
@@ -282,23 +282,22 @@ mod tests {
 
     #[test]
     fn paths_do_not_depend_on_the_machine() {
-        let files =
-            SourceFiles { folders: vec![PathBuf::from("/home/somebody/mine")], ..SourceFiles::default() };
+        let files = SourceFiles { folders: vec![PathBuf::from("/home/user/mine")], ..SourceFiles::default() };
         let name = |recorded: &str| files.name(recorded);
-        assert_eq!(name("/home/somebody/mine/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
+        assert_eq!(name("/home/user/mine/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
         assert_eq!(name("src/lib.rs"), "src/lib.rs");
         assert_eq!(name("/rustc/0123/library/core/src/slice/iter.rs"), "core/src/slice/iter.rs");
-        assert_eq!(name("/home/somebody/.cargo/registry/src/index/sha-1.0/src/lib.rs"), "sha-1.0/src/lib.rs");
+        assert_eq!(name("/home/user/.cargo/registry/src/index/sha-1.0/src/lib.rs"), "sha-1.0/src/lib.rs");
         assert_eq!(name("/usr/lib/clang/19/include/wasm_simd128.h"), "wasm_simd128.h");
         assert_eq!(name("/src/x.c"), "x.c");
         assert_eq!(name("src/../.weir/./module.rs"), ".weir/module.rs");
         assert_eq!(name("/tmp/other/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
         assert_eq!(name("/"), "");
-        for own in ["/home/somebody/mine/src/lib.rs", "mine.c", "./a/b.h"] {
-            assert!(files.is_own(own), "{own}");
+        for own in ["/home/user/mine/src/lib.rs", "mine.c", "./a/b.h"] {
+            assert!(files.is_author_file(own), "{own}");
         }
         for other in [".weir/weir.h", "src/../.weir/module.rs", "rust/library/core/src/cmp.rs", "/usr/x.h"] {
-            assert!(!files.is_own(other), "{other}");
+            assert!(!files.is_author_file(other), "{other}");
         }
     }
 }

@@ -6,7 +6,7 @@ use wasm_encoder::RawSection;
 use wasmparser::{Parser, Payload};
 use weir_abi::MANIFEST_SECTION;
 
-/// Adds the manifest and a line table to a linked module. Other custom sections except the names are removed: they depend on the
+/// Adds the manifest and a line table to a linked module. All other custom sections but `name` are removed: they depend on the
 /// compiler and the machine, so that two builds of one source would differ.
 ///
 /// # Errors

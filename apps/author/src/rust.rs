@@ -92,14 +92,14 @@ pub(crate) fn compile(
 
 /// Finds the .wasm file of this package in cargo's messages.
 fn artifact(stdout: &[u8], cargo_toml: &Path) -> Option<PathBuf> {
-    let ours = cargo_toml.canonicalize().ok()?;
+    let own_manifest = cargo_toml.canonicalize().ok()?;
     String::from_utf8_lossy(stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter(|message| message["reason"] == "compiler-artifact")
         .filter(|message| {
             message["manifest_path"].as_str().and_then(|path| Path::new(path).canonicalize().ok()).as_deref()
-                == Some(&ours)
+                == Some(&own_manifest)
         })
         .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
         .filter_map(|path| path.as_str().map(PathBuf::from))
@@ -134,7 +134,7 @@ impl Toolchain {
                 let output = Command::new(&rustc).args(arguments).current_dir(dir).output().ok()?;
                 output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
             };
-            let (Some(sysroot), Some(about)) = (ask(&["--print", "sysroot"]), ask(&["-vV"])) else {
+            let (Some(sysroot), Some(verbose_version)) = (ask(&["--print", "sysroot"]), ask(&["-vV"])) else {
                 tried.push(format!("{} cannot be run", rustc.shown()));
                 continue;
             };
@@ -142,7 +142,7 @@ impl Toolchain {
             let installed = TARGETS.into_iter().find(|target| has_core(&sysroot, target));
             let has_source = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs").is_file();
             if installed.is_none() && !has_source {
-                let version = about.lines().next().unwrap_or_default();
+                let version = verbose_version.lines().next().unwrap_or_default();
                 tried.push(format!("{} ({version}) has no library for WebAssembly", rustc.shown()));
                 continue;
             }
@@ -151,11 +151,12 @@ impl Toolchain {
                 tried.push(format!("there is no cargo beside {}", rustc.shown()));
                 continue;
             };
-            let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+            let host =
+                verbose_version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
             let brings_linker = sysroot.join("lib/rustlib").join(host).join("bin/rust-lld").is_file();
             let linker = if brings_linker { None } else { Some(tools.wasm_ld(None)?) };
             let toolchain = Self {
-                version: about.lines().next().unwrap_or_default().to_owned(),
+                version: verbose_version.lines().next().unwrap_or_default().to_owned(),
                 target: installed.unwrap_or(TARGETS[0]),
                 from_source: installed.is_none(),
                 rustc,
@@ -207,6 +208,7 @@ impl Toolchain {
         self.version.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
     }
 
+    /// Describes the compiler, target, library and linker with their versions, in one line.
     fn describe(&self) -> Result<String, BuildError> {
         let library = if self.from_source { "library from source" } else { "library installed" };
         Ok(match &self.linker {
@@ -218,6 +220,7 @@ impl Toolchain {
     }
 }
 
+/// Returns true if the core library for a target is installed.
 fn has_core(sysroot: &Path, target: &str) -> bool {
     let Ok(entries) = std::fs::read_dir(sysroot.join("lib/rustlib").join(target).join("lib")) else {
         return false;

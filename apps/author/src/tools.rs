@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weir_units::Shown as _;
 
-/// The search paths of compilers, and the only input from the environment.
+/// The settings that choose compilers and linkers.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     /// Folders to search, separated as in the variable PATH.
@@ -95,7 +95,7 @@ impl Tools {
     pub(crate) fn find_all(&self, name: &OsStr) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         for folder in self.folders() {
-            // Links to the folder are resolved, but not links to the program, whose behaviour can depend on its name.
+            // Symbolic links to the folder are resolved, but not those to the program, whose behaviour can depend on its name.
             let Ok(folder) = folder.canonicalize() else { continue };
             let program = folder.join(name);
             if program.is_file() && !found.contains(&program) {

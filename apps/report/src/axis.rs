@@ -65,13 +65,13 @@ impl Axis {
     pub(crate) fn log_durations(min: f64, max: f64, most: f64, title: &str) -> Self {
         let (from, to) = sanitize(min.max(1.0).log10(), max.max(1.0).log10());
         let decades = to - from;
-        // Ticks at 1, 2 and 5 times powers of ten; with less room only at powers of ten, or at every second or third.
-        let within: &[f64] = if decades * 3.0 <= most { &[1.0, 2.0, 5.0] } else { &[1.0] };
-        let every =
-            [1u8, 2, 3].into_iter().find(|every| decades <= most * f64::from(*every)).map_or(6, usize::from);
+        // Ticks at 1, 2 and 5 times powers of ten; with less room only at powers of ten, or at every second, third or sixth one.
+        let digits: &[f64] = if decades * 3.0 <= most { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let decade_step =
+            [1u8, 2, 3].into_iter().find(|step| decades <= most * f64::from(*step)).map_or(6, usize::from);
         let ticks = (0..20)
-            .step_by(every)
-            .flat_map(|decade| within.iter().map(move |digit| 10f64.powi(decade) * digit))
+            .step_by(decade_step)
+            .flat_map(|decade| digits.iter().map(move |digit| 10f64.powi(decade) * digit))
             .map(|ns| (ns.log10(), text::duration(ns)))
             .filter(|(log, _)| (from - 1e-9..=to + 1e-9).contains(log))
             .collect();

@@ -12,20 +12,21 @@ use {
 pub(crate) struct FirstRows {
     fields: Vec<StreamField>,
     rows: Vec<Vec<String>>,
-    most: usize,
+    rows_max: usize,
     /// Number of all rows of the stream.
     pub(crate) total: u64,
 }
 
 impl FirstRows {
-    /// Creates a table that keeps `most` rows.
-    pub(crate) fn new(stream: &DeclaredStream, most: usize) -> Self {
-        Self { fields: stream.fields.clone(), rows: Vec::new(), most, total: 0 }
+    /// Creates a table that keeps the first `rows_max` rows.
+    pub(crate) fn new(stream: &DeclaredStream, rows_max: usize) -> Self {
+        Self { fields: stream.fields.clone(), rows: Vec::new(), rows_max, total: 0 }
     }
 
+    /// Counts a row, and keeps it if it is among the first.
     pub(crate) fn record(&mut self, record: &Record<'_>) {
         self.total += 1;
-        if self.rows.len() < self.most {
+        if self.rows.len() < self.rows_max {
             self.rows.push(self.fields.iter().map(|field| value::shown(field, record)).collect());
         }
     }
@@ -37,7 +38,7 @@ impl FirstRows {
             .iter()
             .map(|field| {
                 let name = field.name.as_str().replace('_', " ");
-                // Durations and the like are printed with their own units.
+                // Durations and values that are not numbers are printed with their own units, or have none.
                 let unit = if value::is_number(field.ty) && field.ty != weir_abi::row::FieldType::Duration {
                     field.unit.as_str()
                 } else {

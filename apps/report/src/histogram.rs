@@ -2,6 +2,7 @@
 
 use crate::series::float;
 
+/// Bins per power of ten.
 const PER_DECADE: f64 = 48.0;
 /// Bins for 1 ns to 2^63 ns.
 const BINS: usize = 48 * 19;
@@ -53,7 +54,7 @@ impl LogHistogram {
     }
 
     /// Returns the index of the first non-empty bin, and the index after the last.
-    fn used(&self) -> Option<(usize, usize)> {
+    fn non_empty_range(&self) -> Option<(usize, usize)> {
         let first = self.bins.iter().position(|count| *count > 0)?;
         let last = self.bins.iter().rposition(|count| *count > 0)?;
         Some((first, last + 1))
@@ -61,24 +62,26 @@ impl LogHistogram {
 
     /// Returns about `wanted` bars for a plot: start and end in ns, and count.
     pub(crate) fn bars(&self, wanted: usize) -> Vec<(f64, f64, u64)> {
-        let Some((first, end)) = self.used() else { return Vec::new() };
+        let Some((first, end)) = self.non_empty_range() else { return Vec::new() };
         // Divisors of the bins per decade, so that bars begin at powers of ten.
-        let by =
-            [1, 2, 3, 4, 6, 8, 12].into_iter().find(|by| (end - first).div_ceil(*by) <= wanted).unwrap_or(24);
-        let first = first / by * by;
+        let group_size = [1, 2, 3, 4, 6, 8, 12]
+            .into_iter()
+            .find(|size| (end - first).div_ceil(*size) <= wanted)
+            .unwrap_or(24);
+        let first = first / group_size * group_size;
         let bins = self.bins.get(first..end).unwrap_or_default();
-        bins.chunks(by)
+        bins.chunks(group_size)
             .enumerate()
             .map(|(index, chunk)| {
-                let begin = (first + index * by) as f64;
-                (edge(begin), edge(begin + by as f64), chunk.iter().sum())
+                let begin = (first + index * group_size) as f64;
+                (edge(begin), edge(begin + group_size as f64), chunk.iter().sum())
             })
             .collect()
     }
 
     /// Returns points of the cumulative distribution: the duration in ns, and the share at or below it.
     pub(crate) fn cumulative(&self) -> Vec<(f64, f64)> {
-        let Some((first, end)) = self.used() else { return Vec::new() };
+        let Some((first, end)) = self.non_empty_range() else { return Vec::new() };
         let mut below = 0u64;
         let mut points = vec![(edge(first as f64), 0.0)];
         for (index, count) in self.bins.iter().enumerate().take(end).skip(first) {

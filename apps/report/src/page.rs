@@ -197,8 +197,8 @@ fn cards<'a>(out: &mut String, capture: &CaptureInfo, highlights: impl Iterator<
     let bits = rate(capture.wire_bytes.saturating_mul(8));
     out.push_str("<div class=\"cards\">");
     for (label, value, detail) in [
-        ("Packets", grouped(capture.packets), per(rate(capture.packets), "packets/s")),
-        ("Bytes on the wire", Bytes(capture.wire_bytes).to_string(), per(bits, "bit/s")),
+        ("Packets", grouped(capture.packets), rate_with_unit(rate(capture.packets), "packets/s")),
+        ("Bytes on the wire", Bytes(capture.wire_bytes).to_string(), rate_with_unit(bits, "bit/s")),
         ("Duration", duration(float(capture.duration.0)), "first packet to last".to_owned()),
         ("TCP", grouped(capture.tcp), share(capture.tcp)),
         ("UDP", grouped(capture.udp), share(capture.udp)),
@@ -232,11 +232,12 @@ fn card(out: &mut String, label: &str, value: &str, detail: &str, class: &str) {
     );
 }
 
-fn per(rate: f64, unit: &str) -> String {
+/// Formats a rate with its unit; empty if the rate is not finite.
+fn rate_with_unit(rate: f64, unit: &str) -> String {
     if rate.is_finite() { format!("{}\u{202f}{unit}", spaced(&si(rate))) } else { String::new() }
 }
 
-/// Puts a space before the prefix: "1.2M" becomes "1.2 M".
+/// Puts a space before the SI prefix: "1.2M" becomes "1.2 M".
 fn spaced(si: &str) -> String {
     match si.char_indices().next_back() {
         Some((at, prefix)) if prefix.is_ascii_alphabetic() => {
@@ -412,6 +413,7 @@ fn push_records(out: &mut String, modules: &[ModuleRecords], facts: &[RunModuleI
     out.push_str("</section>");
 }
 
+/// Cuts a text to the maximum length of a message; a cut text ends with `…`.
 fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(MESSAGE_CHARS_MAX).collect();
     if short.len() < text.len() {

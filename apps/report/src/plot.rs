@@ -97,7 +97,7 @@ pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> String 
     let mut out = String::new();
     let drawn = draw(&mut out, size, x, y, marks);
     match drawn {
-        // An inline SVG needs no namespace.
+        // An `<svg>` element in HTML needs no namespace.
         Ok(()) => out.replace(" xmlns=\"http://www.w3.org/2000/svg\"", ""),
         Err(error) => {
             format!("<p>This plot could not be drawn: {}</p>", crate::text::escape(&error.to_string()))
@@ -206,7 +206,7 @@ fn without_overlaps(chart: &Chart<'_, '_>, points: &[(f64, f64)]) -> Vec<(f64, f
     points.iter().copied().filter(|point| taken.insert(near(point))).collect()
 }
 
-/// Writes a label beside a point, optionally above it. If there is no room on its side, it is on the other.
+/// Writes a label beside a point, optionally above it. If the preferred side has no room, the label is on the other side.
 fn write_label(
     chart: &Chart<'_, '_>,
     at: (f64, f64),

@@ -1,4 +1,4 @@
-//! The host's information about a run.
+//! Information about a run that the program adds to the report's own aggregates.
 
 use weir_units::{Bytes, Nanos, Timestamp};
 

@@ -2,15 +2,21 @@
 
 use weir_units::Timestamp;
 
+/// Maximum number of bins.
 const BINS_MAX: usize = 1024;
+/// Initial width of a bin, in ns.
 const WIDTH_MIN: u64 = 100_000;
 
 /// Sums of `K` quantities in bins of equal width. The width doubles whenever the time span exceeds the maximum number of bins.
 #[derive(Debug)]
 pub(crate) struct BinnedSeries<const K: usize> {
+    /// Start of the first bin, in ns.
     start: u64,
+    /// Width of a bin, in ns.
     width: u64,
+    /// The earliest time added, in ns.
     first: u64,
+    /// The latest time added, in ns.
     last: u64,
     bins: Vec<[u64; K]>,
 }
@@ -30,12 +36,12 @@ impl<const K: usize> BinnedSeries<K> {
             self.bins.push([0; K]);
         }
         if ts < self.start {
-            self.extend_down(ts);
+            self.extend_to_earlier(ts);
         }
         (self.first, self.last) = (self.first.min(ts), self.last.max(ts));
         let mut index = (ts - self.start) / self.width;
         while index >= BINS_MAX as u64 {
-            self.fold();
+            self.double_width();
             index /= 2;
         }
         let index = usize::try_from(index).unwrap_or(BINS_MAX - 1);
@@ -49,7 +55,8 @@ impl<const K: usize> BinnedSeries<K> {
         }
     }
 
-    fn extend_down(&mut self, ts: u64) {
+    /// Adds bins before the first one, so that they include `ts`. Doubles the width if there would be too many.
+    fn extend_to_earlier(&mut self, ts: u64) {
         loop {
             let more = (self.start - ts).div_ceil(self.width);
             match usize::try_from(more) {
@@ -61,13 +68,14 @@ impl<const K: usize> BinnedSeries<K> {
                 }
                 // A bin of more than 292 years covers all times.
                 _ if self.width > u64::MAX / 2 => return self.start = ts,
-                _ => self.fold(),
+                _ => self.double_width(),
             }
         }
     }
 
-    fn fold(&mut self) {
-        self.bins = folded(&self.bins, 2);
+    /// Doubles the width of the bins.
+    fn double_width(&mut self) {
+        self.bins = merge_bins(&self.bins, 2);
         self.width = self.width.saturating_mul(2);
     }
 
@@ -78,14 +86,14 @@ impl<const K: usize> BinnedSeries<K> {
 
     /// Returns the rates of quantity `k`, in at most `most` bins.
     pub(crate) fn rates(&self, k: usize, most: usize) -> Vec<BinRate> {
-        let by = self.bins.len().div_ceil(most.max(1)).max(1);
-        let width = self.width.saturating_mul(by as u64);
+        let group_size = self.bins.len().div_ceil(most.max(1)).max(1);
+        let width = self.width.saturating_mul(group_size as u64);
         let seconds = |ns: u64| float(ns) / 1e9;
         let mut rates: Vec<BinRate> = Vec::new();
-        for (index, sums) in folded(&self.bins, by).iter().enumerate() {
+        for (index, sums) in merge_bins(&self.bins, group_size).iter().enumerate() {
             let begin = self.start.saturating_add(width.saturating_mul(index as u64));
             let end = begin.saturating_add(width);
-            // The capture covers only parts of the first and the last bin. Less than half a bin is merged into the one before.
+            // The capture covers only parts of the first and the last bin. A bin less than half covered is merged into the bin before it.
             let inside = end.min(self.last).saturating_sub(begin.max(self.first));
             let to = seconds(end.min(self.last).saturating_sub(self.first));
             if inside < width / 2
@@ -113,8 +121,9 @@ pub(crate) struct BinRate {
     pub(crate) per_second: f64,
 }
 
-fn folded<const K: usize>(bins: &[[u64; K]], by: usize) -> Vec<[u64; K]> {
-    bins.chunks(by)
+/// Adds up each group of `group_size` consecutive bins; the last group may be smaller.
+fn merge_bins<const K: usize>(bins: &[[u64; K]], group_size: usize) -> Vec<[u64; K]> {
+    bins.chunks(group_size)
         .map(|chunk| std::array::from_fn(|k| chunk.iter().fold(0u64, |sum, bin| sum.saturating_add(bin[k]))))
         .collect()
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use weir_units::{Timestamp, is_plain};
 
-/// Escapes untrusted text for use between tags and in quoted attributes. Control characters are shown as escapes. So are characters
-/// that change the direction of writing, which could make one name look like another.
+/// Escapes untrusted text for use between tags and in quoted attributes. Control characters and characters
+/// that change the direction of writing are shown as escapes, as they could make one name look like another.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

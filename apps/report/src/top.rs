@@ -1,8 +1,9 @@
-//! The most frequent keys of a stream, in bounded memory.
+//! The heaviest keys of a stream, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
+/// Maximum number of keys kept.
 const ENTRIES_MAX: usize = 8_192;
 
 /// Keys with a weight and a value each. When there are too many, the half with the smaller weights is removed, so weights are lower
@@ -31,6 +32,7 @@ impl<K: Hash + Eq + Ord + Copy, V: Default> TopKeys<K, V> {
         &mut entry.1
     }
 
+    /// Removes the half of the keys with the smaller weights.
     fn shrink(&mut self) {
         let mut weights: Vec<(u64, K)> = self.entries.iter().map(|(key, entry)| (entry.0, *key)).collect();
         weights.sort_unstable();

@@ -21,6 +21,7 @@ pub(crate) fn fields<const N: usize>(stream: &DeclaredStream, names: [&str; N]) 
     found.try_into().ok()
 }
 
+/// Reads a field as a whole number; a Boolean is 0 or 1. `None` for a negative number or another type.
 pub(crate) fn unsigned(field: &StreamField, record: &Record<'_>) -> Option<u64> {
     match field.read(record.row, record.tail)? {
         FieldValue::Unsigned(value) => Some(value),
@@ -30,6 +31,7 @@ pub(crate) fn unsigned(field: &StreamField, record: &Record<'_>) -> Option<u64> 
     }
 }
 
+/// Reads a field as a whole number with a sign; `None` for one above `i64::MAX` or another type.
 pub(crate) fn signed(field: &StreamField, record: &Record<'_>) -> Option<i64> {
     match field.read(record.row, record.tail)? {
         FieldValue::Unsigned(value) => i64::try_from(value).ok(),
@@ -46,6 +48,7 @@ pub(crate) fn number(field: &StreamField, record: &Record<'_>) -> Option<f64> {
     }
 }
 
+/// Reads a field as an IP address; `None` for another type.
 pub(crate) fn address(field: &StreamField, record: &Record<'_>) -> Option<Ipv6Addr> {
     match field.read(record.row, record.tail)? {
         FieldValue::Ip(value) => Some(value),

@@ -1,4 +1,4 @@
-//! The admission policy of this machine: the operator's profile, and the calibration of fuel to time.
+//! The terms of admitting modules on this machine: the operator's profile, and the calibration of fuel to time.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -63,7 +63,8 @@ pub fn calibration() -> Calibration {
     }
 }
 
-/// Reads a file that only the effective user can write, as the calibration scales every limit. Under sudo the caller's file is not used.
+/// Reads the calibration's file. Rejects a file that a user other than the effective one can write, as the calibration scales every limit.
+/// Under sudo, a file of the calling user is therefore rejected.
 fn read_own(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
@@ -76,15 +77,15 @@ fn read_own(path: &Path) -> io::Result<String> {
             meta.mode() & 0o777
         )));
     }
-    take(file, CALIBRATION_BYTES_MAX)
+    read_limited(file, CALIBRATION_BYTES_MAX)
 }
 
 /// Reads a file up to one byte more than `most`, so that the parser can reject a longer one.
 fn read(path: &Path, most: usize) -> io::Result<String> {
-    take(File::open(path)?, most)
+    read_limited(File::open(path)?, most)
 }
 
-fn take(file: File, most: usize) -> io::Result<String> {
+fn read_limited(file: File, most: usize) -> io::Result<String> {
     let mut text = String::new();
     file.take(most as u64 + 1).read_to_string(&mut text)?;
     Ok(text)

@@ -16,7 +16,8 @@ pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// Escapes all characters that are not plain as `\uNNNN`. The JSON library escapes only the characters that RFC 8259 requires, and
-/// leaves control characters from 0x7f on and characters that change the direction of writing. Both occur only within strings.
+/// leaves control characters from 0x7f on and characters that change the direction of writing. In a JSON document, these characters can
+/// occur only within strings.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

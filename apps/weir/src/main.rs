@@ -59,7 +59,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// The exit status: 2 for wrong usage, 3 if modules failed, otherwise 1.
+    /// Returns the exit status: 2 for wrong usage, 3 if modules failed, otherwise 1.
     fn code(&self) -> ExitCode {
         let usage = match self {
             Self::Run(error) if error.is_of_modules() => return ExitCode::from(3),
@@ -104,6 +104,7 @@ fn holds_secrets(command: &Command) -> bool {
     )
 }
 
+/// Carries out a command.
 fn dispatch(command: Command) -> Result<(), Failure> {
     if holds_secrets(&command) {
         weir_os::hide()?;

@@ -11,7 +11,7 @@ use weir_units::Shown as _;
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleArgError {
     /// The name is neither a shipped module's nor a file's.
-    #[error("there is no module `{}`: it is no file, and {} come with weir", .0.escape_debug(), names())]
+    #[error("there is no module `{}`: it is no file, and {} come with weir", .0.escape_debug(), shipped_names())]
     Unknown(String),
     /// A part is not `KEY=VALUE`.
     #[error("`{}` in `-m {}` is not KEY=VALUE", part.escape_debug(), spec.escape_debug())]
@@ -22,7 +22,7 @@ pub enum ModuleArgError {
         spec: String,
     },
     /// The module's name is empty.
-    #[error("`-m {}` names no module: give the name of a file, or one of {}", .0.escape_debug(), names())]
+    #[error("`-m {}` names no module: give the name of a file, or one of {}", .0.escape_debug(), shipped_names())]
     Nameless(String),
     /// A comma is not followed by a part.
     #[error("`-m {}`: there is nothing after a comma, where KEY=VALUE should be", .0.escape_debug())]
@@ -77,7 +77,8 @@ impl ModuleArgError {
     }
 }
 
-fn names() -> String {
+/// Returns the names of the shipped modules, separated by commas.
+fn shipped_names() -> String {
     shipped::ALL.iter().map(|shipped| shipped.name).collect::<Vec<_>>().join(", ")
 }
 
@@ -91,7 +92,8 @@ pub struct ModuleArg {
 }
 
 impl ModuleArg {
-    /// Parses the text of an option. A part without `=` is a further item of the list before it.
+    /// Parses the text of an option. A part that is not `KEY=VALUE` is a further item of the list in the
+    /// preceding parameter.
     pub fn parse(text: &str) -> Result<Self, ModuleArgError> {
         let mut parts = split(text).into_iter();
         let name = parts.next().unwrap_or_default();
@@ -112,12 +114,12 @@ impl ModuleArg {
         Ok(Self { name, settings })
     }
 
-    /// Reads the module and assesses it against an admission policy.
+    /// Reads the module and assesses it against a profile.
     pub fn assess(&self, terms: &CalibratedProfile) -> Result<Assessment, ModuleArgError> {
         Assessment::assess(self.bytes()?, &self.settings, terms).map_err(|refusal| self.refused(refusal))
     }
 
-    /// Reads the module and admits it by an admission policy.
+    /// Reads the module and admits it by a profile.
     pub fn admit(&self, terms: &CalibratedProfile) -> Result<Admitted, ModuleArgError> {
         self.assess(terms)?.admit().map_err(|refusal| self.refused(refusal))
     }
@@ -163,7 +165,7 @@ fn is_key(text: &str) -> bool {
     weir_admission::Name::new(text).is_ok()
 }
 
-/// Splits at commas that no backslash precedes. Escapes are kept for the parameter's parser.
+/// Splits at commas that are not escaped by a backslash. Escapes are kept, as the parser of the parameter's value reads them.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut escaped = false;
@@ -205,6 +207,6 @@ mod tests {
         assert!(error("no-such").to_string().contains("trajectory, rtt, worm"));
         assert!(error("no-such").is_usage());
         assert!(matches!(error("./no-such.wasm"), ModuleArgError::Read { .. }));
-        assert!(error("/dev/zero").to_string().contains("no regular file"));
+        assert!(error("/dev/zero").to_string().contains("is not a regular file"));
     }
 }

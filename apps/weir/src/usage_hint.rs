@@ -40,7 +40,7 @@ fn print(error: &clap::Error, arguments: impl Iterator<Item = OsString>) {
     };
 }
 
-/// An option with an earlier spelling, and its present one.
+/// Returns the unknown option of the error and its present name, if the option has been renamed.
 fn renamed(error: &clap::Error) -> Option<(&str, &'static str)> {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return None };
     let option = given.split('=').next().unwrap_or(given);
@@ -48,13 +48,14 @@ fn renamed(error: &clap::Error) -> Option<(&str, &'static str)> {
     Some((option, new))
 }
 
+/// Returns true if the command line lacks the required `--read`.
 fn lacks_read(error: &clap::Error) -> bool {
     let missing = error.get(ContextKind::InvalidArg);
     error.kind() == ErrorKind::MissingRequiredArgument
         && matches!(missing, Some(ContextValue::Strings(names)) if names.iter().any(|name| name.contains("--read")))
 }
 
-/// The first word after `run` with the name of a capture; otherwise the first that is a file.
+/// Returns the first word after `run` that ends as the name of a capture; otherwise the first word that is an existing file.
 fn capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<&String> {
     let is_capture = |word: &str| {
         let name = word.trim_end_matches(".gz").trim_end_matches(".zst");
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn each_earlier_option_is_refused_with_the_present_one_which_is_known() {
+    fn an_option_of_an_earlier_version_is_refused_with_its_present_name() {
         for row in weir_node::control::renamed_keys::OPTIONS {
             let parse = |option: &str| {
                 let command = ["weir"].into_iter().chain(row.place.split(' ')).chain([option, "x"]);

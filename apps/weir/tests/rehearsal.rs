@@ -145,7 +145,7 @@ fn assert_private(folder: &Path, served: &str) {
 fn no_example_serves_a_folder_with_a_key_or_uses_a_world_writable_folder() {
     let examples = document();
     let examples: Vec<&str> = examples.lines().filter(|line| line.starts_with("    ")).collect();
-    assert!(examples.len() > 100, "{}", examples.len());
+    assert!(examples.len() > 90, "{}", examples.len());
     for line in &examples {
         assert!(
             !["/tmp", "/var/tmp", "/dev/shm", "sudo ", "777", "a+w"].iter().any(|bad| line.contains(bad)),
@@ -162,7 +162,7 @@ fn no_example_serves_a_folder_with_a_key_or_uses_a_world_writable_folder() {
 
 #[test]
 fn a_command_that_must_fail_includes_its_continuation_lines() {
-    let document = "text\n    not this\n## A rehearsal: so\n\nText.\n\n    one\n    ! two \\\n        more # why\n    three\n## Next\n\n    nor this\n";
+    let document = "text\n    not this\n# A rehearsal: so\n\nText.\n\n    one\n    ! two \\\n        more # why\n    three\n## Next\n\n    nor this\n";
     let wanted =
         "set -eux -o pipefail\none\nif two \\\n    more # why\nthen echo 'not refused'; exit 1; fi\nthree\n";
     assert_eq!(script(document), wanted);

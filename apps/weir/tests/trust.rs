@@ -112,7 +112,7 @@ fn a_grant_is_delegated_narrowed_and_revoked() {
     // Only the holder can delegate a credential, and only rights that it has.
     let delegate =
         |key: &str, more: &str| format!("delegate alice.credential --key {key}.key --to {bob} {more}");
-    refused(at, &delegate("bob", ""), "only with that key it can be passed on");
+    refused(at, &delegate("bob", ""), "only that key can pass it on");
     refused(at, &delegate("alice", "--cpu 21%"), "21%");
     refused(at, &delegate("alice", "--until 2100-01-02"), "2100-01-02");
     refused(at, &delegate("alice", "--module port-count"), "modules");

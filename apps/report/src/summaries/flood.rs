@@ -24,20 +24,27 @@ pub(crate) struct FloodSummary {
     /// Rows that each point aggregates.
     rows_per_point: u64,
     rows: u64,
+    /// Rows with the alarm on.
     alarms: u64,
+    /// The shortest time between two rows, in ns; `u64::MAX` before the second row.
     shortest: u64,
+    /// Time of the last row, in ns.
     last: u64,
     destinations: TopKeys<Ipv6Addr, Flooded>,
 }
 
-/// One or more consecutive rows.
+/// The sums of one or more consecutive rows of the stream `intervals`.
 #[derive(Clone, Copy, Debug)]
 struct Point {
+    /// Time of the first row, in ns.
     from: u64,
+    /// Time of the last row, in ns.
     last: u64,
     rows: u64,
     syn: u64,
+    /// Packets with FIN or RST.
     closed: u64,
+    /// The maximum of the CUSUM statistic.
     sum: f64,
     alarm: bool,
 }
@@ -45,8 +52,11 @@ struct Point {
 /// Statistics of a flooded destination.
 #[derive(Debug, Default)]
 struct Flooded {
+    /// Alarm intervals with the destination among the most flooded.
     intervals: u64,
+    /// Time of the first of these intervals, in ns.
     first: u64,
+    /// Maximum number of SYN packets in one of these intervals.
     most: u64,
 }
 

@@ -24,9 +24,13 @@ pub(crate) struct FlowSummary {
     samples: StreamFields<3>,
     flows: Option<StreamFields<6>>,
     top: TopKeys<u64, Flow>,
+    /// Time in ns and flow label of the picked samples.
     reservoir: Vec<(u64, u64)>,
+    /// Number of all samples.
     seen: u64,
+    /// Total bytes of all sampled packets.
     bytes: u64,
+    /// State of the random number generator.
     random: u64,
 }
 

@@ -20,7 +20,8 @@ pub(crate) struct RttSummary {
     stream: u16,
     rtt: StreamField,
     syns: Option<StreamField>,
-    all: LogHistogram,
+    histogram: LogHistogram,
+    /// Handshakes whose SYN was sent more than once.
     ambiguous: u64,
 }
 
@@ -28,7 +29,7 @@ impl RttSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
         let StreamFields { stream, fields: [rtt] } = stream_fields(manifest, "rtts", ["rtt"])?;
         let syns = stream_fields(manifest, "rtts", ["syns"]).map(|StreamFields { fields: [syns], .. }| syns);
-        Some(Self { stream, rtt, syns, all: LogHistogram::default(), ambiguous: 0 })
+        Some(Self { stream, rtt, syns, histogram: LogHistogram::default(), ambiguous: 0 })
     }
 }
 
@@ -38,14 +39,14 @@ impl RecordSummary for RttSummary {
             return;
         }
         if let Some(rtt) = value::signed(&self.rtt, record) {
-            self.all.add(rtt);
+            self.histogram.add(rtt);
         }
         let syns = self.syns.as_ref().and_then(|syns| value::unsigned(syns, record));
         self.ambiguous += u64::from(syns.is_some_and(|syns| syns > 1));
     }
 
     fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
-        let quantile = |share| self.all.quantile(share);
+        let quantile = |share| self.histogram.quantile(share);
         let (median, high) = (quantile(0.5)?, quantile(0.95)?);
         // The labels are at heights where the plot is empty.
         let rules = |top: f64, heights: [f64; 2]| {
@@ -64,7 +65,7 @@ impl RecordSummary for RttSummary {
             })
         };
         let histogram = half_width(|size| {
-            let bars = self.all.bars(if size.width < 480 { 24 } else { 36 });
+            let bars = self.histogram.bars(if size.width < 480 { 24 } else { 36 });
             let x = time_axis(&bars, size);
             let most = bars.iter().map(|bar| bar.2).max().unwrap_or(0);
             let y = Axis::counts(float(most) * 1.2, "handshakes");
@@ -74,10 +75,10 @@ impl RecordSummary for RttSummary {
             svg(size, &x, &y, &marks)
         });
         let cumulative = half_width(|size| {
-            let x = time_axis(&self.all.bars(36), size);
+            let x = time_axis(&self.histogram.bars(36), size);
             let y = Axis::percent("handshakes at or below");
             let points: Vec<_> =
-                self.all.cumulative().into_iter().map(|(ns, share)| (ns.log10(), share)).collect();
+                self.histogram.cumulative().into_iter().map(|(ns, share)| (ns.log10(), share)).collect();
             let marks: Vec<_> = [PlotMark::Area(points.clone(), BLUE), PlotMark::Line(points, BLUE, 2.0)]
                 .into_iter()
                 .chain(rules(1.0, [0.04, 0.12]))
@@ -89,7 +90,7 @@ impl RecordSummary for RttSummary {
             .map(|share| HtmlCell::right(&quantile(share).map(duration).unwrap_or_default()));
         let mut note = format!(
             "From the client's SYN to its first ACK, for {} handshakes; the time axis is logarithmic.",
-            grouped(self.all.count)
+            grouped(self.histogram.count)
         );
         if self.ambiguous > 0 {
             note += &format!(
@@ -97,8 +98,9 @@ impl RecordSummary for RttSummary {
                 grouped(self.ambiguous)
             );
         }
-        if self.all.not_positive > 0 {
-            note += &format!(" {} without a positive time are left out.", grouped(self.all.not_positive));
+        if self.histogram.not_positive > 0 {
+            note +=
+                &format!(" {} without a positive time are left out.", grouped(self.histogram.not_positive));
         }
         let body = pair(("Histogram", "", &histogram), ("Cumulative distribution", "", &cumulative))
             + &format!("<div class=\"compact\">{}</div>", table(&head, [row.to_vec()].into_iter()));
@@ -109,7 +111,11 @@ impl RecordSummary for RttSummary {
             highlight: Some(Highlight {
                 label: "Median round-trip time",
                 value: duration(median),
-                detail: format!("{} handshakes, 95 % below {}", grouped(self.all.count), duration(high)),
+                detail: format!(
+                    "{} handshakes, 95 % below {}",
+                    grouped(self.histogram.count),
+                    duration(high)
+                ),
                 alarm: false,
             }),
         })

@@ -19,11 +19,13 @@ pub(crate) struct ScalingSummary {
     estimate: StreamFields<6>,
     /// The octaves of the latest estimate.
     octaves: Vec<Octave>,
+    /// Time of this estimate, in ns.
     octaves_time: u64,
     /// Estimates over time; every second one is removed when there are too many.
     history: Vec<Estimate>,
     /// One in `keep_every` estimates is added to the history.
     keep_every: u64,
+    /// Number of estimates so far.
     seen: u64,
     latest: Option<Estimate>,
 }
@@ -31,6 +33,7 @@ pub(crate) struct ScalingSummary {
 #[derive(Clone, Copy, Debug)]
 struct Octave {
     octave: f64,
+    /// Base-2 logarithm of the energy, with its confidence interval.
     y: f64,
     lower: f64,
     upper: f64,

@@ -143,6 +143,7 @@ pub fn now() -> Second {
     Second::new(since.as_secs()).unwrap_or(Second::MAX)
 }
 
+/// Describes a policy and prints its findings.
 fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPolicy) -> Result<(), Failure> {
     for name in policy.profiles.keys() {
         writeln!(out, "profile `{name}`: {}", users(policy, config.as_ref(), name))?;
@@ -172,11 +173,12 @@ fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPol
 
 /// The roots and sessions that may have modules admitted by a profile.
 fn users(policy: &Policy, config: Option<&NodeConfiguration>, profile: &weir_admission::Name) -> String {
-    let may = |root: &&Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
-    let mut users: Vec<String> = policy.roots.iter().filter(may).map(Root::shown).collect();
+    let allows_profile =
+        |root: &&Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
+    let mut users: Vec<String> = policy.roots.iter().filter(allows_profile).map(Root::shown).collect();
     let sessions = config.map(|config| &config.sessions).into_iter().flatten();
-    let named = sessions.into_iter().filter(|session| session.profile.as_ref() == Some(profile));
-    users.extend(named.map(|session| format!("session `{}`", session.name)));
+    let with_profile = sessions.into_iter().filter(|session| session.profile.as_ref() == Some(profile));
+    users.extend(with_profile.map(|session| format!("session `{}`", session.name)));
     if users.is_empty() { "for the operator only".to_owned() } else { format!("for {}", users.join(", ")) }
 }
 
@@ -194,9 +196,10 @@ fn describe_root(out: &mut impl Write, root: &Root) -> io::Result<()> {
     Ok(())
 }
 
+/// Runs the test cases of a policy and prints their results.
 fn test(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPolicy) -> Result<(), Failure> {
-    let ground = CaseEnvironment { node, config: config.as_ref(), shipped: shipped_bytes };
-    let trials = policy.try_cases(&ground);
+    let environment = CaseEnvironment { node, config: config.as_ref(), shipped: shipped_bytes };
+    let trials = policy.try_cases(&environment);
     for trial in &trials {
         let (file, line, name) = (trial.file.shown(), trial.line, weir_units::shown(&trial.name));
         match &trial.wrong {

@@ -22,7 +22,7 @@ pub struct TrustFileError {
     why: String,
 }
 
-/// The mode of new files for others, before the umask: credentials, lists, signatures.
+/// The mode of new files that other users may read, before the umask: credentials, lists, signatures.
 const SHARED_MODE: u32 = 0o644;
 
 fn wrong(path: &Path, why: &dyn std::fmt::Display) -> TrustFileError {
@@ -43,7 +43,7 @@ fn read(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileError> {
 }
 
 /// Reads a text with a secret, up to one byte more than `most`. A file must be accessible to the user only. Pipes and terminals are
-/// read without this check, also through a symbolic link, as a shell names the pipe of `<(command)` by one.
+/// read without this check, also through a symbolic link, as a shell passes the pipe of `<(command)` as a symbolic link.
 fn read_secret(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileError> {
     let is_stream = path.metadata().is_ok_and(|known| {
         let kind = known.file_type();
@@ -64,7 +64,8 @@ pub fn key_file(path: &Path) -> Result<KeyFile, TrustFileError> {
     KeyFile::parse(&read_secret(path, FILE_BYTES_MAX)?).map_err(|error| wrong(path, &error))
 }
 
-/// Reads the identity in a key file. The passphrase of a sealed one comes from the file `passphrase`, or from the terminal.
+/// Reads the identity in a key file. The passphrase of a sealed key is read from the file `passphrase`, or
+/// else from the terminal.
 pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, TrustFileError> {
     let file = key_file(path)?;
     let passphrase = match passphrase {
@@ -134,7 +135,7 @@ pub fn signature_text(path: &Path) -> Result<String, TrustFileError> {
     Ok(text.to_string())
 }
 
-/// Writes a signature. Replaces one by the same signer, as for an earlier version of the module.
+/// Writes a signature. An existing file is only replaced if it is a signature by the same signer, as of an earlier version of the module.
 pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), TrustFileError> {
     let text = signature.to_string();
     if !path.exists() {
@@ -156,11 +157,12 @@ pub fn write_secret(path: &Path, text: &str) -> Result<(), TrustFileError> {
     write_all(path, private::create_secret(path).map_err(io::Error::from), text)
 }
 
-/// Writes a new file for others; the umask restricts its readers.
+/// Writes a new file that other users may read, as far as the umask allows.
 pub fn write_new(path: &Path, text: &str) -> Result<(), TrustFileError> {
     write_all(path, OpenOptions::new().write(true).create_new(true).mode(SHARED_MODE).open(path), text)
 }
 
+/// Writes a text to a file that was just created, and to the disk.
 fn write_all(path: &Path, created: io::Result<File>, text: &str) -> Result<(), TrustFileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::AlreadyExists => wrong(path, &"the file exists already, and it is not overwritten"),
@@ -170,7 +172,8 @@ fn write_all(path: &Path, created: io::Result<File>, text: &str) -> Result<(), T
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
-/// Locks the folder of a file until the result is dropped. Without the lock, two commands that read and replace the file could lose a change.
+/// Locks the folder of a file until the result is dropped. Without the lock, two commands that read and replace the file at the same time
+/// could lose a change.
 pub fn lock_beside(path: &Path) -> Result<File, TrustFileError> {
     let folder = File::open(folder_of(path)).map_err(|error| wrong(path, &error))?;
     match folder.lock() {
@@ -180,6 +183,7 @@ pub fn lock_beside(path: &Path) -> Result<File, TrustFileError> {
     }
 }
 
+/// Returns the folder of a file; `.` for a file name alone.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

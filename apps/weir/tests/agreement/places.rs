@@ -184,7 +184,7 @@ fn start_and_check_agree_on_folders_and_files() {
             mode(&path, 0o700);
             bench.assert_refused(match folder {
                 "state" | "state/ledger" => "it belongs to user 54321, and must belong to user 0",
-                "run" => "it belongs to user 54321, and the node may not write there, also as root",
+                "run" => "it belongs to user 54321, and the node cannot write there, even if root starts it",
                 _ => "state/records/alice: Permission denied",
             });
             chown(&path, Some(0), None).unwrap();

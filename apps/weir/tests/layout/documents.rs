@@ -3,6 +3,7 @@
 use super::{assert_none, read, workspace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use weir_ledger::Usage;
 
 /// Folders with third-party text or generated pages.
 const LEFT_OUT: &[&str] = &["target", "out", "templates", "data"];
@@ -110,4 +111,27 @@ fn the_specification_of_the_protocol_has_each_field_of_a_snapshot() {
     assert!(fields.len() > 100, "only {} fields were found", fields.len());
     let missing = fields.iter().filter(|name| !document.contains(&format!("`{name}`")));
     assert_none(&missing.map(|name| format!("docs/WIRE.md does not have `{name}`")).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_documents_have_each_counter_of_usage() {
+    let node = read(&workspace().join("docs/reference/NODE.md"));
+    let wire = read(&workspace().join("docs/WIRE.md"));
+    let used =
+        wire.lines().find(|line| line.starts_with("| used |")).expect("WIRE.md lists the fields of `used`");
+    let mut missing = Vec::new();
+    for counter in Usage::counters() {
+        let unit = if counter.metric_unit.is_empty() { "" } else { "_" };
+        let metric = format!("weir_session_{}{unit}{}_total", counter.metric, counter.metric_unit);
+        if !node.contains(&format!("`{metric}`")) {
+            missing.push(format!("docs/reference/NODE.md does not have the metric `{metric}`"));
+        }
+        if !node.contains(&format!("`{}`", counter.column.key)) {
+            missing.push(format!("docs/reference/NODE.md does not have the column `{}`", counter.column.key));
+        }
+        if !used.contains(&format!("`{}`", counter.field)) {
+            missing.push(format!("docs/WIRE.md does not have `{}` in the fields of `used`", counter.field));
+        }
+    }
+    assert_none(&missing);
 }

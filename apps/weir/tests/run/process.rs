@@ -43,6 +43,8 @@ pub fn weir() -> Command {
     // The user's calibration is not read either, so limits are the same on every machine.
     command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command.env_remove("SUDO_UID");
+    // A node that locks its mutexes in a wrong order fails the test.
+    command.env("WEIR_LOCK_ORDER_PANICS", "1");
     command
 }
 

@@ -28,7 +28,7 @@ pub struct Kernel {
 }
 
 /// The default values of a kernel.
-const TICK: Kernel = Kernel {
+const DEFAULTS: Kernel = Kernel {
     name: "",
     summary: "",
     entry: EntryPoint::Tick,
@@ -50,7 +50,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.rotl (i64.xor (i64.add (local.get $a) (i64.const 0x9e3779b97f4a7c15)) (local.get $b)) (i64.const 7)))",
         copies: 8,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "multiply",
@@ -60,7 +60,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.add (i64.mul (local.get $a) (i64.const 6364136223846793005)) (i64.const 1442695040888963407)))",
         copies: 8,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "divide",
@@ -70,7 +70,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.div_u (i64.const 0x7fffffffffffffff) (i64.or (i64.and (local.get $a) (i64.const 0xffff)) (i64.const 1))))",
         copies: 8,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "float",
@@ -80,7 +80,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $x (f64.sqrt (f64.add (f64.mul (local.get $x) (f64.const 1.5)) (f64.const 0.25))))",
         copies: 4,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "branches",
@@ -95,7 +95,7 @@ pub const KERNELS: &[Kernel] = &[
                  (then (i64.store8 (i32.const 8) (local.get $a)) (local.set $a (i64.add (local.get $a) (local.get $b)))) \
                  (else (i64.store8 (i32.const 9) (local.get $b)) (local.set $a (i64.xor (local.get $a) (local.get $b)))))",
         copies: 4,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "calls",
@@ -108,7 +108,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.or (call $long (local.get $a)) (i64.const 1)))",
         copies: 32,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "indirect",
@@ -122,7 +122,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (call_indirect (type $f) (local.get $a) (i32.and (local.get $i) (i32.const 3))))",
         copies: 4,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "globals",
@@ -132,7 +132,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(global.set $g (i64.add (global.get $g) (local.get $b))) (global.set $h (i64.xor (global.get $h) (global.get $g)))",
         copies: 4,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "read",
@@ -143,7 +143,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 8)) (i32.const 16376))) \
                (local.set $a (i64.add (local.get $a) (i64.load offset=4096 (local.get $p))))",
         copies: 8,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "update",
@@ -154,7 +154,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 72)) (i32.const 16376))) \
                (i64.store offset=4096 (local.get $p) (i64.add (i64.load offset=4096 (local.get $p)) (local.get $b)))",
         copies: 8,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "table",
@@ -176,7 +176,7 @@ pub const KERNELS: &[Kernel] = &[
                  (then (i64.store offset=65568 (local.get $p) (local.get $b))) \
                  (else (i64.store offset=65576 (local.get $p) (local.get $a))))",
         copies: 1,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "vectors",
@@ -187,7 +187,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 16)) (i32.const 16368))) \
                (local.set $v (i8x16.add (local.get $v) (v128.xor (v128.load offset=4096 (local.get $p)) (v128.const i64x2 3 5))))",
         copies: 8,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "copy",
@@ -198,7 +198,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 256)) (i32.const 16128))) \
                (memory.copy (i32.add (local.get $p) (i32.const 32768)) (i32.add (local.get $p) (i32.const 4096)) (i32.const 256))",
         copies: 4,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "hash",
@@ -208,7 +208,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (call $hash (i32.const 64) (i32.const 40) (local.get $a)))",
         copies: 4,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "find",
@@ -224,7 +224,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.add (local.get $a) (call $find (i32.load (i32.const 80)) (i32.const 4096) (i32.const 512))))",
         copies: 1,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "emit",
@@ -235,7 +235,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(i64.store (i32.const 64) (local.get $b)) (i64.store (i32.const 72) (local.get $a)) \
                (local.set $p (call $emit (i32.const 0) (i32.const 64) (i32.const 24)))",
         copies: 1,
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "send",
@@ -244,7 +244,7 @@ pub const KERNELS: &[Kernel] = &[
         manifest: r"[[output]]\nname='frames'\n",
         declarations: r#"(import "weir" "send" (func $send (param i32 i32 i32) (result i32)))"#,
         body: "(if (call $send (i32.const 0) (i32.const 4096) (i32.const 1000)) (then (unreachable)))",
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "keep",
@@ -255,7 +255,7 @@ pub const KERNELS: &[Kernel] = &[
         declarations: r#"(import "weir" "keep" (func $keep (param i32) (result i32)))
                          (import "weir" "release" (func $release (param i32) (result i32)))"#,
         body: "(if (call $release (call $keep (local.get $d))) (then (unreachable)))",
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "publish",
@@ -264,7 +264,7 @@ pub const KERNELS: &[Kernel] = &[
         manifest: r"[[table]]\nname='t'\naccess='publish'\nbytes='1 KiB'\n",
         declarations: r#"(import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))"#,
         body: "(if (call $publish (i32.const 0) (i32.const 4096) (i32.const 1024)) (then (unreachable)))",
-        ..TICK
+        ..DEFAULTS
     },
     Kernel {
         name: "publish-long",
@@ -274,7 +274,7 @@ pub const KERNELS: &[Kernel] = &[
         declarations: r#"(import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))"#,
         pages: 17,
         body: "(if (call $publish (i32.const 0) (i32.const 4096) (i32.const 1048576)) (then (unreachable)))",
-        ..TICK
+        ..DEFAULTS
     },
 ];
 

@@ -131,10 +131,10 @@ impl KernelRun {
         let entry = admitted.analysis().entry(kernel.entry);
         let fuel = entry.map(|entry| entry.usage.fuel).filter(|fuel| fuel.is_bounded() && fuel.constant > 0);
         let fuel = fuel.ok_or_else(|| failed("it has no bound".to_owned()))?.constant;
-        let press =
+        let publisher =
             publisher_without_readers(admitted.manifest()).map_err(|error| failed(error.to_string()))?;
-        let means = InstanceContext { publisher: Some(press), ..InstanceContext::default() };
-        let instance = Instance::start_with(engine, &engine.load(admitted)?, means)?;
+        let context = InstanceContext { publisher: Some(publisher), ..InstanceContext::default() };
+        let instance = Instance::start_with(engine, &engine.load(admitted)?, context)?;
         let mut driver = BatchDriver::new(instance, input.capture.descriptors(), None)?;
         driver.map_block(&input.block)?;
         let descriptors = input.block.batch(0).guest_address;
@@ -172,6 +172,7 @@ impl KernelRun {
     }
 }
 
+/// Calls every kernel in each round, and stores the rates of the rounds after the warm-up.
 fn measure(runs: &mut [KernelRun], progress: Option<ProgressBar>) -> Result<(), CalibrateError> {
     for round in 0..WARM_UP + ROUNDS {
         for run in &mut *runs {
@@ -199,13 +200,14 @@ fn progress(wanted: bool) -> Option<ProgressBar> {
     is_shown.then(|| ProgressBar::new(u64::from(WARM_UP + ROUNDS)).with_style(style))
 }
 
-/// The minimum, median and maximum.
+/// Returns the minimum, median and maximum of measured values, and sorts them.
 fn spread(figures: &mut [u64]) -> [u64; 3] {
     figures.sort_unstable();
     let at = |index: usize| figures.get(index).copied().unwrap_or(0);
     [at(0), at(figures.len() / 2), at(figures.len().saturating_sub(1))]
 }
 
+/// Prints the rates of the kernels and the calibration.
 fn show(out: &mut impl Write, runs: &mut [KernelRun], calibration: &Calibration) -> io::Result<()> {
     const BAR: u64 = 20;
     let name_width = runs.iter().map(|run| run.kernel.name.len()).max().unwrap_or(0);
@@ -218,12 +220,12 @@ fn show(out: &mut impl Write, runs: &mut [KernelRun], calibration: &Calibration)
     let most = rates.iter().map(|(_, [_, median, _])| *median).max().unwrap_or(1).max(1);
     writeln!(out, "Nanoseconds for 1000 units of fuel, in {ROUNDS} rounds:\n")?;
     writeln!(out, "{:name_width$}  {:>6}  {:>6}  {:>6}", "KERNEL", "LEAST", "MEDIAN", "MOST")?;
-    for (kernel, [least, median, most_of_it]) in rates {
+    for (kernel, [least, median, max_rate]) in rates {
         let filled = usize::try_from((median * BAR).div_ceil(most)).unwrap_or(0);
         let bar = format!("{:20}", "▇".repeat(filled));
         writeln!(
             out,
-            "{:name_width$}  {least:6}  {median:6}  {most_of_it:6}  {bar}  {}",
+            "{:name_width$}  {least:6}  {median:6}  {max_rate:6}  {bar}  {}",
             kernel.name, kernel.summary
         )?;
     }

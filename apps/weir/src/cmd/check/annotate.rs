@@ -12,7 +12,7 @@ use weir_bounds::{CodeLocation, Linear};
 /// Lines shown before and after an annotated line.
 const CONTEXT: usize = 3;
 /// The heading of the column with a loop's trips or a call's function.
-const WHAT: &str = "TIMES OR CALL";
+const TIMES_HEADING: &str = "TIMES OR CALL";
 /// Maximum number of characters shown of a called function's name.
 const CALLEE_CHARS: usize = 24;
 /// Maximum number of columns shown of a source line.
@@ -26,7 +26,9 @@ struct Note<'a> {
     place: &'a CodeLocation,
     /// The trips of a loop, or the called function.
     times: String,
+    /// The cost of the whole loop or of one call.
     fuel: Linear,
+    /// The share of this cost in the cost of a packet.
     share: Option<f64>,
     /// The reason why there is no bound.
     why: Option<String>,
@@ -58,7 +60,7 @@ pub fn print(
         return writeln!(out, "\nNo entry point reaches a loop or a call.");
     }
     let legend = format!(
-        "{WHAT}: the maximum number of iterations each time a loop is entered; or the called function, \
+        "{TIMES_HEADING}: the maximum number of iterations each time a loop is entered; or the called function, \
          in quotes for a host function. FUEL: the maximum cost of the whole loop or of one call{}. Loops and calls are those of the compiled \
          code: the compiler unrolls some loops and inlines some calls.",
         if notes.iter().any(|note| note.fuel.per_kib > 0) { ", by the packet's captured bytes" } else { "" }
@@ -86,9 +88,9 @@ pub fn print(
             paint.paint(TextStyle::Warm, newer)
         )?;
         let notes_of_line = |number: usize| {
-            let is_here =
+            let is_on_line =
                 |note: &&&Note<'_>| note.place.line.as_ref().is_some_and(|line| line.line as usize == number);
-            notes.iter().filter(is_here).copied().collect()
+            notes.iter().filter(is_on_line).copied().collect()
         };
         let lines: Vec<Line<'_, '_>> = (1..)
             .zip(source.text.lines())
@@ -98,12 +100,13 @@ pub fn print(
                 notes: notes_of_line(number),
             })
             .collect();
-        regions(out, &lines, paint)?;
+        print_regions(out, &lines, paint)?;
     }
     without_source.sort_by_key(|note| note.place.offset);
     web_assembly(out, bytes, &without_source, paint)
 }
 
+/// Returns the annotations of all loops and calls, and of other causes without a bound.
 fn notes<'a>(results: &'a CheckResults<'_>) -> Vec<Note<'a>> {
     let entries = &results.analysis.entries;
     let per_packet = entries.iter().find(|found| found.entry.packets() > 0);
@@ -130,8 +133,9 @@ fn notes<'a>(results: &'a CheckResults<'_>) -> Vec<Note<'a>> {
         why: None,
     });
     // Reasons other than loops: recursion, or the length of a bulk operation.
-    let is_loops = |place: &CodeLocation| results.analysis.loops.iter().any(|found| found.place == *place);
-    let reasons = entries.iter().flat_map(|found| &found.unbounded).filter(|reason| !is_loops(&reason.place));
+    let is_at_loop = |place: &CodeLocation| results.analysis.loops.iter().any(|found| found.place == *place);
+    let reasons =
+        entries.iter().flat_map(|found| &found.unbounded).filter(|reason| !is_at_loop(&reason.place));
     let mut seen = BTreeSet::new();
     let others = reasons.filter(|reason| seen.insert(reason.place.offset)).map(|reason| Note {
         place: &reason.place,
@@ -153,16 +157,16 @@ fn callee(name: &str) -> String {
 }
 
 /// Prints the annotated lines with their context; a mark stands for omitted lines.
-fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Result<()> {
+fn print_regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Result<()> {
     let fuel = |note: &Note<'_>| if note.fuel.is_bounded() { note.fuel.to_string() } else { "-".to_owned() };
     let notes = || lines.iter().flat_map(|line| &line.notes);
     let width =
         |texts: &mut dyn Iterator<Item = usize>, heading: &str| texts.max().unwrap_or(0).max(heading.len());
-    let times_width = width(&mut notes().map(|note| note.times.chars().count()), WHAT);
+    let times_width = width(&mut notes().map(|note| note.times.chars().count()), TIMES_HEADING);
     let fuel_width = width(&mut notes().map(|note| fuel(note).chars().count()), "FUEL");
     let number_width = width(&mut lines.iter().map(|line| line.number.len()), "");
     let gutter = times_width + fuel_width + number_width + 6;
-    let heading = format!("  {:>times_width$}  {:>fuel_width$}", WHAT, "FUEL");
+    let heading = format!("  {:>times_width$}  {:>fuel_width$}", TIMES_HEADING, "FUEL");
     writeln!(out, "{}", paint.paint(TextStyle::Faint, &heading))?;
     let mut last_shown = None;
     for (index, line) in lines.iter().enumerate() {
@@ -244,5 +248,5 @@ fn web_assembly(out: &mut impl Write, bytes: &[u8], notes: &[&Note<'_>], paint: 
         let notes = offset.and_then(|offset| by_offset.get(&offset)).cloned().unwrap_or_default();
         lines.push(Line { number, text: text.to_owned(), notes });
     }
-    regions(out, &lines, paint)
+    print_regions(out, &lines, paint)
 }

@@ -69,7 +69,7 @@ struct Exceeded {
     /// The ratio of the bound to the limit.
     factor: Option<f64>,
     /// The largest contributor.
-    contributor: Option<Hot>,
+    contributor: Option<Contributor>,
     /// The reason why there is no bound.
     unbounded: Option<Unbounded>,
     /// The tier that the profile would have to allow.
@@ -90,7 +90,7 @@ struct Calibration<'a> {
 
 /// An upper bound, linear in the packet's captured length.
 #[derive(Serialize)]
-struct Line {
+struct LinearBound {
     constant: u64,
     per_byte: f64,
 }
@@ -100,29 +100,31 @@ struct Entry {
     name: &'static str,
     class: Option<String>,
     bounds: Vec<Bound>,
-    hottest: Vec<Hot>,
+    hottest: Vec<Contributor>,
     unbounded: Vec<Unbounded>,
 }
 
+/// The bound of a resource, and its limit.
 #[derive(Serialize)]
 struct Bound {
     resource: &'static str,
     unit: &'static str,
-    bound: Option<Line>,
-    limit: Option<Line>,
+    bound: Option<LinearBound>,
+    limit: Option<LinearBound>,
     status: &'static str,
     /// The bound in nanoseconds, for fuel.
     #[serde(skip_serializing_if = "Option::is_none")]
-    bound_ns: Option<Line>,
+    bound_ns: Option<LinearBound>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    limit_ns: Option<Line>,
+    limit_ns: Option<LinearBound>,
     /// True if the nanoseconds are estimates, because the machine is not calibrated.
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_estimated: Option<bool>,
 }
 
+/// A location in the code.
 #[derive(Serialize)]
-struct At {
+struct Location {
     function: u32,
     name: Option<String>,
     file: Option<String>,
@@ -130,37 +132,38 @@ struct At {
     offset: u64,
 }
 
+/// A loop, call or other step that contributes to a bound.
 #[derive(Serialize)]
-struct Hot {
+struct Contributor {
     kind: &'static str,
     name: Option<String>,
-    trips: Option<Line>,
-    fuel: Option<Line>,
-    at: At,
+    trips: Option<LinearBound>,
+    fuel: Option<LinearBound>,
+    at: Location,
 }
 
 #[derive(Serialize)]
 struct Unbounded {
     reason: String,
-    at: At,
+    at: Location,
 }
 
 #[derive(Serialize)]
 struct Loop {
-    at: At,
+    at: Location,
     depth: u32,
     class: String,
-    trips: Option<Line>,
-    body: Option<Line>,
-    fuel: Option<Line>,
+    trips: Option<LinearBound>,
+    body: Option<LinearBound>,
+    fuel: Option<LinearBound>,
     reason: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Call {
     name: String,
-    fuel: Option<Line>,
-    at: At,
+    fuel: Option<LinearBound>,
+    at: Location,
 }
 
 /// Prints the document.
@@ -235,7 +238,7 @@ fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
 
 fn entry_point(entry: EntryPoint, results: &CheckResults<'_>) -> Entry {
     let found = results.analysis.entry(entry);
-    let list = |of: fn(&EntryBound) -> Vec<Hot>| found.map(of).unwrap_or_default();
+    let list = |of: fn(&EntryBound) -> Vec<Contributor>| found.map(of).unwrap_or_default();
     Entry {
         name: entry.name(),
         class: found.map(|found| found.class.to_string()),
@@ -245,7 +248,7 @@ fn entry_point(entry: EntryPoint, results: &CheckResults<'_>) -> Entry {
             .filter(|comparison| comparison.entry == Some(entry))
             .map(|comparison| bound(comparison, results))
             .collect(),
-        hottest: list(|found| found.hottest.iter().map(hot).collect()),
+        hottest: list(|found| found.hottest.iter().map(contributor).collect()),
         unbounded: found.map_or(Vec::new(), |found| found.unbounded.iter().map(unbounded).collect()),
     }
 }
@@ -291,9 +294,9 @@ fn exceeded(excess: &Excess, results: &CheckResults<'_>) -> Exceeded {
         bound: bound(comparison, results),
         factor: times.is_finite().then_some(times),
         contributor: excess.contributor().map(|step| {
-            let most = hot(step);
+            let most = contributor(step);
             // For other resources, such as records, the amount is not fuel.
-            Hot { fuel: most.fuel.filter(|_| comparison.resource == LimitedResource::Fuel), ..most }
+            Contributor { fuel: most.fuel.filter(|_| comparison.resource == LimitedResource::Fuel), ..most }
         }),
         unbounded: excess.reason.as_ref().filter(|_| !comparison.bound.is_bounded()).map(unbounded),
         required_tier: excess.needs().name(),
@@ -306,12 +309,14 @@ fn exceeded(excess: &Excess, results: &CheckResults<'_>) -> Exceeded {
     clippy::cast_precision_loss,
     reason = "a slope below 2^53 / 1024 is exact, and a steeper one does not occur in practice"
 )]
-fn line(bound: Linear) -> Option<Line> {
-    bound.is_bounded().then(|| Line { constant: bound.constant, per_byte: bound.per_kib as f64 / 1024.0 })
+fn line(bound: Linear) -> Option<LinearBound> {
+    bound
+        .is_bounded()
+        .then(|| LinearBound { constant: bound.constant, per_byte: bound.per_kib as f64 / 1024.0 })
 }
 
-fn at(place: &CodeLocation) -> At {
-    At {
+fn at(place: &CodeLocation) -> Location {
+    Location {
         function: place.function,
         name: place.name.clone(),
         file: place.line.as_ref().map(|line| line.file.clone()),
@@ -320,7 +325,7 @@ fn at(place: &CodeLocation) -> At {
     }
 }
 
-fn hot(step: &PathStep) -> Hot {
+fn contributor(step: &PathStep) -> Contributor {
     let (kind, name, trips) = match &step.kind {
         StepKind::Loop(trips) => ("loop", None, line(*trips)),
         StepKind::Call(name) => ("call", Some(name.clone()), None),
@@ -330,7 +335,7 @@ fn hot(step: &PathStep) -> Hot {
         StepKind::Frame => ("frame", None, None),
         StepKind::Locals => ("locals", None, None),
     };
-    Hot { kind, name, trips, fuel: line(step.amount), at: at(&step.place) }
+    Contributor { kind, name, trips, fuel: line(step.amount), at: at(&step.place) }
 }
 
 fn unbounded(reason: &UnboundedReason) -> Unbounded {

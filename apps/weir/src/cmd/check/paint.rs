@@ -85,24 +85,25 @@ pub fn plain_line(line: &str, width: usize) -> String {
     shown
 }
 
-/// Wraps a text after `first` to lines of at most [`WIDTH`] columns; all but the first are indented. Longer words are not broken.
+/// Wraps a text after `first` to lines of at most [`WIDTH`] columns. All lines but the first are indented. A word that is longer than a
+/// line is not broken.
 pub fn wrapped(first: &str, indent: usize, text: &str) -> String {
     let mut lines = first.to_owned();
     let mut columns = first.chars().count();
-    let mut is_begin = true;
+    let mut is_first_word = true;
     for word in text.split_whitespace() {
         let len = word.chars().count();
-        if !is_begin && columns + 1 + len > WIDTH {
+        if !is_first_word && columns + 1 + len > WIDTH {
             lines.push('\n');
             lines.push_str(&" ".repeat(indent));
             columns = indent;
-        } else if !is_begin {
+        } else if !is_first_word {
             lines.push(' ');
             columns += 1;
         }
         lines.push_str(word);
         columns += len;
-        is_begin = false;
+        is_first_word = false;
     }
     lines
 }

@@ -35,7 +35,7 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
     if !tables.is_empty() {
         writeln!(out, "{}", wrapped("Tables: ", INDENT, &tables.join(", ")))?;
     }
-    let open: Vec<String> = results.open().map(range).collect();
+    let open: Vec<String> = results.open().map(describe_open).collect();
     if !open.is_empty() {
         let all = "the bounds hold for every allowed value";
         let text = format!("{}; {all}", open.join(", "));
@@ -50,8 +50,9 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
     writeln!(out)
 }
 
+/// Describes the tick period; empty without ticks.
 fn tick(results: &CheckResults<'_>) -> String {
-    let by_open = match results.manifest.tick {
+    let open_parameter = match results.manifest.tick {
         Some(TickPeriod::Parameter(index)) => results
             .parameters()
             .nth(index)
@@ -59,7 +60,7 @@ fn tick(results: &CheckResults<'_>) -> String {
             .map(|(parameter, _)| parameter),
         _ => None,
     };
-    match (results.tick, by_open) {
+    match (results.tick, open_parameter) {
         (None, _) => String::new(),
         (Some(period), None) => format!("; ticks every {period} of packet time"),
         (Some(period), Some(parameter)) => {
@@ -68,8 +69,8 @@ fn tick(results: &CheckResults<'_>) -> String {
     }
 }
 
-/// A parameter without a value, with its range.
-fn range(parameter: &ModuleParameter) -> String {
+/// Describes a parameter without a value: its name, type and range.
+fn describe_open(parameter: &ModuleParameter) -> String {
     let limits = match (&parameter.min, &parameter.max) {
         (Some(min), Some(max)) => format!(", {min} to {max}"),
         (Some(min), None) => format!(", from {min}"),

@@ -10,7 +10,7 @@ use weir_units::Bytes;
 /// The packet length for which shares are computed: the maximum of Ethernet.
 pub const PACKET_BYTES: u64 = 1500;
 
-/// Minimum share of its fuel limit at which the hottest path of an entry point without packets is shown.
+/// The hottest path of an entry point that gets no packets is shown if its bound is at least this share of its fuel limit.
 const SHARE_MIN: f64 = 0.01;
 
 /// A cell of a table.
@@ -29,18 +29,18 @@ impl Cell {
 /// Prints the bounds of a module and the hottest paths.
 pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     writeln!(out, "The most that one call can use:")?;
-    bounds(out, results, paint)?;
+    print_bounds(out, results, paint)?;
     for entry in &results.analysis.entries {
-        let is_much = results.comparisons.iter().any(|comparison| {
+        let is_notable = results.comparisons.iter().any(|comparison| {
             let is_fuel =
                 comparison.entry == Some(entry.entry) && comparison.resource == LimitedResource::Fuel;
             is_fuel && comparison.times() >= SHARE_MIN
         });
-        if is_much || entry.entry.packets() > 0 {
-            hottest(out, entry, paint)?;
+        if is_notable || entry.entry.packets() > 0 {
+            print_hottest(out, entry, paint)?;
         }
     }
-    unbounded(out, results, paint)
+    print_unbounded(out, results, paint)
 }
 
 /// The resources with columns of their own, and the headings.
@@ -54,7 +54,7 @@ const COLUMNS: [(LimitedResource, &str); 6] = [
 ];
 
 /// Prints a row for each entry point, and with a profile a row of its limits.
-fn bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+fn print_bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let comparison_of = |entry, resource| {
         results
             .comparisons
@@ -106,7 +106,7 @@ fn bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io:
     if results.facts.entry() == weir_admission::EntryKind::Batch {
         writeln!(out, "A call of weir_batch is for 64 packets.")?;
     }
-    memory(out, results, paint)?;
+    print_memory(out, results, paint)?;
     if results.facts.stack_pointer.is_none() {
         let advice = "if the module has one, link with --export=__stack_pointer, so that weir can restore it after an aborted call";
         writeln!(out, "{}", wrapped("No shadow stack pointer was found: ", 0, advice))?;
@@ -114,7 +114,7 @@ fn bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io:
     Ok(())
 }
 
-/// The quantity that the work of a class depends on.
+/// Names the quantity that the work of a class depends on.
 fn depends_on(class: WorkClass) -> String {
     match class {
         WorkClass::Constant => "nothing".to_owned(),
@@ -123,7 +123,7 @@ fn depends_on(class: WorkClass) -> String {
 }
 
 /// Prints the memory at the start, its maximum, and its limits.
-fn memory(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+fn print_memory(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let is_memory = |comparison: &&Comparison| comparison.resource == LimitedResource::Memory;
     let Some(memory) = results.comparisons.iter().find(is_memory) else { return Ok(()) };
     let start = results.facts.memory;
@@ -142,6 +142,7 @@ fn memory(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io:
     writeln!(out, "Memory: {used}; its manifest allows {}{allowed}", results.manifest.memory)
 }
 
+/// Returns the text style for a bound, by its relation to its limit.
 fn style_of(comparison: &Comparison) -> TextStyle {
     match comparison.status() {
         LimitStatus::Within => TextStyle::Plain,
@@ -150,7 +151,7 @@ fn style_of(comparison: &Comparison) -> TextStyle {
     }
 }
 
-/// An amount in bytes or as a number.
+/// Formats an amount of a resource, in bytes or as a number.
 fn amount(comparison: &Comparison, amount: Linear) -> String {
     let is_number = matches!(
         comparison.resource,
@@ -166,7 +167,7 @@ fn amount(comparison: &Comparison, amount: Linear) -> String {
 }
 
 /// Prints the path to the largest contributor of an entry point, with shares of the whole.
-fn hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::Result<()> {
+fn print_hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::Result<()> {
     if found.hottest.is_empty() {
         return Ok(());
     }
@@ -193,7 +194,7 @@ fn hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::Result
     Ok(())
 }
 
-/// The share of a part in the total, for a packet of [`PACKET_BYTES`].
+/// Returns the share of a part in the total, for a packet of [`PACKET_BYTES`]; `None` if one of them is unbounded or the total is 0.
 pub fn share(part: Linear, total: Linear) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
     let ratio = |part: u64, total: u64| part as f64 / total as f64;
@@ -201,7 +202,7 @@ pub fn share(part: Linear, total: Linear) -> Option<f64> {
     is_known.then(|| ratio(part.at(PACKET_BYTES), total.at(PACKET_BYTES)).min(1.0))
 }
 
-/// The text style for a share of the cost.
+/// Returns the text style for a share of the cost.
 pub fn heat(share: Option<f64>) -> TextStyle {
     match share {
         Some(share) if share >= 0.25 => TextStyle::Warm,
@@ -224,13 +225,13 @@ pub fn describe_step(step: &PathStep) -> String {
     }
 }
 
-/// The location of a step.
+/// Describes the location of a step.
 pub fn step_location(step: &PathStep) -> String {
     format!("in {}", step.place)
 }
 
 /// Prints each unbounded location once, with the reason and advice.
-fn unbounded(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+fn print_unbounded(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let mut seen: Vec<&UnboundedReason> = Vec::new();
     for entry in &results.analysis.entries {
         for reason in &entry.unbounded {

@@ -129,7 +129,7 @@ fn print_verified(
     out: &mut impl Write,
     folder: &Path,
     verified: &VerifiedLedger,
-    is_kept: bool,
+    is_head_given: bool,
 ) -> std::io::Result<()> {
     let Some(head) = verified.head else {
         return writeln!(out, "the ledger in {} is empty", folder.shown());
@@ -140,7 +140,7 @@ fn print_verified(
         "the ledger in {} is whole: {entries} entries in {segments} files, {recoveries} crashes",
         folder.shown()
     )?;
-    if is_kept {
+    if is_head_given {
         writeln!(out, "it contains the head that was kept: nothing up to there was changed or cut off")?;
     }
     if let Some(torn) = verified.torn {

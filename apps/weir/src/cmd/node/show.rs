@@ -174,7 +174,7 @@ pub fn session(
     Ok(())
 }
 
-/// Prints the session's total usage, as billed.
+/// Prints the session's total usage, by the counters of the ledger.
 fn used(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let amount = |(counter, value): (&UsageCounter, u64)| {
         let LedgerColumn { title, unit, .. } = counter.column;
@@ -215,6 +215,7 @@ fn limits(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     if parts.is_empty() { Ok(()) } else { writeln!(out, "limits: {}", parts.join("; ")) }
 }
 
+/// Returns a count with a word in brackets; empty for a count of 0.
 fn times(count: u64, what: &str) -> String {
     if count == 0 { String::new() } else { format!(" ({count} {what})") }
 }
@@ -267,23 +268,23 @@ fn services(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     if it.calls + it.refused > 0 {
         let (calls, answered, timed_out, failed, refused) =
             (it.calls, it.answered, it.timed_out, it.failed, it.refused);
-        let owed = Nanos(it.debit_ns);
+        let debit = Nanos(it.debit_ns);
         writeln!(
             out,
-            "services: {calls} calls, {answered} answered, {timed_out} timed out, {failed} failed, {refused} refused; pays {owed} for them"
+            "services: {calls} calls, {answered} answered, {timed_out} timed out, {failed} failed, {refused} refused; pays {debit} for them"
         )?;
     }
     if it.served + it.waiting > 0 {
-        let (served, waiting, discarded, earned) = (it.served, it.waiting, it.discarded, Nanos(it.credit_ns));
+        let (served, waiting, discarded, credit) = (it.served, it.waiting, it.discarded, Nanos(it.credit_ns));
         writeln!(
             out,
-            "services: {served} calls of others served, {waiting} wait, {discarded} answers discarded; others pay {earned}"
+            "services: {served} calls of others served, {waiting} wait, {discarded} answers discarded; others pay {credit}"
         )?;
     }
     Ok(())
 }
 
-/// The memory that the session may reserve without a request, if that is more than it has.
+/// Describes the memory that the session may reserve without a request; empty if the session has reserved all of it.
 fn memory_ceiling(session: &SessionStatus) -> String {
     if session.memory_max <= session.memory_reserved {
         return String::new();
@@ -291,7 +292,7 @@ fn memory_ceiling(session: &SessionStatus) -> String {
     format!(" (up to {} by itself)", Bytes(session.memory_max))
 }
 
-/// The number of refused memory requests of the session.
+/// Describes the number of refused memory requests of the session; empty if there are none.
 fn memory_refused(session: &SessionStatus) -> String {
     match session.memory_refused {
         0 => String::new(),

@@ -103,6 +103,7 @@ impl<T: Keyed> SpecOptions<T> {
     }
 }
 
+/// Converts a specification to its keys and values, without keys that have their default values.
 fn to_map(spec: &impl Serialize) -> Result<Map<String, Json>, SpecOptionError> {
     let map = serde_json::to_value(spec).and_then(serde_json::from_value);
     map.map_err(|error| SpecOptionError(error.to_string()))
@@ -151,6 +152,7 @@ struct SpecMap<'a> {
     value: Option<Value<'a>>,
 }
 
+/// The value of a key: one text, or the texts of a repeated option.
 enum Value<'a> {
     One(TextValue<'a>),
     List(Vec<TextValue<'a>>),

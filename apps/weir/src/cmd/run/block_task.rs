@@ -1,4 +1,4 @@
-//! Tasks of the worker pool: a block or clock reading, and the output of each instance.
+//! Tasks of the worker pool: a block, a clock reading or the end of the packets, and the output of each instance for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -23,10 +23,12 @@ pub enum WorkInput {
 pub struct BlockTask {
     /// The input.
     pub input: WorkInput,
-    /// The time of arrival, for an interface.
+    /// The time at which the task was created, for an interface; `None` for a capture.
     pub at: Option<ClockReading>,
+    /// A mask of selected packets for each batch; empty if all packets are selected.
     selected: Vec<u64>,
     outputs: Vec<Mutex<InstanceOutput>>,
+    /// The number of instances that have not stored their output.
     pending: AtomicUsize,
 }
 
@@ -35,7 +37,7 @@ pub struct BlockTask {
 pub struct InstanceOutput {
     /// The emitted records.
     pub records: Records,
-    /// The sent frames; the stream number of each is its output.
+    /// The sent frames. The stream number of each frame is the index of its output.
     pub frames: Records,
     /// A mask of dropped packets for each batch; empty if none are dropped.
     pub drops: Vec<u64>,
@@ -73,7 +75,7 @@ impl BlockTask {
         Self { input, at, selected, outputs, pending: AtomicUsize::new(instances) }
     }
 
-    /// The block of packets, if the input is one.
+    /// Returns the block of packets; `None` for another input.
     pub fn block(&self) -> Option<&Block> {
         match &self.input {
             WorkInput::Block(block) => Some(block),
@@ -81,7 +83,7 @@ impl BlockTask {
         }
     }
 
-    /// The mask of the packets of a batch that the filter selects.
+    /// Returns the mask of the packets of a batch that the filter selects.
     pub fn selected(&self, batch: usize) -> u64 {
         if self.selected.is_empty() { u64::MAX } else { self.selected.get(batch).copied().unwrap_or(0) }
     }

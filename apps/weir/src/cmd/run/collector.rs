@@ -41,7 +41,7 @@ pub struct ResultSink {
     pub instances: std::ops::Range<usize>,
     /// The index of the module in the report.
     pub in_report: usize,
-    /// True if the module may have several instances; then rows without a packet have no order of their own.
+    /// True if the module may have several instances, whose rows without a packet have no order of their own.
     pub is_parallel: bool,
 }
 
@@ -142,8 +142,8 @@ impl Collector {
     }
 }
 
-/// Merges the records or frames of a module's instances, in the order of the packets. Rows of ticks are ordered by their bytes,
-/// because instances have no order.
+/// Merges the records or frames of a module's instances, in the order of the packets. If the module is parallel, rows of one tick are
+/// ordered by their bytes, because its instances have no order.
 fn in_order(
     outputs: &[InstanceOutput],
     is_parallel: bool,
@@ -161,9 +161,9 @@ fn in_order(
     records.extend(others.flat_map(|output| records_of(output).iter()));
     if is_parallel {
         records.sort_by(|a, b| {
-            let periodic = |record: &Record<'_>| !record.order.is_packet();
+            let has_no_packet = |record: &Record<'_>| !record.order.is_packet();
             a.order.cmp(&b.order).then_with(|| {
-                if periodic(a) {
+                if has_no_packet(a) {
                     (a.stream, a.row, a.tail).cmp(&(b.stream, b.row, b.tail))
                 } else {
                     std::cmp::Ordering::Equal
@@ -195,8 +195,8 @@ impl PacketOutputs {
         Self { file, forwarder, all, copies: CopyBuffers::default() }
     }
 
-    /// Sends the packets that no module dropped, with every module's patches, those of later modules last. Returns the number of
-    /// patches that could not be applied.
+    /// Sends the packets that no module dropped, with the patches of all modules, applied in the order of the modules. Returns the number
+    /// of patches that could not be applied.
     fn send(&mut self, block: &Block, outputs: &[InstanceOutput]) -> Result<u64, CollectError> {
         if self.all.is_empty() {
             return Ok(0);

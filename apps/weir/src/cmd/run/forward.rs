@@ -1,6 +1,6 @@
 //! Forwarding to another interface, through a link (`weir_datapath::egress`) with one channel.
 //!
-//! Modules never wait for it: packets that do not fit into the channel's queue are dropped and counted.
+//! Modules never wait for the interface: packets that do not fit into the channel's queue are dropped and counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const FRAME_MAX: u32 = 262_144;
 const NO_LIMIT: BitsPerSecond = BitsPerSecond(1 << 44);
 /// Minimum and maximum queue size in bytes.
 const QUEUE_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=16 << 20;
-/// The queue holds the bytes that the link sends in this fraction of a second.
+/// The queue holds the bytes that the link sends in one second divided by this number.
 const QUEUE_PART: u64 = 10;
 /// Maximum delay of a wake-up of the sending thread after which it sends faster to catch up.
 const CATCH_UP: Nanos = Nanos(2_000_000);
@@ -53,7 +53,7 @@ pub enum ForwardError {
         /// The link type of the packets.
         ours: LinkType,
     },
-    /// Sent packets would be read again.
+    /// The packets are read from the interface to send on, so that sent packets would be read again.
     #[error("{}: the packets are read from there; --send takes another interface", .0.shown())]
     Same(String),
     /// The sending thread cannot be started.
@@ -87,12 +87,12 @@ pub struct Forwarded {
     pub packets: u64,
     /// Bytes sent.
     pub bytes: Bytes,
-    /// Packets lost for each cause, with zeros.
+    /// Packets lost for each cause; zero for a cause without losses.
     pub lost: [(&'static str, u64); 8],
 }
 
 impl Forwarded {
-    /// Packets lost for any cause.
+    /// Returns the packets lost for all causes together.
     pub fn lost(&self) -> u64 {
         self.lost.iter().map(|(_, packets)| packets).sum()
     }
@@ -138,7 +138,7 @@ impl Forwarder {
             pacing: rate.map_or(Pacing::Device, |_| Pacing::Link { catch_up: CATCH_UP }),
             channels_max: 1,
         };
-        // Events are ignored: the summary counts packets lost while the interface is down.
+        // Events of the interface are ignored: the summary counts packets lost while the interface is down.
         let tx = TxHandle::start(interface, config, Box::new(|_| {}), None)?;
         let (theirs, ours) = (tx.link_type(), link_type);
         if theirs != ours {

@@ -49,7 +49,7 @@ use worker_pool::{WorkerPool, WorkerPoolError};
 
 /// The flush interval of record logs in ns, used as a tick period.
 const FLUSH_NANOS: u64 = FLUSH.as_secs() * 1_000_000_000;
-/// Maximum number of threads without `--jobs`: more cost more memory than they save time.
+/// Maximum number of threads without `--jobs`. Further threads would save little time and cost memory.
 const JOBS_DEFAULT_MAX: usize = 16;
 
 /// Errors that end a run.
@@ -180,14 +180,14 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         // Opening a FIFO waits for its first bytes.
         signals.catch().map_err(RunError::Signals)?;
     }
-    let origin = packet_source::open(args, &signals.interrupted)?;
+    let packet_source = packet_source::open(args, &signals.interrupted)?;
     if let Some(filter) = &filter {
-        for link_type in origin.link_types() {
+        for link_type in packet_source.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
         }
     }
     let (pool, report_file) =
-        assemble(args, jobs, &engine, &programs, &tables, PacketInput { origin, filter, signals })?;
+        assemble(args, jobs, &engine, &programs, &tables, PacketInput { packet_source, filter, signals })?;
     let (pool, result) = pool.run(jobs, args.strict);
 
     let WorkerPool { mut source, shards, mut collector } = pool;
@@ -210,7 +210,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let is_complete = failure.is_none();
     for (sink, program) in collector.sinks.into_iter().zip(&programs) {
         let unfinished = sink.files.so_far();
-        // Only a complete run gets the final file names: the records of a failed run are kept beside those of an earlier one.
+        // Only a complete run gets the final file names: the records of a failed run are kept beside the records of an earlier run.
         let streams = if is_complete { sink.files.finish() } else { Ok(sink.files.keep()) };
         let streams = match streams {
             Ok(streams) => streams,
@@ -224,8 +224,8 @@ pub fn run(args: &Run) -> Result<(), RunError> {
             Vec::new()
         });
         let shards = &shards[sink.instances];
-        let written = (streams, sent);
-        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, written, nanos_per_cycle));
+        let results = (streams, sent);
+        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, results, nanos_per_cycle));
     }
     let summary = RunSummary {
         name: match (&args.interface, &args.read) {
@@ -352,7 +352,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
 
 /// The input of a run.
 struct PacketInput {
-    origin: PacketSource,
+    packet_source: PacketSource,
     /// Selects the packets that modules are called for.
     filter: Option<CaptureFilter>,
     signals: Signals,
@@ -367,9 +367,11 @@ fn assemble(
     tables: &Tables,
     input: PacketInput,
 ) -> Result<(WorkerPool, Option<ReportFile>), RunError> {
-    let PacketInput { origin, filter, mut signals } = input;
-    if let Some(report) =
-        args.report.as_ref().filter(|report| origin.capture().is_some_and(|capture| capture.reads(report)))
+    let PacketInput { packet_source, filter, mut signals } = input;
+    if let Some(report) = args
+        .report
+        .as_ref()
+        .filter(|report| packet_source.capture().is_some_and(|capture| capture.reads(report)))
     {
         return Err(RunError::ReportOntoCapture(report.clone()));
     }
@@ -388,20 +390,26 @@ fn assemble(
                 instance.ignore_patches();
             }
             let tick = admitted.tick().map(|period| period.0);
-            shards.push(Shard::new(instance, (part as u64, parts as u64), origin.descriptors(), tick)?);
+            shards.push(Shard::new(
+                instance,
+                (part as u64, parts as u64),
+                packet_source.descriptors(),
+                tick,
+            )?);
         }
         labels.push(label);
         instances.push(first..shards.len());
     }
-    // Records are opened last: if anything else fails to open, those of an earlier run stay untouched.
+    // Files of records are opened last: if anything else fails to open, the records of an earlier run stay untouched.
     let report_file = args.report.as_deref().map(ReportFile::open).transpose()?;
-    let forwarder = match (&args.live.send, &args.interface, origin.link_types().first()) {
+    let forwarder = match (&args.live.send, &args.interface, packet_source.link_types().first()) {
         (Some(to), Some(from), Some(link_type)) => {
             Some(Forwarder::start(to, from, *link_type, args.live.rate)?)
         }
         _ => None,
     };
-    let writer = args.write.as_ref().map(|path| PacketWriter::create(path, origin.capture())).transpose()?;
+    let writer =
+        args.write.as_ref().map(|path| PacketWriter::create(path, packet_source.capture())).transpose()?;
     let mut report = args.report.is_some().then(RunReport::new);
     // Packets of an interface cannot be read again, so their records must survive a crash.
     let durability = if args.interface.is_some() { Durability::Seconds } else { Durability::AtEnd };
@@ -439,7 +447,7 @@ fn assemble(
     // Logs are flushed also while no packets arrive.
     let flushes = (durability == Durability::Seconds).then_some(FLUSH_NANOS);
     let ticks = ticks.chain(flushes).collect();
-    let source = RunSource::new(origin, filter, limits, shards.len(), ticks, progress);
+    let source = RunSource::new(packet_source, filter, limits, shards.len(), ticks, progress);
     let collector = Collector::new(sinks, PacketOutputs::new(writer, forwarder), report, durability);
     Ok((WorkerPool { source, shards, collector }, report_file))
 }
@@ -449,11 +457,12 @@ fn has_packet_output(args: &Run) -> bool {
     args.write.is_some() || args.live.send.is_some()
 }
 
+/// Returns true if a module may have several instances, each for a share of the flows.
 fn is_parallel(program: &LoadedModule) -> bool {
     program.admitted().manifest().parallel == Parallel::Flow
 }
 
-/// The label of a module in this run: its name, with a number if it runs more than once.
+/// Returns the label of a module in this run: its name, with a number if an earlier module has that label.
 fn label(name: &str, labels: &[String]) -> String {
     let is_taken = |label: &str| labels.iter().any(|other| other == label);
     let numbered = (2..).map(|n| format!("{name}-{n}"));

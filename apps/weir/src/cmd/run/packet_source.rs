@@ -50,7 +50,7 @@ pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, P
     }
 }
 
-/// Polls the source. Events of an interface are printed to standard error.
+/// Polls the source until it returns something other than an event. Events of an interface are printed to standard error.
 pub fn next(source: &mut PacketSource, progress: &mut RunProgress) -> Result<Poll, FetchError> {
     loop {
         let found = source.next(WAIT)?;
@@ -63,6 +63,7 @@ pub fn next(source: &mut PacketSource, progress: &mut RunProgress) -> Result<Pol
     }
 }
 
+/// Returns the options for opening an interface.
 fn options(args: &cli::LiveArgs) -> LiveOptions {
     let default = LiveOptions::default();
     LiveOptions {
@@ -93,7 +94,7 @@ pub struct RunEnd {
 
 impl RunEnd {
     /// Minimum processor time and wall time for processing the packets before the end, as modules may be far behind. Processor
-    /// time makes the end the same on a busy machine.
+    /// time is counted so that a busy machine processes as many of these packets.
     const DRAIN: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
     /// Maximum wall time for processing the packets before the end.
     const DRAIN_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);

@@ -15,6 +15,7 @@ const LIVE_PERIOD: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct RunProgress {
     bar: Option<ProgressBar>,
+    /// The time of the last redraw.
     shown: Instant,
     /// Packets and bytes received when the display was last drawn.
     before: (u64, u64),

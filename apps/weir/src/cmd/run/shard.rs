@@ -8,11 +8,11 @@ use weir_sandbox::{During, Incident, Instance, thread_time};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
-/// Flows are assigned to instances by these upper bits of the flow hash. A table that a module indexes with more bits therefore
-/// never has two instances write to the same set, for any number of instances.
+/// The number of upper bits of the flow hash that assign a flow to an instance. If a module indexes a table by at least these bits, each
+/// set of the table is used by one instance only, for any number of instances.
 const SHARE_BITS: u32 = 6;
 const SHARES: u64 = 1 << SHARE_BITS;
-/// Maximum number of instances of one module: one for each value of the bits.
+/// Maximum number of instances of one module: one for each value of the [`SHARE_BITS`] bits.
 pub const PARTS_MAX: usize = 1 << SHARE_BITS;
 
 /// A fault of an instance, with the packet's number in the capture.
@@ -42,7 +42,7 @@ impl fmt::Display for PacketFault {
 /// The point at which an instance stopped, in a capture that lost bytes while it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Cutoff {
-    /// The number of packets of the capture before it.
+    /// The number of packets of the capture before this point.
     pub packets: u64,
     /// True if the module read zeros in place of lost bytes; its later output is discarded.
     pub has_read_zeros: bool,
@@ -60,12 +60,15 @@ pub struct Shard {
     pub cutoff: Option<Cutoff>,
     /// Packets of the capture up to the end of the last block.
     seen: u64,
+    /// The index of this instance among the instances of its module.
     part: u64,
+    /// The number of instances of the module.
     parts: u64,
 }
 
 impl Shard {
-    /// Creates part `part` of `parts` of a module. `tick` is the tick period in ns; `ring` is the packet source's.
+    /// Creates the instance with index `part` of the `parts` instances of a module. `tick` is the tick period in ns; `ring` is the
+    /// descriptor ring of the packet source.
     pub fn new(
         mut instance: Instance,
         (part, parts): (u64, u64),
@@ -137,7 +140,7 @@ impl Shard {
     /// Runs the module on a block. If the capture has lost bytes, only packets that are still whole are processed, and the number of
     /// packets that the output covers is returned.
     ///
-    /// A file can lose bytes at any time, so the whole packets are counted before and after.
+    /// A file can lose bytes at any time, so the whole packets are counted before and after the module runs.
     fn process_block(
         &mut self,
         block: &Block,
@@ -163,7 +166,7 @@ impl Shard {
                 break;
             }
             let selected = task.selected(index);
-            let mut mask = if self.parts == 1 { selected } else { selected & self.share(block, index) };
+            let mut mask = if self.parts == 1 { selected } else { selected & self.own_flows(block, index) };
             if intact_in_batch < batch.count {
                 mask &= (1 << intact_in_batch) - 1;
             }
@@ -198,7 +201,7 @@ impl Shard {
     }
 
     /// Returns the mask of the batch's packets whose flows belong to this instance.
-    fn share(&self, block: &Block, batch: usize) -> u64 {
+    fn own_flows(&self, block: &Block, batch: usize) -> u64 {
         let mut mask = 0;
         let first = block.batch(batch).first;
         for (i, descriptor) in block.descriptors().iter().skip(first).take(64).enumerate() {
@@ -208,6 +211,7 @@ impl Shard {
         mask
     }
 
+    /// Adds the new incidents of the instance to [`first_faults`](Self::first_faults).
     fn record_faults(&mut self, first_packet: u64) {
         let known = self.first_faults.len();
         let new = self.driver.instance.incidents().iter().skip(known);

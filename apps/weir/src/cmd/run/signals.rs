@@ -17,8 +17,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals that end a run: the first sets [`interrupted`](Self::interrupted), the second ends the process at once. Signals that were ignored when
-    /// the process began stay ignored, as nohup(1) asks.
+    /// Catches the signals that end a run: the first sets [`interrupted`](Self::interrupted), the second ends the process at once.
+    /// Signals that were ignored when the process began stay ignored, as nohup(1) expects.
     ///
     /// # Errors
     /// The system refuses.

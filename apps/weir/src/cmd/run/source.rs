@@ -59,7 +59,7 @@ pub struct RunLimits {
 /// Reads packets and makes tasks for the instances.
 #[derive(Debug)]
 pub struct RunSource {
-    origin: PacketSource,
+    packet_source: PacketSource,
     filter: Option<CaptureFilter>,
     instances: usize,
     progress: RunProgress,
@@ -85,7 +85,7 @@ pub struct RunSource {
 impl RunSource {
     /// Creates a source for a number of instances whose modules have these tick periods.
     pub fn new(
-        origin: PacketSource,
+        packet_source: PacketSource,
         filter: Option<CaptureFilter>,
         limits: RunLimits,
         instances: usize,
@@ -94,7 +94,7 @@ impl RunSource {
     ) -> Self {
         let deadline = limits.duration.and_then(|duration| Instant::now().checked_add(duration));
         Self {
-            origin,
+            packet_source,
             filter,
             instances,
             progress,
@@ -114,17 +114,17 @@ impl RunSource {
 
     /// Returns the totals of the packets that count.
     pub fn totals(&mut self) -> Totals {
-        self.end_totals.clone().unwrap_or_else(|| self.origin.totals())
+        self.end_totals.clone().unwrap_or_else(|| self.packet_source.totals())
     }
 
     /// Returns true if a signal left a part of a capture unread.
     pub fn is_interrupted(&self) -> bool {
-        self.is_interrupted || self.origin.capture().is_some_and(Capture::is_cut)
+        self.is_interrupted || self.packet_source.capture().is_some_and(Capture::is_cut)
     }
 
     /// Returns the totals with losses, for an interface.
     pub fn live_totals(&mut self) -> Option<LiveTotals> {
-        self.origin.live_totals()
+        self.packet_source.live_totals()
     }
 
     /// Returns the flag that ends reading, even while another thread is blocked on a pipe.
@@ -152,15 +152,15 @@ impl RunSource {
         {
             return Ok(self.end_at(end.last));
         }
-        // Totals must be read before the block, and are costly.
-        let before = (self.limits.count.is_some() || self.end.is_some()).then(|| self.origin.totals());
-        let poll = packet_source::next(&mut self.origin, &mut self.progress)?;
+        // Totals are costly to read, and must be read before the block if the run can end within it.
+        let before = (self.limits.count.is_some() || self.end.is_some()).then(|| self.packet_source.totals());
+        let poll = packet_source::next(&mut self.packet_source, &mut self.progress)?;
         self.full_polls = if matches!(poll, Poll::Full) { self.full_polls + 1 } else { 0 };
         match poll {
             Poll::Block(block) => self.take_block(block, before),
             Poll::Full => {
                 if self.full_polls > 1 {
-                    self.origin.pause();
+                    self.packet_source.pause();
                 }
                 Ok(SourceNext::Full)
             }
@@ -180,23 +180,25 @@ impl RunSource {
         self.new_task(WorkInput::End, Vec::new())
     }
 
+    /// Creates a task for all instances, with the current time for an interface.
     fn new_task(&self, input: WorkInput, selected: Vec<u64>) -> Arc<BlockTask> {
-        let now = self.origin.capture().is_none().then(ClockReading::now);
+        let now = self.packet_source.capture().is_none().then(ClockReading::now);
         Arc::new(BlockTask::new(input, now, selected, self.instances))
     }
 
     /// Returns true if a signal arrived and packets are read from a file. A pipe ends by itself after a signal.
     fn is_interrupted_file(&self) -> bool {
         self.limits.interrupted.load(Ordering::Relaxed)
-            && self.origin.capture().is_some_and(|capture| !capture.is_pipe())
+            && self.packet_source.capture().is_some_and(|capture| !capture.is_pipe())
     }
 
+    /// Ends the run on an interface after a signal or at the deadline.
     fn check_for_end(&mut self) {
-        if self.origin.capture().is_some() {
+        if self.packet_source.capture().is_some() {
             return;
         }
-        let is_late = || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        if self.end.is_none() && (self.limits.interrupted.load(Ordering::Relaxed) || is_late()) {
+        let is_past_deadline = || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if self.end.is_none() && (self.limits.interrupted.load(Ordering::Relaxed) || is_past_deadline()) {
             self.end = Some(RunEnd::now());
         }
     }
@@ -226,6 +228,7 @@ impl RunSource {
         Some(self.new_task(WorkInput::Clock(at), Vec::new()))
     }
 
+    /// Turns a block into a task, without the packets after the end of the run or beyond its packet limit.
     fn take_block(&mut self, mut block: Block, before: Option<Totals>) -> Result<SourceNext, SourceError> {
         let len = match &self.end {
             // Packets after the end do not count.

@@ -65,11 +65,13 @@ pub struct ModuleSummary {
     summary: String,
     parameters: Vec<(String, String)>,
     packets: u64,
+    /// Packets lost for this module only.
     lost: u64,
     faults: u64,
     dropped_records: u64,
     dropped_frames: u64,
     log_dropped: u64,
+    /// Calls that exceeded their limit.
     exceeded: u64,
     strikes: u64,
     memory: Bytes,
@@ -77,6 +79,7 @@ pub struct ModuleSummary {
     nanos_per_cycle: f64,
     ended: bool,
     tier: Tier,
+    /// A short reason why the module is not proved.
     why: Option<String>,
     first_faults: Vec<PacketFault>,
     /// Packets processed before the module read zeros in place of lost bytes.
@@ -244,7 +247,7 @@ impl ModuleSummary {
         self.ended.then(|| format!("{} {why}", self.name))
     }
 
-    /// Messages for the operator about faults, losses and limits.
+    /// Returns messages for the operator about faults, losses and limits.
     fn messages(&self) -> Vec<String> {
         let mut messages = Vec::new();
         for fault in self.first_faults.iter().take(FAULTS_SHOWN) {
@@ -281,11 +284,12 @@ impl ModuleSummary {
         if self.dropped_frames > 0 {
             messages.push(format!("{} frames were over a limit and not sent", self.dropped_frames));
         }
-        let nowhere = |sent: &&OutputSent| sent.frames > 0 && sent.path.is_none() && sent.interface.is_none();
-        let nowhere: u64 = self.outputs.iter().filter(nowhere).map(|sent| sent.frames).sum();
-        if nowhere > 0 {
+        let is_unsent =
+            |sent: &&OutputSent| sent.frames > 0 && sent.path.is_none() && sent.interface.is_none();
+        let unsent: u64 = self.outputs.iter().filter(is_unsent).map(|sent| sent.frames).sum();
+        if unsent > 0 {
             messages.push(format!(
-                "{nowhere} frames were not sent anywhere: --out DIR writes them to a capture for each output, and for an interface --send IFACE sends them"
+                "{unsent} frames were not sent anywhere: --out DIR writes them to a capture for each output, and for an interface --send IFACE sends them"
             ));
         }
         for stream in self.streams.iter().filter(|stream| stream.late > 0) {
@@ -306,7 +310,7 @@ impl ModuleSummary {
 }
 
 impl RunSummary {
-    /// The time from the first packet of the capture to the last; 0 if the last has an earlier timestamp.
+    /// Returns the time from the first packet of the capture to the last; 0 if the last has an earlier timestamp.
     fn duration(&self) -> Nanos {
         match (self.totals.first, self.totals.last) {
             (Some(first), Some(last)) => last.since(first),
@@ -314,6 +318,7 @@ impl RunSummary {
         }
     }
 
+    /// Describes the place at which the capture is truncated, and the packets that were processed; `None` for a whole capture.
     fn truncation(&self) -> Option<String> {
         let all_packets = self.totals.packets;
         let packets = self.processed.unwrap_or(all_packets).min(all_packets);
@@ -329,6 +334,7 @@ impl RunSummary {
         }
     }
 
+    /// Returns warnings about losses and packets that could not be handled.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.is_interrupted {

@@ -84,7 +84,7 @@ impl Tables {
         Ok(Self(tables))
     }
 
-    /// Checks that some module reads each table, and that it fits.
+    /// Checks that at least one module reads each table, and that the table is not longer than its readers declare.
     pub fn check<'a>(
         &self,
         modules: impl Iterator<Item = &'a Admitted> + Clone,

@@ -1,7 +1,7 @@
 //! The worker pool of a run: threads that read, process and collect blocks.
 //!
-//! All threads run the same loop: each takes the most urgent job. The packet source and the collector have one job each at a time.
-//! Each instance has one job at a time and gets the blocks in order. A single thread therefore finishes a block while it is in the
+//! All threads run the same loop: each takes the most urgent job. The packet source, the collector and each instance have at most one
+//! job at a time, and each instance gets the blocks in order. A single thread therefore finishes a block while it is in the
 //! cache, many threads overlap, and the results do not depend on the number of threads.
 
 use super::block_task::BlockTask;
@@ -44,9 +44,11 @@ pub struct WorkerPool {
     pub collector: Collector,
 }
 
+/// The shared state of the threads. A thread takes the source, a shard or the collector out of it while it performs a job with them.
 struct State {
     source: Option<Box<RunSource>>,
     source_ended: bool,
+    /// True while all packet blocks are in use.
     source_blocked: bool,
     shards: Vec<Option<Box<Shard>>>,
     /// The number of the next task, for each instance.
@@ -63,6 +65,7 @@ struct State {
     panicked: bool,
 }
 
+/// A job of a thread, with the part of the state that it needs.
 enum Job {
     Read(Box<RunSource>),
     Process(usize, Box<Shard>, Arc<BlockTask>),
@@ -151,6 +154,7 @@ impl Drop for OnPanic<'_> {
     }
 }
 
+/// The result of a job, with the part of the state to put back.
 enum Done {
     Read(Box<RunSource>, Option<Arc<BlockTask>>, Read),
     Process(usize, Box<Shard>, Result<(), BatchError>),
@@ -197,6 +201,7 @@ impl Job {
 }
 
 impl State {
+    /// Returns true once all packets are read and their results collected.
     fn is_finished(&self) -> bool {
         self.source_ended && self.tasks.is_empty() && self.source.is_some() && self.collector.is_some()
     }
@@ -221,6 +226,7 @@ impl State {
         self.source.take_if(|_| may_read).map(Job::Read)
     }
 
+    /// Puts back the part of the state that a job needed, and handles the result of the job.
     fn put_back(&mut self, done: Done) {
         let mut failed = None;
         match done {

@@ -14,8 +14,9 @@ use weir_trust::revocation::RevocationList;
 
 /// The maximum time of retries for a node.
 const RETRY_TIME: Duration = Duration::from_secs(60);
-/// The first pause between two attempts; each further one is twice as long, up to [`PAUSE_MAX`].
+/// The first pause between two attempts; each further pause is twice as long, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(200);
+/// The maximum pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of concurrent deliveries.
 const PARALLEL_MAX: usize = 16;
@@ -66,7 +67,7 @@ pub(super) fn deliver(
     Err(SigningError::Undelivered { missing, of: nodes.len() }.into())
 }
 
-/// Retries until the node accepts the list, refuses it permanently, or the time is over.
+/// Delivers a list to a node. Retries until the node accepts the list, refuses it permanently, or the time for retries is over.
 fn deliver_to(
     list: &RevocationList,
     node: &NodeAddress,
@@ -96,6 +97,7 @@ fn deliver_to(
     Err("no attempt was made".to_owned())
 }
 
+/// Resolves the address of a node, and delivers a list to the node once.
 fn attempt_delivery(
     list: &RevocationList,
     node: &NodeAddress,

@@ -27,15 +27,15 @@ pub fn explain(out: &mut impl Write, act: &CredentialCommand) -> Result<(), Fail
     };
     let explained = if let Some(config) = config {
         let loaded = read_of_config(config)?;
-        let ground =
+        let environment =
             CaseEnvironment { node: &loaded.node, config: loaded.config.as_ref(), shipped: shipped_bytes };
         let ask = ask.map(|ask| (ask, body.as_slice()));
-        let world = SimulatedNode::new(&loaded.policy, ground);
-        let mut world = match &loaded.config {
-            Some(config) => world.with_revocations(&config.node.state)?,
-            None => world,
+        let simulated_node = SimulatedNode::new(&loaded.policy, environment);
+        let mut simulated_node = match &loaded.config {
+            Some(config) => simulated_node.with_revocations(&config.node.state)?,
+            None => simulated_node,
         };
-        world.explain(&credential, now(), ask)
+        simulated_node.explain(&credential, now(), ask)
     } else {
         let (location, subject) =
             match named_node(node.as_ref(), socket.as_deref()).map_err(Failure::Control)? {
@@ -74,6 +74,7 @@ pub fn explain(out: &mut impl Write, act: &CredentialCommand) -> Result<(), Fail
     }
 }
 
+/// Prints the rights of a credential and the verdict on the request. The usage and shared sessions are those of a running node only.
 fn show(out: &mut impl Write, explained: &Explanation, is_live: bool) -> io::Result<()> {
     let Explanation { node, at, holder, root, chain, allows, used, shared, verdict, invalid } = explained;
     let time = Second::new(*at).unwrap_or(Second::MAX);

@@ -138,12 +138,12 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     };
     let credential =
         Credential::mint(&root, args.to, grant, Some(now()), &mut OsRng).map_err(SigningError::from)?;
-    warn_if_over(Some(args.until));
+    warn_if_expired(Some(args.until));
     write_credential(out, &credential, args.out.as_deref())
 }
 
 /// Warns about a credential that has expired already, which is probably a mistake.
-fn warn_if_over(until: Option<Second>) {
+fn warn_if_expired(until: Option<Second>) {
     let now = now();
     if let Some(until) = until.filter(|until| *until <= now) {
         let _ = writeln!(
@@ -169,7 +169,7 @@ pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
     };
     let delegated =
         credential.delegate(&holder, args.to, grant, Some(now()), &mut OsRng).map_err(SigningError::from)?;
-    warn_if_over(args.until);
+    warn_if_expired(args.until);
     write_credential(out, &delegated, args.out.as_deref())
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Revocation<'a> {
     pub(super) all_before: Option<Second>,
     pub(super) key: &'a Path,
     pub(super) passphrase_file: Option<&'a Path>,
-    /// The signer's own credential, if they revoke what they delegated.
+    /// The signer's own credential, if the signer revokes its delegations.
     pub(super) own: Option<&'a Path>,
     pub(super) list: &'a Path,
     pub(super) nodes: &'a [NodeAddress],
@@ -37,20 +37,22 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
     let mut issuer = own.as_ref().map(|own| issuer_of_own(own, key)).transpose()?;
     let mut revoked = RevokedSet::default();
     let mut messages = Vec::new();
-    let holds = before.as_ref().map(|list| list.revoked().clone()).unwrap_or_default();
+    let already_revoked = before.as_ref().map(|list| list.revoked().clone()).unwrap_or_default();
     for named in args.credentials {
         let chain = chain_of(named, key, &mut issuer)?;
-        let Some((entry, above)) = chain.split_last() else { continue };
+        let Some((entry, ancestors)) = chain.split_last() else { continue };
         // Revoking an ancestor revokes this credential too.
-        messages.push(match above.iter().find(|it| covers(&holds, it) || covers(&revoked, it)) {
-            Some(earlier) => {
-                format!("{entry} is revoked already, with {earlier}, which it was delegated from")
-            }
-            None => {
-                revoked.insert(*entry);
-                format!("{entry} is revoked")
-            }
-        });
+        messages.push(
+            match ancestors.iter().find(|it| covers(&already_revoked, it) || covers(&revoked, it)) {
+                Some(earlier) => {
+                    format!("{entry} is revoked already, with {earlier}, which it was delegated from")
+                }
+                None => {
+                    revoked.insert(*entry);
+                    format!("{entry} is revoked")
+                }
+            },
+        );
     }
     if let Some(time) = args.all_before {
         revoked.revoke_all_before(time);
@@ -80,7 +82,7 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
     deliver(out, &signed, args.nodes, &Deliverer { identity, credential })
 }
 
-/// Returns the identifiers of a credential's chain, root first. For a token, returns only its own.
+/// Returns the identifiers of the blocks of a credential, root first. For an identifier on the command line, returns only this one.
 fn chain_of(
     named: &RevokeTarget,
     key: PublicKey,
@@ -109,21 +111,21 @@ fn issuer_of(credential: &Credential, key: PublicKey) -> Option<Issuer> {
     if root == key {
         return Some(Issuer::root(key));
     }
-    let (_, above) = credential.claimed_blocks().split_last()?;
-    let link = above.iter().find(|link| link.holder == key)?;
-    Some(Issuer::delegator(root, key, link.id))
+    let (_, ancestors) = credential.claimed_blocks().split_last()?;
+    let block = ancestors.iter().find(|block| block.holder == key)?;
+    Some(Issuer::delegator(root, key, block.id))
 }
 
 /// Returns the right of a credential's holder to revoke what they delegate.
 fn issuer_of_own(own: &Credential, key: PublicKey) -> Result<Issuer, SigningError> {
     let holder = *own.claimed_holder();
     match own.claimed_blocks().last().filter(|_| holder == key) {
-        Some(link) => Ok(Issuer::delegator(*own.claimed_root(), key, link.id)),
+        Some(block) => Ok(Issuer::delegator(*own.claimed_root(), key, block.id)),
         None => Err(SigningError::NotOwn { holder, key }),
     }
 }
 
-/// Checks that all entries of a list have the same issuer: one signer, and one link of the signer's chain.
+/// Checks that all entries of a list have the same issuer: one signer, and one block of the signer's credential.
 fn check_issuer(known: &mut Option<Issuer>, found: Issuer, what: &Path) -> Result<(), SigningError> {
     let known = known.get_or_insert(found);
     if *known == found {

@@ -14,23 +14,23 @@ pub struct GridColumn {
     pub width: usize,
     /// True for words; numbers are right-aligned.
     pub is_left_aligned: bool,
-    /// The screen width from which on the column is shown.
-    pub from: usize,
+    /// The minimum screen width at which the column is shown.
+    pub screen_width_min: usize,
 }
 
 /// Returns a column of numbers.
 pub const fn number(title: &'static str, width: usize) -> GridColumn {
-    GridColumn { title, width, is_left_aligned: false, from: 0 }
+    GridColumn { title, width, is_left_aligned: false, screen_width_min: 0 }
 }
 
 /// Returns a column of words.
 pub const fn word(title: &'static str, width: usize) -> GridColumn {
-    GridColumn { title, width, is_left_aligned: true, from: 0 }
+    GridColumn { title, width, is_left_aligned: true, screen_width_min: 0 }
 }
 
-/// Returns `column`, shown only on screens at least `from` wide.
-pub const fn from(from: usize, column: GridColumn) -> GridColumn {
-    GridColumn { from, ..column }
+/// Returns `column`, shown only on screens at least `screen_width_min` wide.
+pub const fn from(screen_width_min: usize, column: GridColumn) -> GridColumn {
+    GridColumn { screen_width_min, ..column }
 }
 
 /// The text and style of a cell.
@@ -45,7 +45,9 @@ pub fn titles(columns: &[GridColumn], width: usize, style: Style) -> Line<'stati
 pub fn line(columns: &[GridColumn], cells: Vec<Cell>, width: usize) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     let mut is_first = true;
-    for (column, (text, style)) in columns.iter().zip(cells).filter(|(column, _)| column.from <= width) {
+    for (column, (text, style)) in
+        columns.iter().zip(cells).filter(|(column, _)| column.screen_width_min <= width)
+    {
         if !is_first {
             spans.push(Span::raw(" "));
         }

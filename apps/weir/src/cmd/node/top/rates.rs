@@ -5,7 +5,7 @@ use weir_node::control::protocol::{
     Snapshot, ViewStatus, VirtualCpuStatus,
 };
 
-/// The rates of all parts of a snapshot, in its order.
+/// The rates of all parts of a snapshot, in the order of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotRates {
     /// The rates of the cores.
@@ -47,7 +47,7 @@ pub struct InterfaceRates {
 /// Rates of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRates {
-    /// Share of a core, as billed: with receiving and compiling.
+    /// Share of a core in the usage of the session, which includes receiving packets and compiling modules.
     pub cpu: Rate,
     /// Share of a core used by its virtual CPUs beyond their reservations.
     pub spare: Rate,
@@ -116,12 +116,12 @@ pub struct ModuleRates {
 /// A rate; `None` without an earlier snapshot.
 pub type Rate = Option<f64>;
 
-/// The time between two snapshots of one run of a node, in ns; `None` if there is no earlier one.
+/// The time between two snapshots of one run of a node, in ns; `None` without an earlier snapshot.
 #[derive(Clone, Copy)]
 struct Interval(Option<f64>);
 
 impl Interval {
-    /// Measures by the node's uptime, which is monotonic. After a restart of the node there is no earlier snapshot.
+    /// Returns the time between two snapshots by the node's uptime, which is monotonic; `None` if the node was restarted between them.
     fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
         let nanos = before.and_then(|before| now.uptime_ns.checked_sub(before.uptime_ns));
         Self(nanos.filter(|nanos| *nanos > 0).map(float))

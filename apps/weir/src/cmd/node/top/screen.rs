@@ -29,14 +29,14 @@ pub fn screen(state: &ScreenState, width: usize, height: usize) -> Vec<Line<'sta
     let width = width.max(NARROW);
     let mut lines = vec![header(state, width)];
     let footer = footer(state);
-    let room = height.saturating_sub(2);
+    let lines_max = height.saturating_sub(2);
     let body = match &state.now {
         _ if state.help => help(),
         None => vec![Line::raw(""), Line::styled(" waiting for the node …", FAINT)],
-        Some(now) if state.is_single => single_session(state, now, width, room),
-        Some(now) => overview(state, now, width, room),
+        Some(now) if state.is_single => single_session(state, now, width, lines_max),
+        Some(now) => overview(state, now, width, lines_max),
     };
-    lines.extend(clipped(body, room));
+    lines.extend(clipped(body, lines_max));
     lines.resize(height.saturating_sub(1), Line::raw(""));
     lines.push(footer);
     lines.truncate(height);
@@ -61,10 +61,10 @@ pub fn plain_text(state: &ScreenState, width: usize) -> String {
 }
 
 /// Returns the lines that fit, with the number of hidden ones in the last.
-fn clipped(mut lines: Vec<Line<'static>>, room: usize) -> Vec<Line<'static>> {
-    if lines.len() > room && room > 0 {
-        let more = lines.len() + 1 - room;
-        lines.truncate(room - 1);
+fn clipped(mut lines: Vec<Line<'static>>, lines_max: usize) -> Vec<Line<'static>> {
+    if lines.len() > lines_max && lines_max > 0 {
+        let more = lines.len() + 1 - lines_max;
+        lines.truncate(lines_max - 1);
         lines.push(Line::styled(format!(" … {more} more lines"), FAINT));
     }
     lines
@@ -162,18 +162,18 @@ fn help() -> Vec<Line<'static>> {
     lines
 }
 
-/// The overview: cores, interfaces, sessions, and the parts of the selected one.
-fn overview(state: &ScreenState, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'static>> {
-    let few = (room / 6).max(2);
-    let mut lines = clipped(cores(state, now, width), few + 1);
-    lines.extend(clipped(interfaces(state, now, width), few + 1));
-    lines.extend(clipped(outputs::links(state, now, width), few + 1));
-    lines.extend(clipped(views::views(state, now, width), few + 1));
-    let room_left = room.saturating_sub(lines.len() + 1);
-    let chosen = state.selected_index().and_then(|place| state.order().get(place).copied());
+/// Returns the overview: cores, interfaces, links, views, sessions, and the parts of the selected session.
+fn overview(state: &ScreenState, now: &Snapshot, width: usize, lines_max: usize) -> Vec<Line<'static>> {
+    let section_lines = (lines_max / 6).max(2);
+    let mut lines = clipped(cores(state, now, width), section_lines + 1);
+    lines.extend(clipped(interfaces(state, now, width), section_lines + 1));
+    lines.extend(clipped(outputs::links(state, now, width), section_lines + 1));
+    lines.extend(clipped(views::views(state, now, width), section_lines + 1));
+    let lines_left = lines_max.saturating_sub(lines.len() + 1);
+    let chosen = state.selected_index().and_then(|index| state.order().get(index).copied());
     let parts = chosen.map(|(session, rates)| detail(session, rates, width)).unwrap_or_default();
-    // The list of sessions gets the lines that the selected session's parts leave, and at least half of all.
-    let rows = now.sessions.len().min(room_left.saturating_sub(parts.len() + 2).max(room_left / 2)).max(1);
+    // The list of sessions gets the lines that the parts of the selected session leave, and at least half of the remaining lines.
+    let rows = now.sessions.len().min(lines_left.saturating_sub(parts.len() + 2).max(lines_left / 2)).max(1);
     lines.push(Line::raw(""));
     lines.extend(sessions(state, width, rows, true));
     if !parts.is_empty() {
@@ -183,11 +183,11 @@ fn overview(state: &ScreenState, now: &Snapshot, width: usize, room: usize) -> V
     lines
 }
 
-/// The screen of one session.
-fn single_session(state: &ScreenState, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'static>> {
-    let mut lines = clipped(cores(state, now, width), (room / 6).max(2) + 1);
+/// Returns the screen of the selected session alone.
+fn single_session(state: &ScreenState, now: &Snapshot, width: usize, lines_max: usize) -> Vec<Line<'static>> {
+    let mut lines = clipped(cores(state, now, width), (lines_max / 6).max(2) + 1);
     lines.push(Line::raw(""));
-    if let Some((session, rates)) = state.selected_index().and_then(|place| state.order().get(place).copied())
+    if let Some((session, rates)) = state.selected_index().and_then(|index| state.order().get(index).copied())
     {
         let only = state.selected_index().unwrap_or(0);
         lines.extend(session_rows(state, width, only..only + 1, false));
@@ -231,6 +231,7 @@ fn cores(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>
     lines
 }
 
+/// Converts parts per million to a share.
 fn share(ppm: u32) -> f64 {
     f64::from(ppm) / 1e6
 }
@@ -275,22 +276,23 @@ fn interfaces(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'st
     lines
 }
 
-/// The titles and `rows` sessions around the selected one.
-fn sessions(state: &ScreenState, width: usize, rows: usize, is_chosen: bool) -> Vec<Line<'static>> {
+/// Returns the titles and the lines of `rows` sessions around the selected session. If `marks_selected` is true, its line is highlighted.
+fn sessions(state: &ScreenState, width: usize, rows: usize, marks_selected: bool) -> Vec<Line<'static>> {
     let count = state.order().len();
     let rows = rows.min(count);
     let selected = state.selected_index().unwrap_or(0);
     let first = selected.saturating_sub(rows / 2).min(count - rows);
-    session_rows(state, width, first..first + rows, is_chosen)
+    session_rows(state, width, first..first + rows, marks_selected)
 }
 
+/// Returns the titles and the lines of the sessions with these indices in the sort order.
 fn session_rows(
     state: &ScreenState,
     width: usize,
     rows: std::ops::Range<usize>,
-    is_chosen: bool,
+    marks_selected: bool,
 ) -> Vec<Line<'static>> {
-    let (order, place) = (state.order(), state.selected_index());
+    let (order, index) = (state.order(), state.selected_index());
     let mark = |sort: Sort, plain: &'static str, sorted: &'static str| {
         if state.sort == sort { sorted } else { plain }
     };
@@ -307,14 +309,14 @@ fn session_rows(
         word("STATE", if width >= WIDE { 24 } else { width.saturating_sub(70).max(7) }),
     ];
     let mut title = grid::titles(&columns, width, TITLE);
-    if order.len() > rows.len() && is_chosen {
+    if order.len() > rows.len() && marks_selected {
         title.push_span(Span::styled(format!(" {}-{} of {}", rows.start + 1, rows.end, order.len()), FAINT));
     }
     let mut lines = vec![title];
     for (at, (session, rates)) in order.iter().enumerate().skip(rows.start).take(rows.len()) {
         let line = grid::line(&columns, session_cells(session, rates), width);
-        let is_chosen = is_chosen && place == Some(at);
-        lines.push(if is_chosen {
+        let is_marked = marks_selected && index == Some(at);
+        lines.push(if is_marked {
             line.patch_style(Style::new().add_modifier(Modifier::REVERSED))
         } else {
             line
@@ -347,7 +349,7 @@ fn session_cells(session: &SessionStatus, rates: &SessionRates) -> Vec<Cell> {
     ]
 }
 
-/// The parts of a session.
+/// Returns lines for the parts of a session: its processors, channels, output channels and modules.
 fn detail(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     let credential = session.credential.as_deref().map(|id| Line::raw(format!(" credential {}", plain(id))));
     let mut lines: Vec<_> = credential.into_iter().collect();
@@ -572,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_get_everything() {
+    fn plain_text_for_scripts_shows_all_sessions_with_their_parts() {
         assert_eq!(plain_text(&state(), 100), include_str!("../golden/top-once.txt"));
         assert_eq!(plain_text(&ScreenState::default(), 100), "");
     }

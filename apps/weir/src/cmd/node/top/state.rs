@@ -22,6 +22,7 @@ pub enum Sort {
 }
 
 impl Sort {
+    /// Returns the next sort order in the cycle.
     fn next(self) -> Self {
         match self {
             Self::Cpu => Self::Packets,
@@ -34,7 +35,7 @@ impl Sort {
     }
 }
 
-/// A key.
+/// A key of the keyboard, by its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPress {
     /// A character.
@@ -134,8 +135,8 @@ impl ScreenState {
             KeyPress::Char('s') => self.sort = self.sort.next(),
             KeyPress::Char('?' | 'h') => self.help = !was_help,
             KeyPress::Enter => self.is_single = !self.is_single && self.selected.is_some(),
-            KeyPress::Up | KeyPress::Char('k') => self.move_selection(|place, _| place.saturating_sub(1)),
-            KeyPress::Down | KeyPress::Char('j') => self.move_selection(|place, last| last.min(place + 1)),
+            KeyPress::Up | KeyPress::Char('k') => self.move_selection(|index, _| index.saturating_sub(1)),
+            KeyPress::Down | KeyPress::Char('j') => self.move_selection(|index, last| last.min(index + 1)),
             KeyPress::First => self.move_selection(|_, _| 0),
             KeyPress::Last => self.move_selection(|_, last| last),
             KeyPress::Char(_) => {}
@@ -143,6 +144,7 @@ impl ScreenState {
         false
     }
 
+    /// Selects the session at the index that `target` returns for the present and the last index.
     fn move_selection(&mut self, target: impl Fn(usize, usize) -> usize) {
         let index = self.selected_index().unwrap_or(0);
         let order = self.order();
