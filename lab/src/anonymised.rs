@@ -29,6 +29,7 @@ fn sets() -> Vec<(&'static str, Vec<IpAddr>)> {
     let v4 = |bytes: [u8; 16]| IpAddr::from(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]));
     let network = |bytes: [u8; 16]| IpAddr::from(Ipv4Addr::new(10, 7, bytes[2], bytes[3]));
     let v6 = |bytes: [u8; 16]| IpAddr::from(Ipv6Addr::from(bytes));
+    // The /64 networks of 2001:db8::/56, which differ in byte 7.
     let networks = |mut bytes: [u8; 16]| {
         bytes[..7].copy_from_slice(&[0x20, 1, 0x0d, 0xb8, 0, 0, 0]);
         IpAddr::from(Ipv6Addr::from(bytes))

@@ -15,7 +15,8 @@ struct Pcap {
     /// The offsets of the records.
     records: Vec<usize>,
     big_endian: bool,
-    /// Units of a time stamp's fraction per second.
+    /// The unit of the fraction of a second in time stamps, in units per second: 1,000,000 for microseconds, or
+    /// 1,000,000,000 for nanoseconds.
     fraction: u64,
 }
 
@@ -110,7 +111,8 @@ pub fn make_if_missing(from: &Path, to: &Path, packets: u64) -> Result<(), LabEr
     make(from, to, packets).map(|_| ())
 }
 
-/// A capture of at least this many packets in the scratch folder, named after `from`.
+/// Makes a capture of at least this many packets in the scratch folder, as [`make_if_missing`] does. Its name is `kind`
+/// and the name of `from`. Returns its path.
 pub fn make_in_scratch(from: &Path, kind: &str, packets: u64) -> Result<PathBuf, LabError> {
     let name = from.file_name().unwrap_or_default().to_string_lossy();
     let to = paths::scratch().join(format!("{kind}-{name}"));

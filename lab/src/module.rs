@@ -1,4 +1,5 @@
-//! The modules that are measured.
+//! The modules that the lab measures or runs: those whose price is measured, those that send or load the processor, and
+//! an empty one.
 
 use crate::error::{Context, LabError};
 use crate::paths;
@@ -14,11 +15,11 @@ pub struct Module {
     pub source: PathBuf,
     /// The module as it is shipped.
     pub wasm: Vec<u8>,
-    /// The description of its parameters, streams and tables.
+    /// The manifest: its parameters, streams and tables, among others.
     pub manifest: Manifest,
-    /// The class, which decides the promise about its price.
+    /// The module's main work, on which the promise about its price depends.
     pub class: Class,
-    /// The contents of tables that it reads: the index in the manifest, and the bytes.
+    /// The contents of the shared tables that it reads: the index in the manifest, and the bytes.
     pub tables: Vec<(usize, Vec<u8>)>,
 }
 
@@ -35,7 +36,7 @@ pub enum Class {
     Empty,
 }
 
-/// The eight shipped modules with their classes.
+/// The eight shipped modules whose price is measured, with their classes.
 const SHIPPED: &[(&str, Class)] = &[
     ("trajectory", Class::Header),
     ("rtt", Class::Header),
@@ -55,17 +56,17 @@ const EMPTY_WAT: &str = r#"(module (memory (export "memory") 1)
     (func (export "weir_packet") (param i32) (result i32) (i32.const 0)))"#;
 
 impl Module {
-    /// The eight shipped modules.
+    /// The eight shipped modules whose price is measured.
     pub fn shipped() -> Result<Vec<Self>, LabError> {
         SHIPPED.iter().map(|(name, class)| Self::read(name, *class)).collect()
     }
 
-    /// The other shipped modules with a C source.
+    /// The shipped modules in C that send, or load the processor.
     pub fn active() -> Result<Vec<Self>, LabError> {
         ACTIVE.iter().map(|name| Self::read(name, Class::Active)).collect()
     }
 
-    /// The shipped module of that name, or `empty`.
+    /// The shipped module of that name, if its price is measured, or `empty`.
     pub fn named(name: &str) -> Result<Self, LabError> {
         if name == "empty" {
             return Self::empty();

@@ -559,12 +559,12 @@ mod tests {
         for (answer, says) in [
             ("", "closed the connection"),
             ("{\"weir\":1,\"reply\":", "closed the connection"),
-            ("\n", "no node, or a connection_error one"),
-            ("\0\u{7f}\n", "no node, or a connection_error one"),
-            ("HTTP/1.1 400 Bad Request\r\n", "no node, or a connection_error one"),
+            ("\n", "the reply is not that of a node"),
+            ("\0\u{7f}\n", "the reply is not that of a node"),
+            ("HTTP/1.1 400 Bad Request\r\n", "the reply is not that of a node"),
             ("{\"weir\":1}\n", "missing field `reply`"),
             ("{\"weir\":1,\"reply\":\"moo\"}\n", "unknown variant `moo`"),
-            ("{\"weir\":-1,\"reply\":\"moo\"}\n", "no node, or a connection_error one"),
+            ("{\"weir\":-1,\"reply\":\"moo\"}\n", "the reply is not that of a node"),
             ("{\"weir\":2,\"reply\":\"moo\"}\n", "version 2 of the protocol, but this weir speaks version 1"),
             (
                 "{\"weir\":1,\"reply\":{\"missed\":{\"rows\":1}}}\n",

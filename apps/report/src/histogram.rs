@@ -43,13 +43,14 @@ impl LogHistogram {
         }
     }
 
-    /// Returns the duration in ns below which a share of all durations lies.
+    /// Returns the quantile of this share in ns, accurate to its bin: the middle of the first bin up to whose end at least this
+    /// share of the durations lies.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = float(self.count) * share;
         let mut below = 0u64;
         self.bins.iter().enumerate().find_map(|(index, count)| {
             below += count;
-            (*count > 0 && float(below) >= wanted).then(|| edge(index as f64 + 0.5))
+            (*count > 0 && float(below) >= wanted).then(|| duration_at(index as f64 + 0.5))
         })
     }
 
@@ -74,7 +75,7 @@ impl LogHistogram {
             .enumerate()
             .map(|(index, chunk)| {
                 let begin = (first + index * group_size) as f64;
-                (edge(begin), edge(begin + group_size as f64), chunk.iter().sum())
+                (duration_at(begin), duration_at(begin + group_size as f64), chunk.iter().sum())
             })
             .collect()
     }
@@ -83,17 +84,18 @@ impl LogHistogram {
     pub(crate) fn cumulative(&self) -> Vec<(f64, f64)> {
         let Some((first, end)) = self.non_empty_range() else { return Vec::new() };
         let mut below = 0u64;
-        let mut points = vec![(edge(first as f64), 0.0)];
+        let mut points = vec![(duration_at(first as f64), 0.0)];
         for (index, count) in self.bins.iter().enumerate().take(end).skip(first) {
             below += count;
-            points.push((edge(index as f64 + 1.0), float(below) / float(self.count.max(1))));
+            points.push((duration_at(index as f64 + 1.0), float(below) / float(self.count.max(1))));
         }
         points
     }
 }
 
-/// The start of bin `index` in ns.
-fn edge(index: f64) -> f64 {
+/// Returns the duration in ns at a position on the logarithmic scale of bins. A whole number is the start of the bin with
+/// this index; the bin's middle is 0.5 further.
+fn duration_at(index: f64) -> f64 {
     10f64.powf(index / PER_DECADE)
 }
 

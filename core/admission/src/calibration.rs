@@ -203,7 +203,7 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// A time that grows with the packet's length, for display.
+/// A bound in time, for display: a constant, and a time for each captured byte of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownTime {
     constant: Nanos,

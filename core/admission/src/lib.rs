@@ -41,5 +41,5 @@ pub use table::{DeclaredTable, TableAccess};
 pub use tier::{FuelLimits, Tier};
 pub use weir_units::{Name, NameError, is_plain, shown};
 
-/// The maximum stack of a call in every profile, which is the engine's stack.
+/// The stack that the engine has for a call. A profile's limit on the stack can be at most this, which is also its default.
 pub const STACK_MAX: weir_units::Bytes = weir_units::Bytes(512 << 10);

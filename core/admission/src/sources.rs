@@ -1,5 +1,5 @@
-//! Source files that are generated from a manifest: rows as structs, streams and parameters as functions. So the author of
-//! a module does not write the contents of the manifest again in code.
+//! C and Rust source files that weir generates from a module's manifest: rows as structs, streams and parameters as
+//! functions. So the module's author does not write the contents of the manifest again in code.
 
 use crate::{Manifest, Name, ParameterType, TableAccess};
 use std::fmt::Write;

@@ -1,16 +1,16 @@
-//! A limit on records per second: a token bucket on the clock of its holder.
+//! A limit on records per second: a token bucket. The caller passes the time, always of the same clock.
 
 use weir_units::Nanos;
 
-/// The credit for one record: the credit that a rate of one record per second earns in one second. Credit is counted in
-/// units so small that rounding loses none.
+/// The credit that one record takes. A rate of one record per second earns one unit of credit in each nanosecond, so credit
+/// is always a whole number of units, and nothing is rounded.
 const RECORD: u128 = Nanos::SECOND.0 as u128;
 
 /// A limit on records, or on their bytes, per second.
 ///
-/// A [new](Self::new) limiter begins without credit, and holds at most the credit of one second. So a limit holds even if
-/// its rate is divided among several limiters that begin anew any number of times: in `t` seconds they accept no more
-/// records than the rate allows in `t + 1` seconds.
+/// A [new](Self::new) limiter begins without credit, and holds at most the credit of one second. So a limit also holds
+/// if its rate is divided among several limiters, and each of them is replaced by a new one any number of times: in `t`
+/// seconds they accept together no more records than the rate allows in `t + 1` seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRate {
     /// Records per second; `None` is no limit.
@@ -31,7 +31,7 @@ impl RecordRate {
     /// again.
     pub fn full(per_second: Option<u64>, now: Nanos) -> Self {
         let empty = Self::new(per_second, now);
-        Self { credit: empty.room(), ..empty }
+        Self { credit: empty.credit_max(), ..empty }
     }
 
     /// Returns the rate.
@@ -42,9 +42,9 @@ impl RecordRate {
     /// Changes the rate from `now` on. Unused credit stays, up to the credit of one second at the new rate.
     pub fn change(&mut self, per_second: Option<u64>, now: Nanos) {
         self.gain(now);
-        // After a time without a rate there is no credit.
+        // Before a change from no rate to a rate, `gain` has set the credit to 0.
         self.per_second = per_second;
-        self.credit = self.credit.min(self.room());
+        self.credit = self.credit.min(self.credit_max());
     }
 
     /// Returns the number of records that would be accepted `now`; `None` without a rate.
@@ -70,11 +70,11 @@ impl RecordRate {
         self.at = self.at.max(now);
         // Both factors have 64 bits, so the product fits.
         let gained = u128::from(self.per_second.unwrap_or(0)) * u128::from(passed);
-        self.credit = self.credit.saturating_add(gained).min(self.room());
+        self.credit = self.credit.saturating_add(gained).min(self.credit_max());
     }
 
-    /// Returns the maximum credit.
-    fn room(&self) -> u128 {
+    /// Returns the credit that the rate earns in one second, which is the most that a limiter holds; 0 without a rate.
+    fn credit_max(&self) -> u128 {
         u128::from(self.per_second.unwrap_or(0)) * RECORD
     }
 }

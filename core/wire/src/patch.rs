@@ -3,39 +3,46 @@
 //! A patch may change the contents of a packet, but not how it is parsed. So the offsets and flags of the packet's
 //! descriptor stay right for every module, however many patches there are. Also, only bytes whose consistency can be
 //! preserved are written: checksums over them are updated (RFC 1624), and bytes whose checksum cannot be updated are
-//! denied.
+//! denied. *Denied* means for every module; a byte is *withheld* from a module that may not write its field.
 //!
 //! | layer | can be written | denied |
 //! |---|---|---|
-//! | Ethernet, cooked, NULL, LOOP | addresses | type, family and length fields; LLC and SNAP |
-//! | tags, labels, PPPoE | tag control information, label, class and TTL, session | EtherTypes, bottom of stack, version, code, length, protocol |
-//! | IPv4 | type of service, identification, TTL, addresses (with options: the source only) | everything else, options included |
+//! | Ethernet, cooked captures | hardware addresses | type and length fields; LLC and SNAP |
+//! | BSD loopback (NULL, LOOP) | nothing | address family |
+//! | VLAN tag | tag control information | EtherType |
+//! | MPLS label | label, traffic class, TTL | bottom of stack |
+//! | PPPoE | session | version, type, code, length, protocol |
+//! | IPv4 | type of service, identification, TTL, addresses (with options: the source only) | version, lengths, fragment fields, protocol, checksum, options |
 //! | IPv6 | traffic class, flow label, hop limit, addresses | version, length, next header; extension headers as a whole |
-//! | TCP | everything else | data offset, checksum |
+//! | TCP | everything but the denied fields | data offset, checksum |
 //! | UDP | ports, payload | length, checksum |
-//! | ICMP, ICMPv6 | everything else | checksum |
-//! | later fragments, other protocols | nothing | everything above IP |
-//! | neither IPv4 nor IPv6 | everything above the link layer | |
+//! | ICMP, ICMPv6 | everything but the checksum | checksum |
+//! | later fragments, other protocols above IP | nothing | everything above IP |
+//! | network layers but IPv4 and IPv6 | everything above the link layer | nothing |
 //!
 //! Further rules:
-//! - Everything from a malformed header on is denied, and so is everything if the packet is cut off before TCP, UDP
-//!   or ICMP.
-//! - A field that shares a byte with a denied one can be written if the bits of the denied one keep their values.
+//! - If the parser stops at a link, IP or extension header, because the header is malformed or not wholly captured,
+//!   everything from this header on is denied.
+//! - A byte that contains a permitted and a denied field can be written if the bits of the denied field keep their values.
 //! - An address also counts in the TCP, UDP or ICMPv6 checksum, except in later fragments: a module that rewrites a
 //!   fragmented datagram has to rewrite all of its fragments. Behind an IPv6 routing header with segments left, those
 //!   checksums do not cover the destination address (RFC 8200, section 8.1), so writing it does not update them.
-//! - Addresses are denied if a checksum unknown to weir covers them: below IPv6 destination options (home address;
-//!   the source only), mobility, HIP, shim6 and authentication headers, and below other protocols than IPv4, IPv6,
+//! - Addresses are denied if a checksum that weir cannot update may cover them. The source address is denied if IPv6
+//!   destination options follow, which may contain a home address. Both addresses are denied if a mobility, HIP, shim6
+//!   or authentication header follows, and if the protocol above IP is not among TCP, UDP, ICMP, ICMPv6, IPv4, IPv6,
 //!   GRE, ESP, IGMP, SCTP, MPLS and "no next header".
+//! - Behind an authentication header everything is denied.
 //! - A UDP checksum of 0 (none) stays 0. A checksum that is not captured is not updated.
 //!
-//! A module that may write only some [fields](WriteFields) can write whole bytes of these. Of a byte shared with
-//! other fields it can write their bits, while the others keep theirs. A byte that belongs to none of them is denied
-//! even if the patch does not change it, because the module's view may hide its value.
+//! A module may be permitted to write only some [fields](WriteFields). It can write all bits of a byte that belongs to
+//! permitted fields wholly. If a byte belongs to permitted fields in part, the patch must not change its other bits. A
+//! byte that belongs to no permitted field is withheld even if the patch would write its present value: the module's
+//! view may hide this value, and a patch that succeeds only for the right value would reveal it.
 
 use crate::checksum::Update;
 use crate::classify::{HeaderVisitor, LinkPart, PEEK_MAX, size, walk};
 use crate::ip::protocol;
+use crate::link::ETHERNET_HEADER;
 use crate::meta::Meta;
 use crate::upper::UpperHeader;
 use crate::write_field::{WriteField, WriteFields};
@@ -57,14 +64,14 @@ pub enum PatchError {
         /// The number of captured bytes of the packet.
         captured: usize,
     },
-    /// A byte of the patch, or a bit of it, belongs to none of the fields that may be written.
+    /// The patch writes a byte, or changes a bit, that belongs to none of the fields that this module may write.
     #[error("the byte at offset {at} belongs to no field that may be written")]
     Withheld {
         /// The offset of the byte.
         at: usize,
     },
-    /// A byte of the patch determines how the packet is parsed, is a checksum, or needs a checksum that cannot be
-    /// updated.
+    /// No module may write a byte of the patch: it determines how the packet is parsed, is a checksum, or is covered by
+    /// a checksum that cannot be updated.
     #[error(
         "the byte at offset {at} cannot be patched: it determines how the packet is parsed, is a checksum, or needs a checksum that weir cannot update"
     )]
@@ -189,24 +196,31 @@ struct PatchVisitor<'a> {
     head: &'a [u8],
     patch: Range<usize>,
     bytes: &'a [u8],
-    /// The offset of a byte of the patch that must not be written.
+    /// The offset of a byte of the patch that no module may write.
     denied: Option<usize>,
+    /// True if the final destination address is in a routing header. Then checksums above IP do not cover the
+    /// destination address of the IP header.
     routed: bool,
     sums: Sums,
-    /// The fields that may be written; `None` if all may be written.
-    granted: Option<Granted>,
+    /// The bits that the module may write; `None` if it may write all fields.
+    writable: Option<WritableBits>,
 }
 
-/// The longest patch of a module that may not write all fields, in bytes.
-const GRANTED_BYTES: usize = limit::PATCH_BYTES as usize;
+/// The longest patch of a module that may write only some fields, in bytes.
+const LIMITED_PATCH_BYTES: usize = limit::PATCH_BYTES as usize;
 
-/// The writable bits of a patch.
-struct Granted {
+/// The bits of a patch that a module may write which is limited to some fields.
+struct WritableBits {
     fields: WriteFields,
-    /// For each byte of the patch, the bits that belong to a writable field.
-    bits: [u8; GRANTED_BYTES],
+    /// For each byte of the patch, the bits that belong to one of `fields`.
+    bits: [u8; LIMITED_PATCH_BYTES],
 }
 
+/// The length of the first header of a cooked capture (LINUX_SLL).
+const COOKED_HEADER: usize = 16;
+/// The length of the first header of a cooked capture of version 2 (LINUX_SLL2).
+const COOKED_V2_HEADER: usize = 20;
+/// The offset of TCP's options.
 const TCP_OPTIONS: usize = 20;
 
 /// The ICMP types of echo reply and request.
@@ -253,47 +267,49 @@ impl HeaderVisitor for PatchVisitor<'_> {
     #[inline]
     fn link(&mut self, part: LinkPart, at: usize, len: usize) {
         match (part, len) {
-            (LinkPart::Header, 14) => self.grant(WriteField::Macs, at, 12),
-            (LinkPart::Header, 16) => self.grant(WriteField::Macs, at + 6, 8),
-            (LinkPart::Header, 20) => self.grant(WriteField::Macs, at + 12, 8),
-            (LinkPart::Tag, _) => self.grant(WriteField::Vlan, at, 2),
-            (LinkPart::Label, _) => self.grant(WriteField::Mpls, at, 4),
-            (LinkPart::Session, _) => self.grant(WriteField::Pppoe, at + 2, 2),
+            (LinkPart::Header, ETHERNET_HEADER) => self.mark_writable(WriteField::Macs, at, 12),
+            (LinkPart::Header, COOKED_HEADER) => self.mark_writable(WriteField::Macs, at + 6, 8),
+            (LinkPart::Header, COOKED_V2_HEADER) => self.mark_writable(WriteField::Macs, at + 12, 8),
+            (LinkPart::Tag, _) => self.mark_writable(WriteField::Vlan, at, 2),
+            (LinkPart::Label, _) => self.mark_writable(WriteField::Mpls, at, 4),
+            (LinkPart::Session, _) => self.mark_writable(WriteField::Pppoe, at + 2, 2),
             (LinkPart::Header | LinkPart::Snap, _) => {}
         }
     }
 
     #[inline]
     fn other(&mut self, at: usize) {
-        self.grant(WriteField::OtherProtocols, at, usize::MAX);
+        self.mark_writable(WriteField::OtherProtocols, at, usize::MAX);
     }
 
     #[inline]
     fn ipv4(&mut self, at: usize, _data: usize, end: usize) {
-        self.grant_bits(WriteField::Dscp, at + 1, 0xfc);
-        self.grant_bits(WriteField::Ecn, at + 1, 0x03);
-        self.grant(WriteField::IpId, at + 4, 2);
-        self.grant(WriteField::Ttl, at + 8, 1);
-        self.grant(WriteField::Addresses, at + 12, 8);
-        self.grant(WriteField::Payload, end, usize::MAX);
+        self.mark_bits_writable(WriteField::Dscp, at + 1, 0xfc);
+        self.mark_bits_writable(WriteField::Ecn, at + 1, 0x03);
+        self.mark_writable(WriteField::IpId, at + 4, 2);
+        self.mark_writable(WriteField::Ttl, at + 8, 1);
+        self.mark_writable(WriteField::Addresses, at + 12, 8);
+        // Padding behind the IP packet counts as payload.
+        self.mark_writable(WriteField::Payload, end, usize::MAX);
     }
 
     #[inline]
     fn ipv6(&mut self, at: usize, end: usize) {
-        self.grant_bits(WriteField::Dscp, at, 0x0f);
-        self.grant_bits(WriteField::Dscp, at + 1, 0xc0);
-        self.grant_bits(WriteField::Ecn, at + 1, 0x30);
-        self.grant_bits(WriteField::FlowLabel, at + 1, 0x0f);
-        self.grant(WriteField::FlowLabel, at + 2, 2);
-        self.grant(WriteField::Ttl, at + 7, 1);
-        self.grant(WriteField::Addresses, at + 8, 32);
-        self.grant(WriteField::Payload, end, usize::MAX);
+        self.mark_bits_writable(WriteField::Dscp, at, 0x0f);
+        self.mark_bits_writable(WriteField::Dscp, at + 1, 0xc0);
+        self.mark_bits_writable(WriteField::Ecn, at + 1, 0x30);
+        self.mark_bits_writable(WriteField::FlowLabel, at + 1, 0x0f);
+        self.mark_writable(WriteField::FlowLabel, at + 2, 2);
+        self.mark_writable(WriteField::Ttl, at + 7, 1);
+        self.mark_writable(WriteField::Addresses, at + 8, 32);
+        // Padding behind the IP packet counts as payload.
+        self.mark_writable(WriteField::Payload, end, usize::MAX);
     }
 
     #[inline]
     fn upper(&mut self, upper: UpperHeader) {
-        if self.granted.is_some() {
-            self.grant_upper(upper);
+        if self.writable.is_some() {
+            self.mark_upper_writable(upper);
         }
     }
 }
@@ -313,9 +329,10 @@ fn visit(
     }
     let Some(meta) = Meta::from_descriptor(descriptor) else { return Err(PatchError::Denied { at: from }) };
     let patch = from..from + bytes.len();
-    let granted = (fields != WriteFields::ALL).then_some(Granted { fields, bits: [0; GRANTED_BYTES] });
+    let writable =
+        (fields != WriteFields::ALL).then_some(WritableBits { fields, bits: [0; LIMITED_PATCH_BYTES] });
     let mut visitor =
-        PatchVisitor { head, patch, bytes, denied: None, routed: false, sums: Sums::default(), granted };
+        PatchVisitor { head, patch, bytes, denied: None, routed: false, sums: Sums::default(), writable };
     // The bytes may have changed since they were described, for instance in a file. Then they cannot be patched.
     let mut reparsed = Descriptor::default();
     if walk(head, &meta, &mut reparsed, &mut visitor).is_err()
@@ -324,40 +341,44 @@ fn visit(
         return Err(PatchError::Denied { at: from });
     }
     visitor.network(descriptor);
-    match (visitor.denied, visitor.withheld()) {
+    match (visitor.denied, visitor.first_withheld()) {
         (Some(at), _) => Err(PatchError::Denied { at }),
         (None, Some(at)) => Err(PatchError::Withheld { at }),
         (None, None) => Ok(visitor.sums),
     }
 }
 
-/// The fields that a restricted module may write.
+/// The bits that a module limited to some fields may write.
 impl PatchVisitor<'_> {
-    /// Marks these bytes as belonging to `field`.
+    /// Marks these bytes as writable if the module may write `field`, to which they belong.
     #[inline]
-    fn grant(&mut self, field: WriteField, at: usize, len: usize) {
-        let Some(granted) = self.granted.as_mut().filter(|granted| granted.fields.has(field)) else { return };
+    fn mark_writable(&mut self, field: WriteField, at: usize, len: usize) {
+        let Some(writable) = self.writable.as_mut().filter(|writable| writable.fields.has(field)) else {
+            return;
+        };
         let from = at.max(self.patch.start) - self.patch.start;
         let to = at.saturating_add(len).min(self.patch.end).saturating_sub(self.patch.start);
-        if let Some(bits) = granted.bits.get_mut(from..to.min(GRANTED_BYTES)) {
+        if let Some(bits) = writable.bits.get_mut(from..to.min(LIMITED_PATCH_BYTES)) {
             bits.fill(0xff);
         }
     }
 
-    /// Marks these bits of this byte as belonging to `field`.
+    /// Marks these bits of this byte as writable if the module may write `field`, to which they belong.
     #[inline]
-    fn grant_bits(&mut self, field: WriteField, at: usize, mask: u8) {
-        let Some(granted) = self.granted.as_mut().filter(|granted| granted.fields.has(field)) else { return };
+    fn mark_bits_writable(&mut self, field: WriteField, at: usize, mask: u8) {
+        let Some(writable) = self.writable.as_mut().filter(|writable| writable.fields.has(field)) else {
+            return;
+        };
         let place = at.checked_sub(self.patch.start);
-        if let Some(bits) = place.and_then(|place| granted.bits.get_mut(place)) {
+        if let Some(bits) = place.and_then(|place| writable.bits.get_mut(place)) {
             *bits |= mask;
         }
     }
 
     #[inline(never)]
-    fn grant_upper(&mut self, upper: UpperHeader) {
+    fn mark_upper_writable(&mut self, upper: UpperHeader) {
         let UpperHeader { protocol, at, end } = upper;
-        // The parser reads no byte behind these, so the result must not depend on such bytes.
+        // The parser reads only the first PEEK_MAX bytes. What is writable must not depend on bytes behind those.
         let head = self.head.get(..PEEK_MAX).unwrap_or(self.head);
         let first = |at: usize| head.get(at).copied();
         match protocol {
@@ -366,19 +387,19 @@ impl PatchVisitor<'_> {
                 // A stated length shorter than the fixed header means no options; the payload follows the fixed
                 // header.
                 let payload = (at + words * 4).max(at + TCP_OPTIONS);
-                self.grant(WriteField::Ports, at, 4);
-                self.grant(WriteField::TcpSequence, at + 4, 4);
-                self.grant(WriteField::TcpAcknowledgement, at + 8, 4);
-                self.grant_bits(WriteField::TcpFlags, at + 12, 0x0f);
-                self.grant(WriteField::TcpFlags, at + 13, 1);
-                self.grant(WriteField::TcpWindow, at + 14, 2);
-                self.grant(WriteField::TcpUrgent, at + 18, 2);
-                self.grant(WriteField::TcpOptions, at + TCP_OPTIONS, payload - at - TCP_OPTIONS);
-                self.grant(WriteField::Payload, payload, usize::MAX);
+                self.mark_writable(WriteField::Ports, at, 4);
+                self.mark_writable(WriteField::TcpSequence, at + 4, 4);
+                self.mark_writable(WriteField::TcpAcknowledgement, at + 8, 4);
+                self.mark_bits_writable(WriteField::TcpFlags, at + 12, 0x0f);
+                self.mark_writable(WriteField::TcpFlags, at + 13, 1);
+                self.mark_writable(WriteField::TcpWindow, at + 14, 2);
+                self.mark_writable(WriteField::TcpUrgent, at + 18, 2);
+                self.mark_writable(WriteField::TcpOptions, at + TCP_OPTIONS, payload - at - TCP_OPTIONS);
+                self.mark_writable(WriteField::Payload, payload, usize::MAX);
             }
             protocol::UDP => {
-                self.grant(WriteField::Ports, at, 4);
-                self.grant(WriteField::Payload, at + 8, usize::MAX);
+                self.mark_writable(WriteField::Ports, at, 4);
+                self.mark_writable(WriteField::Payload, at + 8, usize::MAX);
             }
             protocol::ICMP | protocol::ICMPV6 => {
                 let echoes = if protocol == protocol::ICMP { ECHOES } else { ECHOES_V6 };
@@ -386,23 +407,23 @@ impl PatchVisitor<'_> {
                 let is_echo = kind.is_some_and(|kind| echoes.contains(&kind));
                 let is_timestamp =
                     protocol == protocol::ICMP && kind.is_some_and(|kind| TIMESTAMPS.contains(&kind));
-                self.grant(WriteField::Icmp, at, 8);
+                self.mark_writable(WriteField::Icmp, at, 8);
                 if is_echo || is_timestamp {
-                    self.grant(WriteField::IcmpEcho, at + 4, 4);
+                    self.mark_writable(WriteField::IcmpEcho, at + 4, 4);
                 }
                 let (data, len) = (at + 8, end.saturating_sub(at + 8));
-                self.grant(if is_echo { WriteField::Payload } else { WriteField::Icmp }, data, len);
+                self.mark_writable(if is_echo { WriteField::Payload } else { WriteField::Icmp }, data, len);
             }
             _ => {}
         }
     }
 
-    /// The offset of the first byte of the patch that belongs to no writable field, or changes bits that belong to
-    /// none.
-    fn withheld(&self) -> Option<usize> {
-        let granted = self.granted.as_ref()?;
+    /// Returns the offset of the first byte of the patch that has no writable bit, or in which the patch changes a bit
+    /// that is not writable.
+    fn first_withheld(&self) -> Option<usize> {
+        let writable = self.writable.as_ref()?;
         let is_withheld = |place: usize, new: u8| {
-            let mask = granted.bits.get(place).copied().unwrap_or(0);
+            let mask = writable.bits.get(place).copied().unwrap_or(0);
             let old = self.head.get(self.patch.start + place);
             // If the present byte is not captured, the change of its bits cannot be determined.
             mask == 0 || mask != 0xff && old.is_none_or(|old| (new ^ old) & !mask != 0)

@@ -19,24 +19,27 @@ impl Node {
         Ok(Arc::clone(&state.memory))
     }
 
-    /// Returns a session's limits beside memory.
+    /// Returns a session's limits on resources other than memory.
     pub(crate) fn limits_of(&self, session: &Name) -> Result<Arc<SessionLimits>, NodeError> {
         let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         Ok(Arc::clone(&state.limits))
     }
 
-    /// Releases memory that the receivers no longer need. Returns false if a receiver will need another call.
+    /// Drops the retired forwarding plans of all interfaces, and with them memory and devices of closed sessions. Returns
+    /// false if a receive thread still uses an earlier plan, so that another call is necessary.
     pub(crate) fn release_unused(&self) -> bool {
-        // Every receiver is called, even after one has returned false.
+        // `filter` and `count` call every receiver, where `all` would stop at the first that returns false.
         self.sources.values().filter(|source| !source.release_unused()).count() == 0
     }
 
-    /// Returns the sessions whose modules have changed their reservation since the last call.
+    /// Returns the sessions whose modules have changed the session's memory reservation since the last call, and writes the
+    /// new reservations into the sessions' descriptions.
     pub(crate) fn self_changed_reservations(&mut self) -> Vec<Name> {
         let mut changed = Vec::new();
         for (name, session) in &mut self.sessions {
             let memory = session.memory.state();
             if std::mem::replace(&mut session.spec.memory, memory.reserved) != memory.reserved {
+                // A session without `memory_max` keeps the maximum that it had before the change.
                 session.spec.memory_max_before = Some(memory.ceiling);
                 changed.push(name.clone());
             }

@@ -23,12 +23,14 @@ pub(crate) const SAVED_FORMAT: u32 = 1;
 pub(crate) struct SavedSession {
     /// Version of the format: [`SAVED_FORMAT`].
     pub(crate) weir_session: u32,
-    /// The number that the session had first, by which sessions are restored in the order of their creation.
+    /// The number that the session had when it was created. Sessions are restored in the order of these numbers, in which
+    /// they were created. A restored session has another number on the node, and is saved with this one.
     pub(crate) number: u64,
     /// The owner; `None` for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<SavedOwner>,
-    /// The description, with the node's name of the session and without modules.
+    /// The description without modules. Its name is the one that the session has on the node; the owner's name for the
+    /// session is [`SavedOwner::called`].
     pub(crate) session: SessionSpec,
     /// The modules, oldest first.
     #[serde(default)]
@@ -44,7 +46,7 @@ pub(crate) struct SavedOwner {
     /// The name by which the owner calls the session.
     #[serde(with = "quantity::text")]
     pub(crate) called: Name,
-    /// Identifiers of the earlier credentials in the owner's chain whose holders had a session when this session was
+    /// Identifiers of those blocks before the last one of the credential whose holders had a session when this session was
     /// created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) parents: Vec<String>,
@@ -148,8 +150,8 @@ impl SessionState {
             None => None,
         };
         let mut session = SessionSpec { modules: Vec::new(), ..self.spec.clone() };
-        // The session's modules may have changed the reservation. After the restart they can again reserve up to the
-        // earlier maximum.
+        // If the session's modules have changed the reservation, `memory_max_before` is the maximum up to which they can
+        // reserve. It holds after the restart, too.
         session.memory_max = session.memory_max.or(session.memory_max_before);
         let mut modules: Vec<(u64, SavedModule)> = self
             .modules

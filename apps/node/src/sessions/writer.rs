@@ -278,7 +278,7 @@ impl RecordWriter {
 pub(crate) fn close(outputs: &Sender<BatchOutput>, module: u64) {
     let (sender, receiver) = channel();
     let end = BatchOutput {
-        module: module,
+        module,
         records: Records::default(),
         log: Vec::new(),
         faults: Vec::new(),

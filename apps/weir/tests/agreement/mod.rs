@@ -51,7 +51,7 @@ fn start_and_check_agree_on_configurations() {
     let cpu = |slice: &str| format!("cpu = [{{ period = \"10ms\", slice = \"{slice}\" }}]");
     let refused: Vec<(String, &str)> = vec![
         ("[cpu]\ncores = [4095]\n".to_owned(), "there is no core 4095"),
-        ("[cpu]\nreceive = 4095\n".to_owned(), "there is no core 4095"),
+        ("[cpu]\nreceive_core = 4095\n".to_owned(), "there is no core 4095"),
         (session("cpu = [{ core = 4095 }]"), "virtual processor `main`: core 4095 is none of the node's"),
         (session(&cpu("9.5ms")), "is more than this core has left"),
         (

@@ -18,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[Row])] = &[
         "apps/node",
         &[
             ("log", &[]),
-            ("sync", &[]),
+            ("sync", &["log"]),
             // Specifications and configuration: neither the protocol, nor sessions, nor the server.
             ("control", &["log"]),
             ("control/status", &["control"]),

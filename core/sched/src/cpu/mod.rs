@@ -9,10 +9,10 @@
 //!
 //! A virtual CPU that wakes up with its earlier use paid for, and then always has work, gets at least `n * slice` in
 //! its first `n` periods, for every `n`. In each of these periods it gets at least `slice - overrun`, where `overrun`
-//! is the time by which it exceeded its slice in the period before. From any other instant on it gets at least `(n - 1)
-//! * slice - overrun` in `n` periods while it has work. Without spare time it never gets more than `slice + overrun` in
-//! one of its periods. Time that is not reserved, or reserved and not used, is shared by weight among best-effort
-//! virtual CPUs and those that take spare time.
+//! is the time by which it exceeded its slice in the period before. From any other instant on it gets at least
+//! `(n - 1) * slice - overrun` in `n` periods while it has work. Without spare time it never gets more than
+//! `slice + overrun` in one of its periods. Time that is not reserved, or reserved and not used, is shared by weight
+//! among best-effort virtual CPUs and those that take spare time.
 //!
 //! Time spent for a virtual CPU on other threads ([`CoreScheduler::debit`]) counts as received. If the virtual CPU did
 //! not request that work ([`Debt::Imposed`]), the debit is limited to the present and the next period. If it agreed to

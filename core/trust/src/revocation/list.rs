@@ -13,11 +13,13 @@
 //! weir-id:…
 //! ```
 //!
-//! The header ends with the line of the signature, which is over all lines before it. `body` gives the body's bytes and
-//! their SHA-256. Only lists of holders have `under`: the block of the chain beneath which they revoke, and the root of
-//! that chain. In the body `all-before` comes first, if present; identifiers ascend.
+//! The header ends with the signature, which is over all lines before it. `body` is the length of the body in bytes, and
+//! its SHA-256. A root's list has no `under`. In the list of a delegator `under` is the identifier of the delegator's own
+//! block, and the root of its chain; the list revokes only blocks that were delegated from this block. Each line of the
+//! body is an entry: the identifier of a revoked block, with the time at which it expires if that is known. Entries are
+//! sorted by identifier. Before them there may be one `all-before`, which revokes all that was signed before its time.
 
-use super::{IDS_MAX, RevocationError, RevokedSet, first};
+use super::{IDS_MAX, RevocationError, RevokedSet, first as version_1};
 use crate::base32;
 use crate::credential::{DatedId, DelegationId};
 use crate::grant::{ModuleHash, Second};
@@ -135,7 +137,7 @@ impl ListHeader {
         verified.map_err(|_| RevocationError::Forged(signer))
     }
 
-    /// Returns the right by which the list revokes.
+    /// Returns the party that signs the list, with its right to revoke.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
@@ -275,7 +277,7 @@ impl RevocationList {
         Self::sign_as(key, self.issuer, self.sequence.saturating_add(1), now, revoked)
     }
 
-    /// Returns the right by which the list revokes.
+    /// Returns the party that signs the list, with its right to revoke.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
@@ -329,8 +331,8 @@ impl FromStr for RevocationList {
         if text.len() > LIST_BYTES_MAX {
             return Err(RevocationError::TooLong(text.len()));
         }
-        if first::is_of_version_1(text) {
-            return first::read(text);
+        if version_1::is_of_version_1(text) {
+            return version_1::read(text);
         }
         let (header, body) = ListHeader::read(text)?;
         header.verify()?;
@@ -351,7 +353,7 @@ impl FromStr for RevocationList {
 
 /// Reads the entries of a body. `header_lines` is the number of lines before the body.
 fn entries(body: &str, header_lines: usize) -> Result<RevokedSet, RevocationError> {
-    let wanted = "an identifier that follows the one before, with `@` and a time";
+    let wanted = "an identifier, greater than that of the line before, with `@` and a time";
     let mut revoked = RevokedSet::default();
     let mut last: Option<DelegationId> = None;
     for (number, text) in body.lines().enumerate() {

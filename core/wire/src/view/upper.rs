@@ -49,8 +49,8 @@ impl PacketRewriter<'_> {
     /// Copies the part of an IP packet above its header.
     #[inline(always)]
     pub(super) fn above_ip(&mut self, above: UpperPart, depth: u8) {
-        // The header above IP begins at `at`. The IP packet ends at `covered` by its own header, up to which checksums
-        // extend, and at `end` if the packet that carries it ends earlier.
+        // `at` is the start of the header above IP. `covered` is the end of the IP packet according to its IP header;
+        // checksums extend up to there. `end` is `covered`, or the end of the carrying packet if that is earlier.
         let UpperPart { upper: UpperHeader { protocol, at, end }, covered, ip, payload, flags } = above;
         if flags & flag::LATER_FRAGMENT != 0 {
             // Without the first fragment, the meaning of these bytes is unknown.
@@ -149,14 +149,16 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Copies an incomplete TCP header, such as one that an ICMP error message quotes. The fields in its first 8 bytes,
-    /// which every quote contains, are hidden one by one; the rest is copied as [`Rest::Transport`].
+    /// Copies an incomplete TCP header, such as one that an ICMP error message quotes. The ports and the sequence number,
+    /// which every quote contains, are each zeroed only if the view hides them; the rest is copied as
+    /// [`Rest::Transport`].
     #[cold]
     fn part_of_tcp(&mut self, at: usize, end: usize) {
         let captured_end = self.limit(end);
         let has_options =
             self.read::<13>(at).is_some_and(|header| usize::from(header[12] >> 4) * 4 > TCP_OPTIONS);
-        // With 20 bytes captured, a header without options is incomplete only if it states an illegal length below 20.
+        // The header is incomplete. If its 20 fixed bytes are captured and it states no options, the reason can only be
+        // that it states a length below 20, which is illegal.
         let is_malformed = captured_end >= at + TCP_OPTIONS && !has_options;
         if captured_end < at + TCP_QUOTED || is_malformed {
             self.finish(&Rest::Transport { at, end });
@@ -220,7 +222,8 @@ impl PacketRewriter<'_> {
             | (option_tcp::SACK_PERMITTED, 2)
             | (option_tcp::FAST_OPEN, 2..=18) => true,
             (option_tcp::SACK, 10 | 18 | 26 | 34) => !hides_numbers,
-            // The option counts the same bytes as the sequence number, so it is hidden with that number.
+            // Sequence numbers of multipath TCP count the same payload bytes as those of TCP, so the option is hidden
+            // with those.
             (option_tcp::MULTIPATH, 3..) => !hides_numbers && self.keeps_multipath(len, at),
             _ => false,
         }
@@ -238,7 +241,8 @@ impl PacketRewriter<'_> {
         match tunnel_of_ports(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])) {
             None => self.finish(&Rest::Payload { at: at + 8, end }),
             Some(tunnel) => {
-                // The tunnelled packet continues in later fragments, as in `other_above_ip`.
+                // If the datagram is a first fragment, the tunnelled packet continues in later fragments. `is_partial`
+                // makes `finish` copy no bytes that the parser does not understand.
                 self.is_partial |= is_partial;
                 self.tunnel_over_udp(tunnel, at + 8, end, depth);
             }

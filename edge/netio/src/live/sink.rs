@@ -133,7 +133,8 @@ pub(crate) enum SendMethod {
 
 /// The interval at which a removed interface is looked for while there are packets to send.
 const REOPEN_INTERVAL: u64 = 100_000_000;
-/// The number of packets that a TAP device takes at once; any number works.
+/// The result of [`LiveSink::room`] for a TAP device, which does not tell its buffer space. Any number would do: sending
+/// stops when the device takes no more.
 const TAP_ROOM: usize = 1024;
 
 impl LiveSink {
@@ -205,7 +206,8 @@ impl LiveSink {
         }
     }
 
-    /// The number of packets of full length that can be sent now; sometimes more fit, as do short packets.
+    /// The number of packets of full length for which there is buffer space now. More may be taken, above all if they are
+    /// short.
     pub fn room(&mut self) -> usize {
         match &mut self.method {
             SendMethod::Packet(sink) => sink.room(),
@@ -221,12 +223,12 @@ impl LiveSink {
 
     /// Sends packets with their link headers, in order, until buffer space runs out.
     pub fn send(&mut self, packets: &[&[u8]]) -> SendResult {
-        self.pieces(pieces(packets), &mut |_, _| {})
+        self.send_pieces(pieces_of(packets), &mut |_, _| {})
     }
 
     /// Sends packets as [`send`](Self::send) does, and reports each lost packet by its index and the reason.
     pub fn send_reporting(&mut self, packets: &[&[u8]], mut lost: impl FnMut(usize, Loss)) -> SendResult {
-        self.pieces(pieces(packets), &mut lost)
+        self.send_pieces(pieces_of(packets), &mut lost)
     }
 
     /// Sends packets of a block, given by their indices in it, without copying them first.
@@ -240,11 +242,11 @@ impl LiveSink {
             // SAFETY: inside the mapping by the check before; the block keeps it while it is borrowed.
             fits.then(|| SharedBytes { base: unsafe { mapping.base().as_ptr().add(from) }, len })
         };
-        self.pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)), &mut |_, _| {})
+        self.send_pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)), &mut |_, _| {})
     }
 
     /// Sends packets in batches; `None` stands for a packet that is incomplete.
-    fn pieces(
+    fn send_pieces(
         &mut self,
         packets: impl Iterator<Item = Option<SharedBytes>>,
         lost: &mut dyn FnMut(usize, Loss),
@@ -266,7 +268,7 @@ impl LiveSink {
                     }
                 }
             }
-            if !self.batch(&batch, &mut done, lost) {
+            if !self.send_batch(&batch, &mut done, lost) {
                 return done;
             }
             if cut {
@@ -279,7 +281,7 @@ impl LiveSink {
     }
 
     /// Sends all of these packets. Returns false if buffer space runs out.
-    fn batch(
+    fn send_batch(
         &mut self,
         mut pieces: &[SharedBytes],
         done: &mut SendResult,
@@ -333,6 +335,6 @@ impl LiveSink {
     }
 }
 
-fn pieces(packets: &[&[u8]]) -> impl Iterator<Item = Option<SharedBytes>> {
+fn pieces_of(packets: &[&[u8]]) -> impl Iterator<Item = Option<SharedBytes>> {
     packets.iter().map(|packet| Some(SharedBytes { base: packet.as_ptr(), len: packet.len() }))
 }

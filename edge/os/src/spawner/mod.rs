@@ -2,21 +2,23 @@
 //! far as the system allows it.
 //!
 //! A node gives up the rights to create namespaces and to execute programs before it reads untrusted input. It
-//! therefore starts a *spawner* first: this same program, which keeps the few rights that starting processes takes,
-//! and does nothing else. An attacker in the node gains little by it: a request names one of three
+//! therefore starts a *spawner* first: another process of the same program, which keeps the few rights that starting
+//! processes takes, and does nothing else. An attacker who has taken over the node gains little by the spawner: a request names one of three
 //! [roles](ProcessRole), numeric limits of the process, and the node's own descriptors; it names no program, path,
 //! argument, user or group.
 //!
 //! ```text
-//! node ── role, limits, descriptors ──► spawner ── clone(2): namespaces, control group, parent = the node ──► process
-//!   ◄── process number, isolation ────────┘          maps its own user to 0 of its user namespace            executes weir, empties
-//!                                                                                                             its root, confines itself
+//! node ──── role, limits, descriptors ──► spawner
+//!                                         spawner ──── clone(2) ──► process: in namespaces and a control group,
+//!                                                                            its user mapped, a child of the node
+//! node ◄──── process id, isolation ────── spawner                   process: executes weir, empties its root,
+//!                                                                            confines itself
 //! ```
 //!
 //! | node started | user of the process | namespaces |
 //! |---|---|---|
 //! | as root | one of a range, different for each process | all |
-//! | by a user who may create user namespaces | the node's, as the only one of the namespace | all |
+//! | by a user who may create user namespaces | the node's, which is the only user in the process's user namespace | all |
 //! | as root without user namespaces | the node's | all except the user namespace |
 //! | otherwise | the node's | none: seccomp and Landlock alone |
 //!
@@ -44,8 +46,8 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The command-line argument that makes a process of weir a spawner, followed by its settings. The program must
-/// answer it with [`serve`].
+/// The first command-line argument of a spawner; its settings follow. A program that is started with this argument must
+/// call [`serve`].
 pub const SPAWNER: &str = "start-processes";
 
 /// The most processes of a spawner at a time.
@@ -172,7 +174,7 @@ pub enum SpawnError {
     /// A part of the isolation that the node announced at its start is not possible now. The process was not started,
     /// because it would be less isolated than announced.
     #[error(
-        "{part} cannot be made now, and it is not started with less isolation than the node announced ({announced}): {source}; see {see}, or restart the node"
+        "{part} cannot be made now, and no process is started with less isolation than the node announced ({announced}): {source}; see {see}, or restart the node"
     )]
     Isolation {
         /// The missing part.
@@ -185,7 +187,7 @@ pub enum SpawnError {
         see: &'static str,
     },
     /// The program of the process cannot be executed.
-    #[error("its program cannot be executed: {0}")]
+    #[error("the program of the process cannot be executed: {0}")]
     Program(io::Error),
     /// The request cannot be sent, or the answer cannot be received.
     #[error("the process that starts others cannot be asked: {0}")]
@@ -206,6 +208,7 @@ impl SpawnError {
         let part = |part, source, see| Self::Isolation { part, announced, source, see };
         match step {
             SpawnStep::Request => Self::Request(source),
+            // The spawner numbers its processes, and no number is free.
             SpawnStep::Number => Self::Full,
             SpawnStep::Group => part(
                 "its control group",
@@ -215,7 +218,7 @@ impl SpawnError {
             SpawnStep::Process if announced.has(Isolation::NAMESPACES) => part(
                 "the process with its namespaces",
                 source,
-                "user.max_user_namespaces and the other limits of that kind, pids.max and kernel.pid_max",
+                "user.max_user_namespaces and the other user.max_*_namespaces, pids.max and kernel.pid_max",
             ),
             SpawnStep::User => part("its user", source, "[isolation] first_uid"),
             SpawnStep::Process | SpawnStep::Program => Self::Program(source),
@@ -265,9 +268,9 @@ pub struct SpawnRefusals {
 }
 
 impl Spawner {
-    /// Starts `program`, which answers [`SPAWNER`] with [`serve`]. To be called by a thread that lives as long as the
-    /// process: the started processes are killed when that thread ends. The spawner tries all kinds of isolation
-    /// before this returns.
+    /// Starts `program` as a spawner; it must call [`serve`] when its first argument is [`SPAWNER`]. Call this from a thread
+    /// that lives as long as the node: the kernel kills the spawner's processes when the thread ends that is their
+    /// parent. Before this function returns, the spawner tries all kinds of isolation.
     ///
     /// # Errors
     /// The process cannot be started, or does not report its start.
@@ -276,6 +279,7 @@ impl Spawner {
         // SAFETY: installs the default action, so no function of this program runs as a handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let (socket, theirs) = channel::pair()?;
+        // Of the numbers below, 0 is no limit on processor time and memory, and no bits of `cores` are the node's cores.
         let allotment = Allotment {
             processor: 0,
             addresses: libc::RLIM_INFINITY,

@@ -1,5 +1,5 @@
-//! Events, which a module handles between two packets: low memory, and calls and answers of services. Each event is a
-//! separate call with its own allowance.
+//! Events: low memory, and calls and answers of services. A module handles them between its calls for packets, never during
+//! one. Each event is a separate call with its own allowance.
 
 use crate::load::rewrite::export_name;
 use crate::run::host::HostState;
@@ -29,9 +29,10 @@ pub struct InstanceContext {
     pub writes: Option<Arc<WriteRights>>,
     /// Calls services of other modules, and replies to their calls. With `None`, there are no services.
     pub messages: Option<Arc<dyn MessageHandler>>,
-    /// The tables that are visible from the start, by their index in the manifest.
+    /// The shared tables (named bytes that modules publish and read) that the module sees from the start, by their index in
+    /// its manifest.
     pub tables: Vec<Option<Arc<TableVersion>>>,
-    /// Publishes the module's tables. With `None`, publishing fails.
+    /// Publishes the module's shared tables. With `None`, publishing fails.
     pub publisher: Option<Arc<dyn TablePublisher>>,
 }
 
@@ -182,8 +183,9 @@ impl Instance {
         }
     }
 
-    /// Calls the module's handler of an event, and runs it to completion. Must not be called between the batches of a
-    /// block, because records that the handler emits have no position in the block.
+    /// Calls the module's handler of an event, and runs it to completion. A caller that sorts records by their position in a
+    /// block must not call this between the batches of a block: records of the handler have the position before the
+    /// first packet of a block.
     pub fn handle_event(&mut self, event: ModuleEvent) {
         self.run_to_completion(Call::Event(event));
     }

@@ -9,18 +9,18 @@ use weir_trust::grant::GrantError;
 use weir_trust::revocation::RevocationError;
 use weir_units::Shown as _;
 
-/// The first fault of a policy, and its place. The operator is to blame.
+/// The first mistake that was found in an operator's policy, with its file and line.
 #[derive(Debug)]
 pub struct PolicyError {
-    /// File or folder.
+    /// File or folder of the mistake.
     pub path: PathBuf,
     /// Line, from 1, if it is known.
     pub line: Option<usize>,
-    /// The fault.
+    /// The mistake.
     pub wrong: PolicyProblem,
 }
 
-/// A fault of a policy.
+/// A mistake in a policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyProblem {
     /// A file or folder cannot be read.
@@ -39,7 +39,7 @@ pub enum PolicyProblem {
     Many(usize),
     /// The name of a file is not a valid name.
     #[error(
-        "the file's name without .toml is the name of what is in it, so it has to be one: lower-case letters, digits, `-` and `_`, such as university.toml. Rename it"
+        "the file's name without .toml names what is in it, so it has to be a valid name: lower-case letters, digits, `-` and `_`, such as university.toml. Rename it"
     )]
     Name,
     /// A file is no TOML, or has another structure.
@@ -51,18 +51,18 @@ pub enum PolicyProblem {
     /// A revocation list is invalid.
     #[error(transparent)]
     Revocation(#[from] RevocationError),
-    /// A limit is invalid.
+    /// A grant in the policy is invalid: the limit of a root, or a grant of a test case.
     #[error(transparent)]
     Grant(#[from] GrantError),
-    /// A field cannot be written.
+    /// A grant names a field of packets that cannot be written.
     #[error(transparent)]
     Field(#[from] weir_wire::WriteFieldError),
-    /// An unknown module.
+    /// A grant names an unknown module.
     #[error(
         "`{0}` is neither a module that comes with weir nor the hash of one: write a name that `weir modules` lists, or the 64 digits that `sha256sum FILE` prints"
     )]
     Module(String),
-    /// An unknown profile.
+    /// A policy names an unknown profile.
     #[error("there is no profile `{name}`; {}", list_known(.known))]
     NoProfile {
         /// The given name.
@@ -78,21 +78,21 @@ pub enum PolicyProblem {
         /// File that was read first.
         first: PathBuf,
     },
-    /// Two cases have one name.
+    /// Two test cases of a file have one name.
     #[error("there are two cases called `{}`: give one of them another name", .0.escape_debug())]
     CaseTwice(String),
-    /// A case names an unknown case under `after`.
-    #[error("there is no case `{}` before this one in the file, after which it could come", .0.escape_debug())]
+    /// Under `after` a test case names a case that is not before it in the file.
+    #[error("`after` names the case `{}`, but no earlier case of the file has this name", .0.escape_debug())]
     NoCase(String),
-    /// The credential of a case is invalid.
+    /// The credential of a test case is invalid.
     #[error(transparent)]
     Credential(Box<weir_trust::credential::CredentialRefusal>),
-    /// A case names an unknown root.
+    /// A test case names an unknown root.
     #[error(
         "there is no root `{}`: write the name of a file in roots/ without .toml, or the key of one under `roots` in [remote]", .0.escape_debug()
     )]
     NoRoot(String),
-    /// A case lacks a credential, or has two.
+    /// A test case has neither a credential nor a root with grants, or has both, or names too many holders in `to`.
     #[error(
         "the requester is given either by `credential = \"FILE\"`, or by `root` and `grant` (a list: what the root grants, and what is passed on of it), with no more names in `to` than grants"
     )]

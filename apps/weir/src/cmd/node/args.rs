@@ -19,7 +19,7 @@ pub struct NodeAddressArgs {
     pub socket: Option<PathBuf>,
     /// A remote node: [KEY[,KEY]@]HOST[:PORT], with a credential or an operator's key [env: WEIR_NODE]
     ///
-    /// KEY is the node's public key, which the node prints when it starts; with it, no other machine can pose as the node. --socket overrides WEIR_NODE.
+    /// KEY is the node's public key, which the node prints when it starts; with it, no other machine can pose as the node. Two KEYs are given while the node's key is being replaced. --socket overrides WEIR_NODE.
     #[arg(long, value_name = "NODE", global = true)]
     pub node: Option<NodeAddress>,
     /// The file of the credential for the node; operators need none (an empty WEIR_CREDENTIAL is none)
@@ -28,7 +28,7 @@ pub struct NodeAddressArgs {
     /// The file of the credential's private key, or of an operator's key
     #[arg(long, value_name = "FILE", env = "WEIR_KEY", global = true)]
     pub key: Option<PathBuf>,
-    /// The file whose first line is the passphrase of a sealed key; - is standard input. Without it, the terminal is asked
+    /// The file whose first line is the passphrase of an encrypted private key; - is standard input. Without this option, the passphrase is asked for on the terminal
     #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE", global = true)]
     pub passphrase_file: Option<PathBuf>,
 }
@@ -38,8 +38,8 @@ pub struct NodeAddressArgs {
 pub enum ConfigCommand {
     /// Check a node's configuration without starting a node
     ///
-    /// Performs the checks of a start and removes everything it creates: tries files and folders, cores, interfaces, addresses and keys, and compiles and starts
-    /// modules. Run it as the node's user: resources that only another user may use give a warning, as do those that a running node may hold.
+    /// Performs the checks of a start: whether files, folders, cores, interfaces, addresses and keys can be used, and whether modules compile and start.
+    /// Everything that it creates is removed again. Run it as the node's user: resources that only another user may use give a warning, as do those that a running node may hold.
     #[command(after_help = "Exit status: 0 when a node can be started with it; 1 when not.")]
     Check {
         /// The TOML file
@@ -64,7 +64,7 @@ pub enum SessionCommand {
     Create(Create),
     /// Change what a session has reserved, while it runs
     Change(ChangeArgs),
-    /// Close a session and end its modules. Closing the last session of a credential's holder also ends sessions created under rights they delegated
+    /// Close a session and end its modules. If its holder has no other session, the sessions under rights that this holder delegated are ended too
     Close {
         /// The session
         #[arg(value_name = "NAME", value_parser = name)]
@@ -93,6 +93,9 @@ Examples:
   weir session create dave --output 'link=eth1,reserve=40 Mbit/s,tap=weir0'
   weir session create erin --channel interface=eth0 --read prefixes=geo --publish blocked
 
+A table has a name on the node, and one in the manifests of the modules that read or publish it. With --read prefixes=geo
+the session's modules read the node's table geo as prefixes.
+
 By default a session has 64 MiB, one virtual processor without a reservation, and no channels.")]
 pub struct Create {
     /// The name of the new session
@@ -120,7 +123,7 @@ Examples:
   weir session change study --share follow=weir-key:…
   weir session change erin --read prefixes=geo6 --publish seen --remove-publish blocked
 
-A virtual processor, a channel, an output channel, an offer and a use are replaced as a whole: omitted keys get the defaults of a new one.")]
+If the change names an existing virtual processor, channel, output channel, offer or use, that is replaced as a whole: omitted keys get their defaults.")]
 pub struct ChangeArgs {
     /// The session
     #[arg(value_name = "NAME", value_parser = name)]
@@ -131,6 +134,7 @@ pub struct ChangeArgs {
     pub limits: AmountOptions<SessionLimitAmounts>,
 }
 
+// A table is a named sequence of bytes on a node. The operator or one module publishes it, and other modules read it.
 /// `weir table`.
 #[derive(Debug, Args)]
 pub struct TableCommand {
@@ -143,18 +147,18 @@ pub struct TableCommand {
 /// The table commands.
 #[derive(Debug, Subcommand)]
 pub enum TableAction {
-    /// Publish a file as the next version of a table: a module that reads it sees the whole new version or the whole previous one
+    /// Publish a file as the next version of a table, whose bytes modules read: each of them sees the whole new version or the whole previous one
     Put {
-        /// The table
+        /// The table's name on the node
         #[arg(value_name = "NAME", value_parser = name)]
         name: Name,
         /// The file with the table's bytes
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Remove a table: modules that read it see an empty one
+    /// Remove a table: modules that read it see an empty table
     Remove {
-        /// The table
+        /// The table's name on the node
         #[arg(value_name = "NAME", value_parser = name)]
         name: Name,
     },

@@ -39,6 +39,7 @@ fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
             link.lost.to_string(),
         ]
     }));
+    // Link and state are aligned left, the numbers right.
     table(out, &rows, &[0, 1])
 }
 
@@ -86,6 +87,7 @@ fn show_one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkStatus) -> io:
     rows.extend(outputs(snapshot, link).map(|(session, output)| output_row([session, &output.name], output)));
     if rows.len() > 1 {
         writeln!(out)?;
+        // Session, output and the list of drops are aligned left, the numbers right.
         table(out, &rows, &[0, 1, 8])?;
     }
     Ok(())

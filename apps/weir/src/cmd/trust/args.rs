@@ -42,7 +42,7 @@ pub struct SignerArgs {
     /// The file of the private key to sign with
     #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
     pub key: PathBuf,
-    /// The file whose first line is the passphrase of a sealed key; - is standard input. Without it, the terminal is asked
+    /// The file whose first line is the passphrase of an encrypted private key; - is standard input. Without this option, the passphrase is asked for on the terminal
     #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
     pub passphrase_file: Option<PathBuf>,
 }
@@ -216,7 +216,7 @@ allowed; 1 when not.")]
         /// The file of the credential's private key
         #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
         key: Option<PathBuf>,
-        /// The file whose first line is the passphrase of a sealed key; - is standard input
+        /// The file whose first line is the passphrase of an encrypted private key; - is standard input
         #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
         passphrase_file: Option<PathBuf>,
         /// The socket of a node on this machine [env: WEIR_SOCKET] [default: /run/weir/node.sock]
@@ -298,7 +298,7 @@ Exit status: 0 when all nodes have the list; 1 when not, with the nodes that do 
         /// The file of a credential for these nodes
         #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL")]
         credential: Option<PathBuf>,
-        /// The file with the passphrase of a sealed key in its first line; - is standard input
+        /// The file with the passphrase of an encrypted private key in its first line; - is standard input
         #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
         passphrase_file: Option<PathBuf>,
         /// The socket of the node on this machine

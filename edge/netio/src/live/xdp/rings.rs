@@ -1,4 +1,4 @@
-//! The rings between the kernel and an XDP socket. Each has a producer and a consumer.
+//! The rings between the kernel and the program that an XDP socket has. One side adds entries, the other takes them.
 
 use crate::memory::Mapping;
 use std::io;
@@ -6,19 +6,20 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The program's side of a ring of `T`.
+/// The program's side of a ring of `T`. In a *produced* ring the program adds entries and the kernel takes
+/// them; in a *consumed* ring the kernel adds entries and the program takes them.
 #[derive(Debug)]
 pub(super) struct XdpRing<T> {
     mapping: Mapping,
     offsets: libc::xdp_ring_offset,
     size: u32,
-    /// The program's own index, of the next entry to produce or consume.
+    /// The index of the next entry that the program adds (produced ring) or takes (consumed ring).
     ours: u32,
     entry: PhantomData<T>,
 }
 
 impl<T: Copy> XdpRing<T> {
-    /// Maps a ring of `size` (a power of two) entries, whose size the socket knows already.
+    /// Maps a ring of `size` entries, a power of two. This size must have been set on the socket before.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -52,7 +53,7 @@ impl<T: Copy> XdpRing<T> {
     )]
     fn entry(&self, index: u32) -> *mut T {
         let slot = (index & (self.size - 1)) as usize;
-        // SAFETY: slots below `size` are inside the mapping, which has that length.
+        // SAFETY: `slot` is below `size`, and `map` has mapped `size` slots.
         unsafe { self.mapping.base().as_ptr().add(self.offsets.desc as usize).cast::<T>().add(slot) }
     }
 
@@ -61,45 +62,45 @@ impl<T: Copy> XdpRing<T> {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// For a produced ring: the number of entries that can be added.
+    /// Returns the number of entries that the program can add to a produced ring.
     pub(super) fn room(&self) -> u32 {
-        // Acquire: the kernel's reads of an entry happen before.
+        // Acquire: the kernel has read an entry before the program overwrites it.
         let theirs = self.word(self.offsets.consumer).load(Ordering::Acquire);
         self.size.saturating_sub(self.ours.wrapping_sub(theirs))
     }
 
-    /// For a produced ring: the number of entries that the kernel has not taken yet.
+    /// Returns the number of entries of a produced ring that the kernel has not taken yet.
     pub(super) fn waiting(&self) -> u32 {
         self.size.saturating_sub(self.room())
     }
 
-    /// Adds an entry; the ring must not be full. The kernel sees it after [`publish`](Self::publish).
+    /// Adds an entry to a produced ring, which must not be full. The kernel sees it after [`publish`](Self::publish).
     pub(super) fn add(&mut self, entry: T) {
         // SAFETY: the slot belongs to the program until `publish`, since the ring is not full.
         unsafe { self.entry(self.ours).write_volatile(entry) };
         self.ours = self.ours.wrapping_add(1);
     }
 
-    /// Shows the added entries to the kernel.
+    /// Shows the added entries of a produced ring to the kernel.
     pub(super) fn publish(&self) {
         self.word(self.offsets.producer).store(self.ours, Ordering::Release);
     }
 
-    /// For a consumed ring: the number of entries that can be taken.
+    /// Returns the number of entries that the program can take from a consumed ring.
     pub(super) fn available(&self) -> u32 {
-        // Acquire: the kernel's writes to an entry happen before.
+        // Acquire: the kernel has written an entry before the program reads it.
         let theirs = self.word(self.offsets.producer).load(Ordering::Acquire);
         theirs.wrapping_sub(self.ours).min(self.size)
     }
 
-    /// For a consumed ring: the entry that is taken after `ahead` others. Arbitrary if fewer entries are
-    /// [available](Self::available).
+    /// Returns the entry of a consumed ring that is `ahead` entries behind the next one, without taking it. The result is
+    /// arbitrary if not more than `ahead` entries are [available](Self::available).
     pub(super) fn peek(&self, ahead: u32) -> T {
         // SAFETY: a slot inside the mapping. The kernel may write it meanwhile, and any value read is just numbers.
         unsafe { self.entry(self.ours.wrapping_add(ahead)).read_volatile() }
     }
 
-    /// Takes an available entry. The kernel may reuse its slot after [`done`](Self::done).
+    /// Takes the next entry from a consumed ring; one must be available. The kernel may reuse its slot after [`done`](Self::done).
     pub(super) fn take(&mut self) -> T {
         // SAFETY: the entry is available, so the kernel has written the slot and leaves it unchanged until `done`.
         let entry = unsafe { self.entry(self.ours).read_volatile() };
@@ -107,7 +108,7 @@ impl<T: Copy> XdpRing<T> {
         entry
     }
 
-    /// Returns the slots of taken entries to the kernel.
+    /// Gives the slots of all taken entries of a consumed ring back to the kernel.
     pub(super) fn done(&self) {
         self.word(self.offsets.consumer).store(self.ours, Ordering::Release);
     }
