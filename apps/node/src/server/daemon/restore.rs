@@ -12,7 +12,7 @@ use crate::control::protocol::ControlRequest;
 use crate::control::spec::SessionSpec;
 use crate::log::{self, info, warn};
 use crate::server::compile_queue;
-use crate::server::session_store::{SURVIVAL_TIME, StoreError};
+use crate::server::session_store::{NotedSurvival, StoreError};
 use crate::sessions::error::NodeError;
 use crate::sessions::saved::{SavedModule, SavedSession, SessionOrigin};
 use std::collections::{BTreeMap, VecDeque};
@@ -92,9 +92,7 @@ impl Daemon {
         }
         if kept > 0 {
             warn(&format_args!(
-                "the node has not survived its last {} starts for {} s, so {kept} saved sessions are not restored now; the next start tries again, and `restore = false` under [node] removes them",
-                failed.0,
-                SURVIVAL_TIME.as_secs(),
+                "the node has crashed soon after each of its last starts, so {kept} saved sessions are not restored now; a start after a stop in order, or after an hour, tries again, and `restore = false` under [node] removes them"
             ));
         }
     }
@@ -249,12 +247,14 @@ impl Daemon {
         (loaded, budget.used())
     }
 
-    /// Notes that the node has survived its start, once it has run for long enough.
-    pub(super) fn note_survival(&self, started: Instant, is_noted: &mut bool) {
-        if !*is_noted && started.elapsed() >= SURVIVAL_TIME {
-            *is_noted = true;
+    /// Notes that the node runs on. `since` is the time when all modules were restored: a module that is loaded late may
+    /// crash the node late.
+    pub(super) fn note_survival(&self, since: Option<&Instant>, noted: &mut NotedSurvival) {
+        let now = since.map_or(NotedSurvival::Nothing, |since| NotedSurvival::after(since.elapsed()));
+        if now > *noted {
+            *noted = now;
             if let Some(store) = self.store.lock().as_ref() {
-                store.guard().survived();
+                store.guard().note(now);
             }
         }
     }

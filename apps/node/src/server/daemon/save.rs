@@ -148,7 +148,7 @@ impl Daemon {
     pub(super) fn end_saving(&self, has_survived: bool) {
         self.save_waiting();
         if let Some(store) = self.store.lock().take().filter(|_| has_survived) {
-            store.guard().survived();
+            store.guard().settled();
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   sessions/HASH.session    a session, as JSON; HASH is that of the node's name for it
 //!   sessions/HASH.wasm       a module; HASH is that of its bytes
-//!   sessions/starts          the number of starts in a row that the node has not survived
+//!   sessions/starts          the points of starts that the node has not survived for long
 //! ```
 //!
 //! All names are hashes, so no client chooses a path. Files are replaced atomically. The bytes of all files are limited
@@ -12,7 +12,7 @@
 
 mod start_guard;
 
-pub(crate) use start_guard::{SURVIVAL_TIME, StartGuard};
+pub(crate) use start_guard::{NotedSurvival, StartGuard};
 
 use crate::sessions::saved::SavedSession;
 use serde::Deserialize;
