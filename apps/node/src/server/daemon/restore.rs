@@ -49,6 +49,12 @@ struct ModuleJob {
     module: SavedModule,
 }
 
+/// Logs why the file of a saved session cannot be read.
+fn log_unread(error: &StoreError) {
+    let then = if error.may_pass() { "; its file stays for the next start" } else { "; its file is removed" };
+    warn(&format_args!("a saved session is not restored: {error}{then}"));
+}
+
 impl Daemon {
     /// Restores all saved sessions without their modules. Whatever cannot be restored is logged, and nothing else fails.
     pub(super) fn restore_sessions(&self) {
@@ -57,7 +63,7 @@ impl Daemon {
             Ok(found) => found,
             Err(error) => return warn(&format_args!("sessions are neither saved nor restored: {error}")),
         };
-        wrong.iter().for_each(|error| warn(&format_args!("a saved session is not restored: {error}")));
+        wrong.iter().for_each(log_unread);
         if !self.with_node(|node| node.config.node.restore) {
             let count = store.remove_all(&found);
             if count > 0 {
@@ -70,7 +76,7 @@ impl Daemon {
         for found in found {
             match store.read(&found) {
                 Ok(_) => sound.push(found),
-                Err(error) => warn(&format_args!("a saved session is not restored: {error}")),
+                Err(error) => log_unread(&error),
             }
         }
         store.remove_all_unused_modules();
