@@ -524,6 +524,7 @@ impl Daemon {
             node.release_unused();
             let used = ledger.usage.usages(&node, length);
             let changed = node.self_changed_reservations();
+            self.save_queue.with(|queue| changed.iter().for_each(|session| queue.add(session)));
             (used, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
         };
         ledger.interval = Interval::begin(moment);

@@ -15,11 +15,12 @@ use crate::server::compile_queue;
 use crate::server::session_store::{NotedSurvival, StoreError};
 use crate::sessions::error::NodeError;
 use crate::sessions::saved::{SavedModule, SavedSession, SessionOrigin};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use weir_admission::Name;
+use weir_ledger::{CloseReason, UnloadReason};
 use weir_trust::credential::{Credential, CredentialRefusal, DelegationId};
 use weir_trust::grant::Second;
 use weir_units::Nanos;
@@ -38,6 +39,19 @@ enum RestoreError {
 impl From<CredentialRefusal> for RestoreError {
     fn from(refusal: CredentialRefusal) -> Self {
         Self::Refused(refusal.into())
+    }
+}
+
+impl RestoreError {
+    /// Returns true if the right to the session or module is gone. For any other reason, such as a lack of room, it stays
+    /// saved.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Node(NodeError::NotPermitted(_)))
+    }
+
+    /// Returns the end of a message about the error.
+    fn consequence(&self) -> &'static str {
+        if self.is_final() { "" } else { "; it stays saved, and the next start tries again" }
     }
 }
 
@@ -86,16 +100,23 @@ impl Daemon {
         if let Err(error) = counted {
             warn(&format_args!("starts that end in a crash are not counted: {error}"));
         }
-        let mut kept = 0_usize;
+        let (mut kept, mut restored, mut waiting) = (0_usize, Vec::new(), BTreeSet::new());
         for found in &sound {
             let Some(Ok(saved)) = self.store.lock().as_mut().map(|store| store.read(found)) else { continue };
-            if failed.restores(saved.owner.is_some()) {
-                self.restore_session(&saved);
+            let is_waiting = if failed.restores(saved.owner.is_some()) {
+                self.restore_session(&saved)
             } else {
                 kept += 1;
                 self.record_unrestored(&saved, "earlier starts with saved sessions have crashed the node");
+                true
+            };
+            if is_waiting {
+                waiting.extend(saved.claimed_chain().last());
+            } else {
+                restored.push(saved);
             }
         }
+        self.close_restored_orphans(&restored, &waiting);
         if kept > 0 {
             warn(&format_args!(
                 "the node has crashed soon after each of its last starts, so {kept} saved sessions are not restored now; a start after a stop in order, or after an hour, tries again, and `restore = false` under [node] removes them"
@@ -103,8 +124,9 @@ impl Daemon {
         }
     }
 
-    /// Restores a session without its modules. If that fails its file is removed.
-    fn restore_session(&self, saved: &SavedSession) {
+    /// Restores a session without its modules. If its right is gone its file is removed. Returns true if the session is
+    /// not restored, and its file stays.
+    fn restore_session(&self, saved: &SavedSession) -> bool {
         let (name, modules) = (saved.session.name.clone(), saved.modules.len());
         match self.create_saved(saved) {
             Ok(owner) => {
@@ -113,11 +135,45 @@ impl Daemon {
                 self.record_decision(PendingDecision::for_restore(&name, owner.as_ref()));
             }
             Err(error) => {
-                log::session(&name).warn(&format_args!("session {name} is not restored: {error}"));
+                let then = error.consequence();
+                log::session(&name).warn(&format_args!("session {name} is not restored: {error}{then}"));
                 self.record_unrestored(saved, &error.to_string());
+                if !error.is_final() {
+                    return true;
+                }
             }
         }
         self.save(&name);
+        false
+    }
+
+    /// Closes the restored sessions whose delegators have none any more, as they would have been closed with the last one
+    /// of these. `waiting` are the owners of sessions that stay saved without being restored now.
+    fn close_restored_orphans(&self, restored: &[SavedSession], waiting: &BTreeSet<DelegationId>) {
+        let orphans: Vec<(Name, u64)> = self.with_node(|node| {
+            let owners = node.sessions.values().filter_map(|state| state.owner.as_ref());
+            let owners: BTreeSet<DelegationId> = owners.map(|owner| owner.credential.id()).collect();
+            let is_there = |id: &DelegationId| owners.contains(id) || waiting.contains(id);
+            let orphans = restored.iter().filter(|saved| {
+                let parents = saved.owner.iter().flat_map(|owner| &owner.parents);
+                let mut parents = parents.filter_map(|id| id.parse().ok()).peekable();
+                parents.peek().is_some() && !parents.any(|id| is_there(&id))
+            });
+            let named = |saved: &SavedSession| {
+                let state = node.sessions.get(&saved.session.name)?;
+                Some((saved.session.name.clone(), state.id))
+            };
+            orphans.filter_map(named).collect()
+        });
+        for (name, id) in orphans {
+            log::session(&name).info(&format_args!(
+                "session {name} is closed, as no session of its owner's delegators was restored"
+            ));
+            if let Err(error) = self.close_by_id(&name, id, CloseReason::Parent, UnloadReason::SessionClosed)
+            {
+                log::session(&name).warn(&format_args!("session {name}: {error}"));
+            }
+        }
     }
 
     /// Records in the ledger that a saved session is not restored.
@@ -211,27 +267,29 @@ impl Daemon {
         if self.with_node(|node| node.check_unrestored(session, *id, name)).is_err() {
             return (false, Nanos(0));
         }
-        let (loaded, used) = self.load_saved(session, module);
-        let was_wanted = self.node.lock().forget_unrestored(session, *id, name);
-        let is_loaded = match loaded {
-            // It was unloaded while it was being restored.
-            Ok(loaded) if !was_wanted => {
-                _ = self.unload(session, &loaded, &(self.owner_of(session), None));
-                false
-            }
-            Ok(_) => true,
-            Err(error) => {
-                log::session(session)
-                    .module(name)
-                    .warn(&format_args!("session {session}: module {name} is not restored: {error}"));
-                false
-            }
-        };
-        self.save(session);
-        (is_loaded, used)
+        let (loaded, used) = self.load_saved(session, *id, module);
+        let Err(error) = loaded else { return (true, used) };
+        // It was unloaded, or its session was closed, while it was being restored.
+        if self.with_node(|node| node.check_unrestored(session, *id, name)).is_err() {
+            return (false, used);
+        }
+        log::session(session).module(name).warn(&format_args!(
+            "session {session}: module {name} is not restored: {error}{}",
+            error.consequence()
+        ));
+        // Otherwise it stays in the session's file, and an unload of it removes it from there.
+        if error.is_final() && self.node.lock().forget_unrestored(session, *id, name) {
+            self.save(session);
+        }
+        (false, used)
     }
 
-    fn load_saved(&self, session: &Name, module: &SavedModule) -> (Result<Name, RestoreError>, Nanos) {
+    fn load_saved(
+        &self,
+        session: &Name,
+        id: u64,
+        module: &SavedModule,
+    ) -> (Result<Name, RestoreError>, Nanos) {
         let owner = self.owner_of(session);
         let mut budget = compile_queue::budget_for_restore(owner.as_ref());
         let loaded = (|| {
@@ -247,7 +305,8 @@ impl Daemon {
             let ask = ControlRequest::Load { session: called, module: module.module.clone(), signatures };
             self.permit(&asker, ask, file.as_deref())?;
             let by = (owner.clone(), None);
-            Ok(self.load(session, by, &module.module, file, &module.signatures, &mut budget)?)
+            let file = (file, module.signatures.as_slice());
+            Ok(self.load_into(session, Some(id), by, &module.module, file, &mut budget)?)
         })();
         self.charge_restore(owner.as_ref(), budget.used());
         (loaded, budget.used())
