@@ -262,7 +262,7 @@ impl Daemon {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::control::authority::SessionOwner;
     use crate::control::authority::tests::{chain, name};
     use crate::control::share::{ShareGrant, ShareableRight};
@@ -278,7 +278,7 @@ mod tests {
     use weir_trust::key::Identity;
 
     /// A daemon without interfaces, with its state in this folder.
-    fn daemon(folder: &Path) -> Daemon {
+    pub(in crate::server::daemon) fn daemon(folder: &Path) -> Daemon {
         let (config, state) = (folder.join("node.toml"), folder.join("state"));
         PrivateFolder::make(&state).unwrap();
         let text = format!("[node]\nsocket = \"{0}/socket\"\nstate = \"{0}/state\"\n", folder.display());

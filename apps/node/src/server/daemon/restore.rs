@@ -324,3 +324,103 @@ impl Daemon {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::close::tests::daemon;
+    use super::*;
+    use crate::control::authority::tests::{chain, name};
+    use crate::sessions::filters::CompiledFilters;
+    use weir_trust::grant::Grant;
+
+    /// Creates a session that is saved. Returns its saved form.
+    fn create(daemon: &Daemon, owner: Option<SessionOwner>) -> SavedSession {
+        let mut node = daemon.node.lock();
+        let spec = toml::from_str("name = \"s\"").unwrap();
+        node.create(spec, owner, &CompiledFilters::default()).unwrap();
+        node.sessions.get_mut(&name("s")).unwrap().set_origin(SessionOrigin::Request);
+        node.saved_session(&name("s")).unwrap()
+    }
+
+    #[test]
+    fn only_a_right_that_is_gone_removes_a_file() {
+        let refusal = || RequestRefusal::NoSession(name("s"));
+        assert!(RestoreError::from(refusal()).is_final());
+        assert!(RestoreError::from(NodeError::NotPermitted(Box::new(refusal()))).is_final());
+        for passing in
+            [NodeError::Descriptors { limit: 1 }, NodeError::TooMany(1), NodeError::Full(name("c"))]
+        {
+            assert!(!RestoreError::from(passing).is_final());
+        }
+        assert!(!RestoreError::from(StoreError::Damaged(String::new())).is_final());
+    }
+
+    #[test]
+    fn a_restored_session_without_any_of_its_parents_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = daemon(folder.path());
+        let credential = chain(&vec![Grant::default(); 2]);
+        let own = credential.id();
+        let mut saved = create(&daemon, Some(SessionOwner { credential, given: name("s") }));
+        let is_open = || daemon.node.lock().sessions.contains_key(&name("s"));
+        let parent: DelegationId = format!("weir-id:{}", "a".repeat(32)).parse().unwrap();
+        let with = |saved: &mut SavedSession, parents: &[DelegationId]| {
+            saved.owner.as_mut().unwrap().parents = parents.iter().map(DelegationId::to_string).collect();
+        };
+        let close = |saved: &SavedSession, waiting: BTreeSet<DelegationId>| {
+            daemon.close_restored_orphans(std::slice::from_ref(saved), &waiting);
+        };
+        close(&saved, BTreeSet::new());
+        // A parent whose session waits for the next start, and one that has a session.
+        with(&mut saved, &[parent]);
+        close(&saved, [parent].into());
+        with(&mut saved, &[parent, own]);
+        close(&saved, BTreeSet::new());
+        assert!(is_open());
+        with(&mut saved, &[parent]);
+        close(&saved, BTreeSet::new());
+        assert!(!is_open());
+    }
+
+    #[test]
+    fn a_module_is_restored_only_into_the_session_that_still_lacks_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = daemon(folder.path());
+        create(&daemon, None);
+        let module: SavedModule =
+            serde_json::from_value(serde_json::json!({"module": {"name": "m", "module": "m"}})).unwrap();
+        let id = {
+            let mut node = daemon.node.lock();
+            let state = node.sessions.get_mut(&name("s")).unwrap();
+            state.unrestored.push(module.clone());
+            state.id
+        };
+        let check = |id| daemon.with_node(|node| node.check_unrestored(&name("s"), id, &name("m")).is_ok());
+        assert!(check(id) && !check(id + 1));
+        // No such module comes with this node: that may be another one after the next start.
+        let job = |id| ModuleJob { session: name("s"), id, module: module.clone() };
+        assert!(!daemon.restore_module(&job(id)).0 && check(id));
+        let saved = || daemon.with_node(|node| node.saved_session(&name("s")).unwrap().modules);
+        assert_eq!(saved(), std::slice::from_ref(&module));
+        daemon.unload(&name("s"), &name("m"), &(None, None)).unwrap();
+        assert!(!check(id) && saved().is_empty());
+        assert!(!daemon.restore_module(&job(id)).0);
+    }
+
+    #[test]
+    fn a_reservation_that_modules_have_changed_is_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = daemon(folder.path());
+        create(&daemon, None);
+        let changed = weir_units::Bytes(1);
+        // The reservation differs from the description, as after a change by a module.
+        daemon.node.lock().sessions.get_mut(&name("s")).unwrap().spec.memory = changed;
+        daemon.end_interval();
+        let mut store = daemon.open_store().unwrap();
+        assert!(store.find().unwrap().0.is_empty());
+        *daemon.store.lock() = Some(store);
+        daemon.end_saving(true);
+        let (found, wrong) = daemon.open_store().unwrap().find().unwrap();
+        assert!(found.len() == 1 && wrong.is_empty());
+    }
+}
