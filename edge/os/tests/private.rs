@@ -271,6 +271,16 @@ fn only_a_stale_socket_is_removed() {
 }
 
 #[test]
+fn a_replacement_that_fails_leaves_no_file_behind() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = PrivateFolder::make(&dir.path().join("folder")).expect("it is made");
+    // A folder in the file's place.
+    fs::create_dir(folder.path().join("name")).expect("it is made");
+    folder.replace("name", b"text").expect_err("a folder is not replaced by a file");
+    assert!(!folder.path().join("name.new").exists());
+}
+
+#[test]
 fn a_stale_socket_is_replaced_and_a_running_nodes_is_not() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("run/node.sock");

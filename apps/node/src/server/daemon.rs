@@ -36,7 +36,7 @@ use crate::server::deliveries::Deliveries;
 use crate::server::isolation::{self, SpawnerWatch};
 use crate::server::requests::RequestAccounts;
 use crate::server::service::RequestThreads;
-use crate::server::session_store::SessionStore;
+use crate::server::session_store::{NotedSurvival, SessionStore};
 use crate::server::state_version;
 use crate::server::trust::{self, RemoteConfigError, Trust};
 use crate::server::unwritten_revocations::UnwrittenRevocations;
@@ -54,9 +54,9 @@ use save::SaveQueue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use watch::WatchedFiles;
 use weir_admission::{CalibratedProfile, Calibration, Name, Profile};
@@ -467,12 +467,15 @@ impl Daemon {
         let mut next = Instant::now() + interval;
         let mut watchdog_sent = Instant::now();
         let (mut watched, mut spawner) = (WatchedFiles::default(), SpawnerWatch::default());
-        let (started, mut has_survived) = (Instant::now(), false);
+        let (restored, mut noted_survival) = (OnceLock::new(), NotedSurvival::default());
         let is_ending = AtomicBool::new(false);
         std::thread::scope(|scope| {
             // The scope waits for its threads, which end once the flag is set.
             let _end = SetOnDrop(&is_ending);
-            scope.spawn(|| self.restore_modules(&is_ending));
+            scope.spawn(|| {
+                self.restore_modules(&is_ending);
+                restored.set(Instant::now())
+            });
             scope.spawn(|| self.save_delayed(&is_ending));
             loop {
                 let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
@@ -495,7 +498,7 @@ impl Daemon {
                 self.read_changed_lists(&mut watched);
                 self.close_expired();
                 self.uploads.remove_expired(Instant::now());
-                self.note_survival(started, &mut has_survived);
+                self.note_survival(restored.get(), &mut noted_survival);
                 if Instant::now() >= next {
                     next += interval;
                     self.end_interval();
@@ -521,6 +524,7 @@ impl Daemon {
             node.release_unused();
             let used = ledger.usage.usages(&node, length);
             let changed = node.self_changed_reservations();
+            self.save_queue.with(|queue| changed.iter().for_each(|session| queue.add(session)));
             (used, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
         };
         ledger.interval = Interval::begin(moment);

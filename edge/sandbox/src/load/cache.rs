@@ -108,6 +108,8 @@ impl Cache {
     pub(crate) fn write(&self, key: &[u8; DIGEST_BYTES], code: &[u8]) -> io::Result<()> {
         let name = entry_name(key);
         let temporary = format!("{name}.{}", std::process::id());
+        // A process of the same number may have crashed while it wrote.
+        _ = self.folder.remove(&temporary);
         let mut file = self.folder.create_new(&temporary)?;
         let written = file
             .write_all(code)
@@ -187,5 +189,22 @@ impl std::hash::Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         let digest = self.0.clone().finalize();
         digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leftover_of_a_crash_does_not_prevent_an_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&folder.path().join("cache")).unwrap();
+        let key = [7; DIGEST_BYTES];
+        let left = cache.path().join(format!("{}.{}", entry_name(&key), std::process::id()));
+        std::fs::write(&left, b"half").unwrap();
+        cache.write(&key, b"code").unwrap();
+        assert_eq!(cache.read(&key).unwrap(), b"code");
+        assert!(!left.exists());
     }
 }

@@ -96,13 +96,13 @@ impl Daemon {
                 // The module was still to be restored, and is not restored any more.
                 Err(_) if is_cancelled => {
                     drop(node);
-                    self.save(session);
+                    self.save_now(session);
                     return Ok(());
                 }
                 Err(error) => return Err(error),
             }
         };
-        self.save(session);
+        self.save_now(session);
         self.wait_for_unload(session_id, vec![stopping], UnloadReason::Asked)
     }
 
@@ -118,7 +118,7 @@ impl Daemon {
             let mut node = self.node.lock();
             (node.session_id(session), node.begin_unload(session, module, Some(module_number), reason)?)
         };
-        self.save(session);
+        self.save_now(session);
         self.wait_for_unload(session_id, vec![stopping], reason)
     }
 
@@ -244,7 +244,7 @@ impl Daemon {
             _ => Vec::new(),
         };
         drop((node, ledger));
-        self.save(name);
+        self.save_now(name);
         // All orphaned sessions are stopped before the first one is waited for. A session that was closed meanwhile is
         // skipped.
         let begin = |(orphan, id): (Name, u64)| {
@@ -262,7 +262,7 @@ impl Daemon {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::control::authority::SessionOwner;
     use crate::control::authority::tests::{chain, name};
     use crate::control::share::{ShareGrant, ShareableRight};
@@ -278,7 +278,7 @@ mod tests {
     use weir_trust::key::Identity;
 
     /// A daemon without interfaces, with its state in this folder.
-    fn daemon(folder: &Path) -> Daemon {
+    pub(in crate::server::daemon) fn daemon(folder: &Path) -> Daemon {
         let (config, state) = (folder.join("node.toml"), folder.join("state"));
         PrivateFolder::make(&state).unwrap();
         let text = format!("[node]\nsocket = \"{0}/socket\"\nstate = \"{0}/state\"\n", folder.display());

@@ -197,6 +197,20 @@ impl Daemon {
         signatures: &[String],
         budget: &mut RequestBudget,
     ) -> Result<Name, NodeError> {
+        self.load_into(session, None, permitted, module, (file, signatures), budget)
+    }
+
+    /// Loads a module into a session. `restored` is the session's number if a saved module is restored, which is loaded only
+    /// as long as the session of this number still lacks it.
+    pub(super) fn load_into(
+        &self,
+        session: &Name,
+        restored: Option<u64>,
+        permitted: PermittedBy,
+        module: &ModuleSpec,
+        (file, signatures): (Option<Vec<u8>>, &[String]),
+        budget: &mut RequestBudget,
+    ) -> Result<Name, NodeError> {
         crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
         let (permitted, share) = permitted;
         let owner = self.current_owner(session, permitted)?;
@@ -232,7 +246,14 @@ impl Daemon {
         let loaded = prepared.and_then(|(signed, prepared)| {
             node.session_of_owner(session, owner.as_ref())?.check_shared(share.as_ref())?;
             self.reverify_owner(&mut node, session)?;
+            if let (Some(id), Some(name)) = (restored, &module.name) {
+                node.check_unrestored(session, id, name)?;
+            }
             let name = node.install(session, prepared, signed)?;
+            // A saved module of this name is restored by this, or is replaced by a new one.
+            if let Some(id) = node.sessions.get(session).map(|state| state.id) {
+                node.forget_unrestored(session, id, &name);
+            }
             node.set_module_origin(
                 session,
                 &name,

@@ -12,14 +12,15 @@ use crate::control::protocol::ControlRequest;
 use crate::control::spec::SessionSpec;
 use crate::log::{self, info, warn};
 use crate::server::compile_queue;
-use crate::server::session_store::{SURVIVAL_TIME, StoreError};
+use crate::server::session_store::{NotedSurvival, StoreError};
 use crate::sessions::error::NodeError;
 use crate::sessions::saved::{SavedModule, SavedSession, SessionOrigin};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use weir_admission::Name;
+use weir_ledger::{CloseReason, UnloadReason};
 use weir_trust::credential::{Credential, CredentialRefusal, DelegationId};
 use weir_trust::grant::Second;
 use weir_units::Nanos;
@@ -41,12 +42,31 @@ impl From<CredentialRefusal> for RestoreError {
     }
 }
 
+impl RestoreError {
+    /// Returns true if the right to the session or module is gone. For any other reason, such as a lack of room, it stays
+    /// saved.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Node(NodeError::NotPermitted(_)))
+    }
+
+    /// Returns the end of a message about the error.
+    fn consequence(&self) -> &'static str {
+        if self.is_final() { "" } else { "; it stays saved, and the next start tries again" }
+    }
+}
+
 /// A module that is still to be restored.
 struct ModuleJob {
     session: Name,
     /// The session's number.
     id: u64,
     module: SavedModule,
+}
+
+/// Logs why the file of a saved session cannot be read.
+fn log_unread(error: &StoreError) {
+    let then = if error.may_pass() { "; its file stays for the next start" } else { "; its file is removed" };
+    warn(&format_args!("a saved session is not restored: {error}{then}"));
 }
 
 impl Daemon {
@@ -57,7 +77,7 @@ impl Daemon {
             Ok(found) => found,
             Err(error) => return warn(&format_args!("sessions are neither saved nor restored: {error}")),
         };
-        wrong.iter().for_each(|error| warn(&format_args!("a saved session is not restored: {error}")));
+        wrong.iter().for_each(log_unread);
         if !self.with_node(|node| node.config.node.restore) {
             let count = store.remove_all(&found);
             if count > 0 {
@@ -70,7 +90,7 @@ impl Daemon {
         for found in found {
             match store.read(&found) {
                 Ok(_) => sound.push(found),
-                Err(error) => warn(&format_args!("a saved session is not restored: {error}")),
+                Err(error) => log_unread(&error),
             }
         }
         store.remove_all_unused_modules();
@@ -80,27 +100,33 @@ impl Daemon {
         if let Err(error) = counted {
             warn(&format_args!("starts that end in a crash are not counted: {error}"));
         }
-        let mut kept = 0_usize;
+        let (mut kept, mut restored, mut waiting) = (0_usize, Vec::new(), BTreeSet::new());
         for found in &sound {
             let Some(Ok(saved)) = self.store.lock().as_mut().map(|store| store.read(found)) else { continue };
-            if failed.restores(saved.owner.is_some()) {
-                self.restore_session(&saved);
+            let is_waiting = if failed.restores(saved.owner.is_some()) {
+                self.restore_session(&saved)
             } else {
                 kept += 1;
                 self.record_unrestored(&saved, "earlier starts with saved sessions have crashed the node");
+                true
+            };
+            if is_waiting {
+                waiting.extend(saved.claimed_chain().last());
+            } else {
+                restored.push(saved);
             }
         }
+        self.close_restored_orphans(&restored, &waiting);
         if kept > 0 {
             warn(&format_args!(
-                "the node has not survived its last {} starts for {} s, so {kept} saved sessions are not restored now; the next start tries again, and `restore = false` under [node] removes them",
-                failed.0,
-                SURVIVAL_TIME.as_secs(),
+                "the node has crashed soon after each of its last starts, so {kept} saved sessions are not restored now; a start after a stop in order, or after an hour, tries again, and `restore = false` under [node] removes them"
             ));
         }
     }
 
-    /// Restores a session without its modules. If that fails its file is removed.
-    fn restore_session(&self, saved: &SavedSession) {
+    /// Restores a session without its modules. If its right is gone its file is removed. Returns true if the session is
+    /// not restored, and its file stays.
+    fn restore_session(&self, saved: &SavedSession) -> bool {
         let (name, modules) = (saved.session.name.clone(), saved.modules.len());
         match self.create_saved(saved) {
             Ok(owner) => {
@@ -109,11 +135,45 @@ impl Daemon {
                 self.record_decision(PendingDecision::for_restore(&name, owner.as_ref()));
             }
             Err(error) => {
-                log::session(&name).warn(&format_args!("session {name} is not restored: {error}"));
+                let then = error.consequence();
+                log::session(&name).warn(&format_args!("session {name} is not restored: {error}{then}"));
                 self.record_unrestored(saved, &error.to_string());
+                if !error.is_final() {
+                    return true;
+                }
             }
         }
         self.save(&name);
+        false
+    }
+
+    /// Closes the restored sessions whose delegators have none any more, as they would have been closed with the last one
+    /// of these. `waiting` are the owners of sessions that stay saved without being restored now.
+    fn close_restored_orphans(&self, restored: &[SavedSession], waiting: &BTreeSet<DelegationId>) {
+        let orphans: Vec<(Name, u64)> = self.with_node(|node| {
+            let owners = node.sessions.values().filter_map(|state| state.owner.as_ref());
+            let owners: BTreeSet<DelegationId> = owners.map(|owner| owner.credential.id()).collect();
+            let is_there = |id: &DelegationId| owners.contains(id) || waiting.contains(id);
+            let orphans = restored.iter().filter(|saved| {
+                let parents = saved.owner.iter().flat_map(|owner| &owner.parents);
+                let mut parents = parents.filter_map(|id| id.parse().ok()).peekable();
+                parents.peek().is_some() && !parents.any(|id| is_there(&id))
+            });
+            let named = |saved: &SavedSession| {
+                let state = node.sessions.get(&saved.session.name)?;
+                Some((saved.session.name.clone(), state.id))
+            };
+            orphans.filter_map(named).collect()
+        });
+        for (name, id) in orphans {
+            log::session(&name).info(&format_args!(
+                "session {name} is closed, as no session of its owner's delegators was restored"
+            ));
+            if let Err(error) = self.close_by_id(&name, id, CloseReason::Parent, UnloadReason::SessionClosed)
+            {
+                log::session(&name).warn(&format_args!("session {name}: {error}"));
+            }
+        }
     }
 
     /// Records in the ledger that a saved session is not restored.
@@ -207,27 +267,29 @@ impl Daemon {
         if self.with_node(|node| node.check_unrestored(session, *id, name)).is_err() {
             return (false, Nanos(0));
         }
-        let (loaded, used) = self.load_saved(session, module);
-        let was_wanted = self.node.lock().forget_unrestored(session, *id, name);
-        let is_loaded = match loaded {
-            // It was unloaded while it was being restored.
-            Ok(loaded) if !was_wanted => {
-                _ = self.unload(session, &loaded, &(self.owner_of(session), None));
-                false
-            }
-            Ok(_) => true,
-            Err(error) => {
-                log::session(session)
-                    .module(name)
-                    .warn(&format_args!("session {session}: module {name} is not restored: {error}"));
-                false
-            }
-        };
-        self.save(session);
-        (is_loaded, used)
+        let (loaded, used) = self.load_saved(session, *id, module);
+        let Err(error) = loaded else { return (true, used) };
+        // It was unloaded, or its session was closed, while it was being restored.
+        if self.with_node(|node| node.check_unrestored(session, *id, name)).is_err() {
+            return (false, used);
+        }
+        log::session(session).module(name).warn(&format_args!(
+            "session {session}: module {name} is not restored: {error}{}",
+            error.consequence()
+        ));
+        // Otherwise it stays in the session's file, and an unload of it removes it from there.
+        if error.is_final() && self.node.lock().forget_unrestored(session, *id, name) {
+            self.save(session);
+        }
+        (false, used)
     }
 
-    fn load_saved(&self, session: &Name, module: &SavedModule) -> (Result<Name, RestoreError>, Nanos) {
+    fn load_saved(
+        &self,
+        session: &Name,
+        id: u64,
+        module: &SavedModule,
+    ) -> (Result<Name, RestoreError>, Nanos) {
         let owner = self.owner_of(session);
         let mut budget = compile_queue::budget_for_restore(owner.as_ref());
         let loaded = (|| {
@@ -243,19 +305,122 @@ impl Daemon {
             let ask = ControlRequest::Load { session: called, module: module.module.clone(), signatures };
             self.permit(&asker, ask, file.as_deref())?;
             let by = (owner.clone(), None);
-            Ok(self.load(session, by, &module.module, file, &module.signatures, &mut budget)?)
+            let file = (file, module.signatures.as_slice());
+            Ok(self.load_into(session, Some(id), by, &module.module, file, &mut budget)?)
         })();
         self.charge_restore(owner.as_ref(), budget.used());
         (loaded, budget.used())
     }
 
-    /// Notes that the node has survived its start, once it has run for long enough.
-    pub(super) fn note_survival(&self, started: Instant, is_noted: &mut bool) {
-        if !*is_noted && started.elapsed() >= SURVIVAL_TIME {
-            *is_noted = true;
+    /// Notes that the node runs on. `since` is the time when all modules were restored: a module that is loaded late may
+    /// crash the node late.
+    pub(super) fn note_survival(&self, since: Option<&Instant>, noted: &mut NotedSurvival) {
+        let now = since.map_or(NotedSurvival::Nothing, |since| NotedSurvival::after(since.elapsed()));
+        if now > *noted {
+            *noted = now;
             if let Some(store) = self.store.lock().as_ref() {
-                store.guard().survived();
+                store.guard().note(now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::close::tests::daemon;
+    use super::*;
+    use crate::control::authority::tests::{chain, name};
+    use crate::sessions::filters::CompiledFilters;
+    use weir_trust::grant::Grant;
+
+    /// Creates a session that is saved. Returns its saved form.
+    fn create(daemon: &Daemon, owner: Option<SessionOwner>) -> SavedSession {
+        let mut node = daemon.node.lock();
+        let spec = toml::from_str("name = \"s\"").unwrap();
+        node.create(spec, owner, &CompiledFilters::default()).unwrap();
+        node.sessions.get_mut(&name("s")).unwrap().set_origin(SessionOrigin::Request);
+        node.saved_session(&name("s")).unwrap()
+    }
+
+    #[test]
+    fn only_a_right_that_is_gone_removes_a_file() {
+        let refusal = || RequestRefusal::NoSession(name("s"));
+        assert!(RestoreError::from(refusal()).is_final());
+        assert!(RestoreError::from(NodeError::NotPermitted(Box::new(refusal()))).is_final());
+        for passing in
+            [NodeError::Descriptors { limit: 1 }, NodeError::TooMany(1), NodeError::Full(name("c"))]
+        {
+            assert!(!RestoreError::from(passing).is_final());
+        }
+        assert!(!RestoreError::from(StoreError::Damaged(String::new())).is_final());
+    }
+
+    #[test]
+    fn a_restored_session_without_any_of_its_parents_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = daemon(folder.path());
+        let credential = chain(&vec![Grant::default(); 2]);
+        let own = credential.id();
+        let mut saved = create(&daemon, Some(SessionOwner { credential, given: name("s") }));
+        let is_open = || daemon.node.lock().sessions.contains_key(&name("s"));
+        let parent: DelegationId = format!("weir-id:{}", "a".repeat(32)).parse().unwrap();
+        let with = |saved: &mut SavedSession, parents: &[DelegationId]| {
+            saved.owner.as_mut().unwrap().parents = parents.iter().map(DelegationId::to_string).collect();
+        };
+        let close = |saved: &SavedSession, waiting: BTreeSet<DelegationId>| {
+            daemon.close_restored_orphans(std::slice::from_ref(saved), &waiting);
+        };
+        close(&saved, BTreeSet::new());
+        // A parent whose session waits for the next start, and one that has a session.
+        with(&mut saved, &[parent]);
+        close(&saved, [parent].into());
+        with(&mut saved, &[parent, own]);
+        close(&saved, BTreeSet::new());
+        assert!(is_open());
+        with(&mut saved, &[parent]);
+        close(&saved, BTreeSet::new());
+        assert!(!is_open());
+    }
+
+    #[test]
+    fn a_module_is_restored_only_into_the_session_that_still_lacks_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = daemon(folder.path());
+        create(&daemon, None);
+        let module: SavedModule =
+            serde_json::from_value(serde_json::json!({"module": {"name": "m", "module": "m"}})).unwrap();
+        let id = {
+            let mut node = daemon.node.lock();
+            let state = node.sessions.get_mut(&name("s")).unwrap();
+            state.unrestored.push(module.clone());
+            state.id
+        };
+        let check = |id| daemon.with_node(|node| node.check_unrestored(&name("s"), id, &name("m")).is_ok());
+        assert!(check(id) && !check(id + 1));
+        // No such module comes with this node: that may be another one after the next start.
+        let job = |id| ModuleJob { session: name("s"), id, module: module.clone() };
+        assert!(!daemon.restore_module(&job(id)).0 && check(id));
+        let saved = || daemon.with_node(|node| node.saved_session(&name("s")).unwrap().modules);
+        assert_eq!(saved(), std::slice::from_ref(&module));
+        daemon.unload(&name("s"), &name("m"), &(None, None)).unwrap();
+        assert!(!check(id) && saved().is_empty());
+        assert!(!daemon.restore_module(&job(id)).0);
+    }
+
+    #[test]
+    fn a_reservation_that_modules_have_changed_is_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = daemon(folder.path());
+        create(&daemon, None);
+        let changed = weir_units::Bytes(1);
+        // The reservation differs from the description, as after a change by a module.
+        daemon.node.lock().sessions.get_mut(&name("s")).unwrap().spec.memory = changed;
+        daemon.end_interval();
+        let mut store = daemon.open_store().unwrap();
+        assert!(store.find().unwrap().0.is_empty());
+        *daemon.store.lock() = Some(store);
+        daemon.end_saving(true);
+        let (found, wrong) = daemon.open_store().unwrap().find().unwrap();
+        assert!(found.len() == 1 && wrong.is_empty());
     }
 }

@@ -48,17 +48,22 @@ impl SaveQueue {
         let Some(party) = party else { return true };
         let now = Nanos::from(self.started.elapsed());
         if !self.rates.may_proceed(&party, now) {
-            self.waiting.insert(session.clone());
+            self.add(session);
             return false;
         }
         self.rates.take(party, now);
         true
     }
 
+    /// Notes a session that has changed, to be written within [`DELAY_MAX`].
+    pub(super) fn add(&mut self, session: &Name) {
+        self.waiting.insert(session.clone());
+    }
+
     /// Notes a session that could not be written. Returns true if a log line is due.
     fn failed(&mut self, session: &Name, may_pass: bool) -> bool {
         if may_pass {
-            self.waiting.insert(session.clone());
+            self.add(session);
         }
         let now = Instant::now();
         let is_due = self.logged.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
@@ -82,7 +87,10 @@ impl Daemon {
         }
     }
 
-    fn save_now(&self, session: &Name) {
+    /// Saves a session at once, so that it does not come back after a crash with what it has lost: a module that was
+    /// unloaded, or the session itself when it is closed. There is nothing to write unless its earlier form was written, so
+    /// this does not keep the disk busy.
+    pub(super) fn save_now(&self, session: &Name) {
         let mut store = self.store.lock();
         if store.is_none() {
             return;
@@ -90,21 +98,31 @@ impl Daemon {
         // Read under the store's lock, so that an earlier form never replaces a later one.
         let saved = self.node.lock_after(&store).saved_session(session);
         let Some(open) = store.as_mut() else { return };
-        let written = match saved {
-            Some(saved) => open.write(saved),
-            None => open.remove(session),
+        let (is_open, written) = match saved {
+            Some(saved) => (true, open.write(saved)),
+            None => (false, open.remove(session)),
         };
         drop(store);
-        self.log_unsaved(session, written);
+        self.log_unsaved(session, is_open, written);
     }
 
-    fn log_unsaved(&self, session: &Name, written: Result<(), StoreError>) {
+    fn log_unsaved(&self, session: &Name, is_open: bool, written: Result<(), StoreError>) {
         let Err(error) = written else { return };
         // A session that does not fit is refused at each change of it, which its holder decides about.
-        if self.save_queue.with(|queue| queue.failed(session, error.may_pass())) {
-            log::session(session).warn(&format_args!(
-                "session {session} cannot be saved, so a restart of the node ends it: {error}"
-            ));
+        if !self.save_queue.with(|queue| queue.failed(session, error.may_pass())) {
+            return;
+        }
+        let line = log::session(session);
+        match error {
+            error if !is_open => line.warn(&format_args!(
+                "session {session} is closed, and its file cannot be removed, so a restart of the node may restore it: {error}"
+            )),
+            error @ StoreError::Stays(..) => {
+                line.warn(&format_args!("session {session} cannot be saved: {error}"));
+            }
+            error => line.warn(&format_args!(
+                "session {session} cannot be saved, and its earlier file is removed, so a restart of the node ends it: {error}"
+            )),
         }
     }
 
@@ -148,7 +166,7 @@ impl Daemon {
     pub(super) fn end_saving(&self, has_survived: bool) {
         self.save_waiting();
         if let Some(store) = self.store.lock().take().filter(|_| has_survived) {
-            store.guard().survived();
+            store.guard().settled();
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   sessions/HASH.session    a session, as JSON; HASH is that of the node's name for it
 //!   sessions/HASH.wasm       a module; HASH is that of its bytes
-//!   sessions/starts          the number of starts in a row that the node has not survived
+//!   sessions/starts          the points of starts that the node has not survived for long
 //! ```
 //!
 //! All names are hashes, so no client chooses a path. Files are replaced atomically. The bytes of all files are limited
@@ -12,7 +12,7 @@
 
 mod start_guard;
 
-pub(crate) use start_guard::{SURVIVAL_TIME, StartGuard};
+pub(crate) use start_guard::{NotedSurvival, StartGuard};
 
 use crate::sessions::saved::SavedSession;
 use serde::Deserialize;
@@ -54,12 +54,16 @@ pub(crate) enum StoreError {
     Full(&'static str, Bytes),
     #[error("its file is damaged: {0}")]
     Damaged(String),
+    #[error(
+        "{0}; its earlier file cannot be removed ({1}), so a restart restores the session as that file has it"
+    )]
+    Stays(PrivateError, io::Error),
 }
 
 impl StoreError {
-    /// Returns true if the same attempt may succeed later.
+    /// Returns true if the same attempt may succeed later. A file that could not be read for such a reason stays.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::File(_))
+        matches!(self, Self::File(_) | Self::Stays(..))
     }
 }
 
@@ -88,6 +92,8 @@ pub(crate) struct SessionStore {
     sessions: BTreeMap<String, StoredSession>,
     /// Module files of the folder.
     modules: BTreeSet<ModuleHash>,
+    /// Module files that stay, as a session that could not be read may use them.
+    kept: BTreeSet<ModuleHash>,
 }
 
 /// A session's file in the folder, of which only the number was read.
@@ -119,11 +125,12 @@ impl SessionStore {
     /// The folder cannot be used: it is a link, or belongs to another user.
     pub(crate) fn open(state: &Path) -> Result<Self, StoreError> {
         let folder = PrivateFolder::make(&state.join(FOLDER))?;
-        Ok(Self { folder, sessions: BTreeMap::new(), modules: BTreeSet::new() })
+        Ok(Self { folder, sessions: BTreeMap::new(), modules: BTreeSet::new(), kept: BTreeSet::new() })
     }
 
     /// Reads the names of all files, and the number of each session. Returns the sessions in the order of their creation,
-    /// and the reasons why others cannot be read; their files are removed.
+    /// and the reasons why others cannot be read. Damaged files are removed. If the system refuses to read a file, it stays,
+    /// and so do all module files, as it may use them.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -132,7 +139,7 @@ impl SessionStore {
         struct Numbered {
             number: u64,
         }
-        let (mut found, mut wrong) = (Vec::new(), Vec::new());
+        let (mut found, mut wrong, mut is_complete) = (Vec::new(), Vec::new(), true);
         for entry in std::fs::read_dir(self.folder.path())?.take(ENTRIES_MAX) {
             let name = entry?.file_name();
             let Some((stem, extension)) = name.to_str().and_then(|name| name.rsplit_once('.')) else {
@@ -147,8 +154,8 @@ impl SessionStore {
                     match read {
                         Ok(Numbered { number }) => found.push(FoundSession { number, stem: stem.to_owned() }),
                         Err(error) => {
+                            is_complete &= self.remove_damaged(stem, &error);
                             wrong.push(error);
-                            _ = self.folder.remove(&format!("{stem}.{SESSION}"));
                         }
                     }
                 }
@@ -158,8 +165,20 @@ impl SessionStore {
                 _ => {}
             }
         }
+        if !is_complete {
+            self.kept.clone_from(&self.modules);
+        }
         found.sort();
         Ok((found, wrong))
+    }
+
+    /// Removes a session's file that cannot be read because of this error, unless it may be read later. Returns true if it
+    /// is removed.
+    fn remove_damaged(&self, stem: &str, error: &StoreError) -> bool {
+        if !error.may_pass() {
+            _ = self.folder.remove(&format!("{stem}.{SESSION}"));
+        }
+        !error.may_pass()
     }
 
     fn read_file(&self, stem: &str, extension: &str, most: usize) -> Result<Vec<u8>, StoreError> {
@@ -175,7 +194,7 @@ impl SessionStore {
     /// Reads a session that was [found](Self::find). From now on its files count, and stay until it is removed.
     ///
     /// # Errors
-    /// The file is damaged. It is removed.
+    /// The file is damaged, and is removed; or it cannot be read, and stays.
     pub(crate) fn read(&mut self, found: &FoundSession) -> Result<SavedSession, StoreError> {
         let damaged = |error: &dyn std::fmt::Display| StoreError::Damaged(error.to_string());
         let read = self.read_file(&found.stem, SESSION, SESSION_BYTES_MAX).and_then(|bytes| {
@@ -187,8 +206,15 @@ impl SessionStore {
                 Err(damaged(&"it is not of this form"))
             }
         });
-        let (saved, bytes) =
-            read.inspect_err(|_| _ = self.folder.remove(&format!("{}.{SESSION}", found.stem)))?;
+        let (saved, bytes) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                if !self.remove_damaged(&found.stem, &error) {
+                    self.kept.clone_from(&self.modules);
+                }
+                return Err(error);
+            }
+        };
         let mut modules = BTreeMap::new();
         for hash in saved.modules.iter().filter_map(|module| module.file) {
             let len =
@@ -243,7 +269,8 @@ impl SessionStore {
     /// is left out.
     ///
     /// # Errors
-    /// There is no room for it, and its earlier file is removed; or it cannot be written.
+    /// There is no room for it, or it cannot be written. Its earlier file is removed, as the session may have had more rights
+    /// then.
     pub(crate) fn write(&mut self, mut saved: SavedSession) -> Result<(), StoreError> {
         let stem = stem_of(&saved.session.name);
         let known = self.sessions.get(&stem).map(|stored| stored.modules.clone()).unwrap_or_default();
@@ -266,7 +293,17 @@ impl SessionStore {
         let written = Some(Sha256::digest(&text).into());
         // A session that was restored as it was saved, for example, need not be written.
         if self.sessions.get(&stem).is_none_or(|stored| stored.written != written) {
-            self.folder.replace(&format!("{stem}.{SESSION}"), &text)?;
+            let file = format!("{stem}.{SESSION}");
+            if let Err(error) = self.folder.replace(&file, &text) {
+                // The session and its modules still count, as the next attempt may succeed.
+                if let Some(stored) = self.sessions.get_mut(&stem) {
+                    stored.written = None;
+                }
+                return Err(match self.folder.remove(&file).and_then(|()| self.folder.sync()) {
+                    Err(stays) if stays.kind() != ErrorKind::NotFound => StoreError::Stays(error, stays),
+                    _ => error.into(),
+                });
+            }
         }
         self.sessions.insert(stem, StoredSession { chain, bytes: size(text.len()), written, modules });
         self.remove_unused_modules(known.into_keys());
@@ -296,7 +333,7 @@ impl SessionStore {
     fn remove_unused_modules(&mut self, candidates: impl Iterator<Item = ModuleHash>) {
         for hash in candidates {
             let is_used = self.sessions.values().any(|stored| stored.modules.contains_key(&hash));
-            if !is_used && self.modules.remove(&hash) {
+            if !is_used && !self.kept.contains(&hash) && self.modules.remove(&hash) {
                 _ = self.folder.remove(&format!("{hash}.{MODULE}"));
             }
         }

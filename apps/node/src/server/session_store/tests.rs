@@ -98,7 +98,7 @@ fn files_are_limited_under_each_link_of_a_chain() {
 }
 
 #[test]
-fn damaged_files_are_dropped_and_the_others_are_read() {
+fn damaged_files_are_dropped_unreadable_ones_stay_and_the_others_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let mut before = store(folder.path());
     let good = session("good", 1, &[b"module"]);
@@ -129,8 +129,66 @@ fn damaged_files_are_dropped_and_the_others_are_read() {
         assert!(after.read_module(&hash).is_err());
     }
     after.remove_all_unused_modules();
-    // The session, its module, the folder, and the file of another name.
-    assert_eq!(files(folder.path()), 4);
+    // The session, its module, the file of another name; and, as the system refuses to read some of the sessions, those (two
+    // links, a symbolic link and a folder) and the other files of modules.
+    assert_eq!(files(folder.path()), 3 + 4 + 2);
+    for kept in [0, 5, 6, 7] {
+        assert!(path(&other(kept)).symlink_metadata().is_ok(), "{kept}");
+    }
     // A folder in a file's place does not stop a write of others.
     after.write(good).unwrap();
+}
+
+#[test]
+fn a_session_whose_file_has_a_second_link_stays_with_its_modules_and_comes_back_without_the_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut before = store(folder.path());
+    let (linked, other) = (session("linked", 1, &[b"module"]), session("other", 0, &[b"same"]));
+    for (saved, bytes) in [(&linked, &b"module"[..]), (&other, b"same")] {
+        add(&mut before, saved, bytes).unwrap();
+        before.write(saved.clone()).unwrap();
+    }
+    // A backup with hard links.
+    let file = format!("{}.{SESSION}", stem_of(&linked.session.name));
+    let backup = folder.path().join("backup");
+    std::fs::hard_link(folder.path().join(FOLDER).join(&file), &backup).unwrap();
+
+    let mut after = store(folder.path());
+    let (found, wrong) = after.find().unwrap();
+    assert!(matches!(wrong[..], [StoreError::File(PrivateError::Links(2))]), "{wrong:?}");
+    assert_eq!(found.iter().map(|found| after.read(found).unwrap()).collect::<Vec<_>>(), [other.clone()]);
+    after.remove_all_unused_modules();
+    assert_eq!(files(folder.path()), 4);
+    // Also when the other session is gone.
+    after.remove(&other.session.name).unwrap();
+    assert_eq!(after.read_module(&ModuleHash::of(b"module")).unwrap(), b"module");
+
+    std::fs::remove_file(backup).unwrap();
+    let mut later = store(folder.path());
+    let (found, wrong) = later.find().unwrap();
+    assert!(wrong.is_empty());
+    assert_eq!(found.iter().map(|found| later.read(found).unwrap()).collect::<Vec<_>>(), [linked]);
+    later.remove_all_unused_modules();
+    assert_eq!(files(folder.path()), 2);
+}
+
+#[test]
+fn a_session_that_cannot_be_written_has_no_earlier_file_and_keeps_its_modules() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = store(folder.path());
+    let before = session("s", 0, &[b"module"]);
+    add(&mut store, &before, b"module").unwrap();
+    store.write(before.clone()).unwrap();
+    let file = folder.path().join(FOLDER).join(format!("{}.{SESSION}", stem_of(&before.session.name)));
+    // A folder in the way of the new file.
+    let obstacle = file.with_extension("session.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    let changed = SavedSession { number: 7, ..before };
+    let error = store.write(changed.clone()).unwrap_err();
+    assert!(error.may_pass() && !file.exists(), "{error}");
+    std::fs::remove_dir(&obstacle).unwrap();
+    store.write(changed.clone()).unwrap();
+    let text = std::fs::read(&file).unwrap();
+    assert_eq!(serde_json::from_slice::<SavedSession>(&text).unwrap(), changed);
+    assert_eq!(files(folder.path()), 2);
 }

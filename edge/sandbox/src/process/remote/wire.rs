@@ -593,12 +593,12 @@ fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<R
     for _ in 0..reader.count(number)? {
         let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
         let declared = expected.manifest.streams.get(usize::from(stream)).ok_or(InvalidMessage)?;
-        if row.len() != declared.row_bytes() {
+        if row.len() != declared.row_bytes() || tail.len() > limit::RECORD_STRING_BYTES as usize {
             return Err(InvalidMessage);
         }
         records.begin(order, stream, row);
         records.blank(declared.padding());
-        let mut strings = 0;
+        let mut strings = 0_usize;
         for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
             let word = |at: usize| {
                 let bytes = row.get(at..).and_then(<[u8]>::first_chunk).ok_or(InvalidMessage)?;
@@ -607,11 +607,12 @@ fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<R
             let (from, len) = (word(field.offset)?, word(field.offset + 4)?);
             let to = from.checked_add(len).ok_or(InvalidMessage)?;
             let bytes = tail.get(from..to).ok_or(InvalidMessage)?;
-            strings += len;
+            // Fields that overlap would be copied more than once, so the sum is checked before each copy.
+            strings = strings.checked_add(len).filter(|sum| *sum <= tail.len()).ok_or(InvalidMessage)?;
             records.tail(field.offset, bytes);
         }
         // Each byte of the strings belongs to exactly one field.
-        if strings != tail.len() || strings > limit::RECORD_STRING_BYTES as usize {
+        if strings != tail.len() {
             return Err(InvalidMessage);
         }
     }

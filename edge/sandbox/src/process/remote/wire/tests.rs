@@ -172,6 +172,43 @@ fn a_report_that_no_module_could_cause_is_refused() {
     assert!(!read.faults[0].contains(['\n', '\u{1b}']));
 }
 
+/// The part of a report with one record of two strings, each given by its place and its length in `tail`.
+fn record_of_texts(strings: [(u32, u32); 2], tail: &[u8]) -> Vec<u8> {
+    let mut writer = WireWriter::default();
+    writer.number32(1);
+    writer.number32(65);
+    writer.flag(true);
+    writer.number32(1);
+    let words = strings.into_iter().flat_map(|(from, len)| [from, len]);
+    writer.bytes(&words.flat_map(u32::to_le_bytes).collect::<Vec<_>>());
+    writer.bytes(tail);
+    writer.0
+}
+
+#[test]
+fn strings_that_overlap_or_are_too_long_are_refused() {
+    let manifest = manifest();
+    let read = |strings, tail: &[u8]| {
+        let most = OutputLimits::of_batch(&Profile::default(), 3);
+        let expected = Expected { most, ..expected(&manifest) };
+        take_records(&mut WireReader(&record_of_texts(strings, tail)), expected).map(|read| read.bytes())
+    };
+    let most = limit::RECORD_STRING_BYTES;
+    let tail = vec![7; most as usize];
+    // Each byte is copied once.
+    assert_eq!(read([(0, most - 1), (most - 1, 1)], &tail), Ok(16 + tail.len()));
+    for strings in [
+        [(0, most), (0, most)],
+        [(0, most), (most - 1, 1)],
+        [(0, 1), (0, 1)],
+        [(0, u32::MAX), (0, u32::MAX)],
+        [(u32::MAX, u32::MAX), (0, most)],
+    ] {
+        assert_eq!(read(strings, &tail), Err(InvalidMessage), "{strings:?}");
+    }
+    assert_eq!(read([(0, most), (most, 1)], &vec![7; most as usize + 1]), Err(InvalidMessage));
+}
+
 #[test]
 fn a_report_is_checked_against_the_profile_and_its_call() {
     let manifest = manifest();
