@@ -515,10 +515,8 @@ impl PrivateFolder {
             _ => {}
         }
         let mut file = self.create_new(&new)?;
-        let written = file
-            .write_all(bytes)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| self.rename(&new, name));
+        let written =
+            file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| self.rename(&new, name));
         if let Err(error) = written {
             // On a full disk, an incomplete file would keep the room that it takes.
             _ = self.remove(&new);
