@@ -156,7 +156,10 @@ fn a_session_whose_file_has_a_second_link_stays_with_its_modules_and_comes_back_
     let mut after = store(folder.path());
     let (found, wrong) = after.find().unwrap();
     assert!(matches!(wrong[..], [StoreError::File(PrivateError::Links(2))]), "{wrong:?}");
-    assert_eq!(found.iter().map(|found| after.read(found).unwrap()).collect::<Vec<_>>(), std::slice::from_ref(&other));
+    assert_eq!(
+        found.iter().map(|found| after.read(found).unwrap()).collect::<Vec<_>>(),
+        std::slice::from_ref(&other)
+    );
     after.remove_all_unused_modules();
     assert_eq!(files(folder.path()), 4);
     // Also when the other session is gone.
