@@ -306,7 +306,7 @@ fn test_cases_are_decided_as_requests_are() {
         (
             "after = [\"a researcher",
             "after = [\"a student",
-            "no case `a student gets what both say` before this one",
+            "`after` names the case `a student gets what both say`, but no earlier case",
         ),
         ("name = \"and no other\"", "name = \"another interface\"", "two cases called `another interface`"),
         ("credential = \"../../researcher.credential\"", "", "the requester is given either by"),
