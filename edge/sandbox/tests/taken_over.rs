@@ -60,8 +60,8 @@ fn taken_over(how: &str) {
     let mut channel = HelperChannel::from_standard_input().expect("the node is there");
     let mut report = NOTHING.to_vec();
     match how {
-        "faults" => _ = report.splice(114.., FAULT),
-        "lines" => _ = report.splice(110..114, LINE),
+        "faults" => _ = report.splice(130.., FAULT),
+        "lines" => _ = report.splice(126..130, LINE),
         // Two messages after their lengths.
         "twice" => report = [&[0, 0, 0, 134], &NOTHING[..]].concat().repeat(2),
         "spins" => (0..2).for_each(|_| _ = std::thread::spawn(spin)),
