@@ -320,7 +320,7 @@ fn running(config: &Path) -> Child {
     let mut node = weir().args(["node", "-c"]).arg(config).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(node.stderr.take().unwrap()).lines();
     while !lines.next().expect("it runs").unwrap().contains("is running") {}
-    // Nobody reads the rest of its standard error.
+    // The rest of its standard error is not read.
     std::thread::spawn(move || lines.for_each(drop));
     node
 }

@@ -224,7 +224,7 @@ fn under_overload_the_highest_priority_loses_nothing() {
     let shed = |testbed: &Testbed| channel(testbed, "low")["drops"]["shed"].as_u64().unwrap_or(0);
     let mut sent = 0;
     while sent < 8000 || shed(&testbed) == 0 {
-        assert!(sent < 200_000, "nobody makes way: {}", channel(&testbed, "low"));
+        assert!(sent < 200_000, "no module makes way: {}", channel(&testbed, "low"));
         // Received packets are counted before they are in the queue, so the margin is large.
         testbed.until("the queue has room", |testbed| sent - had(testbed, "high", "slow") < 300);
         testbed.send(&vec![udp(1, b"x"); 600]);

@@ -31,7 +31,7 @@ pub struct Host {
     namespace: Child,
     interface: String,
     number: u8,
-    /// Whether its addresses are those inside the tunnel.
+    /// True if its addresses are those inside the tunnel.
     is_inside: bool,
 }
 

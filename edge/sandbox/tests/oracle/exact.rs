@@ -69,7 +69,7 @@ pub struct Tally {
     pub tight: usize,
     /// Published versions of tables.
     pub published: usize,
-    /// Those of the table with known contents.
+    /// Published versions of the table with known contents.
     pub with_known_contents: usize,
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn check<'a>(
     let mut beyond = Vec::new();
     let (of_root, under) = used_under(&owner.credential, others);
     for (link, before) in owner.credential.chain().iter().zip(&under) {
-        // The owner may learn their own sum. The sum under an earlier holder includes other holders, of whom the owner must
-        // not learn.
+        // The owner may learn their own sum. The sum under an earlier holder is withheld, as it includes the use of other
+        // holders.
         let is_told = link.id == owner.credential.id();
         beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked, is_told));
     }

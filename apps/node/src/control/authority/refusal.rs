@@ -29,7 +29,7 @@ pub enum RequestRefusal {
         given: String,
         /// Holder of the ceiling.
         whose: String,
-        /// Amount left; `None` if other holders share it, of whom the session's owner must not learn.
+        /// Amount left; `None` if other holders share it, as it would tell the session's owner what they use.
         left: Option<String>,
         /// Advice to request less.
         less: &'static str,
