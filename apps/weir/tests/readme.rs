@@ -1,9 +1,7 @@
 //! Runs every `weir` command of README.md in temporary namespaces.
 
+use crate::run::document::{can_unshare, run_script};
 use crate::run::{root, sample};
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Creates what the commands use: a capture, a module, two interfaces, three keys and the configuration of a node.
 const PREPARATION: &str = r#"
@@ -60,14 +58,7 @@ fn step(command: &str) -> String {
 
 #[test]
 fn every_command_of_the_readme_succeeds() {
-    let unshare = "--user --map-root-user --net --mount --pid --fork --kill-child --mount-proc";
-    let can = Command::new("unshare")
-        .args(unshare.split(' '))
-        .args(["sh", "-c", "ip link add eth0 type veth && command -v bash"])
-        .stdin(Stdio::null())
-        .output();
-    if !can.is_ok_and(|output| output.status.success()) {
-        _ = writeln!(std::io::stderr(), "skipped: needs user namespaces, unshare(1), ip(8) and bash");
+    if !can_unshare("ip link add eth0 type veth && command -v bash", "ip(8) and bash") {
         return;
     }
     let document = std::fs::read_to_string(root().join("README.md")).unwrap();
@@ -79,20 +70,7 @@ fn every_command_of_the_readme_succeeds() {
     std::fs::copy(module, home.path().join("theirs.wasm")).unwrap();
     std::os::unix::fs::symlink(root().join("docs"), home.path().join("docs")).unwrap();
     let script: String = commands.iter().map(|command| step(command)).collect();
-    std::fs::write(home.path().join("script"), format!("{PREPARATION}{script}kill %1\n")).unwrap();
-    let mut places = vec![Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap().to_owned()];
-    places.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
-    let output = Command::new("unshare")
-        .args(unshare.split(' '))
-        .args(["bash", "script"])
-        .stdin(Stdio::null())
-        .current_dir(home.path())
-        .env("PATH", std::env::join_paths(places).unwrap())
-        .envs(["HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"].map(|name| (name, home.path())))
-        .output()
-        .unwrap();
-    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success(), "{}\n---\n{}", printed[0], printed[1]);
+    let printed = run_script(home.path(), &format!("{PREPARATION}{script}kill %1\n"), home.path());
     for file in [
         "report.html",
         "records/rtt/rtts.parquet",
@@ -102,6 +80,6 @@ fn every_command_of_the_readme_succeeds() {
         "security-team.credential",
         "university.credential",
     ] {
-        assert!(home.path().join(file).exists(), "{file}: {}\n---\n{}", printed[0], printed[1]);
+        assert!(home.path().join(file).exists(), "{file}: {printed}");
     }
 }

@@ -1,9 +1,9 @@
 //! Runs the code blocks of docs/reference/REHEARSAL.md in order, as an ordinary user, in temporary namespaces.
 
-use std::io::Write;
+use crate::run::document::{UNSHARE, can_unshare, path_with_weir};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 /// The heading of the part that is run.
 const TITLE: &str = "# A rehearsal";
@@ -46,28 +46,16 @@ const FOLDER: &str = "weir-rehearsal";
 
 #[test]
 fn the_commands_of_the_rehearsal_succeed() {
-    let unshare = "--user --map-root-user --net --mount --pid --fork --kill-child --mount-proc";
-    let can = Command::new("unshare")
-        .args(unshare.split(' '))
-        .args(["sh", "-c", "mount -t tmpfs none /run && ip -V && command -v bash python3"])
-        .stdin(Stdio::null())
-        .output();
-    if !can.is_ok_and(|output| output.status.success()) {
-        _ = writeln!(
-            std::io::stderr(),
-            "skipped: needs user namespaces, unshare(1), ip(8), bash and python3"
-        );
+    let probe = "mount -t tmpfs none /run && ip -V && command -v bash python3";
+    if !can_unshare(probe, "ip(8), bash and python3") {
         return;
     }
     let document = document();
-    assert!(document.contains(&format!("    unshare {unshare} bash\n")), "the document has another shell");
+    assert!(document.contains(&format!("    unshare {UNSHARE} bash\n")), "the document has another shell");
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(FOLDER).join(name);
     let printed = home.path().join("printed");
     let output = std::fs::File::create(&printed).unwrap();
-    let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().map(Path::to_owned).unwrap();
-    let mut places: Vec<PathBuf> = vec![programs];
-    places.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
     // Commands come on standard input, so a shell that a command starts reads the rest. The last command removes the files that are checked below.
     let script = script(&document);
     let script = script.strip_suffix("rm -r ~/weir-rehearsal\n").expect("the keys are removed at the end");
@@ -75,7 +63,7 @@ fn the_commands_of_the_rehearsal_succeed() {
     let status = Command::new("bash")
         .stdin(std::fs::File::open(home.path().join("script")).unwrap())
         .current_dir(home.path())
-        .env("PATH", std::env::join_paths(places).unwrap())
+        .env("PATH", path_with_weir())
         .envs(["HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"].map(|name| (name, home.path())))
         .stdout(output.try_clone().unwrap())
         .stderr(output)

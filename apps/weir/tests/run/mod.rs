@@ -1,5 +1,6 @@
 //! Shared helpers of the end-to-end tests: running the program, captures, modules, and optional programs.
 
+pub mod document;
 pub mod module;
 pub mod net;
 pub mod outside;
