@@ -13,7 +13,7 @@ use crate::run::fault::FaultKind;
 use crate::run::host::{HostPhase, HostState};
 use crate::run::instance::{BatchInput, During, Instance, Wasm, late_error};
 use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
-use crate::watchdog::{OverrunAction, WatchedSandbox};
+use crate::watchdog::{CallGuard, OverrunAction};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -56,15 +56,38 @@ pub enum CallStep {
     Suspended,
 }
 
-/// A call in progress, which may need several function calls.
-pub(crate) struct SuspendedCall {
-    call: Call,
+/// The progress of a call, which may need several function calls. The call itself is passed beside it: only then does the
+/// compiler know its kind.
+#[derive(Clone, Copy)]
+struct CallProgress {
     /// The mask of a batch's remaining packets.
     mask: u64,
     /// The mask of packets to drop so far.
     drops: u64,
     /// The number of functions called so far, without `weir_lost`.
     called: usize,
+}
+
+impl CallProgress {
+    /// Returns the next function to call for the call itself.
+    #[inline(always)]
+    const fn next(&mut self, call: Call) -> Invocation {
+        let place = self.called;
+        self.called += 1;
+        match call {
+            Call::Start => Invocation::Start(place),
+            Call::Batch(batch) => Invocation::Batch(BatchInput { mask: self.mask, ..batch }),
+            Call::Tick { now, periods, before } => Invocation::Tick { now, periods, before },
+            Call::Stop { now } => Invocation::Stop { now },
+            Call::Event(event) => Invocation::Event(event),
+        }
+    }
+}
+
+/// A call that is suspended, or runs in slices.
+pub(crate) struct SuspendedCall {
+    call: Call,
+    progress: CallProgress,
     /// The suspended function call.
     active: Option<ActiveCall>,
 }
@@ -187,7 +210,7 @@ impl CallMethod for OnFiber {
 impl Wasm {
     /// Calls the function of an invocation by a method, which `method` creates. Returns `None` without calling `method`
     /// if the module lacks the function.
-    #[inline]
+    #[inline(always)]
     fn call<W: CallMethod>(
         &self,
         invocation: Invocation,
@@ -258,56 +281,52 @@ impl Instance {
     ///
     /// While a call is suspended the packets of its batch must stay in place, nothing can be mapped, and its output
     /// cannot be taken. The instance may be moved to another thread, or dropped.
+    #[inline(always)]
     pub fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
+        match call {
+            Call::Batch(batch) => self.begin_batch(batch, budget),
+            Call::Tick { now, periods, before } => self.begin_tick(now, periods, before, budget),
+            Call::Start | Call::Stop { .. } | Call::Event(_) => self.begin_kind(call, budget),
+        }
+    }
+
+    // The two frequent kinds have code of their own, in which no branch depends on the kind.
+    #[inline(never)]
+    fn begin_batch(&mut self, batch: BatchInput, budget: FuelSlice) -> CallStep {
+        self.begin_kind(Call::Batch(batch), budget)
+    }
+
+    #[inline(never)]
+    fn begin_tick(&mut self, now: Timestamp, periods: u64, before: u32, budget: FuelSlice) -> CallStep {
+        self.begin_kind(Call::Tick { now, periods, before }, budget)
+    }
+
+    #[inline(always)]
+    fn begin_kind(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         if self.is_suspended() {
             self.finish();
         }
-        if let Call::Batch(batch) = call
-            && let Some(drops) = self.run_directly(batch)
-        {
-            return CallStep::Done(drops);
-        }
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
-        let task = SuspendedCall { call, mask, drops: 0, called: 0, active: None };
+        let mut progress = CallProgress { mask, drops: 0, called: 0 };
         if let Call::Stop { .. } = call
-            && !self.is_done(&task)
+            && !self.is_done(call, &progress)
         {
             self.begin_block();
         }
-        self.advance(task, budget)
-    }
-
-    /// Runs a batch on the caller's stack by one function call, which is enough in most cases. Returns `None` without
-    /// calling the module if calls can be suspended, or the batch needs another call or none.
-    #[inline]
-    fn run_directly(&mut self, batch: BatchInput) -> Option<u64> {
-        if self.checks.is_sliced() || self.unreported_loss.is_some() || batch.mask == 0 || self.has_ended() {
-            return None;
+        if self.checks.is_sliced() {
+            return self.advance(SuspendedCall { call, progress, active: None }, budget);
         }
-        match self.call_to_completion(Invocation::Batch(batch))? {
-            Ok(dropped) => {
-                let packets = batch.mask.count_ones();
-                self.counters.packets += u64::from(packets);
-                self.count_exceeded(packets);
-                if self.has_ended() {
-                    self.release_kept();
-                }
-                Some(dropped.cast_unsigned() & batch.mask)
+        while !self.is_done(call, &progress) {
+            if let Some(loss) = self.take_loss(call, &progress) {
+                self.tell_loss(loss, &mut progress);
+                continue;
             }
-            Err(error) => Some(self.run_after(&error, batch)),
+            let invocation = progress.next(call);
+            let Some(result) = self.call_to_completion(invocation) else { break };
+            self.process_result(&mut progress, invocation, result);
         }
-    }
-
-    /// Continues a batch after the loss of a packet.
-    #[cold]
-    fn run_after(&mut self, error: &wasmtime::Error, batch: BatchInput) -> u64 {
-        let mut task =
-            SuspendedCall { call: Call::Batch(batch), mask: batch.mask, drops: 0, called: 1, active: None };
-        task.mask = self.lose(error, batch, task.mask, &mut task.drops);
-        match self.advance(task, FuelSlice::UNLIMITED) {
-            CallStep::Done(drops) => drops,
-            CallStep::Suspended => self.finish(),
-        }
+        self.finish_call(call, &progress);
+        CallStep::Done(progress.drops)
     }
 
     /// Resumes the suspended call. Does nothing if no call is suspended.
@@ -327,16 +346,16 @@ impl Instance {
     /// after it are lost and counted. This is no fault, but before the module's next call `weir_lost` tells it that the
     /// call took too long. Effects of earlier packets remain. Returns the mask of packets to drop.
     pub fn abort(&mut self) -> u64 {
-        let Some(mut task) = self.task.take() else { return 0 };
+        let Some(SuspendedCall { mut progress, active, .. }) = self.task.take() else { return 0 };
         lock(&self.slice).grant(FuelSlice::UNLIMITED, ResumeOrder::Abort);
-        if let Some(active) = task.active.take()
+        if let Some(active) = active
             // A call that is resumed with the order to abort is not suspended again.
             && let Ok((invocation, result)) = self.poll(active)
         {
             if result.as_ref().is_err_and(|error| error.is::<CallAborted>()) {
                 match invocation {
                     Invocation::Batch(batch) => {
-                        task.mask = self.lose_packet(batch, task.mask, &mut task.drops, true).1
+                        progress.mask = self.lose_packet(batch, progress.mask, &mut progress.drops, true).1
                     }
                     _ => self.take_back(),
                 }
@@ -344,14 +363,15 @@ impl Instance {
                 self.unreported_loss = Some(lost::LIMIT);
                 self.ended |= matches!(invocation, Invocation::Start(_));
             } else {
-                self.process_result(&mut task, invocation, result);
+                self.process_result(&mut progress, invocation, result);
             }
         }
-        self.count_lost(task.mask, true);
-        task.drops
+        self.count_lost(progress.mask, true);
+        progress.drops
     }
 
     /// Runs a call to completion.
+    #[inline(always)]
     pub(crate) fn run_to_completion(&mut self, call: Call) -> u64 {
         match self.begin(call, FuelSlice::UNLIMITED) {
             CallStep::Done(drops) => drops,
@@ -370,29 +390,14 @@ impl Instance {
         drops
     }
 
-    /// Calls functions until the call is complete or its slice is over. Only modules with suspendable calls have slices.
+    /// Calls functions until the call is complete or its slice is over.
     fn advance(&mut self, mut task: SuspendedCall, budget: FuelSlice) -> CallStep {
-        let is_done = if self.checks.is_sliced() {
-            self.run_slice(&mut task, budget)
-        } else {
-            self.complete(&mut task)
-        };
-        if !is_done {
+        if !self.run_slice(&mut task, budget) {
             self.task = Some(task);
             return CallStep::Suspended;
         }
-        self.finish_call(&task);
-        CallStep::Done(task.drops)
-    }
-
-    /// Calls functions to completion, on the caller's stack, until the call is complete. Returns true.
-    #[inline]
-    fn complete(&mut self, task: &mut SuspendedCall) -> bool {
-        while let Some(invocation) = self.next(task) {
-            let Some(result) = self.call_to_completion(invocation) else { break };
-            self.process_result(task, invocation, result);
-        }
-        true
+        self.finish_call(task.call, &task.progress);
+        CallStep::Done(task.progress.drops)
     }
 
     /// Calls functions until the call is complete or this slice is over. Returns true if it is complete.
@@ -405,7 +410,9 @@ impl Instance {
         loop {
             let called = match task.active.take() {
                 Some(active) => Some(self.poll(active)),
-                None => self.next(task).and_then(|invocation| self.call_in_slice(invocation, slice)),
+                None => self
+                    .next(task.call, &mut task.progress)
+                    .and_then(|invocation| self.call_in_slice(invocation, slice)),
             };
             match called {
                 None => return true,
@@ -414,13 +421,13 @@ impl Instance {
                     return false;
                 }
                 Some(Ok((invocation, result))) => {
-                    let is_complete = self.process_result(task, invocation, result);
+                    let is_complete = self.process_result(&mut task.progress, invocation, result);
                     // The rest of the slice of an aborted call is unknown, because it may have been in a register.
                     let left = if is_complete { self.leftover() } else { 0 };
                     let rest = lock(&self.slice).rest(left);
                     match rest {
                         Some(rest) => slice = rest,
-                        None => return self.is_done(task),
+                        None => return self.is_done(task.call, &task.progress),
                     }
                 }
             }
@@ -428,15 +435,15 @@ impl Instance {
     }
 
     /// Counts the excess and the unserved packets of a completed call.
-    #[inline]
-    fn finish_call(&mut self, task: &SuspendedCall) {
-        match task.call {
+    #[inline(always)]
+    fn finish_call(&mut self, call: Call, progress: &CallProgress) {
+        match call {
             Call::Start => self.forget_exceeded(),
             Call::Batch(batch) => {
-                self.unserved |= task.mask;
+                self.unserved |= progress.mask;
                 self.count_exceeded(batch.mask.count_ones());
             }
-            Call::Tick { .. } | Call::Event(_) if task.called > 0 => self.count_exceeded(1),
+            Call::Tick { .. } | Call::Event(_) if progress.called > 0 => self.count_exceeded(1),
             Call::Tick { .. } | Call::Stop { .. } | Call::Event(_) => {}
         }
         if self.has_ended() {
@@ -445,55 +452,59 @@ impl Instance {
     }
 
     /// Returns whether no function is left to call.
-    #[inline]
-    fn is_done(&self, task: &SuspendedCall) -> bool {
+    #[inline(always)]
+    fn is_done(&self, call: Call, progress: &CallProgress) -> bool {
         let Some(wasm) = &self.wasm else { return true };
-        match task.call {
-            Call::Start => self.is_over() || task.called >= wasm.starts.len(),
-            Call::Batch(_) => self.has_ended() || task.mask == 0,
-            Call::Tick { .. } => self.has_ended() || task.called > 0 || wasm.tick.is_none(),
-            Call::Stop { .. } => self.is_over() || task.called > 0 || wasm.stop.is_none(),
-            Call::Event(event) => self.has_ended() || task.called > 0 || !wasm.event_handlers.has(event),
+        match call {
+            Call::Start => self.is_over() || progress.called >= wasm.starts.len(),
+            Call::Batch(_) => progress.mask == 0 || self.has_ended(),
+            Call::Tick { .. } => progress.called > 0 || wasm.tick.is_none() || self.has_ended(),
+            Call::Stop { .. } => self.is_over() || progress.called > 0 || wasm.stop.is_none(),
+            Call::Event(event) => self.has_ended() || progress.called > 0 || !wasm.event_handlers.has(event),
         }
     }
 
     /// Returns the next function to call.
-    #[inline]
-    fn next(&mut self, task: &mut SuspendedCall) -> Option<Invocation> {
-        if self.is_done(task) {
+    fn next(&mut self, call: Call, progress: &mut CallProgress) -> Option<Invocation> {
+        if self.is_done(call, progress) {
             return None;
         }
-        let place = task.called;
-        let before = match task.call {
-            Call::Start | Call::Stop { .. } | Call::Event(_) => 0,
-            Call::Batch(batch) => batch.first + task.mask.trailing_zeros(),
-            Call::Tick { before, .. } => before,
-        };
-        if let Some(cause) = self.unreported_loss.take()
-            && self.wasm.as_ref().is_some_and(|wasm| wasm.lost.is_some())
-        {
-            return Some(Invocation::Lost { cause, before });
-        }
-        task.called += 1;
-        Some(match task.call {
-            Call::Start => Invocation::Start(place),
-            Call::Batch(batch) => Invocation::Batch(BatchInput { mask: task.mask, ..batch }),
-            Call::Tick { now, periods, before } => Invocation::Tick { now, periods, before },
-            Call::Stop { now } => Invocation::Stop { now },
-            Call::Event(event) => Invocation::Event(event),
+        Some(self.take_loss(call, progress).unwrap_or_else(|| progress.next(call)))
+    }
+
+    /// Returns the call of `weir_lost` if the module must be told of a loss first.
+    #[inline(always)]
+    fn take_loss(&mut self, call: Call, progress: &CallProgress) -> Option<Invocation> {
+        let cause = self.unreported_loss.take()?;
+        self.wasm.as_ref().is_some_and(|wasm| wasm.lost.is_some()).then(|| {
+            let before = match call {
+                Call::Start | Call::Stop { .. } | Call::Event(_) => 0,
+                Call::Batch(batch) => batch.first + progress.mask.trailing_zeros(),
+                Call::Tick { before, .. } => before,
+            };
+            Invocation::Lost { cause, before }
         })
     }
 
+    /// Calls `weir_lost`. Losses are rare, so the call is not inlined.
+    #[cold]
+    fn tell_loss(&mut self, loss: Invocation, progress: &mut CallProgress) {
+        if let Some(result) = self.call_to_completion(loss) {
+            self.process_result(progress, loss, result);
+        }
+    }
+
     /// Calls a function, and runs it to completion. Returns `None` if the module lacks it.
-    #[inline]
+    // Inlined where the kinds of invocations are known: about 200 instructions less a batch or tick.
+    #[inline(always)]
     fn call_to_completion(&mut self, invocation: Invocation) -> Option<wasmtime::Result<i64>> {
         let wasm = self.wasm.as_ref()?;
         let phase = invocation.phase(wasm.one_by_one);
         let store = self.store.as_mut()?;
         store.data_mut().enter(phase);
-        let (result, late) =
-            watched(self.watch.as_ref(), phase, || wasm.call(invocation, || Some(ToCompletion(store))));
-        Some(with_overrun(result?, late))
+        let watch = self.watch.as_ref().map(|watch| watch.begin(phase));
+        let result = wasm.call(invocation, || Some(ToCompletion(store)));
+        Some(with_overrun(result?, watch.and_then(CallGuard::end)))
     }
 
     /// Calls a function, and runs it until it returns or the slice is over. Returns `None` if the module lacks it.
@@ -528,9 +539,9 @@ impl Instance {
         loop {
             let begun = call.is_resumed.then(Instant::now);
             let clock = (call.ran > self.call_limit).then(thread_time);
-            let (polled, late) = watched(self.watch.as_ref(), call.phase, || {
-                call.running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-            });
+            let watch = self.watch.as_ref().map(|watch| watch.begin(call.phase));
+            let polled = call.running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let late = watch.and_then(CallGuard::end);
             if let Poll::Ready((store, result)) = polled {
                 self.store = Some(store);
                 if is_failed {
@@ -565,56 +576,51 @@ impl Instance {
     }
 
     /// Processes the result of a function. Returns false if the function was aborted.
-    #[inline]
+    #[inline(always)]
     fn process_result(
         &mut self,
-        task: &mut SuspendedCall,
+        progress: &mut CallProgress,
         invocation: Invocation,
         result: wasmtime::Result<i64>,
     ) -> bool {
-        match result {
-            Ok(value) => {
-                if let Invocation::Batch(_) = invocation {
-                    self.counters.packets += u64::from(task.mask.count_ones());
-                    task.drops |= value.cast_unsigned() & task.mask;
-                    task.mask = 0;
-                }
-                true
-            }
+        let value = match result {
+            Ok(value) => value,
             Err(error) => {
-                match invocation {
-                    Invocation::Batch(batch) => {
-                        task.mask = self.lose(&error, batch, task.mask, &mut task.drops)
-                    }
-                    Invocation::Start(_) => self.lose_start(&error),
-                    _ => self.lose_periodic(&error, invocation.during()),
-                }
-                if let Invocation::Lost { .. } = invocation {
-                    // `weir_lost` is called once for each loss.
-                    self.unreported_loss = None;
-                }
-                false
+                self.process_error(progress, invocation, &error);
+                return false;
             }
+        };
+        if let Invocation::Batch(_) = invocation {
+            self.counters.packets += u64::from(progress.mask.count_ones());
+            progress.drops |= value.cast_unsigned() & progress.mask;
+            progress.mask = 0;
+        }
+        true
+    }
+
+    #[cold]
+    fn process_error(
+        &mut self,
+        progress: &mut CallProgress,
+        invocation: Invocation,
+        error: &wasmtime::Error,
+    ) {
+        match invocation {
+            Invocation::Batch(batch) => {
+                progress.mask = self.lose(error, batch, progress.mask, &mut progress.drops);
+            }
+            Invocation::Start(_) => self.lose_start(error),
+            _ => self.lose_periodic(error, invocation.during()),
+        }
+        if let Invocation::Lost { .. } = invocation {
+            // `weir_lost` is called once for each loss.
+            self.unreported_loss = None;
         }
     }
 }
 
 /// A function's result, or the function itself if it is suspended.
 type Returned = Result<(Invocation, wasmtime::Result<i64>), ActiveCall>;
-
-/// Runs `act`, which enters the sandbox, under the watchdog. The sandbox is entered nowhere else. Returns the result,
-/// and the watchdog's actions.
-#[inline]
-fn watched<R>(
-    watch: Option<&WatchedSandbox>,
-    phase: HostPhase,
-    act: impl FnOnce() -> R,
-) -> (R, Option<OverrunAction>) {
-    let Some(watch) = watch else { return (act(), None) };
-    let active = watch.begin(phase);
-    let result = act();
-    (result, active.end())
-}
 
 /// Returns the result of a call, with the fault that the watchdog has caused if it has acted on the call.
 #[inline]
