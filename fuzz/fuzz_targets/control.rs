@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::{Arc, LazyLock};
-use weir_trust::credential::{Credential, Situation, VerifiedCredential};
+use weir_trust::credential::{Credential, VerificationContext, VerifiedCredential};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
 use weir_trust::key::Identity;
 use weir_trust::revocation::Revocations;
@@ -33,7 +33,7 @@ static HOLDER: LazyLock<Arc<VerifiedCredential>> = LazyLock::new(|| {
     let (roots, revocations) = ([operator.public()], Revocations::default());
     let node = "node".parse().expect("a name");
     let now = Second::default();
-    let situation = Situation { roots: &roots, revocations: &revocations, peer: &peer, node: &node, now };
+    let situation = VerificationContext { roots: &roots, revocations: &revocations, peer: &peer, node: &node, now };
     Arc::new(credential.verify(&situation).expect("it is the peer's own"))
 });
 

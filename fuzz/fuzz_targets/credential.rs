@@ -14,7 +14,7 @@ use biscuit_auth::{KeyPair, PrivateKey};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use std::sync::LazyLock;
-use weir_trust::credential::{Credential, DatedId, CredentialRefusal, Situation, VerifiedCredential};
+use weir_trust::credential::{Credential, DatedId, CredentialRefusal, VerificationContext, VerifiedCredential};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Resource, Second, PacketView};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::{HEADER_BYTES_MAX, ListHeader, RevocationList, Revocations, RootRevocations};
@@ -90,7 +90,7 @@ fn check_parsed(credential: &Credential) {
 /// The result of verifying a credential of its holder against this root.
 fn verify(credential: &Credential, root: &PublicKey) -> Result<VerifiedCredential, CredentialRefusal> {
     let (roots, peer) = ([*root], credential.claimed_holder());
-    credential.verify(&Situation { roots: &roots, revocations: &REVOCATIONS, peer, node: &NODE, now: Second::default() })
+    credential.verify(&VerificationContext { roots: &roots, revocations: &REVOCATIONS, peer, node: &NODE, now: Second::default() })
 }
 
 /// Reads the input as the block that the last holder of a chain signs for a delegation.
@@ -181,7 +181,7 @@ fn check_within(all: &Grant, given: &Grant) {
     assert!(is_within(&all.nodes, nodes, are_nodes_given), "nodes: {all:?}, {given:?}");
     let sets = || all.modules.iter().chain(modules.iter());
     let signers: Vec<PublicKey> = sets().flat_map(|set| set.signers.iter().copied()).collect();
-    for hash in sets().flat_map(|set| set.hashes.iter().copied()).chain([ModuleHash::of(b"another one")]) {
+    for hash in sets().flat_map(|set| set.hashes.iter().copied()).chain([ModuleHash::of_bytes(b"another one")]) {
         for signers in signers.iter().map(std::slice::from_ref).chain([&[][..], &signers]) {
             assert!(!all.modules.contains(&hash, signers) || modules.contains(&hash, signers), "modules: {all:?}, {given:?}");
         }

@@ -104,7 +104,7 @@ impl Environment {
         let keep = move |address, len| {
             let pin = memory.pin(address, len).map_err(|_| NotPinned::Full)?;
             let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.pieces_max());
-            Ok(Pinned { hold: Box::new(pin), pieces, piece, most })
+            Ok(Pinned { guard: Box::new(pin), pieces, piece_size: piece, pieces_max: most })
         };
         instance.set_packet_pinner(Some(Box::new(keep))).expect("nothing is under way");
 
@@ -113,7 +113,7 @@ impl Environment {
             for (place, table) in admitted.manifest().tables.iter().enumerate() {
                 let version = self.versions.get((place + round) % (self.versions.len() + 1));
                 let fits =
-                    instance.show_table(place, version.map(|version| &**version)).expect("it is mapped");
+                    instance.map_table(place, version.map(|version| &**version)).expect("it is mapped");
                 let is_read = table.access != TableAccess::Publish;
                 assert!(fits || is_read && version.is_some_and(|version| version.len() > table.bytes));
             }

@@ -132,7 +132,7 @@ WEIR_EXPORT(lab_start) int32_t lab_start(const struct lab_host *with)
     return weir_start != NULL ? weir_start() : 0;
 }
 
-/* As in edge/sandbox/src/load/rewrite.rs, without the global that holds the current packet for the host. */
+/* The loop over a batch, as edge/sandbox/src/load/rewrite.rs adds it, without the global variable for the current packet. */
 WEIR_EXPORT(lab_run) uint64_t lab_run(const struct weir_packet *descriptors, uint64_t mask)
 {
     uint64_t drops = 0;

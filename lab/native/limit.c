@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * limit FILE: the minimal cost of counting SYN packets in a pcap file. Maps the file, walks its records, and tests the flag. Checks only the
- * end of the file; no VLAN tags, no IPv6.
+ * limit FILE: the minimal cost of counting SYN packets in a pcap file. It maps the file, walks over the records, and tests the flag. It
+ * checks only that records end inside the file, and counts neither packets with VLAN tags nor IPv6.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,17 +13,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_HEADER = 24, RECORD_HEADER = 16, ETHERNET = 14, IPV4_LEAST = 20, TCP_LEAST = 20, SYN = 2 };
+enum { FILE_HEADER = 24, RECORD_HEADER = 16, ETHERNET = 14, IPV4_MIN = 20, TCP_MIN = 20, SYN = 2 };
 
 int main(int argc, char **argv)
 {
-    struct stat about;
+    struct stat status;
     const int fd = argc == 2 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0 || fstat(fd, &about) != 0 || about.st_size < FILE_HEADER) {
+    if (fd < 0 || fstat(fd, &status) != 0 || status.st_size < FILE_HEADER) {
         fprintf(stderr, "usage: limit FILE.pcap\n");
         return 2;
     }
-    const size_t len = (size_t)about.st_size;
+    const size_t len = (size_t)status.st_size;
     const uint8_t *file = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
     if (file == MAP_FAILED) {
         perror(argv[1]);
@@ -36,9 +36,9 @@ int main(int argc, char **argv)
         if (captured > len - at - RECORD_HEADER)
             break;
         const uint8_t *p = file + at + RECORD_HEADER;
-        if (captured >= ETHERNET + IPV4_LEAST + TCP_LEAST && p[12] == 8 && p[13] == 0 && p[ETHERNET + 9] == 6) {
+        if (captured >= ETHERNET + IPV4_MIN + TCP_MIN && p[12] == 8 && p[13] == 0 && p[ETHERNET + 9] == 6) {
             const uint32_t header = (uint32_t)(p[ETHERNET] & 15) * 4;
-            syn += ETHERNET + header + TCP_LEAST <= captured && (p[ETHERNET + header + 13] & SYN) != 0;
+            syn += ETHERNET + header + TCP_MIN <= captured && (p[ETHERNET + header + 13] & SYN) != 0;
         }
         packets++;
         at += RECORD_HEADER + captured;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * receive INTERFACE SECONDS: the minimal cost of receiving by AF_XDP in copy mode. Takes packets from queue 0 of an interface, reads the first
- * byte of each, and returns its frame. If there is no packet, it waits, and then collects packets for as long as weir does. Prints the number
- * of packets, and the thread's processor time in nanoseconds.
+ * byte of each, and returns its frame. If there is no packet, waits, and then gathers packets for as long as weir does. Prints the number of
+ * packets, and the thread's processor time in nanoseconds.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static int bpf(enum bpf_cmd command, union bpf_attr *attr)
     return (int)syscall(SYS_bpf, command, attr, sizeof *attr);
 }
 
-static uint64_t at(clockid_t clock)
+static uint64_t time_ns(clockid_t clock)
 {
     struct timespec time;
     clock_gettime(clock, &time);
@@ -120,7 +120,7 @@ int main(int argc, char **argv)
     const struct xdp_umem_reg umem = { .addr = (uint64_t)(uintptr_t)frames, .len = (uint64_t)FRAMES * FRAME, .chunk_size = FRAME };
     const int size = FRAMES;
     check("UMEM", setsockopt(fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof umem) == 0);
-    check("its rings", setsockopt(fd, SOL_XDP, XDP_UMEM_FILL_RING, &size, sizeof size) == 0
+    check("the rings of the UMEM", setsockopt(fd, SOL_XDP, XDP_UMEM_FILL_RING, &size, sizeof size) == 0
           && setsockopt(fd, SOL_XDP, XDP_UMEM_COMPLETION_RING, &size, sizeof size) == 0
           && setsockopt(fd, SOL_XDP, XDP_RX_RING, &size, sizeof size) == 0);
     struct xdp_mmap_offsets offsets;
@@ -137,27 +137,27 @@ int main(int argc, char **argv)
     puts("ready");
     fflush(stdout);
 
-    const uint64_t begin = at(CLOCK_MONOTONIC), used = at(CLOCK_THREAD_CPUTIME_ID);
+    const uint64_t begin = time_ns(CLOCK_MONOTONIC), used = time_ns(CLOCK_THREAD_CPUTIME_ID);
     uint64_t packets = 0;
-    uint32_t taken = 0, given = FRAMES;
+    uint32_t received = 0, returned = FRAMES;
     volatile uint8_t sink;
-    while ((double)(at(CLOCK_MONOTONIC) - begin) < seconds * 1e9) {
+    while ((double)(time_ns(CLOCK_MONOTONIC) - begin) < seconds * 1e9) {
         const uint32_t ready = __atomic_load_n(rx.producer, __ATOMIC_ACQUIRE);
-        if (ready == taken) {
+        if (ready == received) {
             struct pollfd wait = { .fd = fd, .events = POLLIN };
             if (poll(&wait, 1, 20) > 0)
                 nanosleep(&(struct timespec){ .tv_nsec = GATHER_NS }, NULL);
             continue;
         }
-        for (; taken != ready; taken++, given++, packets++) {
-            const struct xdp_desc *packet = &((struct xdp_desc *)rx.entries)[taken % FRAMES];
+        for (; received != ready; received++, returned++, packets++) {
+            const struct xdp_desc *packet = &((struct xdp_desc *)rx.entries)[received % FRAMES];
             sink = frames[packet->addr];
-            ((uint64_t *)fill.entries)[given % FRAMES] = packet->addr - packet->addr % FRAME;
+            ((uint64_t *)fill.entries)[returned % FRAMES] = packet->addr - packet->addr % FRAME;
         }
-        __atomic_store_n(rx.consumer, taken, __ATOMIC_RELEASE);
-        __atomic_store_n(fill.producer, given, __ATOMIC_RELEASE);
+        __atomic_store_n(rx.consumer, received, __ATOMIC_RELEASE);
+        __atomic_store_n(fill.producer, returned, __ATOMIC_RELEASE);
     }
     (void)sink;
-    printf("%" PRIu64 " %" PRIu64 "\n", packets, at(CLOCK_THREAD_CPUTIME_ID) - used);
+    printf("%" PRIu64 " %" PRIu64 "\n", packets, time_ns(CLOCK_THREAD_CPUTIME_ID) - used);
     return 0;
 }

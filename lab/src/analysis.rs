@@ -1,4 +1,4 @@
-//! Time and memory of the analysis of shipped and hostile modules.
+//! Time and memory of the analysis of shipped and hostile modules: the part `analysis` of the benchmark.
 
 use crate::error::{Context, LabError};
 use crate::module::Module;
@@ -9,11 +9,12 @@ use std::path::Path;
 use std::process::Command;
 use weir_bounds::{Analysis, CostTable, Environment, Malformed, analyse};
 
-/// The promised limits in milliseconds, for a shipped module and for a hostile one of 1 MB.
-const PROMISE: f64 = 5.0;
-const PROMISE_HOSTILE: f64 = 50.0;
+/// The promised limit in milliseconds for a shipped module.
+const SHIPPED_MILLIS_MAX: f64 = 5.0;
+/// The promised limit in milliseconds for a hostile module of 1 MB.
+const HOSTILE_MILLIS_MAX: f64 = 50.0;
 /// The promised limit in MiB for a hostile module.
-const PROMISE_MEMORY: f64 = 64.0;
+const HOSTILE_MEBIBYTES_MAX: f64 = 64.0;
 
 /// The tables: the analysis time of each shipped module, and time and memory for hostile modules.
 pub fn tables(modules: &[Module], rounds: usize) -> Result<String, LabError> {
@@ -21,24 +22,24 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, LabError> {
     for module in modules {
         let Module { name, wasm, .. } = module;
         let environment = module.admit()?.environment();
-        let q = (0..rounds).map(|_| timed(wasm, &environment).0).collect::<Sample>().quartiles();
-        let kept = yes_or_no(q.median < PROMISE);
+        let q = (0..rounds).map(|_| analyse_timed(wasm, &environment).0).collect::<Sample>().quartiles();
+        let kept = yes_or_no(q.median < SHIPPED_MILLIS_MAX);
         shipped.row(format_args!("{name} | {} | {} | {kept}", wasm.len(), q.cells(2)));
     }
     let mut hostile = Table::new("module | bytes | ms | MB | under 50 ms and 64 MB | answer");
     for (name, wasm) in adversarial::all() {
-        let (millis, mebibytes, answer) = in_child(&wasm)?;
-        let kept = yes_or_no(millis < PROMISE_HOSTILE && mebibytes < PROMISE_MEMORY);
+        let (millis, mebibytes, answer) = analyse_in_child(&wasm)?;
+        let kept = yes_or_no(millis < HOSTILE_MILLIS_MAX && mebibytes < HOSTILE_MEBIBYTES_MAX);
         hostile
             .row(format_args!("{name} | {} | {millis:.1} | {mebibytes:.1} | {kept} | {answer}", wasm.len()));
     }
     Ok(format!(
-        "Medians of {rounds} analyses.\n\n{shipped}\nHostile modules, each analysed once in a separate process. Memory is the growth of its peak.\n\n{hostile}"
+        "Medians of {rounds} analyses.\n\n{shipped}\nHostile modules, each analysed once in a separate process. Memory is the growth of that process's peak.\n\n{hostile}"
     ))
 }
 
-/// An analysis, and its processor time in milliseconds.
-fn timed(wasm: &[u8], environment: &Environment) -> (f64, Option<Result<Analysis, Malformed>>) {
+/// Analyses a module. Returns the processor time in milliseconds, and the analysis.
+fn analyse_timed(wasm: &[u8], environment: &Environment) -> (f64, Option<Result<Analysis, Malformed>>) {
     let mut analysis = None;
     let time = processor_time(|| {
         let parsed = weir_bounds::ParsedModule::parse(wasm.to_vec());
@@ -48,7 +49,7 @@ fn timed(wasm: &[u8], environment: &Environment) -> (f64, Option<Result<Analysis
 }
 
 /// Analyses a module in a separate process. Returns milliseconds, MiB and the result.
-fn in_child(wasm: &[u8]) -> Result<(f64, f64, String), LabError> {
+fn analyse_in_child(wasm: &[u8]) -> Result<(f64, f64, String), LabError> {
     let file = tempfile::NamedTempFile::new().context("a file for a module")?;
     std::fs::write(file.path(), wasm).context("writing a module")?;
     let program = std::env::current_exe().context("finding this program")?;
@@ -68,8 +69,9 @@ fn in_child(wasm: &[u8]) -> Result<(f64, f64, String), LabError> {
     }
 }
 
-/// The child process: analyses a file, and returns a line with milliseconds, MiB and the result.
-pub fn child(path: &Path) -> Result<String, LabError> {
+/// The work of the child process `bench --analyse FILE`: analyses a module, and returns a line with milliseconds, MiB and
+/// the result.
+pub fn analyse_file(path: &Path) -> Result<String, LabError> {
     let wasm = std::fs::read(path).map_err(LabError::file(path))?;
     let environment =
         Environment { parameters: Vec::new(), string_bytes: Vec::new(), packet_max: 16 << 20, pages_max: 16 };
@@ -78,7 +80,7 @@ pub fn child(path: &Path) -> Result<String, LabError> {
         memory::mebibytes(&status, "VmHWM:")
     };
     let before = peak();
-    let (millis, analysis) = timed(&wasm, &environment);
+    let (millis, analysis) = analyse_timed(&wasm, &environment);
     let grown = (peak() - before).max(0.0);
     let answer = match analysis {
         None => String::new(),

@@ -1,9 +1,10 @@
-//! Addresses per second that a view anonymises on one core, and the time to create such a view.
+//! The rate at which a view anonymises addresses on one core, and the time to create the view. A table of the part `view`
+//! of the benchmark.
 
 use crate::criterion::{self, Criterion};
 use crate::error::{Context, LabError};
 use crate::random::Random;
-use crate::statistics::{Action, count, in_turn, nanos, processor_time};
+use crate::statistics::{Action, measure_in_turn, nanos_per_call, processor_time, to_f64};
 use crate::table::Table;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::cell::RefCell;
@@ -11,14 +12,16 @@ use std::hint::black_box;
 use weir_wire::PacketView;
 use weir_wire::view::{Transform, ViewKey};
 
-/// Addresses of a set: 64 times the size of a view's cache, so that almost none is in the cache when it recurs.
+/// The number of addresses of a set: 64 times the size of a view's cache, so that different addresses are almost never
+/// found in the cache.
 const COUNT: usize = 1 << 20;
 /// The promised rate of `addresses=anonymised` for mixed IPv4 addresses, in millions per second.
 const PROMISED: f64 = 4.0;
+/// The two ways to anonymise: names, and views.
 const VIEWS: [(&str, &str); 2] =
     [("ipcrypt-pfx", "addresses=anonymised"), ("Crypto-PAn", "addresses=crypto-pan")];
 
-/// Sets of addresses, with their names.
+/// Sets of addresses, each with its name in the table.
 fn sets() -> Vec<(&'static str, Vec<IpAddr>)> {
     let mut random = Random::new(3);
     let mut bytes = || -> [u8; 16] { std::array::from_fn(|_| random.byte()) };
@@ -43,18 +46,18 @@ fn sets() -> Vec<(&'static str, Vec<IpAddr>)> {
     ]
 }
 
-/// The tables: the promise, and all sets under both constructions.
+/// The tables: the promise, and the time for each set of addresses with each construction.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
     let key = ViewKey::derive(&[9; 32], b"bench");
     let sets = sets();
     let mut table = Table::new("construction | addresses | ns | quartiles | millions a second");
-    let mut making = Table::new("construction | making a view, ms | quartiles");
+    let mut creation = Table::new("construction | creating a view, ms | quartiles");
     let mut first = None;
     for (name, text) in VIEWS {
         let view: PacketView = text.parse().context(format_args!("view `{text}`"))?;
         let transform = RefCell::new(Transform::new(view, &key));
         let mut actions: Vec<Action<'_>> =
-            vec![Box::new(|| Ok(nanos(1, || _ = black_box(Transform::new(view, &key))) / 1e6))];
+            vec![Box::new(|| Ok(nanos_per_call(1, || _ = black_box(Transform::new(view, &key))) / 1e6))];
         for (_, addresses) in &sets {
             let transform = &transform;
             actions.push(Box::new(move || {
@@ -64,11 +67,11 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
                         black_box(transform.address(black_box(*address)));
                     }
                 };
-                Ok(processor_time(all).as_secs_f64() * 1e9 / count(addresses.len()))
+                Ok(processor_time(all).as_secs_f64() * 1e9 / to_f64(addresses.len()))
             }));
         }
-        let mut samples = in_turn(rounds, &mut actions)?.into_iter();
-        making.row(format_args!("{name} | {}", samples.next().unwrap_or_default().cells(2)));
+        let mut samples = measure_in_turn(rounds, &mut actions)?.into_iter();
+        creation.row(format_args!("{name} | {}", samples.next().unwrap_or_default().cells(2)));
         for ((set, _), sample) in sets.iter().zip(samples) {
             let rate = 1000.0 / sample.median();
             first.get_or_insert(rate);
@@ -77,5 +80,8 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
     }
     let what = "mixed IPv4 addresses, none remembered, millions a second";
     let criterion = Criterion::at_least(what, first.unwrap_or(f64::NAN), PROMISED, "");
-    Ok(format!("Addresses alone, without packets.\n\n{}\n{table}\n{making}", criterion::table(&[criterion])))
+    Ok(format!(
+        "Addresses alone, without packets.\n\n{}\n{table}\n{creation}",
+        criterion::table(&[criterion])
+    ))
 }

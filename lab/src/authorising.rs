@@ -1,9 +1,12 @@
 //! The cost of authorisation: a handshake with credentials of three blocks on both sides, and the decision about a
-//! request, on an idle node and on a node with many sessions and a long revocation list.
+//! request, on an idle node and on a node with many sessions and a long revocation list. The part `authorise` of the
+//! benchmark.
 
 use crate::error::{Context, LabError};
 use crate::handshake::MeasuredHandshake;
-use crate::statistics::{Action, Sample, in_turn, nanos, processor_time, values_in_turn};
+use crate::statistics::{
+    Action, Sample, measure_in_turn, measure_values_in_turn, nanos_per_call, processor_time,
+};
 use crate::table::{Table, under};
 use rand_core::OsRng;
 use std::hint::black_box;
@@ -15,37 +18,40 @@ use weir_node::control::protocol::{ControlRequest, Explanation};
 use weir_node::control::spec::SessionSpec;
 use weir_node::server::case_simulation::{CaseEnvironment, SimulatedNode};
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, DelegationId, Situation, VerifiedCredential};
+use weir_trust::credential::{Credential, DelegationId, VerificationContext, VerifiedCredential};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, Second};
 use weir_trust::key::{Identity, PublicKey};
-use weir_trust::revocation::{Reception, RevocationList, Revocations};
+use weir_trust::revocation::{ListReception, RevocationList, Revocations};
 use weir_units::Bytes;
 
 const BENCH: &str = "bench authorise";
-/// Repetitions in a round.
-const TIMES: u32 = 50;
-/// Repetitions in a round on a busy node.
-const BUSY_TIMES: u32 = 10;
-/// The promised limits in milliseconds: a handshake, both sides together, and a request.
-const BOTH_MAX: f64 = 1.2;
-const REQUEST_MAX: f64 = 0.5;
-/// Sessions of a busy node: of other holders, and under the credential of the request.
-const OF_OTHERS: u16 = 500;
-const OF_THE_SAME: u16 = 500;
-/// Credentials that the root of a busy node has revoked.
+/// Repetitions of an action in a round.
+const REPETITIONS: u32 = 50;
+/// Repetitions of an action in a round on a busy node.
+const BUSY_REPETITIONS: u32 = 10;
+/// The promised limit of a handshake in milliseconds, both sides together.
+const HANDSHAKE_MILLIS_MAX: f64 = 1.2;
+/// The promised limit of a decision about a request in milliseconds.
+const REQUEST_MILLIS_MAX: f64 = 0.5;
+/// Sessions of other holders on a busy node.
+const SESSIONS_OF_OTHERS: u16 = 500;
+/// Sessions of the client on a busy node, under the credential of its request.
+const SESSIONS_OF_CLIENT: u16 = 500;
+/// The number of delegations that the root of a busy node has revoked.
 const REVOKED: u16 = 1000;
-/// Ceilings for three sessions, and for many.
-const FEW: Ceilings = Ceilings {
+/// The ceilings of a grant for three sessions.
+const FEW_SESSIONS: Ceilings = Ceilings {
     cpu: Some(CpuShare(200_000)),
     memory: Some(Bytes(128 << 20)),
     sessions: Some(3),
     ..Ceilings::NONE
 };
-const MANY: Ceilings = Ceilings {
+/// The ceilings of a grant for all sessions of a busy node.
+const MANY_SESSIONS: Ceilings = Ceilings {
     cpu: Some(CpuShare(1_000_000_000)),
     memory: Some(Bytes(1 << 50)),
     sessions: Some(1_000_000),
-    ..FEW
+    ..FEW_SESSIONS
 };
 
 /// An operator, a client and a node, with the node's view of them.
@@ -53,8 +59,9 @@ pub(crate) struct Peers {
     operator: Identity,
     pub(crate) client: Identity,
     pub(crate) node: Identity,
-    /// A credential of three blocks, encoded.
+    /// The client's credential of three blocks, encoded.
     pub(crate) clients_credential: Vec<u8>,
+    /// The node's credential, likewise.
     pub(crate) nodes_credential: Vec<u8>,
     roots: [PublicKey; 1],
     revocations: Revocations,
@@ -63,6 +70,7 @@ pub(crate) struct Peers {
     module: Vec<u8>,
 }
 
+/// The identity with this number, the same in every run.
 fn identity_of(number: u16) -> Identity {
     let mut seed = [0; 32];
     let (begin, _) = seed.split_at_mut(2);
@@ -70,14 +78,14 @@ fn identity_of(number: u16) -> Identity {
     Identity::from_seed(&seed)
 }
 
-/// A delegation chain of three blocks: the first holder delegates a quarter of the processor time and some of the packets.
-fn chain(
+/// A credential of three blocks: the first holder delegates a quarter of the processor time and some of the packets.
+fn three_block_credential(
     operator: &Identity,
     [first, second, last]: [&Identity; 3],
     ceilings: Ceilings,
     module: &[u8],
 ) -> Result<Credential, LabError> {
-    let set = ModuleSet { hashes: [ModuleHash::of(module)].into(), ..ModuleSet::default() };
+    let set = ModuleSet { hashes: [ModuleHash::of_bytes(module)].into(), ..ModuleSet::default() };
     let filter = |text: &str| text.parse().map(|filter| [filter].into());
     let granted = Grant {
         expires: Some(Second::MAX),
@@ -102,9 +110,10 @@ impl Peers {
     pub(crate) fn new() -> Result<Self, LabError> {
         let module = vec![0x5a; 64 << 10];
         let operator = identity_of(1);
-        let credential = |people: [u16; 3]| {
-            let [first, second, last] = people.map(identity_of);
-            chain(&operator, [&first, &second, &last], FEW, &module).map(|made| made.as_bytes().to_vec())
+        let credential = |holders: [u16; 3]| {
+            let [first, second, last] = holders.map(identity_of);
+            three_block_credential(&operator, [&first, &second, &last], FEW_SESSIONS, &module)
+                .map(|credential| credential.as_bytes().to_vec())
         };
         Ok(Self {
             client: identity_of(4),
@@ -120,13 +129,14 @@ impl Peers {
         })
     }
 
+    /// Parses and verifies the credential of a peer.
     fn verified(&self, bytes: &[u8], peer: &PublicKey) -> Result<VerifiedCredential, LabError> {
         let Self { roots, revocations, name, now, .. } = self;
-        let situation = Situation { roots, revocations, peer, node: name, now: *now };
-        Credential::parse(bytes).context(BENCH)?.verify(&situation).context(BENCH)
+        let context = VerificationContext { roots, revocations, peer, node: name, now: *now };
+        Credential::parse(bytes).context(BENCH)?.verify(&context).context(BENCH)
     }
 
-    /// Verifies the credential that a peer has shown.
+    /// Verifies the credential that a peer presented.
     pub(crate) fn check(&self, peer: &Peer) -> Result<(), LabError> {
         black_box(self.verified(&peer.credentials, &peer.key)?);
         Ok(())
@@ -145,12 +155,13 @@ impl Peers {
     }
 }
 
-/// A busy node, and a request to it.
+/// A busy node, and a client's request to create a session on the node.
 struct BusyNode<'a> {
-    world: SimulatedNode<'a>,
-    client: Credential,
+    node: SimulatedNode<'a>,
+    credential: Credential,
     now: Second,
-    ask: SessionSpec,
+    /// The session that each request creates.
+    spec: SessionSpec,
 }
 
 /// A policy with the operator's root, and many of the operator's credentials revoked.
@@ -161,85 +172,92 @@ fn policy(peers: &Peers) -> Result<Policy, LabError> {
     let mut policy = Policy::default();
     let key = peers.operator.public();
     policy.roots.push(Root { name: None, key, limit: Grant::default(), file: PathBuf::new() });
-    policy.revocations.accept(&list, &Reception::new(&peers.roots, peers.now)).context(BENCH)?;
+    policy.revocations.accept(&list, &ListReception::new(&peers.roots, peers.now)).context(BENCH)?;
     Ok(policy)
 }
 
 impl<'a> BusyNode<'a> {
     fn new(policy: &'a Policy, peers: &'a Peers) -> Result<Self, LabError> {
         let Peers { operator, client, module, name, now, .. } = peers;
-        let world =
+        let node =
             SimulatedNode::new(policy, CaseEnvironment { node: name, config: None, shipped: |_| None });
-        let credential = chain(operator, [&identity_of(2), &identity_of(3), client], MANY, module)?;
-        let mut this = Self { world, client: credential, now: *now, ask: session()? };
+        let credential = three_block_credential(
+            operator,
+            [&identity_of(2), &identity_of(3), client],
+            MANY_SESSIONS,
+            module,
+        )?;
+        let mut this = Self { node, credential, now: *now, spec: session()? };
         // Holders alternate, so that the sessions of one holder do not lie together in memory.
-        for number in 0..OF_OTHERS.max(OF_THE_SAME) {
-            if number < OF_OTHERS {
-                let people = [0, 1, 2].map(|place| identity_of(10_000 + 3 * number + place));
-                let credential = chain(operator, people.each_ref(), MANY, module)?;
-                this.explain(&credential, Some(ControlRequest::Create(this.ask.clone())))?;
+        for number in 0..SESSIONS_OF_OTHERS.max(SESSIONS_OF_CLIENT) {
+            if number < SESSIONS_OF_OTHERS {
+                let holders = [0, 1, 2].map(|index| identity_of(10_000 + 3 * number + index));
+                let credential = three_block_credential(operator, holders.each_ref(), MANY_SESSIONS, module)?;
+                this.explain(&credential, Some(ControlRequest::Create(this.spec.clone())))?;
             }
-            if number < OF_THE_SAME {
+            if number < SESSIONS_OF_CLIENT {
                 let name = weir_units::Name::new(&format!("other-{number}")).context(BENCH)?;
-                let create = ControlRequest::Create(SessionSpec { name, ..this.ask.clone() });
-                this.explain(&this.client.clone(), Some(create))?;
+                let create = ControlRequest::Create(SessionSpec { name, ..this.spec.clone() });
+                this.explain(&this.credential.clone(), Some(create))?;
             }
         }
         Ok(this)
     }
 
-    /// Processor time of explaining a credential, and of deciding a request, which must be permitted.
+    /// Returns the processor time to explain a credential and to decide about a request. Fails if the request is refused.
     fn explain(
         &mut self,
         credential: &Credential,
-        ask: Option<ControlRequest>,
+        request: Option<ControlRequest>,
     ) -> Result<Duration, LabError> {
-        let ask = ask.map(|ask| (ask, &[][..]));
-        let is_asked = ask.is_some();
+        let request = request.map(|request| (request, &[][..]));
+        let has_request = request.is_some();
         let mut explained = None;
         let taken =
-            processor_time(|| explained = Some(black_box(self.world.explain(credential, self.now, ask))));
+            processor_time(|| explained = Some(black_box(self.node.explain(credential, self.now, request))));
         match explained {
             Some(Explanation { invalid: Some(why), .. }) => Err(LabError::failed(BENCH, why.to_string())),
             Some(Explanation { verdict: Some(verdict), .. }) => match verdict.refused {
                 Some(why) => Err(LabError::failed(BENCH, why.to_string())),
                 None => Ok(taken),
             },
-            _ if is_asked => Err(LabError::failed(BENCH, "a request was not decided")),
+            _ if has_request => Err(LabError::failed(BENCH, "a request was not decided")),
             _ => Ok(taken),
         }
     }
 
-    /// Processor time of an explanation with a request for one more session, and of one without. The difference is the decision.
+    /// Returns the processor time of an explanation with a request for one more session, and of one without. The difference
+    /// is the time of the decision.
     fn decide(&mut self) -> Result<[Duration; 2], LabError> {
-        let client = self.client.clone();
-        let with = self.explain(&client, Some(ControlRequest::Create(self.ask.clone())))?;
-        let without = self.explain(&client, None)?;
-        self.explain(&client, Some(ControlRequest::Close { session: self.ask.name.clone() }))?;
+        let credential = self.credential.clone();
+        let with = self.explain(&credential, Some(ControlRequest::Create(self.spec.clone())))?;
+        let without = self.explain(&credential, None)?;
+        self.explain(&credential, Some(ControlRequest::Close { session: self.spec.name.clone() }))?;
         Ok([with, without])
     }
 }
 
-/// A request, with its name in the table and its file.
-type Case<'a> = (&'static str, ControlRequest, Option<&'a [u8]>);
+/// A request with its name in the table, and the module file that it carries.
+type MeasuredRequest<'a> = (&'static str, ControlRequest, Option<&'a [u8]>);
 
+/// The description of the session that the measured requests create.
 fn session() -> Result<SessionSpec, LabError> {
     let text = "name = \"study\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"10ms\", slice = \"500us\" }]\nchannel = [{ interface = \"eth0\" }]";
     toml::from_str(text).context(BENCH)
 }
 
-fn requests(peers: &Peers) -> Result<[Case<'_>; 2], LabError> {
+fn requests(peers: &Peers) -> Result<[MeasuredRequest<'_>; 2], LabError> {
     let spec = session()?;
     let module = toml::from_str("module = \"theirs.wasm\"").context(BENCH)?;
     let load = ControlRequest::Load { session: spec.name.clone(), module, signatures: Vec::new() };
     Ok([("a session", ControlRequest::Create(spec), None), ("a module of 64 KiB", load, Some(&peers.module))])
 }
 
-/// An action that measures the mean milliseconds of `act`.
+/// An action that returns the mean processor time of `act` in milliseconds.
 fn repeated<'a>(act: impl Fn() -> Result<(), LabError> + 'a) -> Action<'a> {
     Box::new(move || {
         let mut done = Ok(());
-        let nanos = nanos(TIMES, || {
+        let nanos = nanos_per_call(REPETITIONS, || {
             if let Err(error) = act() {
                 done = Err(error);
             }
@@ -251,8 +269,8 @@ fn repeated<'a>(act: impl Fn() -> Result<(), LabError> + 'a) -> Action<'a> {
 /// The table of the processor time of authorisation.
 pub fn table(rounds: usize) -> Result<String, LabError> {
     let mut peers = Peers::new()?;
-    let each = "decision about each request";
-    let first = "with verifying the credential, as in the first request of a connection";
+    let without_verifying = "decision about each request";
+    let with_verifying = "with verifying the credential, as in the first request of a connection";
     let client = peers.verified_client()?;
     let mut names = vec!["handshake, both sides show and verify credentials of three blocks".to_owned()];
     let mut actions = vec![repeated(|| peers.handshake())];
@@ -262,40 +280,41 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
                 .map(|request| _ = black_box(request))
                 .context(BENCH)
         };
-        let (again, peers, client) = (decide.clone(), &peers, &client);
-        names.push(format!("{what}: {each}"));
+        let (decide_after_verifying, peers, client) = (decide.clone(), &peers, &client);
+        names.push(format!("{what}: {without_verifying}"));
         actions.push(repeated(move || decide(client)));
-        names.push(format!("{what}: {first}"));
-        actions.push(repeated(move || again(&peers.verified_client()?)));
+        names.push(format!("{what}: {with_verifying}"));
+        actions.push(repeated(move || decide_after_verifying(&peers.verified_client()?)));
     }
-    let mut samples = in_turn(rounds, &mut actions)?;
+    let mut samples = measure_in_turn(rounds, &mut actions)?;
     drop(actions);
     let policy = policy(&peers)?;
     peers.revocations = policy.revocations.clone();
     let mut busy = BusyNode::new(&policy, &peers)?;
     let mut decided: [Action<'_, [f64; 2]>; 1] = [Box::new(|| {
         let [mut with, mut without, mut verifying] = [Duration::ZERO; 3];
-        for _ in 0..BUSY_TIMES {
+        for _ in 0..BUSY_REPETITIONS {
             let taken = busy.decide()?;
             with += taken[0];
             without += taken[1];
             verifying += processor_time(|| _ = black_box(peers.verified_client().is_ok()));
         }
         let deciding = with.saturating_sub(without);
-        Ok([deciding, deciding + verifying].map(|time| time.as_secs_f64() * 1e3 / f64::from(BUSY_TIMES)))
+        Ok([deciding, deciding + verifying]
+            .map(|time| time.as_secs_f64() * 1e3 / f64::from(BUSY_REPETITIONS)))
     })];
-    let values = values_in_turn(rounds, &mut decided)?;
-    for (place, what) in [each, first].into_iter().enumerate() {
+    let values = measure_values_in_turn(rounds, &mut decided)?;
+    for (index, what) in [without_verifying, with_verifying].into_iter().enumerate() {
         names.push(format!("a session on a busy node: {what}"));
-        samples.push(values.iter().flatten().map(|value| value[place]).collect::<Sample>());
+        samples.push(values.iter().flatten().map(|value| value[index]).collect::<Sample>());
     }
     let mut table = Table::new("step | ms | quartiles | promised | kept");
-    let limits = std::iter::once(BOTH_MAX).chain(std::iter::repeat(REQUEST_MAX));
+    let limits = std::iter::once(HANDSHAKE_MILLIS_MAX).chain(std::iter::repeat(REQUEST_MILLIS_MAX));
     for ((name, sample), limit) in names.iter().zip(&samples).zip(limits) {
         table.row(format_args!("{name} | {} | {}", sample.cells(3), under(limit, sample.median())));
     }
     Ok(format!(
-        "Medians of {rounds} rounds of {TIMES} times each; credentials of three blocks, {} and {} bytes. A busy node has {OF_OTHERS} sessions of as many other parties and {OF_THE_SAME} under the credential of the request, and its root has revoked {REVOKED} credentials; a decision there is an explanation of the credential with the request, less one without ({BUSY_TIMES} times a round).\n\n{table}",
+        "Medians of {rounds} rounds of {REPETITIONS} repetitions; credentials of three blocks, {} and {} bytes. A busy node has {SESSIONS_OF_OTHERS} sessions of as many other holders and {SESSIONS_OF_CLIENT} under the credential of the request, and its root has revoked {REVOKED} credentials; the time of a decision there is that of an explanation of the credential with the request, less that of an explanation without ({BUSY_REPETITIONS} times a round).\n\n{table}",
         peers.clients_credential.len(),
         peers.nodes_credential.len(),
     ))

@@ -1,6 +1,7 @@
-//! The benchmark, `make bench`: each part measures promises of docs/SPECIFICATION.md.
+//! The program `bench`, run by `make bench`: its command line, and the list of its parts. Each part measures promises of
+//! docs/SPECIFICATION.md.
 
-use crate::corpus::{self, Shape};
+use crate::corpus::{self, CorpusSource};
 use crate::document::{self, Section};
 use crate::error::LabError;
 use crate::instructions::{self, CountedRun};
@@ -33,10 +34,10 @@ struct Cli {
     /// Trace, a classic pcap file [default: a mixed one beside the repository, else the sample capture]
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Large capture for whole runs; made by looping the trace if it does not exist
+    /// Large capture for whole runs; made by repeating the trace if it does not exist
     #[arg(long, value_name = "FILE")]
     big: Option<PathBuf>,
-    /// Earlier program `weir` for `versus`, in its own checkout; the `bench` beside it counts instructions
+    /// Earlier build of `weir` for `versus`, in its own checkout; the `bench` in its folder counts instructions
     #[arg(long, value_name = "FILE")]
     old: Option<PathBuf>,
     /// Also write the tables to this file
@@ -57,7 +58,7 @@ struct Cli {
 struct Part {
     name: &'static str,
     about: &'static str,
-    /// Rounds with `--quick`, and without.
+    /// The number of rounds with `--quick`, and without it.
     rounds: (usize, usize),
     measure: fn(&Bench<'_>, usize) -> Result<String, LabError>,
 }
@@ -95,7 +96,7 @@ const PARTS: &[Part] = &[
         start::table(&bench.shipped, rounds)
     }),
     part("corpus", "The share of the corpus that gets a bound", (1, 1), |_, _| {
-        shares::tables(&corpus::build(&Shape::all()?, &OptLevel::ALL)?, &OptLevel::ALL)
+        shares::tables(&corpus::build(&CorpusSource::all()?, &OptLevel::ALL)?, &OptLevel::ALL)
     }),
     part("bounds", "Bounds against the most expensive packets that a search finds", (1, 1), |bench, _| {
         bench.bounds()
@@ -133,7 +134,7 @@ const PARTS: &[Part] = &[
 
 fn parts() -> PossibleValuesParser {
     let others = [
-        (ALL, "All of them"),
+        (ALL, "All parts"),
         (VERSUS, "An earlier weir (`--old`) against this one; part of `all` if `--old` is given"),
         (MAKE_BIG, "Make the large capture"),
     ];
@@ -143,11 +144,11 @@ fn parts() -> PossibleValuesParser {
 
 /// The least number of packets of the large capture.
 const BIG_PACKETS: u64 = 5_000_000;
-/// Packets that fit into the processor's cache with their descriptors.
+/// A number of packets that fit into the processor's cache with their descriptors.
 const CACHED: usize = 4096;
-/// Packets whose instructions are counted.
+/// The number of packets whose instructions are counted.
 const COUNTED: usize = 8192;
-/// A trace with fewer packets is looped, so that it does not fit into the cache.
+/// A trace with fewer packets is repeated, so that it exceeds the processor's cache.
 const TRACE_PACKETS: u64 = 65_536;
 
 /// The exit status if a module is slower than in the earlier program of `versus`.
@@ -158,7 +159,7 @@ pub fn main() -> ExitCode {
     match measure(&Cli::parse()) {
         Ok(slower) if slower.is_empty() => ExitCode::SUCCESS,
         Ok(slower) => {
-            eprintln!("bench: slower than the earlier program: {}", slower.join(", "));
+            eprintln!("bench: modules that are slower than in the earlier program: {}", slower.join(", "));
             ExitCode::from(SLOWER)
         }
         Err(error) => {
@@ -171,7 +172,7 @@ pub fn main() -> ExitCode {
 /// Measures the requested parts. Returns the modules that are slower than in the earlier program.
 fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
     if let Some(path) = &cli.analyse {
-        println!("{}", analysis::child(path)?);
+        println!("{}", analysis::analyse_file(path)?);
         return Ok(Vec::new());
     }
     let source = cli.capture.clone().or_else(paths::shared_trace).unwrap_or_else(paths::sample);
@@ -195,10 +196,10 @@ fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
             print!("{}", (part.measure)(&bench, rounds)?);
             return Ok(Vec::new());
         }
-        let is_elsewhere = IN_NAMESPACES.contains(&part.name);
+        let needs_namespace = IN_NAMESPACES.contains(&part.name);
         add(
             part.name,
-            if is_elsewhere { bench.in_namespace(part)? } else { (part.measure)(&bench, rounds)? },
+            if needs_namespace { bench.measure_in_namespace(part)? } else { (part.measure)(&bench, rounds)? },
         );
     }
     if wants(MAKE_BIG) {
@@ -208,7 +209,7 @@ fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
     if wants(VERSUS) || wants(ALL) && cli.old.is_some() {
         let verdict = bench.versus()?;
         add(VERSUS, verdict.text);
-        slower = verdict.outside;
+        slower = verdict.slower;
     }
     if let Some(path) = &cli.markdown {
         let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();
@@ -224,10 +225,11 @@ fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
 struct Bench<'a> {
     cli: &'a Cli,
     modules: Vec<Module>,
-    /// The names of the shipped modules.
+    /// The names of the measured modules without `empty`.
     shipped: Vec<String>,
+    /// The capture given by `--capture`, or the default one.
     source: PathBuf,
-    /// The source, or a longer capture made of it.
+    /// The same capture, repeated if it is short.
     trace: PathBuf,
 }
 
@@ -246,7 +248,7 @@ impl<'a> Bench<'a> {
         Ok(Self { cli, modules, shipped, source, trace })
     }
 
-    /// The large capture.
+    /// The large capture, which is made if it does not exist.
     fn big(&self) -> Result<PathBuf, LabError> {
         match &self.cli.big {
             Some(big) => looped::make_if_missing(&self.source, big, BIG_PACKETS).map(|()| big.clone()),
@@ -254,8 +256,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The output of a part that this program measures in a network namespace.
-    fn in_namespace(&self, part: &Part) -> Result<String, LabError> {
+    /// Measures a part by running this program again in a new network namespace. Returns the output.
+    fn measure_in_namespace(&self, part: &Part) -> Result<String, LabError> {
         let quick = self.cli.quick.then_some("--quick");
         namespace::output_of(&[part.name].into_iter().chain(quick).map(str::to_owned).collect::<Vec<_>>())
     }
@@ -268,7 +270,7 @@ impl<'a> Bench<'a> {
         if !self.cli.modules.is_empty() {
             return Ok(text);
         }
-        let corpus = corpus::build(&Shape::all()?, &OptLevel::ALL)?;
+        let corpus = corpus::build(&CorpusSource::all()?, &OptLevel::ALL)?;
         let search = Search { seed: 2, phases: if quick { 4 } else { 20 }, batches: 40 };
         Ok(format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, &self.source, search)?))
     }

@@ -1,4 +1,5 @@
-//! Runs several builds of one module over the same packets in turn, and checks that their outputs are equal.
+//! Runs several builds of one module over the same packets in turn, measures them, and checks that their outputs are
+//! equal. Used by [`crate::price`] and the differential tests.
 
 use crate::error::LabError;
 use crate::module::Module;
@@ -15,26 +16,26 @@ use {weir_admission::StreamField, weir_session::Records};
 
 /// A running build of a module.
 pub trait ModuleBuild {
-    /// Processes a batch; returns the mask of the packets that it drops.
+    /// Processes a batch. Returns the mask of the packets that the module drops.
     fn run(&mut self, batch: BatchInput) -> u64;
-    /// Advances packet time.
+    /// Calls `weir_tick` with a new packet time.
     fn tick(&mut self, tick: Tick);
-    /// Ends the packets.
+    /// Calls `weir_stop`: there are no more packets.
     fn stop(&mut self, now: Timestamp);
-    /// Begins a block of packets. The limits of a tick apply to each block separately.
+    /// Begins a block of packets. The limit of the frames that ticks send counts anew in each block.
     fn begin_block(&mut self);
-    /// Takes the output since the last call. Later records go to `empty`.
-    fn take(&mut self, empty: Records) -> PassResult;
-    /// The first fault.
+    /// Returns the output since the last call. Later records go to the buffer `empty`.
+    fn take_output(&mut self, empty: Records) -> PassResult;
+    /// The first fault of the module, if it had any.
     fn fault(&self) -> Option<String>;
 }
 
-/// The output of a build.
+/// The output of a build since it was last taken.
 #[derive(Default)]
 pub struct PassResult {
     /// Records, in the order of emission.
     pub records: Records,
-    /// Sent frames. The stream of each is the number of its output.
+    /// Sent frames. The field `stream` of each is the index of its output channel in the manifest.
     pub frames: Records,
     /// Patches, in the order of the calls.
     pub patches: Vec<Patch>,
@@ -52,7 +53,7 @@ pub struct CountedHash {
 }
 
 impl CountedHash {
-    /// Appends later outputs.
+    /// Joins the count and hash of later outputs.
     fn add(&mut self, later: Self) {
         self.count += later.count;
         self.hash = (self.hash.rotate_left(9) ^ later.hash).wrapping_mul(SPREAD);
@@ -64,18 +65,18 @@ impl CountedHash {
 pub struct OutputDigest {
     /// Emitted records: stream, fields and strings.
     pub records: CountedHash,
-    /// Dropped packets. The hash is that of all verdicts.
+    /// Dropped packets. The hash is over the verdicts of all batches.
     pub drops: CountedHash,
     /// Patches.
     pub patches: CountedHash,
-    /// Sent frames, with their outputs.
+    /// Sent frames, each with the index of its output channel.
     pub frames: CountedHash,
-    /// Published versions of tables.
+    /// Published versions of shared tables.
     pub tables: CountedHash,
 }
 
 impl OutputDigest {
-    /// Appends later output.
+    /// Joins the digest of later output.
     fn add(&mut self, later: Self) {
         self.records.add(later.records);
         self.drops.add(later.drops);
@@ -85,7 +86,7 @@ impl OutputDigest {
     }
 }
 
-/// An odd number with many bits, so that joined hashes stay distinguishable.
+/// An odd factor with many bits set: multiplying by it mixes the bits of joined hashes.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The period of the time stamp counter.
@@ -96,7 +97,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Compares the counter with the clock for 50 ms.
+    /// Measures the period against the system clock, for 50 ms.
     pub fn calibrate() -> Self {
         let calibration = ClockCheck::begin();
         let begin = Instant::now();
@@ -109,7 +110,7 @@ impl Clock {
 
 /// A build with its measured times.
 pub struct MeasuredBuild<'a> {
-    /// The kind of build, as in tables.
+    /// The name of the kind of build in tables.
     pub name: String,
     /// The build under measurement.
     pub build: Box<dyn ModuleBuild + 'a>,
@@ -118,51 +119,53 @@ pub struct MeasuredBuild<'a> {
     pub nanos: Sample,
     /// The byte ranges of the fields in each stream's rows. Other bytes are padding and are not compared.
     fields: Vec<Vec<Range<usize>>>,
-    compared: bool,
-    taken: Vec<Records>,
-    spare: Vec<Records>,
-    patches: usize,
-    patched: Vec<u8>,
+    hashes_records: bool,
+    /// Output that was taken from the build and is not in a digest yet.
+    records: Vec<Records>,
+    patch_count: usize,
+    patch_bytes: Vec<u8>,
     frames: Vec<Records>,
     published: Vec<(u32, Vec<u8>)>,
+    /// Empty buffers for later records.
+    empty_records: Vec<Records>,
 }
 
 impl<'a> MeasuredBuild<'a> {
-    /// A build without measurements.
+    /// A build with an empty sample.
     pub fn new(
         name: impl Into<String>,
         module: &Module,
         packets: &'a Packets,
         build: Box<dyn ModuleBuild + 'a>,
     ) -> Self {
-        let place = |field: &StreamField| field.offset..field.offset + field.ty.size();
+        let byte_range = |field: &StreamField| field.offset..field.offset + field.ty.size();
         let streams = module.manifest.streams.iter();
-        let fields = streams.map(|stream| stream.fields.iter().map(place).collect()).collect();
+        let fields = streams.map(|stream| stream.fields.iter().map(byte_range).collect()).collect();
         Self {
             name: name.into(),
             build,
             packets,
             nanos: Sample::default(),
             fields,
-            compared: true,
-            taken: Vec::new(),
-            spare: Vec::new(),
-            patches: 0,
-            patched: Vec::new(),
+            hashes_records: true,
+            records: Vec::new(),
+            patch_count: 0,
+            patch_bytes: Vec::new(),
             frames: Vec::new(),
             published: Vec::new(),
+            empty_records: Vec::new(),
         }
     }
 
     /// Disables the hashing of records, so that its instructions are not counted.
     pub fn without_comparison(self) -> Self {
-        Self { compared: false, ..self }
+        Self { hashes_records: false, ..self }
     }
 
     /// Runs the build once over all batches. Returns its processor time, and the digest of its output.
     ///
     /// Records are taken after each block, as in a run. Hashing them and writing descriptors is not measured.
-    // `instructions` counts inside the function of this name.
+    // The part `instructions` of the benchmark counts the instructions in the function of this name.
     #[inline(never)]
     pub fn pass(
         &mut self,
@@ -173,7 +176,7 @@ impl<'a> MeasuredBuild<'a> {
         let mut ticks = ticks.iter().peekable();
         let mut taken = Duration::ZERO;
         for (block, batches) in batches.chunks(BLOCK_BATCHES).enumerate() {
-            self.packets.show(block)?;
+            self.packets.write_descriptors(block)?;
             let begin = thread_time();
             self.build.begin_block();
             for (i, ready) in batches.iter().enumerate() {
@@ -183,10 +186,10 @@ impl<'a> MeasuredBuild<'a> {
                     self.build.tick(*tick);
                 }
             }
-            self.take();
+            self.collect_output();
             taken += thread_time().saturating_sub(begin);
         }
-        self.account(&mut digest);
+        self.digest_output(&mut digest);
         Ok((taken, digest))
     }
 
@@ -194,34 +197,34 @@ impl<'a> MeasuredBuild<'a> {
     pub fn stop(&mut self, now: Timestamp) -> OutputDigest {
         let mut digest = OutputDigest::default();
         self.build.stop(now);
-        self.take();
-        self.account(&mut digest);
+        self.collect_output();
+        self.digest_output(&mut digest);
         digest
     }
 
-    /// Collects the output since the last call.
-    fn take(&mut self) {
+    /// Takes the output of the build, and collects it for the next digest.
+    fn collect_output(&mut self) {
         let PassResult { records, frames, patches, mut published } =
-            self.build.take(self.spare.pop().unwrap_or_default());
-        self.taken.push(records);
+            self.build.take_output(self.empty_records.pop().unwrap_or_default());
+        self.records.push(records);
         if !frames.is_empty() {
             self.frames.push(frames);
         }
         self.published.append(&mut published);
         for patch in patches {
-            self.patches += 1;
-            self.patched.extend_from_slice(&patch.packet.to_le_bytes());
-            self.patched.extend_from_slice(&patch.offset.to_le_bytes());
-            self.patched.extend_from_slice(&patch.bytes);
+            self.patch_count += 1;
+            self.patch_bytes.extend_from_slice(&patch.packet.to_le_bytes());
+            self.patch_bytes.extend_from_slice(&patch.offset.to_le_bytes());
+            self.patch_bytes.extend_from_slice(&patch.bytes);
         }
     }
 
-    /// Counts and hashes the collected output. The buffers are kept for later output.
-    fn account(&mut self, digest: &mut OutputDigest) {
+    /// Counts and hashes the collected output, and empties the buffers for later output.
+    fn digest_output(&mut self, digest: &mut OutputDigest) {
         let mut hash = Xxh3::new();
-        for mut records in self.taken.drain(..) {
+        for mut records in self.records.drain(..) {
             digest.records.count += records.len();
-            if self.compared {
+            if self.hashes_records {
                 for record in records.iter() {
                     hash.write_u16(record.stream);
                     for field in self.fields.get(usize::from(record.stream)).into_iter().flatten() {
@@ -231,12 +234,13 @@ impl<'a> MeasuredBuild<'a> {
                 }
             }
             records.clear();
-            self.spare.push(records);
+            self.empty_records.push(records);
         }
         digest.records.hash = hash.finish();
-        digest.patches = CountedHash { count: self.patches, hash: xxhash_rust::xxh3::xxh3_64(&self.patched) };
-        self.patches = 0;
-        self.patched.clear();
+        digest.patches =
+            CountedHash { count: self.patch_count, hash: xxhash_rust::xxh3::xxh3_64(&self.patch_bytes) };
+        self.patch_count = 0;
+        self.patch_bytes.clear();
         let mut hash = Xxh3::new();
         for frames in self.frames.drain(..) {
             digest.frames.count += frames.len();
@@ -262,29 +266,30 @@ impl<'a> MeasuredBuild<'a> {
 pub struct Repetitions {
     /// Measured values per build.
     pub rounds: usize,
-    /// True: each turn begins with an unmeasured pass, which fills the processor's cache.
+    /// Begin each turn with an unmeasured pass, which fills the processor's cache.
     pub warm: bool,
     /// Measured passes over the packets per turn.
     pub passes: u32,
 }
 
 impl Repetitions {
-    /// For packets that stay in the processor's cache.
+    /// The repetitions for packets that stay in the processor's cache.
     pub fn cached(rounds: usize) -> Self {
         Self { rounds, warm: true, passes: 4 }
     }
 
-    /// For packets that exceed the cache: fewer rounds of one pass.
+    /// The repetitions for packets that exceed the cache: fewer rounds, of one pass each.
     pub fn streamed(rounds: usize) -> Self {
         Self { rounds: rounds / 4 + 2, warm: false, passes: 1 }
     }
 }
 
-/// Runs all builds over the packets in turn, each round starting with another build, and then stops them. The first round is not measured.
+/// Runs all builds over the packets in turn, each round starting with another build, and then stops them. The first
+/// round is not measured.
 /// Returns the digest of the output, which must be the same for all builds.
 pub fn compare_builds(
     module: &str,
-    entries: &mut [MeasuredBuild<'_>],
+    builds: &mut [MeasuredBuild<'_>],
     batches: &[ReadyBatch],
     ticks: &[Tick],
     repetitions: Repetitions,
@@ -294,23 +299,23 @@ pub fn compare_builds(
     let mut total = OutputDigest::default();
     for round in 0..=rounds {
         let mut first: Option<(OutputDigest, String)> = None;
-        for turn in 0..entries.len() {
-            let place = (turn + round) % entries.len();
-            let entry = &mut entries[place];
+        for turn in 0..builds.len() {
+            let index = (turn + round) % builds.len();
+            let build = &mut builds[index];
             let mut digest = OutputDigest::default();
             if warm {
-                digest.add(entry.pass(batches, ticks)?.1);
+                digest.add(build.pass(batches, ticks)?.1);
             }
             let mut all = Duration::ZERO;
             for _ in 0..passes {
-                let (taken, pass) = entry.pass(batches, ticks)?;
+                let (taken, pass) = build.pass(batches, ticks)?;
                 digest.add(pass);
                 all += taken;
             }
             if round > 0 {
-                entry.nanos.add(all, packets);
+                build.nanos.add_time(all, packets);
             }
-            agree(module, round, &mut first, entry, digest)?;
+            check_equal(module, round, &mut first, build, digest)?;
         }
         if let Some((digest, _)) = first {
             total.add(digest);
@@ -318,25 +323,26 @@ pub fn compare_builds(
     }
     let now = batches.last().map_or(Timestamp(0), |ready| ready.latest);
     let mut first = None;
-    for entry in entries {
-        let digest = entry.stop(now);
-        agree(module, rounds + 1, &mut first, entry, digest)?;
+    for build in builds {
+        let digest = build.stop(now);
+        check_equal(module, rounds + 1, &mut first, build, digest)?;
     }
     total.add(first.map_or_else(OutputDigest::default, |(digest, _)| digest));
     Ok(total)
 }
 
-fn agree(
+/// Fails if a build had a fault, or if its digest differs from that of the first build in this round.
+fn check_equal(
     module: &str,
     round: usize,
     first: &mut Option<(OutputDigest, String)>,
-    entry: &MeasuredBuild<'_>,
+    build: &MeasuredBuild<'_>,
     digest: OutputDigest,
 ) -> Result<(), LabError> {
-    if let Some(fault) = entry.build.fault() {
-        return Err(LabError::failed(format_args!("{module}, {}", entry.name), fault));
+    if let Some(fault) = build.build.fault() {
+        return Err(LabError::failed(format_args!("{module}, {}", build.name), fault));
     }
-    let (expected, one) = first.get_or_insert_with(|| (digest, entry.name.clone()));
+    let (expected, one) = first.get_or_insert_with(|| (digest, build.name.clone()));
     if *expected == digest {
         return Ok(());
     }
@@ -344,7 +350,7 @@ fn agree(
         module: module.to_owned(),
         round,
         one: one.clone(),
-        other: entry.name.clone(),
+        other: build.name.clone(),
         details: format!("{expected:?} and {digest:?}"),
     })
 }

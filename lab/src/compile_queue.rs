@@ -1,7 +1,8 @@
-//! The time to load a holder's module while the node compiles large modules for two holders with smaller shares.
+//! The time to load a holder's module while the node compiles large modules for two holders with smaller shares of a
+//! core. A table of the part `floods` of the benchmark.
 
 use crate::figure::synthetic;
-use crate::floods::{AT, EXPIRES, Target};
+use crate::floods::{EXPIRES, NODE_ADDRESS, Target};
 use crate::statistics::Sample;
 use crate::table::Table;
 use rand_core::OsRng;
@@ -16,14 +17,15 @@ use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
 use weir_trust::key::Identity;
 use weir_units::Bytes;
 
-/// Rounds, each with new holders: after seconds of compiling a holder's share is exhausted for minutes.
+/// The number of rounds. Each has new holders, because some seconds of compiling exhaust a holder's share for minutes.
 const ROUNDS: usize = 5;
-/// The share of a core in percent and the functions of the module: for each of the two holders, and for the third.
-const SMALL: (u64, usize) = (1, 300);
-const THIRD: (u64, usize) = (5, 20);
-/// The time after which the two holders' modules are being compiled.
+/// Each of the two holders with a large module: the share of a core in percent, and the number of functions of the module.
+const LARGE_MODULE: (u64, usize) = (1, 300);
+/// The measured holder, likewise: a larger share, and a smaller module.
+const MEASURED: (u64, usize) = (5, 20);
+/// The time after which the modules of the two other holders are being compiled.
 const HEAD_START: Duration = Duration::from_secs(2);
-/// The promised limit of the time to load the third holder's module, in seconds.
+/// The promised limit of the time to load the measured holder's module, in seconds.
 const TIME_MAX: f64 = 3.0;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -31,41 +33,41 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The table of loading times, on an idle node and while the node compiles for others.
 pub(crate) fn table(target: &Target) -> Result<Table, Failure> {
     let mut table = Table::new(
-        "modules of one holder | while there are | loaded | took, s: median | quartiles | longest | promised | kept",
+        "modules of one holder | during | loaded | took, s: median | quartiles | longest | promised | kept",
     );
-    let mut row = |among: &str, took: &Sample| {
-        table.row(format_args!("{ROUNDS} | {among} | {}", took.waits(ROUNDS, TIME_MAX)));
+    let mut row = |during: &str, took: &Sample| {
+        table.row(format_args!("{ROUNDS} | {during} | {}", took.wait_cells(ROUNDS, TIME_MAX)));
     };
     let mut alone = Sample::default();
     for round in 0..ROUNDS {
-        alone.push(Holder::new(target, THIRD, 10 * round)?.load()?);
+        alone.push(Holder::new(target, MEASURED, 10 * round)?.load()?);
     }
-    row("no others", &alone);
-    let (mut among, mut was_before) = (Sample::default(), 0);
+    row("no compilation for others", &alone);
+    let (mut contended, mut finished_first) = (Sample::default(), 0);
     for round in 0..ROUNDS {
-        let [one, two, third] = [(SMALL, 1), (SMALL, 2), (THIRD, 3)]
+        let [one, two, third] = [(LARGE_MODULE, 1), (LARGE_MODULE, 2), (MEASURED, 3)]
             .map(|(kind, number)| Holder::new(target, kind, 1000 + 10 * round + number));
         let (one, two, third) = (one?, two?, third?);
         let done = AtomicUsize::new(0);
         let took = std::thread::scope(|scope| {
-            for small in [&one, &two] {
+            for other in [&one, &two] {
                 let done = &done;
-                // The node may abort this one: compiling has a limit of ten seconds.
+                // The node may abort this compilation, which has a limit of ten seconds.
                 scope.spawn(move || {
-                    _ = small.load();
+                    _ = other.load();
                     done.fetch_add(1, Ordering::AcqRel);
                 });
             }
             std::thread::sleep(HEAD_START);
             let took = third.load();
-            was_before += usize::from(done.load(Ordering::Acquire) == 0);
+            finished_first += usize::from(done.load(Ordering::Acquire) == 0);
             took
         })?;
-        among.push(took);
+        contended.push(took);
     }
-    let among_two =
-        format!("two holders with less of a core, still compiling afterwards in {was_before} rounds");
-    row(&among_two, &among);
+    let during =
+        format!("compilation for two holders with smaller shares, unfinished in {finished_first} rounds");
+    row(&during, &contended);
     Ok(table)
 }
 
@@ -85,13 +87,13 @@ impl Holder {
         };
         let grant = Grant { expires: Second::new(EXPIRES), ceilings, ..Grant::default() };
         let credential = Credential::mint(&target.root, identity.public(), grant, None, &mut OsRng)?;
-        let node = target.as_seen_by(&identity, credential.as_bytes(), AT.into());
+        let node = target.location_for(&identity, credential.as_bytes(), NODE_ADDRESS.into());
         let session: SessionSpec = toml::from_str(&format!(
             "name = 'study'\nmemory = '8 MiB'\nchannel = [{{ interface = 'b' }}]\ncpu = [{{ period = '10ms', slice = '{}us' }}]\n",
             percent * 100
         ))?;
         Client::connect_to(&node)?.execute(ControlRequest::Create(session), &[])?;
-        let module = synthetic::assemble("hard", "", &hard(functions, number))?;
+        let module = synthetic::assemble("hard", "", &costly_module(functions, number))?;
         Ok(Self { node, module })
     }
 
@@ -112,9 +114,9 @@ impl Holder {
     }
 }
 
-/// The text of a module with functions that take some milliseconds each to compile. It differs for each number and
-/// process, so it is not cached.
-fn hard(functions: usize, number: usize) -> String {
+/// The text of a module whose functions take some milliseconds each to compile. The text differs for each number and
+/// process, so the node has no cached compilation of it.
+fn costly_module(functions: usize, number: usize) -> String {
     let mut text = String::from("(module (memory (export \"memory\") 1)\n");
     let seed = usize::try_from(std::process::id()).unwrap_or_default() * 7919 + number * 1_000_003;
     for function in 0..functions {
@@ -139,8 +141,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hard_modules_are_valid_and_never_the_same() {
-        let [one, two] = [1, 2].map(|number| synthetic::assemble("hard", "", &hard(2, number)).unwrap());
+    fn costly_modules_are_valid_and_differ_by_their_number() {
+        let [one, two] =
+            [1, 2].map(|number| synthetic::assemble("hard", "", &costly_module(2, number)).unwrap());
         assert_ne!(one, two);
         assert!(weir_admission::Admitted::admit(one, &[]).is_ok());
     }

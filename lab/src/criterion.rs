@@ -1,4 +1,5 @@
-//! Criteria: a measured value against its limit.
+//! Criteria: a measured value against its limit. The benchmark checks its promises with them, and the experiments their
+//! results.
 
 use crate::table::{Table, yes_or_no};
 
@@ -6,12 +7,13 @@ use crate::table::{Table, yes_or_no};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criterion {
     pub what: String,
-    /// The limit and the measured value, as numbers with their unit.
+    /// The limit with its unit.
     pub wanted: String,
+    /// The measured value with its unit.
     pub measured: String,
     pub is_kept: bool,
-    /// The distance from the limit, as a fraction of the limit.
-    beyond: f64,
+    /// The distance of the value from the limit, as a fraction of the limit.
+    distance: f64,
 }
 
 impl Criterion {
@@ -19,17 +21,17 @@ impl Criterion {
     pub fn at_most(what: impl Into<String>, measured: f64, limit: f64, unit: &str) -> Self {
         Self {
             what: what.into(),
-            wanted: format!("≤ {}", shown(limit, unit)),
-            measured: shown(measured, unit),
+            wanted: format!("≤ {}", format_value(limit, unit)),
+            measured: format_value(measured, unit),
             is_kept: measured <= limit,
-            beyond: (measured / limit - 1.0).abs(),
+            distance: (measured / limit - 1.0).abs(),
         }
     }
 
     /// A value that must reach a limit. A value that is not a number does not reach it.
     pub fn at_least(what: impl Into<String>, measured: f64, limit: f64, unit: &str) -> Self {
         Self {
-            wanted: format!("≥ {}", shown(limit, unit)),
+            wanted: format!("≥ {}", format_value(limit, unit)),
             is_kept: measured >= limit,
             ..Self::at_most(what, measured, limit, unit)
         }
@@ -37,7 +39,7 @@ impl Criterion {
 }
 
 /// A number with its unit. Integers and numbers from 100 on have no fraction.
-fn shown(value: f64, unit: &str) -> String {
+fn format_value(value: f64, unit: &str) -> String {
     let digits = if value.abs() >= 100.0 || value.fract() == 0.0 { 0 } else { 2 };
     let space = if unit.is_empty() || unit.starts_with('×') { "" } else { " " };
     format!("{value:.digits$}{space}{unit}")
@@ -46,11 +48,11 @@ fn shown(value: f64, unit: &str) -> String {
 /// The criteria as a table.
 pub fn table(criteria: &[Criterion]) -> Table {
     let mut table = Table::new("criterion | wanted | measured | kept");
-    for Criterion { what, wanted, measured, is_kept, beyond } in criteria {
-        let by = if *is_kept || !beyond.is_finite() {
+    for Criterion { what, wanted, measured, is_kept, distance } in criteria {
+        let by = if *is_kept || !distance.is_finite() {
             String::new()
         } else {
-            format!(", by {:.0} %", beyond * 100.0)
+            format!(", by {:.0} %", distance * 100.0)
         };
         table.row(format_args!("{what} | {wanted} | {measured} | {}{by}", yes_or_no(*is_kept)));
     }
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_allowed_and_a_value_that_is_not_a_number_is_not() {
+    fn a_value_at_the_limit_keeps_the_criterion_and_nan_breaks_it() {
         for (measured, at_most, at_least) in
             [(0.99, true, false), (1.0, true, true), (1.01, false, true), (f64::NAN, false, false)]
         {

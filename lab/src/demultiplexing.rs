@@ -1,11 +1,12 @@
-//! The cost of finding the channels of a packet: all filters joined, compared with libpcap running each filter.
+//! The cost of finding the channels of a packet: all filters joined, compared with libpcap running each filter. The part
+//! `demux` of the benchmark.
 
 use crate::criterion::{self, Criterion};
 use crate::error::{Context, LabError};
-use crate::packets::copies;
+use crate::packets::copy_packets;
 use crate::paths;
 use crate::random::Random;
-use crate::statistics::{Action, Sample, count, in_turn, nanos, processor_time};
+use crate::statistics::{Action, Sample, measure_in_turn, nanos_per_call, processor_time, to_f64};
 use crate::table::Table;
 use pcap::{BpfProgram, Linktype};
 use std::hint::black_box;
@@ -15,16 +16,16 @@ use weir_demux::{ChannelSet, Demux, FilterProgram, JoinLimits, Packet};
 use weir_netio::compile_filter;
 use weir_wire::{LinkType, Meta, PEEK, classify_into};
 
-/// The promised limit of the cost of 100 channels, as a multiple of the cost of one.
-const PROMISE: f64 = 3.0;
-/// Packets that stay in the processor's cache.
+/// The promised limit of the cost of 100 channels, as a multiple of the cost of one channel.
+const RATIO_MAX: f64 = 3.0;
+/// The number of packets, which stay in the processor's cache.
 const PACKETS: usize = 4096;
-/// Numbers of channels.
+/// The measured numbers of channels.
 const CHANNELS: [usize; 3] = [10, 100, 1000];
-/// Channels that are measured alone, two of each kind. Their mean is the cost of one channel.
+/// The number of channels that are measured alone, two for each kind of filter. Their mean is the cost of one channel.
 const ALONE: usize = 12;
 
-/// The first bytes of a packet, as copied by a packet source.
+/// The first bytes of a packet, which a packet source copies and the classifier reads.
 struct PacketHead {
     bytes: [u8; PEEK],
     len: usize,
@@ -45,16 +46,19 @@ struct Filter {
     libpcap: BpfProgram,
 }
 
-/// A number of channels, with their filters joined.
+/// The filters of a number of channels, separately and joined.
 struct JoinedFilters {
     filters: Vec<Filter>,
     demux: Demux,
 }
 
-/// The measured costs: nanoseconds per packet, and milliseconds of joining.
+/// The measured costs of a set of channels: nanoseconds per packet, and milliseconds for joining the filters.
 struct Costs {
-    alone: Sample,
-    classified: Sample,
+    /// Finding the channels.
+    demux: Sample,
+    /// Classifying the packet, and finding its channels.
+    classify_and_demux: Sample,
+    /// Running libpcap's program of each filter.
     libpcap: Sample,
     joining: Sample,
 }
@@ -62,7 +66,7 @@ struct Costs {
 /// The table of nanoseconds per packet by the number of channels. Fails if the joined filters and libpcap disagree.
 pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
     let (heads, descriptors) = read(trace)?;
-    let expressions = mix(&heads, &descriptors, CHANNELS[CHANNELS.len() - 1]);
+    let expressions = expressions(&heads, &descriptors, CHANNELS[CHANNELS.len() - 1]);
     let mut joined_sets = Vec::new();
     for expression in expressions.iter().take(ALONE) {
         joined_sets.push(JoinedFilters::new(std::slice::from_ref(expression), &heads)?);
@@ -72,41 +76,44 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
     }
     let mut actions: Vec<Action<'_>> = vec![Box::new(|| Ok(per_packet(&heads, only_classify)))];
     joined_sets.iter().for_each(|joined_set| actions.extend(joined_set.actions(&heads)));
-    let mut samples = in_turn(rounds, &mut actions)?.into_iter();
+    let mut samples = measure_in_turn(rounds, &mut actions)?.into_iter();
     let mut next = || samples.next().unwrap_or_default();
     let classify = next();
     let costs: Vec<Costs> = joined_sets
         .iter()
-        .map(|_| Costs { alone: next(), classified: next(), libpcap: next(), joining: next() })
+        .map(|_| Costs { demux: next(), classify_and_demux: next(), libpcap: next(), joining: next() })
         .collect();
     let (singles, many) = costs.split_at(ALONE);
     let one = Costs {
-        alone: mean(singles, |costs| &costs.alone),
-        classified: mean(singles, |costs| &costs.classified),
+        demux: mean(singles, |costs| &costs.demux),
+        classify_and_demux: mean(singles, |costs| &costs.classify_and_demux),
         libpcap: mean(singles, |costs| &costs.libpcap),
         joining: mean(singles, |costs| &costs.joining),
     };
     let hundred = &many[1];
     let criteria = [
-        ("100 channels ÷ 1, demultiplexing", hundred.alone.over(&one.alone)),
-        ("100 channels ÷ 1, classifying and demultiplexing", hundred.classified.over(&one.classified)),
+        ("100 channels ÷ 1, demultiplexing", hundred.demux.ratio_to(&one.demux)),
+        (
+            "100 channels ÷ 1, classifying and demultiplexing",
+            hundred.classify_and_demux.ratio_to(&one.classify_and_demux),
+        ),
     ]
-    .map(|(what, ratio)| Criterion::at_most(what, ratio.median(), PROMISE, ""));
+    .map(|(what, ratio)| Criterion::at_most(what, ratio.median(), RATIO_MAX, ""));
     let mut table = Table::new(
-        "channels | ns | quartiles | with classifying, ns | libpcap, ns | wanted by | tables, KiB | joining, ms | interpreted",
+        "channels | ns | quartiles | with classifying, ns | libpcap, ns | selected by | tables, KiB | joining, ms | interpreted",
     );
     table.row(format_args!("none | | | {:.1}", classify.median()));
     let mut row = |name: String, costs: &Costs, joined_sets: &[JoinedFilters]| {
-        let each = |value: &dyn Fn(&JoinedFilters) -> f64| {
-            joined_sets.iter().map(value).sum::<f64>() / count(joined_sets.len().max(1))
+        let mean_of = |value: &dyn Fn(&JoinedFilters) -> f64| {
+            joined_sets.iter().map(value).sum::<f64>() / to_f64(joined_sets.len().max(1))
         };
         table.row(format_args!(
             "{name} | {} | {:.1} | {:.1} | {:.2} | {:.0} | {:.2} | {}",
-            costs.alone.cells(1),
-            costs.classified.median(),
+            costs.demux.cells(1),
+            costs.classify_and_demux.median(),
             costs.libpcap.median(),
-            each(&|joined_set| joined_set.wanted(&heads)),
-            each(&|joined_set| count(joined_set.demux.memory()) / 1024.0),
+            mean_of(&|joined_set| joined_set.mean_selecting(&heads)),
+            mean_of(&|joined_set| to_f64(joined_set.demux.memory()) / 1024.0),
             costs.joining.median(),
             joined_sets.iter().map(|joined_set| joined_set.demux.interpreted().count()).sum::<usize>(),
         ));
@@ -128,20 +135,20 @@ impl JoinedFilters {
         let filters = expressions.iter().map(|e| compile(e)).collect::<Result<Vec<_>, _>>()?;
         let demux = join(&filters)?;
         for (number, head) in heads.iter().enumerate() {
-            let mut wanted = ChannelSet::NONE;
-            // None of these filters reads beyond the first bytes.
-            let more = demux.channels(&head.packet(), &mut wanted).is_err();
+            let mut selecting = ChannelSet::NONE;
+            // None of these filters reads beyond the first bytes, so the demultiplexer must not ask for more.
+            let needs_more = demux.channels(&head.packet(), &mut selecting).is_err();
             let packet = head.packet();
             for (channel, filter) in filters.iter().enumerate() {
                 // The first bytes suffice: these filters do not test the length.
-                let alone = filter.libpcap.filter(packet.head);
-                if more || alone != wanted.contains(channel) {
+                let libpcap_selects = filter.libpcap.filter(packet.head);
+                if needs_more || libpcap_selects != selecting.contains(channel) {
                     return Err(LabError::Differ {
                         module: filter.expression.clone(),
                         round: 0,
                         one: "joined".to_owned(),
                         other: "libpcap".to_owned(),
-                        details: format!("packet {number}: libpcap says {alone}"),
+                        details: format!("packet {number}: libpcap says {libpcap_selects}"),
                     });
                 }
             }
@@ -149,25 +156,25 @@ impl JoinedFilters {
         Ok(Self { filters, demux })
     }
 
-    /// The measurements for the fields of [`Costs`], in their order.
+    /// The measurements, in the order of the fields of [`Costs`].
     fn actions<'a>(&'a self, heads: &'a [PacketHead]) -> [Action<'a>; 4] {
         let Self { filters, demux } = self;
-        let find = move |head: &PacketHead, wanted: &mut ChannelSet| {
-            black_box(demux.channels(&black_box(head).packet(), wanted).is_ok());
-            black_box(wanted);
+        let find = move |head: &PacketHead, selecting: &mut ChannelSet| {
+            black_box(demux.channels(&black_box(head).packet(), selecting).is_ok());
+            black_box(selecting);
         };
         [
             Box::new(move || {
-                let mut wanted = ChannelSet::NONE;
-                Ok(per_packet(heads, |_, head| find(head, &mut wanted)))
+                let mut selecting = ChannelSet::NONE;
+                Ok(per_packet(heads, |_, head| find(head, &mut selecting)))
             }),
             Box::new(move || {
-                let mut wanted = ChannelSet::NONE;
+                let mut selecting = ChannelSet::NONE;
                 let mut ring = [Descriptor::default(); BATCH_PACKETS];
                 Ok(per_packet(heads, |number, head| {
                     let slot = &mut ring[number % BATCH_PACKETS];
                     black_box(classify_into(&black_box(head).bytes[..head.len], &head.meta, slot).is_ok());
-                    find(head, &mut wanted);
+                    find(head, &mut selecting);
                 }))
             }),
             Box::new(move || {
@@ -180,25 +187,26 @@ impl JoinedFilters {
             }),
             Box::new(move || {
                 let mut joined = Ok(());
-                let taken = nanos(1, || joined = black_box(join(filters)).map(drop));
+                let taken = nanos_per_call(1, || joined = black_box(join(filters)).map(drop));
                 joined.map(|()| taken / 1e6)
             }),
         ]
     }
 
-    /// The mean number of channels per packet.
-    fn wanted(&self, heads: &[PacketHead]) -> f64 {
+    /// The mean number of channels that select a packet.
+    fn mean_selecting(&self, heads: &[PacketHead]) -> f64 {
         let mut total = 0;
         for head in heads {
-            let mut wanted = ChannelSet::NONE;
-            if self.demux.channels(&head.packet(), &mut wanted).is_ok() {
-                total += wanted.len();
+            let mut selecting = ChannelSet::NONE;
+            if self.demux.channels(&head.packet(), &mut selecting).is_ok() {
+                total += selecting.len();
             }
         }
-        count(total) / count(heads.len().max(1))
+        to_f64(total) / to_f64(heads.len().max(1))
     }
 }
 
+/// Classifies a packet, for the cost without demultiplexing.
 fn only_classify(_: usize, head: &PacketHead) {
     let mut descriptor = Descriptor::default();
     black_box(classify_into(&black_box(head).bytes[..head.len], &head.meta, &mut descriptor).is_ok());
@@ -208,7 +216,7 @@ fn only_classify(_: usize, head: &PacketHead) {
 /// The nanoseconds of `work` per packet.
 fn per_packet(heads: &[PacketHead], mut work: impl FnMut(usize, &PacketHead)) -> f64 {
     let time = processor_time(|| heads.iter().enumerate().for_each(|(number, head)| work(number, head)));
-    time.as_secs_f64() * 1e9 / count(heads.len().max(1))
+    time.as_secs_f64() * 1e9 / to_f64(heads.len().max(1))
 }
 
 /// The mean of samples, round by round.
@@ -229,10 +237,10 @@ fn join(filters: &[Filter]) -> Result<Demux, LabError> {
     Demux::new(&programs, &JoinLimits::default()).context("joining all filters")
 }
 
-/// The first packets of the trace.
+/// The first packets of the trace, if they are of Ethernet.
 fn read(trace: &Path) -> Result<(Vec<PacketHead>, Vec<Descriptor>), LabError> {
     let (mut heads, mut descriptors) = (Vec::new(), Vec::new());
-    for (packet, descriptor) in copies(trace, PACKETS)? {
+    for (packet, descriptor) in copy_packets(trace, PACKETS)? {
         let len = packet.len().min(PEEK);
         let mut bytes = [0; PEEK];
         bytes[..len].copy_from_slice(&packet[..len]);
@@ -246,9 +254,9 @@ fn read(trace: &Path) -> Result<(Vec<PacketHead>, Vec<Descriptor>), LabError> {
     Ok((heads, descriptors))
 }
 
-/// Filters for hosts, networks and ports of the trace, then for random ones. They overlap: networks of two sizes, port
-/// ranges, hosts with a port.
-fn mix(heads: &[PacketHead], descriptors: &[Descriptor], channels: usize) -> Vec<String> {
+/// The filter expressions of a number of channels, for hosts, networks and ports of the trace, then for random ones. They
+/// overlap: networks of three sizes, port ranges, and hosts with a port.
+fn expressions(heads: &[PacketHead], descriptors: &[Descriptor], channels: usize) -> Vec<String> {
     let (mut hosts, mut ports): (Vec<[u8; 4]>, Vec<u16>) = (Vec::new(), Vec::new());
     for (head, descriptor) in heads.iter().zip(descriptors) {
         let at = usize::from(descriptor.l3_offset) + 12;

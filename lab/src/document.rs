@@ -1,4 +1,5 @@
-//! The measured tables of docs/SPECIFICATION.md, between `<!-- bench:SECTION -->` and `<!-- /bench:SECTION -->`.
+//! Writes the measured tables into docs/SPECIFICATION.md, each between `<!-- bench:SECTION -->` and
+//! `<!-- /bench:SECTION -->`.
 
 use crate::error::LabError;
 use std::path::Path;
@@ -10,17 +11,18 @@ pub struct Section {
     pub text: String,
 }
 
-/// Replaces the sections of a document. Changes nothing if one of them has no place in the document.
+/// Replaces these sections of a document. Fails, and changes nothing, if the document lacks one of them.
 pub fn update(path: &Path, sections: &[Section]) -> Result<(), LabError> {
     let mut text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
     for section in sections {
         text = replaced(&text, section).ok_or_else(|| {
-            LabError::failed(path.display(), format!("it has no section `bench:{}`", section.name))
+            LabError::failed(path.display(), format!("the document has no section `bench:{}`", section.name))
         })?;
     }
     std::fs::write(path, text).map_err(LabError::file(path))
 }
 
+/// The text with the section replaced, or `None` if the text has no such section.
 fn replaced(text: &str, section: &Section) -> Option<String> {
     let (open, close) =
         (format!("<!-- bench:{} -->", section.name), format!("<!-- /bench:{} -->", section.name));

@@ -1,7 +1,8 @@
-//! The cost of records that survive a crash: writing them with and without the write-ahead log.
+//! The cost of records that survive a crash: the time to write records with and without the write-ahead log. A table of
+//! the part `live` of the benchmark.
 
 use crate::error::{Context, LabError};
-use crate::statistics::{Action, Sample, processor_time, values_in_turn};
+use crate::statistics::{Action, Sample, measure_values_in_turn, processor_time};
 use crate::table::Table;
 use std::path::Path;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use {
     weir_session::{Record, RecordOrder},
 };
 
-/// Rows of each file.
+/// The number of rows of each file.
 const ROWS: u32 = 400_000;
 /// Rows per second. The rows of a second are flushed to the log together.
 const RATES: [u32; 3] = [100_000, 10_000, 1_000];
@@ -33,17 +34,17 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         let mut actions = both.map(|durability| -> Action<'_, (f64, f64)> {
             Box::new(move || write(dir, manifest, durability, rate).context("writing records"))
         });
-        let values = values_in_turn(rounds, &mut actions)?;
+        let values = measure_values_in_turn(rounds, &mut actions)?;
         let sample =
-            |place: usize, of: fn(&(f64, f64)) -> f64| values[place].iter().map(of).collect::<Sample>();
+            |index: usize, time: fn(&(f64, f64)) -> f64| values[index].iter().map(time).collect::<Sample>();
         let (without, with) =
             (sample(0, |(processor, _)| *processor), sample(1, |(processor, _)| *processor));
-        let wall = sample(1, |(_, wall)| *wall).over(&sample(0, |(_, wall)| *wall)).median();
+        let wall = sample(1, |(_, wall)| *wall).ratio_to(&sample(0, |(_, wall)| *wall)).median();
         table.row(format_args!(
             "{rate} | {:.0} | {:.0} | {} | {wall:.2}",
             without.median(),
             with.median(),
-            with.over(&without).cells(2)
+            with.ratio_to(&without).cells(2)
         ));
     }
     Ok(format!(
@@ -51,7 +52,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
     ))
 }
 
-/// Writes a file. Returns its processor time and wall-clock time, in nanoseconds per row.
+/// Writes a file of records. Returns the processor time and the wall-clock time in nanoseconds per row.
 fn write(
     dir: &Path,
     manifest: &Manifest,
@@ -71,11 +72,11 @@ fn write(
         files.finish().map(drop)
     };
     let processor = processor_time(|| written = work());
-    let each = |seconds: f64| seconds * 1e9 / f64::from(ROWS);
-    written.map(|()| (each(processor.as_secs_f64()), each(begin.elapsed().as_secs_f64())))
+    let nanos_per_row = |seconds: f64| seconds * 1e9 / f64::from(ROWS);
+    written.map(|()| (nanos_per_row(processor.as_secs_f64()), nanos_per_row(begin.elapsed().as_secs_f64())))
 }
 
-/// The row of a flow between two of ten thousand hosts, with a pseudorandom size.
+/// The row with number `n`: a flow between two of ten thousand hosts, with a pseudorandom size.
 fn row(n: u32) -> Vec<u8> {
     let address =
         |host: u32| [&[0; 10][..], &[0xff, 0xff], &(0x0a00_0000 + host % 10_000).to_be_bytes()].concat();

@@ -1,4 +1,4 @@
-//! The error of benchmarks and experiments.
+//! The error type of the benchmark and the experiments, and traits that name the failed step.
 
 use std::error::Error;
 use std::fmt::{Debug, Display};
@@ -10,8 +10,8 @@ use weir_sandbox::LoadError;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// The reason why a benchmark or an experiment cannot be carried out. A criterion that is not kept is no error, but a
-/// [`Criterion`](crate::criterion::Criterion) of the result.
+/// The reason why a measurement or an experiment cannot be carried out. A broken promise is no error: it is reported by a
+/// [`Criterion`](crate::criterion::Criterion) in the result.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A step failed: reading a file, running a program, loading a module, or talking to the node.
@@ -30,7 +30,7 @@ pub enum LabError {
     #[error("{module}: {error}")]
     Build { module: String, error: Box<weir_author::BuildError> },
     /// Two builds of a module gave different output for the same packets. Rounds count from 0.
-    #[error("{module}, round {round}: {one} and {other} differ: {details}")]
+    #[error("{module}, round {round}: the output of {one} and that of {other} differ: {details}")]
     Differ { module: String, round: usize, one: String, other: String, details: String },
     /// A packet used more than the bound of the module: the analysis or the meter is wrong.
     #[error("{module}: a packet used {fuel} fuel, its bound is {bound}: {packet:?}")]
@@ -39,8 +39,8 @@ pub enum LabError {
     #[error("the criteria cannot be checked: {0}")]
     NoData(String),
     #[error("there is no figure `{0}`: `weir-lab list` lists the figures")]
-    Unknown(String),
-    #[error("this needs root, unshare(1) and ip(8): traffic runs in a network namespace of its own")]
+    UnknownFigure(String),
+    #[error("root, unshare(1) and ip(8) are needed: the traffic runs in a network namespace of its own")]
     NoNamespace,
 }
 
@@ -49,7 +49,7 @@ impl LabError {
         Self::Failed { what: what.to_string(), cause: cause.into() }
     }
 
-    /// For `map_err`: an error of this file.
+    /// A function for `map_err` that adds the path of the file to an error.
     pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |error| Self::failed(path.display(), error)
     }

@@ -1,7 +1,8 @@
-//! Access to a node while peers without a right flood it: the waits of valid clients, and the node's processor time.
+//! Access to a node while peers without a right flood it: the waits of valid clients, and the node's processor time. The
+//! part `floods` of the benchmark.
 
 use crate::error::{Context, LabError};
-use crate::figure::network::{Cable, ip};
+use crate::figure::network::{VethPair, ip};
 use crate::figure::node::NodeProcess;
 use crate::handshake::write_key;
 use crate::native::process_time;
@@ -23,22 +24,24 @@ use weir_trust::grant::{Grant, Second};
 use weir_trust::key::{Identity, PublicKey};
 
 /// The node's address.
-pub(crate) const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
-/// Attacking connections with random bytes as a credential, and the interval in which each is opened again.
+pub(crate) const NODE_ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
+/// The number of attacking connections with random bytes as a credential.
 const CONNECTIONS: u8 = 72;
-const ANEW: Duration = Duration::from_secs(2);
-/// Valid clients meanwhile.
+/// The interval at which each of these connections is opened again.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
+/// The number of valid clients during these attacks.
 const CLIENTS: usize = 49;
-/// First handshake messages per second.
+/// First handshake messages that attackers send per second.
 const FIRST_MESSAGES: u32 = 1000;
 /// The number of source addresses of these messages.
 const SOURCES: u32 = 200;
-/// Valid clients meanwhile.
-const PEERS: usize = 6;
+/// The number of valid clients while first messages are sent.
+const CLIENTS_DURING_MESSAGES: usize = 6;
 /// The duration of the measurement of processor time.
 const TIME: Duration = Duration::from_secs(15);
-/// The promised limits: the longest wait in seconds, and the share of a core.
+/// The promised limit of the wait of a valid client, in seconds.
 const WAIT_MAX: f64 = 1.0;
+/// The promised limit of the share of a core.
 const CORE_MAX: f64 = 0.1;
 /// The expiry of all credentials.
 pub(crate) const EXPIRES: u64 = 4_000_000_000;
@@ -53,7 +56,12 @@ pub(crate) struct Target {
 
 impl Target {
     /// The node's location for a client with this identity and credential.
-    pub(crate) fn as_seen_by(&self, identity: &Identity, credential: &[u8], at: SocketAddr) -> NodeLocation {
+    pub(crate) fn location_for(
+        &self,
+        identity: &Identity,
+        credential: &[u8],
+        at: SocketAddr,
+    ) -> NodeLocation {
         NodeLocation::Remote {
             addresses: vec![at],
             expected: vec![self.node],
@@ -62,18 +70,19 @@ impl Target {
         }
     }
 
-    /// Asks the node for its state a number of times, with pauses. Returns the seconds until each answer.
-    fn ask(&self, times: usize, pause: Duration) -> Vec<f64> {
+    /// Requests the node's state `times` times, with pauses. Returns the seconds until each answer; requests without an
+    /// answer are left out.
+    fn answer_times(&self, times: usize, pause: Duration) -> Vec<f64> {
         let once = |_| {
             let begin = Instant::now();
-            let there = self.as_seen_by(&self.holder, &self.credential, AT.into());
-            let asked = Client::connect_to(&there).and_then(|mut client| {
+            let node = self.location_for(&self.holder, &self.credential, NODE_ADDRESS.into());
+            let reply = Client::connect_to(&node).and_then(|mut client| {
                 client.send(ControlRequest::Show, &[])?;
                 client.receive()
             });
             let wait = begin.elapsed().as_secs_f64();
             std::thread::sleep(pause);
-            matches!(asked, Ok(Reply::Snapshot(_))).then_some(wait)
+            matches!(reply, Ok(Reply::Snapshot(_))).then_some(wait)
         };
         (0..times).filter_map(once).collect()
     }
@@ -82,11 +91,11 @@ impl Target {
 /// The tables, measured in a network namespace.
 pub fn table() -> Result<String, LabError> {
     ip("link set dev lo up")?;
-    let _cable = Cable::new("a", "b")?;
+    let _veth_pair = VethPair::new("a", "b")?;
     let folder = tempfile::tempdir().context("making a folder")?;
     let [root, own, holder] = [(); 3].map(|()| Identity::generate(&mut OsRng));
     let node = NodeProcess::start(&format!(
-        "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n[remote]\nlisten = \"{AT}\"\nkey = {:?}\nname = \"ix-1.example\"\nroots = [\"{}\"]\n",
+        "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n[remote]\nlisten = \"{NODE_ADDRESS}\"\nkey = {:?}\nname = \"ix-1.example\"\nroots = [\"{}\"]\n",
         write_key(folder.path(), &own)?.display(),
         root.public()
     ))?;
@@ -97,33 +106,41 @@ pub fn table() -> Result<String, LabError> {
     let processes: Vec<u32> = std::iter::once(node.pid()).chain(children(node.pid())).collect();
 
     let mut waits = Table::new(
-        "valid clients | while there are | served | waited, s: median | quartiles | longest | promised | kept",
+        "valid clients | during | served | waited, s: median | quartiles | longest | promised | kept",
     );
-    let mut row = |valid: usize, among: &str, served: Vec<f64>| {
-        let waits_of = served.into_iter().collect::<Sample>().waits(valid, WAIT_MAX);
-        waits.row(format_args!("{valid} | {among} | {waits_of}"));
+    let mut row = |valid: usize, during: &str, served: Vec<f64>| {
+        let waits_of = served.into_iter().collect::<Sample>().wait_cells(valid, WAIT_MAX);
+        waits.row(format_args!("{valid} | {during} | {waits_of}"));
     };
-    let ask = || target.ask(CLIENTS, Duration::from_millis(100));
-    row(CLIENTS, "no others", ask());
+    let answer_times = || target.answer_times(CLIENTS, Duration::from_millis(100));
+    row(CLIENTS, "no attack", answer_times());
     for sources in [CONNECTIONS, 4, 1] {
-        let served = with_invalid_credentials(target.node, sources, ask);
-        let plural = if sources == 1 { "their own address" } else { &format!("{sources} addresses") };
-        row(CLIENTS, &format!("{CONNECTIONS} connections with invalid credentials, from {plural}"), served);
+        let served = with_invalid_credentials(target.node, sources, answer_times);
+        let from_addresses = if sources == 1 { "their own address" } else { &format!("{sources} addresses") };
+        row(
+            CLIENTS,
+            &format!("{CONNECTIONS} connections with invalid credentials, from {from_addresses}"),
+            served,
+        );
     }
     let idle = core_share(&processes, || std::thread::sleep(TIME / 3));
     let mut flooded = (Vec::new(), 0);
     let busy = core_share(&processes, || {
         flooded = with_first_messages(target.node, || {
             let begin = Instant::now();
-            let served = target.ask(PEERS, TIME / 8);
+            let served = target.answer_times(CLIENTS_DURING_MESSAGES, TIME / 8);
             std::thread::sleep(TIME.saturating_sub(begin.elapsed()));
             served
         });
     });
     let (served, sent) = flooded;
-    row(PEERS, &format!("{FIRST_MESSAGES} first messages a second, from {SOURCES} sources"), served);
+    row(
+        CLIENTS_DURING_MESSAGES,
+        &format!("{FIRST_MESSAGES} first messages a second, from {SOURCES} sources"),
+        served,
+    );
     let mut processor = Table::new("a node and its processes | of a core | promised | kept");
-    processor.row(format_args!("nothing comes | {idle:.3} | – | –"));
+    processor.row(format_args!("no messages | {idle:.3} | – | –"));
     let kept = yes_or_no(busy <= CORE_MAX);
     let seconds = TIME.as_secs();
     processor
@@ -131,14 +148,14 @@ pub fn table() -> Result<String, LabError> {
     let deliveries = deliveries::table(&target).context("delivering revocation lists")?;
     let loads = compile_queue::table(&target).context("loading modules")?;
     Ok(format!(
-        "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}\n\
+        "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections is opened again every {} s, with a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}\n\
          Deliveries of revocation lists while seven threads from one address hold connections, each under a new key and without a credential:\n\n{deliveries}\n\
          Modules loaded by a holder of 5 % of a core while two holders of 1 % each have a module of 300 long functions compiled:\n\n{loads}",
-        ANEW.as_secs()
+        REOPEN_INTERVAL.as_secs()
     ))
 }
 
-/// Connects from one address to another one. The standard library cannot choose the first.
+/// Connects from the address `from` to the address `to`. The standard library cannot choose the source address.
 pub(crate) fn connect_from(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &from)?;
@@ -146,39 +163,41 @@ pub(crate) fn connect_from(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<T
     Ok(TcpStream::from(socket))
 }
 
-fn from(address: [u8; 2]) -> io::Result<TcpStream> {
+/// Connects to the node from a loopback address with these last two bytes.
+fn connect_from_loopback(address: [u8; 2]) -> io::Result<TcpStream> {
     let [high, low] = address;
-    connect_from(SocketAddrV4::new(Ipv4Addr::new(127, 0, high, low), 0), AT)
+    connect_from(SocketAddrV4::new(Ipv4Addr::new(127, 0, high, low), 0), NODE_ADDRESS)
 }
 
-/// Does some work while attackers at a number of addresses show random bytes as their credentials.
+/// Runs `work` while attackers at this number of addresses present random bytes as their credentials. Returns its result.
 fn with_invalid_credentials(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64>) -> Vec<f64> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for number in 0..CONNECTIONS {
             let is_over = &is_over;
             scope.spawn(move || {
-                std::thread::sleep(ANEW * u32::from(number) / u32::from(CONNECTIONS));
+                std::thread::sleep(REOPEN_INTERVAL * u32::from(number) / u32::from(CONNECTIONS));
                 while !is_over.load(Ordering::Acquire) {
                     let begin = Instant::now();
                     // The node closes the connection at any time.
-                    _ = show_invalid_credentials(node, [0, 1 + number % addresses]);
-                    std::thread::sleep(ANEW.saturating_sub(begin.elapsed()));
+                    _ = present_invalid_credentials(node, [0, 1 + number % addresses]);
+                    std::thread::sleep(REOPEN_INTERVAL.saturating_sub(begin.elapsed()));
                 }
             });
         }
-        std::thread::sleep(2 * ANEW);
+        std::thread::sleep(2 * REOPEN_INTERVAL);
         let worked = work();
         is_over.store(true, Ordering::Release);
         worked
     })
 }
 
-/// Makes a handshake with a new key, shows random bytes as a credential, and keeps the connection until the node closes it.
-fn show_invalid_credentials(node: PublicKey, address: [u8; 2]) -> io::Result<()> {
+/// Makes a handshake with a new key, presents random bytes as a credential, and keeps the connection until the node closes
+/// it.
+fn present_invalid_credentials(node: PublicKey, address: [u8; 2]) -> io::Result<()> {
     let wrong = |_| io::Error::from(io::ErrorKind::InvalidData);
     let unframed = || io::Error::from(io::ErrorKind::InvalidInput);
-    let mut socket = from(address)?;
+    let mut socket = connect_from_loopback(address)?;
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;
     let (initiator, first) = Initiator::begin(Some(node), &mut OsRng).map_err(wrong)?;
     socket.write_all(&frame::framed(&first).ok_or_else(unframed)?)?;
@@ -187,18 +206,18 @@ fn show_invalid_credentials(node: PublicKey, address: [u8; 2]) -> io::Result<()>
     let (_, second) = second.split_at(frame::LENGTH_BYTES);
     let mut invalid = vec![0; CREDENTIALS_BYTES_MAX];
     OsRng.fill_bytes(&mut invalid);
-    let met = initiator.read_second(second).map_err(wrong)?;
-    let (_, third) = met.introduce(&Identity::generate(&mut OsRng), &invalid).map_err(wrong)?;
+    let read = initiator.read_second(second).map_err(wrong)?;
+    let (_, third) = read.introduce(&Identity::generate(&mut OsRng), &invalid).map_err(wrong)?;
     socket.write_all(&frame::framed(&third).ok_or_else(unframed)?)?;
     io::copy(&mut socket, &mut io::sink()).map(drop)
 }
 
-/// Does some work while attackers send only first handshake messages. Also returns the number of messages.
+/// Runs `work` while attackers send only first handshake messages. Returns its result, and the number of messages.
 fn with_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Vec<f64>, u64) {
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let worked = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The same message each time, so that this program needs little processor time.
+            // All attackers send the same message, so that this program needs little processor time.
             let Ok((_, first)) = Initiator::begin(Some(node), &mut OsRng) else { return };
             let Some(first) = frame::framed(&first) else { return };
             let (mut open, begin) = (VecDeque::new(), Instant::now());
@@ -207,7 +226,7 @@ fn with_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Vec
                     return;
                 }
                 let [.., high] = (number % SOURCES).to_be_bytes();
-                if let Ok(mut socket) = from([high, 7])
+                if let Ok(mut socket) = connect_from_loopback([high, 7])
                     && socket.write_all(&first).is_ok()
                 {
                     sent.fetch_add(1, Ordering::AcqRel);
@@ -227,7 +246,7 @@ fn with_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Vec
     (worked, sent.load(Ordering::Acquire))
 }
 
-/// The share of a core that processes use during some work.
+/// The share of a core that these processes use while `work` runs.
 fn core_share(processes: &[u32], work: impl FnOnce()) -> f64 {
     let time = || processes.iter().filter_map(|id| process_time(*id)).sum::<Duration>();
     let (before, begin) = (time(), Instant::now());
@@ -249,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_a_core_is_that_of_the_processes_that_are_named() {
+    fn the_share_of_a_core_is_that_of_the_given_processes() {
         let own = [std::process::id()];
         let busy = core_share(&own, || {
             let begin = Instant::now();

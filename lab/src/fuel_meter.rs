@@ -1,4 +1,4 @@
-//! The exact fuel use of a module's calls.
+//! The exact fuel use of a module's calls, for the search of [`crate::worst_case`].
 
 use crate::crafted::CraftedPacket;
 use crate::error::LabError;
@@ -13,11 +13,11 @@ use weir_sandbox::{Area, BatchInput, CheckMode, Engine, EngineOptions, Instance,
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
-/// Bytes for a batch of the longest packets that a search tries.
+/// The memory for a batch of the longest packets that a search tries, in bytes.
 const ARENA_BYTES: usize = BATCH_PACKETS << 17;
 /// The fuel limit of a call, which no call reaches.
-const ENOUGH: u64 = 1 << 50;
-/// The time of the first packet. Time can go backwards from there.
+const FUEL_MAX: u64 = 1 << 50;
+/// The packet time at the start, in ns. It is large, because time can go backwards.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
 /// An engine that counts fuel exactly.
@@ -42,16 +42,20 @@ pub struct PacketFuelMeter {
     now: u64,
     /// The period of ticks, and the time of the next one, in nanoseconds.
     tick: Option<(u64, u64)>,
+    /// The number of the next packet.
     number: u64,
-    bytes: Vec<u8>,
-    lines: Vec<Descriptor>,
-    spare: Records,
+    /// The bytes of the batch's packets.
+    packet_bytes: Vec<u8>,
+    /// The descriptors of the batch.
+    batch_descriptors: Vec<Descriptor>,
+    /// A buffer for records, which are discarded.
+    records: Records,
 }
 
 impl FuelCounter {
     /// Starts the engine.
     pub fn new() -> Result<Self, LabError> {
-        let options = EngineOptions { check_mode: CheckMode::Exact(ENOUGH), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::Exact(FUEL_MAX), ..EngineOptions::default() };
         Ok(Self(Engine::new(options, None)?))
     }
 
@@ -66,7 +70,7 @@ impl FuelCounter {
 }
 
 impl CountedModule<'_> {
-    /// Starts an instance with empty tables.
+    /// Starts an instance, whose memory is as after `weir_start`.
     pub fn start(&self) -> Result<PacketFuelMeter, LabError> {
         let mut instance = Instance::start(self.engine, &self.program)?;
         let folder = std::env::temp_dir();
@@ -81,7 +85,7 @@ impl CountedModule<'_> {
         instance.map_descriptors(area(descriptors.as_fd(), BATCH_BYTES)).map_err(failed())?;
         instance.map_packets(area(arena.as_fd(), ARENA_BYTES)).map_err(failed())?;
         instance.ignore_patches();
-        let period = self.program.admitted().tick().filter(|period| *period > Nanos(0));
+        let period = self.program.admitted().tick_period().filter(|period| *period > Nanos(0));
         let fuel_meter = PacketFuelMeter {
             instance,
             name: self.name.clone(),
@@ -90,43 +94,45 @@ impl CountedModule<'_> {
             now: BEGIN_NS,
             tick: period.map(|Nanos(period)| (period, BEGIN_NS)),
             number: 0,
-            bytes: Vec::new(),
-            lines: Vec::new(),
-            spare: Records::default(),
+            packet_bytes: Vec::new(),
+            batch_descriptors: Vec::new(),
+            records: Records::default(),
         };
-        fuel_meter.is_alive().map(|()| fuel_meter)
+        fuel_meter.check_alive().map(|()| fuel_meter)
     }
 }
 
 impl PacketFuelMeter {
-    /// Runs a batch of packets, each in a separate call, and writes the fuel used by each into `fuel`. A faulting call
-    /// counts up to its fault.
+    /// Runs a batch of packets, each in a separate call, and writes the fuel of each call into `fuel`. If a call has a
+    /// fault, its fuel up to the fault counts.
     pub fn measure(&mut self, packets: &[CraftedPacket], fuel: &mut Vec<u64>) -> Result<(), LabError> {
-        self.bytes.clear();
-        self.lines.clear();
+        self.packet_bytes.clear();
+        self.batch_descriptors.clear();
         for packet in packets {
             self.now = self.now.saturating_add_signed(packet.gap_ns);
-            let at = ARENA_BASE.saturating_add(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
-            self.lines.push(packet.descriptor(self.now, at, self.number));
+            let at = ARENA_BASE.saturating_add(u32::try_from(self.packet_bytes.len()).unwrap_or(u32::MAX));
+            self.batch_descriptors.push(packet.descriptor(self.now, at, self.number));
             self.number += 1;
-            self.bytes.extend_from_slice(&packet.bytes);
+            self.packet_bytes.extend_from_slice(&packet.bytes);
         }
         let folder = std::env::temp_dir();
-        self.arena.write_all_at(&self.bytes, 0).map_err(LabError::file(&folder))?;
-        self.descriptors.write_all_at(native::bytes_of(&self.lines), 0).map_err(LabError::file(&folder))?;
+        self.arena.write_all_at(&self.packet_bytes, 0).map_err(LabError::file(&folder))?;
+        self.descriptors
+            .write_all_at(native::bytes_of(&self.batch_descriptors), 0)
+            .map_err(LabError::file(&folder))?;
         fuel.clear();
         for index in 0..u32::try_from(packets.len()).unwrap_or(0) {
             self.instance.run(BatchInput { descriptors: DESCRIPTORS_BASE, mask: 1 << index, first: 0 });
             fuel.push(self.instance.fuel_used().unwrap_or(0));
         }
-        self.spare.clear();
-        self.spare = self.instance.take_records(std::mem::take(&mut self.spare));
-        self.pass_time();
-        self.is_alive()
+        self.records.clear();
+        self.records = self.instance.take_records(std::mem::take(&mut self.records));
+        self.tick_if_due();
+        self.check_alive()
     }
 
     /// Calls `weir_tick` if packet time has reached the next tick. The fuel of ticks is not measured.
-    fn pass_time(&mut self) {
+    fn tick_if_due(&mut self) {
         let Some((period, next)) = &mut self.tick else { return };
         if self.now >= *next {
             let periods = (self.now - *next) / *period + 1;
@@ -136,7 +142,8 @@ impl PacketFuelMeter {
         }
     }
 
-    fn is_alive(&self) -> Result<(), LabError> {
+    /// Fails if the module has ended.
+    fn check_alive(&self) -> Result<(), LabError> {
         if !self.instance.has_ended() {
             return Ok(());
         }

@@ -1,10 +1,11 @@
-//! The cost of an association: processor time of both sides of a handshake, and of the key agent.
+//! The cost of an association: processor time of both sides of a handshake, and of the key agent. The part `handshake` of
+//! the benchmark.
 
 use crate::authorising::Peers;
 use crate::error::{Context, DebugContext, LabError};
 use crate::native::{process_time, thread_time};
 use crate::paths;
-use crate::statistics::{Action, Sample, all_in_turn, values_in_turn};
+use crate::statistics::{Action, Sample, measure_all_in_turn, measure_values_in_turn};
 use crate::table::{Table, under};
 use rand_core::OsRng;
 use std::hint::black_box;
@@ -16,26 +17,28 @@ use weir_sandbox::Launcher;
 use weir_trust::association::{HandshakeRole, Initiator, KeyStatement, Peer, Responder, Signer};
 use weir_trust::key::{Identity, KeyFile};
 
-/// Credentials that each side shows the other.
+/// The credentials that each side shows the other side.
 #[derive(Clone, Copy)]
 enum ShownCredentials {
-    /// A number of bytes that are not read.
+    /// This number of bytes, which the other side does not read.
     Bytes(usize),
     /// A credential of three blocks, which the other side verifies.
     Blocks,
 }
 
-/// The shown credentials, and the promised limit of the time of all processes together, in ms.
+/// The measured handshakes: name, shown credentials, and the promised limit of the processor time of all processes together,
+/// in ms.
 const SETTINGS: [(&str, ShownCredentials, Option<f64>); 3] = [
     ("no credentials", ShownCredentials::Bytes(0), Some(0.6)),
     ("1 KiB of credentials on both sides, not read", ShownCredentials::Bytes(1 << 10), None),
     ("credentials of three blocks on both sides, verified", ShownCredentials::Blocks, Some(1.2)),
 ];
-/// Handshakes of a round.
+/// The number of handshakes, or signatures, in a round.
 const HANDSHAKES: u32 = 50;
-/// The place of the node's private key. A node keeps it in a key agent, which is a separate process.
+/// The name of the case in which this process has the node's private key.
 const SAME_PROCESS: &str = "in the same process";
-const OWN_PROCESS: &str = "in a key agent";
+/// The name of the case in which a key agent, a separate process, has the node's private key, as on a real node.
+const KEY_AGENT: &str = "in a key agent";
 
 /// The tables of the cost of handshakes and of signatures.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
@@ -73,18 +76,18 @@ impl TimedKeyAgent {
 
     /// The agent's process number, and its processor time so far.
     fn time(&self) -> Result<(u32, Duration), LabError> {
-        let gone = || LabError::failed("the process with the private key", "ended");
-        let id = self.process.id().ok_or_else(gone)?;
-        Ok((id, process_time(id).ok_or_else(gone)?))
+        let ended = || LabError::failed("the key agent", "the process has ended");
+        let id = self.process.id().ok_or_else(ended)?;
+        Ok((id, process_time(id).ok_or_else(ended)?))
     }
 
-    /// The agent's processor time during some work.
-    fn during(&self, work: impl FnOnce() -> Result<(), LabError>) -> Result<Duration, LabError> {
+    /// Runs `work`, and returns the agent's processor time meanwhile.
+    fn time_during(&self, work: impl FnOnce() -> Result<(), LabError>) -> Result<Duration, LabError> {
         let (id, before) = self.time()?;
         work()?;
         match self.time()? {
-            (still, after) if still == id => Ok(after.saturating_sub(before)),
-            _ => Err(LabError::failed("the process with the private key", "restarted")),
+            (same, after) if same == id => Ok(after.saturating_sub(before)),
+            _ => Err(LabError::failed("the key agent", "the process was restarted during the measurement")),
         }
     }
 }
@@ -99,56 +102,58 @@ pub(crate) struct MeasuredHandshake<'a> {
 }
 
 impl MeasuredHandshake<'_> {
-    /// Makes a handshake, and returns this thread's processor time for the initiator and for the responder.
+    /// Makes a handshake. Returns the processor time of this thread for the initiator and for the responder.
     pub(crate) fn make(&self) -> Result<[Duration; 2], LabError> {
         const WHAT: &str = "a handshake";
         let begin = thread_time();
         let (initiator, first) = Initiator::begin(Some(self.node.public()), &mut OsRng).context(WHAT)?;
-        let sent = thread_time();
+        let first_sent = thread_time();
         let (responder, second) = Responder::begin(self.node, &first, &mut OsRng).context(WHAT)?;
-        let answered = thread_time();
-        let met = initiator.read_second(&second).context(WHAT)?;
-        let (confirming, third) = met.introduce(self.client, self.clients_credential).context(WHAT)?;
-        let introduced = thread_time();
+        let second_sent = thread_time();
+        let with_second = initiator.read_second(&second).context(WHAT)?;
+        let (confirming, third) =
+            with_second.introduce(self.client, self.clients_credential).context(WHAT)?;
+        let third_sent = thread_time();
         let authenticated = responder.read_third(&third).context(WHAT)?;
         (self.check)(authenticated.peer())?;
-        let (there, fourth) = authenticated.accept(self.nodes_credential).context(WHAT)?;
-        let accepted = thread_time();
-        let here = confirming.read_fourth(&fourth).context(WHAT)?;
-        (self.check)(here.peer())?;
+        let (responder_stream, fourth) = authenticated.accept(self.nodes_credential).context(WHAT)?;
+        let fourth_sent = thread_time();
+        let initiator_stream = confirming.read_fourth(&fourth).context(WHAT)?;
+        (self.check)(initiator_stream.peer())?;
         let done = thread_time();
-        black_box((here, there));
-        let initiators = [(begin, sent), (answered, introduced), (accepted, done)];
-        let responders = [(sent, answered), (introduced, accepted)];
+        black_box((initiator_stream, responder_stream));
+        let initiators = [(begin, first_sent), (second_sent, third_sent), (fourth_sent, done)];
+        let responders = [(first_sent, second_sent), (third_sent, fourth_sent)];
         let sum =
             |times: &[(Duration, Duration)]| times.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         Ok([sum(&initiators), sum(&responders)])
     }
 
-    /// Makes the handshakes of a round. Returns milliseconds per handshake of the initiator, the responder, and the key agent if it signs.
-    fn round(&self, agent: &TimedKeyAgent, place: &str) -> Result<[f64; 3], LabError> {
-        let (mut here, mut there) = (Duration::ZERO, Duration::ZERO);
-        let apart = agent.during(|| {
+    /// Makes the handshakes of a round. Returns the milliseconds per handshake of the initiator, the responder, and the key
+    /// agent if it signs.
+    fn round(&self, agent: &TimedKeyAgent, key_place: &str) -> Result<[f64; 3], LabError> {
+        let (mut initiator, mut responder) = (Duration::ZERO, Duration::ZERO);
+        let agent_time = agent.time_during(|| {
             for _ in 0..HANDSHAKES {
                 let taken = self.make()?;
-                here += taken[0];
-                there += taken[1];
+                initiator += taken[0];
+                responder += taken[1];
             }
             Ok(())
         })?;
-        let apart = if place == OWN_PROCESS { apart } else { Duration::ZERO };
-        Ok([here, there, apart].map(|time| time.as_secs_f64() * 1e3 / f64::from(HANDSHAKES)))
+        let agent_time = if key_place == KEY_AGENT { agent_time } else { Duration::ZERO };
+        Ok([initiator, responder, agent_time].map(|time| time.as_secs_f64() * 1e3 / f64::from(HANDSHAKES)))
     }
 }
 
-/// Milliseconds of a handshake, by its credentials and by the place of the node's private key.
+/// The table of the milliseconds of a handshake, by its credentials and by the place of the node's private key.
 fn handshakes(rounds: usize, peers: &Peers, agent: &TimedKeyAgent) -> Result<String, LabError> {
     let unread = [0x5a; 1 << 10];
     let check = |peer: &Peer| peers.check(peer);
-    let signers: [(&str, &dyn Signer); 2] = [(SAME_PROCESS, &peers.node), (OWN_PROCESS, &agent.process)];
+    let signers: [(&str, &dyn Signer); 2] = [(SAME_PROCESS, &peers.node), (KEY_AGENT, &agent.process)];
     let (mut cases, mut actions): (Vec<_>, Vec<Action<'_, [f64; 3]>>) = Default::default();
     for (name, shown, promise) in SETTINGS {
-        for (place, node) in signers {
+        for (key_place, node) in signers {
             let client = &peers.client;
             let handshake = match shown {
                 ShownCredentials::Bytes(len) => {
@@ -170,27 +175,29 @@ fn handshakes(rounds: usize, peers: &Peers, agent: &TimedKeyAgent) -> Result<Str
                     check: &check,
                 },
             };
-            cases.push((name, place, promise));
-            actions.push(Box::new(move || handshake.round(agent, place)));
+            cases.push((name, key_place, promise));
+            actions.push(Box::new(move || handshake.round(agent, key_place)));
         }
     }
     let mut table = Table::new(
         "shown | the node's private key is | initiator, ms | responder, ms | key agent, ms | all, ms | quartiles | promised | kept",
     );
-    for ((shown, place, promise), values) in cases.iter().zip(values_in_turn(rounds, &mut actions)?) {
-        let part = |of: usize| values.iter().map(|value| value[of]).collect::<Sample>().median();
+    for ((shown, key_place, promise), values) in
+        cases.iter().zip(measure_values_in_turn(rounds, &mut actions)?)
+    {
+        let median = |part: usize| values.iter().map(|value| value[part]).collect::<Sample>().median();
         let all: Sample = values.iter().map(|value| value.iter().sum::<f64>()).collect();
-        let key_agent = if *place == OWN_PROCESS { format!("{:.3}", part(2)) } else { "–".to_owned() };
+        let key_agent = if *key_place == KEY_AGENT { format!("{:.3}", median(2)) } else { "–".to_owned() };
         let promised = promise.map_or_else(|| "– | –".to_owned(), |promise| under(promise, all.median()));
         table.row(format_args!(
-            "{shown} | {place} | {:.3} | {:.3} | {key_agent} | {} | {promised}",
-            part(0),
-            part(1),
+            "{shown} | {key_place} | {:.3} | {:.3} | {key_agent} | {} | {promised}",
+            median(0),
+            median(1),
             all.cells(3)
         ));
     }
     Ok(format!(
-        "Medians of {rounds} rounds of {HANDSHAKES} handshakes, all of them in turn; messages are passed in memory. A node's private key is in a key agent, a separate process, whose processor time is included.\n\n{table}"
+        "Medians of {rounds} interleaved rounds of {HANDSHAKES} handshakes; messages are passed in memory. A node's private key is in a key agent, a separate process, whose processor time is included.\n\n{table}"
     ))
 }
 
@@ -204,11 +211,11 @@ fn signatures(rounds: usize, identity: &Identity, agent: &TimedKeyAgent) -> Resu
         }
         Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(HANDSHAKES))
     };
-    let [here, apart] =
-        all_in_turn(rounds, [Box::new(|| sign(identity)), Box::new(|| sign(&agent.process))])?;
+    let [same_process, key_agent] =
+        measure_all_in_turn(rounds, [Box::new(|| sign(identity)), Box::new(|| sign(&agent.process))])?;
     let mut table = Table::new("the private key is | a signature, us | quartiles");
-    table.row(format_args!("{SAME_PROCESS} | {}", here.cells(1)));
-    table.row(format_args!("{OWN_PROCESS} | {}", apart.cells(1)));
+    table.row(format_args!("{SAME_PROCESS} | {}", same_process.cells(1)));
+    table.row(format_args!("{KEY_AGENT} | {}", key_agent.cells(1)));
     Ok(format!("A node signs once per handshake. Wall-clock time.\n\n{table}"))
 }
 
@@ -216,20 +223,20 @@ fn signatures(rounds: usize, identity: &Identity, agent: &TimedKeyAgent) -> Resu
 mod tests {
     use super::*;
 
-    /// The work of the other process.
+    /// The work of the key agent's process.
     #[test]
-    #[ignore = "run by the other test, as a process of its own"]
-    fn keep_as_a_process_of_its_own() {
+    #[ignore = "run by the other test, in a separate process"]
+    fn run_a_key_agent_in_this_process() {
         if let Some(file) = std::env::args().next_back().filter(|last| last.ends_with(".key")) {
             weir_remote::run_key_agent(Path::new(&file)).unwrap();
         }
     }
 
     #[test]
-    fn everything_promised_is_measured_with_the_key_here_and_elsewhere() {
+    fn each_kind_of_handshake_is_measured_with_both_places_of_the_key() {
         let peers = Peers::new().unwrap();
-        // This program again: the test harness takes the path for one more filter.
-        let test = "handshake::tests::keep_as_a_process_of_its_own";
+        // This program runs itself again. The test harness takes the path of the key for one more filter.
+        let test = "handshake::tests::run_a_key_agent_in_this_process";
         let arguments = ["--ignored", "--nocapture", "--exact", test];
         let agent = TimedKeyAgent::start(&std::env::current_exe().unwrap(), &arguments, &peers.node).unwrap();
         let text = handshakes(1, &peers, &agent).unwrap();
@@ -243,7 +250,7 @@ mod tests {
         let sign = || {
             _ = agent.process.sign_statement(&KeyStatement::new(HandshakeRole::Responder, &[2; 32], &[3; 32]))
         };
-        let taken = agent.during(|| {
+        let taken = agent.time_during(|| {
             (0..HANDSHAKES).for_each(|_| sign());
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! Instructions per packet, counted by valgrind's callgrind.
+//! Instructions per packet, counted by valgrind's callgrind. The part `instructions` of the benchmark.
 //!
 //! Callgrind also counts code that is generated at run time, so the sandbox runs unchanged. Valgrind does not know
 //! AVX-512, so no build here has `-march=native`. Only the passes over the packets are counted, as the instructions of
@@ -15,8 +15,9 @@ use crate::table::Table;
 use std::path::Path;
 use std::process::Command;
 
-/// Counts inside [`MeasuredBuild::pass`], with its callees. The second name is that of earlier programs.
-const COUNTED: [&str; 2] = [
+/// The options by which callgrind counts only inside [`MeasuredBuild::pass`] and its callees. The second name is that of the
+/// same function in earlier programs.
+const COUNTED_FUNCTIONS: [&str; 2] = [
     "--toggle-collect=weir_lab::comparison::MeasuredBuild::pass*",
     "--toggle-collect=weir_lab::contest::Entry::pass*",
 ];
@@ -26,11 +27,11 @@ const COUNTED: [&str; 2] = [
 pub struct CountedRun {
     /// The module's name.
     pub module: String,
-    /// Its build.
+    /// The kind of build.
     pub kind: BuildKind,
-    /// Packets of the capture.
+    /// The number of packets of the capture.
     pub packets: usize,
-    /// Passes over these packets.
+    /// The number of passes over these packets.
     pub passes: usize,
 }
 
@@ -60,11 +61,11 @@ impl CountedRun {
         let module = Module::named(&self.module)?;
         let builder = Builder::open(&packets)?;
         let batches = packets.first(self.packets);
-        let ticks = ticks(batches, module.admit()?.tick());
+        let ticks = ticks(batches, module.admit()?.tick_period());
         let build = builder.make(&module, self.kind)?;
-        let mut entry = MeasuredBuild::new(self.kind.name(), &module, &packets, build).without_comparison();
+        let mut build = MeasuredBuild::new(self.kind.name(), &module, &packets, build).without_comparison();
         for _ in 0..self.passes {
-            entry.pass(batches, &ticks)?;
+            build.pass(batches, &ticks)?;
         }
         Ok(())
     }
@@ -81,12 +82,12 @@ pub fn table(modules: &[Module], capture: &Path, packets: usize) -> Result<Strin
         "module | proved | supervised | metered | metered ÷ proved | clang -O3 | gcc -O3 | proved ÷ clang -O3",
     );
     for Module { name, .. } in modules {
-        let mut each = Vec::new();
+        let mut counts = Vec::new();
         for kind in BuildKind::COUNTED {
-            let exercise = CountedRun { module: name.clone(), kind, packets, passes: 2 };
-            each.push(of_program(&this, &exercise, capture)?);
+            let run = CountedRun { module: name.clone(), kind, packets, passes: 2 };
+            counts.push(instructions_per_packet(&this, &run, capture)?);
         }
-        let [proved, supervised, metered, clang, gcc] = each[..] else { continue };
+        let [proved, supervised, metered, clang, gcc] = counts[..] else { continue };
         table.row(format_args!(
             "{name} | {proved:.1} | {supervised:.1} | {metered:.1} | {:.2} | {clang:.1} | {gcc:.1} | {:.2}",
             metered / proved,
@@ -100,33 +101,33 @@ fn per_packet(instructions: u64, packets: u64) -> f64 {
     instructions as f64 / packets.max(1) as f64
 }
 
-/// Instructions per packet of a run in this program or another build of it.
-pub fn of_program(program: &Path, exercise: &CountedRun, capture: &Path) -> Result<f64, LabError> {
-    let passes = exercise.passes;
-    let packets = packets_of(Packets::read(capture, exercise.packets)?.first(exercise.packets));
-    let once = collected(program, exercise, capture)?;
-    let twice = collected(program, &CountedRun { passes: 2 * passes, ..exercise.clone() }, capture)?;
+/// The instructions per packet of a run, in the program `bench` at this path.
+pub fn instructions_per_packet(program: &Path, run: &CountedRun, capture: &Path) -> Result<f64, LabError> {
+    let passes = run.passes;
+    let packets = packets_of(Packets::read(capture, run.packets)?.first(run.packets));
+    let once = count_instructions(program, run, capture)?;
+    let twice = count_instructions(program, &CountedRun { passes: 2 * passes, ..run.clone() }, capture)?;
     Ok(per_packet(twice.saturating_sub(once), packets.saturating_mul(passes as u64)))
 }
 
-/// The number of instructions that callgrind counts.
-fn collected(program: &Path, exercise: &CountedRun, capture: &Path) -> Result<u64, LabError> {
+/// Carries out a run under callgrind. Returns the number of counted instructions.
+fn count_instructions(program: &Path, run: &CountedRun, capture: &Path) -> Result<u64, LabError> {
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .args(COUNTED)
+        .args(COUNTED_FUNCTIONS)
         .arg("--")
         .arg(program)
         .arg("--capture")
         .arg(capture)
         .arg("--exercise")
-        .arg(exercise.to_argument());
+        .arg(run.to_argument());
     let output = command.output().context("valgrind")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let count = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    let count = output_text.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
     match count {
-        // Zero: the program has no function of the counted name.
+        // A count of zero means that the program has no function of the counted names.
         Some(count) if output.status.success() && count > 0 => Ok(count),
-        _ => Err(LabError::failed(format_args!("{command:?}"), said.into_owned())),
+        _ => Err(LabError::failed(format_args!("{command:?}"), output_text.into_owned())),
     }
 }

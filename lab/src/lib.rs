@@ -1,7 +1,8 @@
 //! Measurements of the promises in docs/SPECIFICATION.md, and the experiments of the papers.
 //!
-//! [`bench`] is `make bench`, [`figure`] is `make figures`. [`price`] compares sandboxed modules with natively compiled ones over the same
-//! packets. It is a differential test as well: all builds must give the same output. All `unsafe` code is in [`native`].
+//! [`bench`] is the program behind `make bench`, and [`figure`] the one behind `make figures`. [`price`] compares sandboxed
+//! modules with natively compiled ones over the same packets. The comparison is a differential test as well: all builds
+//! must give the same output. All `unsafe` code is in [`native`].
 
 mod adversarial;
 mod analysis;

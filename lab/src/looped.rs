@@ -1,4 +1,4 @@
-//! Large captures, made by repeating a small one with shifted time stamps.
+//! Large captures for measurements, made by repeating a small one with shifted time stamps.
 
 use crate::error::LabError;
 use crate::paths;
@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+/// The length of the file header.
 const FILE_HEADER: usize = 24;
+/// The length of a record's header.
 const RECORD_HEADER: usize = 16;
 
 /// A classic pcap file in memory.
@@ -15,23 +17,22 @@ struct Pcap {
     /// The offsets of the records.
     records: Vec<usize>,
     big_endian: bool,
-    /// The unit of the fraction of a second in time stamps, in units per second: 1,000,000 for microseconds, or
-    /// 1,000,000,000 for nanoseconds.
-    fraction: u64,
+    /// The units per second of the fraction in time stamps: 1,000,000 or 1,000,000,000.
+    units_per_second: u64,
 }
 
 impl Pcap {
     fn read(path: &Path) -> Result<Self, LabError> {
         let bytes = std::fs::read(path).map_err(LabError::file(path))?;
-        let unusable = |wanted: &str| LabError::failed(path.display(), wanted);
-        let (big_endian, fraction) = match bytes.get(..4) {
+        let unusable = |why: &str| LabError::failed(path.display(), why);
+        let (big_endian, units_per_second) = match bytes.get(..4) {
             Some([0xd4, 0xc3, 0xb2, 0xa1]) => (false, 1_000_000),
             Some([0x4d, 0x3c, 0xb2, 0xa1]) => (false, 1_000_000_000),
             Some([0xa1, 0xb2, 0xc3, 0xd4]) => (true, 1_000_000),
             Some([0xa1, 0xb2, 0x3c, 0x4d]) => (true, 1_000_000_000),
             _ => return Err(unusable("only a classic pcap file can be looped")),
         };
-        let mut this = Self { bytes, records: Vec::new(), big_endian, fraction };
+        let mut this = Self { bytes, records: Vec::new(), big_endian, units_per_second };
         let mut at = FILE_HEADER;
         while at + RECORD_HEADER <= this.bytes.len() {
             let next = at + RECORD_HEADER + usize::try_from(this.word(at + 8)).unwrap_or(usize::MAX / 2);
@@ -42,7 +43,7 @@ impl Pcap {
             at = next;
         }
         if this.records.is_empty() {
-            return Err(unusable("it has no packets"));
+            return Err(unusable("the capture has no packets"));
         }
         this.bytes.truncate(at);
         Ok(this)
@@ -61,8 +62,9 @@ impl Pcap {
         }
     }
 
+    /// The time stamp of the record at this offset, in units.
     fn time(&self, record: usize) -> u64 {
-        u64::from(self.word(record)) * self.fraction + u64::from(self.word(record + 4))
+        u64::from(self.word(record)) * self.units_per_second + u64::from(self.word(record + 4))
     }
 
     /// Moves all time stamps by `by` units.
@@ -70,37 +72,37 @@ impl Pcap {
         for i in 0..self.records.len() {
             let record = self.records[i];
             let time = self.time(record) + by;
-            self.set_word(record, u32::try_from(time / self.fraction).unwrap_or(u32::MAX));
-            self.set_word(record + 4, u32::try_from(time % self.fraction).unwrap_or(0));
+            self.set_word(record, u32::try_from(time / self.units_per_second).unwrap_or(u32::MAX));
+            self.set_word(record + 4, u32::try_from(time % self.units_per_second).unwrap_or(0));
         }
     }
 }
 
-/// Writes a capture that repeats the packets of `from` until it has at least `packets`. Each repetition is later by the
-/// capture's duration and a millisecond. Returns the number of packets.
+/// Writes a capture to `to` that repeats the packets of `from` until there are at least `packets`. Each repetition is later
+/// by the capture's duration and a millisecond. Returns the number of packets.
 pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, LabError> {
     let mut capture = Pcap::read(from)?;
     let times = || capture.records.iter().map(|record| capture.time(*record));
-    let length = times().max().unwrap_or(0) - times().min().unwrap_or(0) + capture.fraction / 1000;
-    let each = u64::try_from(capture.records.len()).unwrap_or(u64::MAX);
-    let rounds = packets.div_ceil(each).max(1);
+    let duration = times().max().unwrap_or(0) - times().min().unwrap_or(0) + capture.units_per_second / 1000;
+    let packets_each = u64::try_from(capture.records.len()).unwrap_or(u64::MAX);
+    let repetitions = packets.div_ceil(packets_each).max(1);
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(LabError::file(folder))?;
     }
-    // Under a temporary name until it is complete.
+    // The file has a temporary name until it is complete.
     let part = to.with_extension(format!("{}.part", std::process::id()));
     let mut write = || {
         let mut file = BufWriter::with_capacity(1 << 20, File::create(&part)?);
         file.write_all(&capture.bytes[..FILE_HEADER])?;
-        for _ in 0..rounds {
+        for _ in 0..repetitions {
             file.write_all(&capture.bytes[FILE_HEADER..])?;
-            capture.shift(length);
+            capture.shift(duration);
         }
         file.flush()?;
         std::fs::rename(&part, to)
     };
     write().map_err(LabError::file(to))?;
-    Ok(rounds * each)
+    Ok(repetitions * packets_each)
 }
 
 /// As [`make`], but does nothing if the file exists.
@@ -125,7 +127,7 @@ mod tests {
     use crate::packets::{Packets, packets_of};
 
     #[test]
-    fn a_looped_capture_has_more_packets_and_its_time_goes_on() {
+    fn a_repeated_capture_has_more_packets_and_increasing_times() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("looped.pcap");
         let written = make(&paths::sample(), &to, 20_000).unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// The core under measurement.
 pub const CORE: u16 = 1;
-/// The core of senders and observers, which are not measured.
+/// The core for senders and for other threads that are not measured.
 pub const OTHER_CORE: u16 = 0;
 
 /// Binds the calling thread, and the processes that it starts later, to a core.
@@ -19,11 +19,11 @@ pub fn bind(core: u16) -> Result<(), LabError> {
 /// One line about the machine: processor, cores and kernel.
 pub fn name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let of = |key: &str| {
+    let values_of = |key: &str| {
         let lines = cpuinfo.lines().filter(move |line| line.starts_with(key));
         lines.filter_map(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned()).collect()
     };
-    let (models, cores): (Vec<String>, Vec<String>) = (of("model name"), of("processor"));
+    let (models, cores): (Vec<String>, Vec<String>) = (values_of("model name"), values_of("processor"));
     let model = models.first().map_or("unknown processor", String::as_str);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{model}, {} cores, Linux {}", cores.len(), kernel.trim())

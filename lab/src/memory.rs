@@ -1,4 +1,4 @@
-//! The memory of whole runs, which must not grow with the capture.
+//! The memory of whole runs, which must not grow with the capture. The part `memory` of the benchmark.
 
 use crate::error::{Context, LabError};
 use crate::packets::{Packets, packets_of};
@@ -10,11 +10,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The sampling interval.
-const EVERY: Duration = Duration::from_micros(500);
+const INTERVAL: Duration = Duration::from_micros(500);
 /// The promised limit in MB.
-const MOST: f64 = 200.0;
+const MEGABYTES_MAX: f64 = 200.0;
 
-/// Peak memory of all modules over a trace, ten times the trace, ten times the trace compressed, and a large capture.
+/// The table of the peak memory of all modules over four captures: a trace, the trace repeated ten times, the same
+/// compressed, and a large capture.
 pub fn table(trace: &Path, big: &Path, modules: &[String]) -> Result<String, LabError> {
     let packets = packets_of(Packets::read(trace, usize::MAX)?.batches());
     let tenfold = looped::make_in_scratch(trace, "tenfold", 10 * packets)?;
@@ -23,15 +24,19 @@ pub fn table(trace: &Path, big: &Path, modules: &[String]) -> Result<String, Lab
     for (name, capture) in
         [("the trace", trace), ("10 times", &tenfold), ("10 times, gzip", &compressed), ("large", big)]
     {
-        let mut command = run::weir(capture)?;
+        let mut command = run::weir_run(capture)?;
         command.args(modules.iter().flat_map(|module| ["-m", module]));
-        let (held, file) = peak(&mut command)?;
+        let (own, file) = peak(&mut command)?;
         let bytes = std::fs::metadata(capture).map_or(0, |meta| meta.len());
-        table.row(format_args!("{name} | {bytes} | {held:.1} | {file:.1} | {}", yes_or_no(held <= MOST)));
+        table.row(format_args!(
+            "{name} | {bytes} | {own:.1} | {file:.1} | {}",
+            yes_or_no(own <= MEGABYTES_MAX)
+        ));
     }
-    Ok(format!("Peaks of all eight modules with --jobs 1, sampled every {EVERY:?}.\n\n{table}"))
+    Ok(format!("Peaks of all eight modules with --jobs 1, sampled every {INTERVAL:?}.\n\n{table}"))
 }
 
+/// The path of the capture compressed with gzip, which is made if it does not exist.
 fn compressed(capture: &Path) -> Result<PathBuf, LabError> {
     let to = PathBuf::from(format!("{}.gz", capture.display()));
     if to.is_file() {
@@ -51,26 +56,27 @@ fn compressed(capture: &Path) -> Result<PathBuf, LabError> {
 
 /// The peaks of a process in MB: its own memory, and pages of the capture, which the kernel can reclaim.
 fn peak(command: &mut Command) -> Result<(f64, f64), LabError> {
-    const MEGABYTES: f64 = 1.048_576;
-    let shown = format!("{command:?}");
+    const MEGABYTES_PER_MEBIBYTE: f64 = 1.048_576;
+    let description = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().context(&shown)?;
+    let mut child = command.spawn().context(&description)?;
     let status = format!("/proc/{}/status", child.id());
-    let (mut held, mut file) = (0.0f64, 0.0f64);
+    let (mut own, mut file) = (0.0f64, 0.0f64);
     loop {
         if let Ok(text) = std::fs::read_to_string(&status) {
-            held = held.max((mebibytes(&text, "RssAnon:") + mebibytes(&text, "RssShmem:")) * MEGABYTES);
-            file = file.max(mebibytes(&text, "RssFile:") * MEGABYTES);
+            own = own
+                .max((mebibytes(&text, "RssAnon:") + mebibytes(&text, "RssShmem:")) * MEGABYTES_PER_MEBIBYTE);
+            file = file.max(mebibytes(&text, "RssFile:") * MEGABYTES_PER_MEBIBYTE);
         }
-        match child.try_wait().context(&shown)? {
-            Some(ended) if ended.success() => return Ok((held, file)),
-            Some(ended) => return Err(LabError::failed(shown, ended.to_string())),
-            None => std::thread::sleep(EVERY),
+        match child.try_wait().context(&description)? {
+            Some(ended) if ended.success() => return Ok((own, file)),
+            Some(ended) => return Err(LabError::failed(description, ended.to_string())),
+            None => std::thread::sleep(INTERVAL),
         }
     }
 }
 
-/// A field of /proc/PID/status, converted from KiB to MiB.
+/// The value of a field in the text of /proc/PID/status, converted from KiB to MiB.
 pub(crate) fn mebibytes(status: &str, field: &str) -> f64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0

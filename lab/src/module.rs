@@ -13,7 +13,7 @@ pub struct Module {
     pub name: String,
     /// The C source.
     pub source: PathBuf,
-    /// The module as it is shipped.
+    /// The WebAssembly binary.
     pub wasm: Vec<u8>,
     /// The manifest: its parameters, streams and tables, among others.
     pub manifest: Manifest,
@@ -26,13 +26,13 @@ pub struct Module {
 /// The main work of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Looks at headers and descriptors.
+    /// The module reads headers and descriptors.
     Header,
-    /// Searches payloads.
+    /// The module searches payloads.
     Search,
-    /// Sends frames, or loads the processor.
+    /// The module sends frames, or loads the processor.
     Active,
-    /// Does nothing.
+    /// The module does nothing.
     Empty,
 }
 
@@ -66,14 +66,14 @@ impl Module {
         ACTIVE.iter().map(|name| Self::read(name, Class::Active)).collect()
     }
 
-    /// The shipped module of that name, if its price is measured, or `empty`.
+    /// The module of that name: one of those whose price is measured, or `empty`.
     pub fn named(name: &str) -> Result<Self, LabError> {
         if name == "empty" {
             return Self::empty();
         }
         match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
             Some((name, class)) => Self::read(name, *class),
-            None => Err(LabError::failed(name, "no shipped module has this name")),
+            None => Err(LabError::failed(name, "no module with a measured price has this name")),
         }
     }
 
@@ -112,7 +112,7 @@ impl Module {
         Admitted::admit(self.wasm.clone(), &[]).context(&self.name)
     }
 
-    /// The text of its `module.h`.
+    /// The text of the module's C header, `module.h`.
     pub fn header(&self) -> String {
         sources::c_header(&self.manifest)
     }

@@ -1,27 +1,28 @@
-//! Network namespaces: this program runs itself again in a new one, which ends with it.
+//! Network namespaces. A measurement with traffic runs this program again in a new namespace, which ends with that
+//! process.
 
 use crate::error::{Context, LabError};
 use std::process::Command;
 
-/// The environment variable of a program that runs in its own namespace.
-const INSIDE: &str = "WEIR_LAB_INSIDE";
+/// The environment variable that marks a process in a namespace of its own.
+const MARK: &str = "WEIR_LAB_INSIDE";
 
 /// Returns true if this process is in a namespace that was made for it.
 pub fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
+    std::env::var_os(MARK).is_some()
 }
 
-/// The command that runs this program again with these arguments in a new network namespace, at a high priority, so that other programs
-/// disturb the measurement less.
+/// The command that runs this program again with these arguments in a new network namespace. It has a high priority, so
+/// that other programs disturb the measurement less.
 pub fn command_inside(arguments: &[String]) -> Result<Command, LabError> {
-    let can = Command::new("unshare").args(["--net", "ip", "-V"]).output();
-    if !can.is_ok_and(|output| output.status.success()) {
+    let attempt = Command::new("unshare").args(["--net", "ip", "-V"]).output();
+    if !attempt.is_ok_and(|output| output.status.success()) {
         return Err(LabError::NoNamespace);
     }
     let program = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new("unshare");
     command.args(["--net", "setsid", "--wait", "nice", "-n", "-20"]);
-    command.arg(program).args(arguments).env(INSIDE, "1");
+    command.arg(program).args(arguments).env(MARK, "1");
     Ok(command)
 }
 
@@ -29,7 +30,7 @@ pub fn command_inside(arguments: &[String]) -> Result<Command, LabError> {
 pub fn output_of(arguments: &[String]) -> Result<String, LabError> {
     let output = command_inside(arguments)?.output().context("unshare(1)")?;
     let [text, error] =
-        [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     if output.status.success() {
         return Ok(text);
     }
@@ -39,14 +40,14 @@ pub fn output_of(arguments: &[String]) -> Result<String, LabError> {
 /// Raises the priority of this process' terminal session. With `CONFIG_SCHED_AUTOGROUP` the kernel shares cores between
 /// sessions first, so the priority of the process alone does not suffice.
 pub fn raise_priority() {
-    // A kernel without autogroups needs nothing.
+    // A kernel without autogroups has no such file, and the priority of the process suffices.
     _ = std::fs::write("/proc/self/autogroup", "-20");
 }
 
-/// Gives this process, and the processes that it starts later, real-time priority (`SCHED_RR`). For experiments with periods of some
-/// milliseconds that leave much of the core idle.
+/// Gives this process, and the processes that it starts later, real-time priority (`SCHED_RR`). For experiments with
+/// periods of some milliseconds that leave much of the core idle.
 pub fn use_real_time_priority() {
     let this = std::process::id().to_string();
-    // Without the right, or without chrt(1), the experiment needs an otherwise idle machine.
+    // If this fails, for lack of the right or of chrt(1), the experiment needs an otherwise idle machine.
     _ = Command::new("chrt").args(["--rr", "--pid", "10", &this]).output();
 }

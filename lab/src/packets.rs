@@ -1,4 +1,4 @@
-//! Packets and their descriptors in memory files, which sandboxes and native builds map.
+//! The packets of a measurement, and their descriptors in memory files, which sandboxes and native builds map.
 
 use crate::error::{Context, LabError};
 use crate::native;
@@ -11,48 +11,49 @@ use weir_netio::{BLOCK_PACKETS, Capture, CaptureInput, CaptureNext};
 use weir_sandbox::{Area, BatchInput};
 use weir_units::{Nanos, Timestamp};
 
-/// The most packets in memory.
+/// The most packets that a [`Packets`] holds.
 const PACKETS_MAX: usize = DESCRIPTORS_MAX as usize / DESCRIPTOR_BYTES;
 /// Batches of a block.
 pub const BLOCK_BATCHES: usize = BLOCK_PACKETS / BATCH_PACKETS;
 const BLOCK_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
 
-/// A classified capture. As in a run, modules see the descriptors of one block at a time, just after they were written.
+/// A classified capture. As in `weir run`, modules see the descriptors of one block at a time, which were written just
+/// before.
 #[derive(Debug)]
 pub struct Packets {
     path: PathBuf,
-    /// The descriptors of all packets.
-    all: Vec<u8>,
-    /// The descriptors of the current block, which modules see.
-    descriptors: File,
+    /// The descriptors of all packets, as bytes.
+    all_descriptors: Vec<u8>,
+    /// The memory file that modules map, with the descriptors of the current block.
+    block_descriptors: File,
     capture: File,
     capture_len: usize,
     batches: Vec<ReadyBatch>,
 }
 
-/// A batch of packets.
+/// A batch of packets that is ready for a call.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyBatch {
-    /// The arguments of a call.
+    /// The arguments of the call.
     pub batch: BatchInput,
-    /// The latest time stamp of the packets up to its end.
+    /// The latest time stamp of all packets up to the end of this batch.
     pub latest: Timestamp,
 }
 
 /// A call of `weir_tick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// The index of the batch that it precedes.
+    /// The index of the batch before which the call is made.
     pub before: usize,
-    /// The packet time, a multiple of the period.
+    /// The packet time of the call, a multiple of the period.
     pub now: Timestamp,
-    /// Periods since the last one.
+    /// The number of periods since the last call.
     pub periods: u64,
 }
 
 impl Packets {
-    /// Reads the first packets of a capture file through [`weir_netio`]: those of its first window, at most `most`.
-    pub fn read(path: &Path, most: usize) -> Result<Self, LabError> {
+    /// Reads the first packets of a capture file through [`weir_netio`]: those of its first window, at most `packets_max`.
+    pub fn read(path: &Path, packets_max: usize) -> Result<Self, LabError> {
         let mut capture = Capture::open(CaptureInput::File(path.to_owned()))?;
         let mut window: Option<(u64, u64, usize)> = None;
         let mut all: Vec<Descriptor> = Vec::new();
@@ -60,16 +61,18 @@ impl Packets {
             let here = block.window();
             let len = usize::try_from(here.len().0).unwrap_or(usize::MAX);
             let (id, ..) = *window.get_or_insert((here.id(), here.file_offset(), len));
-            if id != here.id() || all.len() >= most.min(PACKETS_MAX) {
+            if id != here.id() || all.len() >= packets_max.min(PACKETS_MAX) {
                 break;
             }
             all.extend_from_slice(block.descriptors());
         }
-        all.truncate(most.min(PACKETS_MAX));
+        all.truncate(packets_max.min(PACKETS_MAX));
         let file = File::open(path).map_err(LabError::file(path))?;
         let file_len = file.metadata().map_err(LabError::file(path))?.len();
         let unusable = |why: &str| LabError::failed(path.display(), why);
-        let Some((_, offset, capture_len)) = window else { return Err(unusable("it has no packets")) };
+        let Some((_, offset, capture_len)) = window else {
+            return Err(unusable("the capture has no packets"));
+        };
         if offset != 0 || u64::try_from(capture_len).unwrap_or(u64::MAX) > file_len.next_multiple_of(4096) {
             return Err(unusable("the benchmark needs an uncompressed pcap or pcapng file"));
         }
@@ -78,7 +81,14 @@ impl Packets {
         let descriptors = in_memory().map_err(LabError::file(&folder))?;
         descriptors.set_len(u64::try_from(BLOCK_BYTES).unwrap_or(0)).map_err(LabError::file(&folder))?;
         let (path, all) = (path.to_owned(), native::bytes_of(&all).to_vec());
-        Ok(Self { path, all, descriptors, capture: file, capture_len, batches })
+        Ok(Self {
+            path,
+            all_descriptors: all,
+            block_descriptors: descriptors,
+            capture: file,
+            capture_len,
+            batches,
+        })
     }
 
     /// The capture's file.
@@ -86,16 +96,18 @@ impl Packets {
         &self.path
     }
 
-    /// The memory for the descriptors of a block.
+    /// The memory with the descriptors of the current block.
     pub fn descriptors(&self) -> Area<'_> {
-        Area { fd: self.descriptors.as_fd(), offset: 0, len: BLOCK_BYTES }
+        Area { fd: self.block_descriptors.as_fd(), offset: 0, len: BLOCK_BYTES }
     }
 
-    /// Writes the descriptors of the block with this index into that memory.
-    pub fn show(&self, block: usize) -> Result<(), LabError> {
-        let from = (block * BLOCK_BYTES).min(self.all.len());
-        let to = (from + BLOCK_BYTES).min(self.all.len());
-        self.descriptors.write_all_at(&self.all[from..to], 0).map_err(LabError::file(&self.path))
+    /// Makes the block with this index the current one: writes its descriptors into the memory that modules map.
+    pub fn write_descriptors(&self, block: usize) -> Result<(), LabError> {
+        let from = (block * BLOCK_BYTES).min(self.all_descriptors.len());
+        let to = (from + BLOCK_BYTES).min(self.all_descriptors.len());
+        self.block_descriptors
+            .write_all_at(&self.all_descriptors[from..to], 0)
+            .map_err(LabError::file(&self.path))
     }
 
     /// The capture file.
@@ -103,7 +115,7 @@ impl Packets {
         Area { fd: self.capture.as_fd(), offset: 0, len: self.capture_len }
     }
 
-    /// The first batches, with at least `packets` packets if the capture has as many.
+    /// The first batches: as few as contain `packets` packets, or all.
     pub fn first(&self, packets: usize) -> &[ReadyBatch] {
         &self.batches[..packets.div_ceil(BATCH_PACKETS).min(self.batches.len())]
     }
@@ -114,14 +126,14 @@ impl Packets {
     }
 }
 
-/// Copies of the first packets of a capture, with their descriptors.
-pub(crate) fn copies(path: &Path, most: usize) -> Result<Vec<(Vec<u8>, Descriptor)>, LabError> {
+/// Copies of the first packets of a capture, at most `packets_max`, with their descriptors.
+pub(crate) fn copy_packets(path: &Path, packets_max: usize) -> Result<Vec<(Vec<u8>, Descriptor)>, LabError> {
     let mut capture = Capture::open(CaptureInput::File(path.to_owned()))?;
     let mut packets = Vec::new();
-    while packets.len() < most
+    while packets.len() < packets_max
         && let CaptureNext::Block(block) = capture.next_block()?
     {
-        for (index, descriptor) in block.descriptors().iter().enumerate().take(most - packets.len()) {
+        for (index, descriptor) in block.descriptors().iter().enumerate().take(packets_max - packets.len()) {
             let mut packet = Vec::new();
             block.copy_packet(index, &mut packet);
             packets.push((packet, *descriptor));
@@ -135,20 +147,25 @@ pub fn packets_of(batches: &[ReadyBatch]) -> u64 {
     batches.iter().map(|ready| u64::from(ready.batch.mask.count_ones())).sum()
 }
 
-/// The calls of `weir_tick` for a module with this period: one before the first batch after each multiple of the period.
+/// The calls of `weir_tick` for a module with this period: each after the batch in which packet time passed a multiple
+/// of the period.
 pub fn ticks(batches: &[ReadyBatch], period: Option<Nanos>) -> Vec<Tick> {
     let Some(Nanos(period)) = period.filter(|period| period.0 > 0) else { return Vec::new() };
     let mut ticks = Vec::new();
     let mut last: Option<u64> = None;
     for (i, ready) in batches.iter().enumerate() {
-        let whole = ready.latest.0 / period;
+        let period_number = ready.latest.0 / period;
         match last {
-            Some(before) if whole > before => {
-                ticks.push(Tick { before: i + 1, now: Timestamp(whole * period), periods: whole - before });
-                last = Some(whole);
+            Some(before) if period_number > before => {
+                ticks.push(Tick {
+                    before: i + 1,
+                    now: Timestamp(period_number * period),
+                    periods: period_number - before,
+                });
+                last = Some(period_number);
             }
             Some(_) => {}
-            None => last = Some(whole),
+            None => last = Some(period_number),
         }
     }
     ticks
@@ -169,7 +186,7 @@ fn batches(all: &[Descriptor]) -> Vec<ReadyBatch> {
         .collect()
 }
 
-/// A file with the descriptors of one batch, all zero.
+/// A memory file with the descriptors of one batch, all zero.
 pub(crate) fn blank_batch() -> Result<File, LabError> {
     let file = in_memory().context("a file of descriptors")?;
     file.write_all_at(native::bytes_of(&[Descriptor::default(); BATCH_PACKETS]), 0).context("descriptors")?;
@@ -191,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_comes_after_the_batch_in_which_its_time_passed_and_counts_the_periods() {
+    fn a_tick_follows_the_batch_in_which_its_time_passed_and_counts_the_periods() {
         let ticks = ticks(&at(&[95, 99, 101, 105, 350]), Some(Nanos(100)));
         let expected = [(3, 100, 1), (5, 300, 2)];
         let got: Vec<_> = ticks.iter().map(|t| (t.before, t.now.0, t.periods)).collect();

@@ -1,4 +1,4 @@
-//! Paths of the repository, and of built programs.
+//! Paths of the repository, of built programs, and of captures.
 
 use crate::error::LabError;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ pub fn scratch() -> PathBuf {
     target().join("lab")
 }
 
-/// The program `weir`, built for release.
+/// The path of the program `weir`, built for release.
 pub fn weir() -> PathBuf {
     target().join("release/weir")
 }
 
-/// The program `weir`, or an error if it has not been built.
+/// The path of the program `weir`, or an error if it has not been built.
 pub fn built_weir() -> Result<PathBuf, LabError> {
     let program = weir();
     if program.is_file() {
@@ -29,11 +29,11 @@ pub fn built_weir() -> Result<PathBuf, LabError> {
 
 /// Cargo's target folder.
 fn target() -> PathBuf {
-    let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    set.unwrap_or_else(|| root().join("target"))
+    let configured = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    configured.unwrap_or_else(|| root().join("target"))
 }
 
-/// A larger trace than the sample, in a collection beside the repository, if there is one.
+/// A trace that is larger than the sample, if a collection of traces lies beside the repository.
 pub fn shared_trace() -> Option<PathBuf> {
     Some(root().join("../shared/traces/mixed/composite-mixed-a.pcap")).filter(|path| path.is_file())
 }
@@ -43,7 +43,7 @@ pub fn sample() -> PathBuf {
     root().join("lab/sample/sample.pcap")
 }
 
-/// A path as text: relative to the repository if inside it, else the file name.
+/// A path as text: relative to the repository for paths inside it, otherwise only the file name.
 pub fn display(path: &Path) -> String {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match absolute(path).strip_prefix(absolute(&root())) {

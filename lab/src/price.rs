@@ -1,4 +1,5 @@
-//! The price of safety: the cost of a sandboxed module, compared with the same source compiled natively.
+//! The price of safety: the cost of a sandboxed module, compared with that of the same source compiled natively. The part
+//! `price` of the benchmark.
 
 use crate::comparison::{Clock, MeasuredBuild, ModuleBuild, OutputDigest, Repetitions, compare_builds};
 use crate::criterion::{self, Criterion};
@@ -18,7 +19,7 @@ use weir_sandbox::{CheckMode, Engine, EngineOptions, WasmtimeCheck};
 /// A way to build and run a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildKind {
-    /// In the sandbox as `weir run` has it, in the tier of its admission.
+    /// In the sandbox as by `weir run`, in the tier that admission gives it.
     Sandbox,
     /// In the sandbox with the checks of a tier.
     Tier(Tier),
@@ -30,6 +31,7 @@ pub enum BuildKind {
     Gcc(Build),
 }
 
+/// Native builds, by the options that differ from the plain one.
 const PLAIN: Build = Build { this_processor: false, one_unit: false, naive_find: false };
 const THIS_PROCESSOR: Build = Build { this_processor: true, ..PLAIN };
 const ONE_UNIT: Build = Build { one_unit: true, ..PLAIN };
@@ -54,7 +56,8 @@ impl BuildKind {
         all
     }
 
-    /// The kinds whose instructions are counted. Valgrind does not know those of `-march=native`.
+    /// The kinds whose instructions are counted. Builds with `-march=native` are left out, because valgrind does not know all
+    /// of their instructions.
     pub const COUNTED: [Self; 5] = [
         PROVED,
         Self::Tier(Tier::Supervised),
@@ -85,7 +88,7 @@ impl BuildKind {
     }
 }
 
-/// Builds modules: the engines, the C compilers, and the packets mapped for native code.
+/// A builder of modules in all kinds: it has the engines, the C compilers, and the packets mapped for native code.
 pub struct Builder<'a> {
     packets: &'a Packets,
     space: Space,
@@ -122,7 +125,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The kinds of build that this machine supports for a module.
-    pub fn ways(&self, module: &Module) -> Vec<BuildKind> {
+    pub fn kinds(&self, module: &Module) -> Vec<BuildKind> {
         BuildKind::all(module.class, self.clang.is_some(), self.gcc.is_some())
     }
 
@@ -152,18 +155,18 @@ impl<'a> Builder<'a> {
         batches: &[ReadyBatch],
         repetitions: Repetitions,
     ) -> Result<Price, LabError> {
-        let mut entries = Vec::new();
-        for kind in self.ways(module) {
-            entries.push(MeasuredBuild::new(kind.name(), module, self.packets, self.make(module, kind)?));
+        let mut builds = Vec::new();
+        for kind in self.kinds(module) {
+            builds.push(MeasuredBuild::new(kind.name(), module, self.packets, self.make(module, kind)?));
         }
-        let ticks = ticks(batches, module.admit()?.tick());
-        let digest = compare_builds(&module.name, &mut entries, batches, &ticks, repetitions)?;
-        let samples = entries.into_iter().map(|entry| (entry.name, entry.nanos)).collect();
+        let ticks = ticks(batches, module.admit()?.tick_period());
+        let digest = compare_builds(&module.name, &mut builds, batches, &ticks, repetitions)?;
+        let samples = builds.into_iter().map(|build| (build.name, build.nanos)).collect();
         Ok(Price { module: module.clone(), clock: self.clock, digest, samples })
     }
 }
 
-/// The cost of a module.
+/// The measured cost of a module in all kinds of build.
 #[derive(Debug)]
 pub struct Price {
     /// The measured module.
@@ -180,9 +183,9 @@ impl Price {
         self.samples.iter().find(|(name, _)| name == kind.name()).map(|(_, sample)| sample)
     }
 
-    /// The time of one build divided by another's, round by round.
-    pub fn ratio(&self, kind: BuildKind, than: BuildKind) -> Option<Sample> {
-        Some(self.nanos(kind)?.over(self.nanos(than)?))
+    /// The time of one kind of build divided by that of the kind `base`, round by round.
+    pub fn ratio(&self, kind: BuildKind, base: BuildKind) -> Option<Sample> {
+        Some(self.nanos(kind)?.ratio_to(self.nanos(base)?))
     }
 
     /// Median cycles per packet of one build.
@@ -192,15 +195,20 @@ impl Price {
 }
 
 /// The tables of prices, over packets in the processor's cache and over the whole trace.
-pub fn tables(modules: &[Module], trace: &Path, most: usize, rounds: usize) -> Result<String, LabError> {
+pub fn tables(
+    modules: &[Module],
+    trace: &Path,
+    cached_packets: usize,
+    rounds: usize,
+) -> Result<String, LabError> {
     let packets = Packets::read(trace, usize::MAX)?;
     let builder = Builder::open(&packets)?;
     let (mut text, mut criteria) = (String::new(), Vec::new());
-    for (set, title, batches, repetitions) in [
+    for (packet_set, title, batches, repetitions) in [
         (
             "cached",
-            format!("{most} packets repeatedly, in the processor's cache"),
-            packets.first(most),
+            format!("{cached_packets} packets repeatedly, in the processor's cache"),
+            packets.first(cached_packets),
             Repetitions::cached(rounds),
         ),
         ("trace", "the whole trace".to_owned(), packets.batches(), Repetitions::streamed(rounds)),
@@ -209,21 +217,22 @@ pub fn tables(modules: &[Module], trace: &Path, most: usize, rounds: usize) -> R
             .iter()
             .map(|module| builder.measure(module, batches, repetitions))
             .collect::<Result<Vec<_>, _>>()?;
-        criteria.extend(self::criteria(&prices, set));
-        let mut digest = Table::new("module | records | patches");
-        for Price { module, digest: done, .. } in &prices {
-            digest.row(format_args!("{} | {} | {}", module.name, done.records.count, done.patches.count));
+        criteria.extend(self::criteria(&prices, packet_set));
+        let mut outputs = Table::new("module | records | patches");
+        for Price { module, digest, .. } in &prices {
+            outputs
+                .row(format_args!("{} | {} | {}", module.name, digest.records.count, digest.patches.count));
         }
         _ = writeln!(
             text,
             "`{}`, {} packets: {title}; medians of {} rounds.\n\n{}\n\
              The cost of each kind of check, and its multiple of the cost without checks:\n\n{}\n\
-             The output, which was the same in all builds, row by row:\n\n{digest}",
+             The output, which was the same in all builds, row by row:\n\n{outputs}",
             paths::display(trace),
             packets_of(batches),
             repetitions.rounds,
             table(&prices),
-            safety(&prices)
+            check_costs(&prices)
         );
     }
     Ok(format!("{}\n{text}", criterion::table(&criteria)))
@@ -234,10 +243,10 @@ fn table(prices: &[Price]) -> Table {
     let mut table = Table::new(
         "module | sandbox, ns (quartiles) | cycles | clang -O3, cycles | ÷ clang -O3 (quartiles) | ÷ gcc -O3 | ÷ clang -O3 -march=native | ÷ gcc -O3 -march=native | ÷ clang -O3, loop and module in one | ÷ clang -O3, byte loop",
     );
-    let shown = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    let cell = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     for price in prices {
-        let cycles = |kind| shown(price.cycles(kind).map(|cycles| format!("{cycles:.1}")));
-        let ratio = |than| shown(price.ratio(BuildKind::Sandbox, than).map(|r| format!("{:.2}", r.median())));
+        let cycles = |kind| cell(price.cycles(kind).map(|cycles| format!("{cycles:.1}")));
+        let ratio = |base| cell(price.ratio(BuildKind::Sandbox, base).map(|r| format!("{:.2}", r.median())));
         let [ns, clang] = [
             price.nanos(BuildKind::Sandbox).cloned(),
             price.ratio(BuildKind::Sandbox, BuildKind::Clang(PLAIN)),
@@ -246,10 +255,10 @@ fn table(prices: &[Price]) -> Table {
         table.row(format_args!(
             "{} | {} | {} | {} | {} | {} | {} | {} | {} | {}",
             price.module.name,
-            shown(ns.map(|q| format!("{:.2} ({})", q.median, q.spread(2)))),
+            cell(ns.map(|q| format!("{:.2} ({})", q.median, q.spread(2)))),
             cycles(BuildKind::Sandbox),
             cycles(BuildKind::Clang(PLAIN)),
-            shown(clang.map(|q| format!("**{:.2}** ({})", q.median, q.spread(2)))),
+            cell(clang.map(|q| format!("**{:.2}** ({})", q.median, q.spread(2)))),
             ratio(BuildKind::Gcc(PLAIN)),
             ratio(BuildKind::Clang(THIS_PROCESSOR)),
             ratio(BuildKind::Gcc(THIS_PROCESSOR)),
@@ -260,9 +269,10 @@ fn table(prices: &[Price]) -> Table {
     table
 }
 
-/// The table of the cost of each kind of check (FLAME, figure 6): nanoseconds per packet, and the multiple of the cost without checks.
-fn safety(prices: &[Price]) -> Table {
-    let ways = [
+/// The table of the cost of each kind of check (FLAME, figure 6): nanoseconds per packet, and the multiple of the cost
+/// without checks.
+fn check_costs(prices: &[Price]) -> Table {
+    let kinds = [
         BuildKind::Gcc(PLAIN),
         BuildKind::Clang(PLAIN),
         PROVED,
@@ -271,12 +281,12 @@ fn safety(prices: &[Price]) -> Table {
         BuildKind::Wasmtime(WasmtimeCheck::Fuel),
         BuildKind::Wasmtime(WasmtimeCheck::Epochs),
     ];
-    let mut table = Table::new(format_args!("module | tier | {}", ways.map(BuildKind::name).join(" | ")));
+    let mut table = Table::new(format_args!("module | tier | {}", kinds.map(BuildKind::name).join(" | ")));
     for price in prices {
         let tier =
             price.module.admit().map_or_else(|_| String::new(), |admitted| admitted.tier().to_string());
         let mut row = format!("{} | {tier}", price.module.name);
-        for kind in ways {
+        for kind in kinds {
             _ = match (price.nanos(kind), price.ratio(kind, PROVED)) {
                 (Some(nanos), _) if kind == PROVED => write!(row, " | {:.2} ns", nanos.median()),
                 (Some(nanos), Some(ratio)) => {
@@ -290,30 +300,30 @@ fn safety(prices: &[Price]) -> Table {
     table
 }
 
-/// The measured promises about prices.
-fn criteria(prices: &[Price], set: &str) -> Vec<Criterion> {
+/// The criteria about prices over one set of packets.
+fn criteria(prices: &[Price], packet_set: &str) -> Vec<Criterion> {
     let mut criteria = Vec::new();
     let mut add = |what: String, at_most, measured: Option<f64>| {
-        let what = format!("{set}: {what}");
+        let what = format!("{packet_set}: {what}");
         criteria.extend(measured.map(|measured| Criterion::at_most(what, measured, at_most, "")));
     };
     for price in prices {
         let name = &price.module.name;
-        let ratio = |than| price.ratio(BuildKind::Sandbox, than).map(|sample| sample.median());
+        let ratio = |base| price.ratio(BuildKind::Sandbox, base).map(|sample| sample.median());
         match price.module.class {
             Class::Header => add(format!("{name} ÷ clang -O3"), 1.10, ratio(BuildKind::Clang(PLAIN))),
             Class::Search => {
                 add(format!("{name} ÷ clang -O3 with a byte loop"), 1.0, ratio(BuildKind::Clang(NAIVE)));
                 add(format!("{name} ÷ clang -O3 with the same search"), 1.15, ratio(BuildKind::Clang(PLAIN)));
             }
-            // There is no promise about these.
+            // There is no promise about modules that send or load the processor.
             Class::Active => {}
             Class::Empty => {
                 add("empty module, cycles a packet".to_owned(), 10.0, price.cycles(BuildKind::Sandbox))
             }
         }
     }
-    // The cost of the meter.
+    // The promises about the cost of the meter.
     for tier in [Tier::Metered, Tier::Supervised] {
         let costs: Sample = prices
             .iter()

@@ -1,4 +1,4 @@
-//! Pseudorandom numbers that are the same in every run.
+//! Pseudorandom numbers that are the same in every run, for generated packets, addresses and filters.
 
 /// The generator splitmix64 (S. Vigna).
 #[derive(Clone, Debug)]
@@ -9,6 +9,7 @@ impl Random {
         Self(seed)
     }
 
+    /// A number of 64 bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -28,16 +29,17 @@ impl Random {
         self.below(times) == 0
     }
 
-    /// One element of a slice, which is not empty.
-    pub fn of<'a, T>(&mut self, these: &'a [T]) -> &'a T {
-        &these[self.below(these.len())]
+    /// An element of `choices`, which must not be empty.
+    pub fn choose<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len())]
     }
 
     pub fn byte(&mut self) -> u8 {
         self.word().to_le_bytes()[0]
     }
 
-    pub fn short(&mut self) -> u16 {
+    /// A number of 16 bits.
+    pub fn half_word(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 }

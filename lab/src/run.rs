@@ -1,10 +1,11 @@
-//! Whole runs: the processor time of programs over a large capture in the page cache.
+//! Whole runs: the processor time of `weir run` and other programs over a large capture in the page cache. The part `run`
+//! of the benchmark.
 
 use crate::criterion::{self, Criterion};
 use crate::error::{Context, LabError};
 use crate::native::{Compiler, compile_program, run_measured};
 use crate::paths;
-use crate::statistics::{Action, Sample, in_turn};
+use crate::statistics::{Action, Sample, measure_in_turn};
 use crate::table::Table;
 use std::path::Path;
 use std::process::Command;
@@ -25,14 +26,14 @@ pub fn tables(capture: &Path, modules: &[String], rounds: usize) -> Result<Strin
     for (_, command) in &mut programs {
         actions.push(Box::new(move || Ok(run_measured(command)?.cpu.as_nanos() as f64 / packets)));
     }
-    let samples = in_turn(rounds, &mut actions)?;
+    let samples = measure_in_turn(rounds, &mut actions)?;
     let mut costs = Table::new("program | ns a packet | quartiles | million packets/s");
     for (name, sample) in names.iter().zip(&samples) {
         costs.row(format_args!("{name} | {} | {:.1}", sample.cells(1), 1000.0 / sample.median()));
     }
     let find =
         |name: &str| -> Option<&Sample> { samples.get(names.iter().position(|found| *found == name)?) };
-    let ratio = |a: &str, b: &str| Some(find(a)?.over(find(b)?).median());
+    let ratio = |a: &str, b: &str| Some(find(a)?.ratio_to(find(b)?).median());
     let criteria: Vec<Criterion> = [
         ratio(SYN_FLOOD, LIMIT).map(|ratio| Criterion::at_most("syn-flood ÷ limit", ratio, 1.3, "")),
         ratio(SYN_FLOOD, TCPDUMP).map(|ratio| Criterion::at_most("syn-flood ÷ tcpdump", ratio, 0.5, "")),
@@ -44,12 +45,13 @@ pub fn tables(capture: &Path, modules: &[String], rounds: usize) -> Result<Strin
     .flatten()
     .collect();
     Ok(format!(
-        "{packets} packets, {} bytes, in the page cache; processor time (user and system), medians of {rounds} runs in turn.\n\n{}\n{costs}",
+        "{packets} packets, {} bytes, in the page cache; processor time (user and system), medians of {rounds} interleaved runs.\n\n{}\n{costs}",
         std::fs::metadata(capture).map_or(0, |meta| meta.len()),
         criterion::table(&criteria)
     ))
 }
 
+/// The programs that are installed or built here, each with its name in the table.
 fn programs(capture: &Path, modules: &[String]) -> Result<Vec<(&'static str, Command)>, LabError> {
     let mut programs = Vec::new();
     if let Some(compiler) = Compiler::clang().or_else(Compiler::gcc) {
@@ -58,7 +60,7 @@ fn programs(capture: &Path, modules: &[String]) -> Result<Vec<(&'static str, Com
         command.arg(capture);
         programs.push((LIMIT, command));
     }
-    let mut syn_flood = weir(capture)?;
+    let mut syn_flood = weir_run(capture)?;
     syn_flood.args(["-m", "syn-flood"]);
     programs.push((SYN_FLOOD, syn_flood));
     if Command::new("tcpdump").arg("--version").output().is_ok() {
@@ -66,14 +68,14 @@ fn programs(capture: &Path, modules: &[String]) -> Result<Vec<(&'static str, Com
         tcpdump.arg("-r").arg(capture).args(["-w", "/dev/null", FILTER]);
         programs.push((TCPDUMP, tcpdump));
     }
-    let mut all = weir(capture)?;
+    let mut all = weir_run(capture)?;
     all.args(modules.iter().flat_map(|module| ["-m", module]));
     programs.push((ALL, all));
     Ok(programs)
 }
 
-/// `weir run -r CAPTURE --jobs 1`.
-pub fn weir(capture: &Path) -> Result<Command, LabError> {
+/// The command `weir run -r CAPTURE --jobs 1`.
+pub fn weir_run(capture: &Path) -> Result<Command, LabError> {
     let mut command = Command::new(paths::built_weir()?);
     command.args(["run", "--jobs", "1", "-r"]).arg(capture);
     Ok(command)
@@ -83,8 +85,8 @@ pub fn weir(capture: &Path) -> Result<Command, LabError> {
 fn packets_in(capture: &Path, programs: &mut [(&str, Command)]) -> Result<u64, LabError> {
     if let Some((_, limit)) = programs.iter_mut().find(|(name, _)| *name == LIMIT) {
         let output = limit.output().context(LIMIT)?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        if let Some(packets) = said.split(' ').next().and_then(|count| count.parse().ok()) {
+        let printed = String::from_utf8_lossy(&output.stdout);
+        if let Some(packets) = printed.split(' ').next().and_then(|count| count.parse().ok()) {
             return Ok(packets);
         }
     }

@@ -1,4 +1,4 @@
-//! A module in its sandbox, as `weir run` runs it.
+//! A build of a module in its sandbox, as `weir run` runs it, for comparison with native builds.
 
 use crate::comparison::{ModuleBuild, PassResult};
 use crate::error::{Context, LabError};
@@ -17,7 +17,7 @@ pub struct Sandboxed {
     published: Arc<Published>,
 }
 
-/// Collects published tables.
+/// The tables that the module has published since they were last taken: index in the manifest, and contents.
 #[derive(Debug, Default)]
 struct Published(Mutex<Vec<(u32, Vec<u8>)>>);
 
@@ -33,21 +33,22 @@ impl Sandboxed {
     pub fn start(engine: &Engine, module: &Module, packets: &Packets) -> Result<Self, LabError> {
         let program = engine.load(module.admit()?)?;
         let mut tables = Vec::new();
-        for (place, bytes) in &module.tables {
+        for (index, bytes) in &module.tables {
             let version = TableVersion::new(1, bytes).context("a table")?;
-            tables.resize(tables.len().max(place + 1), None);
-            tables[*place] = Some(Arc::new(version));
+            tables.resize(tables.len().max(index + 1), None);
+            tables[*index] = Some(Arc::new(version));
         }
         let published: Arc<Published> = Arc::default();
         let publisher: Arc<dyn TablePublisher> = Arc::clone(&published) as _;
         let context = InstanceContext { tables, publisher: Some(publisher), ..InstanceContext::default() };
         let mut instance = Instance::start_with(engine, &program, context)?;
-        let unmapped = |error| LabError::failed(packets.path().display(), error);
-        instance.map_descriptors(packets.descriptors()).map_err(unmapped)?;
-        instance.map_packets(packets.capture()).map_err(unmapped)?;
-        // Kept packets stay in the capture.
-        let pinned = || Pinned { hold: Box::new(()), pieces: 0..0, piece: Bytes(0), most: u32::MAX };
-        instance.set_packet_pinner(Some(Box::new(move |_, _| Ok(pinned())))).map_err(unmapped)?;
+        let mapping_failed = |error| LabError::failed(packets.path().display(), error);
+        instance.map_descriptors(packets.descriptors()).map_err(mapping_failed)?;
+        instance.map_packets(packets.capture()).map_err(mapping_failed)?;
+        // Kept packets need no memory of their own, because the capture stays mapped.
+        let pinned =
+            || Pinned { guard: Box::new(()), pieces: 0..0, piece_size: Bytes(0), pieces_max: u32::MAX };
+        instance.set_packet_pinner(Some(Box::new(move |_, _| Ok(pinned())))).map_err(mapping_failed)?;
         let this = Self { instance, published };
         match this.fault() {
             Some(fault) => Err(LabError::failed(&module.name, fault)),
@@ -73,7 +74,7 @@ impl ModuleBuild for Sandboxed {
         self.instance.begin_block();
     }
 
-    fn take(&mut self, empty: Records) -> PassResult {
+    fn take_output(&mut self, empty: Records) -> PassResult {
         PassResult {
             records: self.instance.take_records(empty),
             frames: self.instance.take_frames(Records::default()),

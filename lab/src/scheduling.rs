@@ -1,7 +1,8 @@
-//! The cost of a decision of the schedulers: the next virtual CPU on a core, and the next packet on a link.
+//! The cost of a decision of the schedulers: the next virtual CPU on a core, and the next packet on a link. The part
+//! `schedule` of the benchmark.
 
 use crate::error::{DebugContext, LabError};
-use crate::statistics::{all_in_turn, nanos};
+use crate::statistics::{measure_all_in_turn, nanos_per_call};
 use crate::table::{Table, under};
 use std::hint::black_box;
 use weir_sched::cpu;
@@ -12,14 +13,15 @@ use weir_sched::link::{
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// The number of virtual CPUs or channels, and the promised limit of a decision in nanoseconds.
+/// The measured numbers of virtual CPUs or channels, each with the promised limit of a decision in nanoseconds.
 const PROMISES: [(u32, f64); 2] = [(10, 200.0), (1000, 1000.0)];
-/// Decisions of a round.
+/// The number of decisions in a round.
 const DECISIONS: u32 = 50_000;
 /// The shortest period of a virtual CPU.
 const PERIOD: Nanos = Nanos(10_000_000);
-/// Queued packets of each channel.
-const WAITING: u32 = 4;
+/// The number of queued packets of each channel.
+const QUEUED: u32 = 4;
+/// The length of a packet in bytes.
 const FRAME: u32 = 1514;
 
 /// The table of nanoseconds per decision, by the number of virtual CPUs or channels, which all have work.
@@ -28,25 +30,25 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
     for (count, promise) in PROMISES {
         let mut core = BusyCore::new(count)?;
         let mut link = BusyLink::new(count)?;
-        let [core, link] = all_in_turn(
+        let [core, link] = measure_all_in_turn(
             rounds,
             [
-                // Short runs, so that virtual CPUs alternate, and periods begin and end meanwhile.
-                Box::new(|| Ok(nanos(DECISIONS, || core.step(Nanos(5_000))))),
-                Box::new(|| Ok(nanos(DECISIONS, || link.step()))),
+                // Runs are short, so that virtual CPUs alternate, and periods begin and end during a round.
+                Box::new(|| Ok(nanos_per_call(DECISIONS, || core.step(Nanos(5_000))))),
+                Box::new(|| Ok(nanos_per_call(DECISIONS, || link.step()))),
             ],
         )?;
-        for (what, over, sample) in
+        for (what, unit, sample) in
             [("core: next and charge", "virtual CPUs", core), ("link: next and enqueue", "channels", link)]
         {
             let promised = under(promise, sample.median());
-            table.row(format_args!("{what} | {count} {over} | {} | {promised}", sample.cells(0)));
+            table.row(format_args!("{what} | {count} {unit} | {} | {promised}", sample.cells(0)));
         }
     }
     Ok(format!("Medians of {rounds} rounds of {DECISIONS} decisions; all have work all the time.\n\n{table}"))
 }
 
-/// A core with virtual CPUs that all have work and a reservation. Every other one takes spare time.
+/// A core with virtual CPUs that all have work and a reservation. Those with even numbers also take spare time.
 struct BusyCore {
     core: CoreScheduler,
     now: Nanos,
@@ -56,7 +58,7 @@ impl BusyCore {
     fn new(count: u32) -> Result<Self, LabError> {
         let mut core = CoreScheduler::new(CoreConfig { cap: Ppm(950_000), ..CoreConfig::default() });
         for number in 0..count {
-            // Periods are up to twice the shortest, so that they do not begin together.
+            // Periods differ, up to twice the shortest, so that they do not begin together.
             let period = Nanos(PERIOD.0 + u64::from(number) * 7919 % PERIOD.0);
             let slice = Nanos(PERIOD.0 / u64::from(count) * 9 / 10);
             let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
@@ -68,7 +70,7 @@ impl BusyCore {
         Ok(Self { core, now: Nanos(0) })
     }
 
-    /// A decision, and the charge for the run that follows: the whole budget, at most `run`.
+    /// Makes a decision, and charges the run that follows: the whole budget, at most `run`.
     fn step(&mut self, run: Nanos) {
         match black_box(self.core.next(self.now)) {
             cpu::CpuDecision::Run { budget, .. } => {
@@ -81,7 +83,8 @@ impl BusyCore {
     }
 }
 
-/// A link with channels that always have packets. Every other one has a reservation. All share the rest.
+/// A link with channels that always have packets. Those with even numbers have a reservation. All share the rest of the
+/// bandwidth.
 struct BusyLink {
     link: LinkScheduler<ChannelId>,
     now: Nanos,
@@ -103,10 +106,10 @@ impl BusyLink {
                 reservation: LinkReservation::rate(share).filter(|_| number % 2 == 0),
                 cap: None,
                 weight: 1,
-                queue: QueueLimit { packets: WAITING, bytes: Bytes(1 << 20) },
+                queue: QueueLimit { packets: QUEUED, bytes: Bytes(1 << 20) },
             };
             let id = link.open(terms, Nanos(0)).debug_context("bench schedule")?;
-            for _ in 0..WAITING {
+            for _ in 0..QUEUED {
                 link.enqueue(id, id, FRAME, Nanos(0))
                     .map_err(|dropped| dropped.cause)
                     .debug_context("bench schedule")?;
@@ -115,7 +118,7 @@ impl BusyLink {
         Ok(Self { link, now: Nanos(0) })
     }
 
-    /// A decision, and another packet for the chosen channel.
+    /// Makes a decision, and queues another packet of the chosen channel.
     fn step(&mut self) {
         match self.link.next(self.now) {
             LinkDecision::Send { packet, .. } => {
@@ -123,7 +126,7 @@ impl BusyLink {
             }
             LinkDecision::Wait { until } => {
                 self.now = until;
-                // The decision after the wait is the measured one.
+                // The step includes the decision after the wait, so that each step sends a packet.
                 if let LinkDecision::Send { packet, .. } = self.link.next(self.now) {
                     _ = black_box(self.link.enqueue(packet, packet, FRAME, self.now).is_ok());
                 }
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_promised_is_measured() {
+    fn decisions_with_each_promise_are_measured() {
         let text = tables(1).unwrap();
         for row in ["10 virtual CPUs", "1000 virtual CPUs", "10 channels", "1000 channels"] {
             assert!(text.contains(row), "{row}: {text}");

@@ -1,14 +1,14 @@
-//! The time from start to first packet: whole runs over a capture of one packet.
+//! The time from start to first packet: whole runs over a capture of one packet. The part `start` of the benchmark.
 
 use crate::error::LabError;
 use crate::native::run_measured;
-use crate::statistics::{Action, in_turn};
+use crate::statistics::{Action, measure_in_turn};
 use crate::table::{Table, yes_or_no};
 use crate::{paths, run};
 use std::path::{Path, PathBuf};
 
 /// The promised limit in milliseconds.
-const PROMISE: f64 = 50.0;
+const MILLIS_MAX: f64 = 50.0;
 
 /// The table of the time of runs over one packet: one module and all, with compiled modules in the cache and without.
 pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
@@ -17,34 +17,34 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
     let one = ["syn-flood".to_owned()];
     let cases: Vec<(&str, &[String], bool)> = [("syn-flood", &one[..]), ("all eight", modules)]
         .into_iter()
-        .flat_map(|(name, chosen)| [true, false].map(|warm| (name, chosen, warm)))
+        .flat_map(|(name, chosen)| [true, false].map(|is_cached| (name, chosen, is_cached)))
         .collect();
     let mut actions: Vec<Action<'_>> = Vec::new();
-    for (name, chosen, warm) in cases.iter().copied() {
-        let cache = folder.path().join(format!("{name} {warm}"));
+    for (name, chosen, is_cached) in cases.iter().copied() {
+        let cache = folder.path().join(format!("{name} {is_cached}"));
         let capture = &capture;
         actions.push(Box::new(move || {
-            if !warm {
-                // In the first round the folder does not exist.
+            if !is_cached {
+                // Fails in the first round, because the folder does not exist yet.
                 let _ = std::fs::remove_dir_all(&cache);
             }
             std::fs::create_dir_all(&cache).map_err(LabError::file(&cache))?;
-            let mut command = run::weir(capture)?;
+            let mut command = run::weir_run(capture)?;
             command.args(chosen.iter().flat_map(|module| ["-m", module])).env("XDG_CACHE_HOME", &cache);
             Ok(run_measured(&mut command)?.wall.as_secs_f64() * 1e3)
         }));
     }
     let mut table = Table::new("modules | compiled before | ms | quartiles | under 50 ms");
-    for ((name, _, warm), sample) in cases.iter().zip(in_turn(rounds, &mut actions)?) {
-        let kept = if *warm { yes_or_no(sample.median() <= PROMISE) } else { "no promise" };
-        table.row(format_args!("{name} | {} | {} | {kept}", yes_or_no(*warm), sample.cells(1)));
+    for ((name, _, is_cached), sample) in cases.iter().zip(measure_in_turn(rounds, &mut actions)?) {
+        let kept = if *is_cached { yes_or_no(sample.median() <= MILLIS_MAX) } else { "no promise" };
+        table.row(format_args!("{name} | {} | {} | {kept}", yes_or_no(*is_cached), sample.cells(1)));
     }
     Ok(format!(
         "From before `weir run` is executed to after it has ended, over a capture of one packet: an upper bound. Medians of {rounds} runs.\n\n{table}"
     ))
 }
 
-/// The sample's first packet, as a capture.
+/// Makes a capture with only the first packet of the sample capture. Returns its path.
 fn one_packet(folder: &Path) -> Result<PathBuf, LabError> {
     let sample = paths::sample();
     let mut bytes = std::fs::read(&sample).map_err(LabError::file(&sample))?;

@@ -1,4 +1,5 @@
-//! Interleaved measurements, with their medians and quartiles. Other programs can only slow a round down.
+//! Interleaved measurements, and their medians and quartiles. Rounds of all actions alternate, so that disturbances by
+//! other programs affect all of them alike.
 
 use crate::error::LabError;
 use crate::native::thread_time;
@@ -20,12 +21,12 @@ pub struct Quartiles {
 }
 
 impl Quartiles {
-    /// The lower and the upper quartile, as a cell.
+    /// The lower and the upper quartile, as one table cell.
     pub fn spread(&self, digits: usize) -> String {
         format!("{:.digits$}–{:.digits$}", self.lower, self.upper)
     }
 
-    /// The median, and the other quartiles, as two cells.
+    /// The median, and the other quartiles, as two table cells.
     pub fn cells(&self, digits: usize) -> String {
         format!("{:.digits$} | {}", self.median, self.spread(digits))
     }
@@ -37,7 +38,7 @@ impl Sample {
     }
 
     /// Adds a time for a number of packets, as nanoseconds per packet.
-    pub fn add(&mut self, time: Duration, packets: u64) {
+    pub fn add_time(&mut self, time: Duration, packets: u64) {
         self.push(time.as_nanos() as f64 / packets.max(1) as f64);
     }
 
@@ -60,7 +61,7 @@ impl Sample {
         self.quartiles().median
     }
 
-    /// The median and the quartiles, as two cells.
+    /// The median and the quartiles, as two table cells.
     pub fn cells(&self, digits: usize) -> String {
         self.quartiles().cells(digits)
     }
@@ -70,9 +71,9 @@ impl Sample {
         self.values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN)
     }
 
-    /// The cells of a row about waits in seconds: served, median, quartiles, longest, promise. The promise is kept if
-    /// all `count` waits ended within it.
-    pub fn waits(&self, count: usize, promised: f64) -> String {
+    /// The cells of a table row about waits in seconds: number served, median, quartiles, longest, promise, kept. The
+    /// promise is kept if `count` waits ended, all in less than `promised` seconds.
+    pub fn wait_cells(&self, count: usize, promised: f64) -> String {
         let (served, longest) = (self.values.len(), self.max());
         let judged = if served == count { longest } else { f64::NAN };
         format!("{served} | {} | {longest:.3} | {}", self.cells(3), under(promised, judged))
@@ -82,11 +83,11 @@ impl Sample {
     pub fn mean(samples: &[&Sample]) -> Sample {
         let rounds = samples.first().map_or(0, |sample| sample.values.len());
         let at = |round: usize| samples.iter().filter_map(|sample| sample.values.get(round)).sum::<f64>();
-        (0..rounds).map(|round| at(round) / count(samples.len())).collect()
+        (0..rounds).map(|round| at(round) / to_f64(samples.len())).collect()
     }
 
     /// The ratio to another sample, round by round.
-    pub fn over(&self, other: &Sample) -> Sample {
+    pub fn ratio_to(&self, other: &Sample) -> Sample {
         self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect()
     }
 }
@@ -97,36 +98,39 @@ impl FromIterator<f64> for Sample {
     }
 }
 
-/// An action that measures a value.
+/// A function that makes one measurement and returns its value.
 pub type Action<'a, V = f64> = Box<dyn FnMut() -> Result<V, LabError> + 'a>;
 
-/// Runs actions in turn, each round starting with another action, and returns the values of each. The first round warms
-/// up and is not recorded.
-pub fn values_in_turn<V>(rounds: usize, actions: &mut [Action<'_, V>]) -> Result<Vec<Vec<V>>, LabError> {
+/// Runs actions in turn, each round starting with another action. Returns the values of each action. The first round is
+/// not recorded: it fills caches.
+pub fn measure_values_in_turn<V>(
+    rounds: usize,
+    actions: &mut [Action<'_, V>],
+) -> Result<Vec<Vec<V>>, LabError> {
     let mut values: Vec<Vec<V>> = actions.iter().map(|_| Vec::new()).collect();
     for round in 0..=rounds {
         for turn in 0..actions.len() {
-            let place = (turn + round) % actions.len();
-            let value = actions[place]()?;
+            let index = (turn + round) % actions.len();
+            let value = actions[index]()?;
             if round > 0 {
-                values[place].push(value);
+                values[index].push(value);
             }
         }
     }
     Ok(values)
 }
 
-/// As [`values_in_turn`], for actions that return a number.
-pub fn in_turn(rounds: usize, actions: &mut [Action<'_>]) -> Result<Vec<Sample>, LabError> {
-    Ok(values_in_turn(rounds, actions)?.into_iter().map(Sample::from_iter).collect())
+/// As [`measure_values_in_turn`], for actions that return a number.
+pub fn measure_in_turn(rounds: usize, actions: &mut [Action<'_>]) -> Result<Vec<Sample>, LabError> {
+    Ok(measure_values_in_turn(rounds, actions)?.into_iter().map(Sample::from_iter).collect())
 }
 
-/// As [`in_turn`], for a fixed number of actions.
-pub fn all_in_turn<const N: usize>(
+/// As [`measure_in_turn`], for a fixed number of actions.
+pub fn measure_all_in_turn<const N: usize>(
     rounds: usize,
     mut actions: [Action<'_>; N],
 ) -> Result<[Sample; N], LabError> {
-    let mut samples = in_turn(rounds, &mut actions)?.into_iter();
+    let mut samples = measure_in_turn(rounds, &mut actions)?.into_iter();
     Ok(std::array::from_fn(|_| samples.next().unwrap_or_default()))
 }
 
@@ -138,12 +142,12 @@ pub fn processor_time(work: impl FnOnce()) -> Duration {
 }
 
 /// The mean processor time of `times` calls, in nanoseconds per call.
-pub fn nanos(times: u32, mut act: impl FnMut()) -> f64 {
+pub fn nanos_per_call(times: u32, mut act: impl FnMut()) -> f64 {
     processor_time(|| (0..times).for_each(|_| act())).as_secs_f64() * 1e9 / f64::from(times)
 }
 
-/// A count as a number to divide by.
-pub fn count(number: usize) -> f64 {
+/// A count as a floating-point number, for divisions.
+pub fn to_f64(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
@@ -165,16 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_about_waits_is_kept_where_all_are_served_in_time() {
-        assert_eq!(of(&[0.5]).waits(1, 1.0), "1 | 0.500 | 0.500–0.500 | 0.500 | under 1 | yes");
+    fn a_promise_about_waits_is_kept_if_all_are_served_in_time() {
+        assert_eq!(of(&[0.5]).wait_cells(1, 1.0), "1 | 0.500 | 0.500–0.500 | 0.500 | under 1 | yes");
         for (values, count) in [(&[0.5][..], 2), (&[0.5, 1.0], 2), (&[], 0)] {
-            assert!(of(values).waits(count, 1.0).ends_with("| no"), "{values:?}");
+            assert!(of(values).wait_cells(count, 1.0).ends_with("| no"), "{values:?}");
         }
     }
 
     #[test]
     fn ratios_pair_the_rounds() {
-        assert_eq!(of(&[2.0, 30.0]).over(&of(&[1.0, 10.0])).values, [2.0, 3.0]);
+        assert_eq!(of(&[2.0, 30.0]).ratio_to(&of(&[1.0, 10.0])).values, [2.0, 3.0]);
     }
 
     #[test]
@@ -187,7 +191,7 @@ mod tests {
                 Ok(value)
             })
         };
-        let [a, b] = all_in_turn(2, [act('a', 1.0), act('b', 2.0)]).unwrap();
+        let [a, b] = measure_all_in_turn(2, [act('a', 1.0), act('b', 2.0)]).unwrap();
         assert_eq!((a.values, b.values), (vec![1.0; 2], vec![2.0; 2]));
         assert_eq!(order.into_inner(), "abbaab");
     }

@@ -1,11 +1,11 @@
-//! The cost of suspendable calls, and of a suspension.
+//! The cost of suspendable calls, and of a suspension. The part `suspend` of the benchmark.
 
 use crate::comparison::Clock;
 use crate::error::{Context, LabError};
 use crate::figure::synthetic;
 use crate::module::Module;
 use crate::packets::blank_batch;
-use crate::statistics::{all_in_turn, nanos};
+use crate::statistics::{measure_all_in_turn, nanos_per_call};
 use crate::table::Table;
 use std::fs::File;
 use std::hint::black_box;
@@ -14,14 +14,14 @@ use weir_abi::BATCH_BYTES;
 use weir_admission::Admitted;
 use weir_sandbox::{Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, Instance};
 
-/// Iterations of the suspended loop, which stay within the time limit of a packet.
+/// The number of iterations of the suspended loop. They stay within the time limit of a packet.
 const ITERATIONS: u32 = 400_000;
-/// Fuel of each slice.
+/// The fuel after which the loop is suspended.
 const SLICE: FuelSlice = FuelSlice { fuel: 20_000, until: None };
-/// Calls of a round.
+/// The number of calls in a round.
 const CALLS: u32 = 20_000;
-/// The first packet of the first batch.
-const ONE: BatchInput = BatchInput { descriptors: weir_abi::DESCRIPTORS_BASE, mask: 1, first: 0 };
+/// The batch of a call for one packet.
+const ONE_PACKET: BatchInput = BatchInput { descriptors: weir_abi::DESCRIPTORS_BASE, mask: 1, first: 0 };
 
 /// The table of nanoseconds per call and per suspension.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
@@ -32,18 +32,22 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
     let (mut plain, mut suspendable) = (start(&empty, false)?, start(&empty, true)?);
     let (mut whole, mut sliced) = (start(&busy, true)?, start(&busy, true)?);
     let mut suspensions = 0u32;
-    let [plain_ns, suspendable_ns, suspension_ns] = all_in_turn(
+    let [plain_ns, suspendable_ns, suspension_ns] = measure_all_in_turn(
         rounds,
         [
-            Box::new(|| Ok(nanos(CALLS, || _ = plain.run(ONE)))),
+            Box::new(|| Ok(nanos_per_call(CALLS, || _ = plain.run(ONE_PACKET)))),
             Box::new(|| {
-                Ok(nanos(CALLS, || _ = black_box(suspendable.begin(Call::Batch(ONE), FuelSlice::UNLIMITED))))
+                Ok(nanos_per_call(CALLS, || {
+                    _ = black_box(suspendable.begin(Call::Batch(ONE_PACKET), FuelSlice::UNLIMITED))
+                }))
             }),
             Box::new(|| {
-                let whole = nanos(1, || _ = black_box(whole.begin(Call::Batch(ONE), FuelSlice::UNLIMITED)));
+                let whole = nanos_per_call(1, || {
+                    _ = black_box(whole.begin(Call::Batch(ONE_PACKET), FuelSlice::UNLIMITED))
+                });
                 suspensions = 0;
-                let sliced = nanos(1, || {
-                    let mut step = sliced.begin(Call::Batch(ONE), SLICE);
+                let sliced = nanos_per_call(1, || {
+                    let mut step = sliced.begin(Call::Batch(ONE_PACKET), SLICE);
                     while step == CallStep::Suspended {
                         suspensions += 1;
                         step = sliced.resume(SLICE);
@@ -72,6 +76,7 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
     ))
 }
 
+/// Starts an instance of a module with the descriptors mapped.
 fn start(
     engine: &Engine,
     descriptors: &File,
@@ -91,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_is_suspended_comes_to_its_end() {
+    fn a_suspended_call_is_resumed_until_its_end() {
         let text = tables(1).unwrap();
         let suspended = text.split("was suspended ").nth(1).and_then(|rest| rest.split(' ').next());
         let times: u32 = suspended.unwrap().parse().unwrap();

@@ -1,8 +1,8 @@
-//! Tables in Markdown, with aligned columns.
+//! Tables in Markdown, with aligned columns, for the output of the benchmark and the experiments.
 
 use std::fmt::Display;
 
-/// A table. The head and the rows are texts with `|` between the cells.
+/// A table. The head and each row are given as a text with `|` between the cells.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -20,12 +20,12 @@ impl Table {
     }
 }
 
-/// The cell for a promise that is kept or not.
+/// The cell that states whether a promise is kept.
 pub fn yes_or_no(is_kept: bool) -> &'static str {
     if is_kept { "yes" } else { "no" }
 }
 
-/// The cells for a promise that a value stays under a limit.
+/// The two cells for a promise that a value stays under a limit: the promise, and whether it is kept.
 pub fn under(limit: f64, measured: f64) -> String {
     format!("under {limit} | {}", yes_or_no(measured < limit))
 }
@@ -34,7 +34,7 @@ impl Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
-        // Columns without any value are left out.
+        // Columns that are empty in all rows are left out.
         let kept: Vec<usize> = (0..columns)
             .filter(|c| self.rows.iter().skip(1).any(|row| !matches!(cell(row, *c).as_str(), "" | "–")))
             .collect();

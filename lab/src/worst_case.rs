@@ -1,6 +1,6 @@
-//! A directed search for the packets that cost a module most fuel, for comparison with its bound.
+//! A directed search for the packets that cost a module most fuel, for comparison with the module's bound.
 //!
-//! It works like a coverage-guided fuzzer, with a packet's fuel in place of the covered branches. A packet with a new
+//! The search works like a coverage-guided fuzzer, with a packet's fuel in place of the covered branches. A packet with a new
 //! fuel value has taken a new path through the module, and is kept for further mutation. Earlier packets matter too,
 //! because modules keep tables. So packets come in phases, each with its own traffic profile: few flows or many, flows
 //! that collide in a table, time that stands still, jumps or goes backwards.
@@ -20,14 +20,14 @@ pub struct Search {
     pub seed: u64,
     /// The number of phases, each with its own traffic profile and a new instance of the module.
     pub phases: usize,
-    /// Batches per phase.
+    /// The number of batches per phase.
     pub batches: usize,
 }
 
 /// Bytes of the longest Ethernet frame that is not a jumbo frame, without its check sequence.
 pub const ETHERNET: usize = 1514;
-/// Packets that are kept for mutation.
-const KEPT: usize = 2048;
+/// The number of packets that are kept for mutation.
+const POOL: usize = 2048;
 
 /// The fuel of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct SearchOutcome {
     pub worst_on_ethernet: PacketCost,
     /// The packet closest to the bound for its length.
     pub closest: PacketCost,
-    /// Packets tried.
+    /// The number of packets tried.
     pub packets: u64,
     /// A packet that used more than its bound, which proves the bound wrong.
     pub over: Option<(PacketCost, CraftedPacket)>,
@@ -81,25 +81,25 @@ pub fn search(
     let none = PacketCost::default();
     let mut found =
         SearchOutcome { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
-    let mut kept: Vec<CraftedPacket> = Vec::new();
+    let mut pool: Vec<CraftedPacket> = Vec::new();
     let mut seen: HashSet<u64> = HashSet::new();
     let mut costs = Vec::new();
     for _ in 0..search_plan.phases {
-        let profile = TrafficProfile::any(generator.random());
+        let profile = TrafficProfile::random(generator.random());
         let mut fuel_meter = counted.start()?;
         for _ in 0..search_plan.batches {
             let packets: Vec<CraftedPacket> =
-                (0..BATCH_PACKETS).map(|_| next(&mut generator, &profile, &kept)).collect();
+                (0..BATCH_PACKETS).map(|_| next(&mut generator, &profile, &pool)).collect();
             fuel_meter.measure(&packets, &mut costs)?;
             for (packet, fuel) in packets.into_iter().zip(&costs) {
                 let cost = PacketCost { len: u64::try_from(packet.bytes.len()).unwrap_or(0), fuel: *fuel };
-                found.take(cost, &packet);
+                found.record(cost, &packet);
                 if seen.insert(*fuel) {
-                    if kept.len() < KEPT {
-                        kept.push(packet);
+                    if pool.len() < POOL {
+                        pool.push(packet);
                     } else {
-                        let place = generator.random().below(KEPT);
-                        kept[place] = packet;
+                        let index = generator.random().below(POOL);
+                        pool[index] = packet;
                     }
                 }
             }
@@ -108,30 +108,32 @@ pub fn search(
     Ok(found)
 }
 
-fn next(generator: &mut PacketGenerator, profile: &TrafficProfile, kept: &[CraftedPacket]) -> CraftedPacket {
+/// The next packet to try: a new one, one of the pool, or a mutation of one.
+fn next(generator: &mut PacketGenerator, profile: &TrafficProfile, pool: &[CraftedPacket]) -> CraftedPacket {
     // Recently found packets are the most promising.
-    let place = |generator: &mut PacketGenerator| {
-        let recent = kept.len().min(64);
+    let pick = |generator: &mut PacketGenerator| {
+        let recent = pool.len().min(64);
         if generator.random().once_in(2) {
-            kept.len() - 1 - generator.random().below(recent)
+            pool.len() - 1 - generator.random().below(recent)
         } else {
-            generator.random().below(kept.len())
+            generator.random().below(pool.len())
         }
     };
-    let changed =
+    let from_pool =
         if profile.is_replayed() { generator.random().once_in(8) } else { generator.random().once_in(2) };
-    if kept.is_empty() || !changed {
+    if pool.is_empty() || !from_pool {
         return generator.packet(profile);
     }
-    let (one, other) = (place(generator), place(generator));
+    let (one, other) = (pick(generator), pick(generator));
     if generator.random().once_in(4) {
-        return kept[one].clone();
+        return pool[one].clone();
     }
-    generator.mutate(&kept[one], &kept[other])
+    generator.mutate(&pool[one], &pool[other])
 }
 
 impl SearchOutcome {
-    fn take(&mut self, cost: PacketCost, packet: &CraftedPacket) {
+    /// Takes a tried packet into account.
+    fn record(&mut self, cost: PacketCost, packet: &CraftedPacket) {
         self.packets += 1;
         if cost.fuel > self.worst.fuel {
             self.worst = cost;

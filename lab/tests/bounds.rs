@@ -2,14 +2,15 @@
 //! analyser, at every optimisation level. `bench bounds` does the same with the whole corpus and many more packets.
 
 use weir_author::{ModuleLanguage, OptLevel};
-use weir_lab::corpus::{self, Shape};
+use weir_lab::corpus::{self, CorpusSource};
 use weir_lab::fuel_meter::FuelCounter;
 use weir_lab::module::Module;
 use weir_lab::worst_case::{Search, SearchOutcome, search};
 use weir_lab::{paths, ratios, shares};
 
-/// A few loops of each kind: over the packet's length, a header, a table, bits, and with state.
-const SHAPES: [&str; 8] = [
+/// The names of the searched sources, with a few loops of each kind: over the packet's length, a header, a table, bits, and
+/// with state.
+const SOURCES: [&str; 8] = [
     "checksum32",
     "tcp_options",
     "hash_probe_limit",
@@ -21,10 +22,15 @@ const SHAPES: [&str; 8] = [
 ];
 
 /// Searches for the most expensive packets of a module, and asserts that none exceeds its bound.
-fn searched(module: &Module, counter: &FuelCounter, recorded: &[Vec<u8>], how: Search) -> SearchOutcome {
+fn search_within_bound(
+    module: &Module,
+    counter: &FuelCounter,
+    recorded: &[Vec<u8>],
+    plan: Search,
+) -> SearchOutcome {
     let counted = counter.load(module).unwrap_or_else(|error| panic!("{error}"));
-    let found = search(module, &counted, recorded, how).unwrap_or_else(|error| panic!("{error}"));
-    assert!(found.worst.fuel > 0, "{}: nothing was counted", module.name);
+    let found = search(module, &counted, recorded, plan).unwrap_or_else(|error| panic!("{error}"));
+    assert!(found.worst.fuel > 0, "{}: no fuel was counted", module.name);
     assert_eq!(found.over, None, "{}: the bound is {}", module.name, found.bound);
     found
 }
@@ -35,18 +41,19 @@ fn no_packet_uses_more_than_the_bound_of_a_shipped_module() {
     let recorded = ratios::recorded(&paths::sample()).unwrap();
     let mut bounded = 0;
     for module in Module::shipped().unwrap() {
-        let found = searched(&module, &counter, &recorded, Search { seed: 3, phases: 6, batches: 40 });
+        let found =
+            search_within_bound(&module, &counter, &recorded, Search { seed: 3, phases: 6, batches: 40 });
         bounded += u32::from(found.bound.is_bounded());
     }
-    assert!(bounded >= 7, "only {bounded} of the eight have a bound");
+    assert!(bounded >= 7, "only {bounded} of the eight modules have a bound");
 }
 
 #[test]
 fn no_packet_uses_more_than_the_bound_of_code_that_was_not_written_for_the_analyser() {
-    let mut shapes = Shape::all().unwrap();
-    shapes.retain(|shape| shape.lang == ModuleLanguage::C && SHAPES.contains(&shape.name.as_str()));
-    assert_eq!(shapes.len(), SHAPES.len());
-    let corpus = corpus::build(&shapes, &OptLevel::ALL).unwrap_or_else(|error| panic!("{error}"));
+    let mut sources = CorpusSource::all().unwrap();
+    sources.retain(|source| source.lang == ModuleLanguage::C && SOURCES.contains(&source.name.as_str()));
+    assert_eq!(sources.len(), SOURCES.len());
+    let corpus = corpus::build(&sources, &OptLevel::ALL).unwrap_or_else(|error| panic!("{error}"));
     if let [skipped, ..] = corpus.skipped.as_slice() {
         eprintln!("SKIPPED: {skipped}");
         return;
@@ -54,31 +61,31 @@ fn no_packet_uses_more_than_the_bound_of_code_that_was_not_written_for_the_analy
     let counter = FuelCounter::new().unwrap();
     let recorded = ratios::recorded(&paths::sample()).unwrap();
     let bounded = shares::bounded(&corpus).unwrap();
-    for sample in &bounded {
-        searched(&sample.module, &counter, &recorded, Search { seed: 4, phases: 2, batches: 10 });
+    for module in &bounded {
+        search_within_bound(&module.module, &counter, &recorded, Search { seed: 4, phases: 2, batches: 10 });
     }
     // At -O2, -O3 and -Os most are bounded, so enough modules were searched.
-    assert!(bounded.len() >= SHAPES.len() * 2, "{} of {} are bounded", bounded.len(), corpus.samples.len());
+    assert!(bounded.len() >= SOURCES.len() * 2, "{} of {} are bounded", bounded.len(), corpus.modules.len());
 }
 
 #[test]
-fn a_search_finds_more_than_a_capture_has_and_the_same_each_time() {
+fn a_search_finds_costlier_packets_than_a_capture_has_and_is_reproducible() {
     let counter = FuelCounter::new().unwrap();
     let recorded = ratios::recorded(&paths::sample()).unwrap();
     let module = Module::named("worm").unwrap();
-    let how = Search { seed: 5, phases: 3, batches: 35 };
-    let found = searched(&module, &counter, &recorded, how);
-    assert_eq!(searched(&module, &counter, &recorded, how), found);
+    let plan = Search { seed: 5, phases: 3, batches: 35 };
+    let found = search_within_bound(&module, &counter, &recorded, plan);
+    assert_eq!(search_within_bound(&module, &counter, &recorded, plan), found);
 
     let mut fuel_meter = counter.load(&module).unwrap().start().unwrap();
     let replayed: Vec<_> = recorded
         .iter()
         .map(|bytes| weir_lab::crafted::CraftedPacket { bytes: bytes.clone(), gap_ns: 1000, flow_hash: None })
         .collect();
-    let (mut fuel, mut most) = (Vec::new(), 0);
+    let (mut fuel, mut recorded_max) = (Vec::new(), 0);
     for batch in replayed.chunks(weir_abi::BATCH_PACKETS) {
         fuel_meter.measure(batch, &mut fuel).unwrap();
-        most = most.max(fuel.iter().copied().max().unwrap_or(0));
+        recorded_max = recorded_max.max(fuel.iter().copied().max().unwrap_or(0));
     }
-    assert!(found.worst.fuel > most, "{} found, {most} in the capture", found.worst.fuel);
+    assert!(found.worst.fuel > recorded_max, "{} found, {recorded_max} in the capture", found.worst.fuel);
 }

@@ -11,15 +11,15 @@ use weir_lab::packets::{Packets, packets_of};
 use weir_lab::paths;
 use weir_lab::price::{BuildKind, Builder};
 
-/// Two passes: the second one finds the tables as the first one left them.
+/// Two passes over the packets. In the second pass the module's tables are filled by the first.
 const TWICE: Repetitions = Repetitions { rounds: 1, warm: false, passes: 1 };
 
-/// Returns whether a C compiler is installed. Reports that the test skips otherwise.
+/// Returns true if a C compiler is installed. Otherwise reports that the test is skipped.
 fn has_compiler() -> bool {
     let has = Compiler::clang().is_some() || Compiler::gcc().is_some();
     if !has {
         eprintln!(
-            "SKIPPED: neither clang-19 nor gcc is installed, so there is nothing native to compare with"
+            "SKIPPED: neither clang-19 nor gcc is installed, so there is no native build to compare with"
         );
     }
     has
@@ -34,7 +34,7 @@ fn digest(module: &Module, packets: &Packets) -> OutputDigest {
 }
 
 #[test]
-fn sandboxed_and_native_builds_of_all_modules_do_the_same() {
+fn sandboxed_and_native_builds_of_all_modules_give_the_same_output() {
     if !has_compiler() {
         return;
     }
@@ -45,12 +45,12 @@ fn sandboxed_and_native_builds_of_all_modules_do_the_same() {
         .filter(|module| digest(module, &packets).records.count == 0)
         .map(|module| module.name)
         .collect();
-    // Equal empty output would prove little.
+    // Every module must emit records, because equal empty outputs would prove little.
     assert_eq!(silent, Vec::<String>::new(), "{} packets", packets_of(packets.batches()));
 }
 
 #[test]
-fn a_module_that_does_something_else_natively_is_noticed() {
+fn a_native_build_with_other_output_is_an_error() {
     let Some(compiler) = Compiler::clang().or_else(Compiler::gcc) else {
         eprintln!("SKIPPED: neither clang-19 nor gcc is installed");
         return;
@@ -58,7 +58,7 @@ fn a_module_that_does_something_else_natively_is_noticed() {
     let packets = Packets::read(&paths::sample(), usize::MAX).unwrap();
     let builder = Builder::open(&packets).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // Counts each packet twice, in the native build only.
+    // The native build counts each packet twice.
     let mut module = Module::named("port-count").unwrap();
     let source = std::fs::read_to_string(&module.source).unwrap();
     module.source = folder.path().join("port-count.c");
@@ -105,7 +105,7 @@ fn multicast() -> Vec<u8> {
 }
 
 #[test]
-fn modules_that_send_do_the_same_natively() {
+fn modules_that_send_give_the_same_output_natively() {
     if !has_compiler() {
         return;
     }
@@ -113,8 +113,8 @@ fn modules_that_send_do_the_same_natively() {
     file.write_all(&multicast()).unwrap();
     let packets = Packets::read(file.path(), usize::MAX).unwrap();
     assert_eq!(packets_of(packets.batches()), 5500);
-    let done: Vec<_> = Module::active().unwrap().iter().map(|module| digest(module, &packets)).collect();
-    let [arm, flood, spin] = &done[..] else { panic!("{done:?}") };
+    let digests: Vec<_> = Module::active().unwrap().iter().map(|module| digest(module, &packets)).collect();
+    let [arm, flood, spin] = &digests[..] else { panic!("{digests:?}") };
     // arm answers requests for its copies, and forwards the others to the sender.
     assert!(arm.frames.count > 1000 && arm.records.count > 5, "{arm:?}");
     // The ticks of each block send up to the limit.
@@ -126,7 +126,7 @@ fn modules_that_send_do_the_same_natively() {
 }
 
 #[test]
-fn a_module_that_keeps_packets_and_uses_tables_does_the_same_natively() {
+fn a_module_that_keeps_packets_and_uses_tables_gives_the_same_output_natively() {
     if !has_compiler() {
         return;
     }
@@ -138,7 +138,7 @@ fn a_module_that_keeps_packets_and_uses_tables_does_the_same_natively() {
     let built = match weir_author::build(folder.path(), &weir_author::BuildOptions::default()) {
         Ok(built) => built,
         Err(BuildError::NoClang { .. } | BuildError::NoLinker) => {
-            eprintln!("SKIPPED: nothing here compiles C to WebAssembly");
+            eprintln!("SKIPPED: no compiler of C to WebAssembly is installed");
             return;
         }
         Err(error) => panic!("{error}"),
@@ -152,27 +152,30 @@ fn a_module_that_keeps_packets_and_uses_tables_does_the_same_natively() {
         tables: vec![(0, (0..=255).collect())],
     };
     let packets = Packets::read(&paths::sample(), 5000).unwrap();
-    let done = digest(&module, &packets);
-    assert!(done.records.count > 5000 && done.drops.count > 100 && done.tables.count > 100, "{done:?}");
+    let with_table = digest(&module, &packets);
+    assert!(
+        with_table.records.count > 5000 && with_table.drops.count > 100 && with_table.tables.count > 100,
+        "{with_table:?}"
+    );
     // The contents of the table change the output.
     let without = digest(&Module { tables: Vec::new(), ..module }, &packets);
-    assert!(without.drops.count == 0 && without.records.hash != done.records.hash, "{without:?}");
+    assert!(without.drops.count == 0 && without.records.hash != with_table.records.hash, "{without:?}");
 }
 
 #[test]
-fn two_counts_of_a_modules_instructions_agree() {
+fn two_counts_of_the_instructions_of_a_module_agree() {
     if std::process::Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("SKIPPED: valgrind is not installed, so no instructions are counted");
         return;
     }
-    let exercise = CountedRun {
+    let run = CountedRun {
         module: "dscp-mark".to_owned(),
         kind: BuildKind::Tier(weir_admission::Tier::Proved),
         packets: 512,
         passes: 2,
     };
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_bench"));
-    let count = || instructions::of_program(program, &exercise, &paths::sample()).unwrap();
+    let count = || instructions::instructions_per_packet(program, &run, &paths::sample()).unwrap();
     let (one, other) = (count(), count());
     assert!(one > 1.0, "{one} instructions a packet");
     // The count is reproducible to a tenth of a percent.

@@ -1,4 +1,5 @@
-//! The program of the experiments lists all of them. Unit tests beside each experiment check its criteria with good and with bad records.
+//! The program `weir-lab` lists all experiments, and `bench versus` has the right exit status. Unit tests beside each
+//! experiment check its criteria with good and with bad records.
 
 use std::process::{Command, Output};
 use weir_lab::figure::FIGURES;
@@ -46,7 +47,7 @@ fn versus(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_missing_earlier_program_is_refused_and_the_exit_status_follows_from_the_rows() {
+fn versus_refuses_a_missing_earlier_program_and_its_exit_status_agrees_with_the_rows() {
     let weir = weir_lab::paths::weir();
     if !weir.is_file() {
         eprintln!("SKIPPED: {} does not exist", weir.display());

@@ -11,16 +11,17 @@ use weir_units::Bytes;
 /// Options of a build.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// The search paths of compilers.
+    /// The settings that choose compilers and linkers.
     pub tools: Tools,
     /// The output file; `None` for NAME.wasm in the module's folder.
     pub output: Option<PathBuf>,
-    /// Cargo's target folder; `None` for `.weir/target` in the module's folder. Modules with different names can share one.
+    /// Cargo's target folder; `None` for `.weir/target` in the module's folder. Modules with different names can share a target
+    /// folder.
     pub target_dir: Option<PathBuf>,
     /// True for coloured compiler messages.
     pub color: bool,
-    /// The optimisation level; `None` for -O3 in C, and in Rust for the level of the module's Cargo.toml. Shipped modules are built
-    /// with `None`; other values serve measurements.
+    /// The optimisation level. `None` means -O3 for C, and for Rust the level in the module's Cargo.toml. Shipped modules are
+    /// built with `None`; other values serve measurements.
     pub level: Option<OptLevel>,
 }
 
@@ -43,7 +44,7 @@ impl OptLevel {
     /// All levels.
     pub const ALL: [Self; 5] = [Self::Zero, Self::One, Self::Two, Self::Three, Self::Size];
 
-    /// The value of `-O` or `opt-level=`.
+    /// Returns the level as an argument of the options `-O` and `opt-level=`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zero => "0",
@@ -56,7 +57,8 @@ impl OptLevel {
 }
 
 impl Default for BuildOptions {
-    /// The compilers of the environment, NAME.wasm in the module's folder, no colours, and the default optimisation level.
+    /// Options with the compilers of the environment, NAME.wasm in the module's folder, no colours, and the default optimisation
+    /// level.
     fn default() -> Self {
         Self { tools: Tools::from_environment(), output: None, target_dir: None, color: false, level: None }
     }
@@ -67,14 +69,14 @@ impl Default for BuildOptions {
 pub struct BuiltModule {
     /// Path of the .wasm file.
     pub path: PathBuf,
-    /// Manifest in the file.
+    /// The manifest in the file.
     pub manifest: Manifest,
     /// Size of the file.
     pub size: Bytes,
     /// Warnings of the compilers and of weir.
     pub messages: String,
-    /// Compiler and linker with their versions, in one line. Builds of the same source with the same text here are identical, for any
-    /// path of the folder.
+    /// Compiler and linker with their versions, in one line. Two builds of the same source are identical if this text is the
+    /// same, whatever the path of the folder.
     pub toolchain: String,
 }
 
@@ -85,12 +87,12 @@ pub(crate) struct LinkedModule {
     pub(crate) toolchain: String,
 }
 
-/// Builds the module in `dir` from weir.toml and `*.c`, or Cargo.toml. First writes the files that the sources include into `dir/.weir`,
-/// where they stay for editors. The module's file is replaced atomically at the end.
+/// Builds the module in the folder `dir` from weir.toml and its sources, `*.c` or a Cargo package. First writes the files that
+/// the sources include into `dir/.weir`, where they stay for editors. Replaces the .wasm file atomically at the end.
 ///
 /// # Errors
 ///
-/// See [`BuildError`]. A module that `weir run` would refuse is an error here.
+/// See [`BuildError`]. A built module that `weir run` would refuse is an error, too.
 pub fn build(dir: &Path, options: &BuildOptions) -> Result<BuiltModule, BuildError> {
     let folder = ModuleFolder::open(dir)?;
     folder.generate()?;
@@ -103,7 +105,7 @@ pub fn build(dir: &Path, options: &BuildOptions) -> Result<BuiltModule, BuildErr
         refused(ModuleRefusal::Invalid { offset: error.offset(), reason: error.message().to_owned() })
     })?;
     let (manifest, facts) = manifest_of(&module).map_err(refused)?;
-    messages.push_str(&contradictions(&manifest, &facts));
+    messages.push_str(&mismatch_warnings(&manifest, &facts));
     let path = options
         .output
         .clone()
@@ -112,7 +114,7 @@ pub fn build(dir: &Path, options: &BuildOptions) -> Result<BuiltModule, BuildErr
     Ok(BuiltModule { path, manifest, size: Bytes(module.len() as u64), messages, toolchain })
 }
 
-/// Writes the files that the sources in `dir` include into `dir/.weir`, as [`build`] does. For editors.
+/// Writes the files that the sources in `dir` include into `dir/.weir`, as [`build`] does, for editors.
 ///
 /// # Errors
 ///
@@ -130,8 +132,8 @@ pub fn c_header(dir: &Path) -> Result<String, BuildError> {
     Ok(sources::c_header(&ModuleFolder::open(dir)?.manifest))
 }
 
-/// Warns about a manifest that is valid, but contradicts the module.
-fn contradictions(manifest: &Manifest, facts: &ModuleInfo) -> String {
+/// Returns warnings about a valid manifest that does not match the module's exports.
+fn mismatch_warnings(manifest: &Manifest, facts: &ModuleInfo) -> String {
     match (manifest.tick, facts.entries.has(EntryPoint::Tick)) {
         (Some(_), false) => {
             "weir.toml: warning: there is a `tick`, but the module exports no weir_tick\n".to_owned()

@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 
 /// Compiler options. WebAssembly features are listed one by one, so that newer compilers do not enable others.
 ///
-/// Jump tables and vectorised straight-line code made the shipped modules slower in the sandbox. Without contraction into fused
-/// multiply-adds, floating-point results equal those of a native build.
+/// Jump tables and vectorisation of straight-line code are off, because they made the shipped modules slower in the sandbox.
+/// Contraction into fused multiply-adds is off, so that floating-point results equal those of a native build.
 const COMPILE: &[&str] = &[
     "--target=wasm32",
     "-std=c11",
@@ -23,19 +23,19 @@ const COMPILE: &[&str] = &[
     "-fno-jump-tables",
     "-fno-slp-vectorize",
     "-ffp-contract=off",
-    // Line tables, for `weir check`. They do not change the code.
+    // Line tables are for `weir check`, and do not change the code.
     "-gline-tables-only",
     "-ffile-compilation-dir=.",
     "-ffreestanding",
     "-nostdlib",
     "-Wall",
     "-Wextra",
-    // Warns above half of the stack.
+    // Warns about a function whose frame takes more than half of the stack.
     "-Wframe-larger-than=8192",
 ];
 
-/// Linker options. The stack is below the data, so that a stack overflow traps instead of overwriting data. A stack of 16 KiB leaves the
-/// rest of the first page to the data.
+/// Linker options. The stack is below the data, so that a stack overflow traps instead of overwriting data. The stack has
+/// 16 KiB, so that 48 KiB of the first page remain for data.
 const LINK: &[&str] = &["--no-entry", "--export=__stack_pointer", "-z", "stack-size=16384", "--stack-first"];
 
 /// Compiles and links a module.
@@ -89,7 +89,7 @@ pub(crate) fn compile(
     Ok(LinkedModule { bytes, messages, toolchain: format!("{}; {}", clang.version, version_line(&linker)?) })
 }
 
-/// The linker's messages, without the path of the temporary folder.
+/// Returns the linker's messages, without the path of the temporary folder.
 fn linker_messages(output: &Output, scratch: &Path) -> String {
     String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", scratch.to_string_lossy()), "")
 }

@@ -1,43 +1,43 @@
-//! Errors of builds.
+//! [`BuildError`], the error of a build.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use weir_admission::{ManifestError, ModuleRefusal};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
-/// Errors of a build. An older .wasm file is left unchanged.
+/// The reason why a module cannot be built. An older .wasm file is left unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The folder does not exist or has no weir.toml.
     #[error(
         "{}: there is no weir.toml here; give the folder of a module, or create one with `weir new NAME --lang c`",
-        .0.shown()
+        .0.escaped()
     )]
     NoManifest(PathBuf),
     /// The manifest is not valid.
-    #[error("{}: {error}", .path.shown())]
+    #[error("{}: {error}", .path.escaped())]
     Manifest {
         /// Path of weir.toml.
         path: PathBuf,
-        /// The fault.
+        /// The error in the manifest.
         error: Box<ManifestError>,
     },
     /// The folder has no sources.
     #[error(
         "{}: there is nothing to compile: put a .c file beside weir.toml, or for Rust a Cargo.toml and src/lib.rs",
-        .0.shown()
+        .0.escaped()
     )]
     NoSource(PathBuf),
-    /// The folder has a Rust source, but no Cargo.toml.
+    /// The folder has src/lib.rs, but no Cargo.toml.
     #[error(
         "{}: there is src/lib.rs, but no Cargo.toml; `weir new` creates a suitable one in a new folder",
-        .0.shown()
+        .0.escaped()
     )]
     NoCargoManifest(PathBuf),
     /// The folder has sources in both C and Rust.
     #[error(
         "{}: there is a Cargo.toml and also `{}`: a module is written in one language; move one of them away",
-        .dir.shown(), .c.shown()
+        .dir.escaped(), .c.escaped()
     )]
     TwoLanguages {
         /// The module's folder.
@@ -67,19 +67,19 @@ pub enum BuildError {
         tried: String,
     },
     /// The compiler or linker failed.
-    #[error("{output}\n{tool} could not build {}", .dir.shown())]
+    #[error("{output}\n{tool} could not build {}", .dir.escaped())]
     Compiler {
-        /// Name of the program.
+        /// Name of the compiler or linker.
         tool: String,
         /// The module's folder.
         dir: PathBuf,
-        /// Its messages, unchanged.
+        /// The messages of the compiler or linker, unchanged.
         output: String,
     },
     /// The linker found undefined symbols.
     #[error(
         "{output}\n{}: undefined: {}. There is no C library in a module: the available functions are in weir.h. A function of your own may be misspelt, or its .c file may not be beside weir.toml",
-        .dir.shown(), list(.names)
+        .dir.escaped(), list(.names)
     )]
     Undefined {
         /// The module's folder.
@@ -92,11 +92,11 @@ pub enum BuildError {
     /// Cargo produced no .wasm file.
     #[error(
         "{}: cargo made no .wasm file; a module is a `[lib]` with `crate-type = [\"cdylib\"]`",
-        .0.shown()
+        .0.escaped()
     )]
     NoCdylib(PathBuf),
     /// The module was compiled, but `weir run` would refuse it.
-    #[error("{}: compiled, but not a module: {error}", .dir.shown())]
+    #[error("{}: compiled, but not a module: {error}", .dir.escaped())]
     Refused {
         /// The module's folder.
         dir: PathBuf,
@@ -104,7 +104,7 @@ pub enum BuildError {
         error: Box<ModuleRefusal>,
     },
     /// A program exists, but cannot be run.
-    #[error("cannot run {}: {source}", .program.shown())]
+    #[error("cannot run {}: {source}", .program.escaped())]
     Run {
         /// The program.
         program: PathBuf,
@@ -113,11 +113,11 @@ pub enum BuildError {
     },
     /// The folder of generated files contains a symbolic link or a special file.
     #[error(
-        "{} is neither a file nor a folder: weir writes there, and follows no links; remove it", .0.shown()
+        "{} is neither a file nor a folder: weir writes there, and follows no links; remove it", .0.escaped()
     )]
     NotRegular(PathBuf),
     /// A file cannot be read or written.
-    #[error("{}: {source}", .path.shown())]
+    #[error("{}: {source}", .path.escaped())]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -127,7 +127,7 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    /// Returns a function for `map_err` that adds the path of a file.
+    /// Returns a function for `map_err` that adds this path to a system error.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { path: path.to_owned(), source }
     }

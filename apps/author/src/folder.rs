@@ -1,4 +1,5 @@
-//! A module's folder: the manifest, the sources, and the generated files in `.weir`, where compilers and editors find them.
+//! A module's folder: reads the manifest, finds the sources, and writes the generated files into `.weir`, where compilers
+//! and editors find them.
 
 use crate::BuildError;
 use std::io::Write;
@@ -47,7 +48,7 @@ pub enum ModuleLanguage {
 pub(crate) struct ModuleFolder {
     pub(crate) dir: PathBuf,
     pub(crate) manifest: Manifest,
-    /// The bytes of weir.toml, which go into the module unchanged.
+    /// The bytes of weir.toml, which [`pack`](crate::pack::pack) adds to the module unchanged.
     pub(crate) manifest_bytes: Vec<u8>,
     pub(crate) source: ModuleSource,
 }
@@ -98,7 +99,7 @@ impl ModuleFolder {
     }
 }
 
-/// Writes the files that the sources of a module in this language include.
+/// Writes the files that the sources of a module in this language include, into `.weir` in the folder `dir`.
 pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) -> Result<(), BuildError> {
     let generated = dir.join(GENERATED);
     write_if_changed(&generated.join(".gitignore"), "*\n")?;
@@ -116,7 +117,7 @@ pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) ->
     }
 }
 
-/// Reads a regular file. Special files are rejected, as opening a FIFO would wait for its writer.
+/// Reads a regular file. Special files are rejected, because opening a FIFO would wait for its writer.
 fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         return std::fs::read(path);
@@ -124,8 +125,8 @@ fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     Err(std::io::Error::other("it is not a regular file"))
 }
 
-/// Rejects symbolic links and special files at a path and below. A module's folder can come from an untrusted source, and a file
-/// written through a link would land elsewhere.
+/// Rejects symbolic links and special files at a path and below it. A module's folder can come from an untrusted source, and
+/// weir would write through a link into another folder.
 fn reject_links(root: &Path) -> Result<(), BuildError> {
     let mut waiting = vec![root.to_owned()];
     while let Some(path) = waiting.pop() {
@@ -146,7 +147,7 @@ fn reject_links(root: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Finds the sources in a module's folder, which are all in one language.
+/// Finds the sources in a module's folder. Sources in two languages are an error.
 fn find_sources(dir: &Path) -> Result<ModuleSource, BuildError> {
     let cargo = dir.join("Cargo.toml");
     let mut c: Vec<PathBuf> = std::fs::read_dir(dir)
@@ -165,7 +166,7 @@ fn find_sources(dir: &Path) -> Result<ModuleSource, BuildError> {
     }
 }
 
-/// Writes a file unless it has this content already. Cargo would recompile a file with a new modification time.
+/// Writes a file unless it has this content already, because Cargo would recompile a file with a new modification time.
 fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
     if std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
         return Ok(());
@@ -173,7 +174,7 @@ fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
     write_atomic(path, text.as_bytes())
 }
 
-/// Replaces a file atomically, and creates its folder.
+/// Writes a file, replacing an existing one atomically. Creates the file's folder if missing.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || {

@@ -1,7 +1,7 @@
-//! Call sites of inlined code, from the compiler's debug information (DWARF 5, section 3.3.8).
+//! Finds the call sites of inlined code in the compiler's debug information (DWARF 5, section 3.3.8), for the line table.
 //!
-//! The code of a loop over a slice has lines of the library's iterator, and the code of an `emit_…` call has lines of a generated
-//! header. The author needs the line of the call instead.
+//! The code of a loop over a slice has lines of the library's iterator, and the code of an `emit_…` call has lines of a
+//! generated header. The author needs the lines of the calls in their own code instead.
 
 use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit};
 use std::collections::HashMap;
@@ -10,15 +10,16 @@ use wasmparser::{Parser, Payload};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The inlined calls of a module.
+/// The inlined calls of a module, sorted by their nesting depth.
 #[derive(Debug, Default)]
-pub(crate) struct InlinedCalls(Vec<Call>);
+pub(crate) struct InlinedCalls(Vec<InlinedCall>);
 
+/// A range of code that was inlined at a call site.
 #[derive(Debug)]
-struct Call {
-    /// A range of the inlined code, as offsets in the code section's contents.
+struct InlinedCall {
+    /// The range, as offsets in the code section's contents.
     code: Range<u64>,
-    /// The nesting depth of scopes.
+    /// The nesting depth of the call's scope, by which calls are sorted.
     depth: isize,
     /// The file of the call site, as the compiler recorded it.
     file: String,
@@ -26,7 +27,7 @@ struct Call {
 }
 
 impl InlinedCalls {
-    /// Reads the debug information of a linked module. Unreadable information gives no calls.
+    /// Reads the inlined calls from the debug information of a linked module. Without readable information there are none.
     pub(crate) fn read(linked: &[u8]) -> Self {
         let mut sections = HashMap::new();
         for payload in Parser::new(0).parse_all(linked).flatten() {
@@ -42,15 +43,16 @@ impl InlinedCalls {
         if let Ok(dwarf) = Dwarf::load(load) {
             let mut units = dwarf.units();
             while let Ok(Some(header)) = units.next() {
-                // Calls read before an error in a unit are kept.
+                // Calls that were read before an error in a unit are kept.
                 let _ = dwarf.unit(header).and_then(|unit| calls.add_unit(&dwarf, &unit));
             }
         }
-        // Nested calls are ordered from the outermost inwards.
+        // Of two nested calls, the outer one then has the lower index.
         calls.0.sort_by_key(|call| call.depth);
         calls
     }
 
+    /// Adds the inlined calls of one compilation unit.
     fn add_unit(&mut self, dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>) -> gimli::Result<()> {
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
@@ -68,7 +70,7 @@ impl InlinedCalls {
             let mut ranges = dwarf.die_ranges(unit, entry)?;
             while let Some(range) = ranges.next()? {
                 let (code, file) = (range.begin..range.end, file.clone());
-                self.0.push(Call { code, depth: entry.depth(), file, line });
+                self.0.push(InlinedCall { code, depth: entry.depth(), file, line });
             }
         }
         Ok(())
@@ -81,7 +83,7 @@ impl InlinedCalls {
     }
 
     /// Returns the file and line of a call site.
-    pub(crate) fn site(&self, call: usize) -> Option<(&str, u32)> {
+    pub(crate) fn call_site(&self, call: usize) -> Option<(&str, u32)> {
         self.0.get(call).map(|call| (call.file.as_str(), call.line))
     }
 
@@ -94,7 +96,7 @@ impl InlinedCalls {
     }
 }
 
-/// Returns the path of the file with this number in a unit's line table; `None` without a number or for an unknown one.
+/// Returns the path of the file with this number in a unit's line table. Returns `None` for `None` or an unknown number.
 fn file(
     dwarf: &Dwarf<Slice<'_>>,
     unit: &Unit<Slice<'_>>,
@@ -109,7 +111,7 @@ fn file(
     let text = |value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
     let name = text(file.path_name())?;
     let folder = file.directory(header).and_then(text);
-    // In DWARF 5, other folders are relative to folder 0.
+    // In DWARF 5, all folders but folder 0 are relative to folder 0.
     let base = header.include_directories().first().filter(|_| header.version() >= 5);
     let base = base.filter(|_| file.directory_index() != 0).and_then(|base| text(*base));
     Some([base, folder].into_iter().flatten().rfold(name, |path, folder| {

@@ -1,4 +1,5 @@
-//! Tools for module authors: [`new`] creates a folder with a working module, and [`build`] builds its .wasm file.
+//! The work of `weir new` and `weir build`: [`new`] creates a folder with a working module, and [`build`] builds the
+//! module's .wasm file.
 //!
 //! ```no_run
 //! use weir_author::{BuildOptions, ModuleLanguage, build, new};

@@ -1,9 +1,9 @@
-//! The line table of a module: the compiler's lines, without any information about the machine of the build.
+//! Writes the line table of a module, by which `weir check` names lines of the source. [`pack`](crate::pack::pack) adds it to
+//! the module.
 //!
-//! Code inlined into the author's code gets the author's line of the call.
-//!
-//! The debug information of compilers contains paths of the machine, and columns, types and scopes, which line numbers do not need. The
-//! table is therefore rewritten as one line program of DWARF 4 (section 6.2), without paths of the machine.
+//! The debug information of compilers contains paths of the machine of the build, and columns, types and scopes, which line
+//! numbers do not need. The table is therefore rewritten as one line program of DWARF 4 (section 6.2), without such paths.
+//! Library code that is inlined into the author's code gets the line of the call in the author's code.
 
 use crate::folder::GENERATED;
 use crate::inlined_calls::InlinedCalls;
@@ -15,15 +15,15 @@ use wasm_encoder::Encode;
 use wasmparser::Operator;
 use weir_bounds::{Lines, ParsedModule};
 
-/// The name of the custom section.
+/// The name of the custom section with the line table.
 pub(crate) const SECTION: &str = ".debug_line";
 
 /// The smallest line advance of a special opcode (DWARF 4, section 6.2.5.1).
 const LINE_BASE: i64 = -5;
-/// The number of line advances of special opcodes.
+/// The number of different line advances of special opcodes.
 const LINE_RANGE: i64 = 14;
-/// The number of arguments of the standard opcodes 1 to 12.
-const ARGUMENTS: [u8; 12] = [0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
+/// The numbers of arguments of the standard opcodes 1 to 12.
+const ARGUMENT_COUNTS: [u8; 12] = [0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
 /// The first special opcode.
 const OPCODE_BASE: i64 = 13;
 // Standard opcodes.
@@ -32,7 +32,7 @@ const ADVANCE_PC: u8 = 2;
 const ADVANCE_LINE: u8 = 3;
 const SET_FILE: u8 = 4;
 
-/// Returns the contents of the section for the linked module in this folder; empty if the linker left no lines.
+/// Returns the line table of a linked module. The table is empty if the module has no lines. `dir` is the module's folder.
 pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
     let Ok(module) = ParsedModule::parse(linked.to_vec()) else { return Vec::new() };
     let lines = Lines::new(&module);
@@ -42,9 +42,9 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
         SourceFiles { folders: folders.into_iter().flatten().collect(), ..SourceFiles::default() };
     let debug = DebugLines { rows: lines.rows().collect(), calls: &calls };
     let loops = loops(&module);
-    let edges = loops.iter().flat_map(|body| [body.start, body.start + LOOP_BYTES]);
+    let loop_edges = loops.iter().flat_map(|body| [body.start, body.start + LOOP_BYTES]);
     let mut addresses: Vec<u32> =
-        debug.rows.iter().map(|(address, _)| *address).chain(calls.edges()).chain(edges).collect();
+        debug.rows.iter().map(|(address, _)| *address).chain(calls.edges()).chain(loop_edges).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let mut program = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
             Some(body) => debug.frames_of_loop(body),
             None => debug.frames(address),
         };
-        // The author's own line is preferred. Code without a line (line 0) gets the line of the code before it.
+        // A line of the author's files is preferred. Code without a line (line 0) gets the line of the code before it.
         let innermost = frames.first().copied();
         let author_line = frames.into_iter().find(|(file, line)| *line > 0 && files.is_author_file(file));
         let to = match (author_line.or(innermost), last) {
@@ -106,41 +106,46 @@ impl<'a> DebugLines<'a> {
         self.rows.get(after.checked_sub(1)?)?.1
     }
 
-    /// Returns the line of the code at an address, then those of the enclosing inlined calls, innermost first. Empty without code.
+    /// Returns the file and line of the code at an address, and then those of the call sites of the inlined calls around it,
+    /// innermost first. Returns no lines for an address without code.
     fn frames(&self, address: u32) -> Vec<(&'a str, u32)> {
         let Some(line) = self.line(address) else { return Vec::new() };
         let enclosing = self.calls.containing(address);
         std::iter::once(line)
-            .chain(enclosing.iter().rev().filter_map(|call| self.calls.site(*call)))
+            .chain(enclosing.iter().rev().filter_map(|call| self.calls.call_site(*call)))
             .collect()
     }
 
-    /// Returns the line of a whole loop, then those of the enclosing inlined calls: the first line of the loop in the function that
-    /// contains it in the source. The `loop` instruction itself mostly has the line of code that the compiler put before the loop.
+    /// Returns the file and line of a loop, and then those of the call sites of the inlined calls around it, innermost first.
+    ///
+    /// The line of the loop is the lowest line number of its code in the function that contains the loop in the source. The
+    /// `loop` instruction itself mostly has the line of other code, which the compiler moved before the loop.
     fn frames_of_loop(&self, body: &Range<u32>) -> Vec<(&'a str, u32)> {
         let first = self.rows.partition_point(|(address, _)| *address <= body.start);
         let inside = self.rows.get(first..).unwrap_or_default().iter();
         let inside = inside.take_while(|(address, _)| *address < body.end);
-        // A row that begins before the loop is not counted, as its line is that of code before the loop.
+        // A row that begins before the loop is left out, because its line is that of code before the loop.
         let has_line = |line: &Option<(&str, u32)>| line.is_some_and(|(_, line)| line > 0);
         let chains: Vec<(u32, Vec<usize>)> = inside
             .filter(|(_, line)| has_line(line))
             .map(|(address, _)| (*address, self.calls.containing(*address)))
             .collect();
-        // The calls common to the whole loop; the innermost is the function that contains the loop in the source.
-        let Some((_, shared)) = chains.first() else { return self.frames(body.start) };
-        let len = (0..shared.len())
-            .find(|depth| chains.iter().any(|(_, chain)| chain.get(*depth) != shared.get(*depth)))
-            .unwrap_or(shared.len());
-        let line = |(address, chain): &(u32, Vec<usize>)| match chain.get(len) {
-            Some(call) => self.calls.site(*call),
+        // The inlined calls that enclose the whole loop are the common beginning of all chains. The last of them is the call of
+        // the function that contains the loop in the source.
+        let Some((_, first_chain)) = chains.first() else { return self.frames(body.start) };
+        let common_len = (0..first_chain.len())
+            .find(|depth| chains.iter().any(|(_, chain)| chain.get(*depth) != first_chain.get(*depth)))
+            .unwrap_or(first_chain.len());
+        let line = |(address, chain): &(u32, Vec<usize>)| match chain.get(common_len) {
+            Some(call) => self.calls.call_site(*call),
             None => self.line(*address),
         };
         let lines: Vec<_> = chains.iter().filter_map(line).filter(|(_, line)| *line > 0).collect();
         let Some((file, _)) = lines.first() else { return self.frames(body.start) };
-        let least = lines.iter().filter(|(other, _)| other == file).min_by_key(|(_, line)| *line).copied();
-        let around = shared.get(..len).unwrap_or_default().iter().rev();
-        least.into_iter().chain(around.filter_map(|call| self.calls.site(*call))).collect()
+        let least_line =
+            lines.iter().filter(|(other, _)| other == file).min_by_key(|(_, line)| *line).copied();
+        let enclosing = first_chain.get(..common_len).unwrap_or_default().iter().rev();
+        least_line.into_iter().chain(enclosing.filter_map(|call| self.calls.call_site(*call))).collect()
     }
 }
 
@@ -150,7 +155,7 @@ const LOOP_BYTES: u32 = 2;
 /// Returns the loops of a module, each from its `loop` instruction to its `end`, as offsets in the code section's contents.
 fn loops(module: &ParsedModule) -> Vec<Range<u32>> {
     let mut found = Vec::new();
-    let code = module.code().start;
+    let code = module.code_range().start;
     for body in module.bodies() {
         let mut open = Vec::new();
         let Ok(operators) = body.get_operators_reader() else { continue };
@@ -167,15 +172,18 @@ fn loops(module: &ParsedModule) -> Vec<Range<u32>> {
     found
 }
 
-/// The files of the table, numbered from 1.
+/// The source files of the table, numbered from 1.
 #[derive(Default)]
 struct SourceFiles {
+    /// The paths of the module's folder: as given, canonical and absolute.
     folders: Vec<PathBuf>,
     names: Vec<String>,
+    /// The numbers of the files by the paths that the compiler recorded.
     numbers: HashMap<String, u64>,
 }
 
 impl SourceFiles {
+    /// Returns the number of the file with this recorded path. A new file is added to the table.
     fn number(&mut self, recorded: &str) -> u64 {
         if let Some(known) = self.numbers.get(recorded) {
             return *known;
@@ -191,15 +199,16 @@ impl SourceFiles {
         number
     }
 
-    /// Returns true for the author's files: those in the module's folder, except generated ones.
+    /// Returns true for the files of the module's author: those in the module's folder, except generated ones.
     fn is_author_file(&self, recorded: &str) -> bool {
         let path = normalize(Path::new(recorded));
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
         inside.is_relative() && !inside.starts_with(GENERATED) && !inside.starts_with(LIBRARY)
     }
 
-    /// Returns the path of a source relative to the module's folder. For a file elsewhere, returns only the part that does not depend on the
-    /// machine: the path from its crate's folder, or else its name.
+    /// Returns the name in the table of the file with this recorded path: the path relative to the module's folder. For a file
+    /// elsewhere, the name is the part that does not depend on the machine: the path from its crate's folder, or else the
+    /// file's name.
     fn name(&self, recorded: &str) -> String {
         let path = normalize(Path::new(recorded));
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
@@ -207,7 +216,7 @@ impl SourceFiles {
             return inside.to_string_lossy().into_owned();
         }
         let parts: Vec<_> = inside.iter().skip(1).map(|part| part.to_string_lossy()).collect();
-        // A generated file of another module's folder, if both share cargo's target folder.
+        // The file can be a generated file of another module's folder, if both modules share cargo's target folder.
         let generated = parts.iter().rposition(|part| part == GENERATED);
         let of_crate = || parts.iter().rposition(|part| part == "src")?.checked_sub(1);
         let first = generated.or_else(of_crate).unwrap_or(parts.len().saturating_sub(1));
@@ -217,20 +226,20 @@ impl SourceFiles {
 
 /// Removes `.` and resolves `..` in a path.
 fn normalize(path: &Path) -> PathBuf {
-    let mut direct = PathBuf::new();
+    let mut normal = PathBuf::new();
     for part in path.components() {
         match part {
             Component::CurDir => {}
-            Component::ParentDir if matches!(direct.components().next_back(), Some(Component::Normal(_))) => {
-                direct.pop();
+            Component::ParentDir if matches!(normal.components().next_back(), Some(Component::Normal(_))) => {
+                normal.pop();
             }
-            part => direct.push(part),
+            part => normal.push(part),
         }
     }
-    direct
+    normal
 }
 
-/// Encodes a row of the table by the advances of its address and line from the last row.
+/// Encodes a row of the table. `address` and `line` are the row's advances from the previous row.
 fn encode_row(program: &mut Vec<u8>, address: i64, line: i64) {
     let special_opcode = |address: i64, line: i64| {
         let is_in_range = (LINE_BASE..LINE_BASE + LINE_RANGE).contains(&line);
@@ -258,7 +267,7 @@ fn encode_unit(files: &[String], program: &[u8]) -> Vec<u8> {
     lists.extend(LINE_BASE.to_le_bytes().first());
     lists.extend(LINE_RANGE.to_le_bytes().first());
     lists.extend(OPCODE_BASE.to_le_bytes().first());
-    lists.extend(ARGUMENTS);
+    lists.extend(ARGUMENT_COUNTS);
     // No folders; the folder, time and length of files are unknown.
     lists.push(0);
     for file in files {

@@ -4,17 +4,17 @@ use crate::BuildError;
 use crate::folder::{ModuleLanguage, generate};
 use std::path::{Path, PathBuf};
 use weir_admission::{Manifest, Name, NameError};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
-/// Template files of a C module; `{{name}}` stands for the module's name.
-const C: &[(&str, &str)] = &[
+/// The template of a C module: paths and texts of its files. `{{name}}` stands for the module's name.
+const C_TEMPLATE: &[(&str, &str)] = &[
     ("weir.toml", include_str!("../templates/weir.toml")),
     ("{{name}}.c", include_str!("../templates/module.c")),
     ("compile_flags.txt", include_str!("../templates/compile_flags.txt")),
     ("README.md", include_str!("../templates/README.c.md")),
 ];
-/// Template files of a Rust module.
-const RUST: &[(&str, &str)] = &[
+/// The template of a Rust module, in the form of [`C_TEMPLATE`].
+const RUST_TEMPLATE: &[(&str, &str)] = &[
     ("weir.toml", include_str!("../templates/weir.toml")),
     ("Cargo.toml", include_str!("../templates/Cargo.toml.in")),
     ("src/lib.rs", include_str!("../templates/lib.rs")),
@@ -22,14 +22,14 @@ const RUST: &[(&str, &str)] = &[
     ("README.md", include_str!("../templates/README.rust.md")),
 ];
 
-/// Errors of [`new`].
+/// The reason why [`new`] cannot create a module's folder.
 #[derive(Debug, thiserror::Error)]
 pub enum NewError {
     /// The folder's name is not a valid module name.
     #[error("a module is named after its folder: {0}")]
     Name(#[from] NameError),
     /// The path exists and is not an empty folder.
-    #[error("{} exists already, and is not an empty folder: choose another name, or move it away", .0.shown())]
+    #[error("{} exists already, and is not an empty folder: choose another name, or move it away", .0.escaped())]
     Exists(PathBuf),
     /// A file cannot be written.
     #[error(transparent)]
@@ -47,8 +47,8 @@ pub struct CreatedModule {
     pub files: Vec<PathBuf>,
 }
 
-/// Creates a folder with a working example module, which counts packets and bytes by protocol. The last part of the path is the
-/// module's name.
+/// Creates the folder `dir` with a working example module, which counts packets and bytes by protocol. The last component of
+/// the path is the module's name.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn new(dir: &Path, lang: ModuleLanguage) -> Result<CreatedModule, NewError> 
         Err(error) => return Err(BuildError::file(dir)(error).into()),
     }
     let mut files = Vec::new();
-    for (path, text) in if lang == ModuleLanguage::C { C } else { RUST } {
+    for (path, text) in if lang == ModuleLanguage::C { C_TEMPLATE } else { RUST_TEMPLATE } {
         let fill = |text: &str| text.replace("{{name}}", name.as_str());
         let path = PathBuf::from(fill(path));
         crate::folder::write_atomic(&dir.join(&path), fill(text).as_bytes())?;

@@ -1,4 +1,4 @@
-//! Turns the linker's output into a module for `weir run`.
+//! Makes the linker's output a module for weir, by adding its manifest and line table.
 
 use crate::line_table;
 use std::path::Path;
@@ -6,8 +6,10 @@ use wasm_encoder::RawSection;
 use wasmparser::{Parser, Payload};
 use weir_abi::MANIFEST_SECTION;
 
-/// Adds the manifest and a line table to a linked module. All other custom sections but `name` are removed: they depend on the
-/// compiler and the machine, so that two builds of one source would differ.
+/// Adds the manifest and a line table to a linked module, as custom sections. Removes all custom sections of the linker but
+/// `name`: they depend on the compiler and the machine, so that two builds of one source would differ.
+///
+/// `dir` is the module's folder, to which paths in the line table are relative.
 ///
 /// # Errors
 ///

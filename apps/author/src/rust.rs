@@ -7,18 +7,18 @@ use crate::tools::{Tools, run, version_line};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
-/// Suitable targets; the first installed one is used.
+/// The targets for modules. The first installed one is used.
 const TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32v1-none"];
 
 /// Linker arguments. The stack is below the data, so that a stack overflow traps instead of overwriting data.
 const LINK: [&str; 2] = ["-zstack-size=32768", "--export=__stack_pointer"];
 
-/// The name that replaces the path of the compiler's library in file names.
+/// The name that replaces the path of the compiler's library sources in file names.
 pub(crate) const LIBRARY: &str = "rust";
 
-/// The first minor version of Rust 1 with `-Cdwarf-version`.
+/// The minor version of the first Rust 1 release with `-Cdwarf-version`.
 const DWARF_VERSION_MINOR: u32 = 88;
 
 /// A Rust compiler with a WebAssembly target.
@@ -27,7 +27,7 @@ struct Toolchain {
     cargo: PathBuf,
     version: String,
     target: &'static str,
-    /// True if the core library must be compiled from source.
+    /// True if the core library for the target must be compiled from source.
     from_source: bool,
     sysroot: PathBuf,
     /// The linker, if the compiler includes none.
@@ -56,14 +56,14 @@ pub(crate) fn compile(
         })
         .env("CARGO_ENCODED_RUSTFLAGS", toolchain.flags())
         .env("RUSTC", &toolchain.rustc)
-        // Line tables, for `weir check`.
+        // Line tables are for `weir check`.
         .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
         .env("CARGO_PROFILE_RELEASE_STRIP", "none");
     if options.color {
         cargo.env("CARGO_TERM_COLOR", "always");
     }
     if let Some(level) = options.level {
-        // The environment's profile overrides the package's.
+        // This variable overrides the profile in the package's Cargo.toml.
         cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level.name());
     }
     for variable in
@@ -120,22 +120,24 @@ fn warnings(messages: &str) -> String {
 }
 
 impl Toolchain {
-    /// Finds the first compiler with a library for WebAssembly, or else the first with the library's source.
+    /// Finds the first compiler whose core library for WebAssembly is installed, or else the first compiler with the source of
+    /// the core library.
     fn find(tools: &Tools, dir: &Path) -> Result<Self, BuildError> {
         let compilers = match &tools.rustc {
             Some(named) => tools.find(named).into_iter().collect(),
             None => tools.find_all("rustc".as_ref()),
         };
         let mut tried = Vec::new();
-        let mut from_source = None;
+        let mut with_source = None;
         for rustc in compilers {
-            let ask = |arguments: &[&str]| {
-                // Run in the module's folder, where a rust-toolchain.toml may select the compiler.
+            let query = |arguments: &[&str]| {
+                // The compiler runs in the module's folder, where a rust-toolchain.toml may select its version.
                 let output = Command::new(&rustc).args(arguments).current_dir(dir).output().ok()?;
                 output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
             };
-            let (Some(sysroot), Some(verbose_version)) = (ask(&["--print", "sysroot"]), ask(&["-vV"])) else {
-                tried.push(format!("{} cannot be run", rustc.shown()));
+            let (Some(sysroot), Some(verbose_version)) = (query(&["--print", "sysroot"]), query(&["-vV"]))
+            else {
+                tried.push(format!("{} cannot be run", rustc.escaped()));
                 continue;
             };
             let sysroot = PathBuf::from(sysroot);
@@ -143,18 +145,18 @@ impl Toolchain {
             let has_source = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs").is_file();
             if installed.is_none() && !has_source {
                 let version = verbose_version.lines().next().unwrap_or_default();
-                tried.push(format!("{} ({version}) has no library for WebAssembly", rustc.shown()));
+                tried.push(format!("{} ({version}) has no library for WebAssembly", rustc.escaped()));
                 continue;
             }
             let Some(cargo) = rustc.parent().map(|folder| folder.join("cargo")).filter(|path| path.is_file())
             else {
-                tried.push(format!("there is no cargo beside {}", rustc.shown()));
+                tried.push(format!("there is no cargo beside {}", rustc.escaped()));
                 continue;
             };
             let host =
                 verbose_version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
-            let brings_linker = sysroot.join("lib/rustlib").join(host).join("bin/rust-lld").is_file();
-            let linker = if brings_linker { None } else { Some(tools.wasm_ld(None)?) };
+            let has_linker = sysroot.join("lib/rustlib").join(host).join("bin/rust-lld").is_file();
+            let linker = if has_linker { None } else { Some(tools.wasm_ld(None)?) };
             let toolchain = Self {
                 version: verbose_version.lines().next().unwrap_or_default().to_owned(),
                 target: installed.unwrap_or(TARGETS[0]),
@@ -167,15 +169,15 @@ impl Toolchain {
             if !toolchain.from_source {
                 return Ok(toolchain);
             }
-            from_source = from_source.or(Some(toolchain));
+            with_source = with_source.or(Some(toolchain));
         }
         if tried.is_empty() {
             tried.push(match &tools.rustc {
-                Some(named) => format!("there is no {}", named.shown()),
+                Some(named) => format!("there is no {}", named.escaped()),
                 None => "rustc was not found".to_owned(),
             });
         }
-        from_source.ok_or(BuildError::NoRust { tried: tried.join(", ") })
+        with_source.ok_or(BuildError::NoRust { tried: tried.join(", ") })
     }
 
     /// Returns the value of CARGO_ENCODED_RUSTFLAGS: flags separated by 0x1f, so that paths may contain spaces.
@@ -196,15 +198,15 @@ impl Toolchain {
             flag.push(LIBRARY);
             flags.push(flag);
         }
-        // In DWARF 4 tables, library files appear without their folders, as if they were the module's.
-        if self.minor().is_some_and(|minor| minor >= DWARF_VERSION_MINOR) {
+        // In DWARF 4 tables, library files would appear without their folders, as if they were the module's files.
+        if self.minor_version().is_some_and(|minor| minor >= DWARF_VERSION_MINOR) {
             flags.push("-Cdwarf-version=5".into());
         }
         flags.join("\u{1f}".as_ref())
     }
 
-    /// The minor version: 88 for "rustc 1.88.0 (6b00bc388 2025-06-23)".
-    fn minor(&self) -> Option<u32> {
+    /// Returns the minor version: 88 for "rustc 1.88.0 (6b00bc388 2025-06-23)".
+    fn minor_version(&self) -> Option<u32> {
         self.version.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
     }
 

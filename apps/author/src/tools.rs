@@ -1,10 +1,10 @@
-//! Finds compilers and linkers.
+//! Finds compilers and linkers in the search path, and runs them.
 
 use crate::BuildError;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The settings that choose compilers and linkers.
 #[derive(Clone, Debug, Default)]
@@ -17,21 +17,21 @@ pub struct Tools {
     pub rustc: Option<OsString>,
 }
 
-/// A C compiler with a WebAssembly target.
+/// A C compiler with a WebAssembly target, and the first line of its `--version`.
 pub(crate) struct Clang {
     pub(crate) program: PathBuf,
     pub(crate) version: String,
 }
 
 impl Tools {
-    /// Reads PATH, WEIR_CC and WEIR_RUSTC.
+    /// Reads the settings from the environment variables PATH, WEIR_CC and WEIR_RUSTC.
     pub fn from_environment() -> Self {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self { path: set("PATH").unwrap_or_default(), clang: set("WEIR_CC"), rustc: set("WEIR_RUSTC") }
     }
 
-    /// Finds the named compiler, or the first one with a WebAssembly target among clang-19 (which builds the shipped modules), clang, and
-    /// clang-N, newest first.
+    /// Finds the C compiler that the settings name. Without a name, finds the first one with a WebAssembly target among clang-19,
+    /// which builds the shipped modules, clang, and clang-N, newest first.
     pub(crate) fn clang(&self) -> Result<Clang, BuildError> {
         let candidates = match &self.clang {
             Some(named) => self.find(named).into_iter().collect(),
@@ -44,25 +44,26 @@ impl Tools {
                 let version = version_line(&program)?;
                 return Ok(Clang { program, version });
             }
-            tried.push(format!("{} has no WebAssembly target", program.shown()));
+            tried.push(format!("{} has no WebAssembly target", program.escaped()));
         }
         if tried.is_empty() {
             tried.push(match &self.clang {
-                Some(named) => format!("there is no {}", named.shown()),
+                Some(named) => format!("there is no {}", named.escaped()),
                 None => "clang was not found".to_owned(),
             });
         }
         Err(BuildError::NoClang { tried: tried.join(", ") })
     }
 
-    /// Finds wasm-ld: version 19 (which links the shipped modules), any other version, or the one in the compiler's folder.
+    /// Finds the first linker among wasm-ld-19, which links the shipped modules, wasm-ld, wasm-ld-N, newest first, and wasm-ld
+    /// in the folder of the compiler `clang`.
     pub(crate) fn wasm_ld(&self, clang: Option<&Path>) -> Result<PathBuf, BuildError> {
         let beside =
             || Some(clang?.canonicalize().ok()?.parent()?.join("wasm-ld")).filter(|path| path.is_file());
         self.candidates("wasm-ld", 19).into_iter().next().or_else(beside).ok_or(BuildError::NoLinker)
     }
 
-    /// Returns the existing programs of `name-preferred`, `name`, and `name-N`, newest first.
+    /// Returns those of the programs `name-PREFERRED`, `name`, and `name-N`, newest first, that exist in the search path.
     fn candidates(&self, name: &str, preferred: u32) -> Vec<PathBuf> {
         let mut numbered: Vec<u32> = self
             .folders()
@@ -83,7 +84,7 @@ impl Tools {
             .collect()
     }
 
-    /// Finds the first program with a name; a name with a folder in it is a path.
+    /// Finds the first program with this name in the search path. A name with several components is a path.
     pub(crate) fn find(&self, name: &OsStr) -> Option<PathBuf> {
         if Path::new(name).components().count() > 1 {
             return Some(PathBuf::from(name)).filter(|path| path.is_file());
@@ -91,11 +92,12 @@ impl Tools {
         self.find_all(name).into_iter().next()
     }
 
-    /// Finds all programs with a name, each once.
+    /// Finds all programs with this name in the search path, each once.
     pub(crate) fn find_all(&self, name: &OsStr) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         for folder in self.folders() {
-            // Symbolic links to the folder are resolved, but not those to the program, whose behaviour can depend on its name.
+            // Symbolic links in the folder's path are resolved. A link to the program is not, because the behaviour of a program
+            // can depend on the name by which it is called.
             let Ok(folder) = folder.canonicalize() else { continue };
             let program = folder.join(name);
             if program.is_file() && !found.contains(&program) {

@@ -1,6 +1,6 @@
 //! {{name}}: counts packets and bytes by protocol. A working module to start from.
 
-// The sandbox has no standard library. On your own machine it is used, so that `cargo check` and editors work.
+// A sandbox has no standard library. Other targets use the library, so that `cargo check` and editors work.
 #![cfg_attr(target_arch = "wasm32", no_std)]
 #![forbid(unsafe_code)]
 
@@ -27,8 +27,8 @@ impl Counter {
         Self { by_protocol: [Count { packets: 0, bytes: 0 }; 256] }
     }
 
-    /// Called for every packet. weir has parsed the headers already. Headers and fields that may be missing are `Option`s, and bytes are
-    /// slices that end where the packet ends.
+    /// Called for every packet. weir has parsed the headers already. Headers and fields that may be missing are `Option`s, and
+    /// bytes are slices that end where the packet ends.
     fn packet(&mut self, packet: &Packet) -> Verdict {
         if packet.is_ip() {
             let count = &mut self.by_protocol[usize::from(packet.ip_proto)];
@@ -38,9 +38,9 @@ impl Counter {
         Verdict::Pass
     }
 
-    /// Called when packet time has passed `now`, the end of an interval. After a gap without packets it is called once, and `periods`
-    /// is the number of intervals that have ended; the counted packets are from the first. Parameters are constants of the
-    /// running module: read them where they are used.
+    /// Called when packet time has passed `now`, the end of an interval. After a gap without packets this function is called
+    /// once: `periods` is the number of intervals that have ended, and the counted packets are from the first of them.
+    /// Parameters are constants of the running module, so read them where they are used.
     fn tick(&mut self, now: u64, periods: u64) {
         self.report(now - periods * param::interval());
     }
@@ -50,8 +50,8 @@ impl Counter {
         self.report(now - now % param::interval());
     }
 
-    /// The loop is bounded by the length of the table, so weir knows the maximum cost of a call, and runs the module without checks: see
-    /// `weir check`. A parameter is as good a limit as a constant. For a loop without such a limit, use `.bounded::<MAX>()`.
+    /// The length of the table bounds the loop, so weir knows the maximum cost of a call, and runs the module without checks:
+    /// see `weir check`. A constant or a parameter can also bound a loop. For other loops, use `.bounded::<MAX>()`.
     fn report(&mut self, begin: u64) {
         for (protocol, count) in self.by_protocol.iter_mut().enumerate() {
             if count.packets != 0 {
@@ -63,8 +63,8 @@ impl Counter {
     }
 }
 
-// The entry points that weir calls, and their state. (Tables whose size is a parameter are allocated in `start`, which is called once, before the
-// first packet; this module needs none.)
+// The entry points that weir calls, and their state. (A module whose tables have a size given by a parameter allocates them in
+// `start`, which is called once, before the first packet. This module needs no such table.)
 weir_guest::module! {
     state: Counter = Counter::new();
     packet: Counter::packet;

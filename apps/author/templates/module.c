@@ -2,8 +2,8 @@
 #include "weir.h"   /* weir's functions and types */
 #include "module.h" /* generated from weir.toml: struct protocols_row, emit_protocols(), param_interval() */
 
-/* A module's memory is kept for the whole run, from packet to packet. (Tables whose size is a parameter are
- * allocated in weir_start, which is called once, before the first packet; this module needs none.) */
+/* A module's memory is kept for the whole run, from packet to packet. (A module whose tables have a size given by a
+ * parameter allocates them in weir_start, which is called once, before the first packet. This module needs no such table.) */
 static struct {
     uint64_t packets;
     uint64_t bytes;
@@ -20,8 +20,8 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
     return WEIR_PASS;
 }
 
-/* The loop has a constant limit, so weir knows the maximum cost of a call, and runs the module without checks: see `weir check`. A
- * parameter is as good a limit as a constant. For a loop without such a limit, use WEIR_FOR(MAX, ...). */
+/* A constant bounds the loop, so weir knows the maximum cost of a call, and runs the module without checks: see `weir check`.
+ * A parameter can also bound a loop. For other loops, use WEIR_FOR(MAX, ...). */
 static void report(uint64_t begin)
 {
     for (uint32_t protocol = 0; protocol < 256; protocol++) {
@@ -38,9 +38,9 @@ static void report(uint64_t begin)
     weir_fill(counts, 0, sizeof counts);
 }
 
-/* Called when packet time has passed `now`, the end of an interval. After a gap without packets it is called once, and `periods`
- * is the number of intervals that have ended; the counted packets are from the first. Parameters are constants of the
- * running module: read them where they are used. */
+/* Called when packet time has passed `now`, the end of an interval. After a gap without packets this function is called
+ * once: `periods` is the number of intervals that have ended, and the counted packets are from the first of them.
+ * Parameters are constants of the running module, so read them where they are used. */
 WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 {
     report(now - periods * (uint64_t)param_interval());

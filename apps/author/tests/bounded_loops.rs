@@ -220,7 +220,7 @@ fn a_loop_that_the_compiler_splits_in_two_has_its_bound() {
 }
 
 #[test]
-fn the_bound_includes_clearing_the_scratch_memory_taken() {
+fn the_bound_includes_clearing_the_used_scratch_memory() {
     if !has_c() {
         return;
     }

@@ -91,7 +91,9 @@ fn the_guide_has_advice_for_every_reason_why_a_module_is_not_proved() {
         UnboundedCause::LimitUnknown => "the loop's limit can be any number",
         UnboundedCause::Endless => "this loop has no way out",
         UnboundedCause::Recursion(_) => "NAME calls itself",
-        UnboundedCause::Overflow => "the loop's trips times its cost are more than can be counted",
+        UnboundedCause::Overflow => {
+            "the loop's trip count times the cost of its body is more than can be counted"
+        }
         UnboundedCause::TooLarge => "unbounded: too large",
     };
     let recursion = UnboundedCause::Recursion("NAME".to_owned());

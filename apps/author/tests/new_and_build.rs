@@ -37,7 +37,7 @@ fn a_new_module_in_c_builds_without_a_warning_and_is_admitted() {
     assert!(built.toolchain.contains("clang version"), "{}", built.toolchain);
     let settings = [("interval".to_owned(), vec!["5s".to_owned()])];
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &settings).unwrap();
-    assert_eq!(admitted.tick().map(|tick| tick.0), Some(5_000_000_000));
+    assert_eq!(admitted.tick_period().map(|tick| tick.0), Some(5_000_000_000));
     assert!(admitted.info().stack_pointer.is_some() && admitted.info().entries.has(EntryPoint::Stop));
     assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 4096, "{}", built.size);
@@ -55,7 +55,7 @@ fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
     let built = build(&dir, &rust_options()).unwrap();
     assert_eq!(built.messages, "");
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &[]).unwrap();
-    assert_eq!(admitted.tick().map(|tick| tick.0), Some(1_000_000_000));
+    assert_eq!(admitted.tick_period().map(|tick| tick.0), Some(1_000_000_000));
     assert!(admitted.info().stack_pointer.is_some() && admitted.info().entries.has(EntryPoint::Stop));
     assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 16_384, "{}", built.size);
@@ -264,7 +264,7 @@ fn the_error_for_an_incomplete_folder_says_what_is_missing() {
         "{printed}"
     );
     std::fs::write(&toml, format!("{MANIFEST}tick = '5'\n")).unwrap();
-    assert!(error(home.path()).contains("weir.toml: tick: a duration of at least 1 us"));
+    assert!(error(home.path()).contains("weir.toml: tick: must be a duration of at least 1 us"));
 
     std::fs::write(&toml, MANIFEST).unwrap();
     assert!(error(home.path()).contains("there is nothing to compile: put a .c file beside weir.toml"));

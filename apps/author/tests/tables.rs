@@ -101,7 +101,7 @@ fn both_sdks_read_tables_within_a_bound_and_publish_tables() {
         let built = build(&dir, &options).unwrap();
         assert_eq!(built.messages, "");
         let admitted = Admitted::admit(std::fs::read(built.path).unwrap(), &[]).unwrap();
-        assert_eq!(admitted.tier(), Tier::Proved, "{lang:?}: {:?}", admitted.why());
+        assert_eq!(admitted.tier(), Tier::Proved, "{lang:?}: {:?}", admitted.reason_for_checks());
         let last = Arc::new(Last::default());
         let publisher: Arc<dyn TablePublisher> = Arc::clone(&last) as _;
         let context = InstanceContext { publisher: Some(publisher), ..InstanceContext::default() };
@@ -115,12 +115,12 @@ fn both_sdks_read_tables_within_a_bound_and_publish_tables() {
         assert_eq!(tick(&mut instance), [0, 0]);
         for (number, bytes) in [(1, &[200; 1024][..]), (2, b"\x01\x02\0\0\x03\0\0\0rest"), (9, b"")] {
             let version = TableVersion::new(number, bytes).unwrap();
-            assert!(instance.show_table(2, Some(&version)).unwrap());
+            assert!(instance.map_table(2, Some(&version)).unwrap());
             let word = |word: &[u8]| u64::from(u32::from_le_bytes(word.try_into().unwrap()));
             let sum = bytes.chunks_exact(4).map(word).sum();
             assert_eq!(tick(&mut instance), [sum, number], "{lang:?}");
         }
-        instance.show_table(2, None).unwrap();
+        instance.map_table(2, None).unwrap();
         assert_eq!(tick(&mut instance), [0, 0]);
     }
 }

@@ -8,7 +8,7 @@ mod upload;
 pub use upload::{Upload, UploadStep};
 
 use crate::control::protocol::{
-    ANSWER_BYTES_MAX, Ask, ControlRequest, LINE_BYTES_MAX, Reply, Response, VERSION, body_of,
+    ANSWER_BYTES_MAX, ControlRequest, LINE_BYTES_MAX, Reply, RequestLine, Response, VERSION, body_of,
 };
 use serde::Deserialize;
 use std::fmt;
@@ -22,11 +22,11 @@ use weir_remote::{ConnectError, SecureStream};
 use weir_trust::association::HandshakeError;
 use weir_trust::grant::ModuleHash;
 use weir_trust::key::{Identity, PublicKey};
-use weir_units::{Bytes, Shown as _, beside, shown};
+use weir_units::{Bytes, Escape as _, beside, escaped};
 
 /// The default path of a node's local socket.
 pub const SOCKET: &str = "/run/weir/node.sock";
-/// The timeout for a reply. It is long, since the close of a session waits for its modules, and the load of a module for the
+/// The timeout for a reply. It is long, since closing a session waits for its modules, and loading a module waits for the
 /// compiler.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout for connecting to a remote node, with the handshake.
@@ -48,11 +48,11 @@ pub enum ClientError {
     /// No node listens at the socket.
     #[error(
         "no node listens at {}: start one with `weir node -c node.toml`, or name a running node's socket with --socket PATH (or WEIR_SOCKET)",
-        .0.shown()
+        .0.escaped()
     )]
     NoNode(PathBuf),
     /// The socket's permissions do not admit this user.
-    #[error("you may not connect to the node at {}: {who} may", .socket.shown())]
+    #[error("you may not connect to the node at {}: {who} may", .socket.escaped())]
     Permission {
         /// The socket.
         socket: PathBuf,
@@ -60,7 +60,7 @@ pub enum ClientError {
         who: SocketAccess,
     },
     /// The socket cannot be reached for another reason.
-    #[error("{}: {source}", .socket.shown())]
+    #[error("{}: {source}", .socket.escaped())]
     Connect {
         /// The socket.
         socket: PathBuf,
@@ -89,7 +89,7 @@ pub enum ClientError {
     /// The received bytes are no reply.
     #[error("the reply is not that of a node: {0}")]
     InvalidReply(String),
-    /// The kind of the reply does not fit the request.
+    /// The reply is of a kind that does not answer the request. Contains a description of the kind.
     #[error("the node's reply does not fit the request: it is {0}")]
     UnexpectedReply(&'static str),
     /// The reply is too long.
@@ -97,16 +97,16 @@ pub enum ClientError {
     AnswerTooLong,
     /// The request's line is too long. Contains the length of the line.
     #[error("the request has {}, but the maximum is {limit}", beside(*.0, &[LINE_MAX]), limit = beside(LINE_MAX, &[*.0]))]
-    AskTooLong(Bytes),
+    RequestTooLong(Bytes),
     /// The file is too long.
-    #[error("the file has {has}, but the maximum for a {what} is {most}", has = beside(*has, &[*most]), most = beside(*most, &[*has]))]
+    #[error("the file has {length}, but the maximum for a {kind} is {maximum}", length = beside(*length, &[*maximum]), maximum = beside(*maximum, &[*length]))]
     BodyTooLong {
         /// The length of the file.
-        has: Bytes,
+        length: Bytes,
         /// The maximum length.
-        most: Bytes,
+        maximum: Bytes,
         /// The kind of file, such as `module`.
-        what: &'static str,
+        kind: &'static str,
     },
     /// An upload failed because the node has repeatedly lost the parts that it had received.
     #[error(
@@ -165,7 +165,8 @@ impl fmt::Display for SocketAccess {
 }
 
 impl SocketAccess {
-    fn of(socket: &Path) -> Self {
+    /// Reads the owner and the permissions of a socket.
+    fn from_socket(socket: &Path) -> Self {
         let Ok(meta) = socket.metadata() else { return Self::default() };
         let name = |file: &str, id: u32| name_of_id(&std::fs::read_to_string(file).unwrap_or_default(), id);
         let group = (meta.mode() & 0o020 != 0).then(|| name("/etc/group", meta.gid()));
@@ -173,39 +174,45 @@ impl SocketAccess {
     }
 }
 
-/// Returns the name of a user or group number in passwd(5) or group(5), or the number itself if it has no name.
-fn name_of_id(file: &str, id: u32) -> String {
+/// Looks up the name of a user or group number in the contents of a passwd(5) or group(5) file. Returns the number itself
+/// if it has no name.
+fn name_of_id(contents: &str, id: u32) -> String {
     let number = id.to_string();
-    let fields = |line: &str| {
+    let name_if_same_id = |line: &str| {
         let mut fields = line.split(':');
         let name = fields.next()?.to_owned();
         (fields.nth(1)? == number).then_some(name)
     };
-    file.lines().find_map(fields).map_or(number.clone(), |name| shown(&name))
+    contents.lines().find_map(name_if_same_id).map_or(number.clone(), |name| escaped(&name))
 }
 
 /// Encodes a request: its line, followed by the body's bytes.
 ///
 /// # Errors
 /// The line or the body is longer than a node accepts.
-pub fn encode(ask: ControlRequest, body: &[u8]) -> Result<Vec<u8>, ClientError> {
-    let (what, most) = body_of(&ask);
-    let too_long =
-        || ClientError::BodyTooLong { has: Bytes(body.len() as u64), most: Bytes(most as u64), what };
-    if body.len() > most {
+pub fn encode(request: ControlRequest, body: &[u8]) -> Result<Vec<u8>, ClientError> {
+    let (kind, bytes_max) = body_of(&request);
+    let too_long = || ClientError::BodyTooLong {
+        length: Bytes(body.len() as u64),
+        maximum: Bytes(bytes_max as u64),
+        kind,
+    };
+    if body.len() > bytes_max {
         return Err(too_long());
     }
-    let ask = Ask { body: u32::try_from(body.len()).map_err(|_| too_long())?, ..Ask::new(ask) };
-    let mut bytes = encode_line(&ask)?;
+    let message =
+        RequestLine { body: u32::try_from(body.len()).map_err(|_| too_long())?, ..RequestLine::new(request) };
+    let mut bytes = encode_line(&message)?;
     bytes.extend_from_slice(body);
     Ok(bytes)
 }
 
-fn encode_line(ask: &Ask) -> Result<Vec<u8>, ClientError> {
-    let mut bytes = serde_json::to_vec(ask).map_err(|error| ClientError::InvalidReply(error.to_string()))?;
+fn encode_line(message: &RequestLine) -> Result<Vec<u8>, ClientError> {
+    let mut bytes =
+        serde_json::to_vec(message).map_err(|error| ClientError::InvalidReply(error.to_string()))?;
     bytes.push(b'\n');
     if bytes.len() > LINE_BYTES_MAX {
-        return Err(ClientError::AskTooLong(Bytes(bytes.len() as u64)));
+        return Err(ClientError::RequestTooLong(Bytes(bytes.len() as u64)));
     }
     Ok(bytes)
 }
@@ -220,15 +227,16 @@ pub fn decode(source: &mut impl BufRead) -> Result<Reply, ClientError> {
         weir: u32,
     }
     let mut line = Vec::new();
-    let most = ANSWER_BYTES_MAX as u64 + 1;
-    source.by_ref().take(most).read_until(b'\n', &mut line).map_err(connection_error)?;
+    // One byte more than the maximum, so that a longer line is noticed.
+    let read_max = ANSWER_BYTES_MAX as u64 + 1;
+    source.by_ref().take(read_max).read_until(b'\n', &mut line).map_err(connection_error)?;
     if line.len() > ANSWER_BYTES_MAX {
         return Err(ClientError::AnswerTooLong);
     }
     if line.pop() != Some(b'\n') {
         return Err(ClientError::Gone);
     }
-    let invalid_reply = |error: serde_json::Error| ClientError::InvalidReply(shown(&error.to_string()));
+    let invalid_reply = |error: serde_json::Error| ClientError::InvalidReply(escaped(&error.to_string()));
     // The version is checked first, because other versions may have other replies.
     let version: ReplyVersion = serde_json::from_slice(&line).map_err(invalid_reply)?;
     if version.weir != VERSION {
@@ -326,7 +334,7 @@ impl Client {
         match node {
             NodeLocation::Local(socket) => Self::connect_local(socket),
             NodeLocation::Remote { addresses, expected, identity, credential } => {
-                let mut failed = ClientError::NoAddress;
+                let mut last_error = ClientError::NoAddress;
                 let begin = Instant::now();
                 let mut pause = RETRY_PAUSE;
                 for address in addresses {
@@ -343,20 +351,20 @@ impl Client {
                                 std::thread::sleep(pause);
                                 pause = (pause * 2).min(RETRY_PAUSE_MAX);
                             }
-                            // Nothing was disclosed to the node, as it has another key than the expected one.
+                            // The node has another key than the expected one. The client has disclosed nothing to it.
                             Err(ConnectError::Handshake(HandshakeError::Unexpected { .. }))
                                 if keys.len() > 0 =>
                             {
                                 key = keys.next();
                             }
                             Err(error) => {
-                                failed = error.into();
+                                last_error = error.into();
                                 break;
                             }
                         }
                     }
                 }
-                Err(failed)
+                Err(last_error)
             }
         }
     }
@@ -366,20 +374,20 @@ impl Client {
     /// # Errors
     /// No node listens, or its socket does not admit this user.
     pub fn connect_local(socket: &Path) -> Result<Self, ClientError> {
-        let failed = |source: io::Error| match source.kind() {
+        let connect_error = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ClientError::NoNode(socket.to_owned())
             }
             io::ErrorKind::PermissionDenied => {
-                ClientError::Permission { socket: socket.to_owned(), who: SocketAccess::of(socket) }
+                ClientError::Permission { socket: socket.to_owned(), who: SocketAccess::from_socket(socket) }
             }
             _ => ClientError::Connect { socket: socket.to_owned(), source },
         };
-        let stream = UnixStream::connect(socket).map_err(failed)?;
+        let stream = UnixStream::connect(socket).map_err(connect_error)?;
         stream
             .set_read_timeout(Some(REPLY_TIMEOUT))
             .and_then(|()| stream.set_write_timeout(Some(REPLY_TIMEOUT)))
-            .map_err(failed)?;
+            .map_err(connect_error)?;
         Ok(Self::new(NodeStream::Local(stream)))
     }
 
@@ -408,17 +416,17 @@ impl<S: Read + Write> Client<S> {
     ///
     /// # Errors
     /// The request is too long, or cannot be sent.
-    pub fn send(&mut self, ask: ControlRequest, body: &[u8]) -> Result<(), ClientError> {
-        self.write(&encode(ask, body)?)
+    pub fn send(&mut self, request: ControlRequest, body: &[u8]) -> Result<(), ClientError> {
+        self.write(&encode(request, body)?)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let stream = self.stream.get_mut();
         match stream.write_all(bytes).and_then(|()| stream.flush()) {
             Ok(()) => Ok(()),
-            // A node that has closed the connection may have sent the reason before that.
+            // A node may have sent the reason before it closed the connection.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match decode(&mut self.stream) {
-                Ok(Reply::Refused { why }) => Err(ClientError::Refused(shown(&why))),
+                Ok(Reply::Refused { why }) => Err(ClientError::Refused(escaped(&why))),
                 Err(error @ ClientError::Version(_)) => Err(error),
                 _ => Err(ClientError::Gone),
             },
@@ -442,8 +450,8 @@ impl<S: Read + Write> Client<S> {
     /// # Errors
     /// The node refuses the request, which is then not executed. After another error, the request may or may not have been
     /// executed.
-    pub fn execute(&mut self, ask: ControlRequest, body: &[u8]) -> Result<Vec<String>, ClientError> {
-        self.send(ask, body)?;
+    pub fn execute(&mut self, request: ControlRequest, body: &[u8]) -> Result<Vec<String>, ClientError> {
+        self.send(request, body)?;
         self.receive_done()
     }
 
@@ -454,10 +462,10 @@ impl<S: Read + Write> Client<S> {
     /// executed.
     pub fn execute_with_file(
         &mut self,
-        ask: ControlRequest,
+        request: ControlRequest,
         file: ModuleHash,
     ) -> Result<Vec<String>, ClientError> {
-        self.write(&encode_line(&Ask { file: Some(file), ..Ask::new(ask) })?)?;
+        self.write(&encode_line(&RequestLine { file: Some(file), ..RequestLine::new(request) })?)?;
         self.receive_done()
     }
 
@@ -498,8 +506,8 @@ mod tests {
     /// A stream with prepared replies, which records the sent bytes.
     struct ScriptedStream {
         answers: io::Cursor<Vec<u8>>,
-        asked: Vec<u8>,
-        most: usize,
+        sent: Vec<u8>,
+        bytes_max: usize,
     }
 
     impl Read for ScriptedStream {
@@ -510,10 +518,10 @@ mod tests {
 
     impl Write for ScriptedStream {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.asked.len() + bytes.len() > self.most {
+            if self.sent.len() + bytes.len() > self.bytes_max {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            self.asked.extend_from_slice(bytes);
+            self.sent.extend_from_slice(bytes);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> io::Result<()> {
@@ -523,7 +531,7 @@ mod tests {
 
     fn client(answers: &str) -> Client<ScriptedStream> {
         let answers = io::Cursor::new(answers.as_bytes().to_vec());
-        Client::new(ScriptedStream { answers, asked: Vec::new(), most: usize::MAX })
+        Client::new(ScriptedStream { answers, sent: Vec::new(), bytes_max: usize::MAX })
     }
 
     #[test]
@@ -532,8 +540,8 @@ mod tests {
         let table = Name::new("a").unwrap();
         let notes = client.execute(ControlRequest::PutTable { table }, b"\0asm").unwrap();
         assert_eq!(notes, ["a[2J"]);
-        let asked = &client.stream.get_ref().asked;
-        assert_eq!(asked, b"{\"weir\":1,\"request\":{\"put-table\":{\"table\":\"a\"}},\"body\":4}\n\0asm");
+        let sent = &client.stream.get_ref().sent;
+        assert_eq!(sent, b"{\"weir\":1,\"request\":{\"put-table\":{\"table\":\"a\"}},\"body\":4}\n\0asm");
     }
 
     #[test]
@@ -542,16 +550,16 @@ mod tests {
         let (session, signatures) = (Name::new("a").unwrap(), Vec::new());
         let load = ControlRequest::Load { session, module: module.clone(), signatures };
         let error = encode(load, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
-        assert!(matches!(error, ClientError::BodyTooLong { what: "module", .. }));
+        assert!(matches!(error, ClientError::BodyTooLong { kind: "module", .. }));
         // A request without a file accepts no body.
         assert!(matches!(
             encode(ControlRequest::Show, &[0]),
-            Err(ClientError::BodyTooLong { what: "request", .. })
+            Err(ClientError::BodyTooLong { kind: "request", .. })
         ));
         let mut spec = crate::control::spec::SessionSpec::new(Name::new("a").unwrap());
         module.module = "x".repeat(LINE_BYTES_MAX);
         spec.modules.push(module);
-        assert!(matches!(encode(ControlRequest::Create(spec), &[]), Err(ClientError::AskTooLong(_))));
+        assert!(matches!(encode(ControlRequest::Create(spec), &[]), Err(ClientError::RequestTooLong(_))));
     }
 
     #[test]
@@ -595,7 +603,7 @@ mod tests {
     #[test]
     fn a_refusal_is_read_even_if_the_node_has_closed_the_connection() {
         let mut client = client("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"too large\"}}}\n");
-        client.stream.get_mut().most = 10;
+        client.stream.get_mut().bytes_max = 10;
         let error = client.execute(ControlRequest::Reload, &[]).unwrap_err();
         assert!(matches!(&error, ClientError::Refused(why) if why == "too large"), "{error}");
     }

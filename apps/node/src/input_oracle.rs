@@ -1,4 +1,5 @@
-//! An oracle for untrusted input of clients, for the fuzz target `control` and tests.
+//! An oracle for untrusted input: it reads bytes as requests and as a reply, and checks invariants of the result. The fuzz
+//! target `control` and the tests call it.
 
 use crate::client::{decode, encode};
 use crate::control::protocol::request_reader::{ParsedRequest, read_request};
@@ -11,7 +12,7 @@ use std::time::Instant;
 use weir_admission::MODULE_BYTES_MAX;
 use weir_trust::credential::VerifiedCredential;
 
-/// Reads bytes as the requests of a holder of this credential, and as a reply of a node.
+/// Reads bytes as requests of a credential's holder, and as a reply of a node.
 ///
 /// # Panics
 /// An invariant is violated: a parsed request is encoded to the same request, a holder's request stays within the
@@ -23,25 +24,25 @@ pub fn control(bytes: &[u8], holder: &Arc<VerifiedCredential>) {
     loop {
         let before = source.len();
         match read_request(&mut source) {
-            Ok(ParsedRequest::Request(ask, len)) => {
+            Ok(ParsedRequest::Request(message, len)) => {
                 assert!(
                     before - source.len() <= LINE_BYTES_MAX
                         && len <= MODULE_BYTES_MAX.max(weir_abi::limit::TABLE_BYTES as usize)
                 );
                 let mut body = vec![0; len.min(source.len())];
                 let is_whole = source.read_exact(&mut body).is_ok() && body.len() == len;
-                check_encoding(&ask.ask);
-                check_authorisation(ask.ask.clone(), &body, holder);
-                if let (ControlRequest::Upload(part), true) = (&ask.ask, is_whole) {
+                check_encoding(&message.request);
+                check_authorisation(message.request.clone(), &body, holder);
+                if let (ControlRequest::Upload(part), true) = (&message.request, is_whole) {
                     assert!(len <= PART_BYTES_MAX);
                     if let Ok(received) = uploads.add_part(&[], part, &body, now) {
                         assert!(received <= part.bytes);
                     }
                 }
-                if let Some(file) = &ask.file
+                if let Some(file) = &message.file
                     && let Ok(whole) = uploads.complete_file(&[], file, now)
                 {
-                    assert_eq!(weir_trust::grant::ModuleHash::of(&whole), *file);
+                    assert_eq!(weir_trust::grant::ModuleHash::of_bytes(&whole), *file);
                 }
             }
             Ok(ParsedRequest::Invalid(why)) => {
@@ -54,18 +55,18 @@ pub fn control(bytes: &[u8], holder: &Arc<VerifiedCredential>) {
 }
 
 /// Checks that a request is the same after it was encoded and parsed again.
-fn check_encoding(ask: &ControlRequest) {
-    let Ok(line) = encode(ask.clone(), &[]) else { return };
+fn check_encoding(request: &ControlRequest) {
+    let Ok(line) = encode(request.clone(), &[]) else { return };
     match read_request(&mut &*line) {
-        Ok(ParsedRequest::Request(again, 0)) => assert_eq!(again.ask, *ask),
+        Ok(ParsedRequest::Request(again, 0)) => assert_eq!(again.request, *request),
         other => panic!("{other:?}"),
     }
 }
 
 /// Checks that an authorised request is within the holder's rights.
-fn check_authorisation(ask: ControlRequest, body: &[u8], holder: &Arc<VerifiedCredential>) {
+fn check_authorisation(request: ControlRequest, body: &[u8], holder: &Arc<VerifiedCredential>) {
     let body = Some(body).filter(|body| !body.is_empty());
-    match crate::control::authority::authorise(holder, ask, body) {
+    match crate::control::authority::authorise(holder, request, body) {
         Ok(
             ControlRequest::PutTable { .. }
             | ControlRequest::RemoveTable { .. }
@@ -76,8 +77,8 @@ fn check_authorisation(ask: ControlRequest, body: &[u8], holder: &Arc<VerifiedCr
         }
         Ok(ControlRequest::Create(spec)) => {
             // The session has the node's internal name, and its channels are bounded by the credential's filters and view.
-            let begins = spec.name.as_str().len();
-            assert!(begins > 33, "{}", spec.name);
+            let name_len = spec.name.as_str().len();
+            assert!(name_len > 33, "{}", spec.name);
             let bounds = GrantedVisibility::from_credential(holder);
             assert!(spec.channels.iter().all(|channel| channel.bounds == bounds));
         }
@@ -88,37 +89,14 @@ fn check_authorisation(ask: ControlRequest, body: &[u8], holder: &Arc<VerifiedCr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::authority::tests::SeededRng;
     use proptest::prelude::*;
     use std::sync::LazyLock;
-    use weir_trust::credential::{Credential, Situation};
+    use weir_trust::credential::{Credential, VerificationContext};
     use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
     use weir_trust::key::Identity;
     use weir_trust::revocation::Revocations;
     use weir_units::Bytes;
-
-    /// A deterministic random number generator.
-    struct SeededRng(u64);
-
-    impl rand_core::RngCore for SeededRng {
-        fn next_u32(&mut self) -> u32 {
-            rand_core::impls::next_u32_via_fill(self)
-        }
-        fn next_u64(&mut self) -> u64 {
-            rand_core::impls::next_u64_via_fill(self)
-        }
-        fn fill_bytes(&mut self, to: &mut [u8]) {
-            for byte in to {
-                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                *byte = self.0.to_be_bytes()[0];
-            }
-        }
-        fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), rand_core::Error> {
-            self.fill_bytes(to);
-            Ok(())
-        }
-    }
-
-    impl rand_core::CryptoRng for SeededRng {}
 
     /// A holder that may use 10 % of a core, 16 MiB, two sessions and UDP packets.
     static HOLDER: LazyLock<Arc<VerifiedCredential>> = LazyLock::new(|| {
@@ -138,7 +116,8 @@ mod tests {
         let (roots, revocations) = ([operator.public()], Revocations::default());
         let node = "node".parse().unwrap();
         let now = Second::default();
-        let situation = Situation { roots: &roots, revocations: &revocations, peer: &peer, node: &node, now };
+        let situation =
+            VerificationContext { roots: &roots, revocations: &revocations, peer: &peer, node: &node, now };
         Arc::new(credential.verify(&situation).unwrap())
     });
 

@@ -3,8 +3,10 @@
 //! - [`control`]: requests, session descriptions, configuration and authorisation. It uses no thread, socket or packet.
 //! - `core_thread`: the thread of each core that runs modules, and a module's task on it.
 //! - [`sessions`]: the parts of a node's sessions: modules, memory, channels, tables, links, records and usage.
-//! - [`server`]: connections, requests in their order, metrics, and the state that the node keeps between requests.
+//! - [`server`]: connections, the execution of requests, metrics, and the state that the node keeps between requests.
 //! - [`client`]: the client's side of the node's protocol.
+//! - [`input_oracle`]: checks for fuzzing the inputs of a node and of a client.
+//! - `log` and `sync`: the log, and mutexes with a checked order.
 
 #![forbid(unsafe_code)]
 

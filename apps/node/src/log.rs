@@ -23,7 +23,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The format and the node's name, for the whole process. Lines before [`begin`] are text.
+/// The format of lines and the node's name, for the whole process. Until [`begin`], lines are text.
 static FORMAT: OnceLock<(LogFormat, Name)> = OnceLock::new();
 
 /// Sets the format of all further lines, and the name of the node in them.
@@ -41,6 +41,7 @@ enum Level {
     Info,
 }
 
+/// A line in JSON format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Line<'a> {
     time: String,
@@ -132,8 +133,8 @@ fn text(level: Level, message: &str, is_journal: bool) -> String {
 
 /// Returns true if standard error is systemd's journal, which reads a level from the beginning of a line.
 fn is_journal() -> bool {
-    static IS: OnceLock<bool> = OnceLock::new();
-    *IS.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some())
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    *IS_JOURNAL.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some())
 }
 
 fn now() -> Timestamp {

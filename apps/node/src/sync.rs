@@ -1,4 +1,4 @@
-//! Mutexes whose types say how they may be combined, so that no two threads wait for each other.
+//! Mutexes with a defined order of locking, so that no two threads wait for each other.
 //!
 //! - [`LeafMutex`] holds a value that is used for one step. It has no guard, and no other mutex is locked in the step.
 //! - [`OrderedMutex`] has a [rank](rank) in its type. A thread locks mutexes in the order of their ranks, lowest first.
@@ -9,7 +9,7 @@
 //! Two mutexes of a node are of neither type, as other code needs the plain one: that of the compile queue, on which
 //! threads wait by a condition variable, and that of a selection, which the packet path shares.
 //!
-//! A panic does not poison a mutex: the thread of a client can end without the node.
+//! A panic does not poison a mutex, so the node continues after a panic in the thread of one client.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -18,15 +18,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The ranks, in the order in which mutexes are locked. A thread can hold one mutex of each rank.
 pub(crate) mod rank {
-    /// One reload at a time.
+    /// Held during a reload, so that reloads run one after the other.
     pub(crate) const RELOAD: u8 = 0;
-    /// One change of the revocations at a time, with the write to their files.
+    /// Held during a change of the revocations, including the write to their files.
     pub(crate) const REVOCATIONS: u8 = 1;
-    /// The cached snapshot: computed once for all that wait for it.
+    /// The cached snapshot. All clients that wait for a snapshot get the same one.
     pub(crate) const SNAPSHOT: u8 = 2;
-    /// Saved sessions, so that an earlier form never replaces a later one.
+    /// The saved sessions. Saves run one after the other, so an older state never replaces a newer one.
     pub(crate) const STORE: u8 = 3;
-    /// The ledger before the node, so that it has all changes in the order of their effects.
+    /// The ledger. It is locked before the node, so that its entries are in the order in which the changes took effect.
     pub(crate) const LEDGER: u8 = 4;
     /// The node.
     pub(crate) const NODE: u8 = 5;
@@ -34,7 +34,7 @@ pub(crate) mod rank {
     pub(crate) const RECORDS: u8 = 6;
     /// The tables that a module may read or publish.
     pub(crate) const TABLE_GRANTS: u8 = 7;
-    /// The names of tables.
+    /// The map from names to tables.
     pub(crate) const TABLES: u8 = 8;
     /// The number of a table's last version, while the next one is written.
     pub(crate) const TABLE_NUMBER: u8 = 9;
@@ -48,8 +48,8 @@ pub(crate) mod rank {
     pub(crate) const MODULE_RECORDS: u8 = 13;
     /// The record files of all sessions, with their sizes.
     pub(crate) const RECORD_FILES: u8 = 14;
-    /// State that is used alone, such as quotas and rate limits: no mutex is locked after it.
-    pub(crate) const ALONE: u8 = 15;
+    /// Independent state, such as quotas and rate limits. After it, only a [`LeafMutex`](super::LeafMutex) is locked.
+    pub(crate) const INDEPENDENT: u8 = 15;
     /// Any [`LeafMutex`](super::LeafMutex).
     pub(super) const LEAF: u8 = 31;
 }
@@ -64,8 +64,8 @@ const fn may_lock(held: u32, rank: u8) -> bool {
     held >> rank == 0
 }
 
-/// The environment variable with which a wrong order panics. Tests set it; a node in operation only logs the error,
-/// because a possible deadlock is better than a certain end.
+/// The environment variable with which a wrong order panics. Tests set it. A node in operation only logs the error,
+/// because a possible deadlock is better than a certain stop of the node.
 const PANIC_VARIABLE: &str = "WEIR_LOCK_ORDER_PANICS";
 
 /// An attempt to lock a mutex out of order.
@@ -121,7 +121,7 @@ impl<T> LeafMutex<T> {
 
     /// Uses the value.
     ///
-    /// It is an [`OrderError`] if `step` locks another mutex.
+    /// `step` must not lock another mutex: that is an [`OrderError`].
     pub(crate) fn with<R>(&self, step: impl FnOnce(&mut T) -> R) -> R {
         let _held = Held::new(rank::LEAF);
         step(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -167,13 +167,13 @@ impl<T, const RANK: u8> OrderedMutex<T, RANK> {
 
     /// Locks the mutex.
     ///
-    /// It is an [`OrderError`] if the thread holds a mutex of this rank or a higher one.
+    /// The thread must not hold a mutex of this rank or a higher one: that is an [`OrderError`].
     pub(crate) fn lock(&self) -> OrderedGuard<'_, T, RANK> {
         let held = Held::new(RANK);
         OrderedGuard { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
     }
 
-    /// Locks the mutex while `outer` is locked, whose rank has to be lower: otherwise the program does not compile.
+    /// Locks the mutex while `outer` is locked. The program compiles only if the rank of `outer` is lower.
     pub(crate) fn lock_after<U, const OUTER: u8>(
         &self,
         _outer: &OrderedGuard<'_, U, OUTER>,
@@ -201,7 +201,7 @@ impl<T, const RANK: u8> DerefMut for OrderedGuard<'_, T, RANK> {
 mod tests {
     use super::*;
 
-    // What `lock_after` asserts when it is compiled.
+    // The condition that `lock_after` asserts at compile time.
     const _: () =
         assert!(may_lock(1 << rank::LEDGER, rank::NODE) && !may_lock(1 << rank::NODE, rank::LEDGER));
     const _: () = assert!(!may_lock(1 << rank::NODE, rank::NODE) && may_lock(0, rank::RELOAD));
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_step_on_a_leaf_locks_no_other_mutex() {
         let (leaf, other) = (LeafMutex::new(1), LeafMutex::new(2));
-        let ordered = OrderedMutex::<_, { rank::ALONE }>::new(3);
+        let ordered = OrderedMutex::<_, { rank::INDEPENDENT }>::new(3);
         let guard = ordered.lock();
         assert_eq!(leaf.get() + other.get() + *guard, 6);
         drop(guard);

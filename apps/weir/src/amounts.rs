@@ -1,11 +1,13 @@
-//! Command-line options for amounts of resources, generated from the resource table.
+//! Command-line options for amounts of resources, such as `--memory 64MiB`, generated from the table of resources
+//! ([`Resource`]).
 
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use std::marker::PhantomData;
 use weir_trust::grant::{Amounts, Ceilings, Resource, UNLIMITED};
 
-/// The amounts given by options of the kind `K`. Used with `#[command(flatten)]`.
+/// The amounts given on a command line by options of the kind `K`. A clap structure includes these options by
+/// `#[command(flatten)]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AmountOptions<K> {
     /// The given amounts.
@@ -13,7 +15,7 @@ pub struct AmountOptions<K> {
     kind: PhantomData<K>,
 }
 
-/// A kind of amount options.
+/// A kind of amount options: the set of options that a command has for resources.
 pub trait AmountKind {
     /// Returns the option for a resource, if this kind has one.
     fn option(resource: Resource) -> Option<Arg>;
@@ -22,7 +24,7 @@ pub trait AmountKind {
 /// Options for the limits of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionLimitAmounts;
-/// Options for the amounts that a new credential grants. Each has a default, and takes `unlimited`.
+/// Options for the amounts that a new credential grants. Each option has a default, and accepts `unlimited`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrantedAmounts;
 /// Options for the amounts that a delegated credential grants.
@@ -30,7 +32,7 @@ pub struct GrantedAmounts;
 pub struct DelegatedAmounts;
 
 /// Returns an option with the name and unit of a resource.
-fn option(resource: Resource, help: impl Into<clap::builder::StyledStr>) -> Arg {
+fn resource_option(resource: Resource, help: impl Into<clap::builder::StyledStr>) -> Arg {
     let definition = resource.definition();
     Arg::new(definition.name).long(definition.name).value_name(definition.unit.placeholder()).help(help)
 }
@@ -39,28 +41,32 @@ impl AmountKind for SessionLimitAmounts {
     fn option(resource: Resource) -> Option<Arg> {
         let definition = resource.definition();
         let limit = definition.limit.as_ref()?;
-        let read = move |text: &str| resource.read_limit(text).map(Some);
-        Some(option(resource, limit.help).value_parser(read))
+        let parse = move |text: &str| resource.read_limit(text).map(Some);
+        Some(resource_option(resource, limit.help).value_parser(parse))
     }
 }
 
 impl AmountKind for GrantedAmounts {
     fn option(resource: Resource) -> Option<Arg> {
         let definition = resource.definition();
-        let [help, default] = definition.granted;
-        let read = move |text: &str| match text {
+        let [help, default] = definition.grant_option;
+        let parse = move |text: &str| match text {
             UNLIMITED => Ok(None),
             text => definition.unit.read(text).map(Some),
         };
-        Some(option(resource, format!("{help}; or unlimited")).value_parser(read).default_value(default))
+        Some(
+            resource_option(resource, format!("{help}; or unlimited"))
+                .value_parser(parse)
+                .default_value(default),
+        )
     }
 }
 
 impl AmountKind for DelegatedAmounts {
     fn option(resource: Resource) -> Option<Arg> {
         let definition = resource.definition();
-        let read = move |text: &str| definition.unit.read(text).map(Some);
-        Some(option(resource, definition.granted[0]).value_parser(read))
+        let parse = move |text: &str| definition.unit.read(text).map(Some);
+        Some(resource_option(resource, definition.grant_option[0]).value_parser(parse))
     }
 }
 

@@ -25,13 +25,13 @@ pub enum Command {
     Run(Box<Run>),
     /// List the modules that come with weir, or show one
     Modules {
-        /// Show this one: its parameters and streams
+        /// Describe this module: its parameters and record streams
         name: Option<String>,
     },
     /// Show a module's maximum cost, whether it would be admitted, and how to fix it if not
     Check(CheckArgs),
     /// Measure the time of a unit of fuel on this machine, and store it
-    Calibrate(Calibrate),
+    Calibrate(CalibrateArgs),
     /// Run a live node: sessions with guaranteed shares of this machine, as its configuration says
     #[command(after_long_help = NODE_HELP)]
     Node {
@@ -45,17 +45,17 @@ pub enum Command {
     /// Create, change, close, list and show a node's sessions
     Session(Box<args::SessionArgs>),
     /// Publish, remove and list a node's named tables, which modules read
-    Table(args::TableCommand),
+    Table(args::TableArgs),
     /// List and show a node's links, and change their rates
-    Link(args::LinkCommand),
+    Link(args::LinkArgs),
     /// Load a module into a session
     Load(args::LoadArgs),
     /// End a module of a session
-    Unload(args::Unload),
-    /// Print the records of a stream as they arrive
-    Follow(args::Follow),
+    Unload(args::UnloadArgs),
+    /// Print the records of a module's record stream as they arrive
+    Follow(args::FollowArgs),
     /// Have a node read its configuration again: all of it takes effect, or nothing
-    Reload(args::Reload),
+    Reload(args::ReloadArgs),
     /// Show the usage of sessions from a node's ledger, and verify the ledger
     Ledger(args::LedgerArgs),
     /// Watch a node: its sessions, processors, queues, losses and interfaces
@@ -66,9 +66,9 @@ pub enum Command {
     /// Create a credential, signed with an operator's key
     Grant(Box<trust::GrantArgs>),
     /// Delegate a credential, or a part of its rights
-    Delegate(Box<trust::Delegate>),
+    Delegate(Box<trust::DelegateArgs>),
     /// Sign a module, for nodes whose credentials name the signer
-    Sign(trust::Sign),
+    Sign(trust::SignArgs),
     /// Show a credential, explain what it allows at a node, or revoke credentials
     #[command(subcommand)]
     Credential(trust::CredentialCommand),
@@ -160,7 +160,7 @@ pub struct CheckArgs {
 
 /// `weir calibrate`.
 #[derive(Debug, Args)]
-pub struct Calibrate {
+pub struct CalibrateArgs {
     /// Show the measurement without storing it
     #[arg(long)]
     pub dry_run: bool,
@@ -272,8 +272,8 @@ pub struct LiveArgs {
     /// as well, unless --kind is xdp
     #[arg(long, value_name = "IFACE", conflicts_with = "read")]
     pub send: Option<String>,
-    /// Maximum sending rate on the wire: preamble, check sequence and gap of Ethernet frames count. Packets that do not fit into the queue of
-    /// a tenth of a second are dropped and counted
+    /// Maximum sending rate on the wire: preamble, check sequence and gap of Ethernet frames count. The queue holds the
+    /// packets of a tenth of a second; packets that do not fit are dropped and counted
     #[arg(long, value_name = "RATE", requires = "send", conflicts_with = "read")]
     pub rate: Option<BitsPerSecond>,
     /// The kernel interface that delivers packets

@@ -1,4 +1,4 @@
-//! JSON output that is safe to print on a terminal.
+//! JSON output that is safe to print on a terminal, for the commands with an option `--json`.
 
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -15,9 +15,9 @@ pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{}", escaped(&serde_json::to_string(value)?))
 }
 
-/// Escapes all characters that are not plain as `\uNNNN`. The JSON library escapes only the characters that RFC 8259 requires, and
-/// leaves control characters from 0x7f on and characters that change the direction of writing. In a JSON document, these characters can
-/// occur only within strings.
+/// Escapes as `\uNNNN` all characters that [`is_plain`] rejects. The JSON library escapes only the characters that RFC
+/// 8259 requires, and leaves control characters from 0x7f on and characters that change the direction of writing. In a
+/// JSON document, these characters can occur only within strings.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

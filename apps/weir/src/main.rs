@@ -1,4 +1,7 @@
 //! weir: runs untrusted packet-processing modules on real traffic.
+//!
+//! This file parses the command line, calls the code of the subcommand, and turns its error into a message and an exit
+//! status.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +20,7 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use std::io::Write;
 use std::process::ExitCode;
-use weir_units::{Shown as _, shown_lines};
+use weir_units::{Escape as _, escaped_lines};
 
 /// The error of a command, as printed to the user.
 #[derive(Debug, thiserror::Error)]
@@ -25,9 +28,9 @@ enum Failure {
     #[error(transparent)]
     Run(#[from] cmd::run::RunError),
     #[error(transparent)]
-    Spec(#[from] module_arg::ModuleArgError),
+    Module(#[from] module_arg::ModuleArgError),
     #[error(transparent)]
-    Terms(#[from] admission_terms::ProfileFileError),
+    Profile(#[from] admission_terms::ProfileFileError),
     #[error(transparent)]
     Check(#[from] cmd::check::CheckError),
     #[error(transparent)]
@@ -35,7 +38,7 @@ enum Failure {
     #[error(transparent)]
     Node(#[from] weir_node::server::daemon::DaemonError),
     #[error(transparent)]
-    Control(#[from] cmd::node::NodeCommandError),
+    NodeCommand(#[from] cmd::node::NodeCommandError),
     #[error(transparent)]
     Trust(#[from] cmd::trust::SigningError),
     #[error(transparent)]
@@ -50,7 +53,7 @@ enum Failure {
     Compile(#[from] weir_sandbox::CompileError),
     #[error(transparent)]
     SandboxProcess(#[from] weir_node::SandboxProcessError),
-    #[error("{}: the manual pages cannot be written: {source}", dir.shown())]
+    #[error("{}: the manual pages cannot be written: {source}", dir.escaped())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
     #[error(transparent)]
     Confine(#[from] weir_os::ConfineError),
@@ -60,13 +63,13 @@ enum Failure {
 
 impl Failure {
     /// Returns the exit status: 2 for wrong usage, 3 if modules failed, otherwise 1.
-    fn code(&self) -> ExitCode {
+    fn exit_code(&self) -> ExitCode {
         let usage = match self {
             Self::Run(error) if error.is_of_modules() => return ExitCode::from(3),
             Self::Run(error) => error.is_usage(),
-            Self::Spec(error) => error.is_usage(),
-            Self::Terms(_) => true,
-            Self::Control(error) => error.is_usage(),
+            Self::Module(error) => error.is_usage(),
+            Self::Profile(_) => true,
+            Self::NodeCommand(error) => error.is_usage(),
             _ => false,
         };
         ExitCode::from(if usage { 2 } else { 1 })
@@ -81,16 +84,16 @@ fn main() -> ExitCode {
         // The reader of a pipe closed it early, which is not an error.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            // Only compilers' messages have several lines; they may contain lines of a module's source.
-            let _ = writeln!(std::io::stderr(), "weir: {}", shown_lines(&failure.to_string()));
-            failure.code()
+            // The message of a compiler has several lines, which may contain a module's source.
+            let _ = writeln!(std::io::stderr(), "weir: {}", escaped_lines(&failure.to_string()));
+            failure.exit_code()
         }
     }
 }
 
-/// Returns true for a command that can have private keys, secrets or others' traffic in its memory.
+/// Returns true for a command that can have private keys, secrets or other users' traffic in its memory.
 fn holds_secrets(command: &Command) -> bool {
-    // The listed commands stay open to debuggers, for users who run, write or measure modules.
+    // The listed commands hold none: they stay open to debuggers, for users who run, write or measure modules.
     !matches!(
         command,
         Command::Run(_)
@@ -139,12 +142,12 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Follow(args) => cmd::node::follow(&mut out, &args)?,
         Command::Reload(args) => cmd::node::reload(&mut out, &args)?,
         Command::Ledger(args) => cmd::node::ledger(&mut out, &args)?,
-        Command::Key(act) => cmd::trust::key(&mut out, &act)?,
+        Command::Key(command) => cmd::trust::key(&mut out, &command)?,
         Command::Grant(args) => cmd::trust::grant(&mut out, &args)?,
         Command::Delegate(args) => cmd::trust::delegate(&mut out, &args)?,
         Command::Sign(args) => cmd::trust::sign(&mut out, &args)?,
-        Command::Credential(act) => cmd::trust::credential(&mut out, &act)?,
-        Command::Policy(act) => cmd::policy::policy(&mut out, &act)?,
+        Command::Credential(command) => cmd::trust::credential(&mut out, &command)?,
+        Command::Policy(command) => cmd::policy::policy(&mut out, &command)?,
         Command::Top(args) => {
             drop(out);
             cmd::node::top(&args)?;
@@ -155,19 +158,19 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 cli::LanguageArg::Rust => weir_author::ModuleLanguage::Rust,
             };
             let created = weir_author::new(&path, lang)?;
-            writeln!(out, "{} is ready in {}:", created.name, created.dir.shown())?;
+            writeln!(out, "{} is ready in {}:", created.name, created.dir.escaped())?;
             for file in &created.files {
-                writeln!(out, "  {}", file.shown())?;
+                writeln!(out, "  {}", file.escaped())?;
             }
-            writeln!(out, "\nNext: weir build {}", created.dir.shown())?;
+            writeln!(out, "\nNext: weir build {}", created.dir.escaped())?;
         }
         Command::Build { dir } => {
             let built = weir_author::build(&dir, &weir_author::BuildOptions::default())?;
-            write!(std::io::stderr(), "{}", shown_lines(&built.messages))?;
+            write!(std::io::stderr(), "{}", escaped_lines(&built.messages))?;
             writeln!(
                 out,
                 "{}: {} {}, {}",
-                built.path.shown(),
+                built.path.escaped(),
                 built.manifest.name,
                 built.manifest.version,
                 built.size

@@ -1,37 +1,37 @@
-//! `-m MODULE[,KEY=VALUE]...`: a module and the values of its parameters.
+//! The command-line argument `MODULE[,KEY=VALUE]...`, as in `weir run -m`: a module and the values of its parameters.
 
 use crate::shipped;
 use std::path::{Path, PathBuf};
 use weir_admission::{
     Admitted, Assessment, CalibratedProfile, MODULE_BYTES_MAX, ModuleRefusal, ParameterSetting,
 };
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// Errors of a module named on the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleArgError {
-    /// The name is neither a shipped module's nor a file's.
-    #[error("there is no module `{}`: it is no file, and {} come with weir", .0.escape_debug(), shipped_names())]
+    /// No shipped module and no file has the name.
+    #[error("there is no module `{}`: no file has this name, and the shipped modules are {}", .0.escape_debug(), shipped_names())]
     Unknown(String),
-    /// A part is not `KEY=VALUE`.
-    #[error("`{}` in `-m {}` is not KEY=VALUE", part.escape_debug(), spec.escape_debug())]
-    Part {
+    /// A part after a comma is not `KEY=VALUE`.
+    #[error("`{}` in `-m {}` is not KEY=VALUE", part.escape_debug(), argument.escape_debug())]
+    NotKeyValue {
         /// The part.
         part: String,
-        /// The whole text of the option.
-        spec: String,
+        /// The whole argument.
+        argument: String,
     },
     /// The module's name is empty.
     #[error("`-m {}` names no module: give the name of a file, or one of {}", .0.escape_debug(), shipped_names())]
-    Nameless(String),
+    NoName(String),
     /// A comma is not followed by a part.
     #[error("`-m {}`: there is nothing after a comma, where KEY=VALUE should be", .0.escape_debug())]
-    Empty(String),
-    /// The path is a folder.
-    #[error("{} is a folder: {}", path.shown(), if *is_built {
-        format!("did you mean {}?", wasm.shown())
+    EmptyPart(String),
+    /// The path is that of a folder.
+    #[error("{} is a folder: {}", path.escaped(), if *is_built {
+        format!("did you mean {}?", wasm.escaped())
     } else {
-        format!("`weir build {}` makes {} of it, if it is a module's", path.shown(), wasm.shown())
+        format!("if it is the folder of a module, `weir build {}` creates {} from it", path.escaped(), wasm.escaped())
     })]
     Folder {
         /// The folder.
@@ -42,7 +42,7 @@ pub enum ModuleArgError {
         is_built: bool,
     },
     /// The file cannot be read.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     Read {
         /// The file.
         path: PathBuf,
@@ -50,10 +50,10 @@ pub enum ModuleArgError {
         source: std::io::Error,
     },
     /// The file is too large for a module.
-    #[error("{}: larger than {}, the most for a module", .0.shown(), weir_units::Bytes(MODULE_BYTES_MAX as u64))]
+    #[error("{}: larger than {}, the most for a module", .0.escaped(), weir_units::Bytes(MODULE_BYTES_MAX as u64))]
     TooLarge(PathBuf),
     /// The module is not admitted.
-    #[error("{}: {refusal}", name.shown())]
+    #[error("{}: {refusal}", name.escaped())]
     Refused {
         /// The module's name on the command line.
         name: String,
@@ -63,13 +63,13 @@ pub enum ModuleArgError {
 }
 
 impl ModuleArgError {
-    /// Returns true if the command line is wrong, rather than the module.
+    /// Returns true if the command line is wrong; false if the module is.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Unknown(_)
-            | Self::Part { .. }
-            | Self::Nameless(_)
-            | Self::Empty(_)
+            | Self::NotKeyValue { .. }
+            | Self::NoName(_)
+            | Self::EmptyPart(_)
             | Self::Folder { .. } => true,
             Self::Refused { refusal, .. } => matches!(refusal, ModuleRefusal::Setting(_)),
             Self::Read { .. } | Self::TooLarge(_) => false,
@@ -92,13 +92,13 @@ pub struct ModuleArg {
 }
 
 impl ModuleArg {
-    /// Parses the text of an option. A part that is not `KEY=VALUE` is a further item of the list in the
-    /// preceding parameter.
+    /// Parses the argument. A part that is not `KEY=VALUE` is a further item of the preceding parameter's value, which
+    /// is a list.
     pub fn parse(text: &str) -> Result<Self, ModuleArgError> {
         let mut parts = split(text).into_iter();
         let name = parts.next().unwrap_or_default();
         if name.is_empty() {
-            return Err(ModuleArgError::Nameless(text.to_owned()));
+            return Err(ModuleArgError::NoName(text.to_owned()));
         }
         let mut settings: Vec<ParameterSetting> = Vec::new();
         for part in parts {
@@ -107,21 +107,21 @@ impl ModuleArg {
                     settings.push((key.to_owned(), vec![value.to_owned()]));
                 }
                 (_, Some((_, values))) => values.push(part),
-                _ if part.is_empty() => return Err(ModuleArgError::Empty(text.to_owned())),
-                _ => return Err(ModuleArgError::Part { part, spec: text.to_owned() }),
+                _ if part.is_empty() => return Err(ModuleArgError::EmptyPart(text.to_owned())),
+                _ => return Err(ModuleArgError::NotKeyValue { part, argument: text.to_owned() }),
             }
         }
         Ok(Self { name, settings })
     }
 
     /// Reads the module and assesses it against a profile.
-    pub fn assess(&self, terms: &CalibratedProfile) -> Result<Assessment, ModuleArgError> {
-        Assessment::assess(self.bytes()?, &self.settings, terms).map_err(|refusal| self.refused(refusal))
+    pub fn assess(&self, profile: &CalibratedProfile) -> Result<Assessment, ModuleArgError> {
+        Assessment::assess(self.bytes()?, &self.settings, profile).map_err(|refusal| self.refused(refusal))
     }
 
     /// Reads the module and admits it by a profile.
-    pub fn admit(&self, terms: &CalibratedProfile) -> Result<Admitted, ModuleArgError> {
-        self.assess(terms)?.admit().map_err(|refusal| self.refused(refusal))
+    pub fn admit(&self, profile: &CalibratedProfile) -> Result<Admitted, ModuleArgError> {
+        self.assess(profile)?.admit().map_err(|refusal| self.refused(refusal))
     }
 
     fn refused(&self, refusal: ModuleRefusal) -> ModuleArgError {
@@ -135,24 +135,25 @@ impl ModuleArg {
         }
         let path = Path::new(&self.name);
         if path.is_dir() {
-            // Canonical, so that `.` has a file name.
+            // The canonical path of `.` has a file name, from which the module's is made.
             let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             let mut file = absolute.file_name().unwrap_or_default().to_owned();
             file.push(".wasm");
             let wasm = path.join(file);
             return Err(ModuleArgError::Folder { path: path.to_owned(), is_built: wasm.is_file(), wasm });
         }
-        let read = |source| ModuleArgError::Read { path: path.to_owned(), source };
+        let read_error = |source| ModuleArgError::Read { path: path.to_owned(), source };
         let file = match weir_os::private::open_regular(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !self.name.contains(['/', '.']) => {
                 return Err(ModuleArgError::Unknown(self.name.clone()));
             }
-            Err(error) => return Err(read(error)),
+            Err(error) => return Err(read_error(error)),
         };
         let mut bytes = Vec::new();
-        let most = MODULE_BYTES_MAX as u64 + 1;
-        std::io::Read::read_to_end(&mut std::io::Read::take(file, most), &mut bytes).map_err(read)?;
+        let bytes_read_max = MODULE_BYTES_MAX as u64 + 1;
+        std::io::Read::read_to_end(&mut std::io::Read::take(file, bytes_read_max), &mut bytes)
+            .map_err(read_error)?;
         if bytes.len() > MODULE_BYTES_MAX {
             return Err(ModuleArgError::TooLarge(path.to_owned()));
         }
@@ -160,12 +161,14 @@ impl ModuleArg {
     }
 }
 
-/// Returns true for a possible parameter name. Otherwise `a=b` is a list item that contains an equals sign.
+/// Returns true if the text before an equals sign can be the name of a parameter. If it cannot, the part is a list item
+/// that contains an equals sign.
 fn is_key(text: &str) -> bool {
     weir_admission::Name::new(text).is_ok()
 }
 
-/// Splits at commas that are not escaped by a backslash. Escapes are kept, as the parser of the parameter's value reads them.
+/// Splits at commas that are not escaped by a backslash. The backslashes stay: the parser of the parameter's value
+/// removes them.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut escaped = false;
@@ -196,9 +199,9 @@ mod tests {
         assert_eq!(settings("m,ports=53,123,x=1"), [set("ports", &["53", "123"]), set("x", &["1"])]);
         assert_eq!(settings(r"m,s=a\,b,GET /=x"), [set("s", &[r"a\,b", "GET /=x"])]);
         assert_eq!(settings(r"m,s=a\\,b"), [set("s", &[r"a\\", "b"])]);
-        assert!(matches!(ModuleArg::parse("m,oops"), Err(ModuleArgError::Part { .. })));
-        assert!(matches!(ModuleArg::parse("m,"), Err(ModuleArgError::Empty(_))));
-        assert!(matches!(ModuleArg::parse(",a=1"), Err(ModuleArgError::Nameless(_))));
+        assert!(matches!(ModuleArg::parse("m,oops"), Err(ModuleArgError::NotKeyValue { .. })));
+        assert!(matches!(ModuleArg::parse("m,"), Err(ModuleArgError::EmptyPart(_))));
+        assert!(matches!(ModuleArg::parse(",a=1"), Err(ModuleArgError::NoName(_))));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 /// A shipped module.
 #[derive(Clone, Copy, Debug)]
-pub struct Shipped {
+pub struct ShippedModule {
     /// The module's name.
     pub name: &'static str,
     /// The WebAssembly binary.
@@ -17,7 +17,7 @@ macro_rules! path {
 
 macro_rules! shipped {
     ($($name:literal in $source:literal $(with $header:literal)*),* $(,)?) => {
-        &[$(Shipped {
+        &[$(ShippedModule {
             name: $name,
             wasm: include_bytes!(path!($name, $name, ".wasm")),
             sources: &[
@@ -28,8 +28,8 @@ macro_rules! shipped {
     };
 }
 
-/// All shipped modules, in the order in which they run.
-pub const ALL: &[Shipped] = shipped![
+/// All shipped modules. `weir run` without `-m` runs the monitors among them, in this order.
+pub const ALL: &[ShippedModule] = shipped![
     "trajectory" in "trajectory.c",
     "rtt" in "rtt.c",
     "worm" in "worm.c",
@@ -45,6 +45,6 @@ pub const ALL: &[Shipped] = shipped![
 ];
 
 /// Finds a shipped module by its name.
-pub fn find(name: &str) -> Option<&'static Shipped> {
+pub fn find(name: &str) -> Option<&'static ShippedModule> {
     ALL.iter().find(|shipped| shipped.name == name)
 }

@@ -7,41 +7,42 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use weir_node::control::renamed_keys::present_option;
-use weir_units::{Shown as _, shown_lines};
+use weir_units::{Escape as _, escaped_lines};
 
-/// Prints the error of the command line (or the help, if requested) and a hint, and exits.
+/// Prints clap's error about the command line, or the requested help, with a hint if there is one. Then ends the
+/// program.
 pub fn exit(error: &clap::Error) -> ! {
     print(error, std::env::args_os());
-    if let Some((old, new)) = renamed(error) {
+    if let Some((old, new)) = renamed_option(error) {
         let _ = writeln!(std::io::stderr(), "\n  tip: `{old}` is now `{new}`");
     }
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     if lacks_read(error)
-        && let Some(capture) = capture(&arguments, Path::exists)
+        && let Some(capture) = find_capture(&arguments, Path::exists)
     {
         let _ = writeln!(std::io::stderr(), "\n  tip: did you mean `-r {}`?", capture.escape_debug());
     }
     std::process::exit(error.exit_code())
 }
 
-/// Prints the error as clap does. Clap prints arguments unescaped, so if they contain control characters, the escaped arguments are
-/// parsed again and that error is printed.
+/// Prints the error as clap does. Clap prints arguments unescaped. If the arguments contain control characters, they
+/// are escaped and parsed again, and the error about the escaped arguments is printed.
 fn print(error: &clap::Error, arguments: impl Iterator<Item = OsString>) {
     let arguments: Vec<OsString> = arguments.collect();
     let escaped: Vec<OsString> =
-        arguments.iter().map(|argument| argument.shown().to_string().into()).collect();
+        arguments.iter().map(|argument| argument.escaped().to_string().into()).collect();
     let _ = if escaped == arguments {
         error.print()
     } else if let Err(error) = Cli::try_parse_from(escaped) {
         error.print()
     } else {
-        writeln!(std::io::stderr(), "{}", shown_lines(&error.to_string()))
+        writeln!(std::io::stderr(), "{}", escaped_lines(&error.to_string()))
     };
 }
 
 /// Returns the unknown option of the error and its present name, if the option has been renamed.
-fn renamed(error: &clap::Error) -> Option<(&str, &'static str)> {
+fn renamed_option(error: &clap::Error) -> Option<(&str, &'static str)> {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return None };
     let option = given.split('=').next().unwrap_or(given);
     let new = present_option(option).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
@@ -55,20 +56,24 @@ fn lacks_read(error: &clap::Error) -> bool {
         && matches!(missing, Some(ContextValue::Strings(names)) if names.iter().any(|name| name.contains("--read")))
 }
 
-/// Returns the first word after `run` that ends as the name of a capture; otherwise the first word that is an existing file.
-fn capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<&String> {
-    let is_capture = |word: &str| {
+/// Returns the argument of `weir run` that is probably a capture: the first whose name has the suffix of a capture
+/// file, or else the first that is an existing file.
+fn find_capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<&String> {
+    let has_capture_suffix = |word: &str| {
         let name = word.trim_end_matches(".gz").trim_end_matches(".zst");
-        [".pcap", ".pcapng", ".cap", ".ntar"].iter().any(|end| name.ends_with(end))
+        [".pcap", ".pcapng", ".cap", ".ntar"].iter().any(|suffix| name.ends_with(suffix))
     };
     let (command, words) = arguments.split_first()?;
     let mut words = words.iter().filter(|word| !word.starts_with('-'));
-    let begin = words.clone();
+    let all_words = words.clone();
     (command == "run").then_some(())?;
-    words.find(|word| is_capture(word)).or_else(|| begin.into_iter().find(|word| exists(Path::new(word))))
+    words
+        .find(|word| has_capture_suffix(word))
+        .or_else(|| all_words.into_iter().find(|word| exists(Path::new(word))))
 }
 
-/// The first word of a filter, except its very first, that looks like an option.
+/// Returns the first word of a filter that looks like an option, such as `--json`, which clap takes for a part of the
+/// filter. The filter's first word is not searched, because clap parses an option there itself.
 pub fn option_in_filter(words: &[String]) -> Option<&String> {
     words.iter().skip(1).find(|word| {
         let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
@@ -86,8 +91,8 @@ mod tests {
 
     #[test]
     fn the_capture_is_found_by_its_name_or_because_the_file_exists() {
-        let there = |path: &Path| path == Path::new("dump");
-        let capture_in = |text: &str| capture(&words(text), there).cloned();
+        let exists = |path: &Path| path == Path::new("dump");
+        let capture_in = |text: &str| find_capture(&words(text), exists).cloned();
         assert_eq!(capture_in("run traffic.pcap.gz").as_deref(), Some("traffic.pcap.gz"));
         assert_eq!(capture_in("run -m rtt dump").as_deref(), Some("dump"));
         assert_eq!(capture_in("run tcp port 80"), None);
@@ -102,7 +107,7 @@ mod tests {
                 let command = ["weir"].into_iter().chain(row.place.split(' ')).chain([option, "x"]);
                 Cli::try_parse_from(command).unwrap_err()
             };
-            assert_eq!(renamed(&parse(row.old)), Some((row.old, row.new)), "{row:?}");
+            assert_eq!(renamed_option(&parse(row.old)), Some((row.old, row.new)), "{row:?}");
             let error = parse(row.new);
             assert_ne!(error.kind(), ErrorKind::UnknownArgument, "{row:?}: {error}");
         }

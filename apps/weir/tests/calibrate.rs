@@ -18,11 +18,11 @@ fn calibration_path(state: &Path) -> PathBuf {
 #[test]
 fn measurements_are_shown_stored_and_used() {
     let home = tempfile::tempdir().unwrap();
-    let dry = with_state(home.path(), &["calibrate", "--dry-run"]).good();
+    let dry = with_state(home.path(), &["calibrate", "--dry-run"]).succeeds();
     assert!(dry.text().contains("KERNEL") && !dry.text().contains("Kept in"), "{}", dry.text());
     assert!(!calibration_path(home.path()).exists());
 
-    let ended = with_state(home.path(), &["calibrate"]).good();
+    let ended = with_state(home.path(), &["calibrate"]).succeeds();
     let printed = ended.text();
     assert_eq!(ended.stderr, "", "no progress bar where nobody looks");
     for kernel in
@@ -36,10 +36,10 @@ fn measurements_are_shown_stored_and_used() {
     assert!(printed.contains(&format!("Kept in {}", calibration_path(home.path()).display())), "{printed}");
     assert_eq!(calibration_path(home.path()).metadata().unwrap().permissions().mode() & 0o777, 0o600);
 
-    let checked = with_state(home.path(), &["check", "rtt"]).good();
-    assert!(checked.text().contains("the slow end of what `weir calibrate` measured"), "{}", checked.text());
+    let checked = with_state(home.path(), &["check", "rtt"]).succeeds();
+    assert!(checked.text().contains("the slowest rate that `weir calibrate` measured"), "{}", checked.text());
     assert_eq!(checked.stderr, "");
-    let document = with_state(home.path(), &["check", "rtt", "--json"]).good().json();
+    let document = with_state(home.path(), &["check", "rtt", "--json"]).succeeds().json();
     let figure = |name: &str| document["calibration"][name].as_u64().unwrap();
     assert!(figure("ns_min") <= figure("ns_median") && figure("ns_median") <= figure("ns_max"));
     let packet = &document["entry_points"][1]["bounds"][0];
@@ -62,7 +62,7 @@ fn an_invalid_calibration_is_not_used_and_the_reason_is_reported() {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    let check = || with_state(home.path(), &["check", "rtt"]).good();
+    let check = || with_state(home.path(), &["check", "rtt"]).succeeds();
     write(good, 0o600);
     assert!(check().text().contains("Times: 3 ns for 1000 fuel"));
     for (text, mode, why) in [
@@ -72,7 +72,7 @@ fn an_invalid_calibration_is_not_used_and_the_reason_is_reported() {
         ("\u{1b}[2J", 0o600, "the calibration cannot be read"),
     ] {
         write(text, mode);
-        let ended = check().says(why);
+        let ended = check().reports(why);
         assert!(ended.text().contains("Times: estimates, "), "{}", ended.text());
         assert!(!ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
     }

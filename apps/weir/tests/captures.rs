@@ -59,7 +59,7 @@ fn counts_of_every_shared_capture_match_its_index() {
             assert!(reasons.iter().any(|reason| ended.stderr.contains(reason)), "{}", ended.stderr);
             return;
         }
-        let document = ended.good().json();
+        let document = ended.succeeds().json();
         for module in document["modules"].as_array().unwrap() {
             assert_eq!(number(module, "faults"), 0, "{name}: {module:#}");
             assert_eq!(module["packets"], document["capture"]["packets"], "{name}: {module:#}");
@@ -137,7 +137,7 @@ fn plain_gzip_zstd_and_a_pipe_give_the_same_results() {
         let of = |how: &str, file: &Path, input: Option<&[u8]>| {
             let out = folder.path().join(how);
             let arguments = ["run", "-r", file.to_str().unwrap(), "--json", "--out", out.to_str().unwrap()];
-            let ended = input.map_or_else(|| run(arguments), |input| run_with(input, arguments)).good();
+            let ended = input.map_or_else(|| run(arguments), |input| run_with(input, arguments)).succeeds();
             let mut document = without_times(ended.json());
             for stream in document["modules"].as_array_mut().unwrap() {
                 for stream in stream["streams"].as_array_mut().unwrap() {
@@ -213,22 +213,23 @@ fn a_truncated_capture_is_read_up_to_its_end() {
         fs::write(&path, &whole[..cut]).unwrap();
         let out = folder.path().join("out");
         let arguments = ["-m", "port-count", "--json", "--out", out.to_str().unwrap()];
-        let ended = run(["run", "-r", path.to_str().unwrap()].iter().chain(&arguments)).good();
+        let ended = run(["run", "-r", path.to_str().unwrap()].iter().chain(&arguments)).succeeds();
         let document = ended.json();
         assert_eq!(
             (number(&document["capture"], "packets"), &document["capture"]["truncated"]),
             (800, &is_cut.into())
         );
         if is_cut {
-            let ended = ended.says("warning").says("cut.pcap").says(&format!("truncated at offset {end}"));
-            ended.says("everything before that was processed");
+            let ended =
+                ended.reports("warning").reports("cut.pcap").reports(&format!("truncated at offset {end}"));
+            ended.reports("everything before that was processed");
         } else {
             assert_eq!(ended.stderr, "");
         }
         // The records equal those of a capture that ends there.
         let cut_short = contents(&out);
         fs::write(&path, &whole[..end]).unwrap();
-        run(["run", "-r", path.to_str().unwrap()].iter().chain(&arguments)).good();
+        run(["run", "-r", path.to_str().unwrap()].iter().chain(&arguments)).succeeds();
         assert!(cut_short == contents(&out) && cut_short.len() == 2);
     }
 }
@@ -244,11 +245,11 @@ fn a_truncated_or_damaged_compressed_capture_is_read_up_to_the_damage() {
     let whole = Command::new("gzip").arg("-c").arg(&plain).output().unwrap().stdout;
     let path = folder.path().join("cut.pcap.gz");
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    let ended = run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "port-count"]).good();
+    let ended = run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "port-count"]).succeeds();
     let packets = number(&ended.json()["capture"], "packets");
     assert!(packets > 5_000 && packets < 19_000, "{packets}");
     assert_eq!(ended.json()["capture"]["truncated"], true);
-    ended.says("truncated at offset");
+    ended.reports("truncated at offset");
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn invalid_lengths_end_the_capture_at_their_offset() {
             if cap_len < 100 { usize::try_from(cap_len).unwrap() } else { 60 }
         ]);
         fs::write(&path, &bytes).unwrap();
-        let ended = run(["run", "-r", path.to_str().unwrap(), "--json"]).good().says(&says);
+        let ended = run(["run", "-r", path.to_str().unwrap(), "--json"]).succeeds().reports(&says);
         let capture = &ended.json()["capture"];
         assert_eq!(number(capture, "packets"), packets, "{cap_len} {wire_len}");
         assert_eq!(capture["truncated"], packets == 100, "{cap_len} {wire_len}");
@@ -286,9 +287,9 @@ fn invalid_lengths_end_the_capture_at_their_offset() {
     let end = bytes.len();
     bytes.extend_from_slice(&[6, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     fs::write(&path, &bytes).unwrap();
-    let ended = run(["run", "-r", path.to_str().unwrap(), "--json"]).good();
+    let ended = run(["run", "-r", path.to_str().unwrap(), "--json"]).succeeds();
     assert_eq!((counts(&ended.json())[0], &ended.json()["capture"]["truncated"]), (1, &true.into()));
-    ended.says(&format!("truncated at offset {end}"));
+    ended.reports(&format!("truncated at offset {end}"));
 }
 
 #[test]
@@ -300,8 +301,8 @@ fn timestamps_that_go_backwards_are_a_warning_and_every_packet_counts() {
     packets.push(Packet { ts_ns: 0, bytes: packets[0].bytes.clone() });
     packets.push(Packet { ts_ns: u64::from(u32::MAX) * 1_000_000_000, bytes: packets[0].bytes.clone() });
     fs::write(&path, pcap(&packets)).unwrap();
-    let ended = run(["run", "-r", path.to_str().unwrap(), "--json"]).good();
-    let ended = ended.says("warning").says("time goes backwards 5000 times");
+    let ended = run(["run", "-r", path.to_str().unwrap(), "--json"]).succeeds();
+    let ended = ended.reports("warning").reports("time goes backwards 5000 times");
     let document = ended.json();
     assert_eq!(counts(&document)[0], 5_002);
     for module in document["modules"].as_array().unwrap() {
@@ -322,14 +323,14 @@ fn interfaces_of_a_pcapng_file_may_have_different_link_types() {
         (0..10).map(|i| if i % 2 == 0 { (0, ethernet[i].clone()) } else { (1, raw(i)) }).collect();
     fs::write(&path, pcapng(&[1, 101], &packets)).unwrap();
     let read = || run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "port-count"]);
-    assert_eq!(counts(&read().good().json()), [10, 2, 8, 0, 1]);
+    assert_eq!(counts(&read().succeeds().json()), [10, 2, 8, 0, 1]);
     // Filters work on both link types.
     let ended = run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "port-count", "udp", "port", "53"]);
-    assert_eq!(number(module_of(&ended.good().json(), "port-count"), "packets"), 7);
+    assert_eq!(number(module_of(&ended.succeeds().json(), "port-count"), "packets"), 7);
     // An interface of unknown link type is an error at its first packet, and earlier packets are kept.
     let unknown = [packets[..4].to_vec(), vec![(2, ethernet[4].clone())]].concat();
     fs::write(&path, pcapng(&[1, 101, 105], &packets)).unwrap();
-    assert_eq!(counts(&read().good().json())[0], 10);
+    assert_eq!(counts(&read().succeeds().json())[0], 10);
     fs::write(&path, pcapng(&[1, 101, 105], &unknown)).unwrap();
     let ended =
         read().fails(1, &["mixed.pcapng", "packet 5", "interface 2", "link type 105", "frame.interface_id"]);
@@ -341,8 +342,8 @@ fn interfaces_of_a_pcapng_file_may_have_different_link_types() {
         run(["run", "-r", path.to_str().unwrap(), "-m", "port-count", "-w", to.to_str().unwrap()])
     };
     write(&one).fails(1, &["one.pcap", "link type 101", ".pcapng"]);
-    write(&all).good();
-    let again = run(["run", "-r", all.to_str().unwrap(), "--json", "-m", "port-count"]).good();
+    write(&all).succeeds();
+    let again = run(["run", "-r", all.to_str().unwrap(), "--json", "-m", "port-count"]).succeeds();
     assert_eq!(counts(&again.json()), [10, 2, 8, 0, 1]);
 }
 
@@ -464,7 +465,7 @@ fn both_byte_orders_and_both_time_units_are_read() {
     micro[..4].copy_from_slice(&0xa1b2_c3d4u32.to_le_bytes());
     for (bytes, duration) in [(nano, 99_000_000), (swapped, 99_000_000), (micro, 99_000_000_000)] {
         fs::write(&path, &bytes).unwrap();
-        let document = run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "rtt"]).good().json();
+        let document = run(["run", "-r", path.to_str().unwrap(), "--json", "-m", "rtt"]).succeeds().json();
         assert_eq!(counts(&document), [100, 20, 80, 0, 10]);
         assert_eq!(number(&document["capture"], "duration_ns"), duration);
     }

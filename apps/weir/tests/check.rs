@@ -28,7 +28,7 @@ fn built(folder: &Path, source: Option<&str>) -> Option<String> {
     if !["clang-19", "clang"].into_iter().any(outside::has) {
         return None;
     }
-    let there = |arguments: &[&str]| finish(weir().args(arguments).current_dir(folder), None).good();
+    let there = |arguments: &[&str]| finish(weir().args(arguments).current_dir(folder), None).succeeds();
     there(&["new", "mine", "--lang", "c"]);
     if let Some(source) = source {
         fs::write(folder.join("mine/mine.c"), source).unwrap();
@@ -57,7 +57,7 @@ fn line_of(source: &str, part: &str) -> usize {
 
 #[test]
 fn check_shows_a_shipped_modules_tier_and_the_origin_of_its_bounds() {
-    let ended = run(["check", "rtt"]).good();
+    let ended = run(["check", "rtt"]).succeeds();
     let printed = ended.text();
     for part in [
         "rtt 1.",
@@ -84,7 +84,7 @@ fn check_shows_a_shipped_modules_tier_and_the_origin_of_its_bounds() {
 fn with_a_profile_limits_are_shown_and_a_refusal_exits_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let strict = strict(folder.path());
-    let ended = run(["check", "rtt", "--profile", &strict]).good();
+    let ended = run(["check", "rtt", "--profile", &strict]).succeeds();
     let lines: Vec<&str> = ended.text().lines().collect();
     let packet = lines.iter().position(|line| line.starts_with("weir_packet")).unwrap();
     assert!(lines[packet + 1].starts_with("  limit") && lines[packet + 1].contains("20 us + 4 ns/byte"));
@@ -92,7 +92,7 @@ fn with_a_profile_limits_are_shown_and_a_refusal_exits_with_1() {
 
     // It grows its memory at every packet.
     let grows = file(folder.path(), "grows", &answering("(drop (memory.grow (i32.const 3))) (i32.const 0)"));
-    run(["check", &grows]).good();
+    run(["check", &grows]).succeeds();
     let refused = run(["check", &grows, "--profile", &strict])
         .fails(1, &["grows.wasm: weir_packet uses up to 3 pages", "the profile allows 0 by `pages`"]);
     for part in [
@@ -122,7 +122,7 @@ fn check_of_a_hostile_module_names_its_functions_and_gives_hints() {
             answering("(call $deep (local.get $d))")
         ),
     );
-    let ended = run(["check", &recursive]).good();
+    let ended = run(["check", &recursive]).succeeds();
     let printed = ended.text();
     assert!(
         printed.contains("Tier: metered: ") && printed.contains("Why:  weir_packet: no bound on its time"),
@@ -133,7 +133,7 @@ fn check_of_a_hostile_module_names_its_functions_and_gives_hints() {
         .fails(1, &["weir_packet has no bound on its time", "only proved modules"]);
 
     let endless = file(folder.path(), "endless", &answering("(loop (br 0)) (i32.const 0)"));
-    let annotated = run(["check", &endless, "--annotate"]).good();
+    let annotated = run(["check", &endless, "--annotate"]).succeeds();
     let printed = annotated.text();
     assert!(printed.contains("this loop has no way out: add one, or remove the loop"), "{printed}");
     // Without debug information, positions are offsets into the module.
@@ -164,8 +164,8 @@ fn an_invalid_module_is_refused_with_its_reason_in_text_and_json() {
 #[test]
 fn json_has_the_values_of_the_table() {
     for name in ["rtt", "lrd", "worm"] {
-        let printed = run(["check", name]).good();
-        let document = run(["check", name, "--json"]).good().json();
+        let printed = run(["check", name]).succeeds();
+        let document = run(["check", name, "--json"]).succeeds().json();
         assert_eq!((&document["module"], &document["admitted"]), (&Value::from(name), &Value::Bool(true)));
         let tier = document["tier"].as_str().unwrap();
         assert!(printed.text().contains(&format!("Tier: {tier}: ")), "{}", printed.text());
@@ -218,14 +218,14 @@ fn bounds_without_parameters_hold_for_all_their_values() {
     fs::write(&path, assemble(&text(BY_PARAMETER), Some(manifest.as_bytes()))).unwrap();
     let path = path.to_str().unwrap();
     let fuel = |spec: &str| {
-        let document = run(["check", spec, "--json"]).good().json();
+        let document = run(["check", spec, "--json"]).succeeds().json();
         document["entry_points"][0]["bounds"][0]["bound"]["constant"].as_u64().unwrap()
     };
     let open = fuel(path);
     assert_eq!(open, fuel(&format!("{path},size=100,text=x")), "the dearest of all values");
     assert!([0, 1, 50, 99].iter().all(|size| fuel(&format!("{path},size={size},text=x")) < open));
 
-    let printed = run(["check", path]).good();
+    let printed = run(["check", path]).succeeds();
     let words: Vec<&str> = printed.text().split_whitespace().collect();
     for part in [
         "Open: size (u64, up to 100), text (string, up to 64 KiB); the bounds hold for every allowed value",
@@ -235,10 +235,10 @@ fn bounds_without_parameters_hold_for_all_their_values() {
         assert!(words.join(" ").contains(part), "`{part}` is not in:\n{}", printed.text());
     }
     assert!(!printed.text().contains("Set:"), "{}", printed.text());
-    let half = run(["check", &format!("{path},size=7")]).good();
+    let half = run(["check", &format!("{path},size=7")]).succeeds();
     assert!(half.text().contains("Set:  size=7\nOpen: text (string"), "{}", half.text());
 
-    let document = run(["check", path, "--json"]).good().json();
+    let document = run(["check", path, "--json"]).succeeds().json();
     let size = &document["parameters"][0];
     assert_eq!((&size["name"], &size["value"], &size["max"]), (&"size".into(), &Value::Null, &"100".into()));
     assert_eq!((&document["admitted"], &document["compiled_ns"]), (&Value::Bool(true), &Value::Null));
@@ -285,12 +285,12 @@ fn a_refusal_shows_the_exceeded_limit_and_its_parts_on_standard_output() {
 
 #[test]
 fn a_call_is_shown_with_its_callee_and_cost() {
-    let printed = run(["check", "rtt", "--annotate"]).good();
+    let printed = run(["check", "rtt", "--annotate"]).succeeds();
     let call =
         printed.text().lines().find(|line| line.contains("│") && line.contains("handshake(p")).unwrap();
     let cells: Vec<&str> = call.split_whitespace().collect();
     assert_eq!(cells[0], "handshake", "{call}");
-    let document = run(["check", "rtt", "--json"]).good().json();
+    let document = run(["check", "rtt", "--json"]).succeeds().json();
     let calls = document["calls"].as_array().unwrap();
     let found = calls.iter().find(|call| call["name"] == "handshake").unwrap();
     assert_eq!(found["fuel"]["constant"].as_u64(), cells[1].parse().ok(), "{found}");
@@ -301,7 +301,7 @@ fn a_call_is_shown_with_its_callee_and_cost() {
 fn a_new_module_is_shown_by_source_lines_with_trip_counts_and_costs() {
     let folder = tempfile::tempdir().unwrap();
     let Some(fresh) = built(folder.path(), None) else { return };
-    let printed = run(["check", &fresh, "--annotate"]).good();
+    let printed = run(["check", &fresh, "--annotate"]).succeeds();
     assert!(
         printed.text().contains("Tier: proved: ") && printed.text().contains("\nmine.c\n"),
         "{}",
@@ -310,7 +310,7 @@ fn a_new_module_is_shown_by_source_lines_with_trip_counts_and_costs() {
 
     let folder = tempfile::tempdir().unwrap();
     let Some(endless) = built(folder.path(), Some(ENDLESS)) else { return };
-    let annotated = run(["check", &endless, "--annotate"]).good();
+    let annotated = run(["check", &endless, "--annotate"]).succeeds();
     let printed = annotated.text();
     let beside = |part: &str| {
         let line = format!(" {} │", line_of(ENDLESS, part));
@@ -329,10 +329,10 @@ fn a_new_module_is_shown_by_source_lines_with_trip_counts_and_costs() {
     let source = folder.path().join("mine/mine.c");
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
     fs::File::options().append(true).open(&source).unwrap().set_modified(later).unwrap();
-    let moved = run(["check", &endless, "--annotate"]).good();
+    let moved = run(["check", &endless, "--annotate"]).succeeds();
     assert!(moved.text().contains("mine.c (changed after the module was built"), "{}", moved.text());
     fs::remove_file(&source).unwrap();
-    let gone = run(["check", &endless, "--annotate"]).good();
+    let gone = run(["check", &endless, "--annotate"]).succeeds();
     assert!(gone.text().contains("WebAssembly text") && gone.text().contains("mine.c:"), "{}", gone.text());
 }
 
@@ -343,7 +343,7 @@ fn control_characters_in_names_of_a_module_are_escaped() {
     let body = format!("{body} {}", answering("(call $\"\\1b[2Jgone\" (local.get $d))"));
     let path = file(folder.path(), "painter", &body);
     for arguments in [&["check", &path, "--annotate"][..], &["check", &path, "--json"]] {
-        let ended = run(arguments).good();
+        let ended = run(arguments).succeeds();
         assert!(!ended.text().contains('\u{1b}') && ended.text().contains("[2Jgone"), "{}", ended.text());
     }
 }

@@ -30,12 +30,12 @@ fn capture() -> String {
 #[test]
 fn every_command_has_help_and_the_program_has_a_version() {
     for command in ["run", "modules", "check", "calibrate", "new", "build"] {
-        let ended = run([command, "--help"]).good();
+        let ended = run([command, "--help"]).succeeds();
         assert!(ended.text().contains(&format!("Usage: weir {command}")), "{}", ended.text());
         assert_eq!(ended.stderr, "");
-        assert!(run(["--help"]).good().text().contains(&format!("  {command} ")));
+        assert!(run(["--help"]).succeeds().text().contains(&format!("  {command} ")));
     }
-    let help = run(["run", "--help"]).good();
+    let help = run(["run", "--help"]).succeeds();
     for option in
         ["-r, --read", "-m, --module", "-w, --write", "--out", "--json", "--report", "--jobs", "FILTER"]
     {
@@ -45,7 +45,7 @@ fn every_command_has_help_and_the_program_has_a_version() {
     for status in ["0", "1", "2", "3", "70"] {
         assert!(help.text().lines().any(|line| line.starts_with(&format!("  {status:<3}"))), "{status}");
     }
-    assert_eq!(run(["--version"]).good().text(), concat!("weir ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(run(["--version"]).succeeds().text(), concat!("weir ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn usage_errors_exit_with_2_and_a_message() {
 #[test]
 fn options_are_written_as_in_tcpdump() {
     let capture = capture();
-    let all = run(["run", "-r", &capture, "-m", "port-count", "--json"]).good().json();
-    let short = run(["run", &format!("-r{capture}"), "-mport-count", "-j1", "--json"]).good().json();
+    let all = run(["run", "-r", &capture, "-m", "port-count", "--json"]).succeeds().json();
+    let short = run(["run", &format!("-r{capture}"), "-mport-count", "-j1", "--json"]).succeeds().json();
     assert_eq!(counts(&all), counts(&short));
     // The filter follows the options, as one argument or several, and may have minus signs.
     let udp = counts(&all)[2];
@@ -101,7 +101,7 @@ fn options_are_written_as_in_tcpdump() {
         &["--", "udp"],
     ] {
         let begin = ["run", "-r", &capture, "-m", "port-count", "--json", "-j", "2"];
-        let document = run(begin.iter().chain(filter)).good().json();
+        let document = run(begin.iter().chain(filter)).succeeds().json();
         let packets = number(module(&document, "port-count"), "packets");
         assert!(packets > udp / 2 && packets < counts(&all)[0] / 2, "{filter:?}: {packets} of {udp}");
         assert_eq!(counts(&document), counts(&all), "a filter hides nothing");
@@ -121,35 +121,35 @@ fn a_filter_that_does_not_fit_the_capture_is_a_usage_error_and_writes_no_file() 
     };
     run(arguments("ether host 02:00:00:00:00:01")).fails(2, &["ether host", "link type 101 (raw IP)"]);
     assert!(!out.exists());
-    run(arguments("tcp")).good();
+    run(arguments("tcp")).succeeds();
     assert!(out.is_dir());
 }
 
 #[test]
 fn shipped_modules_are_listed_shown_and_checked() {
-    let list = run(["modules"]).good();
+    let list = run(["modules"]).succeeds();
     for name in SHIPPED {
         assert!(list.text().lines().any(|line| line.starts_with(name)), "{name}");
-        let shown = run(["modules", name]).good();
+        let shown = run(["modules", name]).succeeds();
         assert!(shown.text().starts_with(&format!("{name} 1.")), "{}", shown.text());
         assert!(shown.text().contains("Streams:") && shown.text().contains("licence Apache-2.0 OR MIT"));
-        let checked = run(["check", name]).good();
+        let checked = run(["check", name]).succeeds();
         assert!(
             checked.text().contains("Admitted") && checked.text().contains("Tier: "),
             "{}",
             checked.text()
         );
     }
-    let rtt = run(["modules", "rtt"]).good();
+    let rtt = run(["modules", "rtt"]).succeeds();
     assert!(
         rtt.text().contains("table-size (u64, entries, 256 to 1048576; default 65536)"),
         "{}",
         rtt.text()
     );
-    let set = run(["check", "port-count,ports=1,2,3,interval=2s"]).good();
+    let set = run(["check", "port-count,ports=1,2,3,interval=2s"]).succeeds();
     assert!(set.text().contains("Set:  ports=1,2,3 interval=2s"), "{}", set.text());
     // Without -m all monitors run, and no filters.
-    let document = run(["run", "-r", &capture(), "--json"]).good().json();
+    let document = run(["run", "-r", &capture(), "--json"]).succeeds().json();
     let names: Vec<_> =
         document["modules"].as_array().unwrap().iter().map(|module| &module["name"]).collect();
     assert_eq!(names, SHIPPED[..7]);
@@ -159,7 +159,7 @@ fn shipped_modules_are_listed_shown_and_checked() {
 fn a_new_module_is_built_and_run() {
     let folder = tempfile::tempdir().unwrap();
     let weir_there = |arguments: &[&str]| finish(weir().args(arguments).current_dir(folder.path()), None);
-    let made = weir_there(&["new", "mine", "--lang", "c"]).good();
+    let made = weir_there(&["new", "mine", "--lang", "c"]).succeeds();
     assert!(made.text().contains("Next: weir build mine"), "{}", made.text());
     weir_there(&["new", "mine"]).fails(1, &["mine"]);
     weir_there(&["new", "Not A Name"]).fails(1, &["is not a name"]);
@@ -167,12 +167,12 @@ fn a_new_module_is_built_and_run() {
     if !["clang-19", "clang"].into_iter().any(outside::has) {
         return;
     }
-    let built = weir_there(&["build", "mine"]).good();
+    let built = weir_there(&["build", "mine"]).succeeds();
     assert!(built.text().contains("mine/mine.wasm: mine 0.1.0"), "{}", built.text());
     weir_there(&["check", "mine"]).fails(2, &["mine is a folder", "did you mean mine/mine.wasm?"]);
-    weir_there(&["check", "mine/mine.wasm"]).good();
-    let ended =
-        weir_there(&["run", "-r", &capture(), "-m", "mine/mine.wasm", "--json", "--out", "records"]).good();
+    weir_there(&["check", "mine/mine.wasm"]).succeeds();
+    let ended = weir_there(&["run", "-r", &capture(), "-m", "mine/mine.wasm", "--json", "--out", "records"])
+        .succeeds();
     let mine = module(&ended.json(), "mine").clone();
     assert_eq!((number(&mine, "packets"), number(&mine, "faults")), (counts(&ended.json())[0], 0));
     assert!(number(&mine, "records") > 0);
@@ -189,7 +189,7 @@ fn a_new_module_is_built_and_run() {
 fn manuals_and_completions_are_generated_from_the_command_definitions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");
-    run([Path::new("man"), &man]).good();
+    run([Path::new("man"), &man]).succeeds();
     for page in ["weir", "weir-run", "weir-modules", "weir-check", "weir-calibrate", "weir-new", "weir-build"]
     {
         let text = fs::read_to_string(man.join(format!("{page}.1"))).unwrap();
@@ -204,12 +204,12 @@ fn manuals_and_completions_are_generated_from_the_command_definitions() {
     for (shell, needs) in
         [("bash", "complete -F _weir"), ("zsh", "#compdef weir"), ("fish", "complete -c weir")]
     {
-        let ended = run(["completions", shell]).good();
+        let ended = run(["completions", shell]).succeeds();
         assert!(ended.text().contains(needs) && ended.text().contains("call-limit"), "{shell}");
     }
     if outside::has("bash") {
         let script = folder.path().join("weir.bash");
-        fs::write(&script, run(["completions", "bash"]).good().stdout).unwrap();
+        fs::write(&script, run(["completions", "bash"]).succeeds().stdout).unwrap();
         let complete = r#"source "$1"; COMP_WORDS=(weir run --rep); COMP_CWORD=2; _weir weir --rep run; echo "${COMPREPLY[@]}""#;
         let offered = outside::output(Command::new("bash").args(["-c", complete, "bash"]).arg(&script));
         assert_eq!(offered.trim(), "--report");
@@ -218,7 +218,7 @@ fn manuals_and_completions_are_generated_from_the_command_definitions() {
 
 #[test]
 fn there_is_no_progress_bar_without_a_terminal() {
-    let ended = run(["run", "-r", &capture()]).good();
+    let ended = run(["run", "-r", &capture()]).succeeds();
     assert_eq!(ended.stderr, "");
     assert!(!ended.text().contains('\x1b') && !ended.text().contains('\r'));
 }

@@ -14,7 +14,7 @@ const DONE: &str = "{\"weir\":1,\"reply\":{\"done\":{\"notes\":[]}}}\n";
 /// A fake node that accepts one connection, sends one reply per request, and ends.
 struct FakeNode {
     folder: tempfile::TempDir,
-    asked: JoinHandle<Vec<(Value, Vec<u8>)>>,
+    requests: JoinHandle<Vec<(Value, Vec<u8>)>>,
 }
 
 impl FakeNode {
@@ -22,26 +22,26 @@ impl FakeNode {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("sock")).unwrap();
         let answers: Vec<Vec<u8>> = answers.iter().map(|answer| answer.as_bytes().to_vec()).collect();
-        let asked = std::thread::spawn(move || {
+        let requests = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let (mut reads, mut writes) = (BufReader::new(stream.try_clone().unwrap()), stream);
-            let mut asked = Vec::new();
+            let mut requests = Vec::new();
             for answer in answers {
                 let mut line = String::new();
                 // The client may close the connection early.
                 if reads.read_line(&mut line).unwrap_or(0) == 0 {
                     break;
                 }
-                let ask: Value = serde_json::from_str(&line).unwrap();
-                assert_eq!(ask["weir"], 1, "{ask}");
-                let mut body = vec![0; usize::try_from(ask["body"].as_u64().unwrap_or(0)).unwrap()];
+                let request: Value = serde_json::from_str(&line).unwrap();
+                assert_eq!(request["weir"], 1, "{request}");
+                let mut body = vec![0; usize::try_from(request["body"].as_u64().unwrap_or(0)).unwrap()];
                 reads.read_exact(&mut body).unwrap();
-                asked.push((ask["request"].clone(), body));
+                requests.push((request["request"].clone(), body));
                 let _ = writes.write_all(&answer);
             }
-            asked
+            requests
         });
-        Self { folder, asked }
+        Self { folder, requests }
     }
 
     fn socket(&self) -> PathBuf {
@@ -51,16 +51,16 @@ impl FakeNode {
     /// Runs `weir ARGUMENTS` with this node. Returns the requests that the node received.
     fn run(self, arguments: &[&str]) -> (Ended, Vec<(Value, Vec<u8>)>) {
         let ended = finish(weir().args(arguments).env("WEIR_SOCKET", self.socket()), None);
-        (ended, self.asked.join().unwrap())
+        (ended, self.requests.join().unwrap())
     }
 }
 
 /// Returns the request of a command for which the node answers "done".
 fn request_of(arguments: &[&str]) -> Value {
-    let (ended, mut asked) = FakeNode::new(&[DONE]).run(arguments);
-    assert_eq!(ended.good().text(), "");
-    assert_eq!(asked.len(), 1);
-    asked.remove(0).0
+    let (ended, mut requests) = FakeNode::new(&[DONE]).run(arguments);
+    assert_eq!(ended.succeeds().text(), "");
+    assert_eq!(requests.len(), 1);
+    requests.remove(0).0
 }
 
 fn json(text: &str) -> Value {
@@ -69,7 +69,7 @@ fn json(text: &str) -> Value {
 
 #[test]
 fn each_command_sends_its_request() {
-    for (arguments, ask) in [
+    for (arguments, request) in [
         (&["reload"][..], r#""reload""#),
         (&["session", "close", "alice"], r#"{"close":{"session":"alice"}}"#),
         (&["unload", "alice", "rtt"], r#"{"unload":{"session":"alice","module":"rtt"}}"#),
@@ -129,7 +129,7 @@ fn each_command_sends_its_request() {
             r#"{"load":{"session":"alice","module":{"module":"port-count","set":{"ports":["53","123"]},"channel":"main","cpu":"main"}}}"#,
         ),
     ] {
-        assert_eq!(request_of(arguments), json(ask), "{arguments:?}");
+        assert_eq!(request_of(arguments), json(request), "{arguments:?}");
     }
 }
 
@@ -138,10 +138,10 @@ fn a_module_file_is_sent_with_the_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("theirs.wasm");
     fs::write(&file, b"\0asm\n{}").unwrap();
-    let (ended, asked) = FakeNode::new(&[DONE]).run(&["load", "alice", file.to_str().unwrap()]);
-    ended.good();
-    assert_eq!(asked[0].0["load"]["module"]["module"], "theirs.wasm");
-    assert_eq!(asked[0].1, b"\0asm\n{}");
+    let (ended, requests) = FakeNode::new(&[DONE]).run(&["load", "alice", file.to_str().unwrap()]);
+    ended.succeeds();
+    assert_eq!(requests[0].0["load"]["module"]["module"], "theirs.wasm");
+    assert_eq!(requests[0].1, b"\0asm\n{}");
     // Errors in local files are found before the node is asked.
     run(["load", "alice", "no-such", "--socket", "/nowhere"]).fails(2, &["there is no module `no-such`"]);
     run(["load", "alice", "./no-such.wasm", "--socket", "/nowhere"]).fails(1, &["no-such.wasm"]);
@@ -157,9 +157,9 @@ fn a_session_from_a_file_is_created_with_all_its_modules_or_not_at_all() {
     fs::write(folder.path().join("mine.wasm"), b"bytes").unwrap();
     let create = ["session", "create", "carol", "--priority", "2", "--from", file.to_str().unwrap()];
     let note = "{\"weir\":1,\"reply\":{\"done\":{\"notes\":[\"on core 1\"]}}}\n";
-    let (ended, asked) = FakeNode::new(&[note, DONE, DONE]).run(&create);
-    assert_eq!(ended.good().text(), "on core 1\n");
-    let created = &asked[0].0["create"];
+    let (ended, requests) = FakeNode::new(&[note, DONE, DONE]).run(&create);
+    assert_eq!(ended.succeeds().text(), "on core 1\n");
+    let created = &requests[0].0["create"];
     assert_eq!(
         (&created["name"], &created["memory"], &created["priority"]),
         (&"carol".into(), &"1048576".into(), &2.into())
@@ -167,16 +167,19 @@ fn a_session_from_a_file_is_created_with_all_its_modules_or_not_at_all() {
     assert_eq!(created["module"], json("[]"));
     let load =
         r#"{"session":"carol","module":{"module":"mine.wasm","set":{"n":3},"channel":"main","cpu":"main"}}"#;
-    assert_eq!((&asked[1].0["load"], &asked[1].1[..]), (&json(load), &b"bytes"[..]));
-    assert_eq!((asked[2].0["load"]["module"]["module"].as_str(), &asked[2].1[..]), (Some("rtt"), &b""[..]));
+    assert_eq!((&requests[1].0["load"], &requests[1].1[..]), (&json(load), &b"bytes"[..]));
+    assert_eq!(
+        (requests[2].0["load"]["module"]["module"].as_str(), &requests[2].1[..]),
+        (Some("rtt"), &b""[..])
+    );
 
     let refused = "{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"it is not WebAssembly\"}}}\n";
-    let (ended, asked) = FakeNode::new(&[DONE, refused, DONE]).run(&create);
+    let (ended, requests) = FakeNode::new(&[DONE, refused, DONE]).run(&create);
     ended.fails(
         1,
         &["session `carol` was not created, because of its module mine.wasm: it is not WebAssembly"],
     );
-    assert_eq!(asked[2].0, json(r#"{"close":{"session":"carol"}}"#));
+    assert_eq!(requests[2].0, json(r#"{"close":{"session":"carol"}}"#));
     let (ended, _) = FakeNode::new(&[DONE, refused, refused]).run(&create);
     ended.fails(1, &["session `carol` was created without its module mine.wasm", "cannot be closed again"]);
 
@@ -196,14 +199,14 @@ fn snapshot() -> String {
 #[test]
 fn sessions_are_listed_and_shown() {
     let snapshot = snapshot();
-    let (ended, asked) = FakeNode::new(&[&snapshot]).run(&["session", "list"]);
-    let text = ended.good().text().to_owned();
+    let (ended, requests) = FakeNode::new(&[&snapshot]).run(&["session", "list"]);
+    let text = ended.succeeds().text().to_owned();
     assert!(text.starts_with("SESSION") && text.contains("greedy") && text.contains("20.0 %"), "{text}");
-    assert_eq!(asked[0].0, json("\"show\""));
+    assert_eq!(requests[0].0, json("\"show\""));
     let (ended, _) = FakeNode::new(&[&snapshot]).run(&["session", "show", "modest"]);
-    assert!(ended.good().text().contains("tcp port 80"));
+    assert!(ended.succeeds().text().contains("tcp port 80"));
     let (ended, _) = FakeNode::new(&[&snapshot]).run(&["session", "show", "modest", "--json"]);
-    assert_eq!(ended.good().json()["modules"][0]["name"], "rtt");
+    assert_eq!(ended.succeeds().json()["modules"][0]["name"], "rtt");
     let (ended, _) = FakeNode::new(&[&snapshot]).run(&["session", "show", "bob"]);
     ended.fails(1, &["there is no session `bob`; there is greedy, modest"]);
 }
@@ -213,18 +216,21 @@ fn a_table_is_sent_as_the_bytes_of_its_file_and_listed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("geo.bin");
     fs::write(&file, b"bytes").unwrap();
-    let (ended, asked) = FakeNode::new(&[DONE]).run(&["table", "put", "geo", file.to_str().unwrap()]);
-    ended.good();
-    assert_eq!((&asked[0].0, &asked[0].1[..]), (&json(r#"{"put-table":{"table":"geo"}}"#), &b"bytes"[..]));
+    let (ended, requests) = FakeNode::new(&[DONE]).run(&["table", "put", "geo", file.to_str().unwrap()]);
+    ended.succeeds();
+    assert_eq!(
+        (&requests[0].0, &requests[0].1[..]),
+        (&json(r#"{"put-table":{"table":"geo"}}"#), &b"bytes"[..])
+    );
     let (ended, _) = FakeNode::new(&[&snapshot()]).run(&["table", "list"]);
-    let text = ended.good().text().to_owned();
+    let text = ended.succeeds().text().to_owned();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["TABLE", "PUBLISHER", "VERSION", "BYTES", "READERS"]);
     assert_eq!(rows[1], ["blocked", "session", "greedy", "12", "3", "KiB", "modest/rtt"]);
     assert_eq!(rows[2], ["geo", "-", "-", "-", "modest/rtt"]);
     assert_eq!(text.lines().last(), Some("blocked: shown as empty to modest/rtt: it has 3 KiB, and so on"));
     let (ended, _) = FakeNode::new(&[&snapshot()]).run(&["session", "show", "modest"]);
-    assert!(ended.good().text().contains("\ntables: reads blocked, t=geo\n"));
+    assert!(ended.succeeds().text().contains("\ntables: reads blocked, t=geo\n"));
 }
 
 #[test]
@@ -234,9 +240,9 @@ fn top_without_a_terminal_prints_one_table_from_two_snapshots() {
     shot["uptime_ns"] = (shot["uptime_ns"].as_u64().unwrap() + 1_000_000_000).into();
     let used = &mut shot["sessions"][1]["cpu"][0]["used_ns"];
     *used = (used.as_u64().unwrap() + 200_000_000).into();
-    let (ended, asked) = FakeNode::new(&[&(snapshot() + &later.to_string() + "\n")]).run(&["top"]);
-    assert_eq!(asked[0].0, json(r#"{"watch":{"every":"1000000000ns"}}"#));
-    let ended = ended.good();
+    let (ended, requests) = FakeNode::new(&[&(snapshot() + &later.to_string() + "\n")]).run(&["top"]);
+    assert_eq!(requests[0].0, json(r#"{"watch":{"every":"1000000000ns"}}"#));
+    let ended = ended.succeeds();
     let modest = ended.text().lines().find(|line| line.contains("modest")).unwrap().to_owned();
     assert!(modest.contains(" 20.0 ") && !ended.text().contains('\u{1b}'), "{}", ended.text());
 }
@@ -246,8 +252,8 @@ fn followed_records_are_printed_one_row_per_line() {
     let rows = "{\"weir\":1,\"reply\":{\"record\":{\"from\":\"10.0.0.1\",\"n\":7,\"text\":\"a b\"}}}\n\
         {\"weir\":1,\"reply\":{\"missed\":{\"rows\":3}}}\n\
         {\"weir\":1,\"reply\":{\"record\":{\"from\":\"\\u001b[2J\",\"n\":-1.5,\"text\":\"\"}}}\n";
-    let (ended, asked) = FakeNode::new(&[rows]).run(&["follow", "alice", "rtt", "rtts"]);
-    assert_eq!(asked[0].0, json(r#"{"follow":{"session":"alice","module":"rtt","stream":"rtts"}}"#));
+    let (ended, requests) = FakeNode::new(&[rows]).run(&["follow", "alice", "rtt", "rtts"]);
+    assert_eq!(requests[0].0, json(r#"{"follow":{"session":"alice","module":"rtt","stream":"rtts"}}"#));
     // A closed connection is a failure.
     let ended = ended.fails(1, &["3 records were missed", "the node closed the connection"]);
     assert_eq!(ended.text(), "from=10.0.0.1  n=7  text=\"a b\"\nfrom=\\u{1b}[2J  n=-1.5  text=\"\"\n");
@@ -334,7 +340,7 @@ mod ledger {
         ByteSeconds, CloseReason, Digest, DropCause, Idle, LedgerEvent, LedgerText, Reserved, SessionId,
         Usage, parse_time,
     };
-    use weir_ledger_files::{LedgerOptions, LedgerWriter, Start};
+    use weir_ledger_files::{LedgerOptions, LedgerWriter, NodeStart};
     use weir_units::{Bytes, Nanos, Timestamp};
 
     fn timestamp(time: &str) -> Timestamp {
@@ -343,10 +349,10 @@ mod ledger {
 
     /// Writes a ledger to STATE/ledger with two sessions' usage of two days, including an hour in which they were idle.
     fn write_ledger(state: &Path) {
-        let start = Start {
+        let start = NodeStart {
             node: Name::new("ix-1").unwrap(),
             version: LedgerText::new("0.1.0"),
-            configuration: Digest::of(b""),
+            configuration: Digest::of_bytes(b""),
             at: timestamp("2026-11-20"),
         };
         let (mut ledger, _) =
@@ -366,7 +372,7 @@ mod ledger {
                     cpu: Nanos(seconds * id * 1_000_000_000),
                     packets_in: 1_000,
                     bytes_in: Bytes(1_500_000),
-                    memory: ByteSeconds::of(Bytes(64 << 20), Nanos(3_600_000_000_000)),
+                    memory: ByteSeconds::held_for(Bytes(64 << 20), Nanos(3_600_000_000_000)),
                     ..Usage::default()
                 };
                 usage.drops.add(DropCause::QueueFull, 7);
@@ -375,7 +381,7 @@ mod ledger {
                 ledger.push(timestamp(begin), timestamp(end), event);
             }
         }
-        let memory = ByteSeconds::of(Bytes(64 << 20), Nanos(3_600_000_000_000));
+        let memory = ByteSeconds::held_for(Bytes(64 << 20), Nanos(3_600_000_000_000));
         for idle in Idle::entries([("alice", 1), ("bob", 2)].map(|(name, id)| (session(name, id), memory))) {
             ledger.push(
                 timestamp("2026-11-21T11:00:00Z"),
@@ -383,17 +389,18 @@ mod ledger {
                 LedgerEvent::Idle { idle },
             );
         }
-        let closed = LedgerEvent::SessionClosed { session: session("alice", 1), reason: CloseReason::Asked };
+        let closed =
+            LedgerEvent::SessionClosed { session: session("alice", 1), reason: CloseReason::Requested };
         ledger.push_at(timestamp("2026-11-21T12:00:00Z"), closed);
         ledger.stop(timestamp("2026-11-21T13:00:00Z")).unwrap();
     }
 
     #[test]
-    fn a_bill_is_computed_from_the_ledger_files() {
+    fn usage_is_computed_from_the_ledger_files() {
         let folder = tempfile::tempdir().unwrap();
         write_ledger(folder.path());
         let state = folder.path().to_str().unwrap();
-        let bill = run(["ledger", state]).good();
+        let bill = run(["ledger", state]).succeeds();
         let lines: Vec<&str> = bill.text().lines().collect();
         assert!(lines[0].starts_with("session") && lines[0].contains("CPU time"), "{}", bill.text());
         let alice: Vec<&str> = lines[2].split_whitespace().collect();
@@ -404,12 +411,12 @@ mod ledger {
             bill.text()
         );
         // The folder can also be given directly, or by the configuration.
-        assert_eq!(run(["ledger", &format!("{state}/ledger")]).good().text(), bill.text());
+        assert_eq!(run(["ledger", &format!("{state}/ledger")]).succeeds().text(), bill.text());
         let config = folder.path().join("node.toml");
         fs::write(&config, format!("[node]\nstate = \"{state}\"\n")).unwrap();
-        assert_eq!(run([Path::new("ledger"), Path::new("-c"), &config]).good().text(), bill.text());
+        assert_eq!(run([Path::new("ledger"), Path::new("-c"), &config]).succeeds().text(), bill.text());
 
-        let csv = run(["ledger", state, "--csv", "--session", "bob", "--since", "2026-11-21"]).good();
+        let csv = run(["ledger", state, "--csv", "--session", "bob", "--since", "2026-11-21"]).succeeds();
         let rows: Vec<&str> = csv.text().lines().collect();
         assert!(
             rows.len() == 2 && rows[0].starts_with("session,id,begin,end,intervals,cpu_s"),
@@ -419,11 +426,11 @@ mod ledger {
         assert!(rows[1].starts_with(
             "bob,2,2026-11-21T10:00:00.000000000Z,2026-11-21T12:00:00.000000000Z,2,900.000000000"
         ));
-        let json = run(["ledger", state, "--json", "--until", "2026-11-21"]).good().json();
+        let json = run(["ledger", state, "--json", "--until", "2026-11-21"]).succeeds().json();
         assert_eq!((json.as_array().unwrap().len(), json[0]["queue-full"].as_u64()), (2, Some(7)));
-        let none = run(["ledger", state, "--session", "carol"]).good();
+        let none = run(["ledger", state, "--session", "carol"]).succeeds();
         assert_eq!(none.text(), "no session used anything in this time\n");
-        let entries = run(["ledger", state, "--entries", "--session", "alice"]).good();
+        let entries = run(["ledger", state, "--entries", "--session", "alice"]).succeeds();
         let kinds: Vec<Value> =
             entries.text().lines().map(|line| super::json(line)["kind"].clone()).collect();
         assert_eq!(kinds, ["session-created", "usage", "usage", "idle", "session-closed"]);
@@ -436,17 +443,18 @@ mod ledger {
     }
 
     #[test]
-    fn no_bill_is_made_from_a_modified_ledger() {
+    fn usage_is_not_computed_from_a_modified_ledger() {
         let folder = tempfile::tempdir().unwrap();
         write_ledger(folder.path());
         let state = folder.path().to_str().unwrap();
-        let whole = run(["ledger", state, "--verify"]).good();
+        let whole = run(["ledger", state, "--verify"]).succeeds();
         assert!(whole.text().contains("is whole: 10 entries in 1 files, 0 crashes"), "{}", whole.text());
         let head = whole.text().lines().last().unwrap().strip_prefix("head ").unwrap().to_owned();
-        let kept = run(["ledger", state, "--verify", "--head", &head]).good();
+        let kept = run(["ledger", state, "--verify", "--head", &head]).succeeds();
         assert!(kept.text().contains("contains the head that was kept"));
         let other = format!("10:{}", "0".repeat(64));
-        run(["ledger", state, "--verify", "--head", &other]).fails(1, &["not the one that was kept"]);
+        run(["ledger", state, "--verify", "--head", &other])
+            .fails(1, &["differs from the head that was kept"]);
 
         let file = folder.path().join("ledger/ledger-000001.jsonl");
         let text = fs::read_to_string(&file).unwrap();
@@ -478,9 +486,9 @@ fn a_configuration_is_checked_without_a_node() {
         cpu = [{ period = \"10ms\", slice = \"2ms\" }]\nchannel = [{ interface = \"lo\" }]\n";
     let good = write("good.toml", &(parts.to_owned() + "module = [{ module = \"rtt\" }]\n"));
     write("p.toml", "packet = \"1ms\"\n");
-    let ended = check(&good).good();
+    let ended = check(&good).succeeds();
     assert!(ended.text().contains("session alice  20.0 % of a core"), "{}", ended.text());
-    assert!(ended.text().ends_with("a node can be started with it\n"));
+    assert!(ended.text().ends_with("a node can be started with this configuration\n"));
 
     let bad = write(
         "bad.toml",
@@ -501,11 +509,11 @@ fn a_configuration_is_checked_without_a_node() {
 #[test]
 fn every_command_has_help() {
     for command in ["config", "session", "load", "unload", "follow", "reload", "table", "ledger", "top"] {
-        let ended = run([command, "--help"]).good();
+        let ended = run([command, "--help"]).succeeds();
         assert!(ended.text().contains(&format!("Usage: weir {command}")), "{}", ended.text());
     }
     for act in ["create", "change", "close", "list", "show"] {
-        let ended = run(["session", act, "--help"]).good();
+        let ended = run(["session", act, "--help"]).succeeds();
         assert!(ended.text().contains("--socket") && ended.text().contains(&format!("weir session {act}")));
     }
 }

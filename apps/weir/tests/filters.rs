@@ -69,7 +69,7 @@ fn no_text_can_escape_from_an_expression() {
 }
 
 /// Returns expressions of at most 4096 bytes that are as hard to compile as possible.
-fn hard() -> Vec<String> {
+fn hard_expressions() -> Vec<String> {
     let fill = |one: &dyn Fn(usize) -> String, between: &str| {
         let mut text = String::new();
         for number in 0.. {
@@ -128,7 +128,7 @@ fn hard() -> Vec<String> {
 #[test]
 fn a_hard_expression_is_refused_or_compiled_within_the_limits() {
     let mut slowest = (Nanos(0), String::new());
-    for expression in hard() {
+    for expression in hard_expressions() {
         assert!(expression.len() <= EXPRESSION_BYTES_MAX, "{}", expression.len());
         for link_type in [LinkType::Ethernet, LinkType::Raw] {
             let begin = thread_time();

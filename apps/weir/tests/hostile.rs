@@ -31,7 +31,7 @@ impl Bench {
         let capture = folder.path().join("capture.pcap");
         fs::write(&capture, pcap(&traffic(PACKETS))).unwrap();
         let mut bench = Self { folder, capture, expected_records: Default::default() };
-        bench.run(&[]).good();
+        bench.run(&[]).succeeds();
         bench.expected_records = GOOD.map(|label| bench.records(label));
         assert_eq!(bench.expected_records.each_ref().map(Vec::len), [2, 2]);
         bench
@@ -65,8 +65,11 @@ impl Bench {
         let ended = self.run(&["-m", path.to_str().unwrap()]);
         let document = ended.json();
         let has_ended = module(&document, "bad")["ended"] == true;
-        let ended =
-            if has_ended { ended.fails(3, &["not all modules saw all packets: bad "]) } else { ended.good() };
+        let ended = if has_ended {
+            ended.fails(3, &["not all modules saw all packets: bad "])
+        } else {
+            ended.succeeds()
+        };
         assert_eq!(number(&document["capture"], "packets"), PACKETS);
         for label in GOOD {
             let good = module(&document, label);
@@ -102,12 +105,13 @@ struct BadModuleRun {
 }
 
 impl BadModuleRun {
-    fn of(&self, names: [&str; 3]) -> [u64; 3] {
+    /// Returns these counters of the bad module.
+    fn counts(&self, names: [&str; 3]) -> [u64; 3] {
         names.map(|name| number(&self.bad, name))
     }
 
     #[track_caller]
-    fn says(self, part: &str) -> Self {
+    fn reports(self, part: &str) -> Self {
         assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
         self
     }
@@ -169,7 +173,7 @@ fn only_packets_and_descriptors_can_be_read() {
         1_000,
         "(drop (i32.load (i32.const 0x40000100))) (drop (i32.load offset=0x40000100 (i32.const 0)))",
     );
-    assert_eq!(bench.run_bad(&body).of(["packets", "faults", "records"]), [PACKETS, 0, 1]);
+    assert_eq!(bench.run_bad(&body).counts(["packets", "faults", "records"]), [PACKETS, 0, 1]);
 }
 
 #[test]
@@ -219,21 +223,22 @@ fn an_endless_loop_fails_its_call_and_after_three_the_module_is_unloaded() {
     let always = answering("(loop (br 0)) (i32.const 0)");
     let suffered = bench.run_bad(&always).takes_less_than(15);
     assert_eq!(
-        (suffered.of(["packets", "faults", "records"]), &suffered.bad["ended"]),
+        (suffered.counts(["packets", "faults", "records"]), &suffered.bad["ended"]),
         ([0, 3, 0], &true.into())
     );
-    let suffered = suffered.says("bad: packet 0: the call used more fuel than its limit");
-    suffered.says("packet 2:").says("the module was ended and saw no further packets");
+    let suffered = suffered.reports("bad: packet 0: the call used more fuel than its limit");
+    suffered.reports("packet 2:").reports("the module was ended and saw no further packets");
     // Endless stops and ticks.
     let pass = answering("(i32.const 0)");
     let stop = format!(r#"{pass} (func (export "weir_stop") (param i64) (loop (br 0)))"#);
     let suffered = bench.run_bad(&stop);
-    assert_eq!(suffered.of(["packets", "faults", "records"]), [PACKETS, 1, 0]);
-    suffered.says("bad: stop: the call took longer than the limit");
+    assert_eq!(suffered.counts(["packets", "faults", "records"]), [PACKETS, 1, 0]);
+    suffered.reports("bad: stop: the call took longer than the limit");
     let tick = format!(r#"{pass} (func (export "weir_tick") (param i64 i64) (loop (br 0)))"#);
     let manifest = format!("tick = '1s'\n{}", MANIFEST.replace("NAME", "bad"));
     let path = write_as(bench.path(), "ticking", &tick, &manifest);
-    let ended = bench.run(&["-m", path.to_str().unwrap()]).good().says("bad: tick: the call took longer");
+    let ended =
+        bench.run(&["-m", path.to_str().unwrap()]).succeeds().reports("bad: tick: the call took longer");
     assert!(bench.is_good_unharmed());
     assert_eq!(
         number(module(&ended.json(), "bad"), "faults"),
@@ -257,11 +262,11 @@ fn a_failing_or_endless_start_unloads_only_its_module() {
         // A start has fuel for the 2 s of the profile.
         let suffered = bench.run_bad(&format!("{pass} {start}")).takes_less_than(15);
         assert_eq!(
-            (suffered.of(["packets", "faults", "records"]), &suffered.bad["ended"]),
+            (suffered.counts(["packets", "faults", "records"]), &suffered.bad["ended"]),
             ([0, 1, 0], &true.into())
         );
-        let suffered = suffered.says(&format!("bad: start: {says}")).says("the module was ended");
-        suffered.says("bad did not start");
+        let suffered = suffered.reports(&format!("bad: start: {says}")).reports("the module was ended");
+        suffered.reports("bad did not start");
     }
 }
 
@@ -287,7 +292,7 @@ fn a_strict_run_ends_at_the_first_fault_and_keeps_its_records() {
         // The record files of a run that ended early are marked as unfinished.
         assert!(bench.records(GOOD[0]).iter().all(|(name, _)| name.ends_with(".part")));
     }
-    bench.run(&["--strict"]).good();
+    bench.run(&["--strict"]).succeeds();
     assert!(bench.is_good_unharmed());
 }
 
@@ -300,11 +305,13 @@ fn memory_growth_is_limited_to_the_manifests_memory() {
          (memory.fill (i32.const 0) (i32.const 1) (i32.mul (memory.size) (i32.const 65536)))
          (i32.const 0)",
     ));
-    assert_eq!(suffered.of(["packets", "faults", "memory_bytes"]), [PACKETS, 0, 2 << 20]);
+    assert_eq!(suffered.counts(["packets", "faults", "memory_bytes"]), [PACKETS, 0, 2 << 20]);
     // The memory of all instances is limited by the manifest, whose value is limited too.
     let manifest = MANIFEST.replace("NAME", "bad").replace("2 MiB", "3 GiB");
     let path = write_as(bench.path(), "greedy", &answering("(i32.const 0)"), &manifest);
-    bench.run(&["-m", path.to_str().unwrap()]).fails(1, &["greedy.wasm", "memory: an amount up to", "MiB"]);
+    bench
+        .run(&["-m", path.to_str().unwrap()])
+        .fails(1, &["greedy.wasm", "memory: must be an amount up to", "MiB"]);
 }
 
 #[test]
@@ -317,9 +324,9 @@ fn excess_records_are_dropped_and_counted() {
         (i32.const 0))"#;
     let suffered = bench.run_bad(flood);
     let dropped = PACKETS * (200 - 64);
-    assert_eq!(suffered.of(["packets", "records", "dropped_records"]), [PACKETS, PACKETS * 64, dropped]);
+    assert_eq!(suffered.counts(["packets", "records", "dropped_records"]), [PACKETS, PACKETS * 64, dropped]);
     assert_eq!(number(&suffered.bad, "faults"), 0);
-    suffered.says(&format!("bad: {dropped} records were over a limit and not taken"));
+    suffered.reports(&format!("bad: {dropped} records were over a limit and not taken"));
 }
 
 #[test]
@@ -332,7 +339,7 @@ fn excess_log_messages_are_dropped_and_counted() {
     assert_eq!(lines.len(), 100);
     // Each message is one line without control characters.
     assert!(lines.iter().all(|line| line.len() < 8 * 512 && !line.contains('\x1b')), "{:?}", lines[0]);
-    suffered.says("bad: 2900 log lines were over the limit and not shown");
+    suffered.reports("bad: 2900 log lines were over the limit and not shown");
 }
 
 #[test]
@@ -351,7 +358,7 @@ fn an_expensive_pattern_fails_at_most_its_call() {
             (drop (call $find (i32.const 0) (i32.const 4) (i32.const 65535))) (i32.const 0))"#;
     let suffered = bench.run_bad(body).takes_less_than(15);
     // How many packets it processes depends on the speed of the machine.
-    let [packets, faults, _] = suffered.of(["packets", "faults", "records"]);
+    let [packets, faults, _] = suffered.counts(["packets", "faults", "records"]);
     assert!(packets == PACKETS && faults == 0 || suffered.bad["ended"] == true, "{:#}", suffered.bad);
     // Many patterns with common prefixes: the limits on a set are checked before it is compiled.
     let many = r#"
@@ -362,18 +369,18 @@ fn an_expensive_pattern_fails_at_most_its_call() {
             (if (i32.ne (call $find_compile (i32.const 0) (i32.const 5125) (i32.const 0)) (i32.const -1)) (then (unreachable)))
             (i32.const 0))
         (func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
-    assert_eq!(bench.run_bad(many).of(["packets", "faults", "records"]), [PACKETS, 0, 0]);
+    assert_eq!(bench.run_bad(many).counts(["packets", "faults", "records"]), [PACKETS, 0, 0]);
 }
 
 #[test]
 fn all_of_thousands_of_traps_are_counted_and_three_are_described() {
     let bench = Bench::new();
     let suffered = bench.run_bad(&answering("(unreachable)"));
-    assert_eq!(suffered.of(["packets", "faults", "records"]), [0, PACKETS, 0]);
+    assert_eq!(suffered.counts(["packets", "faults", "records"]), [0, PACKETS, 0]);
     assert_eq!(suffered.bad["ns_per_packet"], Value::Null);
     assert_eq!(suffered.stderr.matches("executed").count(), 3);
-    let suffered = suffered.says(&format!("bad: {} further calls were lost", PACKETS - 3));
-    suffered.says(&format!("bad: {PACKETS} packets were lost for this module only"));
+    let suffered = suffered.reports(&format!("bad: {} further calls were lost", PACKETS - 3));
+    suffered.reports(&format!("bad: {PACKETS} packets were lost for this module only"));
 }
 
 #[test]
@@ -382,7 +389,7 @@ fn a_module_that_drops_all_packets_empties_the_output_and_other_modules_get_all_
     let output = bench.path().join("out.pcap");
     let drop = write(bench.path(), "bad", &answering("(i32.const 1)"));
     let write_packets = |module: &Path| {
-        let ended = bench.run(&["-w", output.to_str().unwrap(), "-m", module.to_str().unwrap()]).good();
+        let ended = bench.run(&["-w", output.to_str().unwrap(), "-m", module.to_str().unwrap()]).succeeds();
         assert!(bench.is_good_unharmed());
         assert_eq!(counts(&ended.json())[0], PACKETS);
         read_pcap(&fs::read(&output).unwrap())
@@ -456,7 +463,7 @@ fn invalid_modules_are_refused_before_the_run() {
     refused("toml.wasm", &with("name = "), &["manifest cannot be read"]);
     refused("key.wasm", &with(&format!("memroy = '1 MiB'\n{manifest}")), &["memroy"]);
     refused("abi.wasm", &with(&manifest.replace("abi = 2", "abi = 9")), &["9"]);
-    refused("twin.wasm", &with(&manifest.replace("'texts'", "'rows'")), &["`rows` is there twice"]);
+    refused("twin.wasm", &with(&manifest.replace("'texts'", "'rows'")), &["`rows` is declared twice"]);
     for name in ["../../etc", "/tmp/x", "a/b", "..", "", "CON:", "a\tb", "-rf", "a b"] {
         let name = format!("{name:?}");
         refused("path.wasm", &with(&manifest.replace("'bad'", &name)), &["is not a name"]);
@@ -482,7 +489,7 @@ fn an_invalid_parameter_is_a_usage_error() {
         assert_eq!((ended.text(), ended.stderr.lines().count()), ("", 1), "{}", ended.stderr);
         run(["check", &module]).fails(2, &[says]);
     }
-    bench.run(&["-m", &format!(r"{path},size=100,text=a\,b")]).good();
+    bench.run(&["-m", &format!(r"{path},size=100,text=a\,b")]).succeeds();
 }
 
 #[test]
@@ -496,13 +503,13 @@ fn a_module_within_the_complexity_limits_compiles_and_one_beyond_is_refused() {
             ComplexityLimit::Signature
             | ComplexityLimit::Tables
             | ComplexityLimit::Loops
-            | ComplexityLimit::Targets => shape.most(),
-            _ => shape.most() - shape.most() / 10,
+            | ComplexityLimit::Targets => shape.maximum(),
+            _ => shape.maximum() - shape.maximum() / 10,
         };
         fs::write(path, shapes::module(shape, near)).unwrap();
-        let ended = run(["check", path]).good();
+        let ended = run(["check", path]).succeeds();
         _ = writeln!(std::io::stderr(), "{near} {}: {:?} of processor time", shape.name(), ended.processor);
-        fs::write(path, shapes::module(shape, shape.most() + shape.most() / 5 + 1)).unwrap();
+        fs::write(path, shapes::module(shape, shape.maximum() + shape.maximum() / 5 + 1)).unwrap();
         let ended = run(["check", path]).fails(1, &[shape.name(), "is the most that is sure to compile"]);
         assert!(!ended.stderr.contains("cannot be compiled"), "{shape:?}: {}", ended.stderr);
     }
@@ -545,7 +552,7 @@ fn functions_with_a_million_nested_calls_are_compiled_without_inlining() {
         r#"{chain} {last} (func (export "weir_packet") (param i32) (result i32) (call $f0) (i32.const 0))"#
     );
     let folder = tempfile::tempdir().unwrap();
-    run(["check", write(folder.path(), "bomb", &body).to_str().unwrap()]).good();
+    run(["check", write(folder.path(), "bomb", &body).to_str().unwrap()]).succeeds();
 }
 
 #[test]
@@ -580,7 +587,7 @@ fn custom_sections_with_any_content_are_ignored() {
         for bytes in [[&good[..8], &section, &good[8..]].concat(), [&good[..], &section].concat()] {
             fs::write(&path, bytes).unwrap();
             let arguments = ["-r", capture.to_str().unwrap(), "-m", path.to_str().unwrap()];
-            let ended = run(["run", "--json"].iter().chain(&arguments)).good();
+            let ended = run(["run", "--json"].iter().chain(&arguments)).succeeds();
             let json = ended.json();
             let odd = module(&json, "odd");
             assert_eq!(

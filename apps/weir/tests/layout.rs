@@ -226,7 +226,7 @@ fn displayed(source: &str) -> Vec<(usize, String)> {
     let code = without_test_items(&blank_out(source));
     let dense = Dense::new(&code);
     let found = dense.text.match_indices(".display()").map(|(at, _)| dense.origin[at]);
-    found.map(|at| (line_of(source, at), "use weir_units::Shown: `path.shown()`".to_owned())).collect()
+    found.map(|at| (line_of(source, at), "use weir_units::Escape: `path.escaped()`".to_owned())).collect()
 }
 
 #[test]

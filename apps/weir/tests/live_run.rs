@@ -70,7 +70,7 @@ fn run_on_file(packets: &[Packet], arguments: &[&str]) -> (Value, TempDir) {
         .map(str::to_owned)
         .into_iter()
         .chain(arguments))
-    .good()
+    .succeeds()
     .json();
     (document, folder)
 }
@@ -90,7 +90,7 @@ fn results_of_an_interface_and_of_a_file_with_the_same_packets_are_equal() {
     let background = BackgroundRun::start(&[&rest[..], &modules].concat());
     send("a", bytes(&packets));
     let (ended, folder) = background.end();
-    let live = ended.good().json();
+    let live = ended.succeeds().json();
     assert_eq!(number(&live["interface"], "lost_ring_full"), 0);
     assert_eq!(live["sent"], Value::Null);
 
@@ -144,7 +144,7 @@ fn rows_of_a_killed_live_run_are_recovered_by_the_next_run() {
     let next = BackgroundRun::start(&arguments);
     interrupt(&next.child);
     let (ended, _) = next.end();
-    let printed = ended.good().stderr;
+    let printed = ended.succeeds().stderr;
     assert!(printed.contains("an earlier run ended without warning; its 1000 rows are in"), "{printed}");
     let mut left = files_below(&folder).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     left.sort();
@@ -177,7 +177,7 @@ fn a_packet_limit_ends_runs_of_an_interface_and_of_a_file_after_the_same_packet(
         let background = BackgroundRun::start(&[&["-i", "b", "--json"], &rest[..]].concat());
         send("a", bytes(&packets));
         let (ended, folder) = background.end();
-        let live = ended.good().json();
+        let live = ended.succeeds().json();
         assert_eq!(counts(&live), counts(&document), "{filter}");
         assert_eq!(number(module(&live, "port-count"), "packets"), seen);
         assert!(frames(&folder.path().join("out.pcap")) == written);
@@ -196,7 +196,7 @@ fn ctrl_c_ends_a_run_after_all_packets_received_before_it() {
         send("a", bytes(&packets));
         shell(&format!("kill -{signal} {}", background.child.id()));
         let (ended, folder) = background.end();
-        let document = ended.good().json();
+        let document = ended.succeeds().json();
         let (file, _) = run_on_file(&packets, &[]);
         assert_eq!(counts(&document), counts(&file), "{signal}");
         // All files are complete, and the modules were stopped: these rows are emitted at the stop only.
@@ -222,7 +222,7 @@ fn counts_are_the_same_for_packets_taken_from_the_host_and_for_copies() {
             let background =
                 BackgroundRun::start(&["-i", "b", "--kind", kind, "-j", jobs, "-c", "300", "--json"]);
             send("a", bytes(&packets));
-            let document = background.end().0.good().json();
+            let document = background.end().0.succeeds().json();
             assert_eq!(counts(&document), counts(&file), "{kind} on {jobs}");
         }
     }
@@ -233,7 +233,8 @@ fn a_time_limit_ends_a_run_without_packets() {
     if !cables(&[("a", "b")]) {
         return;
     }
-    let document = BackgroundRun::start(&["-i", "b", "--duration", "300ms", "--json"]).end().0.good().json();
+    let document =
+        BackgroundRun::start(&["-i", "b", "--duration", "300ms", "--json"]).end().0.succeeds().json();
     assert_eq!(counts(&document), [0; 5]);
 }
 
@@ -258,10 +259,10 @@ fn changes_of_the_interface_are_reported_and_its_removal_ends_the_run() {
     shell("ip link set dev b down && ip link set dev b name other && ip link set dev other up");
     told("b is now called other");
     shell("ip link del other");
-    told("other is no longer there");
+    told("other was removed");
     let out = background.path("out");
     let (ended, _folder) = background.end();
-    let document = ended.good().json();
+    let document = ended.succeeds().json();
     assert_eq!(number(&document["capture"], "packets"), 500);
     assert!(files_below(Path::new(&out)).iter().all(|(name, _)| name.ends_with(".parquet")));
 }
@@ -288,7 +289,7 @@ fn ticks_are_called_without_packets() {
     }
     interrupt(&background.child);
     drop(lines);
-    background.end().0.good();
+    background.end().0.succeeds();
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn packets_lost_to_slow_modules_are_counted() {
     send("a", bytes(&packets));
     interrupt(&background.child);
     let (ended, _folder) = background.end();
-    let ended = ended.good().says("were lost before modules could see them");
+    let ended = ended.succeeds().reports("were lost before modules could see them");
     let document = ended.json();
     let (got, lost) =
         (number(&document["capture"], "packets"), number(&document["interface"], "lost_ring_full"));
@@ -349,12 +350,12 @@ fn patched_packets_are_forwarded_to_an_interface_as_they_are_written_to_a_file()
         BackgroundRun::start(&[&["-i", "b", "--send", "c", "-c", "2000", "--json"], &modules[..]].concat());
     send("a", bytes(&packets));
     let (ended, _) = background.end();
-    let document = ended.good().json();
+    let document = ended.succeeds().json();
     assert_eq!(number(&document["sent"], "packets"), expected.len() as u64, "{document:#}");
     assert_eq!(document["sent"]["interface"], "c");
     assert!(document["sent"]["lost"].as_object().unwrap().values().all(|lost| lost == 0), "{document:#}");
     let (ended, folder) = receiving.end();
-    ended.good();
+    ended.succeeds();
     let arrived = frames(&folder.path().join("out.pcap"));
     assert!(arrived == expected, "{} arrived, {} expected", arrived.len(), expected.len());
     assert!(arrived != bytes(&packets));
@@ -385,7 +386,7 @@ impl TwoWayForwarding {
     fn end(self) -> [Value; 2] {
         self.runs.iter().for_each(|background| interrupt(&background.child));
         self.runs.map(|background| {
-            let ended = background.end().0.good();
+            let ended = background.end().0.succeeds();
             let document = ended.json();
             let is_too_long = number(&document["sent"]["lost"], "too_long") > 0;
             assert_eq!(ended.stderr.contains("gro off lro off"), is_too_long, "{}", ended.stderr);
@@ -406,7 +407,7 @@ fn offloaded_checksums_are_completed_in_forwarded_packets() {
         return;
     }
     let mut between = TwoWayForwarding::start(&["-m", "port-count"]);
-    let mut near = offload::Arrivals::at("b");
+    let mut near = offload::Arrivals::capture("b");
     between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
     let [one, other] = &between.hosts;
     offload::datagrams(one, other);
@@ -444,7 +445,7 @@ fn checksums_of_patched_packets_are_correct() {
     let count = offload::send_datagrams(&hosts[0], &hosts[1]);
     interrupt(&background.child);
     let (ended, folder) = background.end();
-    let document = ended.good().json();
+    let document = ended.succeeds().json();
     let patched: Vec<_> = frames(&folder.path().join("out.pcap"))
         .into_iter()
         .filter(|frame| offload::source_port(frame) == Some(0x1357))
@@ -463,7 +464,7 @@ fn a_wrong_checksum_that_the_kernel_marks_complete_is_forwarded_unchanged() {
     between.far.until("all have arrived unchanged", is_there);
     between.runs.iter().for_each(|background| interrupt(&background.child));
     for background in between.runs {
-        background.end().0.good();
+        background.end().0.succeeds();
     }
 }
 
@@ -487,7 +488,7 @@ fn checksums_of_frames_that_modules_send_are_correct() {
     offload::streams(one, other);
     between.runs.iter().for_each(|background| interrupt(&background.child));
     for background in between.runs {
-        let document = background.end().0.good().json();
+        let document = background.end().0.succeeds().json();
         let frames = number(&run::process::module(&document, "sending")["outputs"][0], "frames");
         // On a busy machine the queue of the link can be full, and the loss is counted.
         assert_eq!(
@@ -525,7 +526,7 @@ fn segments_longer_than_the_mtu_are_counted_and_the_others_are_forwarded() {
     let between = TwoWayForwarding::start(&["-m", "port-count"]);
     between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(true));
     let [one, other] = &between.hosts;
-    offload::too_long(one, other, &mut offload::Arrivals::at("b"));
+    offload::too_long(one, other, &mut offload::Arrivals::capture("b"));
     let [there, _] = between.end();
     let lost = &there["sent"]["lost"];
     assert!(number(lost, "too_long") > 0, "{there:#}");
@@ -561,7 +562,7 @@ fn a_rate_limit_is_never_exceeded_and_excess_packets_are_counted() {
     }
     assert!(arrived > 0);
     interrupt(&background.child);
-    let document = background.end().0.good().json();
+    let document = background.end().0.succeeds().json();
     let (sent, lost) = (&document["sent"], document["sent"]["lost"].as_object().unwrap());
     let lost_all: u64 = lost.values().map(|count| count.as_u64().unwrap()).sum();
     let got = number(&document["capture"], "packets");

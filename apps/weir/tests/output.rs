@@ -48,11 +48,11 @@ fn keys(object: &Value) -> BTreeSet<&str> {
 fn the_json_document_has_the_documented_fields_and_no_others() {
     let bench = Bench::new(100);
     let ended =
-        bench.run(&["--json", "-m", "port-count", "-m", "dscp-mark", "--out", &bench.path("out")]).good();
+        bench.run(&["--json", "-m", "port-count", "-m", "dscp-mark", "--out", &bench.path("out")]).succeeds();
     // The output of a filter is lost without -w.
     assert!(ended.stderr.starts_with("weir: warning: dscp-mark: ") && ended.stderr.contains("-w FILE"));
     assert_eq!(ended.stderr.lines().count(), 1);
-    let marked = bench.run(&["--json", "-m", "dscp-mark", "-w", &bench.path("marked.pcap")]).good();
+    let marked = bench.run(&["--json", "-m", "dscp-mark", "-w", &bench.path("marked.pcap")]).succeeds();
     assert_eq!(marked.stderr, "");
     assert_eq!(keys(&marked.json()["written"]), ["path", "packets", "bytes", "times_out_of_range"].into());
     let document = ended.json();
@@ -82,10 +82,10 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     assert_eq!(number(&document["capture"], "bytes"), u64::try_from(bytes).unwrap());
     assert_eq!(number(&document["capture"], "duration_ns"), 99_000_000);
     // Without --out, rows are counted, and `path` is null.
-    let document = bench.run(&["--json", "-m", "port-count"]).good().json();
+    let document = bench.run(&["--json", "-m", "port-count"]).succeeds().json();
     assert_eq!(module(&document, "port-count")["streams"][1]["path"], Value::Null);
     // With no packets, per-packet values are null.
-    let document = bench.run(&["--json", "-m", "port-count", "icmp"]).good().json();
+    let document = bench.run(&["--json", "-m", "port-count", "icmp"]).succeeds().json();
     assert_eq!(module(&document, "port-count")["ns_per_packet"], Value::Null);
 }
 
@@ -117,7 +117,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
     let go = |written: &str, more: &[&str]| {
         let arguments =
             ["run", "-r", &capture, "-m", module, "--out", &out, "-w", written, "--report", &page];
-        run(arguments.iter().chain(more)).good()
+        run(arguments.iter().chain(more)).succeeds()
     };
     let in_rows = "weir: warning: times: 2 times in the rows of `rows` are after 2262-04-11";
     let sent = "weir: warning: times: 4 frames of output `copies` are later than 2106-02-07";
@@ -148,7 +148,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
     let last = u64::from(u32::MAX);
     assert_eq!(seconds, [0, last, last, last, last, last]);
     // Without such a timestamp there is no warning.
-    let ended = run(["run", "-r", &bench.capture, "-m", module, "--out", &out]).good();
+    let ended = run(["run", "-r", &bench.capture, "-m", module, "--out", &out]).succeeds();
     assert_eq!(ended.stderr, "");
 }
 
@@ -156,7 +156,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
 fn the_table_has_the_values_of_the_json_document() {
     let bench = Bench::new(1_000);
     let out = bench.path("out");
-    let ended = bench.run(&["-m", "port-count", "-m", "rtt", "--out", &out]).good();
+    let ended = bench.run(&["-m", "port-count", "-m", "rtt", "--out", &out]).succeeds();
     let text = ended.text();
     assert!(
         text.contains("1000 packets") && text.contains("(200 TCP, 800 UDP, 0 IPv6, 100 TCP SYN)"),
@@ -202,8 +202,10 @@ print(json.dumps([list(row) for row in rows]))
 #[test]
 fn record_files_are_read_by_pandas_duckdb_and_datafusion() {
     let bench = Bench::new(10_000);
-    let document =
-        bench.run(&["-m", "port-count,ports=53,123,9", "--json", "--out", &bench.path("out")]).good().json();
+    let document = bench
+        .run(&["-m", "port-count,ports=53,123,9", "--json", "--out", &bench.path("out")])
+        .succeeds()
+        .json();
     let path = |stream: usize| {
         module(&document, "port-count")["streams"][stream]["path"].as_str().unwrap().to_owned()
     };
@@ -236,10 +238,10 @@ fn record_files_are_read_by_pandas_duckdb_and_datafusion() {
 fn the_report_is_one_page_that_loads_no_other_file() {
     let bench = Bench::new(5_000);
     let page = bench.path("report.html");
-    bench.run(&["--report", &page]).good();
+    bench.run(&["--report", &page]).succeeds();
     let sample = run::sample();
     for capture in [&bench.capture, sample.to_str().unwrap()] {
-        run(["run", "-r", capture, "--report", &page]).good();
+        run(["run", "-r", capture, "--report", &page]).succeeds();
         let html = fs::read_to_string(&page).unwrap();
         assert!(
             html.to_ascii_lowercase().starts_with("<!doctype html>") && html.trim_end().ends_with("</html>")
@@ -260,10 +262,10 @@ fn the_report_is_one_page_that_loads_no_other_file() {
 fn the_written_capture_has_the_packets_of_the_one_read() {
     let bench = Bench::new(3_000);
     let (pcap, pcapng) = (bench.path("copy.pcap"), bench.path("copy.pcapng"));
-    let ended = bench.run(&["-m", "port-count", "-w", &pcap]).good();
+    let ended = bench.run(&["-m", "port-count", "-w", &pcap]).succeeds();
     assert!(ended.text().contains("copy.pcap: 3000 packets written"), "{}", ended.text());
     assert!(read_pcap(&fs::read(&pcap).unwrap()) == traffic(3_000));
-    bench.run(&["-m", "port-count", "-w", &pcapng]).good();
+    bench.run(&["-m", "port-count", "-w", &pcapng]).succeeds();
     let mut captures = vec![run::sample()];
     if let Some(traces) = traces() {
         let some = ["formats/linktype-sll.pcap", "encap/vlan-mixed.pcap"];
@@ -300,7 +302,7 @@ fn the_written_capture_has_the_packets_of_the_one_read() {
                 .map(Path::new)
                 .into_iter()
                 .chain([&*capture]))
-            .good();
+            .succeeds();
             assert!(told(Path::new(output)) == original, "{} as {output}", capture.display());
         }
     }
@@ -309,15 +311,16 @@ fn the_written_capture_has_the_packets_of_the_one_read() {
 #[test]
 fn with_packets_on_standard_output_the_summary_is_on_standard_error() {
     let bench = Bench::new(2_000);
-    let ended = bench.run(&["-m", "port-count", "-w", "-"]).good();
+    let ended = bench.run(&["-m", "port-count", "-w", "-"]).succeeds();
     assert!(read_pcap(&ended.stdout) == traffic(2_000));
     assert!(ended.stderr.contains("MODULE") && ended.stderr.contains("port-count"));
-    let ended = bench.run(&["-m", "port-count", "-w", "-", "--json"]).good();
+    let ended = bench.run(&["-m", "port-count", "-w", "-", "--json"]).succeeds();
     assert!(read_pcap(&ended.stdout) == traffic(2_000));
     let document: Value = serde_json::from_str(&ended.stderr).unwrap();
     assert_eq!(counts(&document)[0], 2_000);
     // Reads from a pipe and writes to a pipe.
-    let ended = run_with(&pcap(&traffic(2_000)), ["run", "-r", "-", "-m", "port-count", "-w", "-"]).good();
+    let ended =
+        run_with(&pcap(&traffic(2_000)), ["run", "-r", "-", "-m", "port-count", "-w", "-"]).succeeds();
     assert!(read_pcap(&ended.stdout) == traffic(2_000));
 }
 
@@ -340,7 +343,7 @@ fn patches_of_two_modules_are_applied_in_their_order() {
     let (even, third) = (marker(&bench, "even", "2", 7), marker(&bench, "third", "3", 9));
     let written = |first: &str, second: &str| {
         let output = bench.path("out.pcap");
-        let ended = bench.run(&["-m", first, "-m", second, "-w", &output, "--json"]).good();
+        let ended = bench.run(&["-m", first, "-m", second, "-w", &output, "--json"]).succeeds();
         for module in ended.json()["modules"].as_array().unwrap() {
             // Each module gets all packets.
             assert_eq!((number(module, "packets"), number(module, "faults")), (1_200, 0));
@@ -365,7 +368,7 @@ fn patches_of_two_modules_are_applied_in_their_order() {
     assert!(written(&third, &even) == expected(7), "the later one's write stays");
     // dscp-mark sets Expedited Forwarding in every packet of 10.0.0.0/8.
     let output = bench.path("out.pcap");
-    bench.run(&["-m", "dscp-mark,source=10.0.0.0/8,dscp=46", "-w", &output]).good();
+    bench.run(&["-m", "dscp-mark,source=10.0.0.0/8,dscp=46", "-w", &output]).succeeds();
     let marked = read_pcap(&fs::read(&output).unwrap());
     assert!(marked.len() == 1_200 && marked.iter().all(|packet| packet.bytes[15] == 46 << 2));
 }
@@ -376,7 +379,7 @@ fn two_instances_of_a_module_get_different_names() {
     let out = bench.path("out");
     let ended = bench
         .run(&["-m", "port-count", "-m", "port-count,ports=123", "-m", "port-count", "--json", "--out", &out])
-        .good();
+        .succeeds();
     let document = ended.json();
     let names: Vec<_> =
         document["modules"].as_array().unwrap().iter().map(|module| &module["name"]).collect();
@@ -398,7 +401,7 @@ fn output_is_the_same_for_any_number_of_threads() {
         for module in ["rtt", "trajectory", "syn-flood", "payload-match", &marker] {
             arguments.extend(["-m", module]);
         }
-        let mut document = without_times(bench.run(&arguments).good().json());
+        let mut document = without_times(bench.run(&arguments).succeeds().json());
         for module in document["modules"].as_array_mut().unwrap() {
             // Memory depends on the number of instances.
             module.as_object_mut().unwrap().remove("memory_bytes");
@@ -514,7 +517,7 @@ fn a_limit_on_file_sizes_is_reported_like_a_full_disk() {
 fn missing_output_folders_are_created() {
     let bench = Bench::new(10);
     let (page, out) = (bench.path("new/folder/page.html"), bench.path("another/new"));
-    bench.run(&["-m", "port-count", "--report", &page, "--out", &out]).good();
+    bench.run(&["-m", "port-count", "--report", &page, "--out", &out]).succeeds();
     assert!(fs::read_to_string(&page).unwrap().contains("port-count"));
     assert!(Path::new(&out).join("port-count/totals.parquet").is_file());
 }
@@ -535,7 +538,7 @@ fn outputs_that_cannot_be_written_are_refused_before_the_run() {
     refused(&["-w", bench.folder.path().to_str().unwrap()], &["cannot be created"]);
     // Files of an earlier run stay as they are when the capture or the report cannot be written.
     let out = bench.path("out");
-    bench.run(&["-m", &module, "--out", &out]).good();
+    bench.run(&["-m", &module, "--out", &out]).succeeds();
     let before = contents(Path::new(&out));
     refused(&["--out", &out, "--report", "/proc/nowhere/page.html"], &["/proc/nowhere/page.html"]);
     refused(&["--out", &out, "-w", "/no/such/folder/out.pcap"], &["/no/such/folder/out.pcap"]);
@@ -614,7 +617,7 @@ fn a_killed_run_leaves_the_records_of_its_finished_row_groups() {
     }
     // The next run can use the same folder.
     let again = ["-m", "port-count", "-m", &verbose, "--json", "--out", &out, "udp port 123"];
-    let document = bench.run(&again).good().json();
+    let document = bench.run(&again).succeeds().json();
     assert_eq!(number(module(&document, "verbose"), "records"), 2_000 * 64);
     assert!(!Path::new(&part).exists() && Path::new(&format!("{out}/verbose/rows.parquet")).is_file());
 }
@@ -646,7 +649,7 @@ fn frames_are_written_to_a_capture_per_output_for_any_number_of_threads() {
         let module_path = sender(bench.folder.path(), parallel);
         let out = bench.path(&format!("out-{jobs}-{parallel}"));
         let arguments = ["--json", "-j", jobs, "-m", module_path.to_str().unwrap(), "--out", &out];
-        let document = bench.run(&arguments).good().json();
+        let document = bench.run(&arguments).succeeds().json();
         let read = |name: &str| read_pcap(&fs::read(format!("{out}/sender/{name}.pcap")).unwrap());
         let udp: Vec<_> = left.iter().filter(is_udp).map(|packet| (packet.ts_ns, &packet.bytes)).collect();
         let found = read("udp");
@@ -670,7 +673,7 @@ fn frames_are_written_to_a_capture_per_output_for_any_number_of_threads() {
 fn frames_that_are_not_sent_anywhere_are_counted_with_a_warning() {
     let bench = Bench::new(100);
     let path = sender(bench.folder.path(), "none");
-    let ended = bench.run(&["-m", path.to_str().unwrap()]).good();
+    let ended = bench.run(&["-m", path.to_str().unwrap()]).succeeds();
     assert!(
         ended.stderr.contains("sender: 277 frames were not sent anywhere: --out DIR"),
         "{}",
@@ -683,7 +686,7 @@ fn frames_that_are_not_sent_anywhere_are_counted_with_a_warning() {
     fs::create_dir_all(format!("{out}/sender")).unwrap();
     fs::write(&victim, "mine").unwrap();
     std::os::unix::fs::symlink(&victim, format!("{out}/sender/udp.pcap.part")).unwrap();
-    bench.run(&["-m", path.to_str().unwrap(), "--out", &out]).good();
+    bench.run(&["-m", path.to_str().unwrap(), "--out", &out]).succeeds();
     assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     let written = fs::symlink_metadata(format!("{out}/sender/udp.pcap")).unwrap();
     assert!(!written.is_symlink());

@@ -75,7 +75,7 @@ fn files_of_a_run_are_private_for_any_umask() {
             "-w",
             "all.pcap",
         ];
-        under_umask(umask, home.path(), &arguments).good();
+        under_umask(umask, home.path(), &arguments).succeeds();
         let made = modes_below(&home.path().join("new"));
         assert!(made.iter().filter(|(_, _, is_folder)| *is_folder).count() == 2, "{made:?}");
         assert!(
@@ -99,7 +99,7 @@ fn an_existing_output_file_keeps_its_mode() {
         fs::set_permissions(home.path().join(name), fs::Permissions::from_mode(0o640)).unwrap();
     }
     let arguments = ["run", "-r", "c.pcap", "-m", "port-count", "--report", "page.html", "-w", "all.pcap"];
-    under_umask("022", home.path(), &arguments).good();
+    under_umask("022", home.path(), &arguments).succeeds();
     for name in ["page.html", "all.pcap"] {
         assert_eq!(mode(&home.path().join(name)), 0o640, "{name}");
         assert!(fs::metadata(home.path().join(name)).unwrap().len() > 6, "{name}");
@@ -107,7 +107,7 @@ fn an_existing_output_file_keeps_its_mode() {
     // Devices and pipes can be outputs too.
     for output in ["--report", "-w"] {
         let arguments = ["run", "-r", "c.pcap", "-m", "port-count", output, "/dev/null"];
-        under_umask("022", home.path(), &arguments).good();
+        under_umask("022", home.path(), &arguments).succeeds();
     }
 }
 
@@ -117,7 +117,7 @@ fn records_are_not_written_to_folders_or_hard_links_of_another_user() {
     fs::write(home.path().join("c.pcap"), pcap(&traffic(50))).unwrap();
     let run =
         || under_umask("022", home.path(), &["run", "-r", "c.pcap", "-m", "port-count", "--out", "out"]);
-    run().good();
+    run().succeeds();
     let folder = home.path().join("out/port-count");
     let complete = modes_below(&folder).remove(0).0;
     let part = PathBuf::from(format!("{}.part", complete.display()));
@@ -127,7 +127,7 @@ fn records_are_not_written_to_folders_or_hard_links_of_another_user() {
     assert!(!refused.status.success() && refused.stderr.contains("it has 2 links"), "{}", refused.stderr);
     assert_eq!(fs::read_to_string(home.path().join("victim")).unwrap(), "precious");
     fs::remove_file(&part).unwrap();
-    run().good();
+    run().succeeds();
     if is_root() {
         chown(&folder, Some(OTHER), None).unwrap();
         let refused = run();
@@ -141,7 +141,7 @@ fn a_key_file_that_is_a_link_or_of_another_user_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     let weir = |arguments: &[&str]| under_umask("000", home.path(), arguments);
-    weir(&["key", "new", "a.key"]).good();
+    weir(&["key", "new", "a.key"]).succeeds();
     assert_eq!(mode(&at("a.key")), 0o600);
     let refused = |name: &str, why: &str| {
         let ended = weir(&["key", "show", name]);
@@ -153,11 +153,11 @@ fn a_key_file_that_is_a_link_or_of_another_user_is_refused() {
     refused("a.key", "it has 2 links");
     refused("second.key", "it has 2 links");
     fs::remove_file(at("second.key")).unwrap();
-    weir(&["key", "show", "a.key"]).good();
+    weir(&["key", "show", "a.key"]).succeeds();
     // `<(command)` of a shell is a link to a pipe, and is read.
     let mut shell = Command::new("bash");
     shell.args(["-c", "\"$0\" key show <(cat a.key)", env!("CARGO_BIN_EXE_weir")]).current_dir(home.path());
-    finish(&mut shell, None).good();
+    finish(&mut shell, None).succeeds();
     if is_root() {
         chown(at("a.key"), Some(OTHER), None).unwrap();
         refused("a.key", "it belongs to user 65534, and must belong to user 0");

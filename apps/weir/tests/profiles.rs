@@ -76,7 +76,7 @@ fn strict() -> String {
 fn without_a_profile_every_shipped_module_runs() {
     let bench = Bench::new();
     let modules: Vec<&str> = MONITORS.iter().chain(&["dscp-mark"]).flat_map(|name| ["-m", name]).collect();
-    let document = bench.run(&[&["--json"], modules.as_slice()].concat()).good().json();
+    let document = bench.run(&[&["--json"], modules.as_slice()].concat()).succeeds().json();
     let mut proved = 0;
     for name in MONITORS.iter().chain(&["dscp-mark"]) {
         let module = module(&document, name.split(',').next().unwrap());
@@ -91,7 +91,7 @@ fn without_a_profile_every_shipped_module_runs() {
 fn the_strict_profile_runs_modules_with_proved_bounds() {
     let bench = Bench::new();
     for name in ["trajectory", "rtt", "syn-flood", "port-count", "payload-match,needle=/bin/sh"] {
-        let document = bench.run(&["--json", "-m", name, "--profile", &strict()]).good().json();
+        let document = bench.run(&["--json", "-m", name, "--profile", &strict()]).succeeds().json();
         let module = module(&document, name.split(',').next().unwrap());
         assert_eq!((module["tier"].as_str(), number(module, "packets")), (Some("proved"), PACKETS));
     }
@@ -149,8 +149,8 @@ fn the_tier_and_its_reason_are_in_the_table_the_json_and_the_report() {
     ];
     let mut arguments = vec!["--profile", &profile, "--report", report.to_str().unwrap()];
     arguments.extend(modules.iter().flat_map(|path| ["-m", path.as_str()]));
-    let ended = bench.run(&arguments).good();
-    let document = bench.run(&[&["--json"], arguments.as_slice()].concat()).good().json();
+    let ended = bench.run(&arguments).succeeds();
+    let document = bench.run(&[&["--json"], arguments.as_slice()].concat()).succeeds().json();
     let page = fs::read_to_string(&report).unwrap();
     for (name, tier, reason) in [
         ("quick", "proved", None),
@@ -179,7 +179,7 @@ fn a_provable_module_is_metered_if_the_profile_requires_it() {
     let bench = Bench::new();
     for tier in ["proved", "supervised", "metered"] {
         let profile = bench.profile(&format!("tiers = ['{tier}']"));
-        let document = bench.run(&["--json", "-m", "port-count", "--profile", &profile]).good().json();
+        let document = bench.run(&["--json", "-m", "port-count", "--profile", &profile]).succeeds().json();
         let module = module(&document, "port-count");
         assert_eq!((module["tier"].as_str(), number(module, "packets")), (Some(tier), PACKETS));
         let reason = (tier != "proved").then_some("the profile asks for it");
@@ -237,7 +237,7 @@ fn memory_beyond_the_profiles_limit_is_not_granted() {
     let growing = bench.module("growing", body);
     let memory = |profile: &str| {
         let profile = bench.profile(profile);
-        let document = bench.run(&["--json", "-m", &growing, "--profile", &profile]).good().json();
+        let document = bench.run(&["--json", "-m", &growing, "--profile", &profile]).succeeds().json();
         let growing = module(&document, "growing");
         (growing["tier"].as_str().unwrap().to_owned(), number(growing, "memory_bytes"))
     };
@@ -282,7 +282,7 @@ fn the_calibration_decides_how_much_fuel_a_limit_is() {
     let run = || {
         let capture = bench.capture.to_str().unwrap();
         let arguments = ["run", "-r", capture, "--json", "-m", &cautious, "--profile", &profile];
-        let ended = finish(weir().env("XDG_STATE_HOME", &state).args(arguments), None).good();
+        let ended = finish(weir().env("XDG_STATE_HOME", &state).args(arguments), None).succeeds();
         let tier = module(&ended.json(), "cautious")["tier"].as_str().unwrap().to_owned();
         (tier, ended.stderr)
     };
@@ -320,7 +320,7 @@ fn records_beyond_the_profiles_limit_are_dropped() {
     let taken = |profile: &str| {
         let profile = bench.profile(profile);
         let document =
-            bench.run(&["--json", "-m", talker.to_str().unwrap(), "--profile", &profile]).good().json();
+            bench.run(&["--json", "-m", talker.to_str().unwrap(), "--profile", &profile]).succeeds().json();
         let talker = module(&document, "talker");
         (
             talker["tier"].as_str().unwrap().to_owned(),

@@ -84,7 +84,7 @@ fn an_invalid_table_is_refused_with_a_message() {
         ("reader.wasm", &[&other], "no module of this run reads such a table; they read t"),
         ("publisher.wasm", &[&twice], "no module of this run reads such a table; they read none"),
         ("reader.wasm", &[&long], "it has 1025 bytes, and module reader declares 1024 at most"),
-        ("reader.wasm", &["t=/dev/zero"], "/dev/zero: is no regular file; a table is made of one"),
+        ("reader.wasm", &["t=/dev/zero"], "/dev/zero: is not a regular file, from which a table is read"),
         ("reader.wasm", &["t=/nowhere/at/all"], "/nowhere/at/all: No such file"),
     ] {
         let options: Vec<&str> = tables.iter().flat_map(|table| ["--table", table]).collect();

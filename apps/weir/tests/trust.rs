@@ -20,7 +20,8 @@ fn weir(folder: &Path, line: &str) -> Output {
     command.output().unwrap()
 }
 
-fn done(folder: &Path, line: &str) -> String {
+/// Runs a command that must succeed, and returns its standard output.
+fn succeeds(folder: &Path, line: &str) -> String {
     let output = weir(folder, line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -36,9 +37,9 @@ fn refused(folder: &Path, line: &str, why: &str) {
 fn a_key_file_is_private_and_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let public = done(at, "key new a.key");
+    let public = succeeds(at, "key new a.key");
     assert!(public.starts_with("weir-key:"), "{public}");
-    assert_eq!(done(at, "key show a.key"), public);
+    assert_eq!(succeeds(at, "key show a.key"), public);
     assert_eq!(at.join("a.key").metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let before = std::fs::read(at.join("a.key")).unwrap();
     refused(at, "key new a.key", "exists already");
@@ -61,10 +62,10 @@ fn an_encrypted_key_needs_its_passphrase() {
     for name in ["pass", "wrong", "empty"] {
         std::fs::set_permissions(at.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    let public = done(at, "key new a.key --passphrase-file pass");
-    let to = done(at, "key new b.key");
+    let public = succeeds(at, "key new a.key --passphrase-file pass");
+    let to = succeeds(at, "key new b.key");
     // The public key needs no passphrase.
-    assert_eq!(done(at, "key show a.key"), public);
+    assert_eq!(succeeds(at, "key show a.key"), public);
     let grant =
         |with: &str| format!("grant --key a.key {with} --to {to} --until 2100-01-01 --at * --any-module");
     refused(at, &grant(""), "passphrase");
@@ -72,7 +73,7 @@ fn an_encrypted_key_needs_its_passphrase() {
     refused(at, &grant("--passphrase-file empty"), "first line is empty");
     refused(at, "key new c.key --passphrase-file empty", "first line is empty");
     assert!(!at.join("c.key").exists());
-    assert!(done(at, &grant("--passphrase-file pass")).starts_with("weir-credential:"));
+    assert!(succeeds(at, &grant("--passphrase-file pass")).starts_with("weir-credential:"));
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn a_grant_is_delegated_narrowed_and_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     for who in ["operator", "alice", "bob"] {
-        std::fs::write(at.join(format!("{who}.pub")), done(at, &format!("key new {who}.key"))).unwrap();
+        std::fs::write(at.join(format!("{who}.pub")), succeeds(at, &format!("key new {who}.key"))).unwrap();
     }
     let public = |who: &str| std::fs::read_to_string(at.join(format!("{who}.pub"))).unwrap();
     let (alice, bob) = (public("alice"), public("bob"));
@@ -92,7 +93,7 @@ fn a_grant_is_delegated_narrowed_and_revoked() {
         &format!("grant --key operator.key --to {}x --until 2100-01-01 --at * --any-module", alice),
         "invalid value",
     );
-    done(
+    succeeds(
         at,
         &format!(
             "grant --key operator.key --to {alice} --until 2100-01-01 --at * --delegations 1 --module rtt --filter tcp --cpu 20% --memory 128MiB --out alice.credential"
@@ -105,19 +106,19 @@ fn a_grant_is_delegated_narrowed_and_revoked() {
         ),
         "exists already",
     );
-    let shown = done(at, "credential show alice.credential");
+    let shown = succeeds(at, "credential show alice.credential");
     for part in [alice.as_str(), "20%", "128 MiB", "tcp", "2100-01-01"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // Only the holder can delegate a credential, and only rights that it has.
     let delegate =
         |key: &str, more: &str| format!("delegate alice.credential --key {key}.key --to {bob} {more}");
-    refused(at, &delegate("bob", ""), "only that key can pass it on");
+    refused(at, &delegate("bob", ""), "the holder of the credential, can pass it on");
     refused(at, &delegate("alice", "--cpu 21%"), "21%");
     refused(at, &delegate("alice", "--until 2100-01-02"), "2100-01-02");
     refused(at, &delegate("alice", "--module port-count"), "modules");
-    done(at, &delegate("alice", "--cpu 5% --out bob.credential"));
-    let shown = done(at, "credential show bob.credential");
+    succeeds(at, &delegate("alice", "--cpu 5% --out bob.credential"));
+    let shown = succeeds(at, "credential show bob.credential");
     assert!(shown.contains(&alice) && shown.contains(&bob) && shown.contains("5%"), "{shown}");
     refused(at, &format!("delegate bob.credential --key bob.key --to {alice}"), "refused");
 
@@ -128,10 +129,10 @@ fn a_grant_is_delegated_narrowed_and_revoked() {
     refused(at, "credential show alice.key", "weir-credential:");
 
     // Further entries are added to a list.
-    let first = done(at, "credential revoke bob.credential --key operator.key --list revoked");
+    let first = succeeds(at, "credential revoke bob.credential --key operator.key --list revoked");
     assert!(first.contains("weir-id:") && first.contains("list 1 has 1 in all"), "{first}");
     let second =
-        done(at, "credential revoke bob.credential alice.credential --key operator.key --list revoked");
+        succeeds(at, "credential revoke bob.credential alice.credential --key operator.key --list revoked");
     assert!(second.contains("list 2 has 2 in all"), "{second}");
     let before = std::fs::read(at.join("revoked")).unwrap();
     refused(at, "credential revoke alice.credential --key alice.key --list revoked", "");
@@ -142,9 +143,9 @@ fn a_grant_is_delegated_narrowed_and_revoked() {
 fn a_grant_limits_modules_to_signers_and_fields() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let keys = ["author", "other"].map(|who| done(at, &format!("key new {who}.key")));
+    let keys = ["author", "other"].map(|who| succeeds(at, &format!("key new {who}.key")));
     std::fs::write(at.join("mine.wasm"), "first version").unwrap();
-    let printed = done(at, "sign mine.wasm --key author.key");
+    let printed = succeeds(at, "sign mine.wasm --key author.key");
     assert!(
         printed.starts_with("mine.wasm.sig: ") && printed.ends_with(&format!("signed by {}", keys[0])),
         "{printed}"
@@ -153,38 +154,38 @@ fn a_grant_limits_modules_to_signers_and_fields() {
     assert!(first.starts_with("weir module signature 1\n") && first.contains(&keys[0]), "{first}");
     // A new version replaces the old file, and files of other users stay.
     std::fs::write(at.join("mine.wasm"), "second version").unwrap();
-    done(at, "sign mine.wasm --key author.key");
+    succeeds(at, "sign mine.wasm --key author.key");
     let second = std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap();
     assert_ne!(first, second);
     refused(at, "sign mine.wasm --key other.key", "it is not overwritten");
     refused(at, "sign mine.wasm --key author.key --out author.key", "it is not overwritten");
     assert_eq!(std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap(), second);
-    done(at, "sign rtt --key other.key --out rtt.sig");
+    succeeds(at, "sign rtt --key other.key --out rtt.sig");
     refused(at, "sign nothing --key other.key", "there is no module `nothing`");
 
     let grant =
         |more: &str| format!("grant --key author.key --to {} --until 2100-01-01 --at * {more}", keys[1]);
-    done(
+    succeeds(
         at,
         &grant(&format!(
             "--signer {} --module rtt --write dscp,ttl --delegations 1 --out a.credential",
             keys[0]
         )),
     );
-    let shown = done(at, "credential show a.credential");
+    let shown = succeeds(at, "credential show a.credential");
     assert!(shown.contains(&format!("or signed by {}", keys[0])) && shown.contains("dscp, ttl"), "{shown}");
     refused(at, &grant("--signer weir-key:short --out b.credential"), "invalid value");
     refused(at, &grant("--any-module --write checksum"), "is no field that can be written; there are macs");
-    done(at, &grant("--any-module --write none --out none.credential"));
-    let shown = done(at, "credential show none.credential");
+    succeeds(at, &grant("--any-module --write none --out none.credential"));
+    let shown = succeeds(at, "credential show none.credential");
     assert!(
         shown.lines().any(|line| line.contains("fields to write:") && line.ends_with(" none")),
         "{shown}"
     );
     // A delegation can have fewer fields, but not more.
-    let third = done(at, "key new third.key");
+    let third = succeeds(at, "key new third.key");
     let delegate = |more: &str| format!("delegate a.credential --key other.key --to {third} {more}");
-    done(at, &delegate(&format!("--signer {} --write ttl --out c.credential", keys[0])));
+    succeeds(at, &delegate(&format!("--signer {} --write ttl --out c.credential", keys[0])));
     refused(at, &delegate(&format!("--signer {}", keys[1])), "modules");
     refused(at, &delegate("--write ttl,addresses"), "fields to write");
 }
@@ -207,7 +208,7 @@ fn sentences(folder: &Path, line: &str) -> Vec<String> {
 fn a_grant_gives_only_stated_rights_and_the_credential_states_each_default() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let [_, alice] = ["operator", "alice"].map(|who| done(at, &format!("key new {who}.key")));
+    let [_, alice] = ["operator", "alice"].map(|who| succeeds(at, &format!("key new {who}.key")));
     let grant = |more: &str| format!("grant --key operator.key --to {alice} --until 2100-01-01 {more}");
     refused(at, &grant("--any-module"), "--at <NODE>");
 
@@ -298,7 +299,7 @@ fn a_grant_gives_only_stated_rights_and_the_credential_states_each_default() {
     let printed = sentences(at, &grant("--any-module --at * --view all"));
     assert!(printed.iter().any(|line| line.contains("may read all of an interface's memory")), "{printed:?}");
     // A pattern that matches all nodes makes the other patterns irrelevant.
-    done(at, &grant("--any-module --at ix-1.example --at * --out everywhere"));
+    succeeds(at, &grant("--any-module --at ix-1.example --at * --out everywhere"));
     assert_eq!(last_block(&at.join("everywhere")).nodes, None);
 }
 
@@ -307,9 +308,9 @@ fn a_delegation_states_each_right_of_the_next_holder() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let [_, alice, bob, _] =
-        ["operator", "alice", "bob", "carol"].map(|who| done(at, &format!("key new {who}.key")));
+        ["operator", "alice", "bob", "carol"].map(|who| succeeds(at, &format!("key new {who}.key")));
     let grant = |more: &str| {
-        done(
+        succeeds(
             at,
             &format!("grant --key operator.key --to {alice} --until 2100-01-01 --at * --any-module {more}"),
         )
@@ -347,7 +348,7 @@ fn a_delegation_states_each_right_of_the_next_holder() {
     ] {
         assert!(printed.iter().any(|there| there == line), "{line}: {printed:?}");
     }
-    done(at, &delegate("--view payload=16,ttl=zeroed --write ttl --delegations 1 --out some"));
+    succeeds(at, &delegate("--view payload=16,ttl=zeroed --write ttl --delegations 1 --out some"));
     refused(at, &delegate("--view payload=16"), "view: asked for payload=16");
     refused(at, &delegate("--view all"), "view: asked for all");
     refused(at, &delegate("--write ttl,ports"), "fields to write");
@@ -359,7 +360,7 @@ fn a_delegation_states_each_right_of_the_next_holder() {
     let old = Credential::mint(&operator.open(None).unwrap(), alice.parse().unwrap(), old, None, &mut OsRng)
         .unwrap();
     std::fs::write(at.join("old"), old.to_string()).unwrap();
-    done(at, &format!("delegate old --key alice.key --to {bob} --out of-old"));
+    succeeds(at, &format!("delegate old --key alice.key --to {bob} --out of-old"));
     let least = Grant { view: Some(PacketView::HEADERS), ..least };
     assert_eq!(last_block(&at.join("of-old")), least);
 }
@@ -416,7 +417,7 @@ fn a_typed_passphrase_is_not_echoed_and_a_new_one_is_asked_for_twice() {
         at_a_terminal(at, make, &[(new, "correct hors\x7fse\r"), (again, "correct horse\r")]).unwrap();
     assert!(is_done && shown.contains("weir-key:") && !shown.contains("correct"), "{shown}");
 
-    let to = done(at, "key new b.key");
+    let to = succeeds(at, "key new b.key");
     // The shell reads this line.
     let grant =
         format!("grant --key a.key --to {to} --until 2100-01-01 --at ix-1.example --any-module --out c");
@@ -439,11 +440,11 @@ fn a_typed_passphrase_is_not_echoed_and_a_new_one_is_asked_for_twice() {
 fn a_revocation_list_takes_tokens_a_time_and_delegations() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let [_, alice, bob] = ["operator", "alice", "bob"].map(|who| done(at, &format!("key new {who}.key")));
+    let [_, alice, bob] = ["operator", "alice", "bob"].map(|who| succeeds(at, &format!("key new {who}.key")));
     let grant = "grant --key operator.key --until 2100-01-01 --any-module --at * --delegations 2";
-    done(at, &format!("{grant} --to {alice} --out alice.credential"));
-    done(at, &format!("delegate alice.credential --key alice.key --to {bob} --out bob.credential"));
-    let shown = done(at, "credential show bob.credential");
+    succeeds(at, &format!("{grant} --to {alice} --out alice.credential"));
+    succeeds(at, &format!("delegate alice.credential --key alice.key --to {bob} --out bob.credential"));
+    let shown = succeeds(at, "credential show bob.credential");
     assert!(shown.contains("signed:"), "{shown}");
     let tokens: Vec<&str> = shown
         .split_whitespace()
@@ -453,7 +454,7 @@ fn a_revocation_list_takes_tokens_a_time_and_delegations() {
     assert!(tokens.len() == 2 && tokens.iter().all(|it| it.ends_with("@2100-01-01T00:00:00Z")), "{shown}");
     // The entry is the same for the token as for the file.
     let revoke =
-        |what: &str| done(at, &format!("credential revoke {what} --key operator.key --list revoked"));
+        |what: &str| succeeds(at, &format!("credential revoke {what} --key operator.key --list revoked"));
     assert!(revoke(tokens[0]).contains("list 1 has 1 in all"));
     assert!(revoke("alice.credential").contains("list 1 has 1 in all"));
     // Its delegations are revoked with it.
@@ -470,7 +471,7 @@ fn a_revocation_list_takes_tokens_a_time_and_delegations() {
     refused(at, "credential revoke --key operator.key --list revoked", "required");
     refused(at, "credential revoke weir-id:short --key operator.key --list revoked", "is no identifier");
     // A holder has a separate list for delegations of one credential.
-    done(at, "credential revoke bob.credential --key alice.key --list alices");
+    succeeds(at, "credential revoke bob.credential --key alice.key --list alices");
     let list = std::fs::read_to_string(at.join("alices")).unwrap();
     assert!(list.contains(&format!("signer {alice}\nunder weir-id:")), "{list}");
     refused(at, "credential revoke alice.credential --key alice.key --list alices", "can revoke it");
@@ -479,8 +480,8 @@ fn a_revocation_list_takes_tokens_a_time_and_delegations() {
         "credential revoke bob.credential --key operator.key --list alices",
         "Name one of their keys",
     );
-    done(at, &format!("{grant} --to {alice} --cpu 5% --out more.credential"));
-    done(at, &format!("delegate more.credential --key alice.key --to {bob} --out mores.credential"));
+    succeeds(at, &format!("{grant} --to {alice} --cpu 5% --out more.credential"));
+    succeeds(at, &format!("delegate more.credential --key alice.key --to {bob} --out mores.credential"));
     refused(
         at,
         "credential revoke mores.credential --key alice.key --list alices",
@@ -492,14 +493,14 @@ fn a_revocation_list_takes_tokens_a_time_and_delegations() {
 fn concurrent_additions_to_a_list_lose_no_entry() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    done(at, "key new operator.key");
+    succeeds(at, "key new operator.key");
     let tokens =
         ('a'..='p').map(|digit| format!("weir-id:{}@2100-01-01T00:00:00Z", digit.to_string().repeat(32)));
     let tokens: Vec<String> = tokens.collect();
     std::thread::scope(|scope| {
         for token in &tokens {
             let line = format!("credential revoke {token} --key operator.key --list revoked");
-            scope.spawn(move || done(at, &line));
+            scope.spawn(move || succeeds(at, &line));
         }
     });
     let list = std::fs::read_to_string(at.join("revoked")).unwrap();

@@ -36,16 +36,16 @@ impl Admitted {
     /// Admits a module by a profile, on a node with a calibration.
     ///
     /// # Errors
-    /// A [`ModuleRefusal`] for the first violation, those of the profile included.
+    /// A [`ModuleRefusal`] for the first violation of the rules for modules, or of the profile.
     pub fn admit_by(
         bytes: Vec<u8>,
         settings: &[ParameterSetting],
-        terms: &CalibratedProfile,
+        profile: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
-        Assessment::assess(bytes, settings, terms)?.admit()
+        Assessment::assess(bytes, settings, profile)?.admit()
     }
 
-    /// Makes an admitted module. The tier must be the verdict of the assessment, and the values must be its values.
+    /// Makes an admitted module. The tier must be the verdict of the assessment, and `values` its parameter values.
     pub(crate) fn new(tier: Tier, values: Vec<ParameterValue>, assessment: Assessment) -> Self {
         Self { tier, values, assessment }
     }
@@ -91,8 +91,8 @@ impl Admitted {
     }
 
     /// Returns in a few words why the module is not proved; `None` for a proved module.
-    pub fn why(&self) -> Option<String> {
-        self.assessment.why()
+    pub fn reason_for_checks(&self) -> Option<String> {
+        self.assessment.reason_for_checks()
     }
 
     /// Returns the bounds that the analysis found.
@@ -115,39 +115,39 @@ impl Admitted {
         &self.assessment.calibrated_profile().profile
     }
 
-    /// Returns the version of the cost table that bounds and limits use.
-    pub const fn costs(&self) -> u32 {
+    /// Returns the version of the cost table in whose fuel the bounds and limits are.
+    pub const fn cost_table_version(&self) -> u32 {
         CostTable::VERSION
     }
 
     /// Returns the period of ticks, in packet time; `None` for a module without ticks.
-    pub fn tick(&self) -> Option<Nanos> {
-        self.assessment.tick()
+    pub fn tick_period(&self) -> Option<Nanos> {
+        self.assessment.tick_period()
     }
 }
 
-/// Checks a module apart from its parameter values. Returns the manifest and the facts that the loader needs.
+/// Checks a module without values for its parameters. Returns the manifest and the facts that the loader needs.
 ///
 /// # Errors
 /// A [`ModuleRefusal`] for the first violation.
 pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, ModuleInfo), ModuleRefusal> {
     check_size(bytes)?;
-    read(bytes.to_vec()).map(|(_, manifest, facts)| (manifest, facts))
+    read_module(bytes.to_vec()).map(|(_, manifest, info)| (manifest, info))
 }
 
-/// Checks a module apart from its parameter values. Returns the parsed module, the manifest and the facts that the loader
-/// needs.
-pub(crate) fn read(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, ModuleInfo), ModuleRefusal> {
-    let (module, facts) = inspect(bytes)?;
+/// Checks a module without values for its parameters. Returns the parsed module, the manifest and the facts that the
+/// loader needs.
+pub(crate) fn read_module(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, ModuleInfo), ModuleRefusal> {
+    let (module, info) = inspect(bytes)?;
     let manifest = Manifest::parse(module.manifest().ok_or(ModuleRefusal::NoManifest)?)?;
-    if facts.memory > manifest.memory {
-        return Err(ModuleRefusal::MemorySize { given: facts.memory, max: manifest.memory });
+    if info.memory > manifest.memory {
+        return Err(ModuleRefusal::MemorySize { given: info.memory, max: manifest.memory });
     }
-    Ok((module, manifest, facts))
+    Ok((module, manifest, info))
 }
 
 /// The error for a parameter that has neither a value nor a default.
-pub(crate) fn missing(parameter: &ModuleParameter) -> ValueError {
+pub(crate) fn missing_value(parameter: &ModuleParameter) -> ValueError {
     ValueError::Missing {
         parameter: parameter.name.clone(),
         ty: parameter.ty,
@@ -156,7 +156,7 @@ pub(crate) fn missing(parameter: &ModuleParameter) -> ValueError {
 }
 
 /// Returns the value of each parameter: the given value, or else the default; `None` if there is neither.
-pub(crate) fn values(
+pub(crate) fn parameter_values(
     manifest: &Manifest,
     settings: &[ParameterSetting],
 ) -> Result<Vec<Option<ParameterValue>>, ValueError> {

@@ -1,13 +1,13 @@
 //! Assessment of a module: its bounds, compared with the limits of a profile, and the resulting tier or refusal.
 
-use crate::admit::{missing, read, values};
+use crate::admit::{missing_value, parameter_values, read_module};
 use crate::compare::compare;
 use crate::environment::environment;
-use crate::excess::most;
+use crate::excess::largest_contribution;
 use crate::{
     Admitted, Calibration, Comparison, Excess, FuelLimits, LimitStatus, Manifest, ModuleInfo,
     ModuleParameter, ModuleRefusal, ParameterSetting, ParameterValue, Profile, TickPeriod, Tier, ValueError,
-    shown,
+    escaped,
 };
 use weir_bounds::{Analysis, CostTable, EntryPoint, ParsedModule};
 use weir_units::{Bytes, Nanos};
@@ -24,8 +24,8 @@ pub struct CalibratedProfile {
     pub calibration: Calibration,
 }
 
-/// A valid module with its parameter values, bounds and limits, and the verdict: the tier in which it may run, or the
-/// reason for refusing it.
+/// A valid module with its parameter values, bounds and limits, and the verdict: the tier in which the module may run,
+/// or the reason for refusing it.
 ///
 /// An assessment owns the bytes that were checked, so they cannot change between check and use.
 #[derive(Clone, Debug)]
@@ -33,9 +33,9 @@ pub struct Assessment {
     module: ParsedModule,
     manifest: Manifest,
     values: Vec<Option<ParameterValue>>,
-    facts: ModuleInfo,
+    info: ModuleInfo,
     tick: Option<Nanos>,
-    terms: CalibratedProfile,
+    calibrated: CalibratedProfile,
     analysis: Analysis,
     limits: FuelLimits,
     comparisons: Vec<Comparison>,
@@ -51,42 +51,42 @@ impl Assessment {
     pub fn assess(
         bytes: Vec<u8>,
         settings: &[ParameterSetting],
-        terms: &CalibratedProfile,
+        calibrated: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
-        let (module, manifest, facts) = read(bytes)?;
-        let values = values(&manifest, settings)?;
+        let (module, manifest, info) = read_module(bytes)?;
+        let values = parameter_values(&manifest, settings)?;
         match manifest.parameters.iter().zip(&values).find(|(_, value)| value.is_none()) {
-            Some((parameter, _)) => Err(missing(parameter).into()),
-            None => Self::with_values(module, manifest, facts, values, terms),
+            Some((parameter, _)) => Err(missing_value(parameter).into()),
+            None => Self::with_values(module, manifest, info, values, calibrated),
         }
     }
 
-    /// Assesses a module as [`assess`](Self::assess) does, but accepts parameters that have neither a value nor a default.
-    /// The bounds hold for every legal value of these open parameters. An assessment with open parameters cannot be
-    /// [admitted](Self::admit).
+    /// Assesses a module as [`assess`](Self::assess) does, but accepts parameters that have neither a value nor a
+    /// default. The bounds hold for every legal value of these open parameters. An assessment with open parameters
+    /// cannot be [admitted](Self::admit).
     ///
     /// # Errors
     /// The errors of [`assess`](Self::assess).
     pub fn assess_open(
         bytes: Vec<u8>,
         settings: &[ParameterSetting],
-        terms: &CalibratedProfile,
+        calibrated: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
-        let (module, manifest, facts) = read(bytes)?;
-        let values = values(&manifest, settings)?;
-        Self::with_values(module, manifest, facts, values, terms)
+        let (module, manifest, info) = read_module(bytes)?;
+        let values = parameter_values(&manifest, settings)?;
+        Self::with_values(module, manifest, info, values, calibrated)
     }
 
     /// Finds the bounds for these parameter values, and compares them with the limits.
     fn with_values(
         module: ParsedModule,
         manifest: Manifest,
-        facts: ModuleInfo,
+        info: ModuleInfo,
         values: Vec<Option<ParameterValue>>,
-        terms: &CalibratedProfile,
+        calibrated: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
         let tick = match manifest.tick {
-            _ if !facts.entries.has(EntryPoint::Tick) => None,
+            _ if !info.entries.has(EntryPoint::Tick) => None,
             Some(TickPeriod::Every(period)) => Some(period),
             Some(TickPeriod::Parameter(index)) => {
                 // For an open parameter the shortest period that its limits allow applies.
@@ -103,19 +103,21 @@ impl Assessment {
             None => None,
         };
         let environment = environment(&manifest, &values);
-        let analysis = weir_bounds::analyse(&module, &environment, &CostTable::standard())
-            .map_err(|error| ModuleRefusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
-        let limits = terms.profile.limits(&terms.calibration);
-        let comparisons = compare(&analysis, &facts, &manifest, &terms.profile, &limits);
-        let verdict = check_limits_of_all_tiers(&facts, tick, &terms.profile)
-            .and_then(|()| tier(&comparisons, &analysis, terms).map_err(ModuleRefusal::from));
+        let analysis =
+            weir_bounds::analyse(&module, &environment, &CostTable::standard()).map_err(|error| {
+                ModuleRefusal::Invalid { offset: error.offset, reason: escaped(&error.reason) }
+            })?;
+        let limits = calibrated.profile.limits(&calibrated.calibration);
+        let comparisons = compare(&analysis, &info, &manifest, &calibrated.profile, &limits);
+        let verdict = check_limits_of_all_tiers(&info, tick, &calibrated.profile)
+            .and_then(|()| cheapest_tier(&comparisons, &analysis, calibrated).map_err(ModuleRefusal::from));
         Ok(Self {
             module,
             manifest,
             values,
-            facts,
+            info,
             tick,
-            terms: terms.clone(),
+            calibrated: calibrated.clone(),
             analysis,
             limits,
             comparisons,
@@ -130,22 +132,23 @@ impl Assessment {
     pub fn admit(self) -> Result<Admitted, ModuleRefusal> {
         let tier = self.verdict.clone()?;
         let parameters = self.manifest.parameters.iter().zip(&self.values);
-        let values: Result<Vec<ParameterValue>, ValueError> =
-            parameters.map(|(parameter, value)| value.clone().ok_or_else(|| missing(parameter))).collect();
+        let values: Result<Vec<ParameterValue>, ValueError> = parameters
+            .map(|(parameter, value)| value.clone().ok_or_else(|| missing_value(parameter)))
+            .collect();
         Ok(Admitted::new(tier, values?, self))
     }
 
     /// Returns the open parameters, which have neither a value nor a default.
-    pub fn open(&self) -> impl Iterator<Item = &ModuleParameter> {
+    pub fn open_parameters(&self) -> impl Iterator<Item = &ModuleParameter> {
         let parameters = self.manifest.parameters.iter().zip(&self.values);
         parameters.filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
     }
 
     /// Returns in a few words why the module is not proved; `None` for a proved or refused module.
-    pub fn why(&self) -> Option<String> {
-        let forced = || "the profile asks for it".to_owned();
+    pub fn reason_for_checks(&self) -> Option<String> {
+        let asked_for = || "the profile asks for it".to_owned();
         let is_checked = matches!(self.verdict, Ok(Tier::Supervised | Tier::Metered));
-        is_checked.then(|| self.worst().map_or_else(forced, ToString::to_string))
+        is_checked.then(|| self.worst().map_or_else(asked_for, ToString::to_string))
     }
 
     /// Returns the tier in which the module may run, or the refusal by the profile.
@@ -159,7 +162,7 @@ impl Assessment {
         &self.comparisons
     }
 
-    /// Returns the bound that is furthest over its limit; `None` if all are within their limits.
+    /// Returns the bound that exceeds its limit by the highest ratio; `None` if all bounds are within their limits.
     pub fn worst(&self) -> Option<&Comparison> {
         worst(&self.comparisons)
     }
@@ -176,7 +179,7 @@ impl Assessment {
 
     /// Returns the profile and the calibration of the assessment.
     pub fn calibrated_profile(&self) -> &CalibratedProfile {
-        &self.terms
+        &self.calibrated
     }
 
     /// Returns the checked module: its bytes, and the contents of its sections.
@@ -196,36 +199,36 @@ impl Assessment {
 
     /// Returns the facts about the module that the loader needs.
     pub fn info(&self) -> &ModuleInfo {
-        &self.facts
+        &self.info
     }
 
     /// Returns the maximum private memory: the manifest's, or the profile's if that is less.
     pub fn memory(&self) -> Bytes {
-        self.manifest.memory.min(self.terms.profile.memory)
+        self.manifest.memory.min(self.calibrated.profile.memory)
     }
 
     /// Returns the period of ticks, in packet time; `None` for a module without ticks. If an open parameter sets the
-    /// period, it is the shortest legal period.
-    pub fn tick(&self) -> Option<Nanos> {
+    /// period, returns the shortest legal period.
+    pub fn tick_period(&self) -> Option<Nanos> {
         self.tick
     }
 }
 
 /// Checks the limits of the profile that hold in every tier.
 fn check_limits_of_all_tiers(
-    facts: &ModuleInfo,
+    info: &ModuleInfo,
     tick: Option<Nanos>,
     profile: &Profile,
 ) -> Result<(), ModuleRefusal> {
-    if let Some(name) = facts.imports.iter().copied().find(|name| !profile.imports.contains(name)) {
+    if let Some(name) = info.imports.iter().copied().find(|name| !profile.imports.contains(name)) {
         let allowed: Vec<String> = profile.imports.iter().map(|name| format!("`{name}`")).collect();
         let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
         return Err(ModuleRefusal::Import { name, allowed });
     }
-    if facts.memory > profile.memory {
+    if info.memory > profile.memory {
         return Err(ModuleRefusal::MemoryLimit {
-            given: facts.memory,
-            at: facts.memory_declared,
+            given: info.memory,
+            at: info.memory_declared,
             max: profile.memory,
         });
     }
@@ -237,11 +240,11 @@ fn check_limits_of_all_tiers(
     }
 }
 
-/// Returns the cheapest tier that the bounds and the profile allow.
-fn tier(
+/// Returns the cheapest tier that the bounds and the profile allow, or the excess if the profile allows none.
+fn cheapest_tier(
     comparisons: &[Comparison],
     analysis: &Analysis,
-    terms: &CalibratedProfile,
+    calibrated: &CalibratedProfile,
 ) -> Result<Tier, Box<Excess>> {
     let worst = worst(comparisons);
     let cheapest = match worst.map(Comparison::status) {
@@ -250,27 +253,27 @@ fn tier(
         Some(LimitStatus::Beyond | LimitStatus::Unbounded) => Tier::Metered,
     };
     let mut tiers = Tier::ALL.iter().copied().filter(|tier| *tier >= cheapest);
-    match (tiers.find(|tier| terms.profile.allows(*tier)), worst) {
+    match (tiers.find(|tier| calibrated.profile.allows(*tier)), worst) {
         (Some(tier), _) => Ok(tier),
         (None, Some(worst)) => {
             let found = worst.entry.and_then(|entry| analysis.entry(entry));
             Err(Box::new(Excess {
                 comparison: *worst,
                 reason: found.and_then(|found| found.unbounded.first().cloned()),
-                most: most(worst, analysis),
-                tiers: terms.profile.tiers.clone(),
-                calibration: terms.calibration.clone(),
+                contributor: largest_contribution(worst, analysis),
+                tiers: calibrated.profile.tiers.clone(),
+                calibration: calibrated.calibration.clone(),
             }))
         }
-        // A profile that allows no tier at all counts as one that allows metered modules, whose use is always checked.
+        // Only a profile without any tier leads here. It counts as a profile for metered modules, whose use is checked.
         (None, None) => Ok(Tier::Metered),
     }
 }
 
-/// Returns the bound that is furthest over its limit; between equal ones, the first.
+/// Returns the bound that exceeds its limit by the highest ratio; between equal ratios, the first.
 fn worst(comparisons: &[Comparison]) -> Option<&Comparison> {
     let over = comparisons.iter().filter(|comparison| comparison.status() != LimitStatus::Within);
-    over.rev().max_by(|a, b| a.status().cmp(&b.status()).then_with(|| a.times().total_cmp(&b.times())))
+    over.rev().max_by(|a, b| a.status().cmp(&b.status()).then_with(|| a.ratio().total_cmp(&b.ratio())))
 }
 
 #[cfg(test)]
@@ -279,7 +282,7 @@ mod tests {
     use crate::LimitedResource;
     use weir_abi::entry::EntryPoints;
     use weir_bounds::{
-        CodeLocation, EntryBound, Linear, PathStep, ResourceBound, StepKind, TopContributor, UnboundedCause,
+        CodeLocation, EntryBound, Linear, PathStep, ResourceBound, StepKind, TopContributors, UnboundedCause,
         UnboundedReason, WorkClass,
     };
 
@@ -287,7 +290,7 @@ mod tests {
         "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n";
     const PACKET_MAX: u64 = weir_abi::limit::PACKET_BYTES as u64;
 
-    fn facts() -> ModuleInfo {
+    fn info() -> ModuleInfo {
         ModuleInfo {
             entries: EntryPoints::default().with(EntryPoint::Packet),
             entry_function: 0,
@@ -311,7 +314,7 @@ mod tests {
             class: WorkClass::Constant,
             unbounded: Vec::new(),
             hottest: Vec::new(),
-            top: TopContributor::default(),
+            top: TopContributors::default(),
         }
     }
 
@@ -321,22 +324,22 @@ mod tests {
 
     /// The verdict of this profile on a module with this packet function.
     fn outcome(packet: EntryBound, profile: &str) -> Result<Tier, String> {
-        of(&[packet], &facts(), profile)
+        of(&[packet], &info(), profile)
     }
 
-    fn of(entries: &[EntryBound], facts: &ModuleInfo, profile: &str) -> Result<Tier, String> {
+    fn of(entries: &[EntryBound], info: &ModuleInfo, profile: &str) -> Result<Tier, String> {
         let analysis = Analysis {
             entries: entries.to_vec(),
             loops: Vec::new(),
             calls: Vec::new(),
             host_calls: Vec::new(),
         };
-        let terms =
+        let calibrated =
             CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
-        let limits = terms.profile.limits(&terms.calibration);
-        let comparisons = compare(&analysis, facts, &manifest, &terms.profile, &limits);
-        tier(&comparisons, &analysis, &terms).map_err(|excess| excess.to_string())
+        let limits = calibrated.profile.limits(&calibrated.calibration);
+        let comparisons = compare(&analysis, info, &manifest, &calibrated.profile, &limits);
+        cheapest_tier(&comparisons, &analysis, &calibrated).map_err(|excess| excess.to_string())
     }
 
     fn fuel(constant: u64, per_kib: u64) -> EntryBound {
@@ -418,15 +421,15 @@ mod tests {
         assert_eq!(outcome(pages.clone(), "memory = '960 KiB'"), Ok(Tier::Supervised));
         assert_eq!(outcome(pages, "memory = '64 KiB'"), Ok(Tier::Metered));
         // A module that grows only at the start has the pages that it asked for there.
-        let facts = ModuleInfo { entries: facts().entries.with(EntryPoint::Start), ..facts() };
+        let info = ModuleInfo { entries: info().entries.with(EntryPoint::Start), ..info() };
         let start = |pages| {
             bound(
                 EntryPoint::Start,
                 ResourceBound { pages: Linear::constant(pages), ..ResourceBound::NOTHING },
             )
         };
-        assert_eq!(of(&[start(1), fuel(1, 0)], &facts, "memory = '128 KiB'"), Ok(Tier::Proved));
-        assert_eq!(of(&[start(2), fuel(1, 0)], &facts, "memory = '128 KiB'"), Ok(Tier::Supervised));
+        assert_eq!(of(&[start(1), fuel(1, 0)], &info, "memory = '128 KiB'"), Ok(Tier::Proved));
+        assert_eq!(of(&[start(2), fuel(1, 0)], &info, "memory = '128 KiB'"), Ok(Tier::Supervised));
     }
 
     #[test]
@@ -446,7 +449,7 @@ mod tests {
         let mut unknown = fuel(1, 0);
         (unknown.usage.records, unknown.usage.patches) = (Linear::UNBOUNDED, Linear::UNBOUNDED);
         unknown.usage.frames = Linear::UNBOUNDED;
-        let with = |imports: Vec<&'static str>| ModuleInfo { imports, ..facts() };
+        let with = |imports: Vec<&'static str>| ModuleInfo { imports, ..info() };
         for (imports, of_records, of_patches, of_frames) in [
             (vec![], Tier::Proved, Tier::Proved, Tier::Proved),
             (vec!["emit"], Tier::Metered, Tier::Proved, Tier::Proved),
@@ -464,21 +467,21 @@ mod tests {
 
     #[test]
     fn an_entry_point_that_the_analysis_does_not_know_is_never_proved() {
-        assert_eq!(of(&[], &facts(), ""), Ok(Tier::Metered));
-        let facts = ModuleInfo { entries: facts().entries.with(EntryPoint::Tick), ..facts() };
-        assert_eq!(of(&[fuel(1, 0)], &facts, ""), Ok(Tier::Metered));
+        assert_eq!(of(&[], &info(), ""), Ok(Tier::Metered));
+        let info = ModuleInfo { entries: info().entries.with(EntryPoint::Tick), ..info() };
+        assert_eq!(of(&[fuel(1, 0)], &info, ""), Ok(Tier::Metered));
         let tick = bound(EntryPoint::Tick, ResourceBound::fuel(800_000_000));
-        assert_eq!(of(&[fuel(1, 0), tick], &facts, ""), Ok(Tier::Proved));
+        assert_eq!(of(&[fuel(1, 0), tick], &info, ""), Ok(Tier::Proved));
         let tick = bound(EntryPoint::Tick, ResourceBound::fuel(800_000_001));
-        assert_eq!(of(&[fuel(1, 0), tick], &facts, ""), Ok(Tier::Supervised));
+        assert_eq!(of(&[fuel(1, 0), tick], &info, ""), Ok(Tier::Supervised));
     }
 
     #[test]
     fn the_limit_for_a_batch_is_the_sum_over_its_packets() {
-        let facts = ModuleInfo { entries: EntryPoints::default().with(EntryPoint::Batch), ..facts() };
+        let info = ModuleInfo { entries: EntryPoints::default().with(EntryPoint::Batch), ..info() };
         let batch = |constant| bound(EntryPoint::Batch, ResourceBound::fuel(constant));
-        assert_eq!(of(&[batch(64 * 4_000)], &facts, STRICT), Ok(Tier::Proved));
-        assert_eq!(of(&[batch(64 * 4_000 + 1)], &facts, STRICT), Ok(Tier::Supervised));
+        assert_eq!(of(&[batch(64 * 4_000)], &info, STRICT), Ok(Tier::Proved));
+        assert_eq!(of(&[batch(64 * 4_000 + 1)], &info, STRICT), Ok(Tier::Supervised));
     }
 
     #[test]
@@ -544,7 +547,7 @@ mod tests {
         all.usage =
             ResourceBound { records: three, patches: three, frames: three, pages: three, ..all.usage };
         (all.stack, all.shadow_stack) = (Some(3000), Some(3000));
-        all.top = TopContributor {
+        all.top = TopContributors {
             records: Some(step(StepKind::Host("emit"), three)),
             patches: Some(step(StepKind::Loop(three), three)),
             frames: Some(step(StepKind::Host("send"), three)),
@@ -595,7 +598,7 @@ mod tests {
             let profile = Profile::parse(profile).unwrap();
             let limits = profile.limits(&Calibration::default());
             let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
-            let comparisons = compare(&analysis, &facts(), &manifest, &profile, &limits);
+            let comparisons = compare(&analysis, &info(), &manifest, &profile, &limits);
             worst(&comparisons).map(ToString::to_string)
         };
         assert_eq!(words(&fuel(1, 0), ""), None);

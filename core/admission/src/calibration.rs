@@ -3,7 +3,7 @@
 //! Bounds are in fuel, and are the same on every machine. Operators set limits in time. `weir calibrate` measures the
 //! time that fuel takes on a machine, and stores it in the format of this module.
 
-use crate::{is_plain, shown};
+use crate::{escaped, is_plain};
 use serde::Deserialize;
 use std::fmt::{self, Write};
 use weir_bounds::{CostTable, Linear};
@@ -13,9 +13,9 @@ use weir_units::Nanos;
 pub const CALIBRATION_BYTES_MAX: usize = 4096;
 /// The assumed time of 1000 units of fuel, in ns, on a machine that was not measured. It is typical of processors of
 /// the 2020s.
-const USUAL: u64 = 250;
-/// The longest plausible time of 1000 units of fuel, in ns. At this speed an addition takes a microsecond, so a longer
-/// time is an error of measurement.
+const ASSUMED_NANOS: u64 = 250;
+/// The longest plausible time of 1000 units of fuel, in ns. At this speed an addition takes a microsecond. A longer time
+/// is an error of measurement.
 const NANOS_MAX: u64 = 1_000_000;
 /// The longest name of a processor, in characters.
 const PROCESSOR_MAX: usize = 80;
@@ -35,7 +35,7 @@ pub struct Calibration {
     processor: Option<String>,
 }
 
-/// The reason why a calibration cannot be used. `weir calibrate` on the machine is always the remedy.
+/// The reason why a calibration cannot be used. Running `weir calibrate` on the machine replaces the calibration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrationError {
     /// A text that is not TOML, or has other keys.
@@ -46,9 +46,9 @@ pub enum CalibrationError {
         "the calibration has {0} bytes; {CALIBRATION_BYTES_MAX} is the most; `weir calibrate` writes it anew"
     )]
     TooLong(usize),
-    /// Implausible figures.
+    /// Times that are implausible, or in the wrong order.
     #[error(
-        "1000 units of fuel cannot take {min} ns at least, {median} ns in the middle and {max} ns at most: they must rise, and be from 1 to {NANOS_MAX}; \
+        "1000 units of fuel cannot take {min} ns at least, {median} ns in the middle and {max} ns at most: the three times must be from 1 to {NANOS_MAX}, and none may be less than the one before; \
          `weir calibrate` measures them"
     )]
     Spread {
@@ -84,11 +84,11 @@ struct RawNanos {
 }
 
 impl Calibration {
-    /// Makes a calibration from a measurement on `processor` with the present cost table: the time of 1000 units of fuel,
-    /// in ns.
+    /// Makes a calibration from a measurement on `processor` with the present cost table: the time of 1000 units of
+    /// fuel, in ns.
     ///
     /// # Errors
-    /// [`CalibrationError::Spread`] if the three values do not rise, or are implausible.
+    /// [`CalibrationError::Spread`] if a value is less than the one before, or implausible.
     pub fn measured(min: u64, median: u64, max: u64, processor: &str) -> Result<Self, CalibrationError> {
         if min == 0 || min > median || median > max || max > NANOS_MAX {
             return Err(CalibrationError::Spread { min, median, max });
@@ -108,7 +108,7 @@ impl Calibration {
             return Err(CalibrationError::TooLong(text.len()));
         }
         let raw: Raw =
-            toml::from_str(text).map_err(|error| CalibrationError::Toml(shown(error.message())))?;
+            toml::from_str(text).map_err(|error| CalibrationError::Toml(escaped(error.message())))?;
         if raw.cost_table != CostTable::VERSION {
             return Err(CalibrationError::Costs(raw.cost_table));
         }
@@ -156,15 +156,15 @@ impl Calibration {
         scaled(time.0, FUEL, self.max, false)
     }
 
-    /// Converts a limit in time to a limit in fuel. The limit for a packet is `constant`, and `per_byte` for each of
-    /// its captured bytes.
-    pub fn linear(&self, constant: Nanos, per_byte: Nanos) -> Linear {
+    /// Converts the limit for a packet from time to fuel: `constant`, and `per_byte` for each captured byte of the
+    /// packet.
+    pub fn limit_in_fuel(&self, constant: Nanos, per_byte: Nanos) -> Linear {
         Linear { constant: self.fuel(constant), per_kib: self.fuel(Nanos(per_byte.0.saturating_mul(KIB))) }
     }
 
     /// Returns the time that a bound in fuel takes for the slowest kind of work, for display.
-    pub fn shown(&self, fuel: Linear) -> ShownTime {
-        ShownTime {
+    pub fn time_bound(&self, fuel: Linear) -> TimeBound {
+        TimeBound {
             constant: self.time(fuel.constant),
             per_kib: self.time(fuel.per_kib),
             is_bounded: fuel.is_bounded(),
@@ -172,18 +172,24 @@ impl Calibration {
     }
 }
 
-/// Returns `amount x numerator / denominator`, saturating.
-fn scaled(amount: u64, numerator: u64, denominator: u64, up: bool) -> u64 {
+/// Returns `amount x numerator / denominator`, rounded up or down, saturating.
+fn scaled(amount: u64, numerator: u64, denominator: u64, rounds_up: bool) -> u64 {
     let product = u128::from(amount) * u128::from(numerator);
     let denominator = u128::from(denominator.max(1));
-    let result = if up { product.div_ceil(denominator) } else { product / denominator };
+    let result = if rounds_up { product.div_ceil(denominator) } else { product / denominator };
     u64::try_from(result).unwrap_or(u64::MAX)
 }
 
 impl Default for Calibration {
     /// The calibration of a machine that was not measured: 0.25 ns for a unit of fuel.
     fn default() -> Self {
-        Self { min: USUAL, median: USUAL, max: USUAL, costs: CostTable::VERSION, processor: None }
+        Self {
+            min: ASSUMED_NANOS,
+            median: ASSUMED_NANOS,
+            max: ASSUMED_NANOS,
+            costs: CostTable::VERSION,
+            processor: None,
+        }
     }
 }
 
@@ -205,13 +211,13 @@ impl fmt::Display for Calibration {
 
 /// A bound in time, for display: a constant, and a time for each captured byte of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShownTime {
+pub struct TimeBound {
     constant: Nanos,
     per_kib: Nanos,
     is_bounded: bool,
 }
 
-impl fmt::Display for ShownTime {
+impl fmt::Display for TimeBound {
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_bounded {
@@ -279,12 +285,12 @@ mod tests {
         assert_eq!(calibration.fuel(Nanos(1)), 3, "3.33 rounded down");
         assert_eq!(calibration.time(3), Nanos(1), "0.9 rounded up");
         assert!(calibration.time(calibration.fuel(Nanos(12_345))) <= Nanos(12_345));
-        let limit = calibration.linear(Nanos(3_000), Nanos(3));
+        let limit = calibration.limit_in_fuel(Nanos(3_000), Nanos(3));
         assert_eq!(limit, Linear { constant: 10_000, per_kib: 10_240 });
-        assert_eq!(calibration.shown(limit).to_string(), "3 us + 3 ns/byte");
-        assert_eq!(calibration.shown(Linear::constant(10)).to_string(), "3 ns");
-        assert_eq!(calibration.shown(Linear { constant: 0, per_kib: 512 }).to_string(), "0.15 ns/byte");
-        assert_eq!(calibration.shown(Linear::UNBOUNDED).to_string(), "unbounded");
+        assert_eq!(calibration.time_bound(limit).to_string(), "3 us + 3 ns/byte");
+        assert_eq!(calibration.time_bound(Linear::constant(10)).to_string(), "3 ns");
+        assert_eq!(calibration.time_bound(Linear { constant: 0, per_kib: 512 }).to_string(), "0.15 ns/byte");
+        assert_eq!(calibration.time_bound(Linear::UNBOUNDED).to_string(), "unbounded");
         assert_eq!(
             (calibration.time(u64::MAX), calibration.fuel(Nanos(u64::MAX))),
             (Nanos(5_534_023_222_112_865_485), u64::MAX)

@@ -1,4 +1,4 @@
-//! Comparison of bounds with limits. Only this file compares them.
+//! Comparison of the bounds that the analysis found with the limits of a profile.
 
 use crate::{Calibration, FuelLimits, Manifest, ModuleInfo, Profile, STACK_MAX};
 use std::fmt;
@@ -48,7 +48,7 @@ impl LimitedResource {
     }
 }
 
-/// The result of comparing a bound with its limit.
+/// The relation of a bound to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LimitStatus {
     /// Within the limit, for packets of every length.
@@ -68,8 +68,8 @@ pub struct Comparison {
     pub entry: Option<EntryPoint>,
     /// The resource.
     pub resource: LimitedResource,
-    /// The bound that the analysis found, or the maximum that weir gives any module if this is less. The unit is that of
-    /// the resource.
+    /// The bound that the analysis found; or the maximum that the host gives to a module, if this is less. Its unit is
+    /// that of the resource.
     pub bound: Linear,
     /// The limit, in the same unit.
     pub limit: Linear,
@@ -78,7 +78,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Returns the result of the comparison.
+    /// Returns the relation of the bound to the limit.
     pub fn status(&self) -> LimitStatus {
         match () {
             () if !self.bound.is_bounded() => LimitStatus::Unbounded,
@@ -88,14 +88,15 @@ impl Comparison {
         }
     }
 
-    /// Returns true if the bound is at most `times` the limit. Both are linear in the packet's length, so it is enough to
-    /// compare them for the shortest and for the longest packet.
+    /// Returns true if the bound is at most `times` the limit. Bound and limit are linear in the packet's length, so the
+    /// comparison for the shortest and for the longest packet is enough.
     fn is_within(&self, times: u32) -> bool {
         !self.limit.is_bounded()
             || self.ends().iter().all(|(bound, limit)| *bound <= limit.saturating_mul(times.into()))
     }
 
-    /// Returns bound and limit for a packet without a captured byte, and for the longest packet, in units of 1/1024.
+    /// Returns bound and limit for a packet without a captured byte, and for the longest packet. Both are in 1/1024 of
+    /// the resource's unit.
     fn ends(&self) -> [(u128, u128); 2] {
         let at = |linear: Linear, bytes: u32| {
             u128::from(linear.constant) * KIB + u128::from(linear.per_kib) * u128::from(bytes)
@@ -105,7 +106,7 @@ impl Comparison {
 
     /// Returns the highest ratio of bound to limit; infinite without a bound, or if the limit is zero.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
-    pub fn times(&self) -> f64 {
+    pub fn ratio(&self) -> f64 {
         if !self.bound.is_bounded() {
             return f64::INFINITY;
         }
@@ -118,7 +119,7 @@ impl Comparison {
     }
 
     /// Returns the keys of a profile that set this limit.
-    pub fn keys(&self) -> &'static str {
+    pub fn profile_keys(&self) -> &'static str {
         let is_packet = self.entry.is_some_and(|entry| entry.packets() > 0);
         match (self.resource, self.entry.map(|entry| entry.definition().work_limit)) {
             (LimitedResource::Fuel, Some(WorkLimit::Packet)) => "`packet` and `per-byte`",
@@ -139,10 +140,10 @@ impl Comparison {
     }
 
     /// Returns an amount of the resource as text for people: time and fuel, bytes, or a number.
-    pub fn shown(&self, amount: Linear, calibration: &Calibration) -> String {
+    pub fn amount_text(&self, amount: Linear, calibration: &Calibration) -> String {
         match self.resource {
             _ if !amount.is_bounded() => "unbounded".to_owned(),
-            LimitedResource::Fuel => format!("{} ({amount} fuel)", calibration.shown(amount)),
+            LimitedResource::Fuel => format!("{} ({amount} fuel)", calibration.time_bound(amount)),
             LimitedResource::Stack | LimitedResource::ShadowStack | LimitedResource::Memory
                 if amount.per_kib == 0 =>
             {
@@ -157,81 +158,78 @@ impl fmt::Display for Comparison {
     /// Writes the comparison in a few words: "weir_packet: 3.1 x its time".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = self.resource.name();
-        let times = self.times();
+        let ratio = self.ratio();
         match self.entry {
             Some(entry) if !self.bound.is_bounded() => write!(f, "{entry}: no bound on its {what}"),
-            Some(entry) if times.is_finite() => write!(f, "{entry}: {} x its {what}", round(times)),
+            Some(entry) if ratio.is_finite() => write!(f, "{entry}: {} x its {what}", round(ratio)),
             Some(entry) => write!(f, "{entry}: {what}, where none may be used"),
-            None => write!(f, "{} x its {what}", round(times)),
+            None => write!(f, "{} x its {what}", round(ratio)),
         }
     }
 }
 
 /// Returns a ratio as text: with one decimal below 10, else as a whole number.
-pub(crate) fn round(times: f64) -> String {
+pub(crate) fn round(ratio: f64) -> String {
     // Rounded up, so that a bound slightly over its limit is not shown as equal to the limit.
-    let up = |digits: f64| (times * digits).ceil() / digits;
-    if times < 10.0 { format!("{:.1}", up(10.0)) } else { format!("{:.0}", up(1.0)) }
+    let up = |digits: f64| (ratio * digits).ceil() / digits;
+    if ratio < 10.0 { format!("{:.1}", up(10.0)) } else { format!("{:.0}", up(1.0)) }
 }
 
-/// Returns every bound with its limit: for each entry point, in the order in which weir calls them, and last for the
-/// module as a whole.
+/// Returns every bound with its limit: for each entry point, in the order in which weir calls entry points, and last for
+/// the module as a whole.
 pub(crate) fn compare(
     analysis: &Analysis,
-    facts: &ModuleInfo,
+    info: &ModuleInfo,
     manifest: &Manifest,
     profile: &Profile,
     limits: &FuelLimits,
 ) -> Vec<Comparison> {
     // The host gives the module at most the memory that its manifest states.
-    let ceiling = manifest.memory;
-    let room = ceiling.0.saturating_sub(facts.memory.0) / WASM_PAGE;
+    let memory_max = manifest.memory;
+    let growable_pages = memory_max.0.saturating_sub(info.memory.0) / WASM_PAGE;
     let mut comparisons = Vec::new();
     let mut start_pages = 0u64;
     let mut grows_later = false;
-    // These are all entry points that weir calls. If the analysis has no result for one, nothing bounds it.
-    for entry in facts.entries.iter() {
+    // These are all entry points that weir calls. An entry point without a result of the analysis has no bounds.
+    for entry in info.entries.iter() {
         let found = analysis.entry(entry);
-        let mut compare = |resource, bound, limit| {
+        let mut add = |resource, bound, limit| {
             let factor =
                 if resource == LimitedResource::Fuel { profile.cpu_factor } else { profile.other_factor };
             comparisons.push(Comparison { entry: Some(entry), resource, bound, limit, factor });
         };
         let fuel =
             found.filter(|found| found.is_bounded()).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
-        compare(LimitedResource::Fuel, fuel, limits.of(entry));
+        add(LimitedResource::Fuel, fuel, limits.for_entry(entry));
         let stack = found.and_then(|found| found.stack).unwrap_or(STACK_MAX.0).min(STACK_MAX.0);
-        compare(LimitedResource::Stack, Linear::constant(stack), Linear::constant(profile.stack.0));
-        let shadow_stack = found.and_then(|found| found.shadow_stack).unwrap_or(ceiling.0).min(ceiling.0);
-        compare(
+        add(LimitedResource::Stack, Linear::constant(stack), Linear::constant(profile.stack.0));
+        let shadow_stack =
+            found.and_then(|found| found.shadow_stack).unwrap_or(memory_max.0).min(memory_max.0);
+        add(
             LimitedResource::ShadowStack,
             Linear::constant(shadow_stack),
             Linear::constant(profile.shadow_stack.0),
         );
 
-        let usage = |of: fn(&EntryBound) -> Linear| found.map_or(Linear::UNBOUNDED, of);
+        let usage = |read: fn(&EntryBound) -> Linear| found.map_or(Linear::UNBOUNDED, read);
         let packets = Some(u64::from(entry.packets())).filter(|packets| *packets > 0);
-        let (records_most, records) = match packets {
+        let (records_max, records) = match packets {
             Some(packets) => {
                 (u64::from(limit::RECORDS_PER_PACKET) * packets, u64::from(profile.records) * packets)
             }
             None => (limit::RECORDS_PER_CALL.into(), profile.call_records.into()),
         };
         // The host allows no more than its own maximum, and nothing without the import of the function.
-        let most = |import: &str, most: u64| if facts.imports.contains(&import) { most } else { 0 };
-        let records_most = most("emit", records_most);
-        let records_found = capped(usage(|found| found.usage.records), records_most);
-        compare(LimitedResource::Records, records_found, Linear::constant(records));
+        let host_max = |import: &str, maximum: u64| if info.imports.contains(&import) { maximum } else { 0 };
+        let records_max = host_max("emit", records_max);
+        let records_found = capped(usage(|found| found.usage.records), records_max);
+        add(LimitedResource::Records, records_found, Linear::constant(records));
         if let Some(packets) = packets {
-            let patches_most = most("patch", u64::from(limit::PATCHES_PER_PACKET) * packets);
-            let patches = capped(usage(|found| found.usage.patches), patches_most);
-            compare(
-                LimitedResource::Patches,
-                patches,
-                Linear::constant(u64::from(profile.patches) * packets),
-            );
+            let patches_max = host_max("patch", u64::from(limit::PATCHES_PER_PACKET) * packets);
+            let patches = capped(usage(|found| found.usage.patches), patches_max);
+            add(LimitedResource::Patches, patches, Linear::constant(u64::from(profile.patches) * packets));
         }
-        let (frames_most, frames) = match packets {
+        let (frames_max, frames) = match packets {
             Some(packets) => {
                 (u64::from(limit::FRAMES_PER_PACKET) * packets, u64::from(profile.frames) * packets)
             }
@@ -239,26 +237,26 @@ pub(crate) fn compare(
         };
         let is_start = entry.phase() == CallPhase::Start;
         // No frame is sent before the first packet. A module that cannot send needs no limit on frames.
-        let frames_most = if is_start { 0 } else { most("send", frames_most) };
-        if frames_most > 0 {
-            let found = capped(usage(|found| found.usage.frames), frames_most);
-            compare(LimitedResource::Frames, found, Linear::constant(frames));
+        let frames_max = if is_start { 0 } else { host_max("send", frames_max) };
+        if frames_max > 0 {
+            let found = capped(usage(|found| found.usage.frames), frames_max);
+            add(LimitedResource::Frames, found, Linear::constant(frames));
         }
-        let pages = capped(usage(|found| found.usage.pages), room);
+        let pages = capped(usage(|found| found.usage.pages), growable_pages);
         if is_start {
             start_pages = start_pages.saturating_add(pages.constant);
         } else {
             let pages_limit = u64::from(profile.pages).saturating_mul(packets.unwrap_or(1));
-            compare(LimitedResource::Pages, pages, Linear::constant(pages_limit));
+            add(LimitedResource::Pages, pages, Linear::constant(pages_limit));
             grows_later |= pages != Linear::ZERO;
         }
     }
     // A module whose memory grows after the start can grow to its maximum.
-    let pages = if grows_later { room } else { start_pages.min(room) };
-    let memory = facts.memory.0.saturating_add(pages.saturating_mul(WASM_PAGE));
+    let pages = if grows_later { growable_pages } else { start_pages.min(growable_pages) };
+    let memory = info.memory.0.saturating_add(pages.saturating_mul(WASM_PAGE));
     // Kept packets count as memory, too, up to the manifest's maximum.
-    let keeps = manifest.keep > 0 && facts.imports.contains(&"keep");
-    let memory = if keeps { memory.max(ceiling.0) } else { memory };
+    let keeps = manifest.keep > 0 && info.imports.contains(&"keep");
+    let memory = if keeps { memory.max(memory_max.0) } else { memory };
     comparisons.push(Comparison {
         entry: None,
         resource: LimitedResource::Memory,
@@ -269,9 +267,9 @@ pub(crate) fn compare(
     comparisons
 }
 
-/// Returns the bound on a resource of which the host never gives more than `most`.
-fn capped(bound: Linear, most: u64) -> Linear {
-    if bound.at(limit::PACKET_BYTES.into()) > most { Linear::constant(most) } else { bound }
+/// Returns the bound on a resource of which the host never gives more than `maximum`.
+fn capped(bound: Linear, maximum: u64) -> Linear {
+    if bound.at(limit::PACKET_BYTES.into()) > maximum { Linear::constant(maximum) } else { bound }
 }
 
 #[cfg(test)]
@@ -312,8 +310,8 @@ mod tests {
                 LimitStatus::Beyond => prop_assert!(!holds_at_all(factor.into())),
                 LimitStatus::Unbounded => prop_assert!(!bound.is_bounded()),
             }
-            prop_assert!(status != LimitStatus::Within || !limit.is_bounded() || comparison.times() <= 1.0);
-            prop_assert!(status <= LimitStatus::Within || comparison.times() >= 1.0);
+            prop_assert!(status != LimitStatus::Within || !limit.is_bounded() || comparison.ratio() <= 1.0);
+            prop_assert!(status <= LimitStatus::Within || comparison.ratio() >= 1.0);
         }
     }
 

@@ -11,7 +11,7 @@ use wasmparser::{
     WasmFeatures, WasmModuleResources,
 };
 
-/// A limit on the complexity of a module: the quantity that is counted.
+/// A limit on the complexity of a module. The variants are the quantities that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComplexityLimit {
     /// Types.
@@ -44,7 +44,8 @@ pub enum ComplexityLimit {
     Instructions,
     /// The sum over the branches of all functions of the values that may be alive at the branch.
     Flow,
-    /// The sum over the blocks of one function of the locals set in the block, times the branches to it.
+    /// For each block of a function, the number of locals that are set in the block, times the number of branches to the
+    /// block; summed over the blocks of one function.
     Joins,
     /// The sum of [`Joins`](Self::Joins) over all functions.
     AllJoins,
@@ -75,12 +76,12 @@ impl ComplexityLimit {
         Self::SquaredJoins,
     ];
 
-    /// Returns the value of the limit.
+    /// Returns the highest legal count.
     ///
     /// A module at a limit compiles in far less than the time and memory that the compiler process may use. The test
-    /// `a_module_within_the_complexity_limits_compiles_and_one_beyond_is_refused` of apps/weir/tests/hostile.rs prints the
-    /// processor time for each limit.
-    pub const fn most(self) -> u64 {
+    /// `a_module_within_the_complexity_limits_compiles_and_one_beyond_is_refused` of apps/weir/tests/hostile.rs prints
+    /// the processor time for each limit.
+    pub const fn maximum(self) -> u64 {
         match self {
             Self::Types | Self::Globals | Self::Exports | Self::DataSegments => 10_000,
             Self::Signature => 64,
@@ -125,12 +126,16 @@ impl ComplexityLimit {
         }
     }
 
-    /// Compares a count with the limit. `at` is the offset in the module's bytes up to which was counted.
+    /// Compares a count with the limit. `at` is the offset in the module's bytes that the counting has reached.
     ///
     /// # Errors
-    /// [`ModuleRefusal::Shape`] if the count exceeds the limit.
-    pub(crate) fn check(self, given: u64, at: u64) -> Result<(), ModuleRefusal> {
-        if given > self.most() { Err(ModuleRefusal::Shape { shape: self, given, at }) } else { Ok(()) }
+    /// [`ModuleRefusal::Complexity`] if the count exceeds the limit.
+    pub(crate) fn check(self, count: u64, at: u64) -> Result<(), ModuleRefusal> {
+        if count > self.maximum() {
+            Err(ModuleRefusal::Complexity { limit: self, count, at })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -140,19 +145,19 @@ struct Counts {
     instructions: u64,
     /// Branches; each target of a `br_table` counts.
     branches: u64,
-    /// The sum over all blocks of the values that are joined at the block's end (a loop's begin), times the branches to the
-    /// block.
+    /// The sum over all blocks of the values that are joined at the block's end (a loop's begin), times the branches to
+    /// the block.
     joins: u64,
-    /// The most values that may be alive at once: all locals, and the operands.
+    /// The most values that may be alive at the same time: all locals, and the most operands.
     width: u64,
 }
 
 impl Counts {
-    /// Adds the counts of a function that is inlined, except the width, which the caller handles.
-    fn add(&mut self, inlined: Self) {
-        self.instructions = self.instructions.saturating_add(inlined.instructions);
-        self.branches = self.branches.saturating_add(inlined.branches);
-        self.joins = self.joins.saturating_add(inlined.joins);
+    /// Adds the counts of a called function that is inlined. The width is left to the caller, as it is no sum.
+    fn add(&mut self, callee: Self) {
+        self.instructions = self.instructions.saturating_add(callee.instructions);
+        self.branches = self.branches.saturating_add(callee.branches);
+        self.joins = self.joins.saturating_add(callee.joins);
     }
 }
 
@@ -161,30 +166,32 @@ impl Counts {
 struct Sum {
     instructions: u64,
     joins: u64,
-    /// The sum of the squares of each function's joins, as the compiler compares each join with every other one.
+    /// The sum of the squares of each function's joins, as the compiler compares each join of a function with all
+    /// others.
     squared_joins: u64,
     /// The sum over all branches of the values that may be alive at the branch.
     flow: u64,
 }
 
 impl Sum {
-    /// The largest counts after inlining with which the compiler may inline. Other modules are compiled without inlining.
+    /// The largest counts after inlining for which the compiler may inline. Modules with larger counts are compiled
+    /// without inlining.
     const INLINED_MAX: Self =
         Self { instructions: 400_000, joins: 100_000, squared_joins: 1_000_000_000, flow: 4_000_000 };
 
-    fn add(&mut self, of: &Counts, flow: u64) {
-        self.instructions = self.instructions.saturating_add(of.instructions);
-        self.joins = self.joins.saturating_add(of.joins);
-        self.squared_joins = self.squared_joins.saturating_add(of.joins.saturating_mul(of.joins));
+    fn add(&mut self, function: &Counts, flow: u64) {
+        self.instructions = self.instructions.saturating_add(function.instructions);
+        self.joins = self.joins.saturating_add(function.joins);
+        self.squared_joins = self.squared_joins.saturating_add(function.joins.saturating_mul(function.joins));
         self.flow = self.flow.saturating_add(flow);
     }
 
-    /// Returns true if no count is more than in `most`.
-    const fn is_within(&self, most: &Self) -> bool {
-        self.instructions <= most.instructions
-            && self.joins <= most.joins
-            && self.squared_joins <= most.squared_joins
-            && self.flow <= most.flow
+    /// Returns true if every count is at most that of `maximum`.
+    const fn is_within(&self, maximum: &Self) -> bool {
+        self.instructions <= maximum.instructions
+            && self.joins <= maximum.joins
+            && self.squared_joins <= maximum.squared_joins
+            && self.flow <= maximum.flow
     }
 }
 
@@ -207,8 +214,8 @@ impl Complexity {
     /// Validates and counts the next function.
     ///
     /// # Errors
-    /// [`ModuleRefusal::Invalid`], or [`ModuleRefusal::Shape`] for the first limit that is exceeded.
-    pub(crate) fn function<R: WasmModuleResources>(
+    /// [`ModuleRefusal::Invalid`], or [`ModuleRefusal::Complexity`] for the first limit that is exceeded.
+    pub(crate) fn count_function<R: WasmModuleResources>(
         &mut self,
         validator: &mut FuncValidator<R>,
         body: &FunctionBody<'_>,
@@ -227,40 +234,41 @@ impl Complexity {
             let before = validator.operand_stack_height();
             validator.op(at, &operator)?;
             let alive = before.max(validator.operand_stack_height());
-            walk.operator(&operator, validator, alive, at)?;
+            walk.count_operator(&operator, validator, alive, at)?;
         }
         reader.finish()?;
         let width = walk.operands + u64::from(validator.len_locals());
         let counts = Counts { width, ..walk.counts };
         self.all.add(&counts, walk.flow);
-        for (shape, given) in [
+        for (limit, count) in [
             (ComplexityLimit::Instructions, self.all.instructions),
             (ComplexityLimit::Flow, self.all.flow),
             (ComplexityLimit::AllJoins, self.all.joins),
             (ComplexityLimit::SquaredJoins, self.all.squared_joins),
         ] {
-            shape.check(given, range.start)?;
+            limit.check(count, range.start)?;
         }
         self.functions.push(Function { counts, calls: walk.calls });
         Ok(())
     }
 
-    /// Returns true if the compiler may inline functions: even if it inlines every call, the result is not too large.
+    /// Returns true if the compiler may inline functions: if the result would not be too large, even with every call
+    /// inlined. `imported` is the number of imported functions.
     ///
-    /// The compiler's own limit on inlining counts only values, so it does not bound branches, calls and stores.
+    /// The compiler's own limit on inlining counts values only, so it leaves branches, calls and stores unbounded.
     pub(crate) fn may_be_inlined(&self, imported: u32) -> bool {
-        let mut known: Vec<Option<Counts>> = vec![None; self.functions.len()];
+        let mut inlined: Vec<Option<Counts>> = vec![None; self.functions.len()];
         let mut all = Sum::default();
         (0..self.functions.len()).all(|index| {
-            let of = self.inlined(index, imported, &mut known);
-            all.add(&of, of.branches.saturating_mul(of.width));
+            let counts = self.with_inlined_calls(index, imported, &mut inlined);
+            all.add(&counts, counts.branches.saturating_mul(counts.width));
             all.is_within(&Sum::INLINED_MAX)
         })
     }
 
     /// Returns the counts of a function after inlining every call in it, and every call in the inlined functions. Calls
     /// that close a cycle of calls are not inlined.
-    fn inlined(&self, first: usize, imported: u32, known: &mut [Option<Counts>]) -> Counts {
+    fn with_inlined_calls(&self, function: usize, imported: u32, inlined: &mut [Option<Counts>]) -> Counts {
         /// A function on the path of calls whose counts are not complete.
         struct Open {
             index: usize,
@@ -270,37 +278,37 @@ impl Complexity {
             /// The largest width of the functions that it calls.
             callee_width: u64,
         }
-        if let Some(Some(of)) = known.get(first) {
-            return *of;
+        if let Some(Some(counts)) = inlined.get(function) {
+            return *counts;
         }
-        let open = |index: usize, known: &mut [Option<Counts>]| {
+        let open = |index: usize, inlined: &mut [Option<Counts>]| {
             let counts = self.functions.get(index)?.counts;
             // A call that finds this placeholder closes a cycle: it is not inlined.
-            *known.get_mut(index)? = Some(Counts::default());
+            *inlined.get_mut(index)? = Some(Counts::default());
             Some(Open { index, next: 0, counts, callee_width: 0 })
         };
-        let mut path: Vec<Open> = open(first, known).into_iter().collect();
+        let mut path: Vec<Open> = open(function, inlined).into_iter().collect();
         let mut last = Counts::default();
         while let Some(top) = path.last_mut() {
             let calls = self.functions.get(top.index).map_or(&[][..], |function| &function.calls);
             let Some(call) = calls.get(top.next) else {
-                // Values that are alive in a caller stay alive in the inlined function.
+                // Values that are alive in a caller stay alive in an inlined callee, so their widths add up.
                 last = Counts { width: top.counts.width.saturating_add(top.callee_width), ..top.counts };
-                if let Some(place) = known.get_mut(top.index) {
-                    *place = Some(last);
+                if let Some(slot) = inlined.get_mut(top.index) {
+                    *slot = Some(last);
                 }
                 path.pop();
                 continue;
             };
             let callee = call.checked_sub(imported).and_then(|index| usize::try_from(index).ok());
-            match callee.and_then(|callee| Some((callee, *known.get(callee)?))) {
+            match callee.and_then(|callee| Some((callee, *inlined.get(callee)?))) {
                 Some((callee, None)) => {
-                    path.extend(open(callee, known));
+                    path.extend(open(callee, inlined));
                     continue;
                 }
-                Some((_, Some(of))) => {
-                    top.counts.add(of);
-                    top.callee_width = top.callee_width.max(of.width);
+                Some((_, Some(callee))) => {
+                    top.counts.add(callee);
+                    top.callee_width = top.callee_width.max(callee.width);
                 }
                 None => {}
             }
@@ -319,7 +327,7 @@ struct Block {
     /// The number of branches to the block.
     branches: u64,
     /// The locals that are set in the block.
-    set: HashSet<u32>,
+    set_locals: HashSet<u32>,
 }
 
 /// A walk over the instructions of one function.
@@ -341,7 +349,7 @@ struct Walk {
 
 impl Walk {
     /// Counts an instruction. `operands` is the number of operands that are alive at it.
-    fn operator<R: WasmModuleResources>(
+    fn count_operator<R: WasmModuleResources>(
         &mut self,
         operator: &Operator<'_>,
         validator: &FuncValidator<R>,
@@ -373,16 +381,16 @@ impl Walk {
             Operator::Call { function_index } => {
                 self.calls.push(*function_index);
                 let ty = resources.type_id_of_function(*function_index);
-                self.counts.instructions += operands_of(ty.map(|ty| resources.sub_type_at_id(ty)));
+                self.counts.instructions += value_count(ty.map(|ty| resources.sub_type_at_id(ty)));
                 1
             }
             Operator::CallIndirect { type_index, .. } => {
-                self.counts.instructions += operands_of(resources.sub_type_at(*type_index));
+                self.counts.instructions += value_count(resources.sub_type_at(*type_index));
                 1
             }
             Operator::Return | Operator::TableGet { .. } => 1,
             Operator::LocalSet { local_index } | Operator::LocalTee { local_index } => {
-                return self.set(*local_index, at);
+                return self.count_local_set(*local_index, at);
             }
             _ => return Ok(()),
         };
@@ -404,7 +412,7 @@ impl Walk {
         // The end of the function has no block.
         let Some(block) = self.open.pop() else { return Ok(1) };
         self.loops -= u64::from(block.is_loop);
-        let values = block.set.len() as u64 + block.operands;
+        let values = block.set_locals.len() as u64 + block.operands;
         let joins = values.saturating_mul(1 + block.branches);
         self.counts.joins = self.counts.joins.saturating_add(joins);
         ComplexityLimit::Joins.check(self.counts.joins, at)?;
@@ -413,18 +421,18 @@ impl Walk {
 
     /// Counts a branch to the block at a relative depth, as `br` has it. Returns the number of branches: 1.
     fn branch(&mut self, depth: u32) -> u64 {
-        let place = self.open.len().checked_sub(1 + depth as usize);
-        if let Some(block) = place.and_then(|place| self.open.get_mut(place)) {
+        let index = self.open.len().checked_sub(1 + depth as usize);
+        if let Some(block) = index.and_then(|index| self.open.get_mut(index)) {
             block.branches += 1;
         }
         1
     }
 
     /// Counts a local as set in all open blocks: its values are joined where these blocks end, or begin again.
-    fn set(&mut self, local: u32, at: u64) -> Result<(), ModuleRefusal> {
+    fn count_local_set(&mut self, local: u32, at: u64) -> Result<(), ModuleRefusal> {
         // If the local is in the set of a block, it is in the sets of all blocks around it, too.
         for block in self.open.iter_mut().rev() {
-            if !block.set.insert(local) {
+            if !block.set_locals.insert(local) {
                 break;
             }
             self.pairs += 1;
@@ -439,12 +447,12 @@ fn arity<R: WasmModuleResources>(resources: &R, ty: BlockType) -> u64 {
     match ty {
         BlockType::Empty => 0,
         BlockType::Type(_) => 1,
-        BlockType::FuncType(index) => operands_of(resources.sub_type_at(index)),
+        BlockType::FuncType(index) => value_count(resources.sub_type_at(index)),
     }
 }
 
 /// Returns the number of parameters and results of a function type.
-fn operands_of(ty: Option<&SubType>) -> u64 {
+fn value_count(ty: Option<&SubType>) -> u64 {
     match ty.map(|ty| &ty.composite_type.inner) {
         Some(CompositeInnerType::Func(ty)) => (ty.params().len() + ty.results().len()) as u64,
         _ => 0,

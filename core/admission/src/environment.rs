@@ -11,7 +11,7 @@ const WASM_PAGE: u64 = 65_536;
 ///
 /// The module's author writes the manifest, but the host enforces it. `param_int` and `param_bytes` return these values.
 /// `emit` accepts only declared streams, and reads only declared string fields. Memory does not grow beyond the declared
-/// maximum. So a false manifest is no danger.
+/// maximum. So a false manifest makes no bound wrong.
 pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]) -> Environment {
     let string_bytes = |has_strings: bool| if has_strings { limit::RECORD_STRING_BYTES } else { 0 };
     Environment {
@@ -19,7 +19,9 @@ pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]
             .parameters
             .iter()
             .zip(values)
-            .map(|(parameter, value)| value.as_ref().map_or_else(|| any(parameter), exactly))
+            .map(|(parameter, value)| {
+                value.as_ref().map_or_else(|| bound_of_any_value(parameter), bound_of_value)
+            })
             .collect(),
         string_bytes: manifest
             .streams
@@ -32,7 +34,7 @@ pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]
 }
 
 /// Returns the bound for a parameter that has this value.
-fn exactly(value: &ParameterValue) -> ParamBound {
+fn bound_of_value(value: &ParameterValue) -> ParamBound {
     match value {
         ParameterValue::F64(_) => ParamBound::Float,
         _ => match value.as_int() {
@@ -46,20 +48,22 @@ fn exactly(value: &ParameterValue) -> ParamBound {
 }
 
 /// Returns the bound for a parameter that can have any legal value.
-fn any(parameter: &ModuleParameter) -> ParamBound {
+fn bound_of_any_value(parameter: &ModuleParameter) -> ParamBound {
+    // The address in 16 bytes, and the prefix length in one.
     const PREFIX_BYTES: u32 = 17;
-    let limit = |limit: &Option<ParameterValue>, otherwise: i64| {
+    let limit_or = |limit: &Option<ParameterValue>, otherwise: i64| {
         limit.as_ref().and_then(ParameterValue::as_int).unwrap_or(otherwise)
     };
     match parameter.ty {
         ParameterType::F64 => ParamBound::Float,
         ParameterType::Bool => ParamBound::Int { min: 0, max: 1 },
-        ParameterType::I64 => {
-            ParamBound::Int { min: limit(&parameter.min, i64::MIN), max: limit(&parameter.max, i64::MAX) }
-        }
+        ParameterType::I64 => ParamBound::Int {
+            min: limit_or(&parameter.min, i64::MIN),
+            max: limit_or(&parameter.max, i64::MAX),
+        },
         // Unsigned values reach the module bit for bit. A range across 2^63 is not a range of signed numbers.
         ParameterType::U64 | ParameterType::Duration => {
-            match (limit(&parameter.min, 0), limit(&parameter.max, u64::MAX.cast_signed())) {
+            match (limit_or(&parameter.min, 0), limit_or(&parameter.max, u64::MAX.cast_signed())) {
                 (min, max) if min <= max => ParamBound::Int { min, max },
                 _ => ParamBound::Int { min: i64::MIN, max: i64::MAX },
             }
@@ -120,7 +124,7 @@ mod tests {
             let manifest = manifest(ty, &format!("min = {}\nmax = {}", text(min), text(max)));
             let given = text(value >> bits);
             if let Ok(value) = manifest.parameters[0].read(&[given.trim_matches('\'')]) {
-                prop_assert!(is_covered(&super::exactly(&value), &bound_if_unset(&manifest)), "{value:?}: {:?}", bound_if_unset(&manifest));
+                prop_assert!(is_covered(&super::bound_of_value(&value), &bound_if_unset(&manifest)), "{value:?}: {:?}", bound_if_unset(&manifest));
             }
         }
     }
@@ -160,10 +164,13 @@ mod tests {
             let manifest = manifest(ty, "");
             for value in values {
                 let value = manifest.parameters[0].read(&[value]).unwrap();
-                assert!(is_covered(&super::exactly(&value), &bound_if_unset(&manifest)), "{ty}: {value}");
+                assert!(
+                    is_covered(&super::bound_of_value(&value), &bound_if_unset(&manifest)),
+                    "{ty}: {value}"
+                );
             }
         }
         let longest = ParameterValue::String(vec![b'x'; ParameterValue::BYTES_MAX]);
-        assert!(is_covered(&super::exactly(&longest), &bound_if_unset(&manifest("string", ""))));
+        assert!(is_covered(&super::bound_of_value(&longest), &bound_if_unset(&manifest("string", ""))));
     }
 }

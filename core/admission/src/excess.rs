@@ -1,4 +1,4 @@
-//! Explanation of a module's excess over its limits.
+//! Explanation of a bound that exceeds its limit: the place in the code, and what the profile would have to allow.
 
 use crate::compare::round;
 use crate::{Calibration, Comparison, LimitStatus, LimitedResource, Tier};
@@ -14,7 +14,7 @@ pub struct Excess {
     /// The reason why there is no bound, for the first place in the code without a bound; `None` if there is a bound.
     pub reason: Option<UnboundedReason>,
     /// The largest contribution to the bound; `None` without a bound.
-    pub most: Option<PathStep>,
+    pub contributor: Option<PathStep>,
     /// The tiers that the profile allows.
     pub tiers: Vec<Tier>,
     /// The time that fuel takes.
@@ -25,7 +25,7 @@ impl std::error::Error for Excess {}
 
 impl Excess {
     /// Returns the tier that the profile would have to allow for the module to run.
-    pub fn needs(&self) -> Tier {
+    pub fn needed_tier(&self) -> Tier {
         match self.comparison.status() {
             LimitStatus::Within => Tier::Proved,
             LimitStatus::Over => Tier::Supervised,
@@ -40,7 +40,7 @@ impl fmt::Display for Excess {
         let name = entry.map_or("the module", weir_bounds::EntryPoint::name);
         let what = resource.name();
         if bound.is_bounded() {
-            let bound = self.comparison.shown(*bound, &self.calibration);
+            let bound = self.comparison.amount_text(*bound, &self.calibration);
             match resource {
                 LimitedResource::Fuel => write!(f, "{name} takes up to {bound}")?,
                 LimitedResource::Stack | LimitedResource::ShadowStack | LimitedResource::Memory => {
@@ -53,9 +53,9 @@ impl fmt::Display for Excess {
                     write!(f, "{name} uses up to {bound} {what}")?;
                 }
             }
-            let times = self.comparison.times();
-            if times.is_finite() {
-                write!(f, ", {} times its limit", round(times))?;
+            let ratio = self.comparison.ratio();
+            if ratio.is_finite() {
+                write!(f, ", {} times its limit", round(ratio))?;
             }
         } else {
             write!(f, "{name} has no bound on its {what}")?;
@@ -63,14 +63,14 @@ impl fmt::Display for Excess {
                 write!(f, ": {reason}")?;
             }
         }
-        let allowed = self.comparison.shown(*limit, &self.calibration);
+        let allowed = self.comparison.amount_text(*limit, &self.calibration);
         let tiers: Vec<&str> = self.tiers.iter().map(|tier| tier.name()).collect();
-        let keys = self.comparison.keys();
+        let keys = self.comparison.profile_keys();
         write!(f, "; the profile allows {allowed} by {keys}, and only {} modules", tiers.join(" and "))?;
-        if let Some(step) = self.contributor() {
-            write!(f, "; most of it is {}", ShownStep(step))?;
+        if let Some(step) = &self.contributor {
+            write!(f, "; most of it is {}", StepText(step))?;
         }
-        match self.needs() {
+        match self.needed_tier() {
             Tier::Proved => {}
             Tier::Supervised => {
                 write!(
@@ -87,28 +87,21 @@ impl fmt::Display for Excess {
     }
 }
 
-impl Excess {
-    /// Returns the largest contribution to the excess.
-    pub fn contributor(&self) -> Option<&PathStep> {
-        self.most.as_ref()
-    }
-}
-
 /// Returns the largest contribution to a bound that is over its limit.
-pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<PathStep> {
+pub(crate) fn largest_contribution(comparison: &Comparison, analysis: &Analysis) -> Option<PathStep> {
     let found = comparison.entry.and_then(|entry| analysis.entry(entry));
-    let most = found.map(|found| &found.top);
+    let tops = found.map(|found| &found.top);
     match comparison.resource {
         LimitedResource::Fuel => {
             found.and_then(EntryBound::top_contributor).filter(|_| comparison.bound.is_bounded()).cloned()
         }
-        LimitedResource::Stack => most?.stack.clone(),
-        LimitedResource::ShadowStack => most?.shadow_stack.clone(),
-        LimitedResource::Records => most?.records.clone(),
-        LimitedResource::Patches => most?.patches.clone(),
-        LimitedResource::Frames => most?.frames.clone(),
-        LimitedResource::Pages => most?.pages.clone(),
-        // A module that begins with too much memory is refused before, so the excess comes from growing.
+        LimitedResource::Stack => tops?.stack.clone(),
+        LimitedResource::ShadowStack => tops?.shadow_stack.clone(),
+        LimitedResource::Records => tops?.records.clone(),
+        LimitedResource::Patches => tops?.patches.clone(),
+        LimitedResource::Frames => tops?.frames.clone(),
+        LimitedResource::Pages => tops?.pages.clone(),
+        // A module with too much initial memory is refused before, so the excess comes from growth.
         LimitedResource::Memory => {
             let all = analysis.entries.iter().filter_map(|entry| entry.top.pages.as_ref());
             all.max_by_key(|step| step.amount.at(weir_abi::limit::PACKET_BYTES.into())).cloned()
@@ -116,15 +109,15 @@ pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<PathS
     }
 }
 
-/// Displays a step of the path to the largest contribution.
-struct ShownStep<'a>(&'a PathStep);
+/// A step of the path to the largest contribution, displayed as text.
+struct StepText<'a>(&'a PathStep);
 
-impl fmt::Display for ShownStep<'_> {
+impl fmt::Display for StepText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = &self.0.place;
         match &self.0.kind {
             StepKind::Loop(trips) => write!(f, "the loop in {place}, at most {trips} times"),
-            StepKind::Call(name) => write!(f, "the call of {} in {place}", crate::shown(name)),
+            StepKind::Call(name) => write!(f, "the call of {} in {place}", crate::escaped(name)),
             StepKind::Host(name) => write!(f, "the call of `{name}` in {place}"),
             StepKind::Bulk => write!(f, "the copy or fill of memory in {place}"),
             StepKind::Grow => write!(f, "the `memory.grow` in {place}"),

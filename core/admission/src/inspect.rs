@@ -1,7 +1,7 @@
 //! The first check of a module's bytes: validity, imports, exports, and limits on size and complexity.
 
 use crate::complexity::{Complexity, ComplexityLimit};
-use crate::{Excess, ManifestError, ValueError, shown as shown_text};
+use crate::{Excess, ManifestError, ValueError, escaped};
 use wasmparser::{ExternalKind, FuncType, Payload, TypeRef, ValType, Validator, WasmFeatures};
 use weir_abi::entry::{self, ENTRY_POINTS, EntryLocation, EntryPoint, EntryPoints, EntryPresence};
 use weir_abi::host::{self, HostFunction, ValueType};
@@ -57,7 +57,8 @@ impl ModuleInfo {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Returns bytes as hexadecimal digits with spaces between them, or `nothing` without bytes.
+fn hex_or_nothing(bytes: &[u8]) -> String {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     if digits.is_empty() { "nothing".to_owned() } else { digits.join(" ") }
 }
@@ -76,11 +77,11 @@ fn packet_entry_points() -> String {
     names.map(|known| format!("`{}`", known.name)).collect::<Vec<_>>().join(" and ")
 }
 
-/// The reason for refusing a module. If the message names the profile, another profile may admit the module.
+/// The reason for refusing a module. If the message mentions the profile, another profile may admit the module.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModuleRefusal {
     /// Bytes that do not begin with the magic number of WebAssembly; holds the first four.
-    #[error("this is not a WebAssembly module: it begins with {}, not with 00 61 73 6d", hex(.0))]
+    #[error("this is not a WebAssembly module: it begins with {}, not with 00 61 73 6d", hex_or_nothing(.0))]
     NotWasm(Vec<u8>),
     /// A module larger than [`MODULE_BYTES_MAX`].
     #[error("the module has {}; {} is the most", beside(*.0, &[MODULE_MAX]), beside(MODULE_MAX, &[*.0]))]
@@ -145,19 +146,19 @@ pub enum ModuleRefusal {
     TableSize(u64),
     /// A complexity that may exceed the limits of the compiler process.
     #[error(
-        "the module has {given} {}, counted up to byte {at}; {} is the most that is sure to compile", .shape.name(), .shape.most()
+        "the module has {count} {}, counted up to byte {at}; {} is the most that is sure to compile", .limit.name(), .limit.maximum()
     )]
-    Shape {
+    Complexity {
         /// The limit that was exceeded.
-        shape: ComplexityLimit,
+        limit: ComplexityLimit,
         /// The count when the limit was exceeded.
-        given: u64,
+        count: u64,
         /// The offset in the module's bytes at which the limit was exceeded.
         at: u64,
     },
     /// An entry point that is an imported function.
     #[error(
-        "{} is the imported function `weir.{name}`; it must be a function of the module's own, which may call that one", entry_in_words(*.entry)
+        "{} is the imported function `weir.{name}`; it must be a function of the module's own, which may call `weir.{name}`", entry_in_words(*.entry)
     )]
     ImportedEntry {
         /// The entry point.
@@ -179,7 +180,7 @@ pub enum ModuleRefusal {
     /// A manifest that is not legal.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// A parameter's value, given by the operator, that is missing or not legal.
+    /// A parameter's value, set by the operator, that is missing or not legal.
     #[error(transparent)]
     Setting(#[from] ValueError),
     /// An import that the profile does not allow.
@@ -213,13 +214,13 @@ pub enum ModuleRefusal {
         /// The shortest period that the profile allows.
         min: Nanos,
     },
-    /// A bound over its limit, where the profile allows no tier that would enforce the limit.
+    /// A bound over its limit, with a profile that allows no tier in which the limit would be enforced.
     #[error(transparent)]
     Excess(#[from] Box<Excess>),
 }
 
-/// Returns the WebAssembly features that weir accepts: the features that LLVM uses for C and Rust, except those whose cost
-/// or effects are hard to bound.
+/// Returns the WebAssembly features that weir accepts: the features that LLVM uses for C and Rust, except those whose
+/// cost or effects are hard to bound.
 fn features() -> WasmFeatures {
     WasmFeatures::MUTABLE_GLOBAL
         | WasmFeatures::SATURATING_FLOAT_TO_INT
@@ -253,7 +254,7 @@ pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(ParsedModule, ModuleInfo), Modu
         if let wasmparser::ValidPayload::Func(function, _) = validator.payload(&payload)? {
             functions.push(function);
         }
-        let check = before(&payload, sections)?;
+        let check = check_count(&payload, sections)?;
         sections.add(payload)?;
         check(sections)
     })?;
@@ -261,37 +262,37 @@ pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(ParsedModule, ModuleInfo), Modu
     let mut complexity = Complexity::default();
     for (function, body) in functions.into_iter().zip(module.bodies()) {
         let mut function = function.into_validator(allocations);
-        complexity.function(&mut function, &body, features())?;
+        complexity.count_function(&mut function, &body, features())?;
         allocations = function.into_allocations();
     }
-    let facts = facts(&module, &complexity)?;
-    Ok((module, facts))
+    let info = module_info(&module, &complexity)?;
+    Ok((module, info))
 }
 
 impl From<wasmparser::BinaryReaderError> for ModuleRefusal {
     fn from(error: wasmparser::BinaryReaderError) -> Self {
-        Self::Invalid { offset: error.offset(), reason: shown_text(error.message()) }
+        Self::Invalid { offset: error.offset(), reason: escaped(error.message()) }
     }
 }
 
-/// A check of a section's contents, made after the section was read.
-type Check = fn(&Sections) -> Result<(), ModuleRefusal>;
+/// A check of a section's contents. It is made after the section was read.
+type ContentsCheck = fn(&Sections) -> Result<(), ModuleRefusal>;
 
-/// Checks the number of a section's items before it is read, and returns the check of its contents.
-fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, ModuleRefusal> {
-    let (shape, count, after): (_, _, Check) = match payload {
-        Payload::TypeSection(reader) => (ComplexityLimit::Types, reader.count(), signatures),
-        Payload::ImportSection(reader) => (ComplexityLimit::Functions, reader.count(), imports),
+/// Checks the number of a section's items before the section is read, and returns the check of the contents.
+fn check_count(payload: &Payload<'_>, so_far: &Sections) -> Result<ContentsCheck, ModuleRefusal> {
+    let (limit, count, check_contents): (_, _, ContentsCheck) = match payload {
+        Payload::TypeSection(reader) => (ComplexityLimit::Types, reader.count(), check_signatures),
+        Payload::ImportSection(reader) => (ComplexityLimit::Functions, reader.count(), check_imports),
         Payload::FunctionSection(reader) => {
             let imported = u32::try_from(so_far.functions.len()).unwrap_or(u32::MAX);
             (ComplexityLimit::Functions, reader.count().saturating_add(imported), |_| Ok(()))
         }
-        Payload::TableSection(reader) => (ComplexityLimit::Tables, reader.count(), tables),
+        Payload::TableSection(reader) => (ComplexityLimit::Tables, reader.count(), check_tables),
         Payload::GlobalSection(reader) => (ComplexityLimit::Globals, reader.count(), |_| Ok(())),
         Payload::ExportSection(reader) => (ComplexityLimit::Exports, reader.count(), |_| Ok(())),
         Payload::DataSection(reader) => (ComplexityLimit::DataSegments, reader.count(), |_| Ok(())),
         Payload::ElementSection(reader) => {
-            elements(reader)?;
+            check_elements(reader)?;
             return Ok(|_| Ok(()));
         }
         Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION && so_far.has_manifest() => {
@@ -299,17 +300,17 @@ fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, ModuleRefus
         }
         _ => return Ok(|_| Ok(())),
     };
-    shape.check(count.into(), payload.as_section().map_or(0, |(_, range)| range.start))?;
-    Ok(after)
+    limit.check(count.into(), payload.as_section().map_or(0, |(_, range)| range.start))?;
+    Ok(check_contents)
 }
 
-fn signatures(sections: &Sections) -> Result<(), ModuleRefusal> {
+fn check_signatures(sections: &Sections) -> Result<(), ModuleRefusal> {
     let functions = sections.types.iter().filter_map(|(at, ty)| Some((at, ty.as_ref()?)));
     let mut sizes = functions.map(|(at, ty)| (ty.params().len() + ty.results().len(), *at));
     sizes.try_for_each(|(size, at)| ComplexityLimit::Signature.check(size as u64, at))
 }
 
-fn tables(sections: &Sections) -> Result<(), ModuleRefusal> {
+fn check_tables(sections: &Sections) -> Result<(), ModuleRefusal> {
     let mut elements = 0u64;
     for table in &sections.tables {
         elements = elements.saturating_add(*table);
@@ -320,8 +321,8 @@ fn tables(sections: &Sections) -> Result<(), ModuleRefusal> {
     Ok(())
 }
 
-/// Checks the number of elements of all segments before any is copied.
-fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), ModuleRefusal> {
+/// Checks the number of elements of all element segments, before any element is copied.
+fn check_elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), ModuleRefusal> {
     let mut elements = 0u64;
     for segment in reader.clone() {
         let segment = segment?;
@@ -336,18 +337,18 @@ fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), ModuleR
     Ok(())
 }
 
-fn imports(sections: &Sections) -> Result<(), ModuleRefusal> {
-    sections.imports.iter().try_for_each(|given| import(sections, given))
+fn check_imports(sections: &Sections) -> Result<(), ModuleRefusal> {
+    sections.imports.iter().try_for_each(|given| check_import(sections, given))
 }
 
-fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(), ModuleRefusal> {
+fn check_import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(), ModuleRefusal> {
     let known =
         HostFunction::from_import_name(name).filter(|_| module == host::MODULE).map(HostFunction::definition);
     let (Some(known), TypeRef::Func(index)) = (known, ty) else {
-        let short = |name: &str| name.escape_debug().take(80).collect();
+        let shortened = |name: &str| name.escape_debug().take(80).collect();
         let known = host::HOST_FUNCTIONS.iter().map(|known| format!("`weir.{}`", known.name));
         let known = known.collect::<Vec<_>>().join(", ");
-        return Err(ModuleRefusal::UnknownImport { module: short(module), name: short(name), known });
+        return Err(ModuleRefusal::UnknownImport { module: shortened(module), name: shortened(name), known });
     };
     let given = sections.type_at(*index);
     let wanted =
@@ -355,11 +356,15 @@ fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(
     if given == Some(&wanted) {
         return Ok(());
     }
-    Err(ModuleRefusal::ImportType { name: known.name, given: shown(given), wanted: shown(Some(&wanted)) })
+    Err(ModuleRefusal::ImportType {
+        name: known.name,
+        given: type_text(given),
+        wanted: type_text(Some(&wanted)),
+    })
 }
 
-/// Returns the index of an entry point, if the module has it. Fails if it has the wrong type, or is an imported
-/// function.
+/// Returns the index of an entry point's function, if the module has the entry point. Fails if the function has the
+/// wrong type, or is imported.
 fn entry_point(module: &ParsedModule, known: &entry::EntryDefinition) -> Result<Option<u32>, ModuleRefusal> {
     let index = match known.location {
         EntryLocation::StartSection => module.start,
@@ -372,7 +377,7 @@ fn entry_point(module: &ParsedModule, known: &entry::EntryDefinition) -> Result<
             let parameters = known.parameters.iter().map(|given| value_type(given.ty.value_type()));
             let wanted = FuncType::new(parameters, known.result.value_type().map(value_type));
             if ty != Some(&wanted) {
-                let (given, wanted) = (shown(ty), shown(Some(&wanted)));
+                let (given, wanted) = (type_text(ty), type_text(Some(&wanted)));
                 return Err(ModuleRefusal::ExportType { name: known.name, given, wanted });
             }
             Some(export.index)
@@ -403,8 +408,9 @@ fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32), ModuleRefus
     }
 }
 
-fn facts(module: &ParsedModule, complexity: &Complexity) -> Result<ModuleInfo, ModuleRefusal> {
-    let is_exported = module.exports.iter().any(|export| export.is(export::MEMORY, ExternalKind::Memory));
+fn module_info(module: &ParsedModule, complexity: &Complexity) -> Result<ModuleInfo, ModuleRefusal> {
+    let is_exported =
+        module.exports.iter().any(|export| export.matches(export::MEMORY, ExternalKind::Memory));
     let (pages, memory_declared) = module.memory.filter(|_| is_exported).ok_or(ModuleRefusal::Memory)?;
     let memory = Bytes(pages.saturating_mul(WASM_PAGE));
     if memory.0 > u64::from(PRIVATE_MAX) {
@@ -424,7 +430,7 @@ fn facts(module: &ParsedModule, complexity: &Complexity) -> Result<ModuleInfo, M
         entry_function,
         stack_pointer: module.stack_pointer,
         types: count(module.types.len()),
-        globals: count(module.globals()),
+        globals: count(module.global_count()),
         functions: count(module.functions.len()),
         memory,
         memory_declared,
@@ -441,7 +447,8 @@ fn value_type(ty: ValueType) -> ValType {
     }
 }
 
-fn shown(ty: Option<&FuncType>) -> String {
+/// Returns a function type as text for messages.
+fn type_text(ty: Option<&FuncType>) -> String {
     let Some(ty) = ty else { return "no function".to_owned() };
     let list = |types: &[ValType]| types.iter().map(ValType::to_string).collect::<Vec<_>>().join(", ");
     let results =

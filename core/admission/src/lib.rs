@@ -1,5 +1,6 @@
-//! Admission: the check of a module's bytes, manifest and parameters against a [`Profile`]. The result is an [`Admitted`],
-//! the only type that a sandbox loads, or a [`ModuleRefusal`], which says what is wrong, where, and what to do.
+//! Admission: the check of a module's bytes, manifest and parameters against a [`Profile`]. The result is an
+//! [`Admitted`], the only type that a sandbox loads, or a [`ModuleRefusal`], which says what is wrong, where, and what
+//! to do.
 //!
 //! [`Assessment`] compares the bounds that `weir_bounds` finds with the profile's limits. The outcome is the [`Tier`].
 //!
@@ -25,7 +26,7 @@ mod tier;
 
 pub use admit::{Admitted, ParameterSetting, manifest_of};
 pub use assess::{Assessment, CalibratedProfile};
-pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, ShownTime};
+pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, TimeBound};
 pub use compare::{Comparison, LimitStatus, LimitedResource};
 pub use complexity::ComplexityLimit;
 pub use excess::Excess;
@@ -39,7 +40,7 @@ pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};
 pub use stream::{DeclaredStream, FieldValue, StreamField};
 pub use table::{DeclaredTable, TableAccess};
 pub use tier::{FuelLimits, Tier};
-pub use weir_units::{Name, NameError, is_plain, shown};
+pub use weir_units::{Name, NameError, escaped, is_plain};
 
-/// The stack that the engine has for a call. A profile's limit on the stack can be at most this, which is also its default.
+/// The stack that the engine has for a call. It is the maximum and the default of a profile's limit on the stack.
 pub const STACK_MAX: weir_units::Bytes = weir_units::Bytes(512 << 10);

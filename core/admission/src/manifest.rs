@@ -1,12 +1,12 @@
 //! The manifest: a module's description of itself, as TOML in the custom section `weir.manifest`.
 //!
 //! The author of a module writes the manifest, so its statements may be false. A false layout or name of records is
-//! harmless. Statements that would be dangerous if false are checked elsewhere.
+//! harmless. Statements that matter for safety, such as the maximum of memory, are enforced by the host.
 
 use crate::table::{self, RawTable};
 use crate::{
     DeclaredStream, DeclaredTable, ModuleParameter, Name, NameError, ParameterType, StreamField, ValueError,
-    is_plain, shown,
+    escaped, is_plain,
 };
 use serde::Deserialize;
 use weir_abi::{ABI_VERSION, PRIVATE_MAX, limit, row::FieldType};
@@ -126,7 +126,7 @@ pub enum ManifestError {
     NotUtf8(usize),
     /// A module that was built for another version of the module interface.
     #[error(
-        "the module was built for version {0} of weir's module interface; this weir has version {ABI_VERSION}: rebuild it"
+        "the module was built for version {0} of weir's module interface; this weir has version {ABI_VERSION}: rebuild the module"
     )]
     Abi(u32),
     /// A name that is not legal.
@@ -138,7 +138,7 @@ pub enum ManifestError {
         error: NameError,
     },
     /// Two items with the same name.
-    #[error("{at}: `{name}` is there twice")]
+    #[error("{at}: `{name}` is declared twice")]
     Twice {
         /// The list.
         at: &'static str,
@@ -174,7 +174,7 @@ pub enum ManifestError {
         error: ValueError,
     },
     /// An amount that cannot be read or is out of range.
-    #[error("{at}: {wanted}")]
+    #[error("{at}: must be {wanted}")]
     Amount {
         /// The key.
         at: &'static str,
@@ -182,7 +182,7 @@ pub enum ManifestError {
         wanted: String,
     },
     /// A table whose size is not legal.
-    #[error("{at}, bytes: {wanted}")]
+    #[error("{at}, bytes: must be {wanted}")]
     Table {
         /// The table.
         at: String,
@@ -190,15 +190,15 @@ pub enum ManifestError {
         wanted: String,
     },
     /// A text that is too long or has control or invisible characters.
-    #[error("{at}: at most {TEXT_MAX} characters, none of them a control or invisible character")]
+    #[error("{at}: must have at most {TEXT_MAX} characters, and no control or invisible characters")]
     Text {
         /// The key.
         at: String,
     },
     /// A licence that is not an SPDX expression.
-    #[error("license: an SPDX expression such as \"Apache-2.0 OR MIT\", at most 128 characters")]
+    #[error("license: must be an SPDX expression such as \"Apache-2.0 OR MIT\", at most 128 characters")]
     License,
-    /// A required text that is empty.
+    /// A required text that is missing or blank.
     #[error("{at} is empty: give it a value such as \"{example}\"")]
     Empty {
         /// The key.
@@ -322,33 +322,36 @@ impl Manifest {
         if raw.abi != ABI_VERSION {
             return Err(ManifestError::Abi(raw.abi));
         }
-        at_most("parameter", raw.parameter.len(), PARAMETERS_MAX)?;
-        at_most("stream", raw.stream.len(), STREAMS_MAX)?;
-        at_most("service", raw.service.len(), SERVICES_MAX)?;
-        at_most("calls", raw.calls.len(), SERVICES_MAX)?;
-        at_most("output", raw.output.len(), OUTPUTS_MAX)?;
-        at_most("table", raw.table.len(), limit::TABLES as usize)?;
+        check_count("parameter", raw.parameter.len(), PARAMETERS_MAX)?;
+        check_count("stream", raw.stream.len(), STREAMS_MAX)?;
+        check_count("service", raw.service.len(), SERVICES_MAX)?;
+        check_count("calls", raw.calls.len(), SERVICES_MAX)?;
+        check_count("output", raw.output.len(), OUTPUTS_MAX)?;
+        check_count("table", raw.table.len(), limit::TABLES as usize)?;
         let parameters = raw.parameter.into_iter().map(parameter).collect::<Result<Vec<_>, _>>()?;
         let streams = raw.stream.into_iter().map(stream).collect::<Result<Vec<_>, _>>()?;
         let outputs = raw.output.into_iter().map(output).collect::<Result<Vec<_>, _>>()?;
-        unique("parameter", parameters.iter().map(|p| &p.name))?;
-        unique("stream", streams.iter().map(|s| &s.name))?;
+        check_unique("parameter", parameters.iter().map(|p| &p.name))?;
+        check_unique("stream", streams.iter().map(|s| &s.name))?;
         let services = raw.service.into_iter().map(service).collect::<Result<Vec<_>, _>>()?;
-        unique("service", services.iter().map(|s| &s.name))?;
+        check_unique("service", services.iter().map(|s| &s.name))?;
         let calls = raw.calls.iter().map(|given| name("calls", given)).collect::<Result<Vec<_>, _>>()?;
-        unique("calls", calls.iter())?;
-        unique("output", outputs.iter().map(|o| &o.name))?;
+        check_unique("calls", calls.iter())?;
+        check_unique("output", outputs.iter().map(|o| &o.name))?;
         let tables = table::tables(raw.table)?;
-        unique("table", tables.iter().map(|table| &table.name))?;
+        check_unique("table", tables.iter().map(|table| &table.name))?;
         Ok(Self {
             name: name("name", &raw.name)?,
-            version: line("version", stated("version", raw.version, "0.1.0")?)?,
-            license: license(stated("license", raw.license, "Apache-2.0 OR MIT")?)?,
-            summary: line("summary", stated("summary", raw.summary, "counts packets by protocol")?)?,
+            version: display_text("version", non_empty("version", raw.version, "0.1.0")?)?,
+            license: license(non_empty("license", raw.license, "Apache-2.0 OR MIT")?)?,
+            summary: display_text(
+                "summary",
+                non_empty("summary", raw.summary, "counts packets by protocol")?,
+            )?,
             kind: raw.kind,
             parallel: raw.parallel,
             memory: memory(raw.memory.as_deref())?,
-            keep: keep(raw.keep)?,
+            keep: kept_packets(raw.keep)?,
             tick: raw.tick.map(|raw| tick(&raw, &parameters)).transpose()?,
             parameters,
             streams,
@@ -362,13 +365,15 @@ impl Manifest {
 
 fn service(raw: RawService) -> Result<DeclaredService, ManifestError> {
     let service_name = name("service.name", &raw.name)?;
-    let most = Bytes(limit::MESSAGE_BYTES.into());
+    let maximum = Bytes(limit::MESSAGE_BYTES.into());
     let size = |at, text: &str| match text.parse::<Bytes>() {
-        Ok(bytes) if bytes <= most => Ok(bytes),
-        _ => Err(ManifestError::Amount { at, wanted: format!("an amount up to {most} such as \"256 B\"") }),
+        Ok(bytes) if bytes <= maximum => Ok(bytes),
+        _ => {
+            Err(ManifestError::Amount { at, wanted: format!("an amount up to {maximum} such as \"256 B\"") })
+        }
     };
     Ok(DeclaredService {
-        summary: line(&format!("service `{service_name}`, summary"), raw.summary)?,
+        summary: display_text(&format!("service `{service_name}`, summary"), raw.summary)?,
         request: size("service.request", &raw.request)?,
         answer: size("service.answer", &raw.answer)?,
         name: service_name,
@@ -381,7 +386,7 @@ fn toml_error(error: &toml::de::Error, text: &str) -> ManifestError {
     let line =
         error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
     let place = line.map_or_else(String::new, |line| format!("line {line}: "));
-    ManifestError::Toml(format!("{place}{}", shown(error.message())))
+    ManifestError::Toml(format!("{place}{}", escaped(error.message())))
 }
 
 fn tick(raw: &RawTick, parameters: &[ModuleParameter]) -> Result<TickPeriod, ManifestError> {
@@ -399,7 +404,7 @@ fn tick(raw: &RawTick, parameters: &[ModuleParameter]) -> Result<TickPeriod, Man
             .map(TickPeriod::Parameter)
             .ok_or_else(|| ManifestError::Amount {
                 at: "tick",
-                wanted: format!("`{}` is no parameter of type duration", parameter.escape_debug()),
+                wanted: format!("a parameter of type duration, and `{}` is none", parameter.escape_debug()),
             }),
     }
 }
@@ -415,7 +420,7 @@ fn memory(text: Option<&str>) -> Result<Bytes, ManifestError> {
     }
 }
 
-fn keep(packets: u32) -> Result<u32, ManifestError> {
+fn kept_packets(packets: u32) -> Result<u32, ManifestError> {
     let wanted = || format!("a whole number up to {}", limit::KEPT_PACKETS);
     if packets <= limit::KEPT_PACKETS {
         Ok(packets)
@@ -430,7 +435,7 @@ fn parameter(raw: RawParameter) -> Result<ModuleParameter, ManifestError> {
     let ty = ParameterType::ALL.iter().find(|ty| ty.name() == raw.ty).copied().ok_or_else(|| {
         ManifestError::Type {
             at: at.clone(),
-            given: shown(&raw.ty),
+            given: escaped(&raw.ty),
             known: ParameterType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
         }
     })?;
@@ -440,8 +445,8 @@ fn parameter(raw: RawParameter) -> Result<ModuleParameter, ManifestError> {
         default: None,
         min: None,
         max: None,
-        unit: line(&format!("{at}, unit"), raw.unit)?,
-        summary: line(&format!("{at}, summary"), raw.summary)?,
+        unit: display_text(&format!("{at}, unit"), raw.unit)?,
+        summary: display_text(&format!("{at}, summary"), raw.summary)?,
     };
     let read = |parameter: &ModuleParameter, what: &str, value: Option<toml::Value>| {
         value
@@ -478,7 +483,7 @@ fn texts(value: &toml::Value) -> Vec<String> {
 fn stream(raw: RawStream) -> Result<DeclaredStream, ManifestError> {
     let stream_name = name("stream.name", &raw.name)?;
     let at = format!("stream `{stream_name}`");
-    at_most(&at, raw.field.len(), FIELDS_MAX)?;
+    check_count(&at, raw.field.len(), FIELDS_MAX)?;
     if raw.field.is_empty() {
         return Err(ManifestError::NoFields(stream_name));
     }
@@ -488,21 +493,21 @@ fn stream(raw: RawStream) -> Result<DeclaredStream, ManifestError> {
         let ty = FieldType::ALL.iter().find(|ty| ty.name() == field.ty).copied().ok_or_else(|| {
             ManifestError::Type {
                 at: format!("{at}, field `{field_name}`"),
-                given: shown(&field.ty),
+                given: escaped(&field.ty),
                 known: FieldType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
             }
         })?;
-        let unit = line(&format!("{at}, field `{field_name}`, unit"), field.unit)?;
-        let summary = line(&format!("{at}, field `{field_name}`, summary"), field.summary)?;
+        let unit = display_text(&format!("{at}, field `{field_name}`, unit"), field.unit)?;
+        let summary = display_text(&format!("{at}, field `{field_name}`, summary"), field.summary)?;
         fields.push(StreamField { name: field_name, ty, unit, summary, offset: 0 });
     }
-    unique("field", fields.iter().map(|f| &f.name))?;
-    Ok(DeclaredStream::new(stream_name, line(&format!("{at}, summary"), raw.summary)?, fields))
+    check_unique("field", fields.iter().map(|f| &f.name))?;
+    Ok(DeclaredStream::new(stream_name, display_text(&format!("{at}, summary"), raw.summary)?, fields))
 }
 
 fn output(raw: RawOutput) -> Result<DeclaredOutput, ManifestError> {
     let name = name("output.name", &raw.name)?;
-    let summary = line(&format!("output `{name}`, summary"), raw.summary)?;
+    let summary = display_text(&format!("output `{name}`, summary"), raw.summary)?;
     Ok(DeclaredOutput { name, summary })
 }
 
@@ -510,7 +515,8 @@ pub(crate) fn name(at: &str, text: &str) -> Result<Name, ManifestError> {
     Name::new(text).map_err(|error| ManifestError::Name { at: at.to_owned(), error })
 }
 
-pub(crate) fn line(at: &str, text: String) -> Result<String, ManifestError> {
+/// Checks a text that is displayed to people.
+pub(crate) fn display_text(at: &str, text: String) -> Result<String, ManifestError> {
     if text.chars().count() > TEXT_MAX || !text.chars().all(is_plain) {
         return Err(ManifestError::Text { at: at.to_owned() });
     }
@@ -518,12 +524,12 @@ pub(crate) fn line(at: &str, text: String) -> Result<String, ManifestError> {
 }
 
 /// Checks a required text. A text of blanks alone is refused, because it would look like a missing value.
-fn stated(at: &'static str, text: String, example: &'static str) -> Result<String, ManifestError> {
+fn non_empty(at: &'static str, text: String, example: &'static str) -> Result<String, ManifestError> {
     if text.trim().is_empty() { Err(ManifestError::Empty { at, example }) } else { Ok(text) }
 }
 
-/// Checks a licence. Only the characters of SPDX expressions are allowed, so that a licence cannot imitate other parts of
-/// the line in which it is shown.
+/// Checks a licence. Only the characters of SPDX expressions are allowed, so that a licence cannot imitate other parts
+/// of the line in which weir displays the licence.
 fn license(text: String) -> Result<String, ManifestError> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || " .-+()/:".contains(c);
     if text.len() > 128 || !text.chars().all(is_legal) {
@@ -532,11 +538,11 @@ fn license(text: String) -> Result<String, ManifestError> {
     Ok(text)
 }
 
-fn at_most(at: &str, count: usize, max: usize) -> Result<(), ManifestError> {
+fn check_count(at: &str, count: usize, max: usize) -> Result<(), ManifestError> {
     if count > max { Err(ManifestError::TooMany { at: at.to_owned(), count, max }) } else { Ok(()) }
 }
 
-fn unique<'a>(at: &'static str, names: impl Iterator<Item = &'a Name>) -> Result<(), ManifestError> {
+fn check_unique<'a>(at: &'static str, names: impl Iterator<Item = &'a Name>) -> Result<(), ManifestError> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         if !seen.insert(name.identifier()) {
@@ -588,10 +594,10 @@ mod tests {
     fn an_error_names_its_place() {
         for (rest, message) in [
             ("nmae = 'x'\n", "unknown field `nmae`"),
-            ("memory = '2 GiB'\n", "memory: an amount up to 1023 MiB"),
-            ("keep = 1025\n", "keep: a whole number up to 1024"),
-            ("tick = '1'\n", "tick: a duration of at least 1 us"),
-            ("tick = { parameter = 'x' }\n", "tick: `x` is no parameter of type duration"),
+            ("memory = '2 GiB'\n", "memory: must be an amount up to 1023 MiB"),
+            ("keep = 1025\n", "keep: must be a whole number up to 1024"),
+            ("tick = '1'\n", "tick: must be a duration of at least 1 us"),
+            ("tick = { parameter = 'x' }\n", "tick: must be a parameter of type duration, and `x` is none"),
             ("[[parameter]]\nname = 'A'\ntype = 'u64'\n", "parameter.name: `A` is not a name"),
             (
                 "[[parameter]]\nname = 'a'\ntype = 'u65'\n",
@@ -608,20 +614,20 @@ mod tests {
             ("[[stream]]\nname = 'a'\n", "stream `a` has no field"),
             ("[[output]]\nname = 'A'\n", "output.name: `A` is not a name"),
             ("[[output]]\nname = 'a'\nrate = 5\n", "unknown field `rate`"),
-            ("[[output]]\nname='a'\n[[output]]\nname='a'\n", "output: `a` is there twice"),
+            ("[[output]]\nname='a'\n[[output]]\nname='a'\n", "output: `a` is declared twice"),
             (&"[[output]]\nname='a'\n".repeat(9), "9 entries in output; 8 is the most"),
             (
                 &"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(9),
                 "9 entries in table; 8 is the most",
             ),
-            (&"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(2), "table: `a` is there twice"),
+            (&"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(2), "table: `a` is declared twice"),
             (
                 "[[stream]]\nname = 'a'\n[[stream.field]]\nname='x'\ntype='u7'\n",
                 "stream `a`, field `x`: there is no type `u7`",
             ),
             (
                 "[[parameter]]\nname='a-b'\ntype='u64'\n[[parameter]]\nname='a_b'\ntype='u64'\n",
-                "parameter: `a_b` is there twice",
+                "parameter: `a_b` is declared twice",
             ),
         ] {
             let error = parse(rest).unwrap_err().to_string();
@@ -632,7 +638,7 @@ mod tests {
             Manifest::parse(HEAD.replace("abi = 2", "abi = 9").as_bytes())
                 .unwrap_err()
                 .to_string()
-                .contains("rebuild it")
+                .contains("rebuild the module")
         );
     }
 

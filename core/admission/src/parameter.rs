@@ -114,6 +114,7 @@ pub enum ParameterValue {
     StringList(Vec<Vec<u8>>),
 }
 
+/// Returns a user's text in quotes for a message.
 fn quoted(given: &str) -> String {
     if given.is_empty() { "an empty value".to_owned() } else { format!("`{}`", given.escape_debug()) }
 }
@@ -181,7 +182,7 @@ pub enum ValueError {
 }
 
 impl ModuleParameter {
-    /// Reads a value from the user's texts: one text, or the items of a list. Checks type and limits.
+    /// Reads a value from the user's texts: one text, or the items of a list. Checks the value's type and limits.
     pub fn read(&self, given: &[&str]) -> Result<ParameterValue, ValueError> {
         if given.len() != 1 && !self.ty.is_list() {
             return Err(ValueError::Several { parameter: self.name.clone() });
@@ -196,15 +197,15 @@ impl ModuleParameter {
             ParameterType::StringList => ParameterValue::StringList(
                 given
                     .iter()
-                    .map(|text| unescape(text).ok_or_else(|| self.unreadable(text, STRING)))
+                    .map(|text| unescape(text).ok_or_else(|| self.unreadable(text, LEGAL_STRING)))
                     .collect::<Result<_, _>>()?,
             ),
-            ty => Self::read_one(ty, given[0]).map_err(|wanted| self.unreadable(given[0], wanted))?,
+            ty => Self::read_text(ty, given[0]).map_err(|wanted| self.unreadable(given[0], wanted))?,
         };
         self.check(value)
     }
 
-    fn read_one(ty: ParameterType, text: &str) -> Result<ParameterValue, &'static str> {
+    fn read_text(ty: ParameterType, text: &str) -> Result<ParameterValue, &'static str> {
         let trimmed = text.trim();
         match ty {
             ParameterType::U64 => trimmed.parse().map(ParameterValue::U64).map_err(|_| "an unsigned integer"),
@@ -221,7 +222,7 @@ impl ModuleParameter {
                 .map(ParameterValue::Prefix)
                 .ok_or("an IP prefix such as 10.0.0.0/8 or 2001:db8::/32"),
             ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
-                unescape(text).map(ParameterValue::String).ok_or(STRING)
+                unescape(text).map(ParameterValue::String).ok_or(LEGAL_STRING)
             }
         }
     }
@@ -256,7 +257,7 @@ impl ModuleParameter {
     }
 }
 
-const STRING: &str = "a string with only the escapes \\xNN, \\n, \\r, \\t, \\0, \\\\ and \\,";
+const LEGAL_STRING: &str = "a string with only the escapes \\xNN, \\n, \\r, \\t, \\0, \\\\ and \\,";
 
 impl ParameterValue {
     /// The maximum size of one parameter's value, in bytes.
@@ -282,9 +283,9 @@ impl ParameterValue {
         }
     }
 
-    /// Returns the bytes that `param_bytes` copies for the module: a string unchanged; a prefix as 16 address bytes and the
-    /// number of bits; a list of integers as 8 bytes each; a list of strings as the u32 length and the bytes of each, as
-    /// `find_compile` reads them. Empty for numbers.
+    /// Returns the bytes that `param_bytes` copies for the module: a string unchanged; a prefix as 16 address bytes and
+    /// the number of bits; a list of integers as 8 bytes each; a list of strings as the u32 length and the bytes of
+    /// each, as `find_compile` reads them. Empty for numbers.
     pub fn encoded(&self) -> Vec<u8> {
         match self {
             Self::String(bytes) => bytes.clone(),

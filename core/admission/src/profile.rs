@@ -1,6 +1,6 @@
 //! Profiles: the limits that an operator sets for modules, as TOML.
 
-use crate::{Calibration, FuelLimits, STACK_MAX, Tier, shown};
+use crate::{Calibration, FuelLimits, STACK_MAX, Tier, escaped};
 use std::str::FromStr;
 use toml::de::{DeTable, DeValue};
 use weir_abi::host::HOST_FUNCTIONS;
@@ -11,14 +11,14 @@ use weir_units::{Bytes, Nanos};
 pub const PROFILE_BYTES_MAX: usize = 64 * 1024;
 /// The shortest period of ticks, as for manifests.
 const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
-/// The longest time in a profile. A longer one is a mistake, and its fuel would overflow.
+/// The longest time in a profile. A longer time is a mistake, and its fuel would overflow.
 const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
 const FACTOR_MAX: u64 = 1_000_000;
 const STRIKES_MAX: u64 = 1_000_000;
 const WASM_PAGE: u64 = 65_536;
 
-/// An operator's limits for modules. Without a profile, [`Profile::default`] applies. It is generous: every module runs
-/// whose calls end in reasonable time.
+/// An operator's limits for modules. Without a profile, [`Profile::default`] applies. The default is generous: every
+/// module whose calls end in reasonable time may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The tiers in which modules may run. A module runs in the cheapest of these tiers that its bounds allow.
@@ -41,7 +41,7 @@ pub struct Profile {
     pub memory: Bytes,
     /// The most stack of a call.
     pub stack: Bytes,
-    /// The most growth during a call of the shadow stack, which is in the module's own memory.
+    /// The most bytes by which the shadow stack, in the module's own memory, may grow during a call.
     pub shadow_stack: Bytes,
     /// The most records for one packet.
     pub records: u32,
@@ -65,7 +65,7 @@ pub struct Profile {
     pub cpu_factor: u32,
     /// The factor by which another bound may exceed its limit for a module to be supervised.
     pub other_factor: u32,
-    /// The number of calls over their limit after which a module is unloaded.
+    /// The number of calls over their limit that lead to the unloading of a module.
     pub strikes: u32,
 }
 
@@ -114,14 +114,14 @@ pub enum ProfileError {
     #[error("the profile has {0} bytes; {PROFILE_BYTES_MAX} is the most")]
     TooLong(usize),
     /// An unknown key.
-    #[error("line {line}: a profile has no key `{given}`; {}", suggestion(.near))]
+    #[error("line {line}: a profile has no key `{given}`; {}", suggestion(.similar))]
     Unknown {
         /// The line, from 1.
         line: usize,
         /// The given key.
         given: String,
         /// A similar key that may have been meant.
-        near: Option<&'static str>,
+        similar: Option<&'static str>,
     },
     /// A key with another spelling in an earlier version.
     #[error("line {line}: `{old}` is now `{new}`")]
@@ -149,9 +149,9 @@ fn line_prefix(line: Option<usize>) -> String {
     line.map_or_else(String::new, |line| format!("line {line}: "))
 }
 
-fn suggestion(near: &Option<&'static str>) -> String {
-    match near {
-        Some(near) => format!("did you mean `{near}`?"),
+fn suggestion(similar: &Option<&'static str>) -> String {
+    match similar {
+        Some(similar) => format!("did you mean `{similar}`?"),
         None => {
             let keys: Vec<String> = KEYS.iter().map(|(key, _)| format!("`{key}`")).collect();
             format!("there is {}", keys.join(", "))
@@ -211,7 +211,7 @@ const KEYS: &[(&str, Key)] = &[
     ("strikes", count(1, STRIKES_MAX, |it| &mut it.strikes)),
 ];
 
-/// Keys with another spelling in an earlier version: the earlier and the present one.
+/// Keys with another spelling in an earlier version: the earlier and the present spelling.
 const RENAMED: &[(&str, &str)] = &[("piece", "check-interval")];
 
 impl Key {
@@ -285,7 +285,7 @@ impl Profile {
         let line = |at: usize| text.get(..at).unwrap_or_default().matches('\n').count() + 1;
         let table = DeTable::parse(text).map_err(|error| ProfileError::Toml {
             line: error.span().map(|span| line(span.start)),
-            message: shown(error.message()),
+            message: escaped(error.message()),
         })?;
         let mut profile = Self::default();
         let mut entries: Vec<_> = table.get_ref().iter().collect();
@@ -297,7 +297,11 @@ impl Profile {
                 return Err(ProfileError::Renamed { line, old, new });
             }
             let Some((name, key)) = KEYS.iter().find(|(name, _)| *name == given) else {
-                return Err(ProfileError::Unknown { line, given: shown(given), near: nearest(given) });
+                return Err(ProfileError::Unknown {
+                    line,
+                    given: escaped(given),
+                    similar: similar_key(given),
+                });
             };
             let read = key.read(&mut profile, value.get_ref());
             read.map_err(|wanted| ProfileError::Value { line, key: name, wanted })?;
@@ -314,11 +318,11 @@ impl Profile {
     /// Returns the limits for each call, converted to fuel by a node's calibration for its slowest kind of work.
     pub fn limits(&self, calibration: &Calibration) -> FuelLimits {
         FuelLimits {
-            packet: calibration.linear(self.packet, self.per_byte),
+            packet: calibration.limit_in_fuel(self.packet, self.per_byte),
             tick: calibration.fuel(self.tick),
             start: calibration.fuel(self.start),
             stop: calibration.fuel(self.stop),
-            piece: calibration.fuel(self.check_interval),
+            check_interval: calibration.fuel(self.check_interval),
             strikes: self.strikes,
         }
     }
@@ -329,20 +333,20 @@ impl Profile {
     }
 }
 
-/// Reads a quantity from a text with a unit; `None` for another value, or one out of range.
+/// Reads a quantity from a text with a unit; `None` for a value of another type or out of range.
 fn quantity<T: FromStr + PartialOrd>(value: &DeValue<'_>, min: T, max: T) -> Option<T> {
     let DeValue::String(text) = value else { return None };
     text.parse().ok().filter(|value| (&min..=&max).contains(&value))
 }
 
-/// Reads a whole number; `None` for another value, or one out of range.
+/// Reads a whole number; `None` for a value of another type or out of range.
 fn number(value: &DeValue<'_>, min: u64, max: u64) -> Option<u32> {
     let DeValue::Integer(value) = value else { return None };
     let value = u64::from_str_radix(value.as_str(), value.radix()).ok()?;
     u32::try_from(value).ok().filter(|_| (min..=max).contains(&value))
 }
 
-/// Reads a list of texts; `None` for another value, or if an item is unknown.
+/// Reads a list of texts; `None` for a value of another type, and for an unknown item.
 fn list<T>(value: &DeValue<'_>, known: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
     let DeValue::Array(items) = value else { return None };
     let item = |value: &DeValue<'_>| match value {
@@ -354,7 +358,7 @@ fn list<T>(value: &DeValue<'_>, known: impl Fn(&str) -> Option<T>) -> Option<Vec
 
 /// Returns the key that was probably meant: a key that differs by at most two letters, or the only key with which the
 /// given text begins or ends.
-fn nearest(given: &str) -> Option<&'static str> {
+fn similar_key(given: &str) -> Option<&'static str> {
     let given = given.chars().take(40).collect::<String>().to_lowercase().replace('_', "-");
     let keys = || KEYS.iter().map(|(key, _)| *key);
     let close = keys()
@@ -393,7 +397,7 @@ mod tests {
         let limits = expected.limits(&Calibration::default());
         assert_eq!(limits.packet, Linear { constant: 80_000, per_kib: 16 * 1024 });
         assert_eq!(
-            (limits.tick, limits.start, limits.piece, limits.strikes),
+            (limits.tick, limits.start, limits.check_interval, limits.strikes),
             (800_000_000, 8_000_000_000, 400_000, 3)
         );
     }

@@ -1,11 +1,11 @@
 //! C and Rust source files that weir generates from a module's manifest: rows as structs, streams and parameters as
-//! functions. So the module's author does not write the contents of the manifest again in code.
+//! functions. So the declarations of the manifest need not be repeated in the module's code.
 
 use crate::{Manifest, Name, ParameterType, TableAccess};
 use std::fmt::Write;
 use weir_abi::row::FieldType;
 
-/// Returns `module.h` in C. It is to be included after `weir.h`.
+/// Returns the C header `module.h`, which a module includes.
 pub fn c_header(manifest: &Manifest) -> String {
     let mut out = format!(
         "/* Made from weir.toml of `{}`; changes here are lost. */\n#ifndef WEIR_MODULE_H\n#define WEIR_MODULE_H\n#include \"weir.h\"\n",
@@ -87,7 +87,7 @@ pub fn c_header(manifest: &Manifest) -> String {
     out
 }
 
-/// Returns `module.rs` in Rust. It is to be a module of its own in a crate that depends on `weir_guest`.
+/// Returns the Rust file `module.rs`: a Rust module for a crate that depends on `weir_guest`.
 pub fn rust_source(manifest: &Manifest) -> String {
     let mut out = format!(
         "// Made from weir.toml of `{}`; changes here are lost.\n#![allow(dead_code)]\n",
@@ -224,7 +224,7 @@ fn comment(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *")
 }
 
-/// Returns the name of a Rust type. The only keyword that a type name could equal is `Self`.
+/// Returns a name in upper camel case, for a Rust type. The only keyword that the result could equal is `Self`.
 fn camel(name: &str) -> String {
     if name == "self" {
         return "Self_".to_owned();

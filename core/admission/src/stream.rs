@@ -68,7 +68,8 @@ impl DeclaredStream {
         Self { name, summary, fields, row_bytes, padding }
     }
 
-    /// Returns the byte ranges of a row that belong to no field. The module leaves bytes of its stack there.
+    /// Returns the byte ranges of a row that belong to no field. In a module's rows these bytes can be remains of its
+    /// stack.
     pub fn padding(&self) -> &[Range<usize>] {
         &self.padding
     }
@@ -80,8 +81,9 @@ impl DeclaredStream {
 }
 
 impl StreamField {
-    /// Returns the value of a field of type `string` or `bytes` as text, for people and for JSON. A `string` becomes text,
-    /// with U+FFFD for bytes that are not UTF-8. `bytes` become hexadecimal digits. The result is not escaped.
+    /// Returns the value of a field of type `string` or `bytes` as text, for people and for JSON. A `string` becomes
+    /// text, with U+FFFD for bytes that are not UTF-8. `bytes` become hexadecimal digits. The result can have control
+    /// characters.
     pub fn text(&self, value: &[u8]) -> String {
         if self.ty == FieldType::String {
             return String::from_utf8_lossy(value).into_owned();

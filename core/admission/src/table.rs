@@ -1,13 +1,13 @@
-//! Named tables that a module reads, or publishes for others.
+//! Named tables that a module declares in its manifest, to read them or to publish them.
 
 use crate::Name;
-use crate::manifest::{ManifestError, line, name};
+use crate::manifest::{ManifestError, display_text, name};
 use serde::Deserialize;
 use weir_abi::{TABLES_BASE, TABLES_MAX, limit, table};
 use weir_units::Bytes;
 
-/// A named table that a manifest declares. An operator or a session publishes its bytes, one version after the other, and
-/// modules read them.
+/// A named table that a manifest declares. An operator or a session publishes its bytes, one version after the other,
+/// and modules read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredTable {
     /// The table's name in the module. The operator maps it to a table of the node.
@@ -28,7 +28,7 @@ pub enum TableAccess {
         /// The guest address at which the window begins.
         window: u32,
     },
-    /// The module publishes the table for others.
+    /// The module publishes the table for modules of any session.
     Publish,
 }
 
@@ -59,40 +59,41 @@ enum RawAccess {
     Publish,
 }
 
-/// Checks the tables of a manifest. Windows follow each other in the order of declaration.
+/// Checks the tables of a manifest, and places their windows in the order of declaration, one after the other.
 pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<DeclaredTable>, ManifestError> {
-    let mut next = TABLES_BASE;
+    let mut next_window = TABLES_BASE;
     let mut tables = Vec::with_capacity(raw.len());
     for raw in raw {
         let table_name = name("table.name", &raw.name)?;
         let at = format!("table `{table_name}`");
-        let most = match raw.access {
+        let maximum = match raw.access {
             RawAccess::Read => limit::TABLE_BYTES,
             RawAccess::Publish => limit::PUBLISHED_BYTES,
         };
         let given = raw.bytes.parse::<Bytes>().ok().and_then(|bytes| u32::try_from(bytes.0).ok());
-        let Some(bytes) = given.filter(|bytes| (1..=most).contains(bytes)) else {
-            let most = Bytes(most.into());
+        let Some(bytes) = given.filter(|bytes| (1..=maximum).contains(bytes)) else {
+            let maximum = Bytes(maximum.into());
             return Err(ManifestError::Table {
                 at,
-                wanted: format!("an amount up to {most} such as \"64 KiB\""),
+                wanted: format!("an amount up to {maximum} such as \"64 KiB\""),
             });
         };
         let access = match raw.access {
             RawAccess::Publish => TableAccess::Publish,
             RawAccess::Read => {
-                let window = next;
-                next = next.saturating_add(table::window(bytes));
-                if next - TABLES_BASE > TABLES_MAX {
-                    let most = Bytes(TABLES_MAX.into());
-                    let wanted =
-                        format!("less: the windows of all tables take {most} at most, each with its header");
+                let window = next_window;
+                next_window = next_window.saturating_add(table::window(bytes));
+                if next_window - TABLES_BASE > TABLES_MAX {
+                    let maximum = Bytes(TABLES_MAX.into());
+                    let wanted = format!(
+                        "less: the windows of all tables take {maximum} at most, each with its header"
+                    );
                     return Err(ManifestError::Table { at, wanted });
                 }
                 TableAccess::Read { window }
             }
         };
-        let summary = line(&format!("{at}, summary"), raw.summary)?;
+        let summary = display_text(&format!("{at}, summary"), raw.summary)?;
         tables.push(DeclaredTable { name: table_name, summary, access, bytes });
     }
     Ok(tables)
@@ -136,13 +137,16 @@ mod tests {
         for (text, says) in [
             (declared("A", "read", "1 B"), "table.name: `A` is not a name"),
             (declared("a", "write", "1 B"), "unknown variant `write`, expected `read` or `publish`"),
-            (declared("a", "read", "64 MiB 1 B"), "table `a`, bytes: an amount up to 64 MiB such as"),
-            (declared("a", "read", "0 B"), "table `a`, bytes: an amount up to 64 MiB such as"),
-            (declared("a", "read", "65 MiB"), "table `a`, bytes: an amount up to 64 MiB such as"),
-            (declared("a", "publish", "1048577 B"), "table `a`, bytes: an amount up to 1 MiB such as"),
+            (declared("a", "read", "64 MiB 1 B"), "table `a`, bytes: must be an amount up to 64 MiB such as"),
+            (declared("a", "read", "0 B"), "table `a`, bytes: must be an amount up to 64 MiB such as"),
+            (declared("a", "read", "65 MiB"), "table `a`, bytes: must be an amount up to 64 MiB such as"),
+            (
+                declared("a", "publish", "1048577 B"),
+                "table `a`, bytes: must be an amount up to 1 MiB such as",
+            ),
             (
                 seven + &declared("last", "read", "64 MiB"),
-                "table `last`, bytes: less: the windows of all tables take 512 MiB",
+                "table `last`, bytes: must be less: the windows of all tables take 512 MiB",
             ),
             ("[[table]]\nname = 'a'\naccess = 'read'\n".to_owned(), "missing field `bytes`"),
         ] {

@@ -11,8 +11,8 @@ use weir_bounds::{EntryPoint, Linear};
 pub enum Tier {
     /// The bounds are within the limits, so nothing is checked at run time.
     Proved,
-    /// A bound exceeds its limit, but by no more than a factor that allows for a pessimistic analysis. The actual use is
-    /// checked regularly. A module that keeps exceeding its limits is unloaded, while it handles no packet.
+    /// A bound exceeds its limit by at most a factor, which allows for a pessimistic analysis. The actual use is checked
+    /// regularly. A module that keeps exceeding its limits is unloaded between two packets.
     Supervised,
     /// The fuel of every charge is checked at run time. A call that uses up its fuel is aborted.
     Metered,
@@ -51,14 +51,14 @@ pub struct FuelLimits {
     /// The limit for `weir_stop`.
     pub stop: u64,
     /// The most fuel between two checks of a supervised module's use.
-    pub piece: u64,
-    /// The number of calls over their limit after which a module is unloaded.
+    pub check_interval: u64,
+    /// The number of calls over their limit that lead to the unloading of a module.
     pub strikes: u32,
 }
 
 impl FuelLimits {
     /// Returns the limit for a call of an entry point, as a function of the captured length of each packet of the call.
-    pub fn of(&self, entry: EntryPoint) -> Linear {
+    pub fn for_entry(&self, entry: EntryPoint) -> Linear {
         match entry.definition().work_limit {
             WorkLimit::Start => Linear::constant(self.start),
             WorkLimit::Packet => {

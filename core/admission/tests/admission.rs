@@ -47,7 +47,7 @@ fn a_sound_module_is_admitted_with_its_values() {
         (facts.functions, facts.globals, has(EntryPoint::Tick), has(EntryPoint::Stop)),
         (2, 1, true, false)
     );
-    assert_eq!(admitted.tick().map(|t| t.0), Some(1_000_000_000));
+    assert_eq!(admitted.tick_period().map(|t| t.0), Some(1_000_000_000));
     assert_eq!(Admitted::admit(bytes, &[]).unwrap().values(), [ParameterValue::U64(8)]);
 }
 
@@ -166,7 +166,7 @@ fn an_entry_point_is_a_function_of_the_modules_own() {
 fn the_manual_lists_every_limit_on_the_shape_of_a_module() {
     let manual = include_str!("../../../docs/reference/MODULE.md");
     for shape in weir_admission::ComplexityLimit::ALL {
-        let digits = shape.most().to_string();
+        let digits = shape.maximum().to_string();
         let groups: Vec<&str> =
             digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
         let line = format!("| {} | {} |", shape.name(), groups.join(","));

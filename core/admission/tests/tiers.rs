@@ -104,7 +104,7 @@ fn a_parameter_that_is_left_open_is_analysed_with_every_value_that_it_may_have()
     };
     let open =
         Assessment::assess_open(module(BY_PARAMETER, &required), &[], &CalibratedProfile::default()).unwrap();
-    let names: Vec<&str> = open.open().map(|parameter| parameter.name.as_str()).collect();
+    let names: Vec<&str> = open.open_parameters().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!((names, open.values()), (vec!["size"], &[None][..]));
     assert_eq!(fuel(&open, EntryPoint::Packet), fuel(&of("1000"), EntryPoint::Packet));
     assert!(fuel(&of("999"), EntryPoint::Packet).constant < fuel(&open, EntryPoint::Packet).constant);
@@ -148,8 +148,8 @@ fn a_tick_whose_period_is_left_open_has_the_shortest_period_of_the_manifest() {
     let open = |limits: &str, profile: &str| {
         Assessment::assess_open(module(&body, &text(limits)), &[], &terms(profile)).unwrap()
     };
-    assert_eq!(open("min = '1ms'", "").tick().unwrap().0, 1_000_000);
-    assert_eq!(open("", "").tick().unwrap().0, 1_000);
+    assert_eq!(open("min = '1ms'", "").tick_period().unwrap().0, 1_000_000);
+    assert_eq!(open("", "").tick_period().unwrap().0, 1_000);
     assert!(open("min = '1ms'", "tick-period = '1ms'").verdict().is_ok());
     assert!(open("min = '999us'", "tick-period = '1ms'").verdict().is_err());
 }
@@ -162,11 +162,11 @@ fn an_admitted_module_keeps_its_assessment() {
     assert_eq!(admitted.bytes(), bytes);
     assert_eq!(admitted.profile(), &terms.profile);
     assert_eq!(admitted.info().imports, ["param_int", "emit"]);
-    assert_eq!(admitted.costs(), weir_bounds::CostTable::VERSION);
+    assert_eq!(admitted.cost_table_version(), weir_bounds::CostTable::VERSION);
     assert_eq!(admitted.limits(), &terms.profile.limits(&terms.calibration));
     assert_eq!(admitted.limits().strikes, 5);
     assert_eq!(admitted.memory().0, 256 << 10, "the manifest's amount, limited by the profile");
-    assert_eq!((admitted.tier(), admitted.why()), (Tier::Proved, None));
+    assert_eq!((admitted.tier(), admitted.reason_for_checks()), (Tier::Proved, None));
 }
 
 #[test]

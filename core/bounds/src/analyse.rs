@@ -3,10 +3,10 @@
 use crate::interpreter::{FunctionSummary, Interpreter};
 use crate::range::{BitWidth, Range, USUAL_PACKET};
 use crate::report::{
-    CallBound, CodeLocation, HostCall, LoopBound, PathStep, ResourceBound, StepKind, TopContributor,
+    CallBound, CodeLocation, HostCall, LoopBound, PathStep, ResourceBound, StepKind, TopContributors,
     contributor,
 };
-use crate::state::{AnalysisStop, CostSite, HotPath, StackSite};
+use crate::state::{AnalysisStop, CostSite, HotPath, StackSite, UNBOUNDED_STACK};
 use crate::value::{BoundValueId, Op, dependency};
 use crate::{
     Analysis, CostTable, EntryBound, Environment, Linear, ParsedModule, UnboundedCause, UnboundedReason,
@@ -34,12 +34,12 @@ impl From<wasmparser::BinaryReaderError> for Malformed {
     }
 }
 
-/// The most steps of the analysis of one module. An instruction counts several steps, in each walk of the loops around
-/// it again; an analysis that needs more ends with [`UnboundedCause::TooLarge`]. With this limit an analysis takes at
-/// most some ten milliseconds, whatever the module.
+/// The most steps of the analysis of one module. Each visit of an instruction takes several steps, and an instruction is
+/// visited in each walk of a loop around it. An analysis that needs more steps ends with [`UnboundedCause::TooLarge`].
+/// With this limit the analysis of any module takes at most a few tens of milliseconds.
 const STEPS_MAX: u64 = 2_400_000;
 
-/// The most locations on the path to the location that contributes most.
+/// The most steps that a report gives of the path to the location that contributes most.
 const HOTTEST_PATH_MAX: usize = 12;
 
 /// Finds upper bounds for every entry point of a valid module.
@@ -60,7 +60,7 @@ pub fn analyse(
             Err(AnalysisStop::Malformed(error)) => return Err(error),
             Err(AnalysisStop::TooLarge) => {
                 is_complete = false;
-                found.push(interpreter.too_large(entry, function));
+                found.push(interpreter.unbounded_entry(entry, function));
                 interpreter.call_stack.clear();
                 interpreter.unrecorded = 0;
             }
@@ -84,12 +84,12 @@ impl Interpreter<'_, '_> {
     /// The bounds of an entry point, which is the function with this index.
     fn analyse_entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, AnalysisStop> {
         if (function as usize) < self.module.imported.len() {
-            // The entry point is an imported function that the module exports again. It is not analysed.
+            // The entry point is an imported function that the module exports again. Imported functions are not analysed.
             return Err(AnalysisStop::TooLarge);
         }
         self.descriptor_bytes = entry.packets().max(1) as usize * weir_abi::DESCRIPTOR_BYTES;
         let arguments = self.entry_arguments(entry);
-        let globals = self.globals();
+        let globals = self.entry_globals();
         let summary = self.walk_function(function, arguments, globals)?;
         let mut usage = summary.usage;
         let records = match entry.packets() {
@@ -108,7 +108,7 @@ impl Interpreter<'_, '_> {
         Ok(EntryBound {
             entry,
             usage,
-            stack: (summary.stack < u64::MAX / 4).then_some(summary.stack),
+            stack: (summary.stack < UNBOUNDED_STACK).then_some(summary.stack),
             shadow_stack: summary.shadow_depth,
             class: if usage.fuel.is_bounded() {
                 class_of(summary.work.dependencies)
@@ -163,8 +163,8 @@ impl Interpreter<'_, '_> {
     }
 
     /// The result for an entry point whose analysis needs too much work: no resource has a bound.
-    fn too_large(&mut self, entry: EntryPoint, function: u32) -> EntryBound {
-        let offset = self.module.offset(function);
+    fn unbounded_entry(&mut self, entry: EntryPoint, function: u32) -> EntryBound {
+        let offset = self.module.body_offset(function);
         let unbounded = Linear::UNBOUNDED;
         EntryBound {
             entry,
@@ -183,12 +183,12 @@ impl Interpreter<'_, '_> {
                 cause: UnboundedCause::TooLarge,
             }],
             hottest: Vec::new(),
-            top: TopContributor::default(),
+            top: TopContributors::default(),
         }
     }
 
-    /// The locations that contribute most to each resource but fuel.
-    fn top_contributors(&self, summary: &FunctionSummary) -> TopContributor {
+    /// The locations that contribute most to each resource except fuel.
+    fn top_contributors(&self, summary: &FunctionSummary) -> TopContributors {
         let [_, records, patches, frames, pages] = summary
             .top_costs
             .0
@@ -199,7 +199,7 @@ impl Interpreter<'_, '_> {
             kind,
             amount: site.bytes.map_or(Linear::UNBOUNDED, Linear::constant),
         };
-        TopContributor {
+        TopContributors {
             records,
             patches,
             frames,
@@ -285,7 +285,7 @@ impl Interpreter<'_, '_> {
                     .cause
                     .clone()
                     .map(|cause| UnboundedReason { place: self.location(found.function, *offset), cause }),
-                on_entry: found.on_entry.clone(),
+                trip_formula: found.trip_formula.clone(),
             },
         );
         let hosts = self.host_calls.iter().filter(|(_, found)| !excluded.contains(&found.function));

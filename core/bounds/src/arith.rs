@@ -63,7 +63,7 @@ impl Arith<'_> {
     /// A value times a constant.
     fn scaled(&mut self, width: BitWidth, id: BoundValueId, factor: i64) -> BoundValueId {
         let sum =
-            ValueTable::linear_combination(width, &self.values.sum(id), factor, &LinearSum::default(), 0);
+            ValueTable::linear_combination(width, &self.values.as_sum(id), factor, &LinearSum::default(), 0);
         self.sum_of(width, sum, [id, id])
     }
 
@@ -93,8 +93,13 @@ impl Arith<'_> {
         match kind {
             Binary::Add | Binary::Sub => {
                 let sign = if kind == Binary::Add { 1 } else { -1 };
-                let sum =
-                    ValueTable::linear_combination(width, &self.values.sum(a), 1, &self.values.sum(b), sign);
+                let sum = ValueTable::linear_combination(
+                    width,
+                    &self.values.as_sum(a),
+                    1,
+                    &self.values.as_sum(b),
+                    sign,
+                );
                 return self.sum_of(width, sum, [a, b]);
             }
             Binary::Mul => {
@@ -117,7 +122,7 @@ impl Arith<'_> {
                 if let Some(id) =
                     (constant_b == Some(-1)).then_some(a).or((constant_a == Some(-1)).then_some(b))
                 {
-                    let sum = ValueTable::linear_combination(width, &all, 1, &self.values.sum(id), -1);
+                    let sum = ValueTable::linear_combination(width, &all, 1, &self.values.as_sum(id), -1);
                     return self.sum_of(width, sum, [a, b]);
                 }
             }
@@ -135,6 +140,7 @@ impl Arith<'_> {
                 if constant_b.is_some_and(|mask| keeps_all(mask, x.hi)) {
                     return a;
                 }
+                // `x & (x - 1)` clears the lowest bit that is set.
                 let is_one_less = |p: BoundValueId, q: BoundValueId| {
                     let sum = self.values.difference(q, p);
                     sum.terms.is_empty() && sum.constant == -1
@@ -160,7 +166,7 @@ impl Arith<'_> {
                 let zeros = zeros_a.max(zeros_b);
                 let mask = constant_b.filter(|_| cleared_lowest.is_none()).map(|mask| (a, mask));
                 if let Some(id) =
-                    mask.and_then(|mask| self.values.masked_before(mask, range, zeros, dependencies))
+                    mask.and_then(|mask| self.values.earlier_masked(mask, range, zeros, dependencies))
                 {
                     return id;
                 }
@@ -280,7 +286,7 @@ impl Arith<'_> {
     /// The result of a comparison, if the ranges of the operands decide it.
     fn certain_result(&self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> Option<bool> {
         let (x, y) = (self.range(a), self.range(b));
-        let are_same = self.values.same(a, b);
+        let are_same = self.values.are_equal(a, b);
         match cmp {
             Cmp::Eq | Cmp::Ne => {
                 let equal =
@@ -412,7 +418,7 @@ impl Arith<'_> {
             (None, _) => return b,
         };
         let width = self.values.width(a);
-        if self.values.same(a, b) {
+        if self.values.are_equal(a, b) {
             return a;
         }
         if width == BitWidth::Other {
@@ -429,8 +435,8 @@ impl Arith<'_> {
     }
 }
 
-/// Replaces the dependency on a header field by one on a header length. It is used for four bits of a byte, where IPv4
-/// and TCP have the length of their header.
+/// Replaces the dependency on a header field by a dependency on a header length. Used for a value that is one half of a
+/// byte: IPv4 and TCP have the length of their header in such a half.
 fn header_length(dependencies: u8) -> u8 {
     if dependencies & dependency::HEADER_FIELD != 0 {
         (dependencies & !dependency::HEADER_FIELD) | dependency::HEADER_LENGTH

@@ -5,14 +5,15 @@ use crate::interpreter::{
     AbstractValue, CallSite, Frame, FunctionSummary, GlobalEffect, HostCallSite, Interpreter,
 };
 use crate::range::{BitWidth, Range};
-use crate::state::{AnalysisStop, CostSite, StackSite, TopCosts};
+use crate::state::{AnalysisStop, CostSite, StackSite, TopCosts, UNBOUNDED_STACK};
 use crate::value::{BoundValueId, LinearSum, Op, ValueNode, ValueTable, dependency};
 use crate::{Length, Linear, ParamBound, UnboundedCause, find_injected};
 use std::rc::Rc;
 use weir_abi::host::{HostFunction, LimitedOutput, ResultValue, ValueType};
 use weir_abi::limit;
 
-/// The most functions that an indirect call can reach.
+/// The most functions that an indirect call can reach. With more, the analysis ends with
+/// [`AnalysisStop::TooLarge`].
 const CANDIDATES_MAX: usize = 4096;
 
 impl<'a> Interpreter<'a, '_> {
@@ -28,7 +29,7 @@ impl<'a> Interpreter<'a, '_> {
                 self.call_host(frame, at, *host);
                 return Ok(());
             }
-            // Admission refuses a module with such an import.
+            // The import is none of weir's host functions; admission refuses the module.
             Some(None) => {
                 self.discard_arguments(frame, function);
                 self.apply_unknown(frame, at, function);
@@ -100,7 +101,7 @@ impl<'a> Interpreter<'a, '_> {
         if found.is_empty() {
             // No candidate: the call always traps.
             if let Some(state) = frame.state.take() {
-                Self::trap(frame, state.usage);
+                Self::note_trap(frame, state.usage);
             }
             return Ok(());
         }
@@ -116,6 +117,7 @@ impl<'a> Interpreter<'a, '_> {
         conditions: PathConditionId,
     ) -> (Vec<BoundValueId>, Vec<u64>) {
         let mut key = Vec::new();
+        // Values of the caller, each with the new value that stands for it in the callee.
         let mut renamed: Vec<(BoundValueId, BoundValueId)> = Vec::new();
         let mut parameters = Vec::new();
         for argument in arguments {
@@ -126,7 +128,7 @@ impl<'a> Interpreter<'a, '_> {
                 continue;
             }
             push_key(&mut key, &abstracted_argument);
-            let sum = self.values.sum(*argument);
+            let sum = self.values.as_sum(*argument);
             let mut renamed_sum = LinearSum { terms: Vec::new(), constant: sum.constant };
             key.push(sum.constant.cast_unsigned());
             key.push(sum.terms.len() as u64);
@@ -141,7 +143,7 @@ impl<'a> Interpreter<'a, '_> {
                     Some(index) => renamed[index].1,
                     None => {
                         let abstracted_term = self.abstract_value(*id, conditions);
-                        let new = self.fresh(abstracted_term);
+                        let new = self.new_value(abstracted_term);
                         push_key(&mut key, &abstracted_term);
                         renamed.push((*id, new));
                         new
@@ -153,7 +155,7 @@ impl<'a> Interpreter<'a, '_> {
                     1 << 40 | known.unwrap_or(renamed.len() - 1) as u64
                 });
                 key.push(coefficient.cast_unsigned());
-                let term = self.values.sum(new);
+                let term = self.values.as_sum(new);
                 let width = abstracted_argument.width;
                 renamed_sum = ValueTable::linear_combination(width, &renamed_sum, 1, &term, *coefficient);
             }
@@ -163,7 +165,7 @@ impl<'a> Interpreter<'a, '_> {
             let node = self.values.node(id);
             let differs =
                 node.range != abstracted_argument.range && !matches!(node.op, Op::Field(..) | Op::Descriptor);
-            if differs && sum.terms.len() == 1 && self.values.sum(id).terms.len() == 1 {
+            if differs && sum.terms.len() == 1 && self.values.as_sum(id).terms.len() == 1 {
                 let node = self.values.node_mut(id);
                 node.range = node.range.intersect(abstracted_argument.range, abstracted_argument.width);
             }
@@ -203,7 +205,7 @@ impl<'a> Interpreter<'a, '_> {
         {
             return Ok(Some(Rc::clone(known)));
         }
-        let globals = self.globals();
+        let globals = self.entry_globals();
         let summary = Rc::new(self.walk_function(function, arguments, globals)?);
         self.summaries.insert(key, Rc::clone(&summary));
         Ok(Some(summary))
@@ -211,7 +213,7 @@ impl<'a> Interpreter<'a, '_> {
 
     /// The globals when a function is entered: constants for the immutable integer globals, unknown values for all
     /// others.
-    pub(crate) fn globals(&mut self) -> Vec<BoundValueId> {
+    pub(crate) fn entry_globals(&mut self) -> Vec<BoundValueId> {
         let kinds = self.module.globals.iter();
         kinds
             .map(|global| match global.constant {
@@ -229,7 +231,8 @@ impl<'a> Interpreter<'a, '_> {
         }
     }
 
-    /// Applies a call without a summary: unknown results, changed globals, unbounded usage.
+    /// Applies a call of a function that is not analysed, because it is recursive or an unknown import. Its results and
+    /// the globals become unknown, and its usage is unbounded.
     fn apply_unknown(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) {
         let results: Vec<BitWidth> = self
             .module
@@ -256,28 +259,28 @@ impl<'a> Interpreter<'a, '_> {
         if frame.shadow_depth.take().is_some() {
             frame.shadow_site = site;
         }
-        (frame.callee_stack, frame.callee_stack_site) = (u64::MAX / 2, site);
+        (frame.callee_stack, frame.callee_stack_site) = (UNBOUNDED_STACK, site);
         // Fuel is left out here, because its missing bound is reported as an [`UnboundedCause`].
         let usage = crate::ResourceBound { fuel: Linear::ZERO, ..state.usage };
         frame.state = Some(state);
         Self::note_cost(frame, offset, CostSite::Call(Some(function)), &usage, &TopCosts::default());
     }
 
-    /// Applies a call that has the effect of any of these summaries. A direct call has one summary, an indirect call
+    /// Applies a call whose effect can be that of any of these summaries. A direct call has one summary, an indirect call
     /// one for each function that it can reach.
     fn apply_summaries(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         function: Option<u32>,
-        found: &[Rc<FunctionSummary>],
+        summaries: &[Rc<FunctionSummary>],
     ) {
         let locals = frame.code.locals.len();
         let mut usage = crate::ResourceBound::NOTHING;
         let mut top_costs = TopCosts::default();
         let mut depth = self.shadow_depth_now(frame);
         let depth_here = depth;
-        for summary in found {
+        for summary in summaries {
             usage = usage.join(summary.usage);
             if summary.stack > frame.callee_stack {
                 (frame.callee_stack, frame.callee_stack_site) = (summary.stack, Some(summary.stack_site));
@@ -289,10 +292,10 @@ impl<'a> Interpreter<'a, '_> {
                 .zip(summary.shadow_depth)
                 .zip(depth_here)
                 .map(|((deepest, callee), here)| deepest.max(here + callee));
-            top_costs.raise(&summary.top_costs);
+            top_costs.adopt_larger(&summary.top_costs);
         }
         if self.unrecorded == 0 {
-            self.note_shadow_depth(frame, depth_here, depth, found);
+            self.note_shadow_depth(frame, depth_here, depth, summaries);
         }
         let offset = frame.code.offsets[at];
         if self.unrecorded == 0 {
@@ -304,9 +307,10 @@ impl<'a> Interpreter<'a, '_> {
 
         let Some(mut state) = frame.state.take() else { return };
         state.usage = state.usage.plus(usage);
-        let returning: Vec<&Rc<FunctionSummary>> = found.iter().filter(|summary| summary.returns).collect();
+        let returning: Vec<&Rc<FunctionSummary>> =
+            summaries.iter().filter(|summary| summary.returns).collect();
         let Some(first) = returning.first() else {
-            Self::trap(frame, state.usage);
+            Self::note_trap(frame, state.usage);
             return;
         };
         for index in 0..first.results.len() {
@@ -314,7 +318,7 @@ impl<'a> Interpreter<'a, '_> {
             for other in returning.iter().skip(1).filter_map(|summary| summary.results.get(index)) {
                 abstracted = join_abstract(abstracted, *other);
             }
-            let id = self.fresh(abstracted);
+            let id = self.new_value(abstracted);
             state.push(id);
         }
         for index in 0..self.module.globals.len() {
@@ -329,21 +333,21 @@ impl<'a> Interpreter<'a, '_> {
         frame.state = Some(state);
     }
 
-    /// Raises the function's depth of the shadow stack to `depth`, which is reached in one of the callees. `here` is
-    /// the depth at the call.
+    /// Raises the most bytes by which the shadow stack grows to `depth`, which one of the callees reaches. `here` is the
+    /// depth at the call.
     fn note_shadow_depth(
         &self,
         frame: &mut Frame<'a>,
         here: Option<u64>,
         depth: Option<u64>,
-        found: &[Rc<FunctionSummary>],
+        summaries: &[Rc<FunctionSummary>],
     ) {
         let Some(before) = frame.shadow_depth else { return };
         if depth.is_some_and(|depth| depth <= before) {
             return;
         }
         frame.shadow_depth = depth;
-        let deepest = found.iter().max_by_key(|summary| summary.shadow_depth.unwrap_or(u64::MAX));
+        let deepest = summaries.iter().max_by_key(|summary| summary.shadow_depth.unwrap_or(u64::MAX));
         let Some(site) = deepest.and_then(|summary| summary.shadow_site) else { return };
         // The function's own part of the shadow stack can be larger than the callee's.
         if site.bytes.is_none_or(|bytes| here.is_none_or(|here| bytes >= here)) || frame.shadow_site.is_none()
@@ -367,7 +371,7 @@ impl<'a> Interpreter<'a, '_> {
         match first {
             GlobalEffect::Adds(0) if all_add(0) => before,
             GlobalEffect::Adds(amount) if all_add(*amount) => {
-                let sum = self.values.sum(before);
+                let sum = self.values.as_sum(before);
                 let sum = LinearSum {
                     constant: width.wrap_signed(i128::from(sum.constant) + i128::from(*amount)),
                     ..sum
@@ -413,19 +417,19 @@ impl<'a> Interpreter<'a, '_> {
     fn call_host(&mut self, frame: &mut Frame<'a>, at: usize, host: HostFunction) {
         let definition = host.definition();
         let Some(mut state) = frame.state.take() else { return };
-        let from_stack = state.stack.len().saturating_sub(definition.parameters.len());
-        let arguments = state.stack.split_off(from_stack);
+        let base = state.stack.len().saturating_sub(definition.parameters.len());
+        let arguments = state.stack.split_off(base);
         let first = arguments.first().and_then(|id| self.values.as_constant(*id));
         let first = first.and_then(|value| u32::try_from(value).ok());
         let cost = self.costs.host(host);
         let packet_max = self.packet_max();
-        let length = Length::of_host(host, first, self.environment)
+        let length = Length::for_host_call(host, first, self.environment)
             .zip(definition.length)
             .and_then(|(length, argument)| Some((*arguments.get(argument.index)?, length)));
         let upper = match length {
             Some((id, length)) => {
                 let range = self.conditions.range(&self.values, id, state.conditions);
-                let most = u64::from(length.most);
+                let most = u64::from(length.units_max);
                 if range.hi <= most {
                     range.upper_bound()
                 } else {
@@ -454,10 +458,10 @@ impl<'a> Interpreter<'a, '_> {
             state.spend(Linear::constant(frame.code.costs[at].into()));
         }
         let width = width_of(host);
-        let (range, dependencies) = self.result_of(host, first);
+        let (range, dependencies) = self.host_result(host, first);
         let usage = one_call(host, fuel);
         state.usage = state.usage.plus(usage);
-        let id = self.fresh(AbstractValue { width, range, zeros: 0, dependencies });
+        let id = self.new_value(AbstractValue { width, range, zeros: 0, dependencies });
         state.push(id);
         frame.state = Some(state);
         if is_injected {
@@ -480,7 +484,7 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// The range and the dependencies of a host function's result. `first` is the first argument, if it is known.
-    fn result_of(&self, host: HostFunction, first: Option<u32>) -> (Range, u8) {
+    fn host_result(&self, host: HostFunction, first: Option<u32>) -> (Range, u8) {
         let any = Range::any(width_of(host));
         let bound = first.and_then(|index| self.environment.parameters.get(index as usize));
         match (host.definition().value, bound) {
@@ -534,7 +538,7 @@ fn push_key(key: &mut Vec<u64>, abstracted: &AbstractValue) {
     );
 }
 
-/// The properties of a value that is one of two values.
+/// The properties of a value that can be either of two values.
 fn join_abstract(a: AbstractValue, b: AbstractValue) -> AbstractValue {
     AbstractValue {
         width: a.width,

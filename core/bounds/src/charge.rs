@@ -17,13 +17,13 @@ use crate::analyse::Malformed;
 use crate::injected::InjectedRead;
 use crate::length::Length;
 use crate::region::plan_function;
-use crate::report::OnEntry;
+use crate::report::TripCountFormula;
 use crate::{Analysis, CostTable, Environment, ParsedModule};
 use wasmparser::{BinaryReaderError, Operator};
 use weir_abi::entry::EntryPoint;
 use weir_abi::host::{HostFunction, LimitedOutput};
 
-/// The most fuel that one charge takes. It is far above the allowance of any call, and far below an overflow.
+/// The most fuel that one charge takes: far above the allowance of any call, and far below an overflow.
 pub const CHARGE_MAX: u64 = 1 << 60;
 
 /// The rules of a charge plan. Amounts are in fuel.
@@ -32,8 +32,8 @@ pub struct ChargeRules {
     /// True to charge each basic block by itself, so that the charged fuel equals the cost of the executed
     /// instructions. Used by tests and measurements.
     pub exact: bool,
-    /// The most fuel that is charged in advance, where a further charge can avoid more. A larger advance could abort a
-    /// call because of fuel that the call would not have used.
+    /// The most fuel that one charge takes in advance, wherever a further charge can keep it below this limit. A larger
+    /// advance could abort a call because of fuel that the call would not have used.
     pub ahead_max: u64,
     /// The largest bound of a loop that is charged before it begins. Other loops are charged in each iteration.
     pub loop_max: u64,
@@ -69,7 +69,7 @@ pub enum ChargeAmount {
     /// A fixed amount.
     Constant(u64),
     /// The trip count that the formula gives, times this amount.
-    Trips(OnEntry, u64),
+    Trips(TripCountFormula, u64),
     /// The number of bytes or elements that the length on the operand stack stands for, times this amount.
     Length(Length, u64),
     /// The number of pages or elements that `memory.grow` or `table.grow` requests, times this amount. The fuel is
@@ -88,7 +88,7 @@ pub struct FunctionPlan {
     /// contains a charge.
     pub has_only_entry_charge: bool,
     /// True if the function contains a loop that is charged at its header, and in which only functions without charges
-    /// are called.
+    /// are called. In such a function, the meter can keep the remaining fuel in a local.
     pub has_hot_loop: bool,
     /// True if the module can call the function, directly or indirectly.
     pub is_called: bool,
@@ -110,8 +110,8 @@ pub struct ReplacedCall {
 /// The charge plan of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargePlan {
-    /// The imported functions; `None` for an import that weir does not provide. Admission refuses a module with such an
-    /// import.
+    /// The imported functions; `None` for an import that weir does not provide. Admission refuses a module with such
+    /// an import.
     pub imports: Vec<Option<HostFunction>>,
     /// The functions that can be called in another way than by a `call` instruction, sorted: those in element segments,
     /// exports and `ref.func`, and the start function.
@@ -149,10 +149,10 @@ pub fn host_call_cost(
     let has_strings = function.definition().output == LimitedOutput::Record && !exact;
     let strings = environment.string_bytes.iter().copied().max().filter(|_| has_strings);
     let constant = u64::from(cost.call) + u64::from(cost.per_byte) * u64::from(strings.unwrap_or(0));
-    (constant, per_unit(Length::of_host(function, None, environment), cost.per_byte))
+    (constant, per_unit(Length::for_host_call(function, None, environment), cost.per_byte))
 }
 
-/// A length and the fuel for each of its units; `None` if the units cost nothing.
+/// The length together with the fuel for each of its units; `None` if the units cost nothing.
 pub(crate) fn per_unit(length: Option<Length>, unit_cost: u32) -> Option<(Length, u64)> {
     length.filter(|_| unit_cost > 0).map(|length| (length, unit_cost.into()))
 }
@@ -201,7 +201,9 @@ impl ChargeContext<'_> {
             let mut called = Vec::new();
             for operator in body.get_operators_reader()? {
                 match operator? {
-                    Operator::Call { function_index } => called.extend(self.module.own(function_index)),
+                    Operator::Call { function_index } => {
+                        called.extend(self.module.defined_index(function_index))
+                    }
                     Operator::RefFunc { function_index } => named.push(function_index),
                     Operator::MemoryCopy { .. } => self.has_memory_copy = true,
                     _ => {}
@@ -217,7 +219,9 @@ impl ChargeContext<'_> {
         let module = self.module;
         let (count, imported) = (callees.len(), module.imported.len());
         let mut is_called = vec![false; count];
-        for function in module.indirect.iter().chain(&named).filter_map(|function| module.own(*function)) {
+        for function in
+            module.indirect.iter().chain(&named).filter_map(|function| module.defined_index(*function))
+        {
             is_called[function] = true;
         }
         let mut callers: Vec<Vec<usize>> = vec![Vec::new(); count];

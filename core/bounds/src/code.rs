@@ -28,7 +28,7 @@ pub(crate) struct FunctionCode<'a> {
     pub(crate) operand_bytes: u64,
 }
 
-/// The bytes of each stack frame beside locals and operands: return address, saved registers, arguments of a call.
+/// The bytes of each stack frame besides locals and operands: return address, saved registers, arguments of a call.
 const FRAME_BYTES: u64 = 96;
 
 /// The width in which values of a type are tracked.
@@ -41,8 +41,8 @@ pub(crate) fn width_of(ty: ValType) -> BitWidth {
 }
 
 impl ParsedModule {
-    /// The parameters and results of a block.
-    pub(crate) fn block(&self, ty: BlockType) -> (Vec<BitWidth>, Vec<BitWidth>) {
+    /// The widths of a block's parameters and results.
+    pub(crate) fn block_signature(&self, ty: BlockType) -> (Vec<BitWidth>, Vec<BitWidth>) {
         match ty {
             BlockType::Empty => (Vec::new(), Vec::new()),
             BlockType::Type(ty) => (Vec::new(), vec![width_of(ty)]),
@@ -54,7 +54,7 @@ impl ParsedModule {
     }
 
     /// The offset of a function's first instruction; 0 for an imported function.
-    pub(crate) fn offset(&self, function: u32) -> u32 {
+    pub(crate) fn body_offset(&self, function: u32) -> u32 {
         let reader = self.body(function).and_then(|body| body.get_operators_reader().ok());
         reader.and_then(|reader| u32::try_from(reader.original_position()).ok()).unwrap_or(0)
     }
@@ -72,7 +72,7 @@ pub(crate) struct Bodies<'a> {
 }
 
 impl<'a> Bodies<'a> {
-    pub(crate) fn of(module: &'a ParsedModule) -> Self {
+    pub(crate) fn new(module: &'a ParsedModule) -> Self {
         let kinds = module.types.iter().filter_map(|(_, ty)| ty.as_ref());
         let mut kinds = kinds.flat_map(|ty| ty.params().iter().chain(ty.results()));
         let has_vectors =
@@ -88,7 +88,7 @@ impl<'a> Bodies<'a> {
         costs: &CostTable,
         most: usize,
     ) -> Result<Option<Rc<FunctionCode<'a>>>, Malformed> {
-        let Some((index, body)) = self.module.own(function).zip(self.module.body(function)) else {
+        let Some((index, body)) = self.module.defined_index(function).zip(self.module.body(function)) else {
             return Ok(None);
         };
         if let Some(Some(code)) = self.decoded.get(index) {

@@ -48,8 +48,8 @@ pub(crate) struct PathConditions {
     visited: Cell<u64>,
 }
 
-/// The most ancestors that a search visits. Ignoring older conditions costs precision but not soundness, and keeps the
-/// work for long functions linear.
+/// The most ancestors that a search visits, so that the work for long functions is linear. Ignoring older conditions is
+/// sound: the ranges only become wider.
 const ANCESTORS_MAX: usize = 96;
 
 /// The deepest nesting of operands that is followed to find a value's range.
@@ -59,9 +59,9 @@ pub(crate) const DEPTH_MAX: u32 = 5;
 pub(crate) const JOIN_INPUTS_READ: usize = 4;
 /// The most conditions that are examined on each of two paths where they meet.
 const MERGE_CONDITIONS_MAX: usize = 12;
-/// The most conditions on the path of a join's input that are compared with those at a place. They are the latest ones,
-/// which follow from one comparison.
-const LAST_CONDITIONS: usize = 4;
+/// The most conditions on the path of a join's input that are compared with those at a place. Only the latest conditions
+/// are compared, which follow from one comparison.
+const LAST_CONDITIONS_MAX: usize = 4;
 
 impl Default for PathConditions {
     fn default() -> Self {
@@ -91,13 +91,13 @@ impl PathConditions {
         id
     }
 
-    /// The nearest common ancestor of `a` and `b`. `before` is a known common ancestor, which is returned if the search
-    /// takes too long.
+    /// The nearest common ancestor of `a` and `b`. `known_ancestor` is any common ancestor, which is returned if the
+    /// search takes too long.
     pub(crate) fn common_ancestor(
         &self,
         mut a: PathConditionId,
         mut b: PathConditionId,
-        before: PathConditionId,
+        known_ancestor: PathConditionId,
     ) -> PathConditionId {
         for _ in 0..2 * ANCESTORS_MAX {
             self.visited.set(self.visited.get() + 1);
@@ -110,20 +110,20 @@ impl PathConditions {
                 b = self.node(b).parent;
             }
         }
-        before
+        known_ancestor
     }
 
-    /// The conditions where the paths with the conditions `a` and `b` meet: those of their common ancestor, and for
-    /// each value with a range on either path the union of its ranges on both paths. `before` is a known common
+    /// The conditions where the paths with the conditions `a` and `b` meet: the conditions of their common ancestor, and for
+    /// each value with a range on either path the union of its ranges on both paths. `known_ancestor` is any common
     /// ancestor.
     pub(crate) fn merge(
         &mut self,
         values: &ValueTable,
         a: PathConditionId,
         b: PathConditionId,
-        before: PathConditionId,
+        known_ancestor: PathConditionId,
     ) -> PathConditionId {
-        let common = self.common_ancestor(a, b, before);
+        let common = self.common_ancestor(a, b, known_ancestor);
         let depth = self.node(common).depth;
         let mut refined: Vec<BoundValueId> = Vec::new();
         for path in [a, b] {
@@ -170,7 +170,7 @@ impl PathConditions {
         .take(ANCESTORS_MAX)
     }
 
-    /// The comparisons from the node `from` up to its ancestor `since`, without that of `since`; the latest first.
+    /// The comparisons of the node `from` and of its ancestors that come after the ancestor `since`, the latest first.
     pub(crate) fn comparisons_since(
         &self,
         from: PathConditionId,
@@ -215,18 +215,16 @@ impl PathConditions {
     ) -> Range {
         self.visited.set(self.visited.get() + 1);
         let has_range = self.has_range.get(id.0 as usize).is_some_and(|has_range| *has_range);
-        let known = has_range.then(|| {
-            self.ancestors(at).find_map(|(_, condition)| match condition {
+        if has_range
+            && let Some(known) = self.ancestors(at).find_map(|(_, condition)| match condition {
                 PathCondition::Range(of, range) if *of == id => Some(*range),
                 _ => None,
             })
-        });
-        let known = known.flatten();
-        let node = values.node(id);
-        let (width, own) = (node.width, node.range);
-        if let Some(known) = known {
+        {
             return known;
         }
+        let node = values.node(id);
+        let (width, own) = (node.width, node.range);
         if depth == 0 || own.single_value().is_some() {
             return own;
         }
@@ -247,8 +245,8 @@ impl PathConditions {
                     Range { by_length: inner.by_length, ..Range::unsigned(width, inner.lo, inner.hi) };
                 own.intersect(outer, width)
             }
-            // For the input of the path that was taken, two sets of conditions hold: those on that path and those `at`
-            // the use of the join.
+            // For the input of the path that was taken, two sets of conditions hold: the conditions on that path, and the
+            // conditions `at` the use of the join.
             Op::Join(inputs) if inputs.len() <= JOIN_INPUTS_READ && depth + 1 >= DEPTH_MAX => {
                 let taken =
                     inputs.iter().filter(|(_, known)| !self.is_excluded(values, *known, at, depth - 1));
@@ -271,7 +269,7 @@ impl PathConditions {
         at: PathConditionId,
         depth: u32,
     ) -> bool {
-        self.ancestors(path).take(LAST_CONDITIONS).any(|(_, condition)| match condition {
+        self.ancestors(path).take(LAST_CONDITIONS_MAX).any(|(_, condition)| match condition {
             PathCondition::Range(id, range) => {
                 self.range_deep(values, *id, at, depth).intersect(*range, values.width(*id)).is_empty()
             }
@@ -339,6 +337,7 @@ impl PathConditions {
         self.assume_deep(values, condition, holds, at, 8)
     }
 
+    /// Does the work of [`PathConditions::assume`]. Operands are followed down to `depth` levels.
     fn assume_deep(
         &mut self,
         values: &ValueTable,
@@ -354,10 +353,10 @@ impl PathConditions {
         if depth == 0 {
             return Some(at);
         }
-        let is_truth = |id| values.range(id).hi <= 1;
+        let is_0_or_1 = |id| values.range(id).hi <= 1;
         match &values.node(condition).op {
             Op::Compare(Cmp::Eq | Cmp::Ne, inner, zero)
-                if values.as_constant(*zero) == Some(0) && is_truth(*inner) =>
+                if values.as_constant(*zero) == Some(0) && is_0_or_1(*inner) =>
             {
                 let is_not = matches!(values.node(condition).op, Op::Compare(Cmp::Ne, ..));
                 self.assume_deep(values, *inner, holds == is_not, at, depth - 1)
@@ -366,21 +365,28 @@ impl PathConditions {
                 let (cmp, a, b) = if holds { (*cmp, *a, *b) } else { opposite(*cmp, *a, *b) };
                 self.assume_comparison(values, cmp, a, b, at)
             }
-            Op::And(a, b) if holds && is_truth(*a) && is_truth(*b) => {
-                let (a, b) = (*a, *b);
-                let at = self.assume_deep(values, a, true, at, depth - 1)?;
-                self.assume_deep(values, b, true, at, depth - 1)
+            Op::And(a, b) if holds && is_0_or_1(*a) && is_0_or_1(*b) => {
+                self.assume_both(values, (*a, *b), true, at, depth - 1)
             }
-            Op::Or(a, b) if !holds => {
-                let (a, b) = (*a, *b);
-                let at = self.assume_deep(values, a, false, at, depth - 1)?;
-                self.assume_deep(values, b, false, at, depth - 1)
-            }
+            Op::Or(a, b) if !holds => self.assume_both(values, (*a, *b), false, at, depth - 1),
             _ => {
                 let cmp = if holds { Cmp::Ne } else { Cmp::Eq };
                 self.assume_comparison(values, cmp, condition, ValueTable::zero(values.width(condition)), at)
             }
         }
+    }
+
+    /// Adds the conditions that both values are nonzero if `holds` is true, else that both are 0.
+    fn assume_both(
+        &mut self,
+        values: &ValueTable,
+        (a, b): (BoundValueId, BoundValueId),
+        holds: bool,
+        at: PathConditionId,
+        depth: u32,
+    ) -> Option<PathConditionId> {
+        let at = self.assume_deep(values, a, holds, at, depth)?;
+        self.assume_deep(values, b, holds, at, depth)
     }
 
     /// Adds the condition that a value lies in a range. Returns `None` if that is impossible, so that the code after it
@@ -488,23 +494,20 @@ impl PathConditions {
             return Some(at);
         }
         match &values.node(id).op {
-            // c + x or c - x.
+            // `constant + term` or `constant - term`.
             Op::Sum(LinearSum { terms, constant }) if matches!(terms.as_slice(), [(_, 1 | -1)]) => {
                 let (term, sign) = terms[0];
                 let old = self.range(values, term, at);
                 let next = range_of_term(width, sign, (*constant).into(), &old, &now);
                 self.refine(values, term, next, at, depth - 1)
             }
-            Op::Extend(of) => {
+            // A conversion keeps the number if the operand fits into 32 bits.
+            Op::Extend(of) | Op::Wrap(of) if values.range(*of).hi <= BitWidth::W32.max() => {
+                let width = values.width(*of);
                 let inner = Range {
                     by_length: now.by_length,
-                    ..Range::unsigned(BitWidth::W32, now.lo.min(BitWidth::W32.max()), now.hi)
+                    ..Range::unsigned(width, now.lo.min(width.max()), now.hi)
                 };
-                self.refine(values, *of, inner, at, depth - 1)
-            }
-            Op::Wrap(of) if values.range(*of).hi <= BitWidth::W32.max() => {
-                let inner =
-                    Range { by_length: now.by_length, ..Range::unsigned(BitWidth::W64, now.lo, now.hi) };
                 self.refine(values, *of, inner, at, depth - 1)
             }
             _ => Some(at),
@@ -512,8 +515,8 @@ impl PathConditions {
     }
 }
 
-/// The range of a term with the range `old`, where `constant + sign x term` lies in `now`. If the sum can wrap, the
-/// term has any value.
+/// The range of a term that had the range `old`, after the sum `constant + sign x term` was found to lie in `now`. If
+/// the sum can wrap, the result is the range of all values.
 fn range_of_term(width: BitWidth, sign: i64, constant: i128, old: &Range, now: &Range) -> Range {
     let mut range = Range::any(width);
     let (least, most) = width.signed();
@@ -549,7 +552,7 @@ fn clamp_signed(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// The comparison that holds exactly where this comparison does not hold.
+/// The negation of a comparison.
 fn opposite(cmp: Cmp, a: BoundValueId, b: BoundValueId) -> (Cmp, BoundValueId, BoundValueId) {
     match cmp {
         Cmp::Eq => (Cmp::Ne, a, b),

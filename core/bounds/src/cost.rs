@@ -69,11 +69,13 @@ impl CostTable {
     /// The table for admission and metering.
     ///
     /// The weights keep the time per unit of fuel similar for all kinds of work; `weir calibrate` shows the differences
-    /// on a node. An indirect call loads the entry, checks its type, and waits for the branch: on a Zen 4 it takes as
-    /// long as 30 additions. `table.init` and `ref.func` call the runtime to make each function reference.
+    /// on a node. An indirect call loads the table entry, checks the type of the function, and waits for the branch to be
+    /// resolved: on a Zen 4 that takes as long as 30 additions. `table.init` and `ref.func` call the runtime to make each
+    /// function reference.
     pub const fn standard() -> Self {
         Self {
-            //        Free Move Plain Global Memory Multiply Divide Float FloatDivide Vector Branch Table Call Indirect Bulk Grow
+            // Free, Move, Plain, Global, Memory, Multiply, Divide, Float, FloatDivide, Vector, Branch, Table, Call,
+            // CallIndirect, Bulk, Grow.
             classes: [0, 1, 2, 3, 4, 4, 40, 8, 40, 4, 2, 8, 8, 60, 100, 20_000],
             bulk_byte: 1,
             element: 40,
@@ -96,9 +98,10 @@ impl CostTable {
         }
     }
 
-    /// The table with another cost for one class. Tests use it to show that bound and meter share one table.
+    /// Returns the table with another cost for one class. Tests use such tables to show that bound and meter share one
+    /// table.
     #[must_use]
-    pub fn with(mut self, class: CostClass, cost: u32) -> Self {
+    pub fn with_class_cost(mut self, class: CostClass, cost: u32) -> Self {
         self.classes[class as usize] = cost;
         self
     }
@@ -115,7 +118,7 @@ impl CostTable {
         self.class(class_of(operator))
     }
 
-    /// The cost of a host function, beside the `call` instruction.
+    /// The cost of a host function, without that of the `call` instruction.
     pub const fn host(&self, function: HostFunction) -> CallCost {
         self.hosts[function as usize]
     }

@@ -15,7 +15,7 @@ use weir_abi::host::{HostFunction, LimitedOutput};
 pub(crate) struct ChargedInstruction<'a> {
     pub(crate) offset: u64,
     pub(crate) operator: Operator<'a>,
-    /// The fuel of one execution. It includes the cost of a length that is constant, but not the callee of a call.
+    /// The fuel of one execution. It includes the cost of a constant length, and excludes the callee of a call.
     pub(crate) cost: u64,
     /// A length argument that is known only at run time, and the fuel of each of its units.
     pub(crate) length: Option<(Length, u64)>,
@@ -30,14 +30,15 @@ const REPLACED_BEFORE_MAX: usize = 3;
 
 /// Calls `act` for each instruction of a function, in order. The decoded instructions are not kept, because those of a
 /// long function take much memory.
-pub(crate) fn decode<'a>(
+pub(crate) fn for_each_instruction<'a>(
     context: &ChargeContext<'_>,
     body: &FunctionBody<'a>,
     mut act: impl FnMut(&ChargedInstruction<'a>),
 ) -> Result<(), BinaryReaderError> {
-    // The latest instructions. A call that follows may be replaced together with them, so they cost nothing then.
+    // The latest instructions. If the loader replaces the next call, it also replaces the instructions of the call's
+    // arguments, which then cost nothing.
     let mut last: VecDeque<ChargedInstruction<'a>> = VecDeque::with_capacity(REPLACED_BEFORE_MAX + 1);
-    let mut constants = Constants::default();
+    let mut constants = ConstantOperands::default();
     let mut reader = body.get_operators_reader()?;
     while !reader.eof() {
         let (operator, offset) = reader.read_with_offset()?;
@@ -59,20 +60,20 @@ pub(crate) fn decode<'a>(
                         Some(injected) => {
                             instruction.cost = context.costs.class(CostClass::Move).into();
                             let mut from = offset;
-                            for removed in last.iter_mut().rev().take(injected.before) {
+                            for removed in last.iter_mut().rev().take(injected.removed_before) {
                                 removed.cost = 0;
                                 from = removed.offset;
                             }
                             instruction.replaced = Some(ReplacedCall { from, call: offset, injected });
                         }
-                        None => host_call(context, function, &constants, &mut instruction),
+                        None => set_host_call_cost(context, function, &constants, &mut instruction),
                     }
                 }
             }
             Operator::MemoryGrow { .. } => instruction.grown = Some(context.costs.page().into()),
             Operator::TableGrow { .. } => instruction.grown = Some(context.costs.element().into()),
             operator => {
-                let length = Length::of_bulk(operator, context.environment);
+                let length = Length::for_bulk_instruction(operator, context.environment);
                 let is_table = matches!(
                     operator,
                     Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. }
@@ -82,7 +83,7 @@ pub(crate) fn decode<'a>(
             }
         }
         instruction.grown = instruction.grown.filter(|unit_cost| *unit_cost > 0);
-        constants.step(&instruction.operator);
+        constants.apply(&instruction.operator);
         last.push_back(instruction);
         if last.len() > REPLACED_BEFORE_MAX {
             last.pop_front().iter().for_each(&mut act);
@@ -92,21 +93,22 @@ pub(crate) fn decode<'a>(
     Ok(())
 }
 
-/// Sets the cost of a call of a host function.
-fn host_call(
+/// Adds the cost of a host function to the cost of its `call` instruction.
+fn set_host_call_cost(
     context: &ChargeContext<'_>,
     function: HostFunction,
-    constants: &Constants,
+    constants: &ConstantOperands,
     instruction: &mut ChargedInstruction<'_>,
 ) {
     let definition = function.definition();
     let cost = context.costs.host(function);
     instruction.cost += u64::from(cost.call);
-    let first = definition.parameters.len().checked_sub(1).and_then(|above| constants.argument(above));
+    let first_argument =
+        definition.parameters.len().checked_sub(1).and_then(|above| constants.argument(above));
     if definition.output == LimitedOutput::Record && !context.rules.exact {
         // Only the host knows the lengths of the strings in a record.
         let strings = &context.environment.string_bytes;
-        let most = match first {
+        let most = match first_argument {
             Some(stream) => strings.get(stream as usize).copied(),
             None => strings.iter().copied().max(),
         };
@@ -114,7 +116,7 @@ fn host_call(
     }
     charge_length(
         instruction,
-        Length::of_host(function, first, context.environment),
+        Length::for_host_call(function, first_argument, context.environment),
         cost.per_byte,
         constants,
     );
@@ -126,11 +128,11 @@ fn charge_length(
     instruction: &mut ChargedInstruction<'_>,
     length: Option<Length>,
     unit_cost: u32,
-    constants: &Constants,
+    constants: &ConstantOperands,
 ) {
     let Some((length, unit_cost)) = per_unit(length, unit_cost) else { return };
     match constants.argument(usize::from(length.above.is_some())) {
-        Some(known) => instruction.cost += unit_cost * u64::from(length.of(known)),
+        Some(known) => instruction.cost += unit_cost * u64::from(length.units_for(known)),
         None => instruction.length = Some((length, unit_cost)),
     }
 }
@@ -138,27 +140,28 @@ fn charge_length(
 /// The i32 constants on the operand stack, top last, as far as straight-line code shows them; `None` for operands with
 /// unknown values.
 #[derive(Default)]
-struct Constants(Vec<Option<u32>>);
+struct ConstantOperands(Vec<Option<u32>>);
 
 /// The most operands that are remembered: more than a host call has arguments.
 const OPERANDS_MAX: usize = 64;
 
-impl Constants {
+impl ConstantOperands {
     /// The operand that is below `above` other operands, if it is a known constant.
     fn argument(&self, above: usize) -> Option<u32> {
         let index = self.0.len().checked_sub(above + 1)?;
         self.0.get(index).copied().flatten()
     }
 
-    fn step(&mut self, operator: &Operator<'_>) {
+    /// Applies an instruction to the operands.
+    fn apply(&mut self, operator: &Operator<'_>) {
         match operator {
             Operator::I32Const { value } => self.0.push(Some(value.cast_unsigned())),
             // The operand stays on the stack with its value.
             Operator::LocalTee { .. } => {}
             _ => match operator.operator_arity(&NoModule) {
-                Some((taken, given)) => {
-                    self.0.truncate(self.0.len().saturating_sub(taken as usize));
-                    self.0.extend((0..given).map(|_| None));
+                Some((popped, pushed)) => {
+                    self.0.truncate(self.0.len().saturating_sub(popped as usize));
+                    self.0.extend((0..pushed).map(|_| None));
                 }
                 // After any other instruction, no operand is known.
                 None => self.0.clear(),

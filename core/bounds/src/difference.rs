@@ -28,39 +28,39 @@ impl PathConditions {
     }
 
     /// The range of the difference `sum`, as [`PathConditions::difference`] finds it, and the number of its lowest bits
-    /// that are 0. `also` holds further conditions on the same values, from another path.
+    /// that are 0. `second_path` holds further conditions on the same values, from another path.
     pub(crate) fn difference_with_zeros(
         &self,
         values: &ValueTable,
         sum: &LinearSum,
         width: BitWidth,
         at: PathConditionId,
-        also: Option<PathConditionId>,
+        second_path: Option<PathConditionId>,
     ) -> Option<(Range, u8)> {
         let range = |id| {
             let here = self.range_deep(values, id, at, DEPTH_MAX - 1);
-            match also {
-                Some(also) => {
-                    here.intersect(self.range_deep(values, id, also, DEPTH_MAX - 1), values.width(id))
+            match second_path {
+                Some(path) => {
+                    here.intersect(self.range_deep(values, id, path, DEPTH_MAX - 1), values.width(id))
                 }
                 None => here,
             }
         };
         let modulus = width.modulus();
         let mut zeros = 0;
-        let mut ends: Vec<(i128, i128, Option<Linear>)> = Vec::new();
+        let mut intervals: Vec<(i128, i128, Option<Linear>)> = Vec::new();
         let sum_itself = std::iter::once(sum.clone());
-        for equal in sum_itself.chain(self.equal_sums(values, sum, width, at, also)) {
+        for equal in sum_itself.chain(self.equal_sums(values, sum, width, at, second_path)) {
             let (lo, hi) = values.interval(&equal, range);
             zeros = zeros.max(values.zeros_of(&equal, width));
-            ends.push((lo, hi, values.upper_by_length(&equal, range).filter(|_| lo >= 0)));
+            intervals.push((lo, hi, values.upper_by_length(&equal, range).filter(|_| lo >= 0)));
             if let Some((lo, hi, low, by_length)) = rounded_pair(values, &equal, width, range) {
                 zeros = zeros.max(low);
-                ends.push((lo, hi, by_length));
+                intervals.push((lo, hi, by_length));
             }
         }
         let mut found: Option<Range> = None;
-        for (lo, hi, by_length) in ends {
+        for (lo, hi, by_length) in intervals {
             let (lo, hi) = round_inwards(lo, hi, zeros, width);
             if lo >= 0 && hi < modulus && lo <= hi {
                 let here = Range { by_length, ..Range::integer(width, lo, hi) };
@@ -71,20 +71,18 @@ impl PathConditions {
             return found.map(|found| (found, zeros));
         }
         if found.is_none() {
-            let under_also =
-                || also.and_then(|also| self.difference_of_rounded(values, sum, zeros, width, also));
-            found = self.difference_of_rounded(values, sum, zeros, width, at).or_else(under_also);
+            let on_path = |path| self.difference_of_rounded(values, sum, zeros, width, path);
+            found = on_path(at).or_else(|| second_path.and_then(on_path));
         }
         if found.is_none()
-            && also.is_none()
+            && second_path.is_none()
             && let Some((range, low)) = self.difference_of_join(values, sum, width, at)
         {
             found = Some(range);
             zeros = zeros.max(low);
         }
-        for (_, condition) in self.ancestors(at).chain(also.into_iter().flat_map(|also| self.ancestors(also)))
-        {
-            // A range condition on a sum that differs from this one only by its constant.
+        for condition in self.conditions_of_paths(at, second_path) {
+            // A range condition on a sum that differs from `sum` only by its constant.
             if let PathCondition::Range(id, known) = condition
                 && values.width(*id) == width
                 && let Op::Sum(other) = &values.node(*id).op
@@ -105,7 +103,7 @@ impl PathConditions {
             if values.width(*x) != width {
                 continue;
             }
-            // A comparison of x and y says something about the sum if y - x differs from it only by a constant.
+            // A comparison of x and y bounds the sum if the sum differs from y - x only by its constant.
             let other = values.difference(*y, *x);
             if other.terms != sum.terms {
                 continue;
@@ -133,18 +131,28 @@ impl PathConditions {
         found.map(|found| (found, zeros))
     }
 
-    /// Sums that equal `sum` because of the equations among the conditions. Each results from substituting one value.
+    /// The conditions `at`, followed by those of the second path.
+    fn conditions_of_paths(
+        &self,
+        at: PathConditionId,
+        second_path: Option<PathConditionId>,
+    ) -> impl Iterator<Item = &PathCondition> {
+        let further = second_path.into_iter().flat_map(|path| self.ancestors(path));
+        self.ancestors(at).chain(further).map(|(_, condition)| condition)
+    }
+
+    /// Sums that equal `sum` under the conditions. Each results from one equation among the conditions, by which one
+    /// value of `sum` is replaced.
     fn equal_sums(
         &self,
         values: &ValueTable,
         sum: &LinearSum,
         width: BitWidth,
         at: PathConditionId,
-        also: Option<PathConditionId>,
+        second_path: Option<PathConditionId>,
     ) -> Vec<LinearSum> {
         let mut found = Vec::new();
-        for (_, condition) in self.ancestors(at).chain(also.into_iter().flat_map(|also| self.ancestors(also)))
-        {
+        for condition in self.conditions_of_paths(at, second_path) {
             let zero = match condition {
                 PathCondition::Comparison(Cmp::Eq, x, y) if values.width(*x) == width => {
                     values.difference(*x, *y)
@@ -155,7 +163,7 @@ impl PathConditions {
                         (Op::And(..), Some(only @ 1..)) => {
                             let only =
                                 LinearSum { terms: Vec::new(), constant: width.wrap_signed(only.into()) };
-                            ValueTable::linear_combination(width, &values.sum(*id), 1, &only, -1)
+                            ValueTable::linear_combination(width, &values.as_sum(*id), 1, &only, -1)
                         }
                         _ => continue,
                     }
@@ -167,9 +175,9 @@ impl PathConditions {
             }
             let Some((id, sign @ (1 | -1))) = zero.terms.last().copied() else { continue };
             let factor = match sum.coefficient(id) {
-                // The equation is about masked bits. The sum can contain the value that the bits were taken from.
+                // The equation is about masked bits. The sum can contain the value that was masked.
                 0 => match values.node(id).op {
-                    Op::And(of, _) => match values.sum(of).terms.last() {
+                    Op::And(of, _) => match values.as_sum(of).terms.last() {
                         Some((term, term_sign @ (1 | -1))) => {
                             sum.coefficient(*term).wrapping_mul(*term_sign).wrapping_mul(sign)
                         }
@@ -207,7 +215,7 @@ impl PathConditions {
             if self.is_excluded(values, *path, at, DEPTH_MAX - 1) {
                 continue;
             }
-            let input = values.sum(*input);
+            let input = values.as_sum(*input);
             let with_input = ValueTable::linear_combination(width, &without, 1, &input, coefficient);
             let (range, zeros) = self.difference_with_zeros(values, &with_input, width, at, Some(*path))?;
             union =
@@ -242,7 +250,7 @@ impl PathConditions {
                 &LinearSum { terms: vec![(id, 1)], constant: 0 },
                 coefficient.wrapping_neg(),
             );
-            sum = ValueTable::linear_combination(width, &without, 1, &values.sum(of), scale);
+            sum = ValueTable::linear_combination(width, &without, 1, &values.as_sum(of), scale);
             let scale = i128::from(scale);
             less = less.checked_add((-scale * least).min(-scale * most))?;
             more = more.checked_add((-scale * least).max(-scale * most))?;
@@ -278,7 +286,8 @@ impl PathConditions {
                 let differ = self.ancestors(at).any(|(_, condition)| match condition {
                     PathCondition::Comparison(Cmp::Ne | Cmp::LtU, x, y) => {
                         let are_these = |a: BoundValueId, b: BoundValueId| {
-                            values.same(a, id) && (values.same(b, of) || values.same(b, only_input))
+                            values.are_equal(a, id)
+                                && (values.are_equal(b, of) || values.are_equal(b, only_input))
                         };
                         are_these(*x, *y) || are_these(*y, *x)
                     }
@@ -301,8 +310,8 @@ fn round_inwards(lo: i128, hi: i128, zeros: u8, width: BitWidth) -> (i128, i128)
 }
 
 /// Evaluates a sum that contains a value and the lowest bits of the same value with opposite signs, such as
-/// `x - (x & 7)`: `x` rounded down. Returns the integer bounds of the sum, the number of its lowest bits that are 0, and an upper
-/// bound by the packet's length.
+/// `x - (x & 7)`: `x` rounded down. Returns the integer bounds of the sum, the number of its lowest bits that are 0, and
+/// an upper bound by the packet's length.
 fn rounded_pair(
     values: &ValueTable,
     sum: &LinearSum,
@@ -317,7 +326,7 @@ fn rounded_pair(
         }
         let low = LinearSum { terms: vec![(*id, 1)], constant: 0 };
         let without = ValueTable::linear_combination(width, sum, 1, &low, coefficient.wrapping_neg());
-        let rest = ValueTable::linear_combination(width, &without, 1, &values.sum(of), *coefficient);
+        let rest = ValueTable::linear_combination(width, &without, 1, &values.as_sum(of), *coefficient);
         if rest.terms.len() >= without.terms.len() {
             return None;
         }

@@ -15,7 +15,7 @@ pub struct InjectedRead {
     /// The kind of read.
     pub kind: InjectedValue,
     /// The number of instructions directly before the call that are removed together with the call.
-    pub before: usize,
+    pub removed_before: usize,
 }
 
 /// The result of a replaced read.
@@ -29,14 +29,14 @@ pub enum InjectedValue {
     Length,
 }
 
-/// The read that a call of this host function makes, if the loader replaces the call; else `None`. `before` holds the
-/// instructions directly before the call, in code order; the last three are enough.
+/// The read of a parameter that a call of this host function makes, if the loader replaces the call; else `None`. `before` holds
+/// the instructions directly before the call, in code order; the last three are enough.
 pub fn find_injected(function: HostFunction, before: &[Operator<'_>]) -> Option<InjectedRead> {
     let parameter = |operator: &Operator<'_>| match operator {
         Operator::I32Const { value } => Some(value.cast_unsigned()),
         _ => None,
     };
-    let read = |kind| Some(InjectedRead { parameter: parameter(before.last()?)?, kind, before: 1 });
+    let read = |kind| Some(InjectedRead { parameter: parameter(before.last()?)?, kind, removed_before: 1 });
     match function.definition().value {
         ResultValue::Any => None,
         ResultValue::Integer => read(InjectedValue::Int),
@@ -47,7 +47,11 @@ pub fn find_injected(function: HostFunction, before: &[Operator<'_>]) -> Option<
                 // The address of the buffer does not matter, because the buffer has no bytes.
                 Operator::I32Const { .. } | Operator::LocalGet { .. } | Operator::GlobalGet { .. },
                 Operator::I32Const { value: 0 },
-            ] => Some(InjectedRead { parameter: parameter(index)?, kind: InjectedValue::Length, before: 3 }),
+            ] => Some(InjectedRead {
+                parameter: parameter(index)?,
+                kind: InjectedValue::Length,
+                removed_before: 3,
+            }),
             _ => None,
         },
     }

@@ -39,7 +39,7 @@ impl<'a> Interpreter<'a, '_> {
         match operator {
             Operator::Br { relative_depth } => {
                 if let Some(state) = frame.state.take() {
-                    self.branch_deep(frame, *relative_depth, state)?;
+                    self.branch_by_depth(frame, *relative_depth, state)?;
                 }
             }
             Operator::BrIf { relative_depth } => self.branch_if(frame, *relative_depth)?,
@@ -52,11 +52,11 @@ impl<'a> Interpreter<'a, '_> {
                     let Ok(depth) = target else { return Err(AnalysisStop::TooLarge) };
                     if index >= known.lo && index <= known.hi && taken.insert(depth) {
                         self.step(1)?;
-                        self.branch_deep(frame, depth, state.clone())?;
+                        self.branch_by_depth(frame, depth, state.clone())?;
                     }
                 }
                 if known.hi >= u64::from(targets.len()) {
-                    self.branch_deep(frame, targets.default(), state)?;
+                    self.branch_by_depth(frame, targets.default(), state)?;
                 }
             }
             Operator::Return => {
@@ -66,7 +66,7 @@ impl<'a> Interpreter<'a, '_> {
             }
             Operator::Unreachable => {
                 if let Some(state) = frame.state.take() {
-                    Self::trap(frame, state.usage);
+                    Self::note_trap(frame, state.usage);
                 }
             }
             Operator::Call { function_index } => self.call(frame, at, *function_index)?,
@@ -90,15 +90,15 @@ impl<'a> Interpreter<'a, '_> {
         let condition = state.pop();
         let before = state.conditions;
         if let Some(conditions) = self.conditions.assume(&self.values, condition, true, before) {
-            self.branch_deep(frame, depth, AbstractState { conditions, ..state.clone() })?;
+            self.branch_by_depth(frame, depth, AbstractState { conditions, ..state.clone() })?;
         }
         let other = self.conditions.assume(&self.values, condition, false, before);
         frame.state = other.map(|conditions| AbstractState { conditions, ..state });
         Ok(())
     }
 
-    /// Applies a bulk instruction. Its cost follows from its length argument. A length beyond the memory or table makes
-    /// it trap before anything is copied.
+    /// Applies a bulk instruction, whose cost follows from its length argument. Where the length exceeds the memory or
+    /// table, the instruction traps before it copies anything.
     fn bulk(&mut self, frame: &mut Frame<'a>, at: usize, is_memory: bool) {
         let Some(state) = &mut frame.state else { return };
         let len = state.pop();
@@ -296,7 +296,7 @@ impl<'a> Interpreter<'a, '_> {
                 state.push(id);
             }
             _ => {
-                // The numbers of operands and results are known, and the type and range of the result, but no more.
+                // Only the numbers of operands and results, and the type and range of the result, are known.
                 let (params, results) = operator.operator_arity(&NoModule).unwrap_or((0, 0));
                 for _ in 0..params {
                     state.pop();
@@ -340,7 +340,7 @@ impl<'a> Interpreter<'a, '_> {
         state: &AbstractState,
     ) -> BoundValueId {
         let dependencies = self.values.node(address).dependencies;
-        let sum = self.values.sum(address);
+        let sum = self.values.as_sum(address);
         if sum.coefficient(self.descriptor) == 1 && !load.is_signed && load.width != BitWidth::Other {
             let offset = ValueTable::linear_combination(
                 BitWidth::W32,
@@ -373,7 +373,8 @@ impl<'a> Interpreter<'a, '_> {
         });
         let field_offset = u32::try_from(offset.constant.rem_euclid(DESCRIPTOR_BYTES as i64)).unwrap_or(0);
         let is_constant = offset.terms.is_empty();
-        // A load that may reach beyond the descriptors has an unknown result, because the module's own memory is there.
+        // The result is unknown if the load may reach beyond the descriptors, where the module's own memory is, or if
+        // its place in a descriptor is unknown.
         if !is_inside || !is_aligned || field_offset as usize + usize::from(load.bytes) > DESCRIPTOR_BYTES {
             return self.values.add(Op::Opaque, load.width, load_range(load), dependency::HEADER_FIELD);
         }

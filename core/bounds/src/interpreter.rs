@@ -54,8 +54,7 @@ pub(crate) enum GlobalEffect {
     Sets,
 }
 
-/// The results for a loop, in the worst of all contexts that it was walked in. See [`crate::LoopBound`] for the fields
-/// that are reported.
+/// The results for a loop, the largest of all its walks. See [`crate::LoopBound`] for the fields that are reported.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopSite {
     pub(crate) function: u32,
@@ -67,9 +66,7 @@ pub(crate) struct LoopSite {
     pub(crate) dependencies: u8,
     /// The cause, if the loop has no bound.
     pub(crate) cause: Option<UnboundedCause>,
-    pub(crate) on_entry: Option<crate::OnEntry>,
-    /// The number of contexts.
-    pub(crate) contexts: u32,
+    pub(crate) trip_formula: Option<crate::TripCountFormula>,
 }
 
 /// The results for a call of a host function.
@@ -89,6 +86,7 @@ pub(crate) struct CallSite {
     pub(crate) fuel: Linear,
 }
 
+/// The abstract interpreter of one module: the inputs of the analysis, its state and its results so far.
 pub(crate) struct Interpreter<'a, 'e> {
     pub(crate) module: &'a ParsedModule,
     pub(crate) bodies: Bodies<'a>,
@@ -99,7 +97,7 @@ pub(crate) struct Interpreter<'a, 'e> {
     pub(crate) conditions: PathConditions,
     /// The work done so far. The unit is a visit of one path condition.
     pub(crate) steps: u64,
-    /// The most work.
+    /// The limit of `steps`.
     pub(crate) steps_max: u64,
     /// The steps that are still available for walking loops iteration by iteration.
     pub(crate) unroll_steps_left: u64,
@@ -107,7 +105,7 @@ pub(crate) struct Interpreter<'a, 'e> {
     pub(crate) unrecorded: u32,
     /// The functions that are being walked, from the entry point inwards.
     pub(crate) call_stack: Vec<u32>,
-    /// Summaries by function and arguments.
+    /// The summaries of functions, by function and key of the arguments.
     pub(crate) summaries: HashMap<(u32, Vec<u64>), Rc<FunctionSummary>>,
     /// The results for loops, by code offset.
     pub(crate) loops: BTreeMap<u32, LoopSite>,
@@ -121,7 +119,7 @@ pub(crate) struct Interpreter<'a, 'e> {
     pub(crate) fields: HashMap<(u32, u8, BitWidth), BoundValueId>,
     /// The address of the first descriptor that the entry point receives.
     pub(crate) descriptor: BoundValueId,
-    /// The bytes of all descriptors that the entry point receives: that of one packet, or those of a batch.
+    /// The bytes of all descriptors that the entry point receives: one, or one for each packet of a batch.
     pub(crate) descriptor_bytes: usize,
     /// The last identifier that was given to a merge point.
     last_merge_id: u32,
@@ -166,7 +164,7 @@ pub(crate) struct Frame<'a> {
     labels: Vec<BlockLabel>,
     /// The loops around the current instruction, innermost last.
     pub(crate) loops: Vec<LoopFrame>,
-    /// The state at the current instruction; `None` if it is unreachable.
+    /// The state at the current instruction; `None` if the instruction is unreachable.
     pub(crate) state: Option<AbstractState>,
     pub(crate) top_costs: TopCosts,
     pub(crate) work: WorkReasons,
@@ -190,9 +188,9 @@ pub(crate) struct Frame<'a> {
 pub(crate) const INSTRUCTION_STEPS: u64 = 6;
 /// The work of decoding an instruction, in visits of path conditions.
 const DECODE_STEPS: u64 = INSTRUCTION_STEPS;
-/// The work of merging two states, beside that for each local.
+/// The work of merging two states, without the work for each local.
 const MERGE_STEPS: u64 = 90;
-/// The work of a call beside that of the callee's instructions, in instructions.
+/// The work of a call without that of the callee's instructions, in visits of instructions.
 const CALL_INSTRUCTIONS: usize = 90;
 /// The deepest nesting of calls.
 const CALL_DEPTH_MAX: usize = 48;
@@ -219,7 +217,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
             u8::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(0);
         Self {
             module,
-            bodies: Bodies::of(module),
+            bodies: Bodies::new(module),
             lines: Lines::new(module),
             environment,
             costs,
@@ -264,7 +262,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
     }
 
     /// Makes a new value with these properties.
-    pub(crate) fn fresh(&mut self, abstracted: AbstractValue) -> BoundValueId {
+    pub(crate) fn new_value(&mut self, abstracted: AbstractValue) -> BoundValueId {
         if let Some(only) = abstracted.range.single_value().filter(|_| abstracted.width != BitWidth::Other) {
             let id = self.values.constant(abstracted.width, abstracted.width.wrap_signed(only.into()));
             self.values.node_mut(id).dependencies = abstracted.dependencies;
@@ -414,17 +412,17 @@ impl<'a, 'e> Interpreter<'a, 'e> {
             let operator = &code.operators[at];
             match operator {
                 Operator::Loop { blockty } => {
-                    let (params, _) = self.module.block(*blockty);
+                    let (params, _) = self.module.block_signature(*blockty);
                     self.run_loop(frame, at, params.len())?;
                     at = code.ends[at] as usize + 1;
                     continue;
                 }
                 Operator::Block { blockty } => {
-                    let (params, results) = self.module.block(*blockty);
+                    let (params, results) = self.module.block_signature(*blockty);
                     self.enter_block(frame, at, params.len(), results.len(), None);
                 }
                 Operator::If { blockty } => {
-                    let (params, results) = self.module.block(*blockty);
+                    let (params, results) = self.module.block_signature(*blockty);
                     self.enter_if(frame, at, params.len(), results.len(), u64::from(code.costs[at]));
                 }
                 Operator::Else => self.enter_else(frame)?,
@@ -509,7 +507,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
         let Some(label) = frame.labels.get_mut(to) else { return Ok(()) };
         state.unwind(label.height, label.arity);
         self.steps += MERGE_STEPS + state.locals.len() as u64;
-        let before = label.merge.before();
+        let before = label.merge.shared_conditions();
         if let Some(loop_frame) = frame.loops.last_mut() {
             if to == loop_frame.label {
                 loop_frame.back_edges.push(state);
@@ -533,7 +531,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
     }
 
     /// Applies a branch to the label that is `depth` blocks further out, as branch instructions encode their target.
-    pub(crate) fn branch_deep(
+    pub(crate) fn branch_by_depth(
         &mut self,
         frame: &mut Frame<'a>,
         depth: u32,
@@ -576,7 +574,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
     }
 
     /// Records the usage of a path that ends in a trap.
-    pub(crate) fn trap(frame: &mut Frame<'a>, usage: ResourceBound) {
+    pub(crate) fn note_trap(frame: &mut Frame<'a>, usage: ResourceBound) {
         let trapped = match frame.loops.last_mut() {
             Some(loop_frame) => &mut loop_frame.trapped,
             None => &mut frame.trapped,

@@ -36,8 +36,8 @@ pub(crate) struct Invariant {
     /// The dependencies of the comparisons that keep the local in the range, as bits of
     /// [`dependency`](crate::value::dependency).
     pub(crate) dependencies: u8,
-    /// A value from before the loop. The local, as an unsigned number, stays below it.
-    below: Option<BoundValueId>,
+    /// A value from before the loop, if one is known, such that the local as an unsigned number is less than the value.
+    limit: Option<BoundValueId>,
     /// True if the range was proved by the first walk, which assumes no guesses.
     is_proved: bool,
 }
@@ -54,7 +54,7 @@ pub(crate) struct LoopPass {
     /// For each induction variable, the range of its values over all back edges and the dependencies of that range;
     /// `None` if the range is unknown.
     reached: Vec<Option<(Range, u8)>>,
-    /// The locals that are below the limit of their invariant on all back edges.
+    /// The locals that are less than the limit of their invariant on all back edges.
     below_limit: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct LoopBody<'s> {
 }
 
 impl<'a> Interpreter<'a, '_> {
-    /// Walks the body once without recording costs. Each written local begins with any value that the invariants allow.
+    /// Walks the body once without recording costs. Each written local begins as any value that the invariants allow.
     pub(crate) fn analyse_body(
         &mut self,
         frame: &mut Frame<'a>,
@@ -81,14 +81,14 @@ impl<'a> Interpreter<'a, '_> {
         invariants: &[Invariant],
     ) -> Result<LoopPass, AnalysisStop> {
         let LoopBody { at, params, entry, first_in_loop, written } = body;
-        let (variables, start) = self.generic_start(entry, written, invariants);
+        let (variables, start) = self.start_with_invariants(entry, written, invariants);
         let may_guess = self.may_guess(frame, at) && variables.len() <= WRITTEN_MAX;
         self.without_recording(frame, |interpreter, frame| {
             let walked = interpreter.walk_body(frame, at, params, start)?;
             let back_edges = &walked.loop_frame.back_edges;
             let mut below_limit = Vec::new();
             for invariant in invariants {
-                let Some(limit) = invariant.below else { continue };
+                let Some(limit) = invariant.limit else { continue };
                 if back_edges.iter().all(|edge| interpreter.is_below(invariant.local, limit, entry, edge)) {
                     below_limit.push(invariant.local);
                 }
@@ -109,8 +109,8 @@ impl<'a> Interpreter<'a, '_> {
         })
     }
 
-    /// Analyses a loop again for which no bound was found, with guesses about its locals. Only a loop that contains
-    /// loops is analysed again. Returns the analysis that found a bound, and the invariants that the bound relies on.
+    /// Repeats the analysis of a loop without a bound, with guesses about its locals, if the loop contains loops. Returns
+    /// the analysis that found a bound, and the invariants that the bound relies on; `None` if no analysis found one.
     pub(crate) fn retry_with_guesses(
         &mut self,
         frame: &mut Frame<'a>,
@@ -137,7 +137,7 @@ impl<'a> Interpreter<'a, '_> {
                 .filter(|guess| {
                     let index = written.iter().position(|local| *local == guess.local);
                     let reached = index.and_then(|index| pass.reached.get(index).copied().flatten());
-                    let is_kept = reached.is_some_and(|(range, _)| match guess.below {
+                    let is_kept = reached.is_some_and(|(range, _)| match guess.limit {
                         // The limit replaces the upper end of the range.
                         Some(_) => range.lo >= guess.range.lo && pass.below_limit.contains(&guess.local),
                         None => range.is_within(&guess.range),
@@ -150,7 +150,7 @@ impl<'a> Interpreter<'a, '_> {
             if kept.len() == guesses.len() {
                 return Ok(pass.summary.trips.is_ok().then_some((pass, guesses)));
             }
-            // The proof of a kept guess may have relied on a guess that did not hold, so it is repeated.
+            // The proof of a kept guess may have relied on a guess that did not hold, so the proof is repeated.
             guesses = kept;
         }
         Ok(None)
@@ -178,8 +178,8 @@ impl<'a> Interpreter<'a, '_> {
                 return None;
             }
             let mut range = self.conditions.range(&self.values, next, edge.conditions);
-            // Uses conditions on another sum that differs from this one only by a constant.
-            let sum = self.values.sum(next);
+            // Uses conditions on other sums that differ from `sum` only by a constant.
+            let sum = self.values.as_sum(next);
             if sum.terms.len() > 1
                 && let Some(apart) = self.conditions.difference(&self.values, &sum, width, edge.conditions)
             {
@@ -238,7 +238,7 @@ impl<'a> Interpreter<'a, '_> {
                     local: *local,
                     range,
                     dependencies,
-                    below: Some(limit),
+                    limit: Some(limit),
                     is_proved: false,
                 });
                 continue;
@@ -260,13 +260,13 @@ impl<'a> Interpreter<'a, '_> {
             } else {
                 continue;
             };
-            found.push(Invariant { local: *local, range, dependencies, below: None, is_proved });
+            found.push(Invariant { local: *local, range, dependencies, limit: None, is_proved });
         }
         found
     }
 
-    /// Returns true if a local is below a limit on a back edge, as an unsigned number. That is so if it is less, or if
-    /// it is not above the limit and the edge has tested that both differ.
+    /// Returns true if a local, as an unsigned number, is certainly less than a limit on a back edge: because of its
+    /// range, or because it is at most the limit and the back edge has tested that both differ.
     fn is_below(
         &mut self,
         local: usize,
@@ -280,7 +280,7 @@ impl<'a> Interpreter<'a, '_> {
         }
         let differ =
             self.conditions.comparisons_since(edge.conditions, entry.conditions).any(|(_, cmp, a, b)| {
-                let are_these = |a, b| self.values.same(a, next) && self.values.same(b, limit);
+                let are_these = |a, b| self.values.are_equal(a, next) && self.values.are_equal(b, limit);
                 cmp == Cmp::Ne && (are_these(a, b) || are_these(b, a))
             });
         self.is_implied(Cmp::LtU, next, limit, edge)
@@ -293,26 +293,19 @@ impl<'a> Interpreter<'a, '_> {
         for invariant in invariants {
             let Some(now) = start.locals.get(invariant.local).copied() else { continue };
             let (width, range) = (self.values.width(now), invariant.range);
-            if let Some(conditions) = invariant.below.and_then(|limit| {
-                self.conditions.assume_comparison(&self.values, Cmp::LtU, now, limit, start.conditions)
-            }) {
-                start.conditions = conditions;
+            if let Some(limit) = invariant.limit {
+                self.assume_in_state(Cmp::LtU, now, limit, start);
             }
             if let Some(conditions) = self.conditions.assume_range(&self.values, now, range, start.conditions)
             {
                 start.conditions = conditions;
             }
-            // Such a limit exists: the local's value itself. Signed and unsigned comparisons are both added, because a
-            // step down from a small number wraps only as an unsigned number.
-            let limit = self.values.add(Op::Opaque, width, range, invariant.dependencies);
+            // `own_value` stands for the local's value itself, so all comparisons hold. Signed and unsigned ones are added,
+            // because a step down from a small number wraps only as an unsigned number.
+            let own_value = self.values.add(Op::Opaque, width, range, invariant.dependencies);
             for cmp in [Cmp::LeU, Cmp::LeS] {
-                for (a, b) in [(now, limit), (limit, now)] {
-                    if let Some(conditions) =
-                        self.conditions.assume_comparison(&self.values, cmp, a, b, start.conditions)
-                    {
-                        start.conditions = conditions;
-                    }
-                }
+                self.assume_in_state(cmp, now, own_value, start);
+                self.assume_in_state(cmp, own_value, now, start);
             }
         }
     }

@@ -12,44 +12,48 @@ pub struct Length {
     /// The type of the argument above the length on the stack; `None` if the length is on top.
     pub above: Option<ValueType>,
     /// The most bytes or elements that are worked on.
-    pub most: u32,
-    /// The effect of a length over `most`.
+    pub units_max: u32,
+    /// The effect of a length over `units_max`.
     pub over_length: OverLength,
 }
 
 impl Length {
     /// The number of bytes or elements that are worked on for this value of the argument.
-    pub const fn of(self, argument: u32) -> u32 {
+    pub const fn units_for(self, argument: u32) -> u32 {
         match self.over_length {
-            _ if argument <= self.most => argument,
+            _ if argument <= self.units_max => argument,
             OverLength::Refuse => 0,
-            OverLength::Truncate => self.most,
+            OverLength::Truncate => self.units_max,
         }
     }
 
-    /// The length argument of a host function; `None` if it has none. `first` is the call's first argument, if it is
-    /// known. For a read of a parameter, that is the parameter's index.
-    pub fn of_host(function: HostFunction, first: Option<u32>, environment: &Environment) -> Option<Self> {
+    /// The length argument of a host function; `None` if the function has none. `first` is the call's first argument, if
+    /// it is known: for a read of a parameter, the parameter's index.
+    pub fn for_host_call(
+        function: HostFunction,
+        first: Option<u32>,
+        environment: &Environment,
+    ) -> Option<Self> {
         let definition = function.definition();
         let LengthArgument { index, max, over_length } = definition.length?;
-        let most = match max {
+        let units_max = match max {
             LengthMax::Bytes(max) => max,
             LengthMax::ModuleParameter => value_bytes(first, environment),
         };
         let above = definition.parameters.get(index + 1).map(|above| above.ty.value_type());
-        Some(Self { above, most, over_length })
+        Some(Self { above, units_max, over_length })
     }
 
     /// The length argument of a bulk instruction; `None` for another instruction.
-    pub fn of_bulk(operator: &Operator<'_>, environment: &Environment) -> Option<Self> {
+    pub fn for_bulk_instruction(operator: &Operator<'_>, environment: &Environment) -> Option<Self> {
         const PAGE: u64 = 65_536;
         match operator {
             Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
-                let most = u32::try_from(environment.pages_max.saturating_mul(PAGE)).unwrap_or(u32::MAX);
-                Some(Self { above: None, most, over_length: OverLength::Refuse })
+                let units_max = u32::try_from(environment.pages_max.saturating_mul(PAGE)).unwrap_or(u32::MAX);
+                Some(Self { above: None, units_max, over_length: OverLength::Refuse })
             }
             Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. } => {
-                Some(Self { above: None, most: TABLE_MAX, over_length: OverLength::Refuse })
+                Some(Self { above: None, units_max: TABLE_MAX, over_length: OverLength::Refuse })
             }
             _ => None,
         }

@@ -41,12 +41,12 @@ pub use lines::Lines;
 pub use module::{Export, Import, ParsedModule, Sections};
 pub use reason::{UnboundedCause, UnboundedReason};
 pub use report::{
-    Analysis, CallBound, CodeLocation, EntryBound, HostCall, LoopBound, OnEntry, PathStep, ResourceBound,
-    SourceLine, StepKind, TopContributor, WorkClass,
+    Analysis, CallBound, CodeLocation, EntryBound, HostCall, LoopBound, PathStep, ResourceBound, SourceLine,
+    StepKind, TopContributors, TripCountFormula, WorkClass,
 };
 pub use weir_abi::entry::EntryPoint;
 
-/// The inputs of an analysis beside the module's bytes.
+/// The inputs of an analysis besides the module's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     /// The range of each parameter's value, in the manifest's order.

@@ -3,8 +3,8 @@
 use std::fmt;
 
 /// The bound `constant + per_kib x captured bytes / 1024`, in saturating arithmetic; [`Linear::UNBOUNDED`] where there
-/// is no bound. The slope counts for 1024 bytes and not for one, because a loop can process many bytes in one
-/// iteration.
+/// is no bound. The slope is per 1024 bytes, because a loop can process many bytes in one iteration, so that the slope
+/// per byte would be a fraction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Linear {
     /// The part that does not depend on the packet.
@@ -49,7 +49,7 @@ impl Linear {
     }
 
     /// Replaces a saturated value by [`Linear::UNBOUNDED`].
-    const fn checked(self) -> Self {
+    const fn unbounded_if_saturated(self) -> Self {
         if self.is_bounded() { self } else { Self::UNBOUNDED }
     }
 
@@ -63,14 +63,14 @@ impl Linear {
             constant: self.constant.saturating_add(other.constant),
             per_kib: self.per_kib.saturating_add(other.per_kib),
         }
-        .checked()
+        .unbounded_if_saturated()
     }
 
     /// A bound that is at least both bounds, for every packet length.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         Self { constant: self.constant.max(other.constant), per_kib: self.per_kib.max(other.per_kib) }
-            .checked()
+            .unbounded_if_saturated()
     }
 
     /// The bound of `times` repetitions. `packet_max` is the length of the longest packet, in bytes. Nested loops over
@@ -93,7 +93,7 @@ impl Linear {
                 .saturating_add(self.constant.saturating_mul(times.per_kib))
                 .saturating_add(square.unwrap_or(u64::MAX)),
         }
-        .checked()
+        .unbounded_if_saturated()
     }
 
     /// The bound divided by `divisor`, rounded up for every packet length.

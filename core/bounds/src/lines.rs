@@ -1,8 +1,8 @@
 //! Names of functions, and lines of the author's source for instructions.
 //!
 //! Both come from custom sections: WebAssembly's name section and DWARF's line tables. These sections do not affect
-//! execution and may contain anything. So they are read only when a message needs them, the work is bounded, and
-//! unreadable parts are ignored.
+//! execution and may contain anything. So the sections are read only when a message needs a name or a line, the
+//! work is bounded, and unreadable parts are ignored.
 
 use crate::ParsedModule;
 use crate::report::SourceLine;
@@ -11,7 +11,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use wasmparser::{ExternalKind, TypeRef};
-use weir_units::shown;
+use weir_units::escaped;
 
 /// The most function names that are read from the name section; the same limit applies to imports and to exports.
 const NAMES_MAX: usize = 1 << 18;
@@ -63,24 +63,24 @@ impl<'a> Lines<'a> {
         Self { module, names: OnceCell::new(), table: OnceCell::new() }
     }
 
-    /// The name of a function: that in the name section, or else the name that it is imported or exported under.
+    /// The name of a function from the name section, or else the name under which the function is imported or exported.
     /// Unprintable characters are escaped.
     pub fn name(&self, function: u32) -> Option<String> {
         let names = self.names.get_or_init(|| names(self.module));
         let first = names.partition_point(|(index, _)| *index < function);
         let (_, name) = names.get(first).filter(|(index, _)| *index == function)?;
-        Some(shown(&demangled(name))).filter(|name| !name.is_empty())
+        Some(escaped(&demangled(name))).filter(|name| !name.is_empty())
     }
 
     /// The source line of the instruction at this offset in the module's bytes; for inlined code, the line of the
     /// inlined function. Unprintable characters in the file's name are escaped.
     pub fn line(&self, offset: u64) -> Option<SourceLine> {
         let table = self.table();
-        let address = offset.checked_sub(self.module.code().start)?;
+        let address = offset.checked_sub(self.module.code_range().start)?;
         let after = table.rows.partition_point(|row| u64::from(row.address) <= address);
-        let at = |before: usize| table.rows.get(after.checked_sub(before)?)?.line;
+        let line_of = |rows_back: usize| table.rows.get(after.checked_sub(rows_back)?)?.line;
         // Code without a source line has the line of the row before it.
-        let (file, line) = at(1).filter(|(_, line)| *line > 0).or_else(|| at(1).and(at(2)))?;
+        let (file, line) = line_of(1).filter(|(_, line)| *line > 0).or_else(|| line_of(1).and(line_of(2)))?;
         Some(SourceLine { file: table.files.get(file as usize)?.clone(), line })
     }
 
@@ -123,11 +123,11 @@ struct DebugSections<'a> {
 }
 
 impl LineTable {
-    /// Reads all line programs, one after the other. Each is found by the length of the one before it and not through
-    /// its compilation unit, because many units could refer to the same program.
+    /// Reads all line programs, one after the other: each begins where the program before it ends. Compilation units are
+    /// not read, because many of them could refer to the same program.
     fn read(module: &ParsedModule) -> Self {
-        let [debug_line, debug_line_str, debug_str] = module.debug();
-        let code = module.code();
+        let [debug_line, debug_line_str, debug_str] = module.debug_sections();
+        let code = module.code_range();
         let sections = &DebugSections { code_len: code.end - code.start, debug_line_str, debug_str };
         let mut table = Self::default();
         let mut instructions = INSTRUCTIONS_MAX;
@@ -138,17 +138,17 @@ impl LineTable {
             let Ok(unit) = rest.split(length) else { break };
             if header_length(unit, format).is_ok_and(|length| length <= HEADER_MAX) {
                 // An error ends the program; the rows before it are kept.
-                let _ = table.unit(begin, sections, &mut instructions);
+                let _ = table.add_program(begin, sections, &mut instructions);
             }
         }
-        // Where one sequence ends and another begins at the same address, the row of the begin comes last, so that it
-        // applies.
+        // Where one sequence ends and another begins at the same address, the row that begins a sequence comes last, so
+        // that its line applies.
         table.rows.sort_by_key(|row| (row.address, row.line.is_some()));
         table
     }
 
     /// Adds the rows of one line program. `budget` is the number of instructions that may still be executed.
-    fn unit(
+    fn add_program(
         &mut self,
         unit: Slice<'_>,
         sections: &DebugSections<'_>,
@@ -183,12 +183,12 @@ impl LineTable {
                     None
                 } else {
                     let index = row.file_index();
-                    let file = files.entry(index).or_insert_with(|| self.file(&program, index, sections));
+                    let file = files.entry(index).or_insert_with(|| self.add_file(&program, index, sections));
                     let line = row.line().and_then(|line| u32::try_from(line.get()).ok()).unwrap_or(0);
                     (*file).map(|file| (file, line))
                 };
-                let is_still_none = matches!((last, line), (Some(Some((_, 0))), Some((_, 0))));
-                if last != Some(line) && !is_still_none {
+                let is_still_without_line = matches!((last, line), (Some(Some((_, 0))), Some((_, 0))));
+                if last != Some(line) && !is_still_without_line {
                     self.rows.push(Row { address, line });
                     last = Some(line);
                 }
@@ -206,7 +206,7 @@ impl LineTable {
     }
 
     /// Adds the path of a file of a line program. Returns its index in `files`.
-    fn file<'a>(
+    fn add_file<'a>(
         &mut self,
         program: &gimli::IncompleteLineProgram<Slice<'a>>,
         index: u64,
@@ -226,7 +226,7 @@ impl LineTable {
         let path = [first, folder].into_iter().flatten().rfold(name, |path, folder| {
             if folder.is_empty() || path.starts_with('/') { path } else { format!("{folder}/{path}") }
         });
-        self.files.push(shown(path.trim_start_matches("./")));
+        self.files.push(escaped(path.trim_start_matches("./")));
         u32::try_from(self.files.len() - 1).ok()
     }
 }
@@ -259,9 +259,9 @@ fn demangled(name: &str) -> String {
     struct Truncating(String);
     impl fmt::Write for Truncating {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            let room = NAME_MAX.saturating_sub(self.0.chars().count());
-            self.0.extend(text.chars().take(room));
-            if text.chars().count() > room { Err(fmt::Error) } else { Ok(()) }
+            let remaining = NAME_MAX.saturating_sub(self.0.chars().count());
+            self.0.extend(text.chars().take(remaining));
+            if text.chars().count() > remaining { Err(fmt::Error) } else { Ok(()) }
         }
     }
     let mut truncated = Truncating(String::new());

@@ -7,7 +7,7 @@ use crate::conditions::PathConditionId;
 use crate::interpreter::{Frame, INSTRUCTION_STEPS, Interpreter, LOOP_DEPTH_MAX, LoopFrame, LoopSite};
 use crate::invariant::{Invariant, InvariantTest, LoopBody, LoopPass};
 use crate::range::{BitWidth, Range};
-use crate::report::{OnEntry, ResourceBound};
+use crate::report::{ResourceBound, TripCountFormula};
 use crate::state::{AbstractState, AnalysisStop, CostSite, MergePoint, TopCosts};
 use crate::trip_count::{InductionVariable, LoopAnalysis, LoopSummary, Recurrence, TripFormula};
 use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
@@ -66,24 +66,20 @@ impl<'a> Interpreter<'a, '_> {
         let LoopPass { variables, summary, tests, .. } = pass;
 
         // Last pass: finds the cost, with the recurrences and the invariants of the locals.
-        let mut start = self.specific_start(&entry, &variables, &summary);
+        let mut start = self.start_with_recurrences(&entry, &variables, &summary);
         self.assume_invariants(&invariants, &mut start);
         for (cmp, local, limit, is_left) in tests {
             let now = start.locals[local];
             let (a, b) = if is_left { (now, limit) } else { (limit, now) };
-            if let Some(conditions) =
-                self.conditions.assume_comparison(&self.values, cmp, a, b, start.conditions)
-            {
-                start.conditions = conditions;
-            }
+            self.assume_in_state(cmp, a, b, &mut start);
         }
         let walked = self.walk_body(frame, at, params, start)?;
-        // With this knowledge the loop may turn out never to repeat.
+        // The last walk knows more, so it may show that the loop never repeats.
         let trips = if walked.loop_frame.back_edges.is_empty() { Ok(Linear::ZERO) } else { summary.trips };
-        self.finish(frame, at, &entry, trips, summary.dependencies, summary.on_entry, walked)
+        self.finish_with_trips(frame, at, &entry, trips, summary.dependencies, summary.trip_formula, walked)
     }
 
-    /// Runs `act` without recording anything for the report.
+    /// Runs `act`, which walks code, without recording anything for the report.
     pub(crate) fn without_recording<R>(
         &mut self,
         frame: &mut Frame<'a>,
@@ -155,7 +151,7 @@ impl<'a> Interpreter<'a, '_> {
                     self.conditions.comparisons_since(edge.conditions, entry.conditions).any(
                         |(_, other, x, y)| {
                             let (x, y) = if is_left { (x, y) } else { (y, x) };
-                            other == cmp && x == next && self.values.same(y, limit)
+                            other == cmp && x == next && self.values.are_equal(y, limit)
                         },
                     )
                 });
@@ -172,8 +168,8 @@ impl<'a> Interpreter<'a, '_> {
         found
     }
 
-    /// Makes a loop-invariant value again, under the conditions at the loop's entry. The range of the value that was
-    /// made in the loop may rely on conditions that hold only there. `None` if the value cannot be made again.
+    /// Makes a loop-invariant value again, under the conditions at the loop's entry. The range of a value that was made in
+    /// the loop may rely on conditions that hold only in the loop. `None` if the value cannot be made again.
     fn rebuilt_at_entry(
         &mut self,
         id: BoundValueId,
@@ -193,7 +189,7 @@ impl<'a> Interpreter<'a, '_> {
                 let mut rebuilt = LinearSum { terms: Vec::new(), constant: sum.constant };
                 for (term, coefficient) in sum.terms {
                     let term = self.rebuilt_at_entry(term, first_in_loop, entry, depth)?;
-                    let term = self.values.sum(term);
+                    let term = self.values.as_sum(term);
                     rebuilt = ValueTable::linear_combination(width, &rebuilt, 1, &term, coefficient);
                 }
                 Some(self.value_of_sum(width, rebuilt, entry.conditions))
@@ -203,10 +199,10 @@ impl<'a> Interpreter<'a, '_> {
                 let b = self.rebuilt_at_entry(b, first_in_loop, entry, depth)?;
                 Some(self.arith(entry.conditions).binary(Binary::And, width, a, b))
             }
-            Op::Shift(of, by) => {
+            Op::Shift(of, bits) => {
                 let of = self.rebuilt_at_entry(of, first_in_loop, entry, depth)?;
-                let by = self.values.constant(width, by.into());
-                Some(self.arith(entry.conditions).binary(Binary::ShrU, width, of, by))
+                let bits = self.values.constant(width, bits.into());
+                Some(self.arith(entry.conditions).binary(Binary::ShrU, width, of, bits))
             }
             Op::Extend(of) => {
                 let of = self.rebuilt_at_entry(of, first_in_loop, entry, depth)?;
@@ -294,8 +290,8 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// The induction variables, and a state for the begin of any iteration. A written local with an invariant has any
-    /// value that the invariant allows; another one differs from its initial value by any amount.
-    pub(crate) fn generic_start(
+    /// value that the invariant allows; a local without one differs from its initial value by any amount.
+    pub(crate) fn start_with_invariants(
         &mut self,
         entry: &AbstractState,
         written: &[usize],
@@ -309,7 +305,7 @@ impl<'a> Interpreter<'a, '_> {
             let known = invariants.iter().find(|invariant| invariant.local == *local);
             let range = known.map_or(Range::any(width), |known| known.range);
             let offset = self.values.add(Op::Phi, width, range, 0);
-            // The range of an invariant is that of the local itself, not of the difference from its initial value.
+            // An invariant gives the range of the local's value, so `offset` is this value instead of a difference.
             let is_local_itself = known.is_some() || width == BitWidth::Other;
             let current = if is_local_itself { offset } else { self.initial_plus(initial, offset, 1, entry) };
             start.locals[*local] = current;
@@ -330,7 +326,7 @@ impl<'a> Interpreter<'a, '_> {
         let width = self.values.width(initial);
         let sum = ValueTable::linear_combination(
             width,
-            &self.values.sum(initial),
+            &self.values.as_sum(initial),
             1,
             &LinearSum { terms: vec![(offset, 1)], constant: 0 },
             coefficient,
@@ -339,7 +335,7 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// The state at the begin of any iteration, where the locals have the values that their recurrences give.
-    fn specific_start(
+    fn start_with_recurrences(
         &mut self,
         entry: &AbstractState,
         variables: &[InductionVariable],
@@ -402,29 +398,39 @@ impl<'a> Interpreter<'a, '_> {
             return;
         };
         let fresh = self.values.next_id();
-        let steps_so_far =
-            ValueTable::linear_combination(width, &self.values.sum(*number), step, &LinearSum::default(), 0);
+        let steps_so_far = ValueTable::linear_combination(
+            width,
+            &self.values.as_sum(*number),
+            step,
+            &LinearSum::default(),
+            0,
+        );
         let (steps_so_far, distance) = (
             self.value_of_sum(width, steps_so_far, entry.conditions),
             self.value_of_sum(width, distance.clone(), entry.conditions),
         );
         // The distance consists of values at the loop's entry. Its range there holds in the whole loop.
-        let sum = self.values.sum(distance);
+        let sum = self.values.as_sum(distance);
         if let Some(known) = self.conditions.difference(&self.values, &sum, width, entry.conditions)
             && distance >= fresh
         {
             let node = self.values.node_mut(distance);
             node.range = node.range.intersect(known, width);
         }
-        if let Some(conditions) = self.conditions.assume_comparison(
-            &self.values,
-            Cmp::LeU,
-            steps_so_far,
-            distance,
-            start.conditions,
-        ) {
-            start.conditions = conditions;
-        }
+        self.assume_in_state(Cmp::LeU, steps_so_far, distance, start);
+    }
+
+    /// Adds a comparison that holds to the conditions of a state. A comparison that contradicts the conditions is left
+    /// out: then the state is never reached.
+    pub(crate) fn assume_in_state(
+        &mut self,
+        cmp: Cmp,
+        a: BoundValueId,
+        b: BoundValueId,
+        state: &mut AbstractState,
+    ) {
+        let assumed = self.conditions.assume_comparison(&self.values, cmp, a, b, state.conditions);
+        state.conditions = assumed.unwrap_or(state.conditions);
     }
 
     /// Makes a value of a sum, with the ranges that its terms have under the conditions `at`.
@@ -443,8 +449,8 @@ impl<'a> Interpreter<'a, '_> {
         self.values.add(Op::Phi, width, range, summary.dependencies)
     }
 
-    /// Walks a loop iteration by iteration until no path leads to a further iteration. Returns false if that does not
-    /// happen within [`UNROLLED_MAX`] iterations; then nothing is recorded.
+    /// Walks a loop iteration by iteration until no path leads to a further iteration. Returns false, and records
+    /// nothing, if that takes more than [`UNROLLED_MAX`] iterations or too much work, or if the loop contains loops.
     fn unroll(
         &mut self,
         frame: &mut Frame<'a>,
@@ -509,7 +515,7 @@ impl<'a> Interpreter<'a, '_> {
                 let merge = at_end.get_or_insert_with(|| MergePoint::new(merge_id, entry.conditions));
                 merge.add(&mut self.values, &mut self.conditions, state);
             }
-            top_costs.raise(&walked.loop_frame.top_costs);
+            top_costs.adopt_larger(&walked.loop_frame.top_costs);
             next = self.merge_back_edges(entry, walked.loop_frame.back_edges);
             trips += u64::from(next.is_some());
         }
@@ -518,7 +524,7 @@ impl<'a> Interpreter<'a, '_> {
             at_end: at_end.and_then(|merge| merge.state),
         };
         // The usage at the exits already includes all iterations.
-        self.finish_with(
+        self.finish_loop(
             frame,
             at,
             entry,
@@ -565,14 +571,14 @@ impl<'a> Interpreter<'a, '_> {
 
     /// Ends the analysis of a loop with this number of trips: adds the cost of all iterations.
     #[expect(clippy::too_many_arguments, reason = "one call")]
-    fn finish(
+    fn finish_with_trips(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         entry: &AbstractState,
         trips: Result<Linear, UnboundedCause>,
         dependencies: u8,
-        on_entry: Option<TripFormula>,
+        trip_formula: Option<TripFormula>,
         walked: BodyResult,
     ) -> Result<(), AnalysisStop> {
         let iteration = walked
@@ -588,55 +594,65 @@ impl<'a> Interpreter<'a, '_> {
         if cause.is_none() && iteration.fuel.is_bounded() && !all.fuel.is_bounded() {
             cause = Some(UnboundedCause::Overflow);
         }
-        self.finish_with(frame, at, entry, times, all, iteration.fuel, cause, dependencies, on_entry, walked)
+        self.finish_loop(
+            frame,
+            at,
+            entry,
+            times,
+            all,
+            iteration.fuel,
+            cause,
+            dependencies,
+            trip_formula,
+            walked,
+        )
     }
 
-    /// Records a loop and continues at its exits. `times` is the number of back edges taken, `all` the usage of these
-    /// iterations together, and `once` the fuel of one of them. The last iteration, which leaves the loop, is in
-    /// `walked`.
-    #[expect(clippy::too_many_arguments, reason = "the two kinds of loops meet here")]
-    fn finish_with(
+    /// Records a loop and continues at its exits. `repeats` is the number of back edges taken, `repeated` the usage of all
+    /// iterations that end with a back edge, and `iteration_fuel` the fuel of one of them. The last iteration, which
+    /// leaves the loop, is in `walked`.
+    #[expect(clippy::too_many_arguments, reason = "used for loops with a trip count and for unrolled loops")]
+    fn finish_loop(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         entry: &AbstractState,
-        times: Linear,
-        all: ResourceBound,
-        once: Linear,
+        repeats: Linear,
+        repeated: ResourceBound,
+        iteration_fuel: Linear,
         cause: Option<UnboundedCause>,
         dependencies: u8,
-        on_entry: Option<TripFormula>,
+        trip_formula: Option<TripFormula>,
         walked: BodyResult,
     ) -> Result<(), AnalysisStop> {
         let offset = frame.code.offsets[at];
         let BodyResult { loop_frame, at_end } = walked;
         let inputs = loop_frame.exits.iter().filter_map(|(_, merge)| merge.state.as_ref()).chain(&at_end);
         let last = inputs.fold(loop_frame.trapped, |most, state| most.join(state.usage));
-        let total = all.plus(last);
-        let trips = times.plus(Linear::constant(1));
+        let total = repeated.plus(last);
+        let trips = repeats.plus(Linear::constant(1));
         if self.unrecorded == 0 {
-            let on_entry =
-                on_entry.and_then(|(sum, step)| self.formula_over_locals(&sum, step, entry, &frame.code));
+            let trip_formula =
+                trip_formula.and_then(|(sum, step)| self.formula_over_locals(&sum, step, entry, &frame.code));
             let found = LoopSite {
                 function: frame.function,
                 depth: u32::try_from(frame.loops.len()).unwrap_or(u32::MAX),
                 trips,
-                body: once.join(last.fuel),
+                body: iteration_fuel.join(last.fuel),
                 total: total.fuel,
                 dependencies,
                 cause: cause.clone(),
-                on_entry,
-                contexts: 1,
+                trip_formula,
             };
-            self.record(offset, found);
+            self.record_loop(offset, found);
             if let Some(cause) = cause {
                 frame.work.add_cause(frame.function, offset, cause);
             }
         }
         self.note_dependencies(frame, dependencies);
         Self::note_cost(frame, offset, CostSite::Loop(trips), &total, &loop_frame.top_costs);
-        let base = entry.usage.plus(all);
-        Self::trap(frame, base.plus(loop_frame.trapped));
+        let base = entry.usage.plus(repeated);
+        Self::note_trap(frame, base.plus(loop_frame.trapped));
         for (label, merge) in loop_frame.exits {
             if let Some(mut state) = merge.state {
                 state.usage = base.plus(state.usage);
@@ -644,15 +660,15 @@ impl<'a> Interpreter<'a, '_> {
             }
         }
         frame.state = at_end.map(|state| AbstractState { usage: base.plus(state.usage), ..state });
-        if !all.fuel.is_bounded() {
-            // The loop may never be left. Its usage is counted as that of a path that ends in a trap.
-            Self::trap(frame, base);
+        if !repeated.fuel.is_bounded() {
+            // The loop may never be left. Its usage counts like that of a path that ends in a trap.
+            Self::note_trap(frame, base);
         }
         Ok(())
     }
 
-    /// Records the results for a loop, joined with those of other contexts that the loop runs in.
-    fn record(&mut self, offset: u32, found: LoopSite) {
+    /// Records the results for a loop, joined with those of earlier walks of the loop.
+    fn record_loop(&mut self, offset: u32, found: LoopSite) {
         match self.loops.entry(offset) {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 entry.insert(found);
@@ -664,10 +680,9 @@ impl<'a> Interpreter<'a, '_> {
                 known.total = known.total.join(found.total);
                 known.dependencies |= found.dependencies;
                 known.cause = known.cause.take().or(found.cause);
-                if known.on_entry != found.on_entry {
-                    known.on_entry = None;
+                if known.trip_formula != found.trip_formula {
+                    known.trip_formula = None;
                 }
-                known.contexts += 1;
             }
         }
     }
@@ -680,7 +695,7 @@ impl<'a> Interpreter<'a, '_> {
         step: u64,
         entry: &AbstractState,
         code: &FunctionCode<'a>,
-    ) -> Option<OnEntry> {
+    ) -> Option<TripCountFormula> {
         let mut terms = Vec::new();
         for (id, coefficient) in &sum.terms {
             if self.values.width(*id) != BitWidth::W32 {
@@ -693,7 +708,11 @@ impl<'a> Interpreter<'a, '_> {
         if terms.is_empty() {
             return None;
         }
-        Some(OnEntry { terms, constant: i32::try_from(sum.constant).ok()?, step: u32::try_from(step).ok()? })
+        Some(TripCountFormula {
+            terms,
+            constant: i32::try_from(sum.constant).ok()?,
+            step: u32::try_from(step).ok()?,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! A parsed module: its bytes and the contents of its sections. The sections are read once for all users: admission,
-//! analysis, charge plan, messages and loader.
+//! analysis, charge plan, error messages and loader.
 
 use crate::analyse::Malformed;
 use crate::code::width_of;
@@ -43,7 +43,7 @@ pub struct Export {
 
 impl Export {
     /// Returns true if the export has this name and kind.
-    pub fn is(&self, name: &str, kind: ExternalKind) -> bool {
+    pub fn matches(&self, name: &str, kind: ExternalKind) -> bool {
         self.kind == kind && self.name == name
     }
 }
@@ -100,11 +100,11 @@ pub struct Sections {
     /// The byte ranges of the sections with branch hints.
     hints: Vec<Range<u64>>,
     /// The byte ranges of `.debug_line`, `.debug_line_str` and `.debug_str`.
-    debug: [Option<Range<u64>>; DEBUG.len()],
+    debug: [Option<Range<u64>>; DEBUG_SECTIONS.len()],
 }
 
 /// The custom sections of DWARF's line tables.
-const DEBUG: [&str; 3] = [".debug_line", ".debug_line_str", ".debug_str"];
+const DEBUG_SECTIONS: [&str; 3] = [".debug_line", ".debug_line_str", ".debug_str"];
 
 impl Sections {
     /// Adds the contents of one section.
@@ -170,17 +170,20 @@ impl Sections {
                 }
             }
             Payload::StartSection { func, .. } => self.start = Some(func),
-            Payload::ElementSection(reader) => self.elements(reader)?,
+            Payload::ElementSection(reader) => self.add_element_functions(reader)?,
             Payload::DataCountSection { count, .. } => self.data_count = Some(count),
             Payload::CodeSectionEntry(body) => self.bodies.push(body.range()),
-            Payload::CustomSection(reader) => self.custom(&reader),
+            Payload::CustomSection(reader) => self.keep_custom_section(&reader),
             _ => {}
         }
         Ok(())
     }
 
-    /// Adds the functions of element segments.
-    fn elements(&mut self, reader: wasmparser::ElementSectionReader<'_>) -> Result<(), BinaryReaderError> {
+    /// Adds the functions of element segments to `indirect`.
+    fn add_element_functions(
+        &mut self,
+        reader: wasmparser::ElementSectionReader<'_>,
+    ) -> Result<(), BinaryReaderError> {
         for segment in reader {
             let segment = segment?;
             match segment.items {
@@ -215,7 +218,7 @@ impl Sections {
 
     /// Keeps the byte range of a custom section that is used. Errors in its contents are ignored, because names, hints
     /// and debug information do not affect execution.
-    fn custom(&mut self, reader: &CustomSectionReader<'_>) {
+    fn keep_custom_section(&mut self, reader: &CustomSectionReader<'_>) {
         let range = reader.data_range();
         match reader.name() {
             MANIFEST_SECTION => self.manifest = Some(range),
@@ -232,7 +235,7 @@ impl Sections {
                 keep_section(&mut self.names, range);
             }
             name => {
-                if let Some(index) = DEBUG.iter().position(|known| *known == name) {
+                if let Some(index) = DEBUG_SECTIONS.iter().position(|known| *known == name) {
                     self.debug[index] = Some(range);
                 }
             }
@@ -243,8 +246,9 @@ impl Sections {
     /// indirect call can reach.
     fn derive_fields(&mut self) {
         let exports = &self.exports;
-        let exported =
-            |name: &str, kind| exports.iter().find(|export| export.is(name, kind)).map(|export| export.index);
+        let exported = |name: &str, kind| {
+            exports.iter().find(|export| export.matches(name, kind)).map(|export| export.index)
+        };
         let named = ENTRY_POINTS.iter().filter(|known| matches!(known.location, EntryLocation::Export));
         let entries =
             named.filter_map(|known| Some((known.entry, exported(known.name, ExternalKind::Func)?)));
@@ -280,12 +284,12 @@ impl Sections {
     }
 
     /// The index of a function among the functions that the module defines; `None` for an imported function.
-    pub fn own(&self, function: u32) -> Option<usize> {
+    pub fn defined_index(&self, function: u32) -> Option<usize> {
         (function as usize).checked_sub(self.imported.len()).filter(|index| *index < self.bodies.len())
     }
 
     /// The number of globals that the module defines.
-    pub fn globals(&self) -> usize {
+    pub fn global_count(&self) -> usize {
         self.globals.len()
     }
 
@@ -343,10 +347,10 @@ impl ParsedModule {
 
     /// The contents of the manifest section.
     pub fn manifest(&self) -> Option<&[u8]> {
-        self.manifest.as_ref().map(|range| self.at(range))
+        self.manifest.as_ref().map(|range| self.bytes_in(range))
     }
 
-    /// The contents of the section with this id, which must not be that of custom sections.
+    /// The contents of the section with this id. Custom sections, whose id is 0, are not found.
     pub fn section(&self, id: u8) -> Option<BinaryReader<'_>> {
         self.ranges.get(usize::from(id))?.as_ref().map(|range| self.reader(range))
     }
@@ -358,7 +362,7 @@ impl ParsedModule {
 
     /// The body of a function; `None` for an imported one.
     pub fn body(&self, function: u32) -> Option<FunctionBody<'_>> {
-        Some(FunctionBody::new(self.reader(self.bodies.get(self.own(function)?)?)))
+        Some(FunctionBody::new(self.reader(self.bodies.get(self.defined_index(function)?)?)))
     }
 
     /// The function names of the name section, each with the function's index. Unreadable parts are skipped.
@@ -380,24 +384,24 @@ impl ParsedModule {
     }
 
     /// The byte range of the code section's contents. DWARF addresses count from its start.
-    pub fn code(&self) -> Range<u64> {
+    pub fn code_range(&self) -> Range<u64> {
         self.ranges[usize::from(CODE_SECTION)].clone().unwrap_or_default()
     }
 
     /// The contents of `.debug_line`, `.debug_line_str` and `.debug_str`.
-    pub(crate) fn debug(&self) -> [&[u8]; DEBUG.len()] {
-        self.debug.each_ref().map(|range| range.as_ref().map_or(&[][..], |range| self.at(range)))
+    pub(crate) fn debug_sections(&self) -> [&[u8]; DEBUG_SECTIONS.len()] {
+        self.debug.each_ref().map(|range| range.as_ref().map_or(&[][..], |range| self.bytes_in(range)))
     }
 
     /// The module's bytes in a range.
-    fn at(&self, range: &Range<u64>) -> &[u8] {
+    fn bytes_in(&self, range: &Range<u64>) -> &[u8] {
         let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         self.bytes.get(index(range.start)..index(range.end)).unwrap_or_default()
     }
 
     /// A reader of the module's bytes in a range.
     fn reader(&self, range: &Range<u64>) -> BinaryReader<'_> {
-        BinaryReader::new(self.at(range), range.start)
+        BinaryReader::new(self.bytes_in(range), range.start)
     }
 }
 

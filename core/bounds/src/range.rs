@@ -189,7 +189,8 @@ impl Range {
         if self.lo == self.hi { Some(self.lo) } else { None }
     }
 
-    /// The upper bound: that by the packet's length if there is one, unless the constant bound is small.
+    /// The upper bound of the unsigned value: the bound by the packet's length if there is one, unless the constant bound
+    /// is small.
     pub(crate) fn upper_bound(&self) -> Linear {
         match self.by_length {
             Some(by_length) if self.hi > CONSTANT_PREFERRED_MAX => by_length,

@@ -27,7 +27,8 @@ pub enum UnboundedCause {
     Recursion(String),
     /// The trip count times the cost of the loop's body overflows.
     Overflow,
-    /// The module has too much code, or too deeply nested code, for the analysis's limit of work.
+    /// The analysis of the module needs more work or memory than its limits allow: there is too much code, or the code is
+    /// nested too deeply.
     TooLarge,
 }
 
@@ -47,12 +48,12 @@ impl fmt::Display for UnboundedCause {
                 "the counter can step over its end and wrap around, because the code does not show that it begins below its end: count with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or cut the limit to a constant just before the loop, as in n < MAX ? n : MAX (compilers turn < into !=, so writing < does not always help)",
             ),
             Self::LimitUnknown => f.write_str(
-                "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or read a parameter that has limits in the manifest where it is used",
+                "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or read, where the limit is used, a parameter that has limits in the manifest",
             ),
             Self::Endless => f.write_str("this loop has no way out: add one, or remove the loop"),
             Self::Recursion(name) => write!(f, "{name} calls itself: write it as a loop with a counter"),
             Self::Overflow => f.write_str(
-                "the loop's trips times its cost are more than can be counted: make its limit smaller",
+                "the loop's trip count times the cost of its body is more than can be counted: make the loop's limit smaller",
             ),
             Self::TooLarge => f.write_str(
                 "unbounded: too large: the module has more code on its paths than is analysed; split it, or have less of it inlined",

@@ -4,13 +4,13 @@
 use crate::charge::{
     CHARGE_MAX, CalleeCharge, Charge, ChargeAmount, ChargeContext, ChargeSide, FunctionPlan, ReplacedCall,
 };
-use crate::decode::{ChargedInstruction, decode};
-use crate::{LoopBound, OnEntry};
+use crate::decode::{ChargedInstruction, for_each_instruction};
+use crate::{LoopBound, TripCountFormula};
 use std::collections::BTreeMap;
 use wasmparser::{BinaryReaderError, FunctionBody, Operator};
 
 /// The most charges that cover one place. Where paths with more charges meet, a new charge is placed.
-const SOURCES_MAX: usize = 4;
+const COVERING_MAX: usize = 4;
 
 /// The largest bound of a loop that is charged in full even if its trip count follows from locals. Computing the trip
 /// count at run time would cost about as much.
@@ -19,8 +19,8 @@ const FULL_CHARGE_MAX: u64 = 256;
 /// The most fuel of one iteration of a loop that is charged by its trip count, so that the product does not overflow.
 const ITERATION_FUEL_MAX: u64 = 1 << 28;
 
-/// The charges that cover a place in the code: the index of each in `slots`, and the cost of the most expensive path
-/// from the charge to the place. An empty list means that a new charge has to be placed.
+/// The charges that cover a place in the code: the index of each in [`ChargePlanner::constant_charges`], and the cost of
+/// the most expensive path from the charge to the place. An empty list means that a new charge has to be placed.
 type CoveringCharges = Vec<(usize, u64)>;
 
 /// The way in which a loop is charged.
@@ -31,7 +31,7 @@ enum LoopCharge {
     /// This amount, for all iterations, is charged together with the code around the loop.
     Ahead(u64),
     /// Before the loop, the trip count that the formula gives, times this amount, is charged.
-    Trips(OnEntry, u64),
+    Trips(TripCountFormula, u64),
 }
 
 /// A `block`, `loop` or `if` that is not ended yet, or the function itself.
@@ -41,7 +41,7 @@ struct OpenBlock {
     at_end: Option<CoveringCharges>,
     /// The number of regions around the region that contains the block's end.
     enclosing_regions: usize,
-    /// The number of loops of this region that contain the block and are charged from outside.
+    /// The number of loops of this region that contain the block and are charged before they begin.
     precharged_loops: usize,
 }
 
@@ -63,14 +63,14 @@ struct ChargePlanner<'a> {
     loop_charges: BTreeMap<u64, LoopCharge>,
     /// The blocks around the current instruction, innermost last.
     blocks: Vec<OpenBlock>,
-    /// The charges that cover the current place; `None` if it is unreachable.
+    /// The charges that cover the current place; `None` if the place is unreachable.
     covering: Option<CoveringCharges>,
     /// For each enclosing region, the charges that cover the place where the next inner region begins.
     enclosing_regions: Vec<Option<CoveringCharges>>,
-    /// The number of loops of the current region that contain the current place and are charged from outside.
+    /// The number of loops of the current region that contain the current place and are charged before they begin.
     precharged_loops: usize,
     /// The constant charges: offset, side and fuel. The first one is the charge at the function's entry.
-    slots: Vec<(u64, ChargeSide, u64)>,
+    constant_charges: Vec<(u64, ChargeSide, u64)>,
     /// All other charges.
     charges: Vec<Charge>,
     replaced: Vec<ReplacedCall>,
@@ -99,7 +99,7 @@ pub(crate) fn plan_function(
         covering: Some(vec![(0, 0)]),
         enclosing_regions: Vec::new(),
         precharged_loops: 0,
-        slots: vec![(begin, ChargeSide::Before, 0)],
+        constant_charges: vec![(begin, ChargeSide::Before, 0)],
         charges: Vec::new(),
         replaced: Vec::new(),
         has_charged_call: Vec::new(),
@@ -109,15 +109,17 @@ pub(crate) fn plan_function(
     if !context.rules.exact {
         planner.choose_loop_charges(body)?;
     }
-    decode(context, body, |instruction| planner.step(instruction))?;
-    let mut slots = planner.slots.into_iter();
-    let entry = slots.next().map_or(0, |(.., amount)| amount);
+    for_each_instruction(context, body, |instruction| planner.step(instruction))?;
+    let mut constant_charges = planner.constant_charges.into_iter();
+    let entry = constant_charges.next().map_or(0, |(.., amount)| amount);
     let mut charges = planner.charges;
-    charges.extend(slots.filter(|(.., amount)| *amount > 0).map(|(offset, side, amount)| Charge {
-        offset,
-        side,
-        amount: ChargeAmount::Constant(amount),
-    }));
+    charges.extend(
+        constant_charges.filter(|(.., amount)| *amount > 0).map(|(offset, side, amount)| Charge {
+            offset,
+            side,
+            amount: ChargeAmount::Constant(amount),
+        }),
+    );
     charges.sort_by_key(|charge| (charge.offset, charge.side));
     Ok(FunctionPlan {
         entry,
@@ -137,7 +139,7 @@ impl ChargePlanner<'_> {
         // directly before it runs.
         let mut open: Vec<(u64, bool, u64)> = vec![(0, false, 0)];
         let mut loop_charges = BTreeMap::new();
-        decode(self.context, body, |instruction| {
+        for_each_instruction(self.context, body, |instruction| {
             let cost = self.cost(instruction);
             let cost = if cost < self.context.rules.expensive_min { cost } else { u64::MAX };
             if let Some((.., sum)) = open.last_mut() {
@@ -170,25 +172,25 @@ impl ChargePlanner<'_> {
         let Some(found) = found.filter(|_| sum < u64::MAX) else { return LoopCharge::Header };
         let rules = self.context.rules;
         let packet = u64::from(self.context.environment.packet_max);
-        // The sum is over all instructions of the body and its directly charged callees; the analysis has a bound for
-        // the most expensive path. Both are upper bounds.
+        // The sum counts all instructions of the body and of the callees that are charged with it. The analysis bounds
+        // the most expensive path. Both are upper bounds, so the smaller one is used.
         let iteration = sum.min(found.body.at(packet));
         let total = iteration.saturating_mul(found.trips.at(packet)).min(found.total.at(packet));
-        match &found.on_entry {
+        match &found.trip_formula {
             _ if total <= FULL_CHARGE_MAX.min(rules.ahead_max) => LoopCharge::Ahead(total),
-            Some(on_entry) if total <= rules.loop_max && iteration <= ITERATION_FUEL_MAX => {
-                LoopCharge::Trips(on_entry.clone(), iteration)
+            Some(trip_formula) if total <= rules.loop_max && iteration <= ITERATION_FUEL_MAX => {
+                LoopCharge::Trips(trip_formula.clone(), iteration)
             }
             _ if total <= rules.loop_max.min(rules.ahead_max) => LoopCharge::Ahead(total),
             _ => LoopCharge::Header,
         }
     }
 
-    /// The constant cost of an instruction, with that of a callee that is charged to its caller.
+    /// The constant cost of an instruction. The cost of a call includes the fuel of a callee that is charged to its caller.
     fn cost(&self, instruction: &ChargedInstruction<'_>) -> u64 {
         let callee = match instruction.operator {
             Operator::Call { function_index } => {
-                self.context.module.own(function_index).and_then(|index| self.callees.get(index))
+                self.context.module.defined_index(function_index).and_then(|index| self.callees.get(index))
             }
             _ => None,
         };
@@ -198,7 +200,7 @@ impl ChargePlanner<'_> {
     /// Plans one instruction.
     fn step(&mut self, instruction: &ChargedInstruction<'_>) {
         let cost = self.cost(instruction);
-        self.add(instruction.offset, cost);
+        self.add_cost(instruction.offset, cost);
         self.replaced.extend(instruction.replaced);
         if self.covering.is_some() {
             let charge = |side, amount| Charge { offset: instruction.offset, side, amount };
@@ -246,8 +248,11 @@ impl ChargePlanner<'_> {
             }
             Operator::Return | Operator::Unreachable => self.covering = None,
             Operator::Call { function_index } => {
-                let callee =
-                    self.context.module.own(*function_index).and_then(|index| self.callees.get(index));
+                let callee = self
+                    .context
+                    .module
+                    .defined_index(*function_index)
+                    .and_then(|index| self.callees.get(index));
                 if callee.is_some_and(|callee| !callee.has_no_charge) {
                     self.note_charged_call();
                 }
@@ -273,13 +278,13 @@ impl ChargePlanner<'_> {
 
     /// Places a new charge, which covers the code after it.
     fn place_charge(&mut self, offset: u64, side: ChargeSide) {
-        self.covering = Some(vec![(self.slots.len(), 0)]);
-        self.slots.push((offset, side, 0));
+        self.covering = Some(vec![(self.constant_charges.len(), 0)]);
+        self.constant_charges.push((offset, side, 0));
     }
 
-    /// Adds a cost to the charges that cover the current place. If they would become too large, a new charge is placed
-    /// before the instruction at this offset.
-    fn add(&mut self, offset: u64, cost: u64) {
+    /// Adds a cost to the charges that cover the current place. If a charge would become too large, a new charge is
+    /// placed before the instruction at this offset.
+    fn add_cost(&mut self, offset: u64, cost: u64) {
         if self.precharged_loops > 0 || cost == 0 {
             return;
         }
@@ -290,9 +295,9 @@ impl ChargePlanner<'_> {
         if so_far > 0 && is_over_limit && !rules.exact {
             self.place_charge(offset, ChargeSide::Before);
         }
-        for (slot, so_far) in self.covering.iter_mut().flatten() {
+        for (index, so_far) in self.covering.iter_mut().flatten() {
             *so_far = so_far.saturating_add(cost).min(CHARGE_MAX);
-            let fuel = &mut self.slots[*slot].2;
+            let fuel = &mut self.constant_charges[*index].2;
             *fuel = (*fuel).max(*so_far);
         }
     }
@@ -320,12 +325,12 @@ impl ChargePlanner<'_> {
                 }
             }
             LoopCharge::Ahead(cost) => {
-                self.add(offset, cost);
+                self.add_cost(offset, cost);
                 self.precharged_loops += 1;
             }
-            LoopCharge::Trips(on_entry, iteration) => {
+            LoopCharge::Trips(trip_formula, iteration) => {
                 if self.covering.is_some() {
-                    let amount = ChargeAmount::Trips(on_entry, iteration);
+                    let amount = ChargeAmount::Trips(trip_formula, iteration);
                     self.charges.push(Charge { offset, side: ChargeSide::Before, amount });
                 }
                 self.precharged_loops += 1;
@@ -368,12 +373,14 @@ impl ChargePlanner<'_> {
             // A branch to a loop leads to its header, which is covered already.
             return;
         }
+        // A branch out of inner regions: the charges of the region that contains the block's end are those that cover
+        // the begin of the next inner region.
         let here = self.enclosing_regions.get(block.enclosing_regions).unwrap_or(&self.covering);
         join_charges(&mut block.at_end, here.as_ref());
     }
 }
 
-/// Merges the charges of two paths that meet. An empty list results if there are too many.
+/// Merges the charges of two paths that meet. The result is an empty list if there are more than [`COVERING_MAX`].
 fn join_charges(into: &mut Option<CoveringCharges>, other: Option<&CoveringCharges>) {
     let Some(other) = other else { return };
     let Some(charges) = into else {
@@ -384,13 +391,13 @@ fn join_charges(into: &mut Option<CoveringCharges>, other: Option<&CoveringCharg
         charges.clear();
         return;
     }
-    for (slot, cost) in other {
-        match charges.iter_mut().find(|(known, _)| known == slot) {
+    for (index, cost) in other {
+        match charges.iter_mut().find(|(known, _)| known == index) {
             Some((_, so_far)) => *so_far = (*so_far).max(*cost),
-            None => charges.push((*slot, *cost)),
+            None => charges.push((*index, *cost)),
         }
     }
-    if charges.len() > SOURCES_MAX {
+    if charges.len() > COVERING_MAX {
         charges.clear();
     }
 }

@@ -47,7 +47,7 @@ pub struct ResourceBound {
     pub fuel: Linear,
     /// Records: calls of `emit`.
     pub records: Linear,
-    /// Output packets that the call changes: calls of `patch`.
+    /// Patches of packets: calls of `patch`.
     pub patches: Linear,
     /// Frames that the call sends: calls of `send`.
     pub frames: Linear,
@@ -140,7 +140,8 @@ impl fmt::Display for CodeLocation {
     }
 }
 
-/// The bounds of a loop, in the worst of all contexts that it runs in.
+/// The bounds of a loop. A loop is analysed again for each kind of arguments of its function and in each walk of the
+/// loops around it; each bound is the largest of all these analyses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopBound {
     /// The location of the `loop` instruction.
@@ -158,13 +159,14 @@ pub struct LoopBound {
     /// The cause, if the loop has no bound.
     pub reason: Option<UnboundedReason>,
     /// A formula for the trip count over locals at the loop's entry, if one is known.
-    pub on_entry: Option<OnEntry>,
+    pub trip_formula: Option<TripCountFormula>,
 }
 
-/// A bound on a loop's trips: at most `1 + (sum of locals x coefficient + constant) / step`. The sum is evaluated where
-/// the loop is entered, in wrapping `i32` arithmetic, and read as unsigned.
+/// A formula for an upper bound on a loop's trip count: `1 + (sum of locals x coefficient + constant) / step`. The sum
+/// is evaluated where the loop is entered, in wrapping `i32` arithmetic, and read as unsigned. The meter charges a loop
+/// with such a formula before the loop begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OnEntry {
+pub struct TripCountFormula {
     /// The locals in the sum, by index, and their coefficients. All have the type `i32`.
     pub terms: Vec<(u32, i32)>,
     /// The constant of the sum.
@@ -173,7 +175,7 @@ pub struct OnEntry {
     pub step: u32,
 }
 
-/// A call of a host function.
+/// The bound of a call of a host function, for all kinds of arguments that the call can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCall {
     /// The location of the `call` instruction.
@@ -184,7 +186,7 @@ pub struct HostCall {
     pub fuel: Linear,
 }
 
-/// A call of a function of the module, in the worst of all contexts that it runs in.
+/// The bound of a call of a function of the module, for all kinds of arguments that the call can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallBound {
     /// The location of the call instruction.
@@ -225,7 +227,8 @@ pub enum StepKind {
     Locals,
 }
 
-/// The step of a path that is named as the contributor: the innermost step that is not a call of a function.
+/// The step of a path that a report names as the largest contributor: the innermost step that is not a call of a
+/// function of the module.
 pub(crate) fn contributor(path: &[PathStep]) -> Option<&PathStep> {
     path.iter().rev().find(|step| !matches!(step.kind, StepKind::Call(_))).or(path.last())
 }
@@ -233,7 +236,7 @@ pub(crate) fn contributor(path: &[PathStep]) -> Option<&PathStep> {
 /// The locations that contribute most to the resources of an entry point other than fuel; `None` where a resource is
 /// not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TopContributor {
+pub struct TopContributors {
     /// The location that emits most records.
     pub records: Option<PathStep>,
     /// The location that patches most packets.
@@ -254,14 +257,14 @@ pub struct TopContributor {
 pub struct EntryBound {
     /// The entry point.
     pub entry: EntryPoint,
-    /// The most of each resource that one call uses. For a call with a batch, the length in the bounds is that of each
-    /// of its 64 packets.
+    /// The most of each resource that one call uses. For an entry point that receives a batch, the packet length in the
+    /// bounds is that of each of the 64 packets.
     pub usage: ResourceBound,
     /// The most bytes of stack: the sum of the frames on the deepest call path. The size of a frame is computed from
     /// the function's locals and operands. `None` if there is no bound.
     pub stack: Option<u64>,
-    /// The most bytes by which the module's shadow stack grows, which is in the module's memory. `None` if there is no
-    /// bound.
+    /// The most bytes by which the module's shadow stack grows: LLVM's stack in the module's memory, for locals that
+    /// have addresses. `None` if there is no bound.
     pub shadow_stack: Option<u64>,
     /// The quantity that the work grows with.
     pub class: WorkClass,
@@ -270,7 +273,7 @@ pub struct EntryBound {
     /// The path to the location that contributes most to the fuel.
     pub hottest: Vec<PathStep>,
     /// The largest contributors to the other resources.
-    pub top: TopContributor,
+    pub top: TopContributors,
 }
 
 impl EntryBound {
@@ -279,7 +282,7 @@ impl EntryBound {
         contributor(&self.hottest)
     }
 
-    /// Returns true if the fuel has a bound and no place is unbounded.
+    /// Returns true if the fuel has a bound and no code location lacks one.
     pub fn is_bounded(&self) -> bool {
         self.unbounded.is_empty() && self.usage.fuel.is_bounded()
     }

@@ -57,22 +57,22 @@ pub(crate) struct MergePoint {
     /// The identifier that the joins made at this merge point carry.
     merge_id: u32,
     /// The conditions that all paths to the merge point share.
-    before: PathConditionId,
+    shared_conditions: PathConditionId,
     /// The merged state; `None` as long as no path has reached the merge point.
     pub(crate) state: Option<AbstractState>,
 }
 
-/// The most inputs of a join. With more inputs it becomes [`Op::Opaque`].
+/// The most inputs of a join. A join with more inputs becomes [`Op::Opaque`].
 const JOIN_INPUTS_MAX: usize = 16;
 
 impl MergePoint {
-    pub(crate) fn new(merge_id: u32, before: PathConditionId) -> Self {
-        Self { merge_id, before, state: None }
+    pub(crate) fn new(merge_id: u32, shared_conditions: PathConditionId) -> Self {
+        Self { merge_id, shared_conditions, state: None }
     }
 
     /// The conditions that all paths to the merge point share.
-    pub(crate) fn before(&self) -> PathConditionId {
-        self.before
+    pub(crate) fn shared_conditions(&self) -> PathConditionId {
+        self.shared_conditions
     }
 
     /// Merges the state of one more path.
@@ -89,14 +89,14 @@ impl MergePoint {
         let known = (state.conditions, other.conditions);
         let merged = state.locals.iter_mut().chain(&mut state.stack);
         for (a, b) in merged.zip(other.locals.iter().chain(&other.stack)) {
-            if !values.same(*a, *b) {
+            if !values.are_equal(*a, *b) {
                 *a = join(values, conditions, (*a, known.0), (*b, known.1), self.merge_id);
             } else if *a != *b {
                 *a = values.join_equal_sums(*a, *b);
             }
         }
         state.usage = state.usage.join(other.usage);
-        state.conditions = conditions.merge(values, known.0, known.1, self.before);
+        state.conditions = conditions.merge(values, known.0, known.1, self.shared_conditions);
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct HotPath {
 pub(crate) struct TopCosts(pub(crate) [Option<Rc<HotPath>>; 5]);
 
 impl TopCosts {
-    /// Records the usage of a site, and `inner`, the largest contributors inside it. The site becomes the largest
+    /// Records the usage of a site, and `inner`, the largest contributors inside the site. The site becomes the largest
     /// contributor to each resource that it uses more of than the sites so far.
     pub(crate) fn note_cost(
         &mut self,
@@ -184,8 +184,8 @@ impl TopCosts {
         }
     }
 
-    /// Takes over the contributors of `other` that are larger.
-    pub(crate) fn raise(&mut self, other: &Self) {
+    /// For each resource, takes over the contributor in `other` if its amount is larger.
+    pub(crate) fn adopt_larger(&mut self, other: &Self) {
         for (top, other) in self.0.iter_mut().zip(&other.0) {
             if other.as_ref().is_some_and(|other| is_more(other.amount, top.as_ref())) {
                 top.clone_from(other);
@@ -198,6 +198,10 @@ impl TopCosts {
 fn is_more(amount: Linear, path: Option<&Rc<HotPath>>) -> bool {
     amount.at(USUAL_PACKET) > path.map_or(0, |path| path.amount.at(USUAL_PACKET))
 }
+
+/// The bytes of stack that are assumed for a function that was not analysed: far above any real stack, and small enough
+/// that frames can be added without overflow.
+pub(crate) const UNBOUNDED_STACK: u64 = u64::MAX / 2;
 
 /// The code location that takes the largest part of a stack, on the call path where the stack is deepest.
 #[derive(Clone, Copy, Debug)]
@@ -233,5 +237,5 @@ impl WorkReasons {
     }
 }
 
-/// The most causes that are kept. More would not help the module's author.
+/// The most causes that are kept. Further ones would not help the module's author.
 const REASONS_MAX: usize = 64;

@@ -40,8 +40,8 @@ pub(crate) enum Recurrence {
     AnyOf(Range, u8),
 }
 
-/// A sum of values at a loop's entry, and the step that it is divided by: at most `sum / step`, rounded down, back
-/// edges are taken.
+/// A formula for a trip count: a sum of values at the loop's entry, and the step that divides the sum. The number of
+/// taken back edges is at most `sum / step`, rounded down.
 pub(crate) type TripFormula = (LinearSum, u64);
 
 /// The trip count and the recurrences of a loop.
@@ -54,9 +54,8 @@ pub(crate) struct LoopSummary {
     /// The recurrence of each induction variable.
     pub(crate) recurrences: Vec<Recurrence>,
     /// The formula that `trips` was derived from, if it was derived from one.
-    pub(crate) on_entry: Option<TripFormula>,
-    /// `on_entry`, or else the formula of any other bound that holds for all back edges, even if `trips` is a lower
-    /// one.
+    pub(crate) trip_formula: Option<TripFormula>,
+    /// `trip_formula`, or else the formula of another bound for all back edges, which can be larger than `trips`.
     pub(crate) any_formula: Option<TripFormula>,
 }
 
@@ -73,7 +72,7 @@ struct EdgeBound {
     /// The dependencies of `trips`, as bits of [`dependency`](crate::value::dependency).
     dependencies: u8,
     /// The formula that `trips` was derived from, if it was derived from one.
-    on_entry: Option<TripFormula>,
+    trip_formula: Option<TripFormula>,
 }
 
 /// The analysis of one loop: finds its trip count and its recurrences.
@@ -96,6 +95,7 @@ impl LoopAnalysis<'_> {
         has_exit: bool,
     ) -> LoopSummary {
         let mut recurrences = Vec::with_capacity(variables.len());
+        // Bounds, each with the mask of the back edges that it counts.
         let mut found: Vec<(u64, Result<EdgeBound, UnboundedCause>)> = Vec::new();
         for variable in variables {
             let deltas: Option<Vec<(i128, i128)>> =
@@ -109,13 +109,14 @@ impl LoopAnalysis<'_> {
         }
         let all = (0..back_edges.len().min(64)).fold(0u64, |mask, i| mask | 1 << i);
         let for_all_edges = found.iter().filter(|(mask, _)| mask & all == all && back_edges.len() <= 64);
-        let formula = for_all_edges.filter_map(|(_, bound)| bound.as_ref().ok()?.on_entry.clone()).next();
-        let (trips, dependencies, on_entry) = cover(all, found, has_exit, back_edges.len());
-        let any_formula = on_entry.clone().or(formula);
-        LoopSummary { trips, dependencies, recurrences, on_entry, any_formula }
+        let formula = for_all_edges.filter_map(|(_, bound)| bound.as_ref().ok()?.trip_formula.clone()).next();
+        let (trips, dependencies, trip_formula) = combine_bounds(all, found, has_exit, back_edges.len());
+        let any_formula = trip_formula.clone().or(formula);
+        LoopSummary { trips, dependencies, recurrences, trip_formula, any_formula }
     }
 
-    /// The value of a sum where the loop is entered. `coefficient` is that of the variable's `offset` in the sum.
+    /// The value of a sum where the loop is entered. `coefficient` is the coefficient of the variable's
+    /// `offset` in the sum.
     fn at_entry(
         &self,
         variable: &InductionVariable,
@@ -126,7 +127,7 @@ impl LoopAnalysis<'_> {
         let offset = LinearSum { terms: vec![(variable.offset, 1)], constant: 0 };
         let without = ValueTable::linear_combination(width, sum, 1, &offset, coefficient.wrapping_neg());
         if variable.offset == variable.current {
-            let initial = self.values.sum(variable.initial);
+            let initial = self.values.as_sum(variable.initial);
             return ValueTable::linear_combination(width, &without, 1, &initial, coefficient);
         }
         without
@@ -142,9 +143,9 @@ impl LoopAnalysis<'_> {
         }
         let sum = ValueTable::linear_combination(
             width,
-            &self.values.sum(next),
+            &self.values.as_sum(next),
             1,
-            &self.values.sum(variable.current),
+            &self.values.as_sum(variable.current),
             -1,
         );
         self.delta_of(&sum, variable, width, edge.conditions, JOIN_DEPTH_MAX)
@@ -173,10 +174,10 @@ impl LoopAnalysis<'_> {
             }
             // The difference of two values can be known better than each of them.
             if sum.terms.len() > 1
-                && let Some(apart) = self.conditions.difference(self.values, sum, width, at)
-                && i128::from(apart.hi) < half
+                && let Some(distance_range) = self.conditions.difference(self.values, sum, width, at)
+                && i128::from(distance_range.hi) < half
             {
-                return Some((apart.lo.into(), apart.hi.into()));
+                return Some((distance_range.lo.into(), distance_range.hi.into()));
             }
             if fits && join.is_none() {
                 return Some((lo, hi));
@@ -192,7 +193,7 @@ impl LoopAnalysis<'_> {
         );
         let mut union: Option<(i128, i128)> = None;
         for (input, input_conditions) in inputs {
-            let input = self.values.sum(*input);
+            let input = self.values.as_sum(*input);
             let with_input = ValueTable::linear_combination(width, &without, 1, &input, coefficient);
             let (lo, hi) = self.delta_of(&with_input, variable, width, *input_conditions, depth - 1)?;
             union = Some(union.map_or((lo, hi), |(a, b)| (a.min(lo), b.max(hi))));
@@ -209,7 +210,9 @@ impl LoopAnalysis<'_> {
     ) -> Recurrence {
         let is_unchanged = |edge: &AbstractState| {
             let next = edge.locals.get(variable.local);
-            next.is_some_and(|next| self.values.same(*next, variable.initial) || *next == variable.current)
+            next.is_some_and(|next| {
+                self.values.are_equal(*next, variable.initial) || *next == variable.current
+            })
         };
         if back_edges.iter().all(is_unchanged) {
             return Recurrence::Unchanged;
@@ -264,7 +267,7 @@ impl LoopAnalysis<'_> {
         let most = moving.iter().map(|i| deltas[*i].1).max()?;
         let mask = moving.iter().fold(0, |mask, i| mask | 1u64 << i);
 
-        // A test counts if it is on the path to the first moving edge, and all other moving edges make it too.
+        // Moving edges are the back edges that change the variable. A test counts if it is on the path to each of them.
         let mut best: Option<Result<EdgeBound, UnboundedCause>> = None;
         let first_edge = back_edges.get(*moving.first()?)?;
         for (id, cmp, a, b) in self.conditions.comparisons_since(first_edge.conditions, self.entry) {
@@ -272,9 +275,9 @@ impl LoopAnalysis<'_> {
                 if self.values.width(test) != self.values.width(variable.initial) {
                     continue;
                 }
-                let sum = self.values.sum(test);
+                let sum = self.values.as_sum(test);
                 let coefficient = i128::from(sum.coefficient(variable.offset));
-                if coefficient == 0 || self.values.sum(limit).coefficient(variable.offset) != 0 {
+                if coefficient == 0 || self.values.as_sum(limit).coefficient(variable.offset) != 0 {
                     continue;
                 }
                 let others = moving.iter().skip(1).filter_map(|i| back_edges.get(*i));
@@ -286,7 +289,7 @@ impl LoopAnalysis<'_> {
                 let makes_same_comparison = |edge: &AbstractState, limit: Option<BoundValueId>| {
                     self.conditions.comparisons_since(edge.conditions, self.entry).any(|(_, c, x, y)| {
                         let is_limit = limit.is_none_or(|limit| limit == if on_left { y } else { x });
-                        c == cmp && self.values.same(x, a) && self.values.same(y, b) && is_limit
+                        c == cmp && self.values.are_equal(x, a) && self.values.are_equal(y, b) && is_limit
                     })
                 };
                 // Where several edges make the test, only conditions that hold on all of them may be used: those at the
@@ -331,7 +334,7 @@ impl LoopAnalysis<'_> {
 
     /// Bounds loops that subtract an amount from a remainder after comparing both: `if (n > rest) break; rest -= n`.
     /// The remainder can also be the difference of an end and a position. The remainder never wraps, because the amount
-    /// is never larger.
+    /// is at most the remainder.
     fn bound_by_remainder(
         &self,
         variable: &InductionVariable,
@@ -350,14 +353,14 @@ impl LoopAnalysis<'_> {
             }
             let change = ValueTable::linear_combination(
                 width,
-                &self.values.sum(next),
+                &self.values.as_sum(next),
                 1,
-                &self.values.sum(variable.current),
+                &self.values.as_sum(variable.current),
                 -1,
             );
             let found = self.conditions.comparisons_since(edge.conditions, self.entry).find_map(
-                |(_, cmp, taken, rest)| {
-                    let rest_sum = self.values.sum(rest);
+                |(_, cmp, amount, rest)| {
+                    let rest_sum = self.values.as_sum(rest);
                     let coefficient = rest_sum.coefficient(variable.offset);
                     if !matches!(cmp, Cmp::LeU | Cmp::LtU)
                         || !matches!(coefficient, 1 | -1)
@@ -378,14 +381,14 @@ impl LoopAnalysis<'_> {
                         &LinearSum::default(),
                         0,
                     );
-                    let taken_sum = self.values.sum(taken);
-                    let slack = ValueTable::linear_combination(width, &taken_sum, 1, &step, -1);
+                    let amount_sum = self.values.as_sum(amount);
+                    let slack = ValueTable::linear_combination(width, &amount_sum, 1, &step, -1);
                     let (lo, hi) = self
                         .values
                         .interval(&step, |id| self.conditions.range(self.values, id, edge.conditions));
                     let is_positive = lo >= 1 && hi < width.modulus();
                     let is_not_more = slack.terms.is_empty() && slack.constant >= 0;
-                    // All edges must change the same remainder: an edge must not add what another one subtracts.
+                    // All edges must change the same remainder: no edge may add what another edge subtracts.
                     let has_same_remainder = remainder
                         .as_ref()
                         .is_none_or(|(known, sign)| *known == start && *sign == coefficient);
@@ -393,7 +396,7 @@ impl LoopAnalysis<'_> {
                     // difference may wrap.
                     let compared = self
                         .values
-                        .interval(&taken_sum, |id| self.conditions.range(self.values, id, edge.conditions));
+                        .interval(&amount_sum, |id| self.conditions.range(self.values, id, edge.conditions));
                     let wraps = slack.constant != 0
                         && (compared.0 < 0
                             || compared.1 >= width.modulus()
@@ -424,8 +427,10 @@ impl LoopAnalysis<'_> {
         let mut known = Range::integer(width, lo, hi);
         if lo >= 0 && hi < width.modulus() {
             known.by_length = self.values.upper_by_length(&start, range);
-        } else if let Some(apart) = self.conditions.difference(self.values, &start, width, self.entry) {
-            known = apart;
+        } else if let Some(distance_range) =
+            self.conditions.difference(self.values, &start, width, self.entry)
+        {
+            known = distance_range;
         }
         // A decrement may wrap if the remainder can be 0 at the loop's entry.
         if needs_nonzero_start && known.lo == 0 {
@@ -436,7 +441,7 @@ impl LoopAnalysis<'_> {
         let upper = Linear { constant: upper.constant.saturating_sub(needs_nonzero_start.into()), ..upper };
         let trips = upper.divided(least);
         let count = if trips.is_bounded() && trips.constant <= TRIPS_MAX {
-            Ok(EdgeBound { trips, dependencies, on_entry: None })
+            Ok(EdgeBound { trips, dependencies, trip_formula: None })
         } else {
             Err(UnboundedCause::LimitUnknown)
         };
@@ -462,9 +467,9 @@ impl LoopAnalysis<'_> {
             has_same_width.then(|| {
                 ValueTable::linear_combination(
                     width,
-                    &self.values.sum(next),
+                    &self.values.as_sum(next),
                     1,
-                    &self.values.sum(variable.current),
+                    &self.values.as_sum(variable.current),
                     -1,
                 )
             })
@@ -531,23 +536,23 @@ impl LoopAnalysis<'_> {
             let is_tested =
                 self.conditions.comparisons_since(edge.conditions, self.entry).any(|(_, cmp, a, b)| {
                     cmp == Cmp::Ne
-                        && (a == next || self.values.same(a, variable.current))
+                        && (a == next || self.values.are_equal(a, variable.current))
                         && self.values.as_constant(b) == Some(0)
                 });
-            if !self.values.same(*of, variable.current) || !is_tested {
+            if !self.values.are_equal(*of, variable.current) || !is_tested {
                 return None;
             }
         }
         let initial = self.conditions.range(self.values, variable.initial, self.entry);
         let trips = Linear::constant(u64::from(u64::BITS - initial.hi.leading_zeros()));
         let dependencies = self.values.node(variable.initial).dependencies;
-        Some((u64::MAX, Ok(EdgeBound { trips, dependencies, on_entry: None })))
+        Some((u64::MAX, Ok(EdgeBound { trips, dependencies, trip_formula: None })))
     }
 
     /// Bounds the number of times that a test succeeds, so that the loop continues.
     fn bound_by_test(&self, test: &Test) -> Result<EdgeBound, UnboundedCause> {
         let (values, conditions) = (self.values, self.conditions);
-        let limit_sum = values.sum(test.limit);
+        let limit_sum = values.as_sum(test.limit);
         // Where each edge computes the limit itself, a condition on one edge's limit need not hold for the others.
         let limit = if test.has_shared_limit {
             conditions.range(values, test.limit, test.at)
@@ -569,52 +574,53 @@ impl LoopAnalysis<'_> {
         } else {
             ValueTable::linear_combination(test.width, &test.start, 1, &limit_sum, -1)
         };
-        let apart = conditions
+        let distance_range = conditions
             .difference_with_zeros(values, &distance, test.width, test.at, None)
             .filter(|_| is_fixed);
-        let zeros = apart.map_or(0, |(_, zeros)| zeros).max(values.zeros_of(&distance, test.width));
-        let apart = apart.map(|(range, _)| range);
+        let zeros = distance_range.map_or(0, |(_, zeros)| zeros).max(values.zeros_of(&distance, test.width));
+        let distance_range = distance_range.map(|(range, _)| range);
         let is_exact =
             step == step_most && step.is_power_of_two() && u32::from(zeros) >= step.trailing_zeros();
-        let on_entry = || {
+        let trip_formula = || {
             // The formula is evaluated before the first test. So the distance must not wrap even if that test fails,
             // and only the conditions at the loop's entry hold. The division is rounded up, because the last step may
             // go beyond the limit.
-            let (apart, _) =
+            let (distance_range, _) =
                 conditions.difference_with_zeros(values, &distance, test.width, self.entry, None)?;
             let rounding = if is_exact { 0 } else { step - 1 };
-            let is_valid =
-                is_fixed && step.is_power_of_two() && apart.hi.checked_add(rounding)? <= test.width.max();
+            let is_valid = is_fixed
+                && step.is_power_of_two()
+                && distance_range.hi.checked_add(rounding)? <= test.width.max();
             let rounding = LinearSum { terms: Vec::new(), constant: i64::try_from(rounding).ok()? };
             is_valid.then(|| (ValueTable::linear_combination(test.width, &distance, 1, &rounding, 1), step))
         };
-        let checked = |trips: Linear, on_entry: Option<TripFormula>| {
+        let limited = |trips: Linear, trip_formula: Option<TripFormula>| {
             if trips.is_bounded() && trips.constant <= TRIPS_MAX {
-                Ok(EdgeBound { trips, dependencies, on_entry })
+                Ok(EdgeBound { trips, dependencies, trip_formula })
             } else {
                 Err(UnboundedCause::LimitUnknown)
             }
         };
         match (test.cmp, test.on_left == up) {
             // The loop continues only while value and limit are equal, and the first step makes them differ.
-            (Cmp::Eq, _) if is_fixed && most < test.width.modulus() => checked(Linear::constant(1), None),
+            (Cmp::Eq, _) if is_fixed && most < test.width.modulus() => limited(Linear::constant(1), None),
             (Cmp::Eq, _) => Err(UnboundedCause::NoCounter),
             (Cmp::Ne, _) => {
                 if !is_fixed {
                     return Err(UnboundedCause::NoCounter);
                 }
-                let Some(apart) = apart else { return Err(UnboundedCause::MayMiss) };
+                let Some(distance_range) = distance_range else { return Err(UnboundedCause::MayMiss) };
                 if is_exact {
-                    let upper = apart.upper_bound();
+                    let upper = distance_range.upper_bound();
                     let trips = Linear {
                         constant: upper.constant / step + u64::from(!upper.constant.is_multiple_of(step)),
                         per_kib: upper.per_kib.div_ceil(step),
                     };
-                    return checked(trips, on_entry());
+                    return limited(trips, trip_formula());
                 }
-                match apart.single_value() {
+                match distance_range.single_value() {
                     Some(whole) if step == step_most && whole.is_multiple_of(step) => {
-                        checked(Linear::constant(whole / step), None)
+                        limited(Linear::constant(whole / step), None)
                     }
                     _ => Err(UnboundedCause::MayMiss),
                 }
@@ -659,7 +665,7 @@ impl LoopAnalysis<'_> {
                         span.divided(step)
                     }
                 };
-                let by_distance = apart.map(|range| count(range.upper_bound()));
+                let by_distance = distance_range.map(|range| count(range.upper_bound()));
                 let start = self.range_of(&test.start, test);
                 let by_range = if is_signed {
                     let span =
@@ -677,7 +683,7 @@ impl LoopAnalysis<'_> {
                     .flatten()
                     .min_by_key(|linear| linear.at(USUAL_PACKET))
                     .ok_or(UnboundedCause::LimitUnknown)?;
-                checked(found, if strict && by_distance == Some(found) { on_entry() } else { None })
+                limited(found, if strict && by_distance == Some(found) { trip_formula() } else { None })
             }
             _ => Err(UnboundedCause::NoCounter),
         }
@@ -739,9 +745,9 @@ fn usefulness(cause: &UnboundedCause) -> u32 {
     }
 }
 
-/// Combines the bounds of sets of back edges into a bound for all back edges, with its dependencies and its formula.
+/// Combines bounds, each for a set of back edges, into a bound for all back edges, with its dependencies and its formula.
 /// `all` is the mask of all back edges.
-fn cover(
+fn combine_bounds(
     all: u64,
     found: Vec<(u64, Result<EdgeBound, UnboundedCause>)>,
     has_exit: bool,
@@ -767,7 +773,7 @@ fn cover(
     }
     counts.sort_by_key(|(_, count)| count.trips.at(USUAL_PACKET));
     if let Some((_, count)) = counts.iter().find(|(mask, _)| mask & all == all) {
-        return (Ok(count.trips), count.dependencies, count.on_entry.clone());
+        return (Ok(count.trips), count.dependencies, count.trip_formula.clone());
     }
     let (mut uncovered, mut trips, mut dependencies) = (all, Linear::ZERO, 0);
     for (mask, count) in counts {

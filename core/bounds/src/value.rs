@@ -1,8 +1,8 @@
 //! Abstract values: expressions over a function's inputs, each with a range.
 //!
-//! A value is created when the walk reaches its instruction. Its range follows from the path conditions there, and
-//! holds at every use of the value, because a use comes after the creation. A further walk of a loop's body, with more
-//! knowledge about the induction variables, creates new values.
+//! A value is created when the abstract interpreter reaches its instruction. The range of a value follows from the path
+//! conditions at this instruction, and holds at every use of the value, because a use comes after the creation. A
+//! further walk of a loop's body, with more knowledge about the induction variables, creates new values.
 
 use crate::Linear;
 use crate::conditions::PathConditionId;
@@ -94,7 +94,7 @@ pub(crate) struct ValueNode {
     pub(crate) zeros: u8,
     /// The inputs that the value depends on, as bits of [`dependency`].
     pub(crate) dependencies: u8,
-    /// For a join, the identifier of its merge point, where further inputs can be added to it; 0 for other values.
+    /// For a join, the identifier of its merge point, which can add further inputs to the join; 0 for other values.
     pub(crate) merge_id: u32,
 }
 
@@ -154,23 +154,23 @@ impl ValueTable {
         id
     }
 
-    /// The value that was made before from the same value and mask, if it has these properties. Using it again lets a
-    /// condition on one use apply to the other use.
-    pub(crate) fn masked_before(
+    /// The earlier bitwise AND of the same value and mask, if it has these properties. Where two instructions share one
+    /// value, a path condition on either result applies to both.
+    pub(crate) fn earlier_masked(
         &self,
-        mask: (BoundValueId, i64),
+        operands: (BoundValueId, i64),
         range: Range,
         zeros: u8,
         dependencies: u8,
     ) -> Option<BoundValueId> {
-        let id = *self.masked.get(&mask)?;
+        let id = *self.masked.get(&operands)?;
         let node = self.node(id);
         let zeros = zeros.max(range.single_value().map_or(0, |value| trailing_zeros(value, node.width)));
         (node.range == range && node.zeros == zeros && node.dependencies == dependencies).then_some(id)
     }
 
-    pub(crate) fn remember_masked(&mut self, mask: (BoundValueId, i64), id: BoundValueId) {
-        self.masked.insert(mask, id);
+    pub(crate) fn remember_masked(&mut self, operands: (BoundValueId, i64), id: BoundValueId) {
+        self.masked.insert(operands, id);
     }
 
     pub(crate) fn constant(&mut self, width: BitWidth, value: i64) -> BoundValueId {
@@ -184,8 +184,8 @@ impl ValueTable {
         self.add(Op::Opaque, width, Range::any(width), 0)
     }
 
-    /// A value as a sum; a value of another kind becomes the single term.
-    pub(crate) fn sum(&self, id: BoundValueId) -> LinearSum {
+    /// A value as a sum. A value that is no sum becomes the only term.
+    pub(crate) fn as_sum(&self, id: BoundValueId) -> LinearSum {
         match &self.node(id).op {
             Op::Sum(sum) => sum.clone(),
             _ => LinearSum { terms: vec![(id, 1)], constant: 0 },
@@ -237,7 +237,7 @@ impl ValueTable {
 
     /// The difference `left - right`.
     pub(crate) fn difference(&self, left: BoundValueId, right: BoundValueId) -> LinearSum {
-        Self::linear_combination(self.width(left), &self.sum(left), 1, &self.sum(right), -1)
+        Self::linear_combination(self.width(left), &self.as_sum(left), 1, &self.as_sum(right), -1)
     }
 
     /// The integer bounds of a sum before wrapping, for these ranges of its values.
@@ -348,7 +348,7 @@ impl ValueTable {
 
     /// Returns true if two values are certainly equal. Their ranges can differ, because they follow from the conditions
     /// where each value was created.
-    pub(crate) fn same(&self, a: BoundValueId, b: BoundValueId) -> bool {
+    pub(crate) fn are_equal(&self, a: BoundValueId, b: BoundValueId) -> bool {
         if a == b {
             return true;
         }

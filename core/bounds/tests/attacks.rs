@@ -230,11 +230,11 @@ fn the_last_step_of_a_loop_can_be_partial() {
     let found = analysis.loops.first().expect("it has a loop");
     for n in [2u32, 3, 4, 5, 254, 255] {
         let trips = (2..n).step_by(2).fold(1, |trips, _| trips + 1);
-        if let Some(on_entry) = &found.on_entry {
-            assert_eq!(on_entry.terms, [(2, 1)]);
+        if let Some(trip_formula) = &found.trip_formula {
+            assert_eq!(trip_formula.terms, [(2, 1)]);
             assert!(
-                1 + n.wrapping_add_signed(on_entry.constant) / on_entry.step >= trips,
-                "{n}: {on_entry:?}"
+                1 + n.wrapping_add_signed(trip_formula.constant) / trip_formula.step >= trips,
+                "{n}: {trip_formula:?}"
             );
         }
         assert!(found.trips.constant >= trips.into());
@@ -253,7 +253,7 @@ fn a_condition_on_the_back_edge_need_not_hold_on_entry() {
             (i32.const 0))"#,
     );
     let found = analysis.loops.first().expect("it has a loop");
-    assert_eq!((found.trips.constant, found.on_entry.as_ref()), (255, None));
+    assert_eq!((found.trips.constant, found.trip_formula.as_ref()), (255, None));
 }
 
 /// The indirect call may reach the function itself or another one. The function returns its first operand, -1, and not
@@ -290,7 +290,7 @@ fn a_remainder_counted_in_both_directions_never_ends() {
     ));
 }
 
-/// The first call's argument is at most 5 because of a condition on the packet's length; the second one's is not. The
+/// The first call's argument is at most 5 because of a condition on the packet's length; the second call's argument is not. The
 /// ranges of the sums themselves are the same.
 #[test]
 fn a_callee_knows_no_more_of_a_length_than_its_key_encodes() {
@@ -337,15 +337,15 @@ fn vectors_take_more_stack_than_numbers() {
         ));
         analysis.entry(EntryPoint::Packet).and_then(|found| found.stack).expect("it has a bound")
     };
-    let of = |one: &str, ty: &str, count: usize| {
+    let stacks = |one: &str, ty: &str, count: usize| {
         let call = format!("{} (call $f)", one.repeat(count));
         let params = format!("(func $f (param {}))", format!("{ty} ").repeat(count));
         let operands = format!("{} {}", one.repeat(count), "(drop) ".repeat(count));
         let locals = format!("(func $f (local {}))", format!("{ty} ").repeat(count));
         [stack(&params, &call), stack("", &operands), stack(&locals, "(call $f)")]
     };
-    let wide = of("(v128.const i64x2 0 0) ", "v128", 100);
-    let narrow = of("(i64.const 0) ", "i64", 100);
+    let wide = stacks("(v128.const i64x2 0 0) ", "v128", 100);
+    let narrow = stacks("(i64.const 0) ", "i64", 100);
     for (least, (wide, narrow)) in [3200, 1600, 1600].into_iter().zip(wide.into_iter().zip(narrow)) {
         assert!(wide >= least && wide >= narrow + least / 2, "{wide}, {narrow}");
     }

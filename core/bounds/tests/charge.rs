@@ -27,14 +27,15 @@ fn environment() -> Environment {
     }
 }
 
-fn none() -> Analysis {
+/// An analysis without results.
+fn no_analysis() -> Analysis {
     Analysis { entries: Vec::new(), loops: Vec::new(), calls: Vec::new(), host_calls: Vec::new() }
 }
 
 fn planned(body: &str, costs: &CostTable, rules: ChargeRules, is_analysed: bool) -> ChargePlan {
     let bytes = wat::parse_str(format!("(module {IMPORTS} {body})")).unwrap_or_else(|e| panic!("{e}"));
     let (module, environment) = (ParsedModule::parse(bytes).unwrap(), environment());
-    let analysis = if is_analysed { analyse(&module, &environment, costs).unwrap() } else { none() };
+    let analysis = if is_analysed { analyse(&module, &environment, costs).unwrap() } else { no_analysis() };
     plan(&module, &analysis, costs, &environment, rules).unwrap()
 }
 
@@ -186,7 +187,7 @@ fn lengths_are_charged_where_they_are_on_the_stack() {
     let varying: Vec<_> =
         first(&plan).charges.iter().filter(|c| !matches!(c.amount, ChargeAmount::Constant(_))).collect();
     let [fill, grow] = varying.as_slice() else { panic!("{plan:?}") };
-    assert!(matches!(fill.amount, ChargeAmount::Length(Length { above: None, most: 131_072, .. }, 1)));
+    assert!(matches!(fill.amount, ChargeAmount::Length(Length { above: None, units_max: 131_072, .. }, 1)));
     assert_eq!((&grow.amount, grow.side), (&ChargeAmount::Grown(costs.page().into()), ChargeSide::After));
 }
 
@@ -216,14 +217,15 @@ fn a_loop_with_a_small_bound_is_charged_before_it_begins() {
         )
     };
     let trip = 4 * cost(CostClass::Move) + 2 * cost(CostClass::Plain) + cost(CostClass::Branch);
-    let of = |limit: &str, rules: ChargeRules| planned(&counted(limit), &CostTable::standard(), rules, true);
-    let plan = of("(i32.const 10)", rules());
+    let plan_of =
+        |limit: &str, rules: ChargeRules| planned(&counted(limit), &CostTable::standard(), rules, true);
+    let plan = plan_of("(i32.const 10)", rules());
     assert!(constants(first(&plan)).is_empty() && first(&plan).entry >= 10 * trip, "{plan:?}");
     // Too much to be charged in advance.
-    let plan = of("(i32.const 10)", ChargeRules { ahead_max: 5 * trip, loop_max: 5 * trip, ..rules() });
+    let plan = plan_of("(i32.const 10)", ChargeRules { ahead_max: 5 * trip, loop_max: 5 * trip, ..rules() });
     assert_eq!(constants(first(&plan)), [trip]);
     // The loop has no bound.
-    let plan = of("(i32.load (i32.const 0))", rules());
+    let plan = plan_of("(i32.load (i32.const 0))", rules());
     assert_eq!(constants(first(&plan)).len(), 1);
 }
 
@@ -289,7 +291,7 @@ fn all_charges_come_from_one_cost_table() {
     };
     let standard = taken(&CostTable::standard());
     for class in classes {
-        let costs = CostTable::standard().with(class, CostTable::standard().class(class) + 1);
+        let costs = CostTable::standard().with_class_cost(class, CostTable::standard().class(class) + 1);
         assert!(taken(&costs) > standard, "{class:?} is not charged by the table");
     }
     assert!(taken(&CostTable::unit()) < standard);

@@ -5,7 +5,8 @@ use weir_bounds::{
     Analysis, CostTable, EntryPoint, Environment, ParamBound, ParsedModule, WorkClass, analyse,
 };
 
-fn with_given(min: i64, max: i64, functions: &str, body: &str) -> Analysis {
+/// The analysis of a packet function with this body, where the module's only parameter is from `min` to `max`.
+fn analysed_with_parameter(min: i64, max: i64, functions: &str, body: &str) -> Analysis {
     let text = format!(
         r#"{functions}
         (func (export "weir_packet") (param $p i32) (result i32)
@@ -43,16 +44,17 @@ fn a_fixed_parameter_value_is_still_a_configuration_value() {
                 .to_owned(),
         ),
     ] {
-        let of = |min, max| {
-            let analysis = with_given(min, max, functions, &body);
+        let class_and_fuel = |min, max| {
+            let analysis = analysed_with_parameter(min, max, functions, &body);
             let found = analysis.entry(EntryPoint::Packet).expect("it has the entry point");
             assert!(found.is_bounded(), "{body}");
             (found.class, found.usage.fuel)
         };
-        assert_eq!(of(8, 8).0, WorkClass::ConfigurationValue, "{body}");
-        assert_eq!(of(4, 8).0, WorkClass::ConfigurationValue, "{body}");
+        assert_eq!(class_and_fuel(8, 8).0, WorkClass::ConfigurationValue, "{body}");
+        assert_eq!(class_and_fuel(4, 8).0, WorkClass::ConfigurationValue, "{body}");
     }
-    let plain = with_given(8, 8, "", &format!("(drop {SIZE}) (local.set $n (i32.const 8)) {up}"));
+    let plain =
+        analysed_with_parameter(8, 8, "", &format!("(drop {SIZE}) (local.set $n (i32.const 8)) {up}"));
     assert_eq!(plain.entry(EntryPoint::Packet).map(|found| found.class), Some(WorkClass::Constant));
 }
 

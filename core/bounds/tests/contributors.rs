@@ -1,7 +1,7 @@
 //! The largest contributor to each resource: the right one of several code locations is named.
 
 use crate::support::analysed;
-use weir_bounds::{EntryBound, EntryPoint, PathStep, StepKind, TopContributor};
+use weir_bounds::{EntryBound, EntryPoint, PathStep, StepKind, TopContributors};
 
 /// An entry point that calls three functions in turn, each with a different usage.
 fn three(little: &str, much: &str, some: &str) -> EntryBound {
@@ -21,7 +21,8 @@ fn times(count: u32, what: &str) -> String {
     )
 }
 
-fn holds(step: Option<&PathStep>, what: &StepKind, amount: u64) {
+/// Asserts that a contributor is in the function `$much`, of this kind and amount.
+fn assert_contributor(step: Option<&PathStep>, what: &StepKind, amount: u64) {
     let step = step.unwrap_or_else(|| panic!("no place for {what:?}"));
     assert_eq!((step.place.name.as_deref(), &step.kind), (Some("much"), what));
     assert_eq!(step.amount.constant, amount, "{step:?}");
@@ -36,19 +37,19 @@ const SEND: &str = "(drop (call $send (i32.const 0) (i32.const 0) (i32.const 60)
 fn the_largest_contributors_of_records_patches_frames_and_pages_are_named() {
     let grow = |pages: u32| format!("(drop (memory.grow (i32.const {pages})))");
     let found = three(EMIT, &times(4, EMIT), &times(2, EMIT));
-    holds(found.top.records.as_ref(), &StepKind::Host("emit"), 4);
+    assert_contributor(found.top.records.as_ref(), &StepKind::Host("emit"), 4);
     let found = three(&times(2, PATCH), &times(3, PATCH), PATCH);
-    holds(found.top.patches.as_ref(), &StepKind::Host("patch"), 3);
+    assert_contributor(found.top.patches.as_ref(), &StepKind::Host("patch"), 3);
     let found = three(SEND, &times(5, SEND), &times(4, SEND));
-    holds(found.top.frames.as_ref(), &StepKind::Host("send"), 5);
+    assert_contributor(found.top.frames.as_ref(), &StepKind::Host("send"), 5);
     let found = three(&grow(1), &grow(3), &grow(2));
-    holds(found.top.pages.as_ref(), &StepKind::Grow, 3);
+    assert_contributor(found.top.pages.as_ref(), &StepKind::Grow, 3);
     // The function that uses most fuel need not be the one that emits the records.
     let found = three(&times(1000, "(nop)"), EMIT, "");
-    holds(found.top.records.as_ref(), &StepKind::Host("emit"), 1);
+    assert_contributor(found.top.records.as_ref(), &StepKind::Host("emit"), 1);
     assert_eq!(found.top_contributor().and_then(|step| step.place.name.as_deref()), Some("little"));
     // A resource that a module does not use has no contributor.
-    let TopContributor { records, patches, frames, pages, stack, shadow_stack } = three("", "", "").top;
+    let TopContributors { records, patches, frames, pages, stack, shadow_stack } = three("", "", "").top;
     assert_eq!((records, patches, frames, pages, shadow_stack), (None, None, None, None, None));
     assert!(stack.is_some(), "every function has a frame");
 }
@@ -59,7 +60,7 @@ fn the_largest_stack_frames_are_named() {
     let found = three(&wide(10), &wide(300), &wide(100));
     let amount = found.top.stack.as_ref().map_or(0, |step| step.amount.constant);
     assert!((300 * 8..300 * 24).contains(&amount), "{amount}");
-    holds(found.top.stack.as_ref(), &StepKind::Frame, amount);
+    assert_contributor(found.top.stack.as_ref(), &StepKind::Frame, amount);
     let takes = |bytes: u32| {
         format!(
             "(global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.const {bytes})))
@@ -67,7 +68,7 @@ fn the_largest_stack_frames_are_named() {
         )
     };
     let found = three(&takes(16), &takes(400), &takes(32));
-    holds(found.top.shadow_stack.as_ref(), &StepKind::Locals, 400);
+    assert_contributor(found.top.shadow_stack.as_ref(), &StepKind::Locals, 400);
     // The caller's part of the shadow stack is larger than the callee's, or smaller.
     let calls = |more: u32| {
         format!(
@@ -75,7 +76,7 @@ fn the_largest_stack_frames_are_named() {
             (global.set $__stack_pointer (i32.add (global.get $__stack_pointer) (i32.const 400)))"
         )
     };
-    holds(three("", &calls(1), &takes(300)).top.shadow_stack.as_ref(), &StepKind::Locals, 400);
+    assert_contributor(three("", &calls(1), &takes(300)).top.shadow_stack.as_ref(), &StepKind::Locals, 400);
     let found = three("", &calls(1), &takes(500)).top.shadow_stack.expect("it has a place");
     assert_eq!((found.place.name.as_deref(), found.amount.constant), (Some("some"), 500));
     // By an amount that is known only at run time.
@@ -83,7 +84,7 @@ fn the_largest_stack_frames_are_named() {
         "(global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.load (i32.const 0))))";
     let found = three(&takes(16), unknown, &takes(32));
     assert_eq!(found.shadow_stack, None);
-    holds(found.top.shadow_stack.as_ref(), &StepKind::Locals, u64::MAX);
+    assert_contributor(found.top.shadow_stack.as_ref(), &StepKind::Locals, u64::MAX);
 }
 
 #[test]

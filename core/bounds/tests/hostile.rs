@@ -56,7 +56,8 @@ fn entry<'a>(analysis: &'a Analysis, name: &str) -> Option<&'a EntryBound> {
     analysis.entries.iter().find(|found| found.entry.name() == name)
 }
 
-fn hold(folder: &str) -> usize {
+/// Checks that the modules of a folder get the expected answers. Returns their number.
+fn check_folder(folder: &str) -> usize {
     let (mut count, mut wrong) = (0, Vec::new());
     for (name, text) in texts(folder) {
         count += 1;
@@ -85,10 +86,10 @@ fn hold(folder: &str) -> usize {
 
 #[test]
 fn hostile_modules_get_the_expected_answer() {
-    assert!(hold("hostile_modules") >= 30);
+    assert!(check_folder("hostile_modules") >= 30);
 }
 
-/// Every message has a module that provokes it, with its location and whole text in the module's first line. Those that
+/// Every message has a module that provokes it, with its location and whole text in the module's first line. Messages that
 /// need a large module are tested below.
 #[test]
 fn every_unbounded_cause_has_a_module() {
@@ -246,9 +247,11 @@ fn deep_nesting_does_not_overflow_the_stack() {
 fn thousands_of_changing_globals_and_many_back_edges_are_analysed_in_bounded_time() {
     // Guesses are checked on each back edge for each local and global that changes.
     let globals = "(global (mut i32) (i32.const 0))".repeat(10_000);
-    let way = "(br_if $l (i32.eq (i32.load8_u (i32.const 1)) (i32.load8_u (i32.const 2))))".repeat(230);
+    let back_edges =
+        "(br_if $l (i32.eq (i32.load8_u (i32.const 1)) (i32.load8_u (i32.const 2))))".repeat(230);
     for inner in ["", "(loop (br_if 0 (i32.load8_u (i32.const 3))))"] {
-        let body = format!("{globals}(func $f){}", packet(&format!("(loop $l (call $f) {inner} {way})")));
+        let body =
+            format!("{globals}(func $f){}", packet(&format!("(loop $l (call $f) {inner} {back_edges})")));
         let begin = std::time::Instant::now();
         let found = packet_of(&body);
         let took = begin.elapsed();

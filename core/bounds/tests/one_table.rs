@@ -4,7 +4,7 @@ use crate::support::{environment, module};
 use weir_bounds::charge::{ChargeAmount, ChargePlan, ChargeRules, plan};
 use weir_bounds::{CostClass, CostTable, EntryPoint, ParsedModule, analyse};
 
-/// The number of instructions of its class in each code below.
+/// The number of instructions of a class in the code for that class.
 const TIMES: u64 = 3;
 
 /// Straight-line code with [`TIMES`] instructions of a class, and others of other classes.
@@ -30,7 +30,7 @@ fn code(class: CostClass) -> String {
     one.repeat(usize::try_from(TIMES).unwrap())
 }
 
-/// Every class but control structure, which is free in every table.
+/// Every class except control structure, which is free in every table.
 const ALL: [CostClass; 15] = [
     CostClass::Move,
     CostClass::Plain,
@@ -72,7 +72,8 @@ fn charged(plan: &ChargePlan) -> u64 {
     plan.functions.iter().map(constants).sum()
 }
 
-fn both(class: CostClass, costs: &CostTable, exact: bool) -> (u64, u64) {
+/// The fuel bound and the total charge of the code for a class.
+fn bound_and_charge(class: CostClass, costs: &CostTable, exact: bool) -> (u64, u64) {
     let module = ParsedModule::parse(module(&text(class))).unwrap();
     let environment = environment();
     let analysis = analyse(&module, &environment, costs).unwrap();
@@ -87,8 +88,9 @@ fn a_change_of_the_cost_table_changes_bound_and_charge_alike() {
     for class in ALL {
         for exact in [false, true] {
             let standard = CostTable::standard();
-            let dearer = standard.clone().with(class, standard.class(class) + MORE);
-            let (before, after) = (both(class, &standard, exact), both(class, &dearer, exact));
+            let dearer = standard.clone().with_class_cost(class, standard.class(class) + MORE);
+            let (before, after) =
+                (bound_and_charge(class, &standard, exact), bound_and_charge(class, &dearer, exact));
             // The packet function's result is a move, and most operands are globals.
             let times = match class {
                 CostClass::Move => TIMES + 1,
@@ -112,7 +114,7 @@ fn control_structure_is_free() {
 fn bound_and_charge_are_equal_for_straight_line_code() {
     for class in ALL {
         for exact in [false, true] {
-            let (bound, charge) = both(class, &CostTable::standard(), exact);
+            let (bound, charge) = bound_and_charge(class, &CostTable::standard(), exact);
             assert_eq!(bound, charge, "{class:?}, exact: {exact}");
         }
     }

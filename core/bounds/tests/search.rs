@@ -11,20 +11,24 @@ use program::Probe;
 use std::time::{Duration, Instant};
 use weir_bounds::{CostTable, EntryPoint, Environment, ParsedModule, analyse};
 
-/// The runs of each module.
+/// The number of runs of each module.
 const RUNS: u64 = 16;
 /// The fuel limit of all runs of a module together.
 const STEPS: u64 = 60_000;
 /// The largest bound up to which a run that does not seem to end is repeated.
-const LONG: u64 = 3_000_000;
+const REPEATED_BOUND_MAX: u64 = 3_000_000;
 
 #[derive(Debug, Default)]
 struct Counters {
     modules: u64,
+    /// Modules with a bound.
     bounded: u64,
     runs: u64,
+    /// Runs that used more than half of their bound.
     tight: u64,
+    /// Runs that were repeated with their whole bound as the limit.
     long: u64,
+    /// Checks that the analysis allows a value which a run has shown.
     probes: u64,
 }
 
@@ -47,45 +51,45 @@ fn violation(choices: &[u8], seed: u64, counters: &mut Counters) -> Option<Strin
     }
     counters.bounded += 1;
     let program = Program::new(&bytes, &costs);
-    let (mut left, mut was_long) = (STEPS, false);
-    let mut shown: Vec<u64> = Vec::new();
+    let (mut steps_left, mut was_long) = (STEPS, false);
+    let mut shown_values: Vec<u64> = Vec::new();
     for run in 0..RUNS {
         let mut machine = program.machine(seed.wrapping_mul(1000).wrapping_add(run), 0);
         let bound = found.usage.fuel.at(machine.captured.into());
         // The run ends early if its bound is far out of reach.
-        machine.most = bound.min(STEPS / 4);
-        let mut most = machine.most;
+        machine.fuel_max = bound.min(STEPS / 4);
+        let mut fuel_max = machine.fuel_max;
         counters.runs += 1;
         let mut halt = machine.run();
-        if halt == Halt::Spent && most < bound && bound < LONG && !was_long {
+        if halt == Halt::Spent && fuel_max < bound && bound < REPEATED_BOUND_MAX && !was_long {
             was_long = true;
-            most = bound;
+            fuel_max = bound;
             machine = program.machine(seed.wrapping_mul(1000).wrapping_add(run), bound);
             halt = machine.run();
             counters.long += 1;
         }
         counters.tight += u64::from(machine.used > bound / 2);
-        if halt == Halt::Spent && most == bound {
+        if halt == Halt::Spent && fuel_max == bound {
             return Some(format!(
                 "more than {bound} in run {run}, of a packet of {} bytes",
                 machine.captured
             ));
         }
-        shown.extend(machine.shown.iter().take(8));
-        if let [.., last] = machine.shown.as_slice() {
-            shown.push(*last);
+        shown_values.extend(machine.shown_values.iter().take(8));
+        if let [.., last] = machine.shown_values.as_slice() {
+            shown_values.push(*last);
         }
-        left = left.saturating_sub(machine.used);
-        if left == 0 {
+        steps_left = steps_left.saturating_sub(machine.used);
+        if steps_left == 0 {
             break;
         }
     }
-    shown.sort_unstable();
-    shown.dedup();
-    let last = shown.len().saturating_sub(1);
+    shown_values.sort_unstable();
+    shown_values.dedup();
+    let last = shown_values.len().saturating_sub(1);
     let mut chosen = vec![0, last, last / 2, last / 3];
     chosen.dedup();
-    for value in chosen.into_iter().filter_map(|place| shown.get(place)) {
+    for value in chosen.into_iter().filter_map(|place| shown_values.get(place)) {
         counters.probes += 1;
         let text = program::module(choices, Probe::Equal(*value));
         let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -93,7 +97,7 @@ fn violation(choices: &[u8], seed: u64, counters: &mut Counters) -> Option<Strin
             .and_then(|module| analyse(&module, &environment(), &costs))
             .unwrap_or_else(|error| panic!("{error}"));
         if analysis.is_bounded() {
-            return Some(format!("a value is {value}, and was proved never to be"));
+            return Some(format!("a value is {value}, but the analysis proves that it never is"));
         }
     }
     None
@@ -106,7 +110,7 @@ fn search(seeds: impl Iterator<Item = u64>, until: Option<Instant>) -> Counters 
         if violation(&choices, seed, &mut counters).is_some() {
             let mut nothing = Counters::default();
             let least = smallest(&choices, |choices| violation(choices, seed, &mut nothing).is_some());
-            let what = violation(&least, seed, &mut nothing).expect("it still is");
+            let what = violation(&least, seed, &mut nothing).expect("the smaller input still fails");
             panic!("seed {seed} of {counters:?}: {what}\n{}", program::module(&least, Probe::Show));
         }
         if until.is_some_and(|until| Instant::now() > until) {
@@ -143,10 +147,13 @@ fn smallest(choices: &[u8], mut fails: impl FnMut(&[u8]) -> bool) -> Vec<u8> {
 
 #[test]
 fn random_loops_use_no_more_than_their_bound() {
-    let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let until = given("WEIR_MINUTES").map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
-    let first = given("WEIR_FIRST_SEED").unwrap_or(0);
-    let count = given("WEIR_SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 1000 });
+    let number_from_environment =
+        |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let until = number_from_environment("WEIR_MINUTES")
+        .map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let first = number_from_environment("WEIR_FIRST_SEED").unwrap_or(0);
+    let count =
+        number_from_environment("WEIR_SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 1000 });
     let counters = search(first..first.saturating_add(count), until);
     println!("{counters:?}");
     assert!(

@@ -1,6 +1,8 @@
 //! Trip counts of loops as compilers emit them: a bound is found, and it is close.
 
-use weir_bounds::{Analysis, CostTable, Environment, Linear, OnEntry, ParamBound, ParsedModule, analyse};
+use weir_bounds::{
+    Analysis, CostTable, Environment, Linear, ParamBound, ParsedModule, TripCountFormula, analyse,
+};
 
 /// The packet function with locals $a to $f (i32) and $x, $y (i64), and `body`.
 fn module(body: &str) -> Vec<u8> {
@@ -367,8 +369,8 @@ fn the_trips_of_a_loop_follow_from_locals() {
         "(block (br_if 0 (i32.eqz (local.tee $b {LEN})))
             (loop (br_if 0 (local.tee $b (i32.sub (local.get $b) (i32.const 1))))))"
     );
-    let on_entry = analysed(&body).loops.first().and_then(|found| found.on_entry.clone());
-    assert_eq!(on_entry, Some(OnEntry { terms: vec![(2, 1)], constant: -1, step: 1 }));
+    let trip_formula = analysed(&body).loops.first().and_then(|found| found.trip_formula.clone());
+    assert_eq!(trip_formula, Some(TripCountFormula { terms: vec![(2, 1)], constant: -1, step: 1 }));
 }
 
 #[test]

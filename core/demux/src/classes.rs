@@ -35,7 +35,7 @@ pub(crate) struct Classes {
     pub(crate) tree: ClassTree,
     /// For each class, the indices (in the argument of [`Classes::new`]) of the sets that contain its values, lowest
     /// first.
-    pub(crate) members: Vec<Vec<u16>>,
+    pub(crate) sets_of_class: Vec<Vec<u16>>,
 }
 
 impl ClassTree {
@@ -77,39 +77,40 @@ enum Cell {
     Node(usize),
 }
 
-/// The membership of values whose highest bits are known.
+/// The sets that contain the values with certain highest bits. The other bits of these values are unknown.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct PartialMembership {
-    /// The number of bits that are not known yet.
+    /// The number of unknown bits.
     unknown_bits: u8,
     /// The sets that contain some of the values, each with its index.
     undecided: Vec<(u16, ValueSet)>,
     /// The indices of the sets that contain all the values.
-    members_of: Vec<u16>,
+    containing_sets: Vec<u16>,
 }
 
+/// The state of building a [`ClassTree`].
 struct TreeBuilder<'a> {
     values: &'a ValueSets,
     budget: &'a mut LookupBudget,
     nodes: Vec<Cell>,
     known: HashMap<PartialMembership, Cell>,
     classes: HashMap<Vec<u16>, usize>,
-    members: Vec<Vec<u16>>,
+    sets_of_class: Vec<Vec<u16>>,
 }
 
 impl Classes {
-    /// Puts values that are in the same ones of `sets` into one class. The values have 8, 16 or 32 `significant_bits`.
+    /// Makes a class of all values that the same of these `sets` contain. The values have 8, 16 or 32 `significant_bits`.
     pub(crate) fn new(
         sets: &[ValueSet],
         significant_bits: u8,
         values: &ValueSets,
         budget: &mut LookupBudget,
     ) -> Result<Classes, Exceeded> {
-        // The membership of all values: no bit is known yet.
+        // The membership of all values: no bit is known.
         let mut all_values = PartialMembership {
             unknown_bits: significant_bits,
             undecided: Vec::new(),
-            members_of: Vec::new(),
+            containing_sets: Vec::new(),
         };
         for (number, &set) in sets.iter().enumerate() {
             let number = u16::try_from(number).map_err(|_| Exceeded)?;
@@ -125,10 +126,10 @@ impl Classes {
             nodes: Vec::new(),
             known: HashMap::new(),
             classes: HashMap::new(),
-            members: vec![Vec::new()],
+            sets_of_class: vec![Vec::new()],
         };
         let root = builder.cell(all_values)?;
-        let leaves = builder.members.len();
+        let leaves = builder.sets_of_class.len();
         let total = leaves + builder.nodes.len();
         if total > CELLS_MAX {
             return Err(Exceeded);
@@ -137,10 +138,10 @@ impl Classes {
             Cell::Class(class) => u32::try_from(class << 8).unwrap_or(0),
             Cell::Node(at) => u32::try_from((leaves + at) << 8).unwrap_or(0) | 0xff,
         };
-        let own = (0..leaves).map(Cell::Class).collect::<Vec<_>>();
-        let cells = own.iter().chain(&builder.nodes).map(encode).collect();
+        let class_cells = (0..leaves).map(Cell::Class).collect::<Vec<_>>();
+        let cells = class_cells.iter().chain(&builder.nodes).map(encode).collect();
         let tree = ClassTree { cells, root: encode(&root), bytes: significant_bits / 8 };
-        Ok(Classes { tree, members: builder.members })
+        Ok(Classes { tree, sets_of_class: builder.sets_of_class })
     }
 }
 
@@ -149,17 +150,17 @@ impl PartialMembership {
     fn add(&mut self, index: u16, set: ValueSet) {
         match set {
             ValueSet::NONE => {}
-            ValueSet::ALL => self.members_of.push(index),
+            ValueSet::ALL => self.containing_sets.push(index),
             _ => self.undecided.push((index, set)),
         }
     }
 
-    /// The memberships of the values in which `bit` is 0, and of those in which it is 1.
+    /// The memberships of the values in which `bit` is 0, and of the values in which it is 1.
     fn halves(&self, bit: u8, values: &ValueSets) -> (PartialMembership, PartialMembership) {
         let empty = PartialMembership {
             unknown_bits: bit,
             undecided: Vec::new(),
-            members_of: self.members_of.clone(),
+            containing_sets: self.containing_sets.clone(),
         };
         let mut halves = (empty.clone(), empty);
         for &(index, set) in &self.undecided {
@@ -173,34 +174,34 @@ impl PartialMembership {
 
 impl TreeBuilder<'_> {
     /// The cell for values with this membership.
-    fn cell(&mut self, mut open: PartialMembership) -> Result<Cell, Exceeded> {
-        self.budget.spend(1 + open.undecided.len() + open.members_of.len())?;
-        open.members_of.sort_unstable();
-        if open.undecided.is_empty() {
-            return self.class(open.members_of);
+    fn cell(&mut self, mut membership: PartialMembership) -> Result<Cell, Exceeded> {
+        self.budget.spend(1 + membership.undecided.len() + membership.containing_sets.len())?;
+        membership.containing_sets.sort_unstable();
+        if membership.undecided.is_empty() {
+            return self.class(membership.containing_sets);
         }
-        if let Some(&cell) = self.known.get(&open) {
+        if let Some(&cell) = self.known.get(&membership) {
             return Ok(cell);
         }
         // A [`Cell`] takes 16 bytes while the tree is built, and four of them count as a unit of work.
         self.budget.spend(CELLS_OF_NODE / 4)?;
         let at = self.nodes.len();
         self.nodes.resize(at + CELLS_OF_NODE, Cell::Class(NO_VALUE));
-        self.known.insert(open.clone(), Cell::Node(at));
-        self.fill(at, CELLS_OF_NODE, open)?;
+        self.known.insert(membership.clone(), Cell::Node(at));
+        self.fill(at, CELLS_OF_NODE, membership)?;
         Ok(Cell::Node(at))
     }
 
-    /// Fills `len` cells from `at` on, for values with the membership `open`. The unknown bits distinguish the cells.
+    /// Fills `len` cells from `at` on, for values with this membership. The unknown bits distinguish the cells.
     /// The recursion is at most as deep as there are bits in a byte.
-    fn fill(&mut self, at: usize, len: usize, open: PartialMembership) -> Result<(), Exceeded> {
-        if len == 1 || open.undecided.is_empty() {
-            let cell = self.cell(open)?;
+    fn fill(&mut self, at: usize, len: usize, membership: PartialMembership) -> Result<(), Exceeded> {
+        if len == 1 || membership.undecided.is_empty() {
+            let cell = self.cell(membership)?;
             self.nodes[at..at + len].fill(cell);
             return Ok(());
         }
-        self.budget.spend(1 + open.undecided.len() + open.members_of.len())?;
-        let (zero, one) = open.halves(open.unknown_bits - 1, self.values);
+        self.budget.spend(1 + membership.undecided.len() + membership.containing_sets.len())?;
+        let (zero, one) = membership.halves(membership.unknown_bits - 1, self.values);
         let half = len / 2;
         let same = zero == one;
         self.fill(at, half, zero)?;
@@ -212,14 +213,14 @@ impl TreeBuilder<'_> {
     }
 
     /// The class of values that are in these sets.
-    fn class(&mut self, members_of: Vec<u16>) -> Result<Cell, Exceeded> {
-        if let Some(&class) = self.classes.get(&members_of) {
+    fn class(&mut self, containing_sets: Vec<u16>) -> Result<Cell, Exceeded> {
+        if let Some(&class) = self.classes.get(&containing_sets) {
             return Ok(Cell::Class(class));
         }
-        self.budget.spend(1 + members_of.len())?;
-        let class = self.members.len();
-        self.classes.insert(members_of.clone(), class);
-        self.members.push(members_of);
+        self.budget.spend(1 + containing_sets.len())?;
+        let class = self.sets_of_class.len();
+        self.classes.insert(containing_sets.clone(), class);
+        self.sets_of_class.push(containing_sets);
         Ok(Cell::Class(class))
     }
 }
@@ -270,7 +271,7 @@ mod tests {
                     .map(|(number, _)| number)
                     .collect();
                 prop_assert_ne!(class, NO_VALUE);
-                prop_assert_eq!(&classes.members[class], &expected);
+                prop_assert_eq!(&classes.sets_of_class[class], &expected);
             }
         }
     }
@@ -279,6 +280,6 @@ mod tests {
     fn there_are_no_more_classes_than_the_tests_distinguish() {
         let ports = [(Test::Eq, u32::MAX, 80), (Test::Eq, u32::MAX, 443), (Test::Ge, u32::MAX, 400)];
         // None, 80, from 400 on, 443.
-        assert_eq!(classes_of(&ports, 16).members.len() - 1, 4);
+        assert_eq!(classes_of(&ports, 16).sets_of_class.len() - 1, 4);
     }
 }

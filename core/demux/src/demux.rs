@@ -33,7 +33,7 @@ pub struct Demux {
     pub(crate) work: u64,
 }
 
-/// An expression that is looked up, and the classes of its values.
+/// A field: an expression that filters test, such as the EtherType, and the table of the classes of its values.
 #[derive(Debug)]
 pub(crate) struct LookupField {
     pub(crate) source: ValueSource,
@@ -95,7 +95,7 @@ impl ValueSource {
     pub(crate) fn new(id: ExpressionId, expressions: &Expressions) -> Self {
         match expressions.get(id) {
             Expression::Load { width, at } => Self::Load { width, at },
-            Expression::LoadBehind { width, base, k } => match expressions.get(base) {
+            Expression::LoadIndexed { width, base, k } => match expressions.get(base) {
                 Expression::HeaderLength(header) => Self::AboveIpv4 { width, header, k },
                 _ => Self::Any(id),
             },

@@ -7,10 +7,10 @@ use crate::program::Test;
 use crate::values::Bit;
 use std::collections::HashMap;
 
-/// The most operations in an expression, because it is computed for each packet.
+/// The most operations in an expression. The limit bounds the time for each packet.
 const SIZE_MAX: u8 = 16;
 
-/// An expression, by its number in its [`Expressions`].
+/// The identifier of an expression in its [`Expressions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ExpressionId(u32);
 
@@ -28,7 +28,7 @@ pub(crate) enum Expression {
         at: u32,
     },
     /// The packet's bytes at `base + k`.
-    LoadBehind {
+    LoadIndexed {
         width: LoadWidth,
         base: ExpressionId,
         k: u32,
@@ -87,7 +87,7 @@ impl Expressions {
             return Ok(id);
         }
         let size = match expression {
-            Expression::LoadBehind { base, .. } => self.sizes[index(base)].saturating_add(1),
+            Expression::LoadIndexed { base, .. } => self.sizes[index(base)].saturating_add(1),
             Expression::Alu(_, a, b) | Expression::Test(_, a, b) => {
                 self.sizes[index(a)].saturating_add(self.sizes[index(b)]).saturating_add(1)
             }
@@ -108,7 +108,7 @@ impl Expressions {
     }
 
     /// The packet's bytes at `base + k`.
-    pub(crate) fn load_behind(
+    pub(crate) fn load_indexed(
         &mut self,
         width: LoadWidth,
         base: ExpressionId,
@@ -119,7 +119,7 @@ impl Expressions {
                 let at = x.checked_add(k).ok_or(NoExpression::Reject)?;
                 self.make(Expression::Load { width, at })
             }
-            None => self.make(Expression::LoadBehind { width, base, k }),
+            None => self.make(Expression::LoadIndexed { width, base, k }),
         }
     }
 
@@ -183,8 +183,8 @@ impl Expressions {
         others: &mut Expressions,
     ) -> Result<ExpressionId, NoExpression> {
         let copy = match self.get(id) {
-            Expression::LoadBehind { width, base, k } => {
-                Expression::LoadBehind { width, base: self.copy_to(base, others)?, k }
+            Expression::LoadIndexed { width, base, k } => {
+                Expression::LoadIndexed { width, base: self.copy_to(base, others)?, k }
             }
             Expression::Alu(alu, a, b) => {
                 Expression::Alu(alu, self.copy_to(a, others)?, self.copy_to(b, others)?)
@@ -201,7 +201,7 @@ impl Expressions {
     pub(crate) fn significant_bits(&self, id: ExpressionId) -> u8 {
         match self.get(id) {
             Expression::HeaderLength(_) | Expression::Test(..) => 8,
-            Expression::Load { width, .. } | Expression::LoadBehind { width, .. } => match width {
+            Expression::Load { width, .. } | Expression::LoadIndexed { width, .. } => match width {
                 LoadWidth::Byte => 8,
                 LoadWidth::Half => 16,
                 LoadWidth::Word => 32,
@@ -226,7 +226,7 @@ impl Expressions {
         match self.get(outer) {
             Expression::Load { width, at } => is_within_first(at.checked_add(width.bytes())),
             Expression::HeaderLength(at) => is_within_first(at.checked_add(1)),
-            Expression::LoadBehind { width, base, k } => {
+            Expression::LoadIndexed { width, base, k } => {
                 is_within_first(k.checked_add(width.bytes())) || self.implies(base, inner)
             }
             Expression::Alu(_, a, b) | Expression::Test(_, a, b) => {
@@ -242,7 +242,7 @@ impl Expressions {
         match self.get(id) {
             Expression::Constant(_) | Expression::Length => 0,
             Expression::HeaderLength(at) | Expression::Load { at, .. } => at,
-            Expression::LoadBehind { base, k, .. } => k.saturating_add(20).max(self.highest_offset(base)),
+            Expression::LoadIndexed { base, k, .. } => k.saturating_add(20).max(self.highest_offset(base)),
             Expression::Alu(_, a, b) | Expression::Test(_, a, b) => {
                 self.highest_offset(a).max(self.highest_offset(b))
             }
@@ -256,7 +256,7 @@ impl Expressions {
             Expression::Length => Ok(packet.wire_len),
             Expression::HeaderLength(at) => header_length(packet, at),
             Expression::Load { width, at } => packet.load(width, at),
-            Expression::LoadBehind { width, base, k } => {
+            Expression::LoadIndexed { width, base, k } => {
                 let at = self.value(base, packet)?.checked_add(k).ok_or(LoadFailure::Reject)?;
                 packet.load(width, at)
             }

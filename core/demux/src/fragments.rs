@@ -4,8 +4,8 @@
 //! The table has a bounded size and is set-associative, like a processor cache. The set of a datagram follows from its
 //! source and a secret key. If a set is full, the source with the most entries in the set loses its oldest entry. So:
 //!
-//! - A packet of one source does not displace an entry of another source that has fewer entries in the set, the new entry
-//!   included.
+//! - A packet displaces an entry of another source only if that source has at least as many entries in the set as the
+//!   packet's own source, whose new entry is counted.
 //! - The entry of a source with only one open datagram is displaced only if all [`WAYS`] entries of its set belong to
 //!   different sources. An attacker who does not know the key needs, on average, as many forged source addresses within a
 //!   lifetime as the table has entries.
@@ -15,8 +15,8 @@
 //! receives packets that its filter does not select.
 //!
 //! Identifications are reused. So if a first fragment arrives more than a second after a last fragment, it begins a new
-//! datagram. If it arrives within that second, it is handled as above: an attacker could have forged the last fragment,
-//! to make their own first fragment begin a new datagram. (A host reuses an IPv4 identification within a second only if
+//! datagram. If it arrives within that second, it is handled as for an open datagram: an attacker could have forged the
+//! last fragment, to make their own first fragment begin a new datagram. (A host reuses an IPv4 identification within a second only if
 //! it sends more than 65,536 fragmented datagrams of a protocol to another host in that second.)
 //!
 //! One attack remains. An attacker who forges eight more datagrams of a source, between two fragments of one datagram
@@ -90,7 +90,7 @@ impl Fragments {
     ///
     /// [`MoreHeader`] if `head` is too short: repeat the call with `min(cap_len, PEEK_MAX)` bytes. Nothing has changed
     /// then.
-    pub fn follow(
+    pub fn apply(
         &mut self,
         descriptor: &Descriptor,
         head: &[u8],
@@ -100,14 +100,15 @@ impl Fragments {
             return Ok(());
         }
         match weir_wire::fragment(head, descriptor)? {
-            Some(fragment) => self.fragment(&fragment, Timestamp(descriptor.ts_ns), wanted),
+            Some(fragment) => self.apply_fragment(&fragment, Timestamp(descriptor.ts_ns), wanted),
             None => self.counters.unknown += u64::from(descriptor.flags & flag::LATER_FRAGMENT != 0),
         }
         Ok(())
     }
 
-    /// Removes channels from all entries, so that new channels with the same numbers do not receive these packets.
-    pub fn forget(&mut self, channels: &ChannelSet) {
+    /// Removes channels from all entries. New channels with the same numbers then receive no fragments of datagrams that
+    /// belonged to the removed ones.
+    pub fn remove_channels(&mut self, channels: &ChannelSet) {
         self.sets.iter_mut().flatten().flatten().for_each(|entry| entry.channels.remove_all(channels));
     }
 
@@ -121,8 +122,9 @@ impl Fragments {
         self.sets.len() * size_of::<[Option<Entry>; WAYS]>()
     }
 
+    /// Handles a fragment, as described at [`Fragments::apply`].
     #[cold]
-    fn fragment(&mut self, fragment: &Fragment, now: Timestamp, wanted: &mut ChannelSet) {
+    fn apply_fragment(&mut self, fragment: &Fragment, now: Timestamp, wanted: &mut ChannelSet) {
         let datagram = fragment.datagram;
         let index = self.set_of(&datagram);
         let lifetime = self.lifetime;
@@ -233,7 +235,7 @@ mod tests {
         selected: &[usize],
     ) -> ChannelSet {
         let mut wanted = set(selected);
-        table.follow(descriptor, head, &mut wanted).unwrap();
+        table.apply(descriptor, head, &mut wanted).unwrap();
         wanted
     }
 
@@ -253,7 +255,7 @@ mod tests {
         let frame = [&[0; 12][..], &[0x81, 0, 0xe0, 1, 8, 0], &head].concat();
         assert_eq!(put(&mut table, &packet(1, LinkType::Ethernet, frame), &[10]), set(&[10]));
         // A removed channel receives nothing any more; after the lifetime the entry has expired.
-        table.forget(&set(&[3]));
+        table.remove_channels(&set(&[3]));
         assert_eq!(put(&mut table, &v4(30, 1, 5, true), &[]), set(&[9]));
         assert_eq!(put(&mut table, &v4(31, 1, 5, true), &[]), set(&[]));
         let counters = FragmentCounters { first: 1, followed: 2, unknown: 4, ..FragmentCounters::default() };
@@ -268,7 +270,7 @@ mod tests {
         // A descriptor with headers beyond `head`: more bytes are requested.
         let (later, head) = v4(0, 1, 5, true);
         let mut wanted = set(&[1]);
-        assert_eq!(table.follow(&later, &head[..19], &mut wanted), Err(MoreHeader));
+        assert_eq!(table.apply(&later, &head[..19], &mut wanted), Err(MoreHeader));
         // And a descriptor that contradicts the packet.
         let later = Descriptor { cap_len: 19, ..later };
         assert_eq!(put(&mut table, &(later, head[..19].to_vec()), &[1]), set(&[1]));
@@ -322,7 +324,7 @@ mod tests {
         for len in 0..fragment(8, 1).1.len() {
             let (descriptor, head) = fragment(8, 1);
             let mut wanted = set(&[]);
-            assert_eq!(table.follow(&descriptor, &head[..len], &mut wanted), Err(MoreHeader));
+            assert_eq!(table.apply(&descriptor, &head[..len], &mut wanted), Err(MoreHeader));
             let cut = Descriptor { cap_len: u32::try_from(len).unwrap(), ..descriptor };
             assert_eq!(put(&mut table, &(cut, head[..len].to_vec()), &[]), set(&[]));
         }

@@ -35,7 +35,7 @@ impl FilterProgram {
                 DecodedInstruction::HeaderLength { k } => x = header_length(packet, k)?,
                 DecodedInstruction::Constant { to_x, k } => set(to_x, k, &mut a, &mut x),
                 DecodedInstruction::Length { to_x } => set(to_x, packet.wire_len, &mut a, &mut x),
-                DecodedInstruction::Recall { to_x, word } => set(to_x, scratch[word], &mut a, &mut x),
+                DecodedInstruction::LoadScratch { to_x, word } => set(to_x, scratch[word], &mut a, &mut x),
                 DecodedInstruction::Store { from_x, word } => scratch[word] = if from_x { x } else { a },
                 DecodedInstruction::Alu(alu, Operand::K(k)) => {
                     a = alu.compute(a, k).ok_or(LoadFailure::Reject)?

@@ -1,4 +1,7 @@
-//! Joins many filters into one [`Demux`].
+//! Joins many filters into one [`Demux`], whose documentation describes splits, leaves and rows.
+//!
+//! A *field* is an expression that filters test, such as the EtherType. The values of a field form *classes*: no filter
+//! distinguishes the values of a class (`classes.rs`).
 
 use crate::budget::{Exceeded, LookupBudget};
 use crate::channels::{CHANNELS_MAX, ChannelSet};
@@ -15,7 +18,7 @@ const SPLITS_MAX: usize = 4;
 /// After the first split, no further split is made if at most this many fields are left; a leaf looks them up.
 /// Processors mispredict the branches of splits, while the look-ups of a leaf's fields do not wait for each other.
 const UNSPLIT_FIELDS_MAX: usize = 8;
-/// The most words of a leaf's row.
+/// The most words in a row of a leaf: see [`Leaf::words`].
 const WORDS_MAX: usize = 256;
 /// The most paths that all children of a split may have together, beyond those of the node. A path that does not test
 /// the field is in every child.
@@ -52,20 +55,20 @@ pub enum JoinError {
     TooManyChannels(usize),
     /// The filters that have to be interpreted could execute too many instructions for a packet.
     #[error(
-        "channel {channel}: its filter is too complex to be joined with the others; such filters may execute {limit} instructions \
-         for a packet in total, and with this one they would execute {instructions}"
+        "channel {channel}: the filter is too complex to be joined with the other filters; all complex filters together may \
+         execute {limit} instructions for a packet, and with this filter they would execute {instructions}"
     )]
     TooMuchToInterpret {
         /// The channel whose interpreted filter executes the most instructions.
         channel: usize,
-        /// The instructions that the filters found so far to need interpretation can execute together.
+        /// The most instructions for a packet of all filters that were found so far to need interpretation.
         instructions: usize,
         /// The most allowed instructions.
         limit: usize,
     },
 }
 
-/// A filter as its accepting paths.
+/// The accepting paths of a channel's filter.
 struct FilterPaths {
     channel: usize,
     paths: Vec<Path>,
@@ -155,11 +158,11 @@ fn check_interpreted(interpreted: &[(usize, FilterProgram)], limit: usize) -> Re
     Err(JoinError::TooMuchToInterpret { channel, instructions, limit })
 }
 
-/// An accepting path of a channel's filter.
+/// An accepting path of a channel's filter, as the tables use it.
 struct AcceptingPath {
     channel: usize,
     /// The fields that the path tests, each with the index of the set that the field's value has to be in. Fields and
-    /// sets are indexed as in [`TableBuilder::members`].
+    /// sets are indexed as in [`TableBuilder::sets_of_class`].
     demands: Vec<(usize, u16)>,
 }
 
@@ -170,7 +173,7 @@ type PathsBySet = BTreeMap<u16, Vec<u32>>;
 struct TableBuilder<'a> {
     paths: Vec<AcceptingPath>,
     /// For each field and each class of its values, the indices of the sets that contain the class.
-    members: Vec<Vec<Vec<u16>>>,
+    sets_of_class: Vec<Vec<Vec<u16>>>,
     nodes: Vec<LookupNode>,
     /// Nodes by their paths and by the fields that were split on before.
     known: HashMap<(Vec<u32>, Vec<bool>), u32>,
@@ -217,19 +220,19 @@ impl TableBuilder<'_> {
             }
         }
         let mut expressions = Expressions::new();
-        let (mut fields, mut members, mut memory) = (Vec::new(), Vec::new(), 0);
+        let (mut fields, mut sets_of_class, mut memory) = (Vec::new(), Vec::new(), 0);
         for (&id, sets) in ids.iter().zip(&sets) {
             let classes = Classes::new(sets, terms.expressions.significant_bits(id), &terms.values, budget)?;
             memory += classes.tree.memory();
             let copy = terms.expressions.copy_to(id, &mut expressions).map_err(|_| Exceeded)?;
             fields.push(LookupField { source: ValueSource::new(copy, &expressions), tree: classes.tree });
-            members.push(classes.members);
+            sets_of_class.push(classes.sets_of_class);
         }
         let all = (0..u32::try_from(paths.len()).map_err(|_| Exceeded)?).collect();
         let decided = vec![false; fields.len()];
         let mut builder = TableBuilder {
             paths,
-            members,
+            sets_of_class,
             nodes: Vec::new(),
             known: HashMap::new(),
             budget,
@@ -248,8 +251,8 @@ impl TableBuilder<'_> {
         })
     }
 
-    /// Makes the node for these paths, in packets whose values of the `decided` fields satisfy them. At most `splits`
-    /// splits may follow, which also bounds the recursion.
+    /// Makes the node for these paths. The values of the `decided` fields are known to satisfy the paths' demands. At most
+    /// `splits` splits may follow, which also bounds the recursion.
     fn node(&mut self, paths: Vec<u32>, decided: Vec<bool>, splits: usize) -> Result<u32, Exceeded> {
         self.budget.spend(1 + paths.len() + decided.len() / 8)?;
         let key = (paths, decided);
@@ -270,23 +273,29 @@ impl TableBuilder<'_> {
             .copied()
             .filter(|&path| !certain.contains(self.paths[index(path)].channel))
             .collect();
-        let mut testing: BTreeMap<usize, PathsBySet> = BTreeMap::new();
+        let mut paths_by_field: BTreeMap<usize, PathsBySet> = BTreeMap::new();
         for &path in &paths {
             for &(field, set) in self.paths[index(path)].demands.iter().filter(|(field, _)| !decided[*field])
             {
                 self.budget.spend(1)?;
-                testing.entry(field).or_default().entry(set).or_default().push(path);
+                paths_by_field.entry(field).or_default().entry(set).or_default().push(path);
             }
         }
-        let node = match self.choose_split(&paths, &testing, splits)? {
+        let node = match self.choose_split(&paths, &paths_by_field, splits)? {
             Some(field) => {
                 let mut decided = decided.clone();
                 decided[field] = true;
-                let children =
-                    self.children(field, &paths, &testing[&field], &decided, splits - 1, &certain_paths)?;
+                let children = self.children(
+                    field,
+                    &paths,
+                    &paths_by_field[&field],
+                    &decided,
+                    splits - 1,
+                    &certain_paths,
+                )?;
                 LookupNode::Split { field, children }
             }
-            None => LookupNode::Leaf(self.leaf(&paths, &testing, certain)?),
+            None => LookupNode::Leaf(self.leaf(&paths, &paths_by_field, certain)?),
         };
         let size = match &node {
             LookupNode::Split { children, .. } => children.len() * size_of::<u32>(),
@@ -303,22 +312,22 @@ impl TableBuilder<'_> {
     }
 
     /// Chooses the field to split on: that with the fewest paths in all children together. `None` if the children would
-    /// have too many paths, or if a leaf is better. `testing` has the paths that test each field.
+    /// have too many paths, or if a leaf is better. `paths_by_field` has the paths that test each field.
     fn choose_split(
         &mut self,
         paths: &[u32],
-        testing: &BTreeMap<usize, PathsBySet>,
+        paths_by_field: &BTreeMap<usize, PathsBySet>,
         splits: usize,
     ) -> Result<Option<usize>, Exceeded> {
-        if splits == 0 || splits < SPLITS_MAX && testing.len() <= UNSPLIT_FIELDS_MAX {
+        if splits == 0 || splits < SPLITS_MAX && paths_by_field.len() <= UNSPLIT_FIELDS_MAX {
             return Ok(None);
         }
         let mut best = (paths.len() + ADDED_PATHS_MAX, None);
-        for (&field, sets) in testing {
+        for (&field, sets) in paths_by_field {
             let others = paths.len() - sets.values().map(Vec::len).sum::<usize>();
             let mut total = 0;
-            for members_of in self.classes_by_sets(field, sets)?.into_keys() {
-                total += others + members_of.iter().map(|set| sets[set].len()).sum::<usize>();
+            for containing_sets in self.classes_by_sets(field, sets)?.into_keys() {
+                total += others + containing_sets.iter().map(|set| sets[set].len()).sum::<usize>();
             }
             if total < best.0 {
                 best = (total, Some(field));
@@ -334,10 +343,10 @@ impl TableBuilder<'_> {
         sets: &PathsBySet,
     ) -> Result<BTreeMap<Vec<u16>, Vec<usize>>, Exceeded> {
         let mut distinct: BTreeMap<Vec<u16>, Vec<usize>> = BTreeMap::new();
-        for (class, members) in self.members[field].iter().enumerate() {
-            self.budget.spend(1 + members.len())?;
-            let members_of = members.iter().copied().filter(|set| sets.contains_key(set)).collect();
-            distinct.entry(members_of).or_default().push(class);
+        for (class, all_sets) in self.sets_of_class[field].iter().enumerate() {
+            self.budget.spend(1 + all_sets.len())?;
+            let containing_sets = all_sets.iter().copied().filter(|set| sets.contains_key(set)).collect();
+            distinct.entry(containing_sets).or_default().push(class);
         }
         Ok(distinct)
     }
@@ -357,10 +366,10 @@ impl TableBuilder<'_> {
         let mut others: Vec<u32> = paths.iter().copied().filter(|path| !tests_field.contains(path)).collect();
         // Channels that accept every packet at the node also accept every packet at its children.
         others.extend_from_slice(certain);
-        let mut children = vec![0; self.members[field].len()];
-        for (members_of, classes) in self.classes_by_sets(field, sets)? {
+        let mut children = vec![0; self.sets_of_class[field].len()];
+        for (containing_sets, classes) in self.classes_by_sets(field, sets)? {
             let mut possible = others.clone();
-            members_of.iter().for_each(|set| possible.extend_from_slice(&sets[set]));
+            containing_sets.iter().for_each(|set| possible.extend_from_slice(&sets[set]));
             possible.sort_unstable();
             let child = self.node(possible, decided.to_vec(), splits)?;
             classes.into_iter().for_each(|class| children[class] = child);
@@ -368,19 +377,19 @@ impl TableBuilder<'_> {
         Ok(children)
     }
 
-    /// Makes a leaf for these paths. `testing` has the paths that test each field.
+    /// Makes a leaf for these paths. `paths_by_field` has the paths that test each field.
     fn leaf(
         &mut self,
         paths: &[u32],
-        testing: &BTreeMap<usize, PathsBySet>,
+        paths_by_field: &BTreeMap<usize, PathsBySet>,
         certain: ChannelSet,
     ) -> Result<Leaf, Exceeded> {
         let mut leaf = Leaf { certain, ..Leaf::default() };
         if paths.is_empty() {
             return Ok(leaf);
         }
-        // Paths of different channels can share a word. Paths of one channel have the same bit, so each needs another
-        // word.
+        // Paths of different channels can share a word. All paths of one channel have the same bit, so each of them
+        // needs a word of its own.
         let (mut bit_of, mut paths_of_channel) = (HashMap::new(), HashMap::new());
         let mut word_of: HashMap<(usize, usize), usize> = HashMap::new();
         for &path in paths {
@@ -396,7 +405,7 @@ impl TableBuilder<'_> {
         }
         leaf.words.resize(leaf.words.len().next_multiple_of(GROUP), 0);
         let words = leaf.words.len();
-        if words > WORDS_MAX || testing.len() > LEAF_FIELDS_MAX {
+        if words > WORDS_MAX || paths_by_field.len() > LEAF_FIELDS_MAX {
             return Err(Exceeded);
         }
         let row = |paths: &[u32]| {
@@ -410,18 +419,18 @@ impl TableBuilder<'_> {
         };
         let all_paths = row(paths);
         let mut known: HashMap<Vec<u64>, u32> = HashMap::new();
-        for (&field, sets) in testing {
+        for (&field, sets) in paths_by_field {
             let mut independent = all_paths.clone();
             let rows: BTreeMap<u16, Vec<u64>> = sets.iter().map(|(&set, paths)| (set, row(paths))).collect();
             self.budget.spend(rows.len() * words / 8)?;
             for tested in rows.values() {
                 independent.iter_mut().zip(tested).for_each(|(independent, tested)| *independent &= !tested);
             }
-            let mut row_of = vec![0; self.members[field].len()];
-            for (members_of, classes) in self.classes_by_sets(field, sets)? {
-                self.budget.spend((1 + members_of.len()) * words / 8)?;
+            let mut row_of = vec![0; self.sets_of_class[field].len()];
+            for (containing_sets, classes) in self.classes_by_sets(field, sets)? {
+                self.budget.spend((1 + containing_sets.len()) * words / 8)?;
                 let mut possible = independent.clone();
-                for set in members_of {
+                for set in containing_sets {
                     possible.iter_mut().zip(&rows[&set]).for_each(|(possible, tested)| *possible |= tested);
                 }
                 let next = u32::try_from(leaf.rows.len()).map_err(|_| Exceeded)?;
@@ -431,7 +440,7 @@ impl TableBuilder<'_> {
                 });
                 classes.into_iter().for_each(|class| row_of[class] = at);
             }
-            debug_assert!(self.members[field][NO_VALUE].is_empty());
+            debug_assert!(self.sets_of_class[field][NO_VALUE].is_empty());
             leaf.fields.push(LeafField { field, row_of });
         }
         Ok(leaf)

@@ -12,8 +12,8 @@ use crate::program::FilterProgram;
 use std::sync::Arc;
 
 /// The most filters in the table of recent filters. The number is a compromise: with a larger one, all filters are
-/// joined less often, but each added filter is joined with more recent ones. It is about the best one for the most
-/// channels.
+/// joined less often, but each added filter is joined with more recent ones. With [`CHANNELS_MAX`](crate::CHANNELS_MAX)
+/// channels, this number is about the best.
 pub const RECENT_MAX: usize = 32;
 
 /// The filters of channels, indexed by channel number.
@@ -24,14 +24,14 @@ pub type Filters = Vec<Option<Arc<FilterProgram>>>;
 #[derive(Debug, Default)]
 pub struct Joined {
     /// The filters that were joined when all filters were joined last.
-    settled: Part,
+    settled: FilterTable,
     /// The filters that were added since then.
-    recent: Part,
+    recent: FilterTable,
 }
 
 /// A set of filters that are joined in one table.
 #[derive(Clone, Debug, Default)]
-struct Part {
+struct FilterTable {
     demux: Arc<Demux>,
     /// The channels whose filters in the table are still current.
     present: ChannelSet,
@@ -39,7 +39,7 @@ struct Part {
     has_stale: bool,
 }
 
-impl Part {
+impl FilterTable {
     fn new(demux: Demux, present: ChannelSet) -> Self {
         Self { demux: Arc::new(demux), present, has_stale: false }
     }
@@ -112,19 +112,20 @@ impl Joiner {
     ///
     /// [`JoinError`], if the filters cannot be joined within the limits; then nothing has changed.
     pub fn change(&mut self, filters: Filters) -> Result<&Arc<Joined>, JoinError> {
-        let same = |channel: usize| match (self.filters.get(channel), filters.get(channel)) {
+        let is_unchanged = |channel: usize| match (self.filters.get(channel), filters.get(channel)) {
             (Some(Some(before)), Some(Some(now))) => Arc::ptr_eq(before, now) || before == now,
             _ => false,
         };
-        let kept: ChannelSet = (0..filters.len()).filter(|&channel| same(channel)).collect();
+        let kept: ChannelSet = (0..filters.len()).filter(|&channel| is_unchanged(channel)).collect();
         let (settled, recent) = (self.joined.settled.keep(&kept), self.joined.recent.keep(&kept));
-        let there = (0..filters.len()).filter(|&channel| filters.get(channel).is_some_and(Option::is_some));
-        let mut new: ChannelSet = there.collect();
+        let with_filter =
+            (0..filters.len()).filter(|&channel| filters.get(channel).is_some_and(Option::is_some));
+        let mut new: ChannelSet = with_filter.collect();
         new.remove_all(&kept);
         if !new.is_empty() || filters.len() > crate::CHANNELS_MAX {
-            let mut separate = recent.present;
-            separate.insert_all(&new);
-            self.joined = Arc::new(match self.with_recent(&settled, &separate, &filters) {
+            let mut recent_channels = recent.present;
+            recent_channels.insert_all(&new);
+            self.joined = Arc::new(match self.with_recent(&settled, &recent_channels, &filters) {
                 Some(joined) => joined,
                 None => join_all(&filters, &self.limits)?,
             });
@@ -137,13 +138,18 @@ impl Joiner {
         Ok(&self.joined)
     }
 
-    /// Keeps the settled filters as they are and joins the `separate` ones; `None` where that is impossible and all
-    /// have to be joined.
-    fn with_recent(&self, settled: &Part, separate: &ChannelSet, filters: &Filters) -> Option<Joined> {
-        if separate.len() > RECENT_MAX || filters.len() > crate::CHANNELS_MAX {
+    /// Keeps the table of settled filters and joins the filters of `recent_channels` in a table of their own; `None` if
+    /// that is impossible, so that all filters have to be joined.
+    fn with_recent(
+        &self,
+        settled: &FilterTable,
+        recent_channels: &ChannelSet,
+        filters: &Filters,
+    ) -> Option<Joined> {
+        if recent_channels.len() > RECENT_MAX || filters.len() > crate::CHANNELS_MAX {
             return None;
         }
-        // The limit on interpreted instructions is for both tables together.
+        // The limit on interpreted instructions applies to both tables together.
         let limits = JoinLimits {
             interpreted: self.limits.interpreted.saturating_sub(settled.demux.interpreted_instructions()),
             ..self.limits
@@ -151,10 +157,10 @@ impl Joiner {
         let programs: Vec<Option<&FilterProgram>> = filters
             .iter()
             .enumerate()
-            .map(|(channel, filter)| filter.as_deref().filter(|_| separate.contains(channel)))
+            .map(|(channel, filter)| filter.as_deref().filter(|_| recent_channels.contains(channel)))
             .collect();
         let demux = Demux::new(&programs, &limits).ok()?;
-        Some(Joined { settled: settled.clone(), recent: Part::new(demux, *separate) })
+        Some(Joined { settled: settled.clone(), recent: FilterTable::new(demux, *recent_channels) })
     }
 
     /// Adopts the result of [`join_all`]. Returns true if `filters` are still the current ones; otherwise nothing
@@ -177,7 +183,7 @@ pub fn join_all(filters: &Filters, limits: &JoinLimits) -> Result<Joined, JoinEr
     let programs: Vec<Option<&FilterProgram>> = filters.iter().map(Option::as_deref).collect();
     let present = (0..filters.len()).filter(|&channel| filters.get(channel).is_some_and(Option::is_some));
     let (demux, present) = (Demux::new(&programs, limits)?, present.collect());
-    Ok(Joined { settled: Part::new(demux, present), recent: Part::default() })
+    Ok(Joined { settled: FilterTable::new(demux, present), recent: FilterTable::default() })
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ pub struct Packet<'a> {
 /// The error where a filter reads a captured byte beyond the packet's `head`. The caller repeats the call with a longer
 /// `head`.
 ///
-/// The requested number of bytes at least doubles each time. So a few calls are enough for a packet, and the number of
-/// bytes copied for all of them is at most twice that of the last call.
+/// The requested number of bytes at least doubles each time. So a few calls are enough for a packet. The
+/// `head`s of all calls together have at most twice as many bytes as the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a filter reads beyond the available bytes: provide the first {enough} bytes of the packet")]
 pub struct MoreBytes {

@@ -51,9 +51,9 @@ enum Outcome {
     Reject,
     /// The program continues in this state.
     Next(usize),
-    /// The program continues in the state `yes` if the value of `on` is in `set`, else in the state `no`.
+    /// The program continues in the state `yes` if the value of `tested` is in `set`, else in the state `no`.
     Branch {
-        on: ExpressionId,
+        tested: ExpressionId,
         set: ValueSet,
         yes: usize,
         no: usize,
@@ -78,6 +78,7 @@ pub(crate) fn paths(
     let segments = explore(program, terms, budget)?;
     let mut order: Vec<usize> = (0..segments.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(segments[i].at));
+    // The accepting paths from each segment on.
     let mut all: Vec<Vec<Path>> = vec![Vec::new(); segments.len()];
     for i in order {
         let segment = &segments[i];
@@ -85,10 +86,10 @@ pub(crate) fn paths(
             Outcome::Reject => Vec::new(),
             Outcome::Accept => vec![Path::new()],
             Outcome::Next(next) => all[next].clone(),
-            Outcome::Branch { on, set, yes, no } => {
+            Outcome::Branch { tested, set, yes, no } => {
                 let opposite = terms.values.not(set, budget)?;
-                let mut found = with_demand(&all[yes], on, set, terms, budget)?;
-                found.extend(with_demand(&all[no], on, opposite, terms, budget)?);
+                let mut found = with_demand(&all[yes], tested, set, terms, budget)?;
+                found.extend(with_demand(&all[no], tested, opposite, terms, budget)?);
                 found
             }
         };
@@ -146,6 +147,7 @@ enum Difference {
     More,
 }
 
+/// Compares the packets that `one` accepts with the packets that `other` accepts.
 fn difference(
     one: &Path,
     other: &Path,
@@ -183,7 +185,7 @@ fn drop_implied_demands(path: &mut Path, expressions: &Expressions) {
 /// Adds a demand to each of these paths. Paths that cannot be satisfied are left out.
 fn with_demand(
     paths: &[Path],
-    on: ExpressionId,
+    tested: ExpressionId,
     set: ValueSet,
     terms: &mut ProgramTerms,
     budget: &mut LookupBudget,
@@ -192,9 +194,9 @@ fn with_demand(
     for path in paths {
         budget.spend(1 + path.len())?;
         let mut path = path.clone();
-        match path.binary_search_by_key(&on, |&(id, _)| id) {
+        match path.binary_search_by_key(&tested, |&(id, _)| id) {
             Ok(i) => path[i].1 = terms.values.and(path[i].1, set, budget)?,
-            Err(i) => path.insert(i, (on, set)),
+            Err(i) => path.insert(i, (tested, set)),
         }
         if path.iter().all(|&(_, set)| set != ValueSet::NONE) {
             demanded.push(path);
@@ -256,7 +258,7 @@ fn explore(
     let mut segments = Vec::new();
     while let Some(&state) = states.get(segments.len()) {
         let mut run = SymbolicRun { state, needs: Vec::new() };
-        let end = run.go(steps, terms, budget)?;
+        let end = run.run_segment(steps, terms, budget)?;
         let mut reach = |mut next: SymbolicState| {
             live[next.at].clear_dead(&mut next);
             *known.entry(next).or_insert_with(|| {
@@ -267,15 +269,15 @@ fn explore(
         let outcome = match end {
             SegmentEnd::Return(true) => Outcome::Accept,
             SegmentEnd::Return(false) => Outcome::Reject,
-            SegmentEnd::Accept { on, set } => {
+            SegmentEnd::Accept { tested, set } => {
                 let end = steps.len();
                 let accepted = SymbolicState { at: end, a: zero, x: zero, scratch: [zero; SCRATCH] };
                 let rejected = SymbolicState { at: end + 1, ..accepted };
-                Outcome::Branch { on, set, yes: reach(accepted), no: reach(rejected) }
+                Outcome::Branch { tested, set, yes: reach(accepted), no: reach(rejected) }
             }
             SegmentEnd::Jump(to) => Outcome::Next(reach(SymbolicState { at: to, ..run.state })),
-            SegmentEnd::Branch { on, set, yes, no } => Outcome::Branch {
-                on,
+            SegmentEnd::Branch { tested, set, yes, no } => Outcome::Branch {
+                tested,
                 set,
                 yes: reach(SymbolicState { at: yes, ..run.state }),
                 no: reach(SymbolicState { at: no, ..run.state }),
@@ -290,15 +292,15 @@ fn explore(
 enum SegmentEnd {
     /// A return that accepts the packet (true) or rejects it.
     Return(bool),
-    /// A return that accepts the packet if the value of `on` is in `set`. It is treated as a branch to two states after
-    /// the program's end, one that accepts and one that rejects.
+    /// A return that accepts the packet if the value of `tested` is in `set`. Such a return is treated as a branch to two
+    /// states after the program's end, one that accepts and one that rejects.
     Accept {
-        on: ExpressionId,
+        tested: ExpressionId,
         set: ValueSet,
     },
     Jump(usize),
     Branch {
-        on: ExpressionId,
+        tested: ExpressionId,
         set: ValueSet,
         yes: usize,
         no: usize,
@@ -313,7 +315,7 @@ struct SymbolicRun {
 
 impl SymbolicRun {
     /// Executes instructions up to the end of the segment.
-    fn go(
+    fn run_segment(
         &mut self,
         steps: &[DecodedInstruction],
         terms: &mut ProgramTerms,
@@ -348,7 +350,7 @@ impl SymbolicRun {
         match step {
             DecodedInstruction::Load { width, indexed, k } => {
                 let base = if indexed { x } else { Expressions::ZERO };
-                self.state.a = expressions.load_behind(width, base, k)?;
+                self.state.a = expressions.load_indexed(width, base, k)?;
                 self.needs.push(self.state.a);
             }
             DecodedInstruction::HeaderLength { k } => {
@@ -359,7 +361,9 @@ impl SymbolicRun {
             DecodedInstruction::Length { to_x } => {
                 self.set_register(to_x, expressions.make(Expression::Length)?)
             }
-            DecodedInstruction::Recall { to_x, word } => self.set_register(to_x, self.state.scratch[word]),
+            DecodedInstruction::LoadScratch { to_x, word } => {
+                self.set_register(to_x, self.state.scratch[word])
+            }
             DecodedInstruction::Store { from_x, word } => {
                 self.state.scratch[word] = if from_x { x } else { a }
             }
@@ -380,12 +384,12 @@ impl SymbolicRun {
             DecodedInstruction::Jump(to) => return Ok(Some(SegmentEnd::Jump(to))),
             DecodedInstruction::ReturnConstant(k) => return Ok(Some(SegmentEnd::Return(k != 0))),
             DecodedInstruction::ReturnA => {
-                let (on, is_zero) = condition(Test::Eq, a, Expressions::ZERO, terms, budget)?;
+                let (tested, is_zero) = condition(Test::Eq, a, Expressions::ZERO, terms, budget)?;
                 let set = terms.values.not(is_zero, budget).map_err(|Exceeded| NoExpression::TooLarge)?;
                 return Ok(Some(match set {
                     ValueSet::ALL => SegmentEnd::Return(true),
                     ValueSet::NONE => SegmentEnd::Return(false),
-                    _ => SegmentEnd::Accept { on, set },
+                    _ => SegmentEnd::Accept { tested, set },
                 }));
             }
             DecodedInstruction::Branch { test, operand, yes, no } => {
@@ -393,12 +397,12 @@ impl SymbolicRun {
                     Operand::K(k) => expressions.constant(k)?,
                     Operand::X => x,
                 };
-                let (on, set) = condition(test, a, other, terms, budget)?;
+                let (tested, set) = condition(test, a, other, terms, budget)?;
                 return Ok(Some(match set {
                     ValueSet::ALL => SegmentEnd::Jump(yes),
                     ValueSet::NONE => SegmentEnd::Jump(no),
                     _ if yes == no => SegmentEnd::Jump(yes),
-                    _ => SegmentEnd::Branch { on, set, yes, no },
+                    _ => SegmentEnd::Branch { tested, set, yes, no },
                 }));
             }
         }
@@ -424,9 +428,9 @@ fn condition(
     budget: &mut LookupBudget,
 ) -> Result<(ExpressionId, ValueSet), NoExpression> {
     let mut with_constant = |test, a, k, terms: &mut ProgramTerms| {
-        let (on, bits) = terms.expressions.bits(a);
+        let (tested, bits) = terms.expressions.bits(a);
         let set = terms.values.test(test, &bits, k, budget).map_err(|Exceeded| NoExpression::TooLarge)?;
-        Ok((on, set))
+        Ok((tested, set))
     };
     match terms.expressions.constant_of(b) {
         // A test of a constant always holds or never holds.
@@ -442,8 +446,8 @@ fn condition(
     }
 }
 
-/// The live registers and words of scratch memory before an instruction: those that are read, there or later, before
-/// they are written.
+/// The live registers and words of scratch memory before an instruction: this or a later instruction reads their
+/// contents before they are overwritten.
 #[derive(Clone, Copy, Default)]
 struct Live {
     a: bool,
@@ -467,14 +471,14 @@ impl Live {
         }
     }
 
-    fn or(&mut self, other: &Live) {
+    fn insert_all(&mut self, other: &Live) {
         self.a |= other.a;
         self.x |= other.x;
         self.scratch.iter_mut().zip(other.scratch).for_each(|(word, other)| *word |= other);
     }
 
-    fn set(&mut self, x: bool, live: bool) {
-        if x {
+    fn set(&mut self, is_x: bool, live: bool) {
+        if is_x {
             self.x = live;
         } else {
             self.a = live;
@@ -494,7 +498,7 @@ fn liveness(steps: &[DecodedInstruction]) -> Vec<Live> {
             DecodedInstruction::Constant { to_x, .. } | DecodedInstruction::Length { to_x } => {
                 live.set(to_x, false)
             }
-            DecodedInstruction::Recall { to_x, word } => {
+            DecodedInstruction::LoadScratch { to_x, word } => {
                 live.set(to_x, false);
                 live.scratch[word] = true;
             }
@@ -511,7 +515,7 @@ fn liveness(steps: &[DecodedInstruction]) -> Vec<Live> {
             DecodedInstruction::Jump(to) => live = all[to],
             DecodedInstruction::Branch { operand, yes, no, .. } => {
                 live = all[yes];
-                live.or(&all[no]);
+                live.insert_all(&all[no]);
                 (live.a, live.x) = (true, live.x | (operand == Operand::X));
             }
             DecodedInstruction::ReturnConstant(_) => live = Live::default(),

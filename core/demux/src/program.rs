@@ -1,8 +1,8 @@
 //! Checked programs of the classic BPF machine.
 //!
 //! S. McCanne, V. Jacobson: "The BSD Packet Filter", USENIX Winter 1993. The instruction set is that of libpcap. The
-//! extensions of Linux, which are loads from negative offsets, are not supported: such a load is one beyond the
-//! packet's end, and rejects the packet.
+//! extensions of Linux, which are loads from negative offsets, are not supported: such a load counts as a load beyond
+//! the packet's end, and rejects the packet.
 
 use crate::machine::{Alu, LoadWidth, code};
 
@@ -41,7 +41,7 @@ pub enum ProgramError {
         /// The code.
         code: u16,
     },
-    /// A jump leads out of the program. A backward jump does so too, because it is encoded as a very long forward jump.
+    /// A jump leads out of the program. Backward jumps are included, because they are encoded as very long forward jumps.
     #[error("instruction {at}: the jump leads out of the program, to {to}")]
     JumpOut {
         /// The index of the instruction.
@@ -50,7 +50,7 @@ pub enum ProgramError {
         to: u64,
     },
     /// The program does not end with a return.
-    #[error("instruction {at}: the program goes on after its end; the last instruction must return")]
+    #[error("instruction {at}: the last instruction of a program must be a return")]
     NoReturn {
         /// The index of the last instruction.
         at: usize,
@@ -94,7 +94,7 @@ pub(crate) enum Test {
     Eq,
     Gt,
     Ge,
-    /// Both have a common bit that is 1.
+    /// Accumulator and operand have a common bit that is 1.
     Set,
 }
 
@@ -121,7 +121,7 @@ pub(crate) enum DecodedInstruction {
         to_x: bool,
     },
     /// A or X = a word of scratch memory.
-    Recall {
+    LoadScratch {
         to_x: bool,
         word: usize,
     },
@@ -185,7 +185,7 @@ impl FilterProgram {
     }
 
     /// A program that accepts every packet.
-    pub fn everything() -> FilterProgram {
+    pub fn accept_all() -> FilterProgram {
         let instruction = Instruction { code: code::RET, k: u32::MAX, ..Instruction::default() };
         FilterProgram {
             instructions: [instruction].into(),
@@ -209,16 +209,16 @@ impl FilterProgram {
         &self.steps
     }
 
-    /// A program that accepts exactly the packets that both programs accept. Programs are joined and not the texts of
-    /// filters, because a text such as `tcp) or (udp` would change the meaning of the other.
+    /// A program that accepts exactly the packets that both programs accept. Callers combine programs instead of filter
+    /// texts, because a text such as `tcp) or (udp` would change the meaning of the text around it.
     ///
     /// # Errors
     ///
-    /// [`ProgramError::TooLong`], if both together have too many instructions.
+    /// [`ProgramError::TooLong`], if the combined program has too many instructions.
     pub fn and(&self, other: &FilterProgram) -> Result<FilterProgram, ProgramError> {
-        let mut joined = self.instructions.to_vec();
+        let mut combined = self.instructions.to_vec();
         let returns_a = self.steps.contains(&DecodedInstruction::ReturnA);
-        let end = joined.len();
+        let end = combined.len();
         // Each accepting return of the first program becomes a jump behind its end. One instruction replaces one, so
         // all other jumps stay right.
         for (at, step) in self.steps.iter().enumerate() {
@@ -228,16 +228,16 @@ impl FilterProgram {
                 _ => continue,
             };
             let k = u32::try_from(to - at - 1).unwrap_or(u32::MAX);
-            joined[at] = Instruction { code: code::JA, k, ..Instruction::default() };
+            combined[at] = Instruction { code: code::JA, k, ..Instruction::default() };
         }
         if returns_a {
-            joined.push(Instruction { code: code::JEQ, jt: 0, jf: 1, k: 0 });
-            joined.push(Instruction { code: code::RET, ..Instruction::default() });
+            combined.push(Instruction { code: code::JEQ, jt: 0, jf: 1, k: 0 });
+            combined.push(Instruction { code: code::RET, ..Instruction::default() });
         }
         // The second program begins with cleared registers and scratch memory, as if it ran alone.
         let without_jump = |code, k| Instruction { code, k, ..Instruction::default() };
-        joined.push(without_jump(code::LD_IMM, 0));
-        joined.push(without_jump(code::TAX, 0));
+        combined.push(without_jump(code::LD_IMM, 0));
+        combined.push(without_jump(code::TAX, 0));
         let mut written = [false; SCRATCH];
         for step in &self.steps {
             if let DecodedInstruction::Store { word, .. } = step {
@@ -246,15 +246,15 @@ impl FilterProgram {
         }
         let mut cleared = [false; SCRATCH];
         for step in &other.steps {
-            if let DecodedInstruction::Recall { word, .. } = step
+            if let DecodedInstruction::LoadScratch { word, .. } = step
                 && written[*word]
                 && !std::mem::replace(&mut cleared[*word], true)
             {
-                joined.push(without_jump(code::ST, u32::try_from(*word).unwrap_or(0)));
+                combined.push(without_jump(code::ST, u32::try_from(*word).unwrap_or(0)));
             }
         }
-        joined.extend_from_slice(&other.instructions);
-        FilterProgram::new(&joined)
+        combined.extend_from_slice(&other.instructions);
+        FilterProgram::new(&combined)
     }
 }
 
@@ -287,7 +287,7 @@ fn decode(at: usize, instruction: &Instruction, len: usize) -> Result<DecodedIns
             DecodedInstruction::Load { width, indexed: mode == 0x40, k }
         }
         (0 | 1, 0, 0) => DecodedInstruction::Constant { to_x, k },
-        (0 | 1, 0x60, 0) => DecodedInstruction::Recall { to_x, word: word()? },
+        (0 | 1, 0x60, 0) => DecodedInstruction::LoadScratch { to_x, word: word()? },
         (0 | 1, 0x80, 0) => DecodedInstruction::Length { to_x },
         (1, 0xa0, 0x10) => DecodedInstruction::HeaderLength { k },
         (2 | 3, 0, 0) => DecodedInstruction::Store { from_x: class == 3, word: word()? },
@@ -431,7 +431,7 @@ mod tests {
         assert!(accepts(&wants_clean.and(&dirty).unwrap()));
         assert!(!accepts(&dirty.and(&byte_is(0, 6)).unwrap()));
         let clean_a = FilterProgram::new(&[instruction(0x16, 0, 0, 0)]).unwrap();
-        assert!(!accepts(&clean_a.and(&FilterProgram::everything()).unwrap()));
+        assert!(!accepts(&clean_a.and(&FilterProgram::accept_all()).unwrap()));
         let long = FilterProgram::new(&vec![instruction(6, 0, 0, 1); INSTRUCTIONS_MAX]).unwrap();
         assert_eq!(long.and(&clean_a), Err(ProgramError::TooLong(INSTRUCTIONS_MAX + 3)));
     }

@@ -49,7 +49,7 @@ impl SubFlows {
     pub fn queue(&self, descriptor: &Descriptor, head: &[u8]) -> u16 {
         let mut hash = self.key;
         for field in &self.fields {
-            let value = value(*field, descriptor, head);
+            let value = field_value(*field, descriptor, head);
             // Each half of the value enters a factor that also depends on the key.
             for word in [value >> 64, value & u128::from(u64::MAX)] {
                 let word = u64::try_from(word).unwrap_or(0);
@@ -64,7 +64,7 @@ impl SubFlows {
 }
 
 /// The value of a field in a packet.
-fn value(field: KeyField, descriptor: &Descriptor, head: &[u8]) -> u128 {
+fn field_value(field: KeyField, descriptor: &Descriptor, head: &[u8]) -> u128 {
     let (is_v4, is_v6) = (descriptor.flags & flag::IPV4 != 0, descriptor.flags & flag::IPV6 != 0);
     let addresses = || weir_wire::addresses(head, descriptor);
     let port = |port: u16| (descriptor.flags & flag::FRAGMENT == 0).then_some(u128::from(port));

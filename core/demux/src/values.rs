@@ -33,7 +33,8 @@ pub(crate) enum Bit {
     Of { bit: u8, flipped: bool },
 }
 
-/// A node of a diagram: the subsets of the values in which a bit is 0 and in which it is 1.
+/// A node of a diagram, which divides a set by one bit: `zero` has the values in which the bit is 0, `one` the values in
+/// which it is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Node {
     bit: u8,
@@ -63,8 +64,7 @@ impl ValueSets {
         }
     }
 
-    /// The subsets of the values in which `bit` is 0 and in which it is 1. The set's diagram must not test a higher
-    /// bit.
+    /// The parts of a set in which `bit` is 0 and in which it is 1. The set's diagram must not test a higher bit.
     pub(crate) fn halves(&self, set: ValueSet, bit: u8) -> (ValueSet, ValueSet) {
         match self.nodes.get(usize::try_from(set.0).unwrap_or(usize::MAX)) {
             Some(node) if !set.is_constant() && node.bit == bit => (node.zero, node.one),

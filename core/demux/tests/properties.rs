@@ -61,21 +61,30 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, u32)> {
     (prop::collection::vec(byte, 0..40), prop_oneof![0..4_u32, any::<u32>()])
 }
 
-/// Repeats a call until it has enough bytes, beginning with `first` of them.
-fn ask<T>(bytes: &[u8], wire_len: u32, first: usize, ask: impl Fn(&Packet<'_>) -> Result<T, MoreBytes>) -> T {
+/// Repeats a call until the packet's head has enough bytes, beginning with `first` bytes.
+fn call_until_enough<T>(
+    bytes: &[u8],
+    wire_len: u32,
+    first: usize,
+    call: impl Fn(&Packet<'_>) -> Result<T, MoreBytes>,
+) -> T {
     let cap_len = u32::try_from(bytes.len()).unwrap();
-    let mut have = first.min(bytes.len());
+    let mut available = first.min(bytes.len());
     for _ in 0..8 {
-        match ask(&Packet { head: &bytes[..have], cap_len, wire_len }) {
+        match call(&Packet { head: &bytes[..available], cap_len, wire_len }) {
             Ok(answer) => return answer,
             Err(MoreBytes { enough }) => {
                 let enough = usize::try_from(enough).unwrap();
-                assert!(enough > have && enough <= bytes.len(), "{enough} of {}, have {have}", bytes.len());
-                have = enough;
+                assert!(
+                    enough > available && enough <= bytes.len(),
+                    "{enough} of {}, {available} were available",
+                    bytes.len()
+                );
+                available = enough;
             }
         }
     }
-    panic!("asked for more again and again")
+    panic!("more bytes were requested again and again")
 }
 
 fn wanted(demux: &Demux, bytes: &[u8], wire_len: u32, first: usize) -> ChannelSet {
@@ -88,7 +97,7 @@ fn wanted_by(
     first: usize,
     channels: impl Fn(&Packet<'_>, &mut ChannelSet) -> Result<(), MoreBytes>,
 ) -> ChannelSet {
-    ask(bytes, wire_len, first, |packet| {
+    call_until_enough(bytes, wire_len, first, |packet| {
         // Earlier contents of the set must not remain.
         let mut set: ChannelSet = (0..1024).collect();
         channels(packet, &mut set).map(|()| set)
@@ -117,7 +126,7 @@ proptest! {
             let expected: ChannelSet = filters
                 .iter()
                 .enumerate()
-                .filter(|(_, filter)| filter.is_some_and(|program| ask(bytes, *wire_len, bytes.len(), |p| program.accepts(p))))
+                .filter(|(_, filter)| filter.is_some_and(|program| call_until_enough(bytes, *wire_len, bytes.len(), |p| program.accepts(p))))
                 .map(|(channel, _)| channel)
                 .collect();
             prop_assert_eq!(wanted(&demux, bytes, *wire_len, first), expected);
@@ -147,7 +156,7 @@ proptest! {
                 prop_assert!(all.is_settled() && joiner.settle(&filters, all));
             }
             for (bytes, wire_len) in &packets {
-                let accepts = |program: &FilterProgram| ask(bytes, *wire_len, bytes.len(), |packet| program.accepts(packet));
+                let accepts = |program: &FilterProgram| call_until_enough(bytes, *wire_len, bytes.len(), |packet| program.accepts(packet));
                 let alone = filters.iter().enumerate().filter(|(_, filter)| filter.as_deref().is_some_and(accepts));
                 let expected: ChannelSet = alone.map(|(channel, _)| channel).collect();
                 let joined = wanted_by(bytes, *wire_len, first, |packet, set| joiner.joined().channels(packet, set));
@@ -159,7 +168,7 @@ proptest! {
     #[test]
     fn both_of_two_programs_accept_what_their_conjunction_accepts(a in program(), b in program(), (bytes, wire_len) in packet()) {
         let both = a.and(&b).unwrap();
-        let accepts = |program: &FilterProgram| ask(&bytes, wire_len, 0, |packet| program.accepts(packet));
+        let accepts = |program: &FilterProgram| call_until_enough(&bytes, wire_len, 0, |packet| program.accepts(packet));
         prop_assert_eq!(accepts(&both), accepts(&a) && accepts(&b));
     }
 
@@ -172,7 +181,7 @@ proptest! {
             instructions.into_iter().map(|(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();
         if let Ok(program) = FilterProgram::new(&instructions) {
             let demux = Demux::new(&[Some(&program)], &JoinLimits::default()).unwrap();
-            let alone = ask(&bytes, wire_len, 0, |packet| program.accepts(packet));
+            let alone = call_until_enough(&bytes, wire_len, 0, |packet| program.accepts(packet));
             prop_assert_eq!(wanted(&demux, &bytes, wire_len, 0).contains(0), alone);
         }
     }

@@ -21,7 +21,8 @@ impl Number {
     }
 }
 
-/// `a operator b`. As in libpcap, the packet must have the header of the left operand, but not that of the right one.
+/// `a operator b`. As in libpcap, the packet must have the header of the left operand; the header of the right one
+/// is not required.
 pub(crate) fn compute(
     code: &mut Conditions,
     operator: Alu,
@@ -70,7 +71,7 @@ impl Layers {
             | Proto::Moprc
             | Proto::Mopdl
             | Proto::Ip6 => {
-                let carried = self.named(code, protocol)?;
+                let carried = self.named_protocol(code, protocol)?;
                 (self.network(), and_optional(code, index.required, Some(carried))?)
             }
             Proto::Sctp
@@ -83,7 +84,7 @@ impl Layers {
             | Proto::Vrrp
             | Proto::Carp => {
                 let is_ip = self.carries(code, IP)?;
-                let is_protocol = self.named(code, protocol)?;
+                let is_protocol = self.named_protocol(code, protocol)?;
                 let is_first = self.is_first_fragment(code)?;
                 let required = and_optional(code, Some(is_ip), index.required)?;
                 let rest = code.and(is_protocol, is_first)?;

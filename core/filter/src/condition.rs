@@ -55,7 +55,7 @@ impl Conditions {
 
     fn make(&mut self, condition: Condition) -> Result<ConditionId, FilterFault> {
         if self.all.len() >= CONDITIONS_MAX {
-            return Err(FilterFault::Complex);
+            return Err(FilterFault::TooComplex);
         }
         self.all.push(condition);
         Ok(ConditionId(self.all.len() - 1))
@@ -155,7 +155,7 @@ impl Conditions {
     /// Reserves a word of scratch memory and returns its index.
     pub(crate) fn reserve_word(&mut self) -> Result<u8, FilterFault> {
         if self.reserved >= OFFSET_WORDS_MAX {
-            return Err(FilterFault::Complex);
+            return Err(FilterFault::TooComplex);
         }
         self.reserved += 1;
         self.reserved_most = self.reserved_most.max(self.reserved);
@@ -197,10 +197,12 @@ impl PacketOffset {
 }
 
 impl Conditions {
+    /// The number at an offset of the packet.
     pub(crate) fn load(&mut self, place: PacketOffset, width: LoadWidth) -> Result<ValueId, FilterFault> {
         self.values.load(place.base, place.constant, width)
     }
 
+    /// Tests that the number at an offset of the packet is `number`.
     pub(crate) fn load_equals(
         &mut self,
         place: PacketOffset,
@@ -211,6 +213,7 @@ impl Conditions {
         self.equals(value, number)
     }
 
+    /// Tests that the number at an offset of the packet, under a mask, is `number`.
     pub(crate) fn load_masked(
         &mut self,
         place: PacketOffset,

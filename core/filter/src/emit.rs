@@ -26,7 +26,7 @@ struct Emitter<'a> {
     /// For each node, the values in the registers when it is reached, as far as they are the same on all paths to it.
     /// `None` if no path has been seen yet.
     entry: Vec<Option<Registers>>,
-    /// As [`COMPARED_SINGLY_MAX`].
+    /// The most numbers that a value is compared with one by one.
     compared_singly_max: usize,
     /// The number of words of scratch memory for temporary values.
     words: u8,
@@ -46,7 +46,7 @@ pub(crate) fn emit(
     // A binary search takes more instructions than single comparisons.
     let instructions = emit_with(graph, values, words, usize::MAX)?.instructions(snap);
     if instructions.len() > weir_demux::INSTRUCTIONS_MAX {
-        return Err(FilterFault::Instructions(instructions.len()));
+        return Err(FilterFault::TooManyInstructions(instructions.len()));
     }
     Ok(instructions)
 }
@@ -65,7 +65,7 @@ fn emit_with(
         compared_singly_max,
         words,
     };
-    let order = graph.order();
+    let order = graph.topological_order();
     if let Some(&root) = order.first()
         && matches!(graph.get(root), DecisionNode::Accept | DecisionNode::Reject)
     {
@@ -119,7 +119,7 @@ impl Emitter<'_> {
 
     /// Checks that a word of scratch memory can hold a temporary value.
     fn temporary(&self, word: u8) -> Result<u32, FilterFault> {
-        if word < self.words { Ok(u32::from(word)) } else { Err(FilterFault::Complex) }
+        if word < self.words { Ok(u32::from(word)) } else { Err(FilterFault::TooComplex) }
     }
 
     /// Computes a value into the accumulator. Words of scratch memory from `word` on are free.
@@ -164,7 +164,7 @@ impl Emitter<'_> {
                     self.layout.push(operation | code::BY_X, 0);
                 }
             }
-            PacketValue::Compare(..) => return Err(FilterFault::Complex),
+            PacketValue::Compare(..) => return Err(FilterFault::TooComplex),
         }
         self.registers.a = Some(id);
         Ok(())
@@ -268,8 +268,8 @@ impl Emitter<'_> {
     }
 
     /// Jumps to `yes` or `no` according to the piece that contains the accumulator's value. A piece is a range of
-    /// numbers, given by its first number, and true if `yes` is the target. It ends where the next piece begins, the
-    /// last one at `max`.
+    /// numbers, given by its first number, and true if `yes` is the target. A piece ends where the next one begins, and
+    /// the last piece ends at `max`.
     fn search(&mut self, pieces: &[(u32, bool)], max: u32, (yes, no): (CodeLabel, CodeLabel)) {
         let to = |is_in: bool| if is_in { yes } else { no };
         let end = |i: usize| pieces.get(i + 1).map_or(max, |&(start, _)| start.saturating_sub(1));

@@ -17,19 +17,19 @@ pub struct FilterError {
 pub enum FilterFault {
     /// The text is too long.
     #[error("the text has {0} bytes; a filter has at most {max}", max = crate::TEXT_BYTES_MAX)]
-    Long(usize),
+    TextTooLong(usize),
     /// Parentheses, brackets or operators are nested too deeply.
     #[error("more than {max} levels of parentheses, brackets and `not`; write the filter flatter", max = crate::DEPTH_MAX)]
-    Deep,
+    TooDeep,
     /// The filter has too many tests or values.
     #[error("the filter has too many tests; write a shorter one, or several")]
-    Complex,
-    /// The program has more instructions than the machine allows.
+    TooComplex,
+    /// The filter compiles to more instructions than a program can have.
     #[error("the filter compiles to {0} instructions; {max} are the limit", max = weir_demux::INSTRUCTIONS_MAX)]
-    Instructions(usize),
-    /// No packet of the link type can pass.
+    TooManyInstructions(usize),
+    /// The filter can select no packet of the link type.
     #[error("the filter selects no packet of this link type")]
-    Nothing,
+    SelectsNothing,
     /// A character that the language does not use.
     #[error("syntax error: `{}` cannot be in a filter", .0.escape_debug())]
     Character(char),
@@ -68,7 +68,7 @@ pub enum FilterFault {
         what: &'static str,
     },
     /// An address with bits outside its network mask.
-    #[error("`{0}` has bits outside of its mask: write zeros there")]
+    #[error("`{0}` has nonzero bits outside of the network mask: write zeros for these bits")]
     HostBits(String),
     /// A name that has no known number.
     #[error("`{name}` is not a known {kind}; names are not looked up: write the address or the number")]
@@ -94,7 +94,7 @@ pub enum FilterFault {
     Unsupported {
         /// The unsupported word.
         word: &'static str,
-        /// The reason, as a clause.
+        /// The reason, worded as a main clause.
         why: &'static str,
     },
     /// A test that does not apply to packets of the link type.

@@ -65,7 +65,7 @@ impl Builder {
             return Ok(id);
         }
         if self.nodes.len() >= NODES_MAX {
-            return Err(FilterFault::Complex);
+            return Err(FilterFault::TooComplex);
         }
         let id = NodeId(self.nodes.len());
         self.known.insert(node.clone(), id);
@@ -141,7 +141,7 @@ impl Graph {
     }
 
     /// All reachable nodes in topological order. `yes` comes directly after its node where possible.
-    pub(crate) fn order(&self) -> Vec<NodeId> {
+    pub(crate) fn topological_order(&self) -> Vec<NodeId> {
         let (mut seen, mut order) = (vec![false; self.nodes.len()], Vec::new());
         let mut stack = vec![(self.root, 0)];
         if let Some(seen) = seen.get_mut(self.root.0) {
@@ -166,10 +166,10 @@ impl Graph {
     }
 
     /// Removes unreachable nodes, and merges equal ones.
-    pub(crate) fn tidy(&mut self) -> Result<(), FilterFault> {
+    pub(crate) fn compact(&mut self) -> Result<(), FilterFault> {
         let mut builder = Builder::new();
         let mut new = vec![NodeId::REJECT; self.nodes.len()];
-        for id in self.order().into_iter().rev() {
+        for id in self.topological_order().into_iter().rev() {
             let to = |id: NodeId| new.get(id.0).copied().unwrap_or(NodeId::REJECT);
             let node = match self.get(id).clone() {
                 DecisionNode::Reject => NodeId::REJECT,

@@ -10,6 +10,7 @@ use crate::value::ValueId;
 use weir_demux::{Alu, LoadWidth};
 use weir_wire::LinkType;
 
+// EtherTypes.
 pub(crate) const IP: u32 = 0x0800;
 pub(crate) const ARP: u32 = 0x0806;
 pub(crate) const RARP: u32 = 0x8035;
@@ -25,9 +26,12 @@ const IPX: u32 = 0x8137;
 const MPLS: u32 = 0x8847;
 const PPPOE_SESSION: u32 = 0x8864;
 const TRANSPARENT_ETHERNET: u32 = 0x6558;
+
+/// The UDP port of Geneve (RFC 8926).
 const GENEVE_PORT: u32 = 6081;
 
-/// Service access points of IEEE 802.2. They are all below the smallest EtherType, so one number can stand for either.
+/// Service access points of IEEE 802.2. All are below the smallest EtherType, so one number can stand for a service
+/// access point or for an EtherType.
 pub(crate) const SAP_ISO: u32 = 0xfe;
 pub(crate) const SAP_STP: u32 = 0x42;
 pub(crate) const SAP_IPX: u32 = 0xe0;
@@ -39,7 +43,7 @@ pub(crate) const LENGTH_MAX: u32 = 1500;
 const COOKED_802_3: u32 = 1;
 const COOKED_802_2: u32 = 4;
 
-/// The kinds of link headers, and PPP inside PPPoE.
+/// A kind of link header; [`LinkHeader::Ppp`] is that of PPP inside PPPoE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkHeader {
     Ethernet,
@@ -81,7 +85,7 @@ pub(crate) struct Layers {
     /// The offset of the link header's payload.
     pub(crate) payload: PacketOffset,
     /// The number of bytes from the payload to the network header.
-    pub(crate) network: u32,
+    pub(crate) network_after_payload: u32,
     /// The number of bytes from the payload to the network header in a packet with an 802.2 header.
     pub(crate) network_after_llc: u32,
     /// The number of MPLS labels so far.
@@ -108,7 +112,7 @@ impl Layers {
             header: PacketOffset::at(0),
             protocol: protocol.map(PacketOffset::at),
             payload: PacketOffset::at(payload),
-            network: 0,
+            network_after_payload: 0,
             network_after_llc,
             labels: 0,
             inner: None,
@@ -117,7 +121,7 @@ impl Layers {
 
     /// The offset of the network header, whether or not the packet has one.
     pub(crate) fn network(&self) -> PacketOffset {
-        self.payload.plus(self.network)
+        self.payload.plus(self.network_after_payload)
     }
 
     /// The fault of a test that does not apply to packets of the link type.
@@ -157,7 +161,7 @@ impl Layers {
                     words.extend(families.iter().map(|family| family.swap_bytes()));
                 }
                 let family = code.load(self.header, LoadWidth::Word)?;
-                code.test(family, Ranges::of(&words))
+                code.test(family, Ranges::from_numbers(&words))
             }
         }
     }
@@ -169,6 +173,7 @@ impl Layers {
             _ => return Err(FilterFault::Link { what: "a protocol other than IPv4 and IPv6", link: "MPLS" }),
         };
         let network = self.network();
+        // The lowest bit of a label's third byte marks the last label.
         let is_last_label = code.load_masked(network.plus(2_u32.wrapping_neg()), LoadWidth::Byte, 1, 1)?;
         let is_version = code.load_masked(network, LoadWidth::Byte, 0xf0, version)?;
         code.and(is_last_label, is_version)
@@ -206,7 +211,7 @@ impl Layers {
             let sap = self.header.plus(self.payload.constant);
             return self.carried_by_type_or_llc(code, protocol, (number, has_llc), sap);
         }
-        let is_protocol = code.test(number, Ranges::of(&[IPX, COOKED_802_3]))?;
+        let is_protocol = code.test(number, Ranges::from_numbers(&[IPX, COOKED_802_3]))?;
         let snap = self.snap(code, 0, IPX)?;
         let sap = code.load_equals(self.payload, LoadWidth::Byte, SAP_IPX)?;
         let either = code.or(sap, snap)?;
@@ -268,7 +273,7 @@ impl Layers {
             return Err(self.unsupported("`vlan`"));
         }
         let field = code.load(self.protocol.unwrap_or_default(), LoadWidth::Half)?;
-        let mut is_tagged = code.test(field, Ranges::of(&[0x8100, 0x88a8, 0x9100]))?;
+        let mut is_tagged = code.test(field, Ranges::from_numbers(&[0x8100, 0x88a8, 0x9100]))?;
         if let Some(id) = check_limit("VLAN", id, 0xfff)? {
             let is_id = code.load_masked(self.network(), LoadWidth::Half, 0xfff, id)?;
             is_tagged = code.and(is_tagged, is_id)?;
@@ -278,7 +283,7 @@ impl Layers {
         Ok(is_tagged)
     }
 
-    /// Tests for an MPLS label, optionally this one, and moves the following headers by four bytes.
+    /// Tests for an MPLS label, optionally with this value, and moves the following headers by four bytes.
     pub(crate) fn mpls(
         &mut self,
         code: &mut Conditions,
@@ -296,16 +301,16 @@ impl Layers {
             }
         };
         if let Some(label) = check_limit("MPLS label", label, 0xf_ffff)? {
-            let is_protocol = code.load_masked(network, LoadWidth::Word, 0xffff_f000, label << 12)?;
-            has_label = code.and(has_label, is_protocol)?;
+            let is_label = code.load_masked(network, LoadWidth::Word, 0xffff_f000, label << 12)?;
+            has_label = code.and(has_label, is_label)?;
         }
-        self.network += 4;
+        self.network_after_payload += 4;
         self.network_after_llc += 4;
         self.labels += 1;
         Ok(has_label)
     }
 
-    /// Tests for a PPPoE session, optionally this one. The following headers are those of PPP.
+    /// Tests for a PPPoE session, optionally with this number. The following headers are those of PPP.
     pub(crate) fn pppoe(
         &mut self,
         code: &mut Conditions,
@@ -313,8 +318,8 @@ impl Layers {
     ) -> Result<ConditionId, FilterFault> {
         let mut is_session = self.carries(code, PPPOE_SESSION)?;
         if let Some(session) = check_limit("PPPoE session", session, 0xffff)? {
-            let is_protocol = code.load_masked(self.network(), LoadWidth::Word, 0xffff, session)?;
-            is_session = code.and(is_session, is_protocol)?;
+            let has_number = code.load_masked(self.network(), LoadWidth::Word, 0xffff, session)?;
+            is_session = code.and(is_session, has_number)?;
         }
         let ppp = self.network().plus(6);
         *self = Self {
@@ -322,7 +327,7 @@ impl Layers {
             header: ppp,
             protocol: Some(ppp),
             payload: ppp.plus(2),
-            network: 0,
+            network_after_payload: 0,
             network_after_llc: 0,
             labels: self.labels,
             inner: None,
@@ -340,7 +345,7 @@ impl Layers {
         let network = check_limit("Geneve network", network, 0xff_ffff)?;
         let words = [code.reserve_word()?, code.reserve_word()?, code.reserve_word()?, code.reserve_word()?];
         let [start_word, header_word, protocol_word, payload_word] = words;
-        let mut either = Vec::new();
+        let mut over_ip = Vec::new();
         for (udp, protocol) in [(self.above_ip4(code)?, IP), (self.network().plus(40), IP6)] {
             let version = if protocol == IP { 4 } else { 6 };
             let is_geneve =
@@ -352,9 +357,9 @@ impl Layers {
             }
             let start = offset_value(code, udp.plus(8))?;
             all.push(code.store(start_word, start)?);
-            either.push(code.all(&all)?);
+            over_ip.push(code.all(&all)?);
         }
-        let is_geneve = code.any(&either)?;
+        let is_geneve = code.any(&over_ip)?;
         let start = code.values.stored(start_word)?;
         let options = code.values.load(Some(start), 0, LoadWidth::Byte)?;
         let options = compute(code, Alu::And, options, 0x3f)?;
@@ -384,7 +389,7 @@ impl Layers {
             header: at_base(header),
             protocol: Some(at_base(protocol)),
             payload: at_base(payload),
-            network: 0,
+            network_after_payload: 0,
             network_after_llc: self.network_after_llc,
             labels: self.labels,
             inner: Some((header, payload)),

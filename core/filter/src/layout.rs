@@ -16,6 +16,7 @@ pub(crate) enum CodeLabel {
     At(usize),
 }
 
+/// An instruction, or a label of the instruction after it.
 #[derive(Clone, Copy, Debug)]
 enum LayoutItem {
     /// An instruction that does not jump.

@@ -32,13 +32,13 @@
 //!   may have either byte order.
 //! - `inbound`, `outbound` and `ifindex` are refused if the link type has no field for them. libpcap compiles them for live
 //!   captures, where the kernel knows the values.
-//! - `byte N & M` and `byte N | M` test the byte; libpcap forgets to load it.
+//! - `byte N & M` and `byte N | M` test the byte; libpcap forgets to load the byte.
 //! - A division by 0 and a shift by more than 31 bits are refused if the right operand is constant.
 //! - Port numbers over 65,535 are refused in ranges too (`portrange 1-70000`).
 //! - libpcap's optimiser removes some tests whose result does not matter. If such a test reads bytes that were not captured,
 //!   the program rejects the packet in weir, as libpcap's program does without the optimiser.
-//! - A filter is refused if the compiler can prove that it selects no packet. libpcap does the same, but its compiler proves
-//!   it for other filters than weir's.
+//! - A filter is refused if the compiler can prove that it selects no packet. libpcap does the same, but for other filters
+//!   than weir, because its proofs differ.
 //! - libpcap wrongly refuses some divisions and shifts by computed constants (`x << (40 - 39)`), and runs out of
 //!   registers earlier.
 //! - libpcap ignores letters after the ports of a range (`portrange 80-90abc`); weir refuses them.
@@ -92,17 +92,17 @@ pub fn compile(
 ) -> Result<FilterProgram, FilterError> {
     let whole = |fault| FilterError { at: 0, len: text.len(), fault };
     if text.len() > TEXT_BYTES_MAX {
-        return Err(whole(FilterFault::Long(text.len())));
+        return Err(whole(FilterFault::TextTooLong(text.len())));
     }
     let mut parser = Parser::new(text, Layers::new(link_type), names)?;
     let condition = parser.parse()?;
     let code = parser.code;
     let mut graph = Graph::new(&code, condition).map_err(whole)?;
     optimise::optimise(&mut graph, &code.values).map_err(whole)?;
-    if !graph.order().contains(&NodeId::ACCEPT) {
-        return Err(whole(FilterFault::Nothing));
+    if !graph.topological_order().contains(&NodeId::ACCEPT) {
+        return Err(whole(FilterFault::SelectsNothing));
     }
     let instructions =
         emit::emit(&graph, &code.values, (code.never_reserved_words(), snap.max(1))).map_err(whole)?;
-    FilterProgram::new(&instructions).map_err(|_| whole(FilterFault::Instructions(instructions.len())))
+    FilterProgram::new(&instructions).map_err(|_| whole(FilterFault::TooManyInstructions(instructions.len())))
 }

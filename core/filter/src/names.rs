@@ -41,7 +41,7 @@ impl Transport {
     }
 }
 
-/// A source of names besides the fixed table. The compiler itself reads no file and asks no name server.
+/// A source of host and port names besides the fixed table. The compiler itself reads no file and asks no name server.
 pub trait Names {
     /// The addresses of a host; an empty list if the name is unknown.
     fn host(&self, name: &str) -> Vec<IpAddr>;
@@ -67,17 +67,17 @@ impl Names for FixedNames {
 /// The port of a service name in the fixed table.
 pub(crate) fn service(name: &str) -> Option<PortName> {
     let port_in = |list: &[(&str, u16)]| list.iter().find(|(known, _)| *known == name).map(|&(_, port)| port);
-    if let Some(port) = port_in(BOTH) {
+    if let Some(port) = port_in(ANY_TRANSPORT_PORTS) {
         return Some(PortName { port, protocol: None });
     }
-    if let Some(port) = port_in(TCP) {
+    if let Some(port) = port_in(TCP_PORTS) {
         return Some(PortName { port, protocol: Some(Transport::Tcp) });
     }
-    port_in(UDP).map(|port| PortName { port, protocol: Some(Transport::Udp) })
+    port_in(UDP_PORTS).map(|port| PortName { port, protocol: Some(Transport::Udp) })
 }
 
 /// Names of ports that are the same for all protocols.
-const BOTH: &[(&str, u16)] = &[
+const ANY_TRANSPORT_PORTS: &[(&str, u16)] = &[
     ("echo", 7),
     ("discard", 9),
     ("daytime", 13),
@@ -100,7 +100,7 @@ const BOTH: &[(&str, u16)] = &[
 ];
 
 /// Names of TCP ports.
-const TCP: &[(&str, u16)] = &[
+const TCP_PORTS: &[(&str, u16)] = &[
     ("ftp-data", 20),
     ("ftp", 21),
     ("ssh", 22),
@@ -125,7 +125,7 @@ const TCP: &[(&str, u16)] = &[
 ];
 
 /// Names of UDP ports.
-const UDP: &[(&str, u16)] = &[
+const UDP_PORTS: &[(&str, u16)] = &[
     ("bootps", 67),
     ("bootpc", 68),
     ("tftp", 69),

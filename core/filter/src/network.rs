@@ -163,7 +163,7 @@ impl Layers {
         };
         let numbers = match transport {
             Some(transport) => Ranges::one(transport.number()),
-            None => Ranges::of(&[6, 17, 132]),
+            None => Ranges::from_numbers(&[6, 17, 132]),
         };
         let protocol = code.load(network.plus(protocol), LoadWidth::Byte)?;
         let mut all = vec![carried, code.test(protocol, numbers)?];
@@ -244,7 +244,11 @@ impl Layers {
     }
 
     /// Tests for a protocol by its name.
-    pub(crate) fn named(&self, code: &mut Conditions, protocol: Proto) -> Result<ConditionId, FilterFault> {
+    pub(crate) fn named_protocol(
+        &self,
+        code: &mut Conditions,
+        protocol: Proto,
+    ) -> Result<ConditionId, FilterFault> {
         let ip4 = Some(Proto::Ip);
         match protocol {
             Proto::Sctp => self.protocol(code, None, 132),
@@ -293,7 +297,7 @@ impl Layers {
 
     /// The primitive `protochain`: tests that the IP header, or a header in the chain of extension headers after it,
     /// says that this protocol follows.
-    pub(crate) fn chain(
+    pub(crate) fn protocol_chain(
         &self,
         code: &mut Conditions,
         below: Option<Proto>,
@@ -305,8 +309,10 @@ impl Layers {
         let network = self.network();
         match below {
             None => {
-                let (four, six) =
-                    (self.chain(code, Some(Proto::Ip), number)?, self.chain(code, Some(Proto::Ip6), number)?);
+                let (four, six) = (
+                    self.protocol_chain(code, Some(Proto::Ip), number)?,
+                    self.protocol_chain(code, Some(Proto::Ip6), number)?,
+                );
                 code.or(four, six)
             }
             Some(Proto::Ip) => {
@@ -352,7 +358,7 @@ impl Layers {
                 // The authentication header counts its length in words, minus two (RFC 4302); the others in units of
                 // eight bytes, minus one (RFC 8200).
                 for (kinds, unit, more) in
-                    [(Ranges::one(AUTHENTICATION), 4, 2), (Ranges::of(extensions), 8, 1)]
+                    [(Ranges::one(AUTHENTICATION), 4, 2), (Ranges::from_numbers(extensions), 8, 1)]
                 {
                     let is_kind = code.test(protocol, kinds)?;
                     let next = code.values.load(Some(offset), base, LoadWidth::Byte)?;

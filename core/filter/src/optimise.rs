@@ -16,8 +16,8 @@ const ROUNDS_MAX: usize = 8;
 /// The most values with facts at one node. Facts about further values are ignored: tests of values that come first
 /// decide the most.
 const KNOWN_MAX: usize = 48;
-/// The units of work for one filter; a unit is about the time to compare two ranges. If they do not suffice, the
-/// program only becomes longer.
+/// The units of work for one filter; a unit is about the time to compare two ranges. When all units are spent, the
+/// optimiser stops, and the program stays longer.
 const WORK_MAX: usize = 4_000_000;
 
 /// Facts about a packet at a node of the graph.
@@ -32,12 +32,12 @@ struct PathFacts {
 }
 
 impl PathFacts {
-    /// Returns true if a demand is known to be met.
-    fn has(&self, demand: &Demand) -> bool {
+    /// Returns true if the facts show that a demand is met.
+    fn show_met(&self, demand: &Demand) -> bool {
         match demand {
             Demand::Bytes { base, end } => {
                 let at = self.bytes.binary_search_by_key(base, |&(base, _)| base);
-                at.ok().and_then(|at| self.bytes.get(at)).is_some_and(|(_, there)| end <= there)
+                at.ok().and_then(|at| self.bytes.get(at)).is_some_and(|(_, known_end)| end <= known_end)
             }
             Demand::Quotient(id) => self.quotients.binary_search(id).is_ok(),
         }
@@ -48,8 +48,8 @@ impl PathFacts {
         match *demand {
             Demand::Bytes { base, end } => match self.bytes.binary_search_by_key(&base, |&(base, _)| base) {
                 Ok(at) => {
-                    if let Some((_, there)) = self.bytes.get_mut(at) {
-                        *there = end.max(*there);
+                    if let Some((_, known_end)) = self.bytes.get_mut(at) {
+                        *known_end = end.max(*known_end);
                     }
                 }
                 Err(at) => self.bytes.insert(at, (base, end)),
@@ -90,10 +90,10 @@ impl PathFacts {
             }
             None => false,
         });
-        self.bytes.retain_mut(|(base, there)| {
+        self.bytes.retain_mut(|(base, known_end)| {
             match other.bytes.binary_search_by_key(base, |&(base, _)| base) {
                 Ok(at) => {
-                    *there = other.bytes.get(at).map_or(0, |&(_, end)| end).min(*there);
+                    *known_end = other.bytes.get(at).map_or(0, |&(_, end)| end).min(*known_end);
                     true
                 }
                 Err(_) => false,
@@ -114,9 +114,9 @@ pub(crate) fn optimise(graph: &mut Graph, values: &FilterValues) -> Result<(), F
     for _ in 0..ROUNDS_MAX {
         let before = graph.len();
         let threaded = optimiser.pass(graph, Pass::Thread);
-        graph.tidy()?;
+        graph.compact()?;
         let merged = optimiser.pass(graph, Pass::Merge);
-        graph.tidy()?;
+        graph.compact()?;
         if !threaded && !merged && graph.len() == before {
             break;
         }
@@ -124,6 +124,7 @@ pub(crate) fn optimise(graph: &mut Graph, values: &FilterValues) -> Result<(), F
     Ok(())
 }
 
+/// A kind of pass over the graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     /// Jump threading.
@@ -132,6 +133,7 @@ enum Pass {
     Merge,
 }
 
+/// The state of optimising one filter.
 struct Optimiser<'a> {
     values: &'a FilterValues,
     /// The demands of each value, computed on first use.
@@ -154,7 +156,7 @@ impl Optimiser<'_> {
 
     /// Visits each node once, with the facts that hold at it. Returns true if the graph has changed.
     fn pass(&mut self, graph: &mut Graph, pass: Pass) -> bool {
-        let order = graph.order();
+        let order = graph.topological_order();
         let mut facts: Vec<Option<PathFacts>> = Vec::new();
         facts.resize_with(graph.len(), || None);
         if let Some(root) = facts.get_mut(graph.root.index()) {
@@ -180,35 +182,35 @@ impl Optimiser<'_> {
             let mut edges = Vec::new();
             match graph.get(id).clone() {
                 DecisionNode::Branch { value, numbers, yes, no } => {
-                    let mut there = here;
+                    let mut if_yes = here;
                     for demand in self.demands(value) {
-                        there.add(demand);
+                        if_yes.add(demand);
                     }
                     let all = Ranges::between(0, self.values.max(value));
-                    let possible = there.numbers(value).unwrap_or(&all).clone();
-                    let mut otherwise = there.clone();
-                    otherwise.restrict(value, possible.and(&numbers.not()));
-                    there.restrict(value, possible.and(&numbers));
+                    let possible = if_yes.numbers(value).unwrap_or(&all).clone();
+                    let mut if_no = if_yes.clone();
+                    if_no.restrict(value, possible.and(&numbers.not()));
+                    if_yes.restrict(value, possible.and(&numbers));
                     if !self.spend(numbers.len() + possible.len()) {
                         break;
                     }
                     if pass == Pass::Thread {
-                        let new = (self.thread(graph, yes, &there), self.thread(graph, no, &otherwise));
+                        let new = (self.thread(graph, yes, &if_yes), self.thread(graph, no, &if_no));
                         changed |= new != (yes, no);
                         graph.set(id, DecisionNode::Branch { value, numbers, yes: new.0, no: new.1 });
                     }
                     if let DecisionNode::Branch { yes, no, .. } = *graph.get(id) {
-                        edges.extend([(no, otherwise), (yes, there)]);
+                        edges.extend([(no, if_no), (yes, if_yes)]);
                     }
                 }
                 DecisionNode::Store { word, value, next } => {
-                    let mut there = here;
+                    let mut after = here;
                     for demand in self.demands(value) {
-                        there.add(demand);
+                        after.add(demand);
                     }
-                    let next = if pass == Pass::Thread { self.thread(graph, next, &there) } else { next };
+                    let next = if pass == Pass::Thread { self.thread(graph, next, &after) } else { next };
                     graph.set(id, DecisionNode::Store { word, value, next });
-                    edges.push((next, there));
+                    edges.push((next, after));
                 }
                 DecisionNode::Accept | DecisionNode::Reject => {}
             }
@@ -220,9 +222,9 @@ impl Optimiser<'_> {
                     continue;
                 }
                 match facts.get_mut(to.index()) {
-                    Some(Some(there)) => {
-                        self.remaining = self.remaining.saturating_sub(there.weight() + known.weight());
-                        there.intersect(&known);
+                    Some(Some(at_target)) => {
+                        self.remaining = self.remaining.saturating_sub(at_target.weight() + known.weight());
+                        at_target.intersect(&known);
                     }
                     Some(none) => *none = Some(known),
                     None => {}
@@ -232,10 +234,10 @@ impl Optimiser<'_> {
         changed
     }
 
-    /// The target of an edge behind all tests that the facts decide.
+    /// The node that an edge to `to` can lead to instead: the first node from `to` on whose test the facts do not decide.
     fn thread(&mut self, graph: &Graph, mut to: NodeId, facts: &PathFacts) -> NodeId {
         while let DecisionNode::Branch { value, numbers, yes, no } = graph.get(to) {
-            if !self.demands(*value).iter().all(|demand| facts.has(demand)) {
+            if !self.demands(*value).iter().all(|demand| facts.show_met(demand)) {
                 break;
             }
             let all = Ranges::between(0, self.values.max(*value));
@@ -254,8 +256,8 @@ impl Optimiser<'_> {
         to
     }
 
-    /// Merges the tests of the same value in the row of tests that begins with `first`. Each test of a row leads to one
-    /// common node or to the next test. Returns true if the graph has changed.
+    /// Merges the tests of the same value in the row of tests that begins with `first`. All tests of a row lead to one
+    /// common node or to the next test of the row. Returns true if the graph has changed.
     fn merge_tests(
         &mut self,
         graph: &mut Graph,
@@ -278,7 +280,7 @@ impl Optimiser<'_> {
         let (mut index_of, mut last_new) = (HashMap::new(), 0);
         let count = tests.len();
         for (id, value, numbers) in tests {
-            let reads_new_bytes = !self.demands(value).iter().all(|demand| facts.has(demand));
+            let reads_new_bytes = !self.demands(value).iter().all(|demand| facts.show_met(demand));
             let same = index_of.get(&value).copied().filter(|&index| index >= last_new);
             match same.and_then(|index: usize| kept.get_mut(index)) {
                 // All tests since the earlier test of the value read bytes that are known to exist, so this test can

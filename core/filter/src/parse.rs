@@ -10,7 +10,7 @@ use crate::names::Names;
 use crate::network::AddressSide;
 use crate::qualified::{IdentifierCompiler, Qualifiers, TypeQualifier};
 use crate::ranges::Ranges;
-use crate::token::{Token, TokenKind, shown, tokens};
+use crate::token::{Token, TokenKind, escaped_excerpt, tokens};
 use crate::value::Relation;
 use crate::word::{Proto, Word};
 use weir_demux::{Alu, LoadWidth};
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         self.peek() == Some(kind)
     }
 
-    /// Takes the next token if it is of this kind. Returns true if it was.
+    /// Takes the next token if it is of this kind. Returns true if the token was taken.
     fn take_if(&mut self, kind: &TokenKind) -> bool {
         let is_next = self.is_next(kind);
         self.next += usize::from(is_next);
@@ -114,7 +114,7 @@ impl<'a> Parser<'a> {
     fn expected(&self, expected: &'static str) -> FilterError {
         let (at, len) = self.place();
         let found = match self.text.get(at..at + len) {
-            Some(text) if len > 0 => format!("`{}`", shown(text)),
+            Some(text) if len > 0 => format!("`{}`", escaped_excerpt(text)),
             _ => "the end".to_owned(),
         };
         FilterError { at, len, fault: FilterFault::Expected { expected, found } }
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
         self.depth += 1;
         if self.depth > crate::DEPTH_MAX {
             let (at, len) = self.place();
-            return Err(FilterError { at, len, fault: FilterFault::Deep });
+            return Err(FilterError { at, len, fault: FilterFault::TooDeep });
         }
         Ok(())
     }
@@ -320,7 +320,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An item as a number.
+    /// The number that an item stands for; an error if the item is a condition.
     fn number(&mut self, start: usize, item: ParsedItem) -> Result<Number, FilterError> {
         match item {
             ParsedItem::Literal(number) => {
@@ -529,7 +529,7 @@ impl<'a> Parser<'a> {
                 self.next += 1;
                 return self.with_place(self.next - 1, Err(FilterFault::Unsupported { word, why }));
             }
-            (Some(protocol), _) => layers.named(code, protocol),
+            (Some(protocol), _) => layers.named_protocol(code, protocol),
             (None, Some(&TokenKind::Word(word))) => {
                 self.next += 1;
                 return self.word_primitive(start, word);
@@ -558,7 +558,7 @@ impl<'a> Parser<'a> {
                 if both.is_some() {
                     self.next += 1;
                     if !self.take_if(&TokenKind::Word(other)) {
-                        return Err(self.expected("`src` or `dst`, the other one"));
+                        return Err(self.expected("the other one of `src` and `dst`"));
                     }
                 }
                 Some(both.unwrap_or(one))
@@ -582,7 +582,7 @@ impl<'a> Parser<'a> {
         Ok(is_some.then_some(Qualifiers { protocol, direction, kind }))
     }
 
-    /// Parses the rest of a primitive that consists of one word and perhaps an argument. The word has been taken.
+    /// Parses the rest of a primitive that consists of one word and perhaps an argument. The parser is behind the word.
     fn word_primitive(&mut self, start: usize, word: Word) -> Result<ParsedCondition, FilterError> {
         let condition = match word {
             Word::Less | Word::Greater => {

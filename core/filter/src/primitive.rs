@@ -41,12 +41,12 @@ impl Layers {
             }
             None | Some(Proto::Link) => Err(self.unsupported("`broadcast`")),
             Some(Proto::Ip) => {
-                // The network mask is unknown. So the broadcast address of a single network is not recognised, only the
-                // two addresses that are broadcast addresses in every network.
+                // The network mask is unknown. So only the two addresses are recognised that are broadcast addresses in
+                // every network.
                 let is_ip = self.carries(code, IP)?;
                 let address = code.load(self.network().plus(16), LoadWidth::Word)?;
-                let all = code.test(address, Ranges::of(&[0, u32::MAX]))?;
-                code.and(is_ip, all)
+                let is_broadcast = code.test(address, Ranges::from_numbers(&[0, u32::MAX]))?;
+                code.and(is_ip, is_broadcast)
             }
             Some(_) => Err(FilterFault::Qualifier("only `ether` and `ip` go with `broadcast`")),
         }
@@ -97,7 +97,10 @@ impl Layers {
         let Some(kind) = kind else { return Ok(is_llc) };
         let Some(&(_, mask, value)) = LLC_KINDS.iter().find(|(name, _, _)| name.eq_ignore_ascii_case(kind))
         else {
-            return Err(FilterFault::Name { name: crate::token::shown(kind), kind: "kind of 802.2 frame" });
+            return Err(FilterFault::Name {
+                name: crate::token::escaped_excerpt(kind),
+                kind: "kind of 802.2 frame",
+            });
         };
         let is_kind = code.load_masked(self.payload.plus(2), LoadWidth::Byte, mask, value)?;
         code.and(is_llc, is_kind)

@@ -5,11 +5,11 @@ use crate::error::FilterFault;
 use crate::layers::{Layers, LinkHeader};
 use crate::names::{self, Names, PortName, Transport};
 use crate::network::AddressSide;
-use crate::token::{TokenKind, shown};
+use crate::token::{TokenKind, escaped_excerpt};
 use crate::word::Proto;
 use core::net::IpAddr;
 
-/// The type qualifier of an identifier, which says what kind of thing it names.
+/// The type qualifier of an identifier: `host`, `net`, `port`, `proto` or the like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TypeQualifier {
     Host,
@@ -37,7 +37,7 @@ const GATEWAY: FilterFault = FilterFault::Unsupported {
 };
 
 impl Qualifiers {
-    /// The addresses or ports that are tested; either if the filter does not say.
+    /// The addresses or ports that are tested; [`AddressSide::Either`] if the filter does not restrict them.
     fn direction(&self) -> AddressSide {
         self.direction.unwrap_or(AddressSide::Either)
     }
@@ -82,7 +82,9 @@ impl IdentifierCompiler<'_> {
                 self.ports((number, number), transport, qualifiers)
             }
             Some(TypeQualifier::Protocol) => self.layers.protocol(self.code, qualifiers.protocol, number),
-            Some(TypeQualifier::ProtocolChain) => self.layers.chain(self.code, qualifiers.protocol, number),
+            Some(TypeQualifier::ProtocolChain) => {
+                self.layers.protocol_chain(self.code, qualifiers.protocol, number)
+            }
             Some(TypeQualifier::Gateway) => Err(GATEWAY),
         }
     }
@@ -124,7 +126,7 @@ impl IdentifierCompiler<'_> {
         if qualifiers.protocol == Some(Proto::Decnet) {
             let mut parts = text.split('.').map(str::parse::<u32>);
             let (Some(Ok(area)), Some(Ok(node))) = (parts.next(), parts.next()) else {
-                return Err(FilterFault::Address { text: shown(text), what: "a DECnet address" });
+                return Err(FilterFault::Address { text: escaped_excerpt(text), what: "a DECnet address" });
             };
             let address = area << 10 & 0xfc00 | node & 0x3ff;
             return self.layers.decnet(self.code, qualifiers.direction(), address);
@@ -165,7 +167,7 @@ impl IdentifierCompiler<'_> {
     ) -> Result<ConditionId, FilterFault> {
         let (address, _) = ip4(text)?;
         if address & !mask != 0 {
-            return Err(FilterFault::HostBits(shown(text)));
+            return Err(FilterFault::HostBits(escaped_excerpt(text)));
         }
         match qualifiers.kind {
             Some(TypeQualifier::Net) => {
@@ -219,7 +221,7 @@ impl IdentifierCompiler<'_> {
 
     /// The condition for a name.
     pub(crate) fn name(&mut self, name: &str, qualifiers: Qualifiers) -> Result<ConditionId, FilterFault> {
-        let unknown = |kind| FilterFault::Name { name: shown(name), kind };
+        let unknown = |kind| FilterFault::Name { name: escaped_excerpt(name), kind };
         match qualifiers.kind {
             None | Some(TypeQualifier::Host) => match qualifiers.protocol {
                 Some(Proto::Link) => Err(unknown("Ethernet host")),
@@ -251,7 +253,7 @@ impl IdentifierCompiler<'_> {
                 if qualifiers.kind == Some(TypeQualifier::Protocol) {
                     self.layers.protocol(self.code, qualifiers.protocol, number)
                 } else {
-                    self.layers.chain(self.code, qualifiers.protocol, number)
+                    self.layers.protocol_chain(self.code, qualifiers.protocol, number)
                 }
             }
             Some(TypeQualifier::Gateway) => Err(GATEWAY),
@@ -294,7 +296,7 @@ impl IdentifierCompiler<'_> {
             }
         }
         if any.is_empty() {
-            return Err(FilterFault::Name { name: shown(name), kind });
+            return Err(FilterFault::Name { name: escaped_excerpt(name), kind });
         }
         self.code.any(&any)
     }
@@ -325,7 +327,7 @@ fn port_transport(
 ) -> Result<Option<Transport>, FilterFault> {
     match (of_name, of_filter) {
         (Some(of_name), Some(of_filter)) if of_name != of_filter => {
-            Err(FilterFault::PortProtocol { name: shown(name), protocol: of_filter.name() })
+            Err(FilterFault::PortProtocol { name: escaped_excerpt(name), protocol: of_filter.name() })
         }
         (of_name, of_filter) => Ok(of_filter.or(of_name)),
     }
@@ -339,7 +341,7 @@ fn prefix_mask(length: u32) -> u32 {
 /// Parses one to four decimal numbers up to 255 as the first bytes of an IPv4 address. Returns the address, with zeros
 /// for the other bytes, and the number of bits that the text gives.
 fn ip4(text: &str) -> Result<(u32, u32), FilterFault> {
-    let invalid = || FilterFault::Address { text: shown(text), what: "an IPv4 address" };
+    let invalid = || FilterFault::Address { text: escaped_excerpt(text), what: "an IPv4 address" };
     let (mut address, mut bits) = (0_u32, 0);
     for part in text.split('.') {
         let is_decimal = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

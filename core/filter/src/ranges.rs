@@ -21,7 +21,7 @@ impl Ranges {
     }
 
     /// The numbers of a list.
-    pub(crate) fn of(numbers: &[u32]) -> Self {
+    pub(crate) fn from_numbers(numbers: &[u32]) -> Self {
         let mut sorted: Vec<(u32, u32)> = numbers.iter().map(|&number| (number, number)).collect();
         sorted.sort_unstable();
         Self(merge_ranges(sorted).into())
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn set_operations_are_right_at_the_ends_of_ranges() {
-        let ports = Ranges::of(&[443, 80, 81, 80]);
+        let ports = Ranges::from_numbers(&[443, 80, 81, 80]);
         assert_eq!(ports.parts(), [(80, 81), (443, 443)]);
         assert_eq!(ports.not().parts(), [(0, 79), (82, 442), (444, u32::MAX)]);
         assert_eq!(ports.not().not(), ports);

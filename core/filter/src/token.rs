@@ -7,7 +7,7 @@ use crate::error::{FilterError, FilterFault};
 use crate::word::{Word, named_number, word};
 use core::net::Ipv6Addr;
 
-/// The longest address in a text, in bytes. An IPv6 address can end in four decimal numbers with many leading zeros.
+/// The most bytes of an address in a text. An IPv6 address can end in four decimal numbers with many leading zeros.
 const ADDRESS_BYTES_MAX: usize = 96;
 
 /// A token.
@@ -117,7 +117,7 @@ fn token(rest: &str, first: char) -> Result<(TokenKind, usize), (FilterFault, us
         };
     }
     if first == '$' {
-        let why = "it begins the address of an ARCnet host, and weir does not read ARCnet captures";
+        let why = "the sign begins the address of an ARCnet host, and weir does not read ARCnet captures";
         return Err((FilterFault::Unsupported { word: "$", why }, 1));
     }
     let name = name_len(rest);
@@ -271,8 +271,8 @@ fn mac(head: &str) -> Option<([u8; 6], usize)> {
     for separator in [b':', b'-', b'.'] {
         keep_longest(six_bytes(bytes, separator));
     }
-    keep_longest(digits(bytes, 4, true));
-    keep_longest(digits(bytes, 12, false));
+    keep_longest(twelve_digits(bytes, 4, true));
+    keep_longest(twelve_digits(bytes, 12, false));
     best
 }
 
@@ -281,7 +281,7 @@ fn hex(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Parses six bytes of one or two hexadecimal digits each.
+/// Parses an Ethernet address of six bytes with one or two hexadecimal digits each.
 fn six_bytes(bytes: &[u8], separator: u8) -> Option<([u8; 6], usize)> {
     let (mut mac, mut at) = ([0; 6], 0);
     for (i, byte) in mac.iter_mut().enumerate() {
@@ -299,8 +299,9 @@ fn six_bytes(bytes: &[u8], separator: u8) -> Option<([u8; 6], usize)> {
     Some((mac, at))
 }
 
-/// Parses twelve hexadecimal digits; if `with_dots` is true, with a dot after every `group` digits.
-fn digits(bytes: &[u8], group: usize, with_dots: bool) -> Option<([u8; 6], usize)> {
+/// Parses an Ethernet address of twelve hexadecimal digits; if `with_dots` is true, with a dot after every `group`
+/// digits.
+fn twelve_digits(bytes: &[u8], group: usize, with_dots: bool) -> Option<([u8; 6], usize)> {
     let (mut mac, mut at) = ([0; 6], 0);
     for i in 0..12 {
         if with_dots && i > 0 && i % group == 0 {
@@ -340,20 +341,20 @@ fn parse_number(text: &str) -> Result<u32, FilterFault> {
         _ => (text, 10),
     };
     let why = if radix == 8 && digits.contains(['8', '9']) {
-        "it begins with 0, so it is octal, and has no digits over 7"
+        "a number that begins with 0 is octal, and has no digits over 7"
     } else {
-        "it has more than 32 bits"
+        "the number has more than 32 bits"
     };
-    u32::from_str_radix(digits, radix).map_err(|_| FilterFault::Number { text: shown(text), why })
+    u32::from_str_radix(digits, radix).map_err(|_| FilterFault::Number { text: escaped_excerpt(text), why })
 }
 
 /// A part of a filter's text for error messages, escaped and shortened.
-pub(crate) fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+pub(crate) fn escaped_excerpt(text: &str) -> String {
+    let mut excerpt: String = text.chars().take(40).flat_map(char::escape_debug).collect();
     if text.chars().nth(40).is_some() {
-        shown += "...";
+        excerpt += "...";
     }
-    shown
+    excerpt
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub(crate) struct FilterValues {
     known: HashMap<PacketValue, ValueId>,
     /// For each value, the nesting of its operators.
     depths: Vec<u16>,
-    /// For each value, the words of scratch memory that its computation needs.
+    /// For each value, the number of words of scratch memory that its computation needs.
     words: Vec<u8>,
     /// The last version of a word of scratch memory.
     last_version: u32,
@@ -68,8 +68,8 @@ impl FilterValues {
         self.all.get(id.0).copied().unwrap_or(PacketValue::Constant(0))
     }
 
-    /// The words of scratch memory that the computation of a value needs (R. Sethi, J. D. Ullman: "The Generation of
-    /// Optimal Code for Arithmetic Expressions", Journal of the ACM, 1970).
+    /// The number of words of scratch memory that the computation of a value needs (R. Sethi, J. D. Ullman: "The
+    /// Generation of Optimal Code for Arithmetic Expressions", Journal of the ACM, 1970).
     pub(crate) fn words(&self, id: ValueId) -> u8 {
         self.words.get(id.0).copied().unwrap_or(0)
     }
@@ -87,7 +87,7 @@ impl FilterValues {
             return Ok(id);
         }
         if self.all.len() >= VALUES_MAX {
-            return Err(FilterFault::Complex);
+            return Err(FilterFault::TooComplex);
         }
         let depth = |id: ValueId| self.depths.get(id.0).copied().unwrap_or(0);
         let (depth, words) = match value {
@@ -105,7 +105,7 @@ impl FilterValues {
             _ => (0, 0),
         };
         if depth >= DEPTH_MAX {
-            return Err(FilterFault::Complex);
+            return Err(FilterFault::TooComplex);
         }
         let id = ValueId(self.all.len());
         self.all.push(value);

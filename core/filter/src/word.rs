@@ -80,10 +80,10 @@ pub(crate) enum Word {
     Foreign(&'static str, &'static str),
 }
 
-const WLAN: &str = "it applies only to IEEE 802.11 captures, which weir does not read";
-const ATM: &str = "it applies only to ATM captures, which weir does not read";
-const SS7: &str = "it applies only to SS7 captures, which weir does not read";
-const PF: &str = "it applies only to captures of the packet filter pf, which weir does not read";
+const WLAN: &str = "the word applies only to IEEE 802.11 captures, which weir does not read";
+const ATM: &str = "the word applies only to ATM captures, which weir does not read";
+const SS7: &str = "the word applies only to SS7 captures, which weir does not read";
+const PF: &str = "the word applies only to captures of the packet filter pf, which weir does not read";
 
 /// The reserved words, each with its spellings.
 const WORDS: &[(&[&str], Word)] = &[

@@ -66,17 +66,18 @@ causes! {
     InterfaceDown = "interface-down", Packet;
     /// The channel's queue was full.
     QueueFull = "queue-full", Packet;
-    /// The reader of a queue was further behind than it may be, and its policy is to lose packets.
+    /// The module that reads the queue was further behind than allowed, and its policy for this is to lose packets.
     Lagged = "lagged", Packet;
-    /// The reader of a queue was further behind than it may be, and its policy is to end: the packets left in the queue.
+    /// The module that reads the queue was further behind than allowed, and was ended by its policy for this. The packet
+    /// was still in the queue.
     ReaderEnded = "reader-ended", Packet;
     /// The packet was in a queue when the session was closed or the module was unloaded.
     Closed = "closed", Packet;
     /// The core was overloaded: modules lose packets in the order of their shed priority.
     Shed = "shed", Packet;
-    /// There was no memory for the packet: no free frame, or the session's reservation was used up.
+    /// There was no memory for the packet: the memory for packets or the session's reservation was used up.
     NoMemory = "no-memory", Packet;
-    /// A packet could not be kept: the module already holds as many frames as it may.
+    /// The packet could not be kept, because the module already keeps as many packets as allowed.
     FrameLimit = "frame-limit", Packet;
     /// The packet is a fragment of a datagram that was never completed.
     Reassembly = "reassembly", Packet;
@@ -84,12 +85,12 @@ causes! {
     BadChecksum = "bad-checksum", Packet;
     /// The module trapped while it handled the packet.
     ModuleFault = "module-fault", Packet;
-    /// The call for the packet was aborted without a trap: it reached its limit, the memory of its packets was needed for
-    /// newer packets, or the module was stopped.
+    /// The call for the packet was aborted without a trap: it reached its limit, the memory of its packets was needed
+    /// for newer packets, or the module was stopped.
     OverLimit = "over-limit", Packet;
-    /// The module's own verdict was to drop the packet. It is no fault; the cause accounts for the packet.
+    /// The module's verdict was to drop the packet. This is no fault; the cause accounts for the packet.
     Verdict = "verdict", Packet;
-    /// Not sent: the session has no right to send such a packet, or to send on this interface.
+    /// Not sent: the session has no right to send this packet, or to send on this interface.
     Refused = "refused", Packet;
     /// Not sent: the packet is longer than the interface takes.
     TooLong = "too-long", Packet;
@@ -157,8 +158,8 @@ impl DropCounts {
 
     /// Adds the counters of `other`.
     pub fn merge(&mut self, other: &DropCounts) {
-        for (sum, more) in self.0.iter_mut().zip(&other.0) {
-            *sum = sum.saturating_add(*more);
+        for (sum, added) in self.0.iter_mut().zip(&other.0) {
+            *sum = sum.saturating_add(*added);
         }
     }
 

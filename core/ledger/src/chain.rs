@@ -1,4 +1,4 @@
-//! Lines of the ledger. Each line contains the hash of the line before it.
+//! Encoding and parsing of a ledger's lines. Each line contains the hash of the line before it.
 
 use super::{Digest, EntryRef, LedgerEntry};
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ const BEFORE_HASH: &[u8] = b",\"hash\":\"";
 const AFTER_HASH: &[u8] = b"\"}";
 const HASH_DIGITS: usize = 64;
 
+/// The content of a line: the entry, and the hash of the line before.
 #[derive(Serialize)]
 struct Body<'a> {
     #[serde(flatten)]
@@ -25,7 +26,8 @@ struct OwnedBody {
     prev: Digest,
 }
 
-/// A parsed line of a ledger. Its own hash was checked; [`super::Verifier`] checks that it follows the line before.
+/// A parsed line of a ledger, whose own hash was checked. [`super::Verifier`] checks that the line follows the line
+/// before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerLine {
     /// The entry.
@@ -43,10 +45,10 @@ pub enum LedgerLineError {
     #[error("it does not end with a hash")]
     NoHash,
     /// The hash does not match the line.
-    #[error("its hash is not that of its bytes")]
+    #[error("its hash does not match its bytes")]
     Hash,
-    /// The hash matches, but weir writes such an entry differently: with other fields, in another order, without a space.
-    #[error("its hash is right, but it is not as weir writes a line")]
+    /// The hash matches, but weir would write the entry differently: other fields, another order, or no space.
+    #[error("its hash is right, but weir would write its entry differently")]
     Foreign,
 }
 
@@ -54,7 +56,7 @@ pub enum LedgerLineError {
 pub fn seal(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
     let begin = lines.len();
     write_body(entry, prev, lines);
-    let hash = Digest::of(lines.get(begin..).unwrap_or_default());
+    let hash = Digest::of_bytes(lines.get(begin..).unwrap_or_default());
     lines.extend_from_slice(BEFORE_HASH);
     lines.extend_from_slice(hash.digits().as_str().as_bytes());
     lines.extend_from_slice(AFTER_HASH);
@@ -71,11 +73,11 @@ pub fn unseal(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
     let (content, digits) = line
         .len()
         .checked_sub(HASH_DIGITS)
-        .and_then(|at| line.split_at_checked(at))
+        .and_then(|length| line.split_at_checked(length))
         .ok_or(LedgerLineError::NoHash)?;
     let content = content.strip_suffix(BEFORE_HASH).ok_or(LedgerLineError::NoHash)?;
     let stated: Option<Digest> = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
-    let hash = Digest::of(content);
+    let hash = Digest::of_bytes(content);
     if stated.ok_or(LedgerLineError::NoHash)? != hash {
         return Err(LedgerLineError::Hash);
     }
@@ -93,8 +95,8 @@ pub fn unseal(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
 /// Writes the content of a line: the JSON object without its closing brace.
 fn write_body(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) {
     let begin = lines.len();
-    // Writing into memory cannot fail, and all keys are texts. After an error the line would be empty, and every reader
-    // would detect that.
+    // Writing into memory cannot fail, and all keys are texts. An error would leave an empty line, which every reader
+    // would detect.
     match serde_json::to_writer(&mut *lines, &Body { entry, prev }) {
         Ok(()) => _ = lines.pop(),
         Err(_) => lines.truncate(begin),

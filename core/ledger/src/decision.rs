@@ -41,19 +41,19 @@ pub struct Decision {
     /// The requester's key; `None` for the operator on the node itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<LedgerText>,
-    /// The requester's right: the identifiers of the blocks of the credential, the operator's block first. Empty for the
-    /// operator, and for a credential that was not valid.
+    /// The identifiers of the blocks of the requester's credential, the operator's block first. Empty for the operator,
+    /// and for a credential that was not valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<LedgerText>,
-    /// The identifiers of the blocks of a credential that is not valid on this node. They prove nothing.
+    /// The identifiers of the blocks of a credential that is not valid on this node. The requester only claims them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<LedgerText>,
     /// The request.
     pub request: LedgerText,
-    /// The session, by the node's name for it, or by the name in the request if there is no such session.
+    /// The node's name for the session; or the name in the request, if no session has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<LedgerText>,
-    /// The requester's own name for the session, if it differs.
+    /// The requester's own name for the session, if it differs from the node's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub called: Option<LedgerText>,
     /// The outcome.
@@ -67,7 +67,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Makes a decision on a request of the operator. All fields but `request` and `outcome` are empty, and the count is 1.
+    /// Makes a decision on a request of the operator. All fields but `request` and `outcome` are empty, and the count
+    /// is 1.
     pub fn new(request: &str, outcome: DecisionOutcome) -> Self {
         Self {
             key: None,
@@ -88,7 +89,7 @@ impl Decision {
 pub fn is_decision(event: &LedgerEvent) -> bool {
     match event {
         LedgerEvent::Decision(_) | LedgerEvent::Unlisted { .. } | LedgerEvent::Revoked { .. } => true,
-        LedgerEvent::SessionClosed { reason, .. } => *reason != CloseReason::Asked,
+        LedgerEvent::SessionClosed { reason, .. } => *reason != CloseReason::Requested,
         _ => false,
     }
 }
@@ -117,9 +118,9 @@ impl DecisionList {
         if !is_decision(&entry.event) {
             return;
         }
-        let mut row = |request: &str, outcome: &str, count: u64, more: [Option<String>; 4]| {
+        let mut row = |request: &str, outcome: &str, count: u64, texts: [Option<String>; 4]| {
             let [session, key, credentials, reason] =
-                more.map(|text| text.map_or(LedgerCell::None, LedgerCell::Text));
+                texts.map(|text| text.map_or(LedgerCell::None, LedgerCell::Text));
             self.rows.push(vec![
                 LedgerCell::Text(show_time(entry.begin)),
                 LedgerCell::Text(show_time(entry.end)),
@@ -144,8 +145,8 @@ impl DecisionList {
                     (credentials, _) => Some(joined(credentials)),
                 };
                 let text = |text: &Option<LedgerText>| text.as_ref().map(LedgerText::to_string);
-                let more = [text(session), text(key), credentials, text(reason)];
-                row(request.as_str(), outcome.as_str(), *count, more);
+                let texts = [text(session), text(key), credentials, text(reason)];
+                row(request.as_str(), outcome.as_str(), *count, texts);
             }
             LedgerEvent::Unlisted { allowed, refused, handshakes } => {
                 for (what, outcome, count) in [
@@ -160,8 +161,8 @@ impl DecisionList {
             }
             LedgerEvent::Revoked { root, list, ids } => {
                 let reason = format!("list {list} of this root, {ids} taken back");
-                let more = [None, Some(root.to_string()), None, Some(reason)];
-                row("(revocation)", DecisionOutcome::Allowed.as_str(), 1, more);
+                let texts = [None, Some(root.to_string()), None, Some(reason)];
+                row("(revocation)", DecisionOutcome::Allowed.as_str(), 1, texts);
             }
             LedgerEvent::SessionClosed { session, reason } => {
                 row(

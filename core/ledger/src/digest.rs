@@ -1,4 +1,4 @@
-//! SHA-256 hashes, and the head of a hash chain.
+//! SHA-256 hashes, and the head of a ledger: the number and hash of its last line.
 
 use super::wire::Ascii;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -15,7 +15,7 @@ impl Digest {
     pub const NONE: Digest = Digest([0; 32]);
 
     /// Returns the hash of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
@@ -72,8 +72,8 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The number and hash of the last line of a ledger. A copy that is kept elsewhere proves later that all lines up to this
-/// line are unchanged.
+/// The number and hash of the last line of a ledger. A copy of the head that is kept elsewhere proves later that all
+/// lines up to this line are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LedgerHead {
     /// The line's sequence number.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_printed_head_is_read_again() {
-        let head = LedgerHead { sequence: 17, hash: Digest::of(b"abc") };
+        let head = LedgerHead { sequence: 17, hash: Digest::of_bytes(b"abc") };
         let text = "17:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((head.to_string().as_str(), text.parse()), (text, Ok(head)));
         for wrong in

@@ -43,19 +43,19 @@ pub struct LedgerEntry {
 /// An entry with a borrowed event, for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryRef<'a> {
-    /// See [`LedgerEntry`].
+    /// The sequence number, as in [`LedgerEntry`].
     #[serde(rename = "seq")]
     pub sequence: u64,
-    /// See [`LedgerEntry`].
+    /// The node that writes the ledger.
     #[serde(with = "wire::name")]
     pub node: &'a Name,
-    /// See [`LedgerEntry`].
+    /// The beginning of the interval, as in [`LedgerEntry`].
     #[serde(with = "wire::time")]
     pub begin: Timestamp,
-    /// See [`LedgerEntry`].
+    /// The end of the interval, as in [`LedgerEntry`].
     #[serde(with = "wire::time")]
     pub end: Timestamp,
-    /// See [`LedgerEntry`].
+    /// The event.
     #[serde(flatten)]
     pub event: &'a LedgerEvent,
 }
@@ -98,7 +98,7 @@ pub struct CredentialHolder {
     pub called: Name,
     /// The holder's key.
     pub key: LedgerText,
-    /// The holder's right: the identifiers of the blocks of the credential, the operator's block first.
+    /// The identifiers of the blocks of the holder's credential, the operator's block first.
     pub credentials: Vec<LedgerText>,
 }
 
@@ -136,12 +136,13 @@ pub enum LedgerEvent {
         #[serde(rename = "reservable_percent")]
         reservable: u8,
     },
-    /// The node stopped without a crash. If this entry is missing before a [`NodeStart`](Self::NodeStart), the node crashed.
+    /// The node stopped without a crash. If this entry is missing before a [`NodeStart`](Self::NodeStart), the node
+    /// crashed.
     NodeStop,
     /// The node started after a crash. Entries that were not yet synced, at most those of one interval, may be missing.
     Recovered {
-        /// The number of bytes after the last whole line. They were cut off, and saved beside the ledger; 0 if the ledger
-        /// ended with a whole line.
+        /// The number of bytes after the last whole line. They were cut off, and saved beside the ledger; 0 if the
+        /// ledger ended with a whole line.
         torn_bytes: u64,
     },
     /// The clock was set back, so the times of later entries are earlier.
@@ -152,10 +153,10 @@ pub enum LedgerEvent {
     },
     /// The ledger could not be written for a while, and more entries were due than fit into memory.
     Backlog {
-        /// Usage entries that were added to other entries of the same session: the sums are right, but the intervals are no
-        /// longer separate.
+        /// Usage entries that were added to other entries of the same session. The sums are right, but the intervals
+        /// are no longer separate.
         merged: u64,
-        /// Other entries that were lost because there was no room.
+        /// Entries other than usage that were lost, because there was no room.
         lost: u64,
         /// The usage of sessions for which there was no room.
         #[serde(default, skip_serializing_if = "is_empty")]
@@ -235,8 +236,8 @@ pub enum LedgerEvent {
         /// The sessions, with their memory x time.
         idle: Idle,
     },
-    /// A decision on a request. Requests of one kind, by one requester, with the same outcome, between `begin` and `end`,
-    /// can share an entry.
+    /// A decision on a request. Requests of one kind, by one requester, with the same outcome, between `begin` and
+    /// `end`, can share an entry.
     Decision(Box<Decision>),
     /// Numbers of decisions from `begin` to `end` that have no entries, because there were too many.
     Unlisted {
@@ -251,8 +252,8 @@ pub enum LedgerEvent {
         handshakes: u64,
     },
     /// The processor time that a holder's requests took from `begin` to `end`, allowed or refused: connecting, reading,
-    /// deciding and answering. Work that is charged to a session is not included. The holder is charged for this
-    /// time, as for compiling.
+    /// deciding and answering. Work that is charged to a session is not included. The time counts as usage of the
+    /// holder.
     Requests {
         /// The holder's key. `None` for the sum over several holders, if there were too many.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,7 +263,7 @@ pub enum LedgerEvent {
         credentials: Vec<LedgerText>,
         /// The number of requests and connections.
         count: u64,
-        /// The number of these that were refused or failed.
+        /// The number of requests and connections that were refused or failed.
         #[serde(default, skip_serializing_if = "wire::is_zero")]
         refused: u64,
         /// The processor time of these requests and connections.
@@ -284,13 +285,14 @@ pub enum LedgerEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CloseReason {
-    /// A request closed it.
-    Asked,
+    /// A request closed the session.
+    #[serde(rename = "asked")]
+    Requested,
     /// The holder's right expired.
     Expired,
     /// The holder's right was revoked.
     Revoked,
-    /// The session did something that ends a session by policy.
+    /// The session did something for which the policy ends sessions.
     Misbehaved,
     /// The node stopped, or its configuration no longer contains the session.
     Node,
@@ -301,7 +303,7 @@ pub enum CloseReason {
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Asked => "a request closed it",
+            Self::Requested => "a request closed it",
             Self::Expired => "its holder's right expired",
             Self::Revoked => "its holder's right was revoked",
             Self::Misbehaved => "it did something that ends a session by policy",
@@ -315,13 +317,14 @@ impl fmt::Display for CloseReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnloadReason {
-    /// A request unloaded it.
-    Asked,
+    /// A request unloaded the module.
+    #[serde(rename = "asked")]
+    Requested,
     /// The module exceeded its limits too often.
     Strikes,
     /// The module could not be started, or its start trapped.
     StartFailed,
-    /// The module was further behind than it may be.
+    /// The module was further behind its queue than allowed.
     Lagged,
     /// The module's sandbox process ended, or broke the protocol.
     ProcessEnded,
@@ -331,7 +334,7 @@ pub enum UnloadReason {
     NodeStop,
 }
 
-/// Returns the session of an event, by shared or mutable reference as the event is given.
+/// Returns the session of an event. The reference is shared or mutable, like the reference to the event.
 macro_rules! session_of {
     ($event:expr) => {
         match $event {
@@ -360,17 +363,18 @@ macro_rules! session_of {
 }
 
 impl LedgerEvent {
-    /// Returns the session of the event; `None` for events of the node, and of [several sessions](Self::Idle).
+    /// Returns the session of the event. `None` for events of the node, and for [`Self::Idle`], which has several
+    /// sessions.
     pub fn session(&self) -> Option<&SessionId> {
         session_of!(self)
     }
 
-    /// Returns the session of the event for changes; `None` in the cases of [`Self::session`].
+    /// Returns the session of the event, for changing it. `None` for events of the node, and for [`Self::Idle`].
     pub fn session_mut(&mut self) -> Option<&mut SessionId> {
         session_of!(self)
     }
 
-    /// Returns the earliest [format](FORMAT) that has such an event.
+    /// Returns the earliest [format](FORMAT) in which this event can be written.
     pub(super) fn format(&self) -> u64 {
         match self {
             Self::Requests { .. } => 4,

@@ -1,4 +1,4 @@
-//! Entries of idle sessions.
+//! Entries about idle sessions: many sessions in one line.
 
 use super::{ByteSeconds, SessionId};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,7 +8,7 @@ use weir_admission::Name;
 pub const IDLE_MAX: usize = 400;
 
 /// Sessions that used nothing but their reserved memory in an interval. Most sessions of a node are idle most of the
-/// time. They share an entry, in which a session takes little more than its name.
+/// time. They share an entry, in which each session takes little more space than its name.
 ///
 /// An entry has 1 to [`IDLE_MAX`] sessions, in ascending order of memory x time, and then of identity. So the same
 /// sessions always give the same entry.
@@ -31,13 +31,13 @@ impl Idle {
     pub fn entries(sessions: impl IntoIterator<Item = (SessionId, ByteSeconds)>) -> Vec<Idle> {
         let (mut sessions, mut entries) = (sessions.into_iter(), Vec::new());
         loop {
-            let mut chunk: Vec<_> = sessions.by_ref().take(IDLE_MAX).collect();
-            if chunk.is_empty() {
+            let mut part: Vec<_> = sessions.by_ref().take(IDLE_MAX).collect();
+            if part.is_empty() {
                 return entries;
             }
-            chunk.sort_by(|(a, of_a), (b, of_b)| (of_a, a).cmp(&(of_b, b)));
+            part.sort_by(|(a, memory_a), (b, memory_b)| (memory_a, a).cmp(&(memory_b, b)));
             let mut groups: Vec<MemoryGroup> = Vec::new();
-            for (session, memory) in chunk {
+            for (session, memory) in part {
                 match groups.last_mut() {
                     Some(group) if group.memory == memory => group.sessions.push(session),
                     _ => groups.push(MemoryGroup { memory, sessions: vec![session] }),
@@ -59,29 +59,30 @@ impl Idle {
 
     /// Returns each session with its memory x time, by value.
     pub fn into_sessions(self) -> impl DoubleEndedIterator<Item = (SessionId, ByteSeconds)> {
-        let of = |group: MemoryGroup| group.sessions.into_iter().map(move |session| (session, group.memory));
-        self.0.into_iter().flat_map(of)
+        let with_memory =
+            |group: MemoryGroup| group.sessions.into_iter().map(move |session| (session, group.memory));
+        self.0.into_iter().flat_map(with_memory)
     }
 
-    /// Keeps only the sessions with this name; `None` if there are none.
+    /// Returns the part of the entry about sessions with this name; `None` if there are none.
     #[must_use]
     pub fn named(self, name: &Name) -> Option<Idle> {
         self.map_sessions(|session| (session.name == *name).then_some(session))
     }
 
-    /// Maps each session's identity, and drops those that map to `None`. Returns `None` if none are left.
+    /// Maps each session's identity, and drops the sessions that map to `None`. Returns `None` if no session is left.
     #[must_use]
     pub fn map_sessions(self, map: impl Fn(SessionId) -> Option<SessionId>) -> Option<Idle> {
-        // Mapping adds no sessions, so they fit into one entry.
+        // Mapping adds no sessions, so the sessions still fit into one entry.
         Self::entries(self.into_sessions().filter_map(|(session, memory)| Some((map(session)?, memory))))
             .pop()
     }
 
     /// Returns true if number and order of the sessions are as written by [`Idle::entries`].
     fn is_legal(&self) -> bool {
-        let is_full = |group: &MemoryGroup| !group.sessions.is_empty() && group.sessions.is_sorted();
+        let is_sorted_group = |group: &MemoryGroup| !group.sessions.is_empty() && group.sessions.is_sorted();
         (1..=IDLE_MAX).contains(&self.count())
-            && self.0.iter().all(is_full)
+            && self.0.iter().all(is_sorted_group)
             && self.0.is_sorted_by(|a, b| a.memory < b.memory)
     }
 }
@@ -122,7 +123,7 @@ mod tests {
     fn session(name: &str, id: u64, bytes: u64) -> (SessionId, ByteSeconds) {
         (
             SessionId { name: Name::new(name).unwrap(), id },
-            ByteSeconds::of(Bytes(bytes), Nanos(1_500_000_000)),
+            ByteSeconds::held_for(Bytes(bytes), Nanos(1_500_000_000)),
         )
     }
 

@@ -1,19 +1,19 @@
 //! The ledger: the usage of each session and the events on a node, in lines that are chained by their hashes.
 //!
-//! A ledger is a sequence of files (segments) of lines. A line has one [`LedgerEntry`] as JSON with its fields in a fixed
-//! order, the hash of the line before it (`prev`), and its own hash. This is the SHA-256 of the line's bytes up to, but not
-//! including, `,"hash"`. So the hash of a line also covers all lines before it. The following command prints the hash of
-//! line 7, which stands at the end of line 7, and as `prev` in line 8:
+//! A ledger is a sequence of files (segments) of lines. A line has one [`LedgerEntry`] as JSON with its fields in a
+//! fixed order, the hash of the line before it (`prev`), and its own hash. This is the SHA-256 of the line's bytes up
+//! to, but not including, `,"hash"`. So the hash of a line also covers all lines before it. The following command
+//! prints the hash of line 7, which stands at the end of line 7, and as `prev` in line 8:
 //!
 //! ```sh
 //! sed -n 7p ledger-000001.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum
 //! ```
 //!
-//! The usage of a session in an interval is a line ([`LedgerEvent::Usage`]). Sessions that used only their reserved memory
-//! share a line ([`LedgerEvent::Idle`]). The chain continues from one segment to the next; the first line of each segment
-//! is a [`LedgerEvent::Segment`]. A [`LedgerHead`] that is kept elsewhere proves later that no line up to it was changed or
-//! cut off ([`Verifier`]). Without a kept head, a verifier cannot detect that lines were cut off at the end, or that all
-//! hashes were recomputed after a change.
+//! The usage of a session in an interval is a line ([`LedgerEvent::Usage`]). Sessions that used only their reserved
+//! memory share a line ([`LedgerEvent::Idle`]). The chain continues from one segment to the next; the first line of
+//! each segment is a [`LedgerEvent::Segment`]. A [`LedgerHead`] that is kept elsewhere proves later that no line up to
+//! it was changed or cut off ([`Verifier`]). Without a kept head, a verifier cannot detect that lines were cut off at
+//! the end, or that all hashes were recomputed after a change.
 //!
 //! Pure: `weir-ledger-files` reads and writes the files.
 

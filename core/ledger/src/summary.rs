@@ -1,4 +1,4 @@
-//! The usage of sessions over a time range, for a bill.
+//! The usage of sessions over a time range, as a table.
 
 use super::{
     DropCause, LedgerCell, LedgerColumn, LedgerEntry, LedgerEvent, LedgerTable, LedgerText, LostUnit,
@@ -10,7 +10,7 @@ use weir_units::Timestamp;
 /// Usage by session over a time range.
 ///
 /// An interval belongs to the range in which it ends: after `since`, and not after `until`. So successive ranges, for
-/// instance months, add up to the whole, and no interval is billed twice.
+/// instance months, add up to the whole, and no interval is counted twice.
 #[derive(Clone, Debug)]
 pub struct UsageSummary {
     since: Timestamp,
@@ -18,7 +18,7 @@ pub struct UsageSummary {
     rows: BTreeMap<SessionId, SummaryRow>,
     /// The cost of requests, by the holders' keys.
     requests: BTreeMap<Option<LedgerText>, RequestsRow>,
-    /// Usage that cannot be assigned to a session.
+    /// Usage that the ledger does not assign to a session.
     others: Option<SummaryRow>,
 }
 
@@ -70,11 +70,13 @@ impl UsageSummary {
         }
         match &entry.event {
             LedgerEvent::Usage { session, intervals, usage } => {
-                self.add_to(session, entry, *intervals, |sum| sum.merge(usage));
+                self.add_to_session(session, entry, *intervals, |sum| sum.merge(usage));
             }
             LedgerEvent::Idle { idle } => {
                 for (session, memory) in idle.iter() {
-                    self.add_to(session, entry, 1, |sum| sum.memory = sum.memory.saturating_add(memory));
+                    self.add_to_session(session, entry, 1, |sum| {
+                        sum.memory = sum.memory.saturating_add(memory)
+                    });
                 }
             }
             LedgerEvent::Requests { key, credentials, count, refused, cpu } => {
@@ -90,7 +92,7 @@ impl UsageSummary {
         }
     }
 
-    fn add_to(
+    fn add_to_session(
         &mut self,
         session: &SessionId,
         entry: &LedgerEntry,
@@ -125,7 +127,7 @@ impl UsageSummary {
         row.row.usage.merge(usage);
     }
 
-    /// Returns the cost of requests, in the order of the holders' keys. No session's bill includes it.
+    /// Returns the cost of requests, in the order of the holders' keys. The usage of sessions does not include it.
     pub fn requests(&self) -> impl Iterator<Item = (Option<&LedgerText>, &RequestsRow)> {
         self.requests.iter().map(|(key, row)| (key.as_ref(), row))
     }
@@ -135,8 +137,8 @@ impl UsageSummary {
         std::mem::take(&mut self.requests).into_iter()
     }
 
-    /// Returns the rows in the order of the sessions' names. A row without a session has usage that could not be assigned
-    /// to one, because the ledger could not be written.
+    /// Returns the rows in the order of the sessions' names. A row without a session has usage of sessions for which
+    /// there was no memory while the ledger could not be written.
     pub fn rows(&self) -> impl Iterator<Item = (Option<&SessionId>, &SummaryRow)> {
         let others = self.others.iter().map(|row| (None, row));
         others.chain(self.rows.iter().map(|(session, row)| (Some(session), row)))
@@ -170,8 +172,8 @@ impl UsageSummary {
         let requests = self.requests().map(|(key, requests)| {
             let mut cells = cells(None, &requests.row);
             if let Some(first) = cells.first_mut() {
-                let whose = key.map_or("several holders", LedgerText::as_str);
-                *first = LedgerCell::Text(format!("(requests of {whose})"));
+                let holder = key.map_or("several holders", LedgerText::as_str);
+                *first = LedgerCell::Text(format!("(requests of {holder})"));
             }
             cells
         });
@@ -208,7 +210,7 @@ fn cells(session: Option<&SessionId>, row: &SummaryRow) -> Vec<LedgerCell> {
         "s" => LedgerCell::Decimal { scaled: (*value).into(), decimals: 9 },
         _ => LedgerCell::Count(*value),
     };
-    let [before_memory, behind_memory] = usage.groups();
+    let [before_memory, after_memory] = usage.groups();
     let mut cells = vec![
         session.map_or(LedgerCell::None, |session| LedgerCell::Text(session.name.to_string())),
         session.map_or(LedgerCell::None, |session| LedgerCell::Count(session.id)),
@@ -218,7 +220,7 @@ fn cells(session: Option<&SessionId>, row: &SummaryRow) -> Vec<LedgerCell> {
     ];
     cells.extend(before_memory.iter().map(amount));
     cells.push(LedgerCell::Decimal { scaled: usage.memory.micro_mib_hours(), decimals: 6 });
-    cells.extend(behind_memory.iter().map(amount));
+    cells.extend(after_memory.iter().map(amount));
     cells.push(LedgerCell::Count(usage.records_lost()));
     cells.push(LedgerCell::Count(usage.drops.total(LostUnit::Packet)));
     cells.extend(DropCause::ALL.iter().map(|cause| LedgerCell::Count(usage.drops.get(*cause))));

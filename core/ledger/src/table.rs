@@ -1,4 +1,4 @@
-//! Tables with units, as CSV and JSON.
+//! Tables whose columns have units, and their output as CSV and JSON.
 
 use std::fmt::Write as _;
 
@@ -52,8 +52,8 @@ impl std::fmt::Display for LedgerCell {
             Self::Decimal { scaled, decimals: 0 } => write!(f, "{scaled}"),
             Self::Decimal { scaled, decimals } => {
                 let width = usize::from((*decimals).min(9));
-                let one = 10u128.pow(u32::from((*decimals).min(9)));
-                write!(f, "{}.{:0width$}", scaled / one, scaled % one)
+                let unit = 10u128.pow(u32::from((*decimals).min(9)));
+                write!(f, "{}.{:0width$}", scaled / unit, scaled % unit)
             }
         }
     }
@@ -83,18 +83,24 @@ impl LedgerTable {
         &self.rows
     }
 
-    /// Returns the table without columns that are empty in every row: for people, while programs always get all columns.
+    /// Returns the table without columns that are empty in every row, for people. Programs always get all columns.
     #[must_use]
     pub fn without_empty_columns(&self) -> LedgerTable {
         let has_values =
-            |at: usize| self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()));
+            |index: usize| self.rows.iter().any(|row| row.get(index).is_some_and(|cell| !cell.is_empty()));
         let kept: Vec<bool> = (0..self.columns.len()).map(has_values).collect();
-        let keep = |at: usize| kept.get(at).copied().unwrap_or(false);
+        let keep = |index: usize| kept.get(index).copied().unwrap_or(false);
         let pick = |row: &Vec<LedgerCell>| {
-            row.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, cell)| cell.clone()).collect()
+            row.iter().enumerate().filter(|(index, _)| keep(*index)).map(|(_, cell)| cell.clone()).collect()
         };
         LedgerTable {
-            columns: self.columns.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, c)| *c).collect(),
+            columns: self
+                .columns
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| keep(*index))
+                .map(|(_, c)| *c)
+                .collect(),
             rows: self.rows.iter().map(pick).collect(),
         }
     }
@@ -114,10 +120,10 @@ impl LedgerTable {
     /// Returns a JSON list with an object for each row, in a line of its own. Numbers have all their digits.
     pub fn to_json(&self) -> String {
         let mut text = String::from("[");
-        for (at, row) in self.rows.iter().enumerate() {
-            text.push_str(if at == 0 { "\n  {" } else { ",\n  {" });
-            for (at, (column, cell)) in self.columns.iter().zip(row).enumerate() {
-                let comma = if at == 0 { "" } else { ", " };
+        for (index, row) in self.rows.iter().enumerate() {
+            text.push_str(if index == 0 { "\n  {" } else { ",\n  {" });
+            for (index, (column, cell)) in self.columns.iter().zip(row).enumerate() {
+                let comma = if index == 0 { "" } else { ", " };
                 // Writing into a String cannot fail.
                 let _ = match cell {
                     LedgerCell::None => write!(text, "{comma}\"{}\": null", column.key),
@@ -134,6 +140,7 @@ impl LedgerTable {
     }
 }
 
+/// Returns a cell of CSV, in quotes if its text needs them.
 fn quoted(text: String) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }

@@ -1,11 +1,11 @@
-//! Short texts for people.
+//! Short texts in ledger entries, for people.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
-use weir_units::{escaped, is_plain};
+use weir_units::{escaped_prefix, is_plain};
 
-/// A short text that is safe on every terminal: characters that are not [plain](is_plain) are escaped, and a long text is
-/// cut off.
+/// A short text that is safe on every terminal: characters that are not [plain](is_plain) are escaped, and a long text
+/// is cut off.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LedgerText(String);
 
@@ -21,10 +21,10 @@ impl LedgerText {
     /// Escapes and shortens untrusted text. Of a text that is too long the beginning is kept, up to the end of a word if
     /// possible, with `…` after it.
     pub fn new(text: &str) -> Self {
-        let mut text = escaped(text, Self::MAX + 1);
+        let mut text = escaped_prefix(text, Self::MAX + 1);
         if text.len() > Self::MAX {
-            let most = Self::MAX - CUT.len();
-            let at_char = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            let bytes_max = Self::MAX - CUT.len();
+            let at_char = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
             let at_word = text.get(..at_char).and_then(|text| text.rfind(' '));
             text.truncate(at_word.filter(|at| at_char - at <= WORD_BYTES_MAX).unwrap_or(at_char));
             text.push_str(CUT);

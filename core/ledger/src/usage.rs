@@ -13,7 +13,8 @@ pub struct UsageCounter {
     pub column: LedgerColumn,
     /// The name of the metric family, without prefix and unit: `billed`.
     pub metric: &'static str,
-    /// The unit of the metric family: `seconds`; empty for plain numbers. The counter itself counts times in nanoseconds.
+    /// The unit of the metric family: `seconds`; empty for plain numbers. The counter itself counts times in
+    /// nanoseconds.
     pub metric_unit: &'static str,
     /// The meaning, in one line.
     pub help: &'static str,
@@ -57,7 +58,7 @@ impl Amount for Bytes {
 
 /// Defines [`Usage`] and its counters. Each has a field, a type and seven literals, in this order: the field in a line
 /// of the ledger; the key, title and unit of the column; the name and unit of the metric family; the meaning. The
-/// counters above `--` stand before memory in each line of the ledger, those below it behind memory.
+/// counters above `--` stand before memory in each line of the ledger, and the counters below it after memory.
 macro_rules! counters {
     (@group $name:ident: $($field:literal, $key:literal, $title:literal, $unit:literal, $metric:literal, $metric_unit:literal, $help:literal;)+) => {
         const $name: &[UsageCounter] = &[$(UsageCounter {
@@ -79,8 +80,8 @@ macro_rules! counters {
         #[serde(default)]
         pub struct Usage {
             $($(#[$first_attribute])* pub $first: $first_type,)+
-            /// Reserved memory x time. A session pays for reserved memory even if it does not use it, because no other
-            /// session can ("The Price of Safety", section VI).
+            /// Reserved memory x time. A session is also charged for reserved memory that it does not use, because no
+            /// other session can use it ("The Price of Safety", section VI).
             #[serde(flatten)]
             pub memory: ByteSeconds,
             $($(#[$last_attribute])* pub $last: $last_type,)+
@@ -90,7 +91,7 @@ macro_rules! counters {
         }
 
         counters!(@group BEFORE_MEMORY: $($($first_text),+;)+);
-        counters!(@group BEHIND_MEMORY: $($($last_text),+;)+);
+        counters!(@group AFTER_MEMORY: $($($last_text),+;)+);
 
         impl Usage {
             /// Returns the values of all counters except memory and losses, in the order of [`Usage::counters`].
@@ -107,7 +108,7 @@ macro_rules! counters {
 
 counters! {
     /// Processor time of all work for the session: receiving and demultiplexing its packets, running its modules,
-    /// encoding and writing its records. This is billed.
+    /// encoding and writing its records. The holder is charged for it.
     #[serde(rename = "cpu_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     cpu: Nanos = ["cpu_ns", "cpu_s", "CPU time", "s", "billed", "seconds",
         "Processor time of all work for the session, as its bill has it"];
@@ -119,7 +120,8 @@ counters! {
     #[serde(rename = "receive_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     receive: Nanos = ["receive_ns", "receive_s", "of it receiving", "s", "receive", "seconds",
         "Of the billed time, on receiving and demultiplexing packets"];
-    /// Time in which the session had work while the hypervisor or the kernel gave its core to others. Not billed.
+    /// Time in which the session had work while the hypervisor or the kernel gave its core to other work. The holder is
+    /// not charged for it.
     #[serde(rename = "stolen_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     stolen: Nanos = ["stolen_ns", "stolen_s", "stolen (not billed)", "s", "stolen", "seconds",
         "Time in which the session had work and others outside of the node had its core; not billed"];
@@ -164,8 +166,8 @@ counters! {
     #[serde(skip_serializing_if = "wire::is_zero")]
     faults: u64 = ["faults", "faults", "faults", "", "faults", "",
         "Calls of its modules that trapped, or were aborted at a limit of fuel or time"];
-    /// Strikes: calls that were aborted at a limit of fuel or time or, of a supervised module, completed beyond it. A
-    /// completed one is cancelled by 64 calls within the limit.
+    /// Strikes: calls that were aborted at a limit of fuel or time, and calls of a supervised module that were completed
+    /// beyond the limit. 64 calls within the limit cancel a strike of a completed call.
     #[serde(skip_serializing_if = "wire::is_zero")]
     strikes: u64 = ["strikes", "strikes", "strikes", "", "strikes", "",
         "Calls of its modules that were aborted at a limit of fuel or time, or completed beyond it if supervised"];
@@ -181,7 +183,7 @@ counters! {
 impl Usage {
     /// Returns the definitions of all counters except memory and losses.
     pub fn counters() -> impl Iterator<Item = &'static UsageCounter> {
-        BEFORE_MEMORY.iter().chain(BEHIND_MEMORY)
+        BEFORE_MEMORY.iter().chain(AFTER_MEMORY)
     }
 
     /// Returns all counters except memory and losses, with their values: nanoseconds, bytes or plain numbers.
@@ -189,8 +191,8 @@ impl Usage {
         Self::counters().zip(self.values())
     }
 
-    /// Returns the counters as [`Self::counts`] does, in two groups: those before and those after memory in a table of
-    /// usage.
+    /// Returns all counters except memory and losses, with their values, in two groups: the counters before and the
+    /// counters after memory in a table of usage.
     pub(super) fn groups(&self) -> [Vec<(&'static UsageCounter, u64)>; 2] {
         let mut first: Vec<_> = self.counts().collect();
         let last = first.split_off(BEFORE_MEMORY.len());
@@ -203,10 +205,10 @@ impl Usage {
         let lost = LedgerColumn { key: "records_lost", title: "lost", unit: LostUnit::Record.unit() };
         let dropped =
             LedgerColumn { key: "packets_dropped", title: "dropped", unit: LostUnit::Packet.unit() };
-        let of = |counters: &'static [UsageCounter]| counters.iter().map(|counter| counter.column);
-        let mut columns: Vec<LedgerColumn> = of(BEFORE_MEMORY).collect();
+        let columns_of = |counters: &'static [UsageCounter]| counters.iter().map(|counter| counter.column);
+        let mut columns: Vec<LedgerColumn> = columns_of(BEFORE_MEMORY).collect();
         columns.push(memory);
-        columns.extend(of(BEHIND_MEMORY));
+        columns.extend(columns_of(AFTER_MEMORY));
         columns.extend([lost, dropped]);
         let cause = |cause: &DropCause| LedgerColumn {
             key: cause.name(),
@@ -219,8 +221,8 @@ impl Usage {
 
     /// Adds the usage of another interval or session.
     pub fn merge(&mut self, other: &Usage) {
-        for (sum, more) in self.values_mut().zip(other.values()) {
-            *sum = sum.saturating_add(more);
+        for (sum, added) in self.values_mut().zip(other.values()) {
+            *sum = sum.saturating_add(added);
         }
         self.memory = self.memory.saturating_add(other.memory);
         self.drops.merge(&other.drops);
@@ -237,14 +239,14 @@ impl Usage {
         grown
     }
 
-    /// Raises each counter, memory included, to at least its value in `before`. Counters never go back.
+    /// Raises each counter, memory included, to at least its value in `before`. So reported counters never fall.
     pub fn raise_to(&mut self, before: &Usage) {
-        let missing = before.since(self);
-        self.merge(&missing);
+        let shortfall = before.since(self);
+        self.merge(&shortfall);
         self.memory = self.memory.max(before.memory);
     }
 
-    /// Returns the number of records that were emitted and not written, for all causes together.
+    /// Returns the number of records that were lost, for all causes together.
     pub fn records_lost(&self) -> u64 {
         self.drops.total(LostUnit::Record)
     }
@@ -286,14 +288,14 @@ mod tests {
 
     /// A usage in which each counter has another value.
     fn numbered(by: u64) -> Usage {
-        let mut usage = Usage { memory: ByteSeconds::of(Bytes(by), Nanos(7)), ..Usage::default() };
+        let mut usage = Usage { memory: ByteSeconds::held_for(Bytes(by), Nanos(7)), ..Usage::default() };
         (1..).zip(usage.values_mut()).for_each(|(n, value)| *value = n * by);
         usage.drops.add(DropCause::QueueFull, by);
         usage
     }
 
     #[test]
-    fn each_counter_has_one_name_in_lines_in_bills_and_in_metrics() {
+    fn each_counter_has_one_name_in_lines_in_tables_and_in_metrics() {
         let usage = numbered(1);
         let line = serde_json::to_value(&usage).unwrap();
         for (n, (counter, value)) in (1_u64..).zip(usage.counts()) {

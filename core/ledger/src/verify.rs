@@ -21,10 +21,10 @@ pub enum ChainStart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerCheck {
     /// The required beginning.
-    pub from: ChainStart,
+    pub start: ChainStart,
     /// A head that was kept elsewhere: the ledger has to contain this line. With `None`, missing lines at the end of the
     /// ledger are not detected.
-    pub contains: Option<LedgerHead>,
+    pub kept_head: Option<LedgerHead>,
 }
 
 /// The position of a line in a ledger.
@@ -46,25 +46,25 @@ impl fmt::Display for LinePosition {
 
 /// The first damage in a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {what}")]
+#[error("{position}: {damage}")]
 pub struct LedgerProblem {
     /// The position of the damaged line.
-    pub place: LinePosition,
+    pub position: LinePosition,
     /// The damage.
-    pub what: Damage,
+    pub damage: Damage,
 }
 
 /// A kind of damage to a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The line is not as weir wrote it.
+    /// The line differs from what weir wrote.
     #[error("the line was changed: {0}")]
     Changed(LedgerLineError),
     /// The line is longer than every line that weir writes.
     #[error("the line is longer than {LINE_BYTES_MAX} bytes: weir did not write it")]
     TooLong,
     /// The line has no line feed and is not the last one. (A crash leaves such a line at the end of a ledger.)
-    #[error("the line is cut off in the middle, though more lines come after it")]
+    #[error("the line is cut off in the middle, and more lines follow")]
     Cut,
     /// Entries are missing.
     #[error("entries {from} to {to} are missing here")]
@@ -75,7 +75,7 @@ pub enum Damage {
         to: u64,
     },
     /// Entries are in another order.
-    #[error("entry {found} stands where entry {expected} should, which comes later")]
+    #[error("entry {found} stands in the place of entry {expected}, which comes later")]
     Reordered {
         /// The sequence number that the entry should have.
         expected: u64,
@@ -83,17 +83,17 @@ pub enum Damage {
         found: u64,
     },
     /// Two entries have the same sequence number.
-    #[error("a second entry {sequence}: one of the two was inserted or moved")]
+    #[error("there are two entries {sequence}: one of them was inserted or moved")]
     Duplicate {
         /// The sequence number.
         sequence: u64,
     },
     /// The line and the line before it have right hashes, but the line does not contain the hash of the line before it.
     #[error(
-        "the line does not follow the one before it: one of the two was replaced, and its hash computed anew"
+        "the line does not contain the hash of the line before it: one of the two lines was replaced, and its hash computed anew"
     )]
     Unlinked,
-    /// An entry ends earlier than the entry before it, and no entry says that the clock was set back.
+    /// An entry ends earlier than the entry before it, and no [`LedgerEvent::ClockSet`] stands between them.
     #[error("time goes backwards, from {} to {}", show_time(*before), show_time(*found))]
     Time {
         /// The end of the entry before.
@@ -113,17 +113,17 @@ pub enum Damage {
     /// The segment was written by a later version of weir.
     #[error("the segment is written in format {0}; this weir reads formats up to {FORMAT}")]
     Format(u64),
-    /// The segment is of an earlier format, which has no such entry.
-    #[error("the segment is written in format {0}, which has no such entry")]
+    /// The entry is of a kind that the segment's format does not have.
+    #[error("the segment is written in format {0}, in which this entry cannot occur")]
     NotInFormat(u64),
     /// The entry differs from the head that was kept elsewhere.
-    #[error("this entry {} is not the one that was kept: it was {}", .kept.sequence, .kept.hash)]
+    #[error("entry {} differs from the head that was kept elsewhere, whose hash is {}", .kept.sequence, .kept.hash)]
     OtherHead {
         /// The head that was kept.
         kept: LedgerHead,
     },
     /// The ledger ends before the entry that was kept elsewhere.
-    #[error("the ledger ends with entry {last}, but it had an entry {}: the rest was cut off", .kept.sequence)]
+    #[error("the ledger ends with entry {last}, but had an entry {}: its end was cut off", .kept.sequence)]
     Truncated {
         /// The last entry; 0 if there is none.
         last: u64,
@@ -136,7 +136,7 @@ pub enum Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// The position of the line.
-    pub place: LinePosition,
+    pub position: LinePosition,
     /// The number of bytes of the line that were written.
     pub bytes: u64,
 }
@@ -176,12 +176,12 @@ pub struct Verifier {
     /// The sequence number and the previous hash that the next line has to have; `None` if any line may follow.
     next: Option<(u64, Digest)>,
     /// The position of the next line.
-    place: LinePosition,
+    position: LinePosition,
     /// The end of the last entry.
     end: Timestamp,
     /// The format of the present segment; 0 before its first line.
     format: u64,
-    found: VerifiedLedger,
+    summary: VerifiedLedger,
     /// The first damage.
     first_damage: Option<LedgerProblem>,
 }
@@ -189,7 +189,7 @@ pub struct Verifier {
 impl Verifier {
     /// Makes a verifier that has read nothing.
     pub fn new(check: LedgerCheck) -> Self {
-        let next = match check.from {
+        let next = match check.start {
             ChainStart::Beginning => Some((1, Digest::NONE)),
             ChainStart::After(head) => Some((head.sequence.saturating_add(1), head.hash)),
             ChainStart::Anywhere => None,
@@ -197,10 +197,10 @@ impl Verifier {
         Self {
             check,
             next,
-            place: LinePosition { segment: 0, line: 1, offset: 0 },
+            position: LinePosition { segment: 0, line: 1, offset: 0 },
             end: Timestamp(0),
             format: 0,
-            found: VerifiedLedger {
+            summary: VerifiedLedger {
                 first: 0,
                 head: None,
                 entries: 0,
@@ -214,35 +214,35 @@ impl Verifier {
     }
 
     /// Begins a segment. `number` is the number in the name of its file.
-    pub fn segment(&mut self, number: u64) {
-        self.place = LinePosition { segment: number, line: 1, offset: 0 };
+    pub fn begin_segment(&mut self, number: u64) {
+        self.position = LinePosition { segment: number, line: 1, offset: 0 };
         self.format = 0;
-        self.found.segments += 1;
+        self.summary.segments += 1;
     }
 
     /// Verifies the next line: all bytes up to and including the next `\n`, or up to the segment's end. Of a line longer
     /// than [`LINE_BYTES_MAX`], its first `LINE_BYTES_MAX + 1` bytes are enough.
     ///
     /// # Errors
-    /// Fails with the first damage, again for each line after it. These lines still matter: they show whether entries are
-    /// missing or only in another order.
+    /// Fails with the first damage, and again for each line after it. The lines after the damage show whether entries
+    /// are missing or only in another order.
     pub fn feed(&mut self, line: &[u8]) -> Result<LineResult, LedgerProblem> {
-        let place = self.place;
-        self.place.line += 1;
-        self.place.offset = self.place.offset.saturating_add(line.len() as u64);
-        if let Some(wrong) = self.first_damage {
-            return Err(self.look_for_missing(wrong, line));
+        let position = self.position;
+        self.position.line += 1;
+        self.position.offset = self.position.offset.saturating_add(line.len() as u64);
+        if let Some(problem) = self.first_damage {
+            return Err(self.correct_missing(problem, line));
         }
-        self.check_line(place, line).map_err(|(place, what)| {
-            let wrong = LedgerProblem { place, what };
-            self.first_damage = Some(wrong);
-            wrong
+        self.check_line(position, line).map_err(|(position, damage)| {
+            let problem = LedgerProblem { position, damage };
+            self.first_damage = Some(problem);
+            problem
         })
     }
 
     /// Returns the last entry so far.
     pub fn head(&self) -> Option<LedgerHead> {
-        self.found.head
+        self.summary.head
     }
 
     /// Returns the end of the last entry so far.
@@ -256,8 +256,8 @@ impl Verifier {
     }
 
     /// Returns the summary so far. Only [`Self::finish`] says whether the ledger is undamaged.
-    pub fn found(&self) -> &VerifiedLedger {
-        &self.found
+    pub fn summary(&self) -> &VerifiedLedger {
+        &self.summary
     }
 
     /// Ends the verification after the last line of the last segment.
@@ -265,59 +265,66 @@ impl Verifier {
     /// # Errors
     /// The first damage.
     pub fn finish(&self) -> Result<VerifiedLedger, LedgerProblem> {
-        if let Some(wrong) = self.first_damage {
-            return Err(wrong);
+        if let Some(problem) = self.first_damage {
+            return Err(problem);
         }
-        if let Some(kept) = self.check.contains {
-            let last = match (self.found.head, self.check.from) {
+        if let Some(kept) = self.check.kept_head {
+            let last = match (self.summary.head, self.check.start) {
                 (Some(head), _) | (None, ChainStart::After(head)) => head.sequence,
                 (None, _) => 0,
             };
             if last < kept.sequence {
-                return Err(LedgerProblem { place: self.place, what: Damage::Truncated { last, kept } });
+                return Err(LedgerProblem {
+                    position: self.position,
+                    damage: Damage::Truncated { last, kept },
+                });
             }
         }
-        Ok(self.found)
+        Ok(self.summary)
     }
 
-    /// Checks the line at `place`. Fails with the position of the damage, which can be an earlier line.
-    fn check_line(&mut self, place: LinePosition, line: &[u8]) -> Result<LineResult, (LinePosition, Damage)> {
-        let here = |what| (place, what);
-        if let Some(torn) = self.found.torn {
-            return Err((torn.place, Damage::Cut));
+    /// Checks the line at `position`. Fails with the position of the damage, which can be an earlier line.
+    fn check_line(
+        &mut self,
+        position: LinePosition,
+        line: &[u8],
+    ) -> Result<LineResult, (LinePosition, Damage)> {
+        let at_line = |damage| (position, damage);
+        if let Some(torn) = self.summary.torn {
+            return Err((torn.position, Damage::Cut));
         }
         if line.len() > LINE_BYTES_MAX {
-            return Err(here(Damage::TooLong));
+            return Err(at_line(Damage::TooLong));
         }
         let Some(content) = line.strip_suffix(b"\n") else {
             // A whole line that has another byte in place of its line feed was changed, not cut off.
             if line.split_last().is_some_and(|(_, content)| unseal(content).is_ok()) {
-                return Err(here(Damage::Changed(LedgerLineError::NoHash)));
+                return Err(at_line(Damage::Changed(LedgerLineError::NoHash)));
             }
-            let torn = Torn { place, bytes: line.len() as u64 };
-            self.found.torn = Some(torn);
+            let torn = Torn { position, bytes: line.len() as u64 };
+            self.summary.torn = Some(torn);
             return Ok(LineResult::Torn(torn));
         };
-        let line = unseal(content).map_err(|error| here(Damage::Changed(error)))?;
-        self.follows(&line).and_then(|()| self.fits(place, &line)).map_err(here)?;
-        let (LedgerLine { entry, hash, .. }, found) = (line, &mut self.found);
+        let line = unseal(content).map_err(|error| at_line(Damage::Changed(error)))?;
+        self.check_chain(&line).and_then(|()| self.check_position(position, &line)).map_err(at_line)?;
+        let (LedgerLine { entry, hash, .. }, summary) = (line, &mut self.summary);
         self.next = Some((entry.sequence.saturating_add(1), hash));
         self.end = entry.end;
         if let LedgerEvent::Segment { format, .. } = entry.event {
             self.format = format;
         }
-        if found.entries == 0 {
-            found.first = entry.sequence;
+        if summary.entries == 0 {
+            summary.first = entry.sequence;
         }
-        found.entries += 1;
-        found.head = Some(LedgerHead { sequence: entry.sequence, hash });
-        found.recoveries += u64::from(matches!(entry.event, LedgerEvent::Recovered { .. }));
-        found.stopped = entry.event == LedgerEvent::NodeStop;
+        summary.entries += 1;
+        summary.head = Some(LedgerHead { sequence: entry.sequence, hash });
+        summary.recoveries += u64::from(matches!(entry.event, LedgerEvent::Recovered { .. }));
+        summary.stopped = entry.event == LedgerEvent::NodeStop;
         Ok(LineResult::Entry(Box::new(entry)))
     }
 
     /// Checks that the line is the next line of the hash chain.
-    fn follows(&self, line: &LedgerLine) -> Result<(), Damage> {
+    fn check_chain(&self, line: &LedgerLine) -> Result<(), Damage> {
         let found = line.entry.sequence;
         if let Some((expected, prev)) = self.next {
             if found > expected {
@@ -330,21 +337,21 @@ impl Verifier {
                 return Err(Damage::Unlinked);
             }
         }
-        match self.check.contains {
+        match self.check.kept_head {
             Some(kept) if kept.sequence == found && kept.hash != line.hash => Err(Damage::OtherHead { kept }),
             _ => Ok(()),
         }
     }
 
     /// Checks that the entry is allowed at this position.
-    fn fits(&self, place: LinePosition, line: &LedgerLine) -> Result<(), Damage> {
+    fn check_position(&self, position: LinePosition, line: &LedgerLine) -> Result<(), Damage> {
         match line.entry.event {
             LedgerEvent::Segment { format, .. } if !(1..=FORMAT).contains(&format) => {
                 return Err(Damage::Format(format));
             }
-            LedgerEvent::Segment { .. } if place.line > 1 => return Err(Damage::SegmentInside),
-            LedgerEvent::Segment { segment, .. } if segment == place.segment => {}
-            _ if place.line == 1 => return Err(Damage::Segment { expected: place.segment }),
+            LedgerEvent::Segment { .. } if position.line > 1 => return Err(Damage::SegmentInside),
+            LedgerEvent::Segment { segment, .. } if segment == position.segment => {}
+            _ if position.line == 1 => return Err(Damage::Segment { expected: position.segment }),
             ref event if self.format < event.format() => return Err(Damage::NotInFormat(self.format)),
             _ => {}
         }
@@ -356,16 +363,16 @@ impl Verifier {
         }
     }
 
-    /// Corrects a report of missing entries: if the first missing entry comes later, entries are only in another order.
-    fn look_for_missing(&mut self, mut wrong: LedgerProblem, line: &[u8]) -> LedgerProblem {
-        if let Damage::Missing { from, to } = wrong.what
+    /// Returns the problem, corrected if `line` is the first missing entry: then entries are only in another order.
+    fn correct_missing(&mut self, mut problem: LedgerProblem, line: &[u8]) -> LedgerProblem {
+        if let Damage::Missing { from, to } = problem.damage
             && let Some(content) = line.strip_suffix(b"\n")
             && content.len() < LINE_BYTES_MAX
             && unseal(content).is_ok_and(|line| line.entry.sequence == from)
         {
-            wrong.what = Damage::Reordered { expected: from, found: to.saturating_add(1) };
-            self.first_damage = Some(wrong);
+            problem.damage = Damage::Reordered { expected: from, found: to.saturating_add(1) };
+            self.first_damage = Some(problem);
         }
-        wrong
+        problem
     }
 }

@@ -1,4 +1,4 @@
-//! The JSON forms of values in a line.
+//! The JSON forms of values in a line, for `#[serde(with = …)]`.
 
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
@@ -20,13 +20,13 @@ impl<const N: usize> Serialize for Ascii<N> {
     }
 }
 
-/// Returns true for zero. Lines leave out counters of zero, as most counters of a session are.
+/// Returns true for zero. Lines leave out counters of zero, because most counters of a session are zero.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(super) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Returns true for one. Lines leave out a count of one, as most counts are.
+/// Returns true for one. Lines leave out a count of one, because most counts are one.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(super) fn is_one(count: &u64) -> bool {
     *count == 1

@@ -1,7 +1,7 @@
 //! A binary heap that tracks the position of each member, so that any member can be removed or moved.
 
 /// The position of a member that is not in the heap.
-const NOWHERE: u32 = u32::MAX;
+const ABSENT: u32 = u32::MAX;
 
 /// A min-heap. Members are small numbers (indices of a table). Equal keys are ordered by member, so the order never
 /// depends on history.
@@ -9,12 +9,12 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) struct Heap<K> {
     items: Vec<(K, u32)>,
     /// The index in `items` of each member.
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl<K> Default for Heap<K> {
     fn default() -> Self {
-        Heap { items: Vec::new(), places: Vec::new() }
+        Heap { items: Vec::new(), positions: Vec::new() }
     }
 }
 
@@ -26,10 +26,10 @@ impl<K: Copy + Ord> Heap<K> {
         heap
     }
 
-    /// Makes space for `members`, so that the methods below do not allocate.
+    /// Makes space for `members`, so that [`Heap::set`] does not allocate.
     pub(crate) fn grow(&mut self, members: usize) {
-        if self.places.len() < members {
-            self.places.resize(members, NOWHERE);
+        if self.positions.len() < members {
+            self.positions.resize(members, ABSENT);
         }
         self.items.reserve(members.saturating_sub(self.items.len()));
     }
@@ -41,66 +41,67 @@ impl<K: Copy + Ord> Heap<K> {
 
     /// Returns true if `member` is in the heap.
     pub(crate) fn contains(&self, member: usize) -> bool {
-        self.places.get(member).is_some_and(|&place| place != NOWHERE)
+        self.positions.get(member).is_some_and(|&position| position != ABSENT)
     }
 
     /// Inserts `member`, or changes its key. [`Heap::grow`] must have made space for it.
     pub(crate) fn set(&mut self, member: usize, key: K) {
         let Ok(number) = u32::try_from(member) else { return };
-        let place = match self.places[member] {
-            NOWHERE => {
+        let position = match self.positions[member] {
+            ABSENT => {
                 self.items.push((key, number));
                 self.items.len() - 1
             }
-            place => {
-                self.items[place as usize].0 = key;
-                place as usize
+            position => {
+                self.items[position as usize].0 = key;
+                position as usize
             }
         };
-        self.settle(place);
+        self.settle(position);
     }
 
     /// Removes `member`, if it is present.
     pub(crate) fn remove(&mut self, member: usize) {
-        let Some(&place) = self.places.get(member) else { return };
-        if place == NOWHERE {
+        let Some(&position) = self.positions.get(member) else { return };
+        if position == ABSENT {
             return;
         }
-        self.places[member] = NOWHERE;
-        self.items.swap_remove(place as usize);
-        if (place as usize) < self.items.len() {
-            self.settle(place as usize);
+        self.positions[member] = ABSENT;
+        self.items.swap_remove(position as usize);
+        if (position as usize) < self.items.len() {
+            self.settle(position as usize);
         }
     }
 
-    /// Moves the item at `place` up or down until the heap is ordered.
-    fn settle(&mut self, mut place: usize) {
-        let item = self.items[place];
-        while place > 0 {
-            let parent = (place - 1) / 2;
+    /// Moves the item at `position` up or down until the heap is ordered.
+    fn settle(&mut self, mut position: usize) {
+        let item = self.items[position];
+        while position > 0 {
+            let parent = (position - 1) / 2;
             if self.items[parent] <= item {
                 break;
             }
-            self.put(place, self.items[parent]);
-            place = parent;
+            self.write(position, self.items[parent]);
+            position = parent;
         }
         loop {
-            let mut child = 2 * place + 1;
+            let mut child = 2 * position + 1;
             if child + 1 < self.items.len() && self.items[child + 1] < self.items[child] {
                 child += 1;
             }
             if child >= self.items.len() || item <= self.items[child] {
                 break;
             }
-            self.put(place, self.items[child]);
-            place = child;
+            self.write(position, self.items[child]);
+            position = child;
         }
-        self.put(place, item);
+        self.write(position, item);
     }
 
-    fn put(&mut self, place: usize, item: (K, u32)) {
-        self.items[place] = item;
-        self.places[item.1 as usize] = u32::try_from(place).unwrap_or(NOWHERE);
+    /// Writes an item at a position, and records the position of its member.
+    fn write(&mut self, position: usize, item: (K, u32)) {
+        self.items[position] = item;
+        self.positions[item.1 as usize] = u32::try_from(position).unwrap_or(ABSENT);
     }
 }
 

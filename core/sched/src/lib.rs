@@ -1,7 +1,7 @@
 //! The CPU scheduler of a core and the packet scheduler of a link.
 //!
-//! Both are pure: `now` is an argument. So decisions can be tested in simulated time, and a recorded run replays to
-//! the same decisions.
+//! Both are pure: they get the time as an argument, `now`. So tests use simulated time, and the replay of a recorded
+//! run makes the same decisions.
 
 #![forbid(unsafe_code)]
 

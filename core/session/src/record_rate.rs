@@ -1,30 +1,31 @@
-//! A limit on records per second: a token bucket. The caller passes the time, always of the same clock.
+//! A limit on records, or bytes of records, per second: a token bucket. The caller passes the time, always of the same
+//! clock.
 
 use weir_units::Nanos;
 
-/// The credit that one record takes. A rate of one record per second earns one unit of credit in each nanosecond, so credit
-/// is always a whole number of units, and nothing is rounded.
-const RECORD: u128 = Nanos::SECOND.0 as u128;
+/// The credit that one record takes. A rate of one record per second earns one unit of credit in each nanosecond, so
+/// credit is always a whole number of units, and nothing is rounded.
+const RECORD_CREDIT: u128 = Nanos::SECOND.0 as u128;
 
 /// A limit on records, or on their bytes, per second.
 ///
-/// A [new](Self::new) limiter begins without credit, and holds at most the credit of one second. So a limit also holds
-/// if its rate is divided among several limiters, and each of them is replaced by a new one any number of times: in `t`
-/// seconds they accept together no more records than the rate allows in `t + 1` seconds.
+/// A [new](Self::new) limiter begins without credit, and holds at most the credit of one second. So a rate can be
+/// divided among several limiters, each of which can be replaced by a new one at any time. In `t` seconds, all of them
+/// together accept at most the records that the rate allows in `t + 1` seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRate {
     /// Records per second; `None` is no limit.
     per_second: Option<u64>,
-    /// The credit that is left; a record takes [`RECORD`].
+    /// The credit that is left; a record takes [`RECORD_CREDIT`].
     credit: u128,
     /// The time of the last update.
-    at: Nanos,
+    updated: Nanos,
 }
 
 impl RecordRate {
     /// Makes a limiter that begins at `now` without credit. Without a rate it accepts everything.
     pub fn new(per_second: Option<u64>, now: Nanos) -> Self {
-        Self { per_second, credit: 0, at: now }
+        Self { per_second, credit: 0, updated: now }
     }
 
     /// Makes a limiter that begins with the credit of one second, for a session whose holder cannot create it again and
@@ -41,41 +42,43 @@ impl RecordRate {
 
     /// Changes the rate from `now` on. Unused credit stays, up to the credit of one second at the new rate.
     pub fn change(&mut self, per_second: Option<u64>, now: Nanos) {
-        self.gain(now);
-        // Before a change from no rate to a rate, `gain` has set the credit to 0.
+        self.earn_credit(now);
+        // If there was no rate, `earn_credit` has set the credit to 0, so the new rate begins without credit.
         self.per_second = per_second;
         self.credit = self.credit.min(self.credit_max());
     }
 
     /// Returns the number of records that would be accepted `now`; `None` without a rate.
-    pub fn room_now(&mut self, now: Nanos) -> Option<u64> {
+    pub fn acceptable_now(&mut self, now: Nanos) -> Option<u64> {
         self.per_second?;
-        self.gain(now);
-        Some(u64::try_from(self.credit / RECORD).unwrap_or(u64::MAX))
+        self.earn_credit(now);
+        Some(u64::try_from(self.credit / RECORD_CREDIT).unwrap_or(u64::MAX))
     }
 
-    /// Accepts up to `wanted` records `now`, and returns the number accepted. A clock that goes backwards earns no credit.
+    /// Accepts up to `wanted` records `now`, and returns the number accepted. A clock that goes backwards earns no
+    /// credit.
     pub fn take(&mut self, wanted: u64, now: Nanos) -> u64 {
         if self.per_second.is_none() {
             return wanted;
         }
-        self.gain(now);
-        let taken = u64::try_from(self.credit / RECORD).unwrap_or(u64::MAX).min(wanted);
-        self.credit -= u128::from(taken) * RECORD;
-        taken
+        self.earn_credit(now);
+        let accepted = u64::try_from(self.credit / RECORD_CREDIT).unwrap_or(u64::MAX).min(wanted);
+        self.credit -= u128::from(accepted) * RECORD_CREDIT;
+        accepted
     }
 
-    fn gain(&mut self, now: Nanos) {
-        let passed = now.0.saturating_sub(self.at.0);
-        self.at = self.at.max(now);
+    fn earn_credit(&mut self, now: Nanos) {
+        let passed = now.0.saturating_sub(self.updated.0);
+        self.updated = self.updated.max(now);
         // Both factors have 64 bits, so the product fits.
-        let gained = u128::from(self.per_second.unwrap_or(0)) * u128::from(passed);
-        self.credit = self.credit.saturating_add(gained).min(self.credit_max());
+        let earned = u128::from(self.per_second.unwrap_or(0)) * u128::from(passed);
+        self.credit = self.credit.saturating_add(earned).min(self.credit_max());
     }
 
-    /// Returns the credit that the rate earns in one second, which is the most that a limiter holds; 0 without a rate.
+    /// Returns the credit that the rate earns in one second, which is the most credit that a limiter holds; 0 without a
+    /// rate.
     fn credit_max(&self) -> u128 {
-        u128::from(self.per_second.unwrap_or(0)) * RECORD
+        u128::from(self.per_second.unwrap_or(0)) * RECORD_CREDIT
     }
 }
 
@@ -105,17 +108,17 @@ mod tests {
     #[test]
     fn a_full_limiter_begins_with_the_credit_of_a_second() {
         let mut rate = RecordRate::full(Some(10), seconds(5));
-        assert_eq!(rate.room_now(seconds(5)), Some(10));
-        assert_eq!((rate.take(4, seconds(5)), rate.room_now(seconds(5))), (4, Some(6)));
-        assert_eq!(rate.room_now(seconds(100)), Some(10));
-        assert_eq!(RecordRate::full(None, seconds(0)).room_now(seconds(0)), None);
+        assert_eq!(rate.acceptable_now(seconds(5)), Some(10));
+        assert_eq!((rate.take(4, seconds(5)), rate.acceptable_now(seconds(5))), (4, Some(6)));
+        assert_eq!(rate.acceptable_now(seconds(100)), Some(10));
+        assert_eq!(RecordRate::full(None, seconds(0)).acceptable_now(seconds(0)), None);
     }
 
     #[test]
     fn parts_of_a_record_are_not_lost() {
         let mut rate = RecordRate::new(Some(3), Nanos(0));
-        let taken: u64 = (1..=1_000).map(|at| rate.take(1, Nanos(at * 10_000_000))).sum();
-        assert_eq!(taken, 30);
+        let accepted: u64 = (1..=1_000).map(|at| rate.take(1, Nanos(at * 10_000_000))).sum();
+        assert_eq!(accepted, 30);
     }
 
     #[test]
@@ -157,7 +160,7 @@ mod tests {
                     rates[which] = RecordRate::new(Some(parts[which]), Nanos(now));
                 }
                 taken += rates[which].take(wanted, Nanos(now));
-                prop_assert!(u128::from(taken) * RECORD <= u128::from(whole) * u128::from(now));
+                prop_assert!(u128::from(taken) * RECORD_CREDIT <= u128::from(whole) * u128::from(now));
             }
         }
     }

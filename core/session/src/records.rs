@@ -1,7 +1,7 @@
-//! Records on the way from the call that emits them to the file.
+//! Records that a module has emitted, in memory until they are written to a file.
 
 /// The position in a block at which a record was emitted: at packet i, or in a tick before packet i. Records are written
-/// in this order, whichever thread ran the module.
+/// in this order, so the order does not depend on the threads that ran the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordOrder(u32);
 
@@ -32,9 +32,9 @@ struct Entry {
     order: RecordOrder,
     stream: u16,
     /// The length of the row, in bytes.
-    row: u32,
+    row_len: u32,
     /// The length of row and tail, in bytes.
-    end: u32,
+    len: u32,
     /// The offset of the row in [`Records::bytes`].
     start: usize,
 }
@@ -62,18 +62,18 @@ pub struct Record<'a> {
 }
 
 impl Records {
-    /// Begins a record with its row. [`Self::tail`] then appends the bytes of its string fields.
+    /// Begins a record with its row. [`Self::append_tail`] then appends the bytes of its string fields.
     pub fn begin(&mut self, order: RecordOrder, stream: u16, row: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(row);
-        let row = u32::try_from(row.len()).unwrap_or(u32::MAX);
-        self.entries.push(Entry { order, stream, row, end: row, start });
+        let len = u32::try_from(row.len()).unwrap_or(u32::MAX);
+        self.entries.push(Entry { order, stream, row_len: len, len, start });
     }
 
     /// Sets byte ranges of the last record's row to zero, so that rows with equal fields have equal bytes.
-    pub fn blank(&mut self, gaps: &[std::ops::Range<usize>]) {
+    pub fn zero_gaps(&mut self, gaps: &[std::ops::Range<usize>]) {
         let Some(entry) = self.entries.last() else { return };
-        let row = &mut self.bytes[entry.start..entry.start + entry.row as usize];
+        let row = &mut self.bytes[entry.start..entry.start + entry.row_len as usize];
         for gap in gaps {
             if let Some(gap) = row.get_mut(gap.clone()) {
                 gap.fill(0);
@@ -81,29 +81,30 @@ impl Records {
         }
     }
 
-    /// Appends the bytes of an indirect field of the last record. Writes their offset and length into the row, at `offset`.
-    pub fn tail(&mut self, offset: usize, bytes: &[u8]) {
+    /// Appends the bytes of a string field of the last record to its tail. Writes their offset and length into the
+    /// field, which is at `offset` in the row.
+    pub fn append_tail(&mut self, offset: usize, bytes: &[u8]) {
         let Some(entry) = self.entries.last_mut() else { return };
-        let place = entry.end - entry.row;
+        let tail_offset = entry.len - entry.row_len;
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let at = entry.start + offset;
-        if let Some(field) = self.bytes.get_mut(at..at + 8) {
-            field[..4].copy_from_slice(&place.to_le_bytes());
+        let field_start = entry.start + offset;
+        if let Some(field) = self.bytes.get_mut(field_start..field_start + 8) {
+            field[..4].copy_from_slice(&tail_offset.to_le_bytes());
             field[4..].copy_from_slice(&len.to_le_bytes());
         }
-        entry.end += len;
+        entry.len += len;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Marks the beginning of a call. Records from before stay if the call is lost, even if records of another block have
-    /// the same [`RecordOrder`].
-    pub fn settle(&mut self) {
+    /// Marks the beginning of a call. If the call is lost, all records that were emitted before its beginning stay, even
+    /// records of an earlier block with the same [`RecordOrder`].
+    pub fn begin_call(&mut self) {
         self.settled = self.entries.len();
     }
 
-    /// Removes the records of a lost call: the records with this `order` at the end, back to [`Self::settle`] at most.
-    /// Returns their number.
-    pub fn abandon(&mut self, order: RecordOrder) -> u64 {
+    /// Removes the records of a lost call: the last records with this `order` that were emitted since
+    /// [`Self::begin_call`]. Returns their number.
+    pub fn remove_lost(&mut self, order: RecordOrder) -> u64 {
         let before = self.entries.len();
         while self.entries.len() > self.settled
             && let Some(entry) = self.entries.pop_if(|entry| entry.order == order)
@@ -124,9 +125,10 @@ impl Records {
 
     /// Appends the records of `others`.
     pub fn append(&mut self, others: &Self) {
-        let from = self.bytes.len();
+        let offset = self.bytes.len();
         self.bytes.extend_from_slice(&others.bytes);
-        self.entries.extend(others.entries.iter().map(|entry| Entry { start: from + entry.start, ..*entry }));
+        self.entries
+            .extend(others.entries.iter().map(|entry| Entry { start: offset + entry.start, ..*entry }));
     }
 
     /// Returns the number of records.
@@ -154,8 +156,8 @@ impl Records {
     /// Returns all records, in the order of emission.
     pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
         self.entries.iter().map(|entry| {
-            let all = &self.bytes[entry.start..entry.start + entry.end as usize];
-            let (row, tail) = all.split_at(entry.row as usize);
+            let all = &self.bytes[entry.start..entry.start + entry.len as usize];
+            let (row, tail) = all.split_at(entry.row_len as usize);
             Record { order: entry.order, stream: entry.stream, row, tail }
         })
     }
@@ -169,8 +171,8 @@ mod tests {
     fn a_record_keeps_its_row_and_the_bytes_of_its_strings() {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(3), 1, &[7; 12]);
-        records.blank(&[1..3, 11..13]);
-        records.tail(4, b"abc");
+        records.zero_gaps(&[1..3, 11..13]);
+        records.append_tail(4, b"abc");
         records.begin(RecordOrder::tick(4), 0, &[9; 2]);
         let all: Vec<_> = records.iter().collect();
         assert_eq!(
@@ -191,16 +193,16 @@ mod tests {
     fn a_lost_call_removes_its_own_records_and_no_others() {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(0), 0, b"first block");
-        records.settle();
+        records.begin_call();
         records.begin(RecordOrder::packet(0), 0, b"second block");
         records.begin(RecordOrder::packet(1), 0, b"lost");
-        records.tail(0, b"with it");
-        assert_eq!(records.abandon(RecordOrder::packet(1)), 1);
-        assert_eq!(records.abandon(RecordOrder::packet(1)), 0);
+        records.append_tail(0, b"with it");
+        assert_eq!(records.remove_lost(RecordOrder::packet(1)), 1);
+        assert_eq!(records.remove_lost(RecordOrder::packet(1)), 0);
         let rows = |records: &Records| records.iter().map(|r| r.row.to_vec()).collect::<Vec<_>>();
         assert_eq!(rows(&records), [b"first block".to_vec(), b"second block".to_vec()]);
-        records.abandon(RecordOrder::packet(0));
-        records.abandon(RecordOrder::packet(0));
+        records.remove_lost(RecordOrder::packet(0));
+        records.remove_lost(RecordOrder::packet(0));
         assert_eq!(rows(&records), [b"first block".to_vec()]);
         let mut all = Records::default();
         all.append(&records);
@@ -208,7 +210,7 @@ mod tests {
         assert_eq!(rows(&all), [b"first block".to_vec(), b"first block".to_vec()]);
         records.clear();
         records.begin(RecordOrder::packet(0), 0, b"lost");
-        records.abandon(RecordOrder::packet(0));
+        records.remove_lost(RecordOrder::packet(0));
         assert!(records.is_empty() && records.bytes() == 0);
     }
 
@@ -217,16 +219,16 @@ mod tests {
         let mut records = Records::default();
         for row in [b"one", b"two", b"six"] {
             records.begin(RecordOrder::packet(0), 0, row);
-            records.tail(0, b"tail");
+            records.append_tail(0, b"tail");
         }
-        records.settle();
+        records.begin_call();
         records.truncate(9);
         assert_eq!(records.len(), 3);
         records.truncate(1);
         records.begin(RecordOrder::packet(1), 0, b"new");
         let rows: Vec<_> = records.iter().map(|r| (r.row.to_vec(), r.tail.to_vec())).collect();
         assert_eq!(rows, [(b"one".to_vec(), b"tail".to_vec()), (b"new".to_vec(), Vec::new())]);
-        records.abandon(RecordOrder::packet(1));
+        records.remove_lost(RecordOrder::packet(1));
         assert_eq!((records.len(), records.bytes()), (1, 7));
         records.truncate(0);
         assert!(records.is_empty() && records.bytes() == 0);

@@ -1,15 +1,15 @@
 //! Memory that sessions reserve, and their use of it.
 //!
-//! A session is charged for its whole reservation, and can use no memory beyond it. Each page by which one of its modules
-//! grows is taken from the reservation before the module gets the page. All reservations together never exceed the node's
-//! memory for sessions. ("The price of safety in an active network", section IV.D: a heap has a limit; its holder is
-//! warned before the limit is reached, and can change it at run time.)
+//! A session is charged for its whole reservation, and can use no memory beyond it. Each page by which one of its
+//! modules grows is taken from the reservation before the module gets the page. All reservations together never exceed
+//! the node's memory for sessions. ("The price of safety in an active network", section IV.D: a heap has a limit; its
+//! holder is warned before the limit is reached, and can change the limit at run time.)
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use weir_units::{Bytes, beside};
 
-/// Memory is low when less than a fraction of one `LOW_PART`th of the reservation is left.
-const LOW_PART: u64 = 8;
+/// Memory is low when less than this fraction of the reservation is left: an eighth.
+const LOW_DIVISOR: u64 = 8;
 
 /// The memory that a node has for sessions.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl NodeMemory {
     }
 
     /// Changes one reservation from `from` to `to` bytes. The error is the largest possible size of the reservation.
-    fn exchange(&self, from: u64, to: u64) -> Result<(), Bytes> {
+    fn resize(&self, from: u64, to: u64) -> Result<(), Bytes> {
         let mut reserved = lock(&self.reserved);
         let others = reserved.saturating_sub(from);
         let left = self.total.0.saturating_sub(others);
@@ -51,20 +51,21 @@ impl NodeMemory {
         Ok(())
     }
 
-    /// Replaces the reservations in `old` by those in `new`, in one step: only the result has to fit, so the order of the
-    /// sessions does not matter. Reservations in `old` are no longer counted, keep their size, and never grow again.
+    /// Replaces the reservations in `old` by those in `new`, in one step. Only the result has to fit, so the order of
+    /// the sessions does not matter. Reservations in `old` are no longer counted; they keep their size, and never grow
+    /// again.
     ///
     /// # Errors
-    /// [`ReservationError::Left`], with the index in `new` of the first reservation that does not fit. Nothing has
-    /// changed then.
+    /// [`ReservationError::Left`], with the index in `new` of the first reservation that does not fit. The error
+    /// leaves everything unchanged.
     pub fn replace(
         &self,
         old: &[Arc<MemoryReservation>],
         new: &[Arc<MemoryReservation>],
     ) -> Result<(), (usize, ReservationError)> {
         // Lock order: reservations before the node. Every other function locks one reservation and then the node.
-        let mut old: Vec<_> = old.iter().map(|it| it.lock()).collect();
-        let mut new: Vec<_> = new.iter().map(|it| it.lock()).collect();
+        let mut old: Vec<_> = old.iter().map(|reservation| reservation.lock()).collect();
+        let mut new: Vec<_> = new.iter().map(|reservation| reservation.lock()).collect();
         let mut reserved = lock(&self.reserved);
         let counted = old.iter().filter(|inner| inner.is_counted).map(|inner| inner.state.reserved.0);
         let before = counted.fold(0, u64::saturating_add);
@@ -72,10 +73,10 @@ impl NodeMemory {
         let others = reserved.saturating_sub(before);
         let mut left = self.total.0.saturating_sub(others);
         if after > left && after > before {
-            for (place, inner) in new.iter().enumerate() {
+            for (index, inner) in new.iter().enumerate() {
                 let wanted = inner.state.reserved;
                 if wanted.0 > left {
-                    return Err((place, ReservationError::Left { wanted, left: Bytes(left) }));
+                    return Err((index, ReservationError::Left { wanted, left: Bytes(left) }));
                 }
                 left -= wanted.0;
             }
@@ -87,7 +88,7 @@ impl NodeMemory {
     }
 }
 
-/// The error for a change to a reservation that was not made.
+/// The reason why a reservation could not be made or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationError {
     /// The node has less memory left than requested.
@@ -99,7 +100,7 @@ pub enum ReservationError {
         left: Bytes,
     },
     /// The session uses more than requested.
-    #[error("{used} of memory are in use, which is more than {wanted}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
+    #[error("the session uses {used} of memory, which is more than {wanted}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
     Used {
         /// The requested memory.
         wanted: Bytes,
@@ -125,9 +126,9 @@ pub struct MemoryState {
     pub ceiling: Bytes,
     /// The memory in use.
     pub used: Bytes,
-    /// The number of times that memory became low: less than an eighth was left, or more was asked for than was left.
+    /// The number of times that memory became low: less than an eighth was left, or a request was refused.
     pub times_low: u64,
-    /// The number of times that memory was refused, because more was asked for than was left.
+    /// The number of requests for memory that were refused, because less was left.
     pub refused: u64,
 }
 
@@ -139,7 +140,7 @@ impl MemoryState {
 
     /// Returns true if less than an eighth is left.
     pub fn is_low(&self) -> bool {
-        self.left().0 < self.reserved.0 / LOW_PART
+        self.left().0 < self.reserved.0 / LOW_DIVISOR
     }
 }
 
@@ -157,8 +158,8 @@ struct Inner {
     is_counted: bool,
     /// The highest reservation since [`MemoryReservation::take_peak`] was last called.
     peak: Bytes,
-    /// True if the low state has been reported, and nothing has changed since.
-    is_reported: bool,
+    /// True if the alarm was called since memory became low.
+    is_low_reported: bool,
 }
 
 impl std::fmt::Debug for MemoryReservation {
@@ -178,19 +179,20 @@ impl MemoryReservation {
         ceiling: Bytes,
     ) -> Result<Arc<Self>, ReservationError> {
         let wanted = reserved;
-        node.exchange(0, reserved.0).map_err(|left| ReservationError::Left { wanted, left })?;
+        node.resize(0, reserved.0).map_err(|left| ReservationError::Left { wanted, left })?;
         let state = MemoryState { reserved, ceiling: ceiling.max(reserved), ..MemoryState::default() };
-        Ok(Self::with(node, state, true))
+        Ok(Self::make(node, state, true))
     }
 
-    /// Makes a reservation that is not counted yet, for a session that is being prepared. [`NodeMemory::replace`] counts it.
+    /// Makes a reservation that is not counted yet, for a session that is being prepared. [`NodeMemory::replace`]
+    /// counts it.
     pub fn uncounted(node: &Arc<NodeMemory>, reserved: Bytes, ceiling: Bytes) -> Arc<Self> {
         let state = MemoryState { reserved, ceiling: ceiling.max(reserved), ..MemoryState::default() };
-        Self::with(node, state, false)
+        Self::make(node, state, false)
     }
 
-    fn with(node: &Arc<NodeMemory>, state: MemoryState, is_counted: bool) -> Arc<Self> {
-        let inner = Mutex::new(Inner { state, is_counted, peak: state.reserved, is_reported: false });
+    fn make(node: &Arc<NodeMemory>, state: MemoryState, is_counted: bool) -> Arc<Self> {
+        let inner = Mutex::new(Inner { state, is_counted, peak: state.reserved, is_low_reported: false });
         Arc::new(Self { node: Arc::clone(node), inner, alarm: OnceLock::new() })
     }
 
@@ -205,34 +207,36 @@ impl MemoryReservation {
         self.lock().state
     }
 
-    /// Returns the highest reservation since the last call of this function. A session is charged for it for the whole
-    /// interval, so shrinking a reservation just before the end of an interval saves nothing.
+    /// Returns the highest reservation since the last call of this function, which is made once in each interval. A
+    /// session is charged for this peak for the whole interval, so shrinking the reservation before the end saves
+    /// nothing.
     pub fn take_peak(&self) -> Bytes {
         let mut inner = self.lock();
         let now = inner.state.reserved;
         std::mem::replace(&mut inner.peak, now)
     }
 
-    /// Raises the peak of the present interval to at least `peak`, which the session has reserved earlier in the interval.
+    /// Raises the peak of the present interval to at least `peak`: the reservation of the session earlier in the
+    /// interval.
     pub fn raise_peak(&self, peak: Bytes) {
         let mut inner = self.lock();
         inner.peak = inner.peak.max(peak);
     }
 
-    /// Takes memory from the reservation. Returns false, and takes nothing, if not enough is left.
+    /// Takes memory from the reservation, and returns true. Returns false, and takes nothing, if less is left.
     pub fn take(&self, bytes: Bytes) -> bool {
         self.update(|inner| {
-            let is_left = bytes <= inner.state.left();
-            if is_left {
+            let is_available = bytes <= inner.state.left();
+            if is_available {
                 inner.state.used.0 += bytes.0;
             } else {
                 inner.state.refused += 1;
             }
-            (is_left, !is_left)
+            (is_available, !is_available)
         })
     }
 
-    /// Gives memory back that was taken.
+    /// Gives memory back to the reservation.
     pub fn give_back(&self, bytes: Bytes) {
         self.update(|inner| {
             inner.state.used.0 = inner.state.used.0.saturating_sub(bytes.0);
@@ -240,15 +244,15 @@ impl MemoryReservation {
         });
     }
 
-    /// Changes reservation and ceiling, for the operator.
+    /// Changes the reservation and the ceiling, as the operator requests.
     ///
     /// # Errors
     /// Fails if the node has too little memory left, or if the session uses more than `reserved`.
     pub fn change(&self, reserved: Bytes, ceiling: Bytes) -> Result<(), ReservationError> {
-        self.update(|inner| (self.exchange(inner, reserved, ceiling.max(reserved)), false))
+        self.update(|inner| (self.resize(inner, reserved, ceiling.max(reserved)), false))
     }
 
-    /// Changes the reservation for the session itself, and returns the new size.
+    /// Changes the reservation as the session itself requests, and returns the new size.
     ///
     /// # Errors
     /// Fails as [`Self::change`] does, or if the size is above the ceiling.
@@ -258,39 +262,39 @@ impl MemoryReservation {
             let result = if reserved > ceiling {
                 Err(ReservationError::Ceiling { wanted: reserved, ceiling })
             } else {
-                self.exchange(inner, reserved, ceiling)
+                self.resize(inner, reserved, ceiling)
             };
             (result.map(|()| reserved), false)
         })
     }
 
-    fn exchange(&self, inner: &mut Inner, wanted: Bytes, ceiling: Bytes) -> Result<(), ReservationError> {
+    fn resize(&self, inner: &mut Inner, wanted: Bytes, ceiling: Bytes) -> Result<(), ReservationError> {
         let used = inner.state.used;
         if wanted < used {
             return Err(ReservationError::Used { wanted, used });
         }
         if inner.is_counted {
             self.node
-                .exchange(inner.state.reserved.0, wanted.0)
+                .resize(inner.state.reserved.0, wanted.0)
                 .map_err(|left| ReservationError::Left { wanted, left })?;
         } else if wanted > inner.state.reserved {
             return Err(ReservationError::Left { wanted, left: inner.state.reserved });
         }
-        inner.is_reported &= inner.state.reserved == wanted;
+        inner.is_low_reported &= inner.state.reserved == wanted;
         (inner.state.reserved, inner.state.ceiling) = (wanted, ceiling);
         inner.peak = inner.peak.max(wanted);
         Ok(())
     }
 
-    /// Runs an update, which returns a result and whether memory was refused. Reports low memory if memory was refused or
-    /// has become low. The alarm is called after all locks are released.
+    /// Runs an update, which returns a result, and true if it has refused memory. Calls the alarm if memory was refused
+    /// or has become low, after all locks are released.
     fn update<R>(&self, update: impl FnOnce(&mut Inner) -> (R, bool)) -> R {
         let (result, is_new) = {
             let mut inner = self.lock();
             let (result, is_refused) = update(&mut inner);
             let is_low = inner.state.is_low() || is_refused;
-            let is_new = is_low && !inner.is_reported;
-            inner.is_reported = is_low;
+            let is_new = is_low && !inner.is_low_reported;
+            inner.is_low_reported = is_low;
             inner.state.times_low += u64::from(is_new);
             (result, is_new)
         };
@@ -314,7 +318,7 @@ impl Drop for MemoryReservation {
         let reserved = inner.state.reserved.0;
         drop(inner);
         // Shrinking always succeeds.
-        _ = self.node.exchange(reserved, 0);
+        _ = self.node.resize(reserved, 0);
     }
 }
 
@@ -325,25 +329,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Memory that was taken from a reservation. Dropping this value gives the memory back.
 #[derive(Debug)]
 pub struct HeldMemory {
-    of: Arc<MemoryReservation>,
+    reservation: Arc<MemoryReservation>,
     bytes: Bytes,
 }
 
 impl HeldMemory {
-    /// Returns an empty part of a reservation.
-    pub fn new(of: Arc<MemoryReservation>) -> Self {
-        Self { of, bytes: Bytes(0) }
+    /// Makes a value without memory, which can take memory from this reservation later.
+    pub fn new(reservation: Arc<MemoryReservation>) -> Self {
+        Self { reservation, bytes: Bytes(0) }
     }
 
     /// Takes `bytes` from a reservation; `None` if not enough is left.
-    pub fn take(of: &Arc<MemoryReservation>, bytes: Bytes) -> Option<Self> {
-        let mut holding = Self::new(Arc::clone(of));
-        holding.set(bytes).then_some(holding)
+    pub fn take(reservation: &Arc<MemoryReservation>, bytes: Bytes) -> Option<Self> {
+        let mut held = Self::new(Arc::clone(reservation));
+        held.set(bytes).then_some(held)
     }
 
     /// Returns the reservation that the memory is taken from.
     pub fn reservation(&self) -> &Arc<MemoryReservation> {
-        &self.of
+        &self.reservation
     }
 
     /// Returns the size in bytes.
@@ -351,11 +355,11 @@ impl HeldMemory {
         self.bytes
     }
 
-    /// Changes the size. Returns false, and changes nothing, if not enough is left.
+    /// Changes the size, and returns true. Returns false, and changes nothing, if the reservation has less left.
     pub fn set(&mut self, bytes: Bytes) -> bool {
         if bytes <= self.bytes {
-            self.of.give_back(Bytes(self.bytes.0 - bytes.0));
-        } else if !self.of.take(Bytes(bytes.0 - self.bytes.0)) {
+            self.reservation.give_back(Bytes(self.bytes.0 - bytes.0));
+        } else if !self.reservation.take(Bytes(bytes.0 - self.bytes.0)) {
             return false;
         }
         self.bytes = bytes;
@@ -365,7 +369,7 @@ impl HeldMemory {
 
 impl Drop for HeldMemory {
     fn drop(&mut self) {
-        self.of.give_back(self.bytes);
+        self.reservation.give_back(self.bytes);
     }
 }
 
@@ -424,13 +428,13 @@ mod tests {
     fn a_reservation_is_neither_exceeded_nor_shrunk_below_its_use() {
         let node = NodeMemory::new(Bytes(100));
         let it = MemoryReservation::new(&node, Bytes(50), Bytes(50)).unwrap();
-        let holding = HeldMemory::take(&it, Bytes(40)).unwrap();
+        let held = HeldMemory::take(&it, Bytes(40)).unwrap();
         assert!(HeldMemory::take(&it, Bytes(11)).is_none());
         let used = ReservationError::Used { wanted: Bytes(39), used: Bytes(40) };
         assert_eq!(it.change(Bytes(39), Bytes(39)), Err(used));
         assert_eq!(it.request(Bytes(39)), Err(used));
         assert_eq!(it.change(Bytes(40), Bytes(40)), Ok(()));
-        drop(holding);
+        drop(held);
         assert_eq!(it.change(Bytes(0), Bytes(0)), Ok(()));
         assert_eq!((it.take_peak(), it.take_peak()), (Bytes(50), Bytes(0)));
     }
@@ -477,14 +481,14 @@ mod tests {
                             prop_assert_eq!(reserved, Bytes(amount));
                         }
                     }
-                    _ => if let Some(holding) = holdings.last_mut() { _ = holding.set(Bytes(amount)) },
+                    _ => if let Some(held) = holdings.last_mut() { _ = held.set(Bytes(amount)) },
                 }
                 let states: Vec<_> = all.iter().map(|it| it.state()).collect();
                 prop_assert_eq!(states.iter().map(|state| state.reserved.0).sum::<u64>(), node.reserved().0);
                 prop_assert!(node.reserved() <= node.total());
                 for (it, state) in all.iter().zip(&states) {
-                    let held = holdings.iter().filter(|holding| Arc::ptr_eq(holding.reservation(), it));
-                    prop_assert_eq!(held.map(|holding| holding.bytes().0).sum::<u64>(), state.used.0);
+                    let held = holdings.iter().filter(|held| Arc::ptr_eq(held.reservation(), it));
+                    prop_assert_eq!(held.map(|held| held.bytes().0).sum::<u64>(), state.used.0);
                     prop_assert!(state.used <= state.reserved);
                 }
             }

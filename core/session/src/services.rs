@@ -1,16 +1,16 @@
-//! Calls of services between sessions: messages with bounded queues, deadlines, and a payer.
+//! Calls of services between sessions: messages with bounded queues, a deadline and a payer for each call.
 //!
 //! A session offers services of its modules to sessions that it names ("The price of safety in an active network",
 //! section VI.A: sessions call services of other sessions, and agree on the payer). A call is a message, and so is the
 //! answer, which weir passes to the caller by calling `weir_answer`. No module blocks:
 //!
-//! - Each accepted call has exactly one outcome ([`CallOutcome`]): the callee's answer, or a failure, at the latest at the
-//!   caller's deadline. A later answer is discarded.
+//! - Each accepted call has exactly one outcome ([`CallOutcome`]): the callee's answer, or a failure, at the latest at
+//!   the caller's deadline. A later answer is discarded.
 //! - Each calling session has a bounded queue of its own at a callee, and the queues take turns. A caller has a bounded
 //!   number of unanswered calls.
 //! - Messages take memory from the calling session's reservation.
 //!
-//! `now` can be read from any clock, as long as all functions get times of the same clock.
+//! All functions get `now` from the same clock; any clock can be used.
 
 use crate::{HeldMemory, MemoryReservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,7 +28,7 @@ pub enum Payer {
     /// The callee pays.
     #[default]
     Callee,
-    /// The caller pays, up to the maximum for each call that it has agreed to. The callee pays the rest.
+    /// The caller pays up to the maximum for each call that its session has agreed to. The callee pays the rest.
     Caller,
 }
 
@@ -51,7 +51,7 @@ pub struct ServiceOffer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUse {
     /// The session that offers the service.
-    pub of: Name,
+    pub provider: Name,
     /// The name of the service in that session.
     pub service: Name,
     /// The most processor time that the caller pays for each call; `None` if the caller does not agree to pay.
@@ -67,7 +67,7 @@ pub enum CallOutcome {
     Late,
     /// The callee no longer exists.
     Gone,
-    /// The `weir_serve` in which the callee was to answer was a fault.
+    /// The callee's `weir_serve` for the call was a fault.
     Failed,
 }
 
@@ -90,7 +90,7 @@ pub enum CallRefusal {
     Denied,
     /// The queue is full, too many calls are unanswered, or there is no memory for the message.
     Full,
-    /// The message is too long, or the deadline out of range.
+    /// The message is too long, or the time limit is out of range.
     Range,
     /// No module offers the service at present.
     Absent,
@@ -99,7 +99,7 @@ pub enum CallRefusal {
 /// The reason for refusing an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyRefusal {
-    /// There is no call with this number, or it is answered already or past its deadline.
+    /// There is no call with this number, or the call is answered already or past its deadline.
     Unknown,
     /// The message is too long.
     Range,
@@ -114,7 +114,7 @@ pub struct ServiceCall {
     pub service: u32,
     /// The message.
     pub message: Vec<u8>,
-    /// The caller and the most time that it pays for; `None` if the callee pays for everything.
+    /// The caller, and the most processor time that the caller pays for; `None` if the callee pays for all of it.
     pub paid: Option<(EndpointId, Nanos)>,
 }
 
@@ -124,11 +124,11 @@ pub struct ServiceReply {
     /// The call's number, as the caller got it.
     pub ticket: u64,
     /// The outcome.
-    pub status: CallOutcome,
+    pub outcome: CallOutcome,
     /// The answer; empty if the callee has not answered.
     pub message: Vec<u8>,
     /// The answer's memory, taken from the caller's reservation until this value is dropped.
-    _holding: HeldMemory,
+    _memory: HeldMemory,
 }
 
 /// Counters of a module's calls. They only grow.
@@ -174,10 +174,11 @@ struct Member {
     /// The keys in [`ServiceExchange::pending`] of the module's unanswered calls, by ticket.
     calls: BTreeMap<u64, u64>,
     next_ticket: u64,
-    /// The keys in [`ServiceExchange::pending`] of the calls that the module got to serve and has not answered, by number.
+    /// The keys in [`ServiceExchange::pending`] of the calls that the module got to serve and has not answered, by
+    /// number.
     serving: BTreeMap<u64, u64>,
     next_call: u64,
-    /// Outcomes that the module has not got yet.
+    /// Outcomes that are queued for the module.
     answers: VecDeque<ServiceReply>,
     counters: ServiceCounters,
 }
@@ -197,8 +198,8 @@ struct PendingCall {
     /// The most processor time that the caller pays for; `None` if the callee pays.
     paid: Option<Nanos>,
     /// The caller's memory for the message and the longest answer.
-    holding: HeldMemory,
-    /// The call's number at the callee, once the callee has it.
+    memory: HeldMemory,
+    /// The call's number at the callee; `None` while the call waits.
     call: Option<u64>,
 }
 
@@ -223,8 +224,8 @@ pub struct ServiceExchange {
 }
 
 impl ServiceExchange {
-    /// Adds a module of a session. It can call and be called from now on.
-    pub fn enter(&mut self, module: EndpointId, session: &Name, memory: &Arc<MemoryReservation>) {
+    /// Adds a module of a session, so that it can call services and offer services.
+    pub fn add_module(&mut self, module: EndpointId, session: &Name, memory: &Arc<MemoryReservation>) {
         let member = Member {
             session: session.clone(),
             memory: Arc::clone(memory),
@@ -239,8 +240,8 @@ impl ServiceExchange {
         self.members.insert(module, member);
     }
 
-    /// Offers a service of a module under a name; `service` is the module's own number for the service. Returns false if a
-    /// module of the same session offers this name already.
+    /// Offers a service of a module under a name; `service` is the module's own number for the service. Returns false
+    /// if a module of the same session offers this name already.
     pub fn offer(&mut self, module: EndpointId, name: &Name, service: u32, offer: ServiceOffer) -> bool {
         let Some(member) = self.members.get(&module) else { return false };
         let key = (member.session.clone(), name.clone());
@@ -253,34 +254,35 @@ impl ServiceExchange {
 
     /// Replaces the offers of a module. Names that another module of its session offers are skipped. Calls that were
     /// accepted before are not affected.
-    pub fn offer_only(&mut self, module: EndpointId, offers: Vec<(Name, u32, ServiceOffer)>) {
+    pub fn replace_offers(&mut self, module: EndpointId, offers: Vec<(Name, u32, ServiceOffer)>) {
         self.offers.retain(|_, offered| offered.module != module);
         for (name, service, offer) in offers {
             self.offer(module, &name, service, offer);
         }
     }
 
-    /// Removes a module. Returns the callers that now have an outcome to get, and the counters of the removed module.
-    pub fn leave(&mut self, module: EndpointId) -> (BTreeSet<EndpointId>, ServiceCounters) {
+    /// Removes a module. Returns the callers for which an outcome is now queued, and the counters of the removed module.
+    pub fn remove_module(&mut self, module: EndpointId) -> (BTreeSet<EndpointId>, ServiceCounters) {
         self.offers.retain(|_, offered| offered.module != module);
-        let called: Vec<u64> = self.calls_where(|pending_call| pending_call.callee == module);
-        let mut informed = BTreeSet::new();
-        for id in called {
-            informed.extend(self.end(id, CallOutcome::Gone, Vec::new()));
+        let calls_to_module: Vec<u64> = self.calls_where(|pending_call| pending_call.callee == module);
+        let mut callers = BTreeSet::new();
+        for id in calls_to_module {
+            callers.extend(self.end(id, CallOutcome::Gone, Vec::new()));
         }
         for id in self.calls_where(|pending_call| pending_call.caller == module) {
-            self.forget(id);
+            self.remove_call(id);
         }
-        informed.remove(&module);
+        callers.remove(&module);
         let counters = self.members.remove(&module).map(|member| member.counters);
-        (informed, counters.unwrap_or_default())
+        (callers, counters.unwrap_or_default())
     }
 
     fn calls_where(&self, is_wanted: impl Fn(&PendingCall) -> bool) -> Vec<u64> {
         self.pending.iter().filter(|(_, pending_call)| is_wanted(pending_call)).map(|(id, _)| *id).collect()
     }
 
-    /// Calls a service. Returns the call's ticket, and the callee.
+    /// Calls a service for the module `from`. The answer is due within `time_limit`. Returns the call's ticket, and the
+    /// callee.
     ///
     /// # Errors
     /// [`CallRefusal`].
@@ -288,11 +290,11 @@ impl ServiceExchange {
         &mut self,
         now: Nanos,
         from: EndpointId,
-        what: Option<&ServiceUse>,
+        service_use: Option<&ServiceUse>,
         message: &[u8],
-        within: Nanos,
+        time_limit: Nanos,
     ) -> Result<(u64, EndpointId), CallRefusal> {
-        let result = self.accept(now, from, what, message, within);
+        let result = self.accept(now, from, service_use, message, time_limit);
         if let Some(member) = self.members.get_mut(&from) {
             match result {
                 Ok(_) => member.counters.calls += 1,
@@ -306,19 +308,19 @@ impl ServiceExchange {
         &mut self,
         now: Nanos,
         from: EndpointId,
-        what: Option<&ServiceUse>,
+        service_use: Option<&ServiceUse>,
         message: &[u8],
-        within: Nanos,
+        time_limit: Nanos,
     ) -> Result<(u64, EndpointId), CallRefusal> {
-        let what = what.ok_or(CallRefusal::Denied)?;
+        let service_use = service_use.ok_or(CallRefusal::Denied)?;
         let caller = self.members.get(&from).ok_or(CallRefusal::Absent)?;
-        let key = (what.of.clone(), what.service.clone());
+        let key = (service_use.provider.clone(), service_use.service.clone());
         let OfferEntry { module, service, offer } = self.offers.get(&key).ok_or(CallRefusal::Absent)?;
-        let paid = what.pays.filter(|_| offer.payer == Payer::Caller);
+        let paid = service_use.pays.filter(|_| offer.payer == Payer::Caller);
         if !offer.callers.contains(&caller.session) || (offer.payer == Payer::Caller && paid.is_none()) {
             return Err(CallRefusal::Denied);
         }
-        let is_legal_time = (limit::DEADLINE_MIN_NS..=limit::DEADLINE_NS).contains(&within.0);
+        let is_legal_time = (limit::DEADLINE_MIN_NS..=limit::DEADLINE_NS).contains(&time_limit.0);
         if message.len() > offer.request as usize || !is_legal_time {
             return Err(CallRefusal::Range);
         }
@@ -330,8 +332,8 @@ impl ServiceExchange {
         if waiting.is_some_and(|(_, waiting)| waiting.len() >= offer.queue as usize) {
             return Err(CallRefusal::Full);
         }
-        let room = Bytes(message.len() as u64 + u64::from(offer.answer));
-        let holding = HeldMemory::take(&caller.memory, room).ok_or(CallRefusal::Full)?;
+        let memory = Bytes(message.len() as u64 + u64::from(offer.answer));
+        let held = HeldMemory::take(&caller.memory, memory).ok_or(CallRefusal::Full)?;
         let (module, session) = (*module, caller.session.clone());
         let pending_call = PendingCall {
             caller: from,
@@ -340,9 +342,9 @@ impl ServiceExchange {
             service: *service,
             request: message.to_vec(),
             answer_max: offer.answer,
-            deadline: Nanos(now.0.saturating_add(within.0)),
+            deadline: Nanos(now.0.saturating_add(time_limit.0)),
             paid,
-            holding,
+            memory: held,
             call: None,
         };
         let ticket = pending_call.ticket;
@@ -353,7 +355,7 @@ impl ServiceExchange {
             caller.next_ticket += 1;
         }
         if let Some(callee) = self.members.get_mut(&module) {
-            match callee.inbox.iter_mut().find(|(waits, _)| *waits == session) {
+            match callee.inbox.iter_mut().find(|(waiting_session, _)| *waiting_session == session) {
                 Some((_, waiting)) => waiting.push_back(self.last_key),
                 None => callee.inbox.push_back((session, VecDeque::from([self.last_key]))),
             }
@@ -368,7 +370,7 @@ impl ServiceExchange {
     }
 
     /// Returns the next call for a module to serve; calling sessions take turns. Calls past their deadline are skipped.
-    pub fn take(&mut self, now: Nanos, module: EndpointId) -> Option<ServiceCall> {
+    pub fn next_call(&mut self, now: Nanos, module: EndpointId) -> Option<ServiceCall> {
         let member = self.members.get_mut(&module)?;
         while let Some((session, mut waiting)) = member.inbox.pop_front() {
             let id = waiting.pop_front();
@@ -379,7 +381,7 @@ impl ServiceExchange {
             let Some(pending_call) =
                 self.pending.get_mut(&id).filter(|pending_call| now < pending_call.deadline)
             else {
-                // `expire` gives the caller the outcome.
+                // `expire` queues the outcome for the caller.
                 continue;
             };
             let call = member.next_call;
@@ -391,13 +393,13 @@ impl ServiceExchange {
                 call,
                 service: pending_call.service,
                 message: std::mem::take(&mut pending_call.request),
-                paid: pending_call.paid.map(|most| (pending_call.caller, most)),
+                paid: pending_call.paid.map(|maximum| (pending_call.caller, maximum)),
             });
         }
         None
     }
 
-    /// Answers a call that a module got to serve. Returns the caller, which now has an outcome to get.
+    /// Answers a call that a module got to serve. Returns the caller, for which an outcome is now queued.
     ///
     /// # Errors
     /// [`ReplyRefusal`].
@@ -434,8 +436,8 @@ impl ServiceExchange {
         self.end(id, CallOutcome::Answered, message.to_vec()).ok_or(ReplyRefusal::Unknown)
     }
 
-    /// Ends a call with [`CallOutcome::Failed`], because the `weir_serve` that served it was a fault. Returns the caller,
-    /// or `None` if the call is answered already.
+    /// Ends a call with [`CallOutcome::Failed`], because the callee's `weir_serve` for it was a fault. Returns the
+    /// caller; `None` if the call is answered already.
     pub fn fail(&mut self, module: EndpointId, call: u64) -> Option<EndpointId> {
         let id = *self.members.get(&module)?.serving.get(&call)?;
         self.end(id, CallOutcome::Failed, Vec::new())
@@ -458,8 +460,8 @@ impl ServiceExchange {
         calls.filter_map(|id| self.pending.get(id)).map(|pending_call| pending_call.deadline).min()
     }
 
-    /// Returns the next outcome for a module; `None` if there is none yet.
-    pub fn answer(&mut self, module: EndpointId) -> Option<ServiceReply> {
+    /// Returns the next queued outcome for a module; `None` if no outcome is queued.
+    pub fn next_reply(&mut self, module: EndpointId) -> Option<ServiceReply> {
         let member = self.members.get_mut(&module)?;
         let answer = member.answers.pop_front()?;
         member.calls.remove(&answer.ticket);
@@ -473,41 +475,46 @@ impl ServiceExchange {
 
     /// Returns the number of calls that wait for a module to serve them.
     pub fn waiting(&self, module: EndpointId) -> usize {
-        self.members.get(&module).map_or(0, |member| member.inbox.iter().map(|(_, waits)| waits.len()).sum())
+        self.members
+            .get(&module)
+            .map_or(0, |member| member.inbox.iter().map(|(_, waiting)| waiting.len()).sum())
     }
 
     /// Ends a call, and queues the outcome for the caller.
-    fn end(&mut self, id: u64, status: CallOutcome, message: Vec<u8>) -> Option<EndpointId> {
-        let pending_call = self.forget(id)?;
+    fn end(&mut self, id: u64, outcome: CallOutcome, message: Vec<u8>) -> Option<EndpointId> {
+        let pending_call = self.remove_call(id)?;
         let caller = self.members.get_mut(&pending_call.caller)?;
         let counters = &mut caller.counters;
-        match status {
+        match outcome {
             CallOutcome::Answered => counters.answered += 1,
             CallOutcome::Late => counters.late += 1,
             CallOutcome::Gone | CallOutcome::Failed => counters.failed += 1,
         }
-        let mut holding = pending_call.holding;
+        let mut held = pending_call.memory;
         // Giving memory back always succeeds.
-        _ = holding.set(Bytes(message.len() as u64));
-        // The call counts as unanswered until the caller has got the outcome. So the limit on unanswered calls bounds the
-        // number of queued outcomes, too.
+        _ = held.set(Bytes(message.len() as u64));
+        // The call counts as unanswered until the caller has got the outcome. So the limit on unanswered calls bounds
+        // the number of queued outcomes, too.
         caller.answers.push_back(ServiceReply {
             ticket: pending_call.ticket,
-            status,
+            outcome,
             message,
-            _holding: holding,
+            _memory: held,
         });
         Some(pending_call.caller)
     }
 
     /// Removes a call, also from the callee, without an outcome for the caller.
-    fn forget(&mut self, id: u64) -> Option<PendingCall> {
+    fn remove_call(&mut self, id: u64) -> Option<PendingCall> {
         let pending_call = self.pending.remove(&id)?;
         if let Some(callee) = self.members.get_mut(&pending_call.callee) {
             match pending_call.call {
                 Some(call) => _ = callee.serving.remove(&call),
                 None => {
-                    callee.inbox.iter_mut().for_each(|(_, waiting)| waiting.retain(|waits| *waits != id));
+                    callee
+                        .inbox
+                        .iter_mut()
+                        .for_each(|(_, waiting)| waiting.retain(|waiting_id| *waiting_id != id));
                     callee.inbox.retain(|(_, waiting)| !waiting.is_empty());
                 }
             }

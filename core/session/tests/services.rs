@@ -33,22 +33,22 @@ fn offer() -> ServiceOffer {
 }
 
 fn lookup() -> ServiceUse {
-    ServiceUse { of: name("asn"), service: name("lookup"), pays: None }
+    ServiceUse { provider: name("asn"), service: name("lookup"), pays: None }
 }
 
 /// `asn` offers `lookup` to alice and bob.
 fn exchange(offer: ServiceOffer) -> (ServiceExchange, Arc<MemoryReservation>) {
     let mut it = ServiceExchange::default();
     let memory = memory();
-    it.enter(CALLEE, &name("asn"), &memory);
-    it.enter(ALICE, &name("alice"), &memory);
-    it.enter(BOB, &name("bob"), &memory);
+    it.add_module(CALLEE, &name("asn"), &memory);
+    it.add_module(ALICE, &name("alice"), &memory);
+    it.add_module(BOB, &name("bob"), &memory);
     assert!(it.offer(CALLEE, &name("lookup"), 7, offer));
     (it, memory)
 }
 
 fn status(it: &mut ServiceExchange, party: EndpointId) -> Vec<(u64, CallOutcome)> {
-    std::iter::from_fn(|| it.answer(party)).map(|answer| (answer.ticket, answer.status)).collect()
+    std::iter::from_fn(|| it.next_reply(party)).map(|answer| (answer.ticket, answer.outcome)).collect()
 }
 
 #[test]
@@ -57,12 +57,12 @@ fn a_call_is_served_and_answered_and_leaves_nothing_behind() {
     let (ticket, callee) = it.call(Nanos(0), ALICE, Some(&lookup()), b"10.0.0.1", MS).unwrap();
     assert_eq!((callee, it.has_pending(CALLEE), it.has_pending(ALICE)), (CALLEE, true, false));
     assert_eq!(memory.state().used, Bytes(8 + 32));
-    let request = it.take(Nanos(1), CALLEE).unwrap();
+    let request = it.next_call(Nanos(1), CALLEE).unwrap();
     assert_eq!((request.service, request.message.as_slice(), request.paid), (7, &b"10.0.0.1"[..], None));
     assert_eq!(it.reply(Nanos(2), CALLEE, request.call, b"AS64496"), Ok(ALICE));
-    let answer = it.answer(ALICE).unwrap();
+    let answer = it.next_reply(ALICE).unwrap();
     assert_eq!(
-        (answer.ticket, answer.status, answer.message.as_slice()),
+        (answer.ticket, answer.outcome, answer.message.as_slice()),
         (ticket, CallOutcome::Answered, &b"AS64496"[..])
     );
     drop(answer);
@@ -80,7 +80,7 @@ fn a_call_is_served_and_answered_and_leaves_nothing_behind() {
 fn a_caller_that_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
     let (mut it, memory) = exchange(ServiceOffer { payer: Payer::Caller, ..offer() });
     let eve = EndpointId(9);
-    it.enter(eve, &name("eve"), &memory);
+    it.add_module(eve, &name("eve"), &memory);
     let free = lookup();
     let paying = ServiceUse { pays: Some(MS), ..lookup() };
     let mut call = |from, what: Option<&ServiceUse>, len: usize, within| {
@@ -97,10 +97,10 @@ fn a_caller_that_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
     assert_eq!(call(ALICE, Some(&absent), 1, MS), Err(CallRefusal::Absent));
     assert_eq!(call(EndpointId(77), Some(&paying), 1, MS), Err(CallRefusal::Absent), "it is not on the node");
     assert_eq!(call(ALICE, Some(&paying), 16, Nanos(limit::DEADLINE_NS)), Ok(1));
-    assert_eq!(it.take(Nanos(0), CALLEE).unwrap().paid, Some((ALICE, MS)));
+    assert_eq!(it.next_call(Nanos(0), CALLEE).unwrap().paid, Some((ALICE, MS)));
     assert_eq!(it.counters(ALICE).refused, 7);
     // Nobody else of the session can take the service over.
-    it.enter(EndpointId(10), &name("asn"), &memory);
+    it.add_module(EndpointId(10), &name("asn"), &memory);
     assert!(!it.offer(EndpointId(10), &name("lookup"), 0, offer()));
 }
 
@@ -111,12 +111,12 @@ fn a_callee_that_never_answers_delays_no_caller_beyond_the_deadline() {
     for within in [3, 1, 2] {
         it.call(Nanos(0), ALICE, Some(&lookup()), b"x", ms(within)).unwrap();
     }
-    let first = it.take(Nanos(0), CALLEE).unwrap();
+    let first = it.next_call(Nanos(0), CALLEE).unwrap();
     assert_eq!(it.next_deadline(ALICE), Some(ms(1)));
     it.expire(ms(2), ALICE);
     assert_eq!(status(&mut it, ALICE), [(2, CallOutcome::Late), (3, CallOutcome::Late)]);
     // What nobody waits for is not even served.
-    assert!(it.take(ms(2), CALLEE).is_none());
+    assert!(it.next_call(ms(2), CALLEE).is_none());
     // An answer that comes too late is discarded, also where the caller has not looked yet.
     assert_eq!(it.reply(ms(3), CALLEE, first.call, b"late"), Err(ReplyRefusal::Unknown));
     it.expire(ms(3), ALICE);
@@ -136,13 +136,13 @@ fn a_caller_that_floods_fills_only_its_own_queue() {
     it.call(Nanos(0), BOB, Some(&lookup()), b"b", MS).unwrap();
     // Bob is second, though four of alice's were there before.
     let order: Vec<Vec<u8>> =
-        std::iter::from_fn(|| it.take(Nanos(0), CALLEE)).map(|request| request.message).collect();
+        std::iter::from_fn(|| it.next_call(Nanos(0), CALLEE)).map(|request| request.message).collect();
     assert_eq!(order, [b"a", b"b", b"a", b"a", b"a"]);
     // What is being served does not wait, and still counts against the caller.
     let mut accepted = u64::from(QUEUE);
     while it.call(Nanos(0), ALICE, Some(&lookup()), b"a", MS).is_ok() {
         accepted += 1;
-        it.take(Nanos(0), CALLEE).unwrap();
+        it.next_call(Nanos(0), CALLEE).unwrap();
     }
     assert_eq!(accepted, u64::from(limit::CALLS));
     assert_eq!(memory.state().used, Bytes((accepted + 1) * 33));
@@ -157,16 +157,16 @@ fn a_caller_that_floods_fills_only_its_own_queue() {
 fn messages_are_taken_from_the_callers_memory() {
     let mut it = ServiceExchange::default();
     let poor = MemoryReservation::new(&NodeMemory::new(Bytes(100)), Bytes(100), Bytes(100)).unwrap();
-    it.enter(CALLEE, &name("asn"), &memory());
-    it.enter(ALICE, &name("alice"), &poor);
+    it.add_module(CALLEE, &name("asn"), &memory());
+    it.add_module(ALICE, &name("alice"), &poor);
     it.offer(CALLEE, &name("lookup"), 0, offer());
     it.call(Nanos(0), ALICE, Some(&lookup()), &[0; 16], MS).unwrap();
     it.call(Nanos(0), ALICE, Some(&lookup()), &[0; 16], MS).unwrap();
     assert_eq!(it.call(Nanos(0), ALICE, Some(&lookup()), &[0; 16], MS), Err(CallRefusal::Full));
     assert_eq!(poor.state().used, Bytes(96));
-    it.leave(ALICE);
+    it.remove_module(ALICE);
     assert_eq!(poor.state().used, Bytes(0));
-    assert!(it.take(Nanos(0), CALLEE).is_none(), "nobody waits for it");
+    assert!(it.next_call(Nanos(0), CALLEE).is_none(), "nobody waits for it");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn numbers_of_no_call_answer_nothing() {
     it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS).unwrap();
     // Not given to it yet.
     assert_eq!(it.reply(Nanos(0), CALLEE, 1, b"y"), Err(ReplyRefusal::Unknown));
-    let request = it.take(Nanos(0), CALLEE).unwrap();
+    let request = it.next_call(Nanos(0), CALLEE).unwrap();
     for forged in [0, request.call + 1, u64::MAX] {
         assert_eq!(it.reply(Nanos(0), CALLEE, forged, b"y"), Err(ReplyRefusal::Unknown));
     }
@@ -193,11 +193,11 @@ fn callers_are_answered_at_once_when_a_callee_fails_or_leaves() {
     for _ in 0..3 {
         it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS).unwrap();
     }
-    let failed = it.take(Nanos(0), CALLEE).unwrap();
+    let failed = it.next_call(Nanos(0), CALLEE).unwrap();
     assert_eq!(it.fail(CALLEE, failed.call), Some(ALICE));
     assert_eq!(it.fail(CALLEE, failed.call), None);
-    let _served = it.take(Nanos(0), CALLEE).unwrap();
-    let (told, tally) = it.leave(CALLEE);
+    let _served = it.next_call(Nanos(0), CALLEE).unwrap();
+    let (told, tally) = it.remove_module(CALLEE);
     assert_eq!((told.into_iter().collect::<Vec<_>>(), tally.served), (vec![ALICE], 2));
     let [_, (_, two), (_, three)] = status(&mut it, ALICE)[..] else { panic!("three calls, three answers") };
     assert_eq!((two, three, it.counters(ALICE).failed), (CallOutcome::Gone, CallOutcome::Gone, 3));
@@ -224,7 +224,7 @@ proptest! {
                         prop_assert!(open.insert((party, ticket), ()).is_none());
                     }
                 }
-                3 => given.extend(it.take(Nanos(now), CALLEE).map(|request| request.call)),
+                3 => given.extend(it.next_call(Nanos(now), CALLEE).map(|request| request.call)),
                 4 => _ = it.reply(Nanos(now), CALLEE, number, b"r"),
                 5 if !given.is_empty() => {
                     _ = it.reply(Nanos(now), CALLEE, given.swap_remove(usize::try_from(number).unwrap() % given.len()), b"r");
@@ -233,7 +233,7 @@ proptest! {
                 7 => now += time,
                 _ => it.expire(Nanos(now), party),
             }
-            for answer in std::iter::from_fn(|| it.answer(party)).take(2) {
+            for answer in std::iter::from_fn(|| it.next_reply(party)).take(2) {
                 prop_assert!(open.remove(&(party, answer.ticket)).is_some());
             }
             prop_assert!(it.waiting(CALLEE) <= 2 * QUEUE as usize);
@@ -241,7 +241,7 @@ proptest! {
         }
         for party in callers {
             it.expire(Nanos(u64::MAX), party);
-            while let Some(answer) = it.answer(party) {
+            while let Some(answer) = it.next_reply(party) {
                 prop_assert!(open.remove(&(party, answer.ticket)).is_some());
             }
         }
@@ -257,12 +257,12 @@ fn offers_can_change_and_accepted_calls_are_still_answered() {
     it.call(Nanos(0), BOB, Some(&lookup()), b"b", MS).unwrap();
     // Bob may not call any more, and alice pays.
     let dearer = ServiceOffer { callers: vec![name("alice")], payer: Payer::Caller, ..offer() };
-    it.offer_only(CALLEE, vec![(name("lookup"), 8, dearer)]);
+    it.replace_offers(CALLEE, vec![(name("lookup"), 8, dearer)]);
     let agreed = ServiceUse { pays: Some(MS), ..lookup() };
     assert_eq!(it.call(Nanos(1), BOB, Some(&agreed), b"b", MS), Err(CallRefusal::Denied));
     assert_eq!(it.call(Nanos(1), ALICE, Some(&lookup()), b"a", MS), Err(CallRefusal::Denied));
     it.call(Nanos(1), ALICE, Some(&agreed), b"a", MS).unwrap();
-    let given: Vec<_> = std::iter::from_fn(|| it.take(Nanos(2), CALLEE)).collect();
+    let given: Vec<_> = std::iter::from_fn(|| it.next_call(Nanos(2), CALLEE)).collect();
     let terms: Vec<_> = given.iter().map(|request| (request.service, request.paid)).collect();
     assert_eq!(terms, [(7, None), (7, None), (8, Some((ALICE, MS)))]);
     for request in given {
@@ -270,10 +270,10 @@ fn offers_can_change_and_accepted_calls_are_still_answered() {
     }
     assert_eq!((status(&mut it, ALICE).len(), status(&mut it, BOB).len()), (2, 1));
     // It is offered by nobody, and then by another module of the same session.
-    it.offer_only(CALLEE, Vec::new());
+    it.replace_offers(CALLEE, Vec::new());
     assert_eq!(it.call(Nanos(4), ALICE, Some(&agreed), b"a", MS), Err(CallRefusal::Absent));
     let (other, memory) = (EndpointId(9), memory());
-    it.enter(other, &name("asn"), &memory);
-    it.offer_only(other, vec![(name("lookup"), 0, offer())]);
+    it.add_module(other, &name("asn"), &memory);
+    it.replace_offers(other, vec![(name("lookup"), 0, offer())]);
     assert_eq!(it.call(Nanos(5), BOB, Some(&lookup()), b"b", MS).map(|(_, callee)| callee), Ok(other));
 }

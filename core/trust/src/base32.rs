@@ -6,18 +6,18 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Returns bytes as text.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
-    let (mut held, mut bits) = (0_u32, 0_u32);
+    let (mut buffer, mut buffered_bits) = (0_u32, 0_u32);
     for byte in bytes {
-        held = held << 8 | u32::from(*byte);
-        bits += 8;
-        while bits >= 5 {
-            bits -= 5;
-            text.push(digit(held >> bits));
+        buffer = buffer << 8 | u32::from(*byte);
+        buffered_bits += 8;
+        while buffered_bits >= 5 {
+            buffered_bits -= 5;
+            text.push(digit(buffer >> buffered_bits));
         }
-        held &= (1 << bits) - 1;
+        buffer &= (1 << buffered_bits) - 1;
     }
-    if bits > 0 {
-        text.push(digit(held << (5 - bits)));
+    if buffered_bits > 0 {
+        text.push(digit(buffer << (5 - buffered_bits)));
     }
     text
 }
@@ -30,18 +30,18 @@ fn digit(value: u32) -> char {
 /// of the last character are set: every byte sequence has exactly one text.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
-    let (mut held, mut bits) = (0_u32, 0_u32);
+    let (mut buffer, mut buffered_bits) = (0_u32, 0_u32);
     for character in text.bytes() {
         let value = ALPHABET.iter().position(|known| *known == character)?;
-        held = held << 5 | u32::try_from(value).ok()?;
-        bits += 5;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push(u8::try_from(held >> bits).ok()?);
-            held &= (1 << bits) - 1;
+        buffer = buffer << 5 | u32::try_from(value).ok()?;
+        buffered_bits += 5;
+        if buffered_bits >= 8 {
+            buffered_bits -= 8;
+            bytes.push(u8::try_from(buffer >> buffered_bits).ok()?);
+            buffer &= (1 << buffered_bits) - 1;
         }
     }
-    (held == 0 && bits < 5).then_some(bytes)
+    (buffer == 0 && buffered_bits < 5).then_some(bytes)
 }
 
 #[cfg(test)]

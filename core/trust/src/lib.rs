@@ -5,7 +5,7 @@
 //! - [`credential`]: grants that are signed and delegated from key to key, as Biscuit tokens.
 //! - [`revocation`]: signed lists of revoked credentials, and the union of all lists that a node keeps.
 //! - [`signature`]: signatures of modules.
-//! - [`explain`]: explanations of credentials and decisions in words.
+//! - [`explain`]: grants and credentials in words.
 //! - [`association`]: key establishment between two identities; [`transport`]: encrypted messages between them.
 //! - [`gate`]: limits on the work for peers that are not authenticated yet.
 //!

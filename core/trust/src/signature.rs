@@ -25,8 +25,8 @@ pub const SIGNATURES_MAX: usize = 8;
 const SIGNED: SignatureContext = SignatureContext::new("module");
 const FIRST_LINE: &str = "weir module signature 1";
 
-/// A key's signature of a module. It is made by [`ModuleSignature::sign`], or read from a text with a valid signature;
-/// there is no other way to get one.
+/// A valid signature of a module by a key. [`ModuleSignature::sign`] makes it; reading it from its text includes its
+/// verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleSignature {
     module: ModuleHash,
@@ -57,7 +57,7 @@ pub enum SignatureError {
     /// A signature that is not valid.
     #[error("the signature is forged or damaged: it was not made by {0}")]
     Forged(PublicKey),
-    /// A signature of another module.
+    /// A valid signature, but of another module.
     #[error(
         "the signature by {signer} is of another module, {signed}, not of {module}: sign this one with `weir sign`, or leave the signature out"
     )]
@@ -74,7 +74,7 @@ pub enum SignatureError {
 impl ModuleSignature {
     /// Signs a module, given as its bytes.
     pub fn sign(signer: &Identity, module: &[u8]) -> Self {
-        let module = ModuleHash::of(module);
+        let module = ModuleHash::of_bytes(module);
         let mut this = Self { module, signer: signer.public(), signature: Signature([0; 64]) };
         this.signature = signer.sign(SIGNED, this.signed_text().as_bytes());
         this
@@ -135,17 +135,17 @@ impl FromStr for ModuleSignature {
         if lines.next() != Some(FIRST_LINE) {
             return Err(SignatureError::NotASignature);
         }
-        let mut after = |line, key: &str, wanted| {
+        let mut value = |line, key: &str, wanted| {
             let wrong = SignatureError::Line { line, wanted };
             lines.next().and_then(|text| text.strip_prefix(key)).ok_or(wrong)
         };
         let wrong = |line, wanted| SignatureError::Line { line, wanted };
         let wanted = "`module` and the SHA-256 of its bytes";
-        let module: ModuleHash = after(2, "module ", wanted)?.parse().map_err(|_| wrong(2, wanted))?;
+        let module: ModuleHash = value(2, "module ", wanted)?.parse().map_err(|_| wrong(2, wanted))?;
         let wanted = "`signer` and a public key";
-        let signer: PublicKey = after(3, "signer ", wanted)?.parse().map_err(|_| wrong(3, wanted))?;
+        let signer: PublicKey = value(3, "signer ", wanted)?.parse().map_err(|_| wrong(3, wanted))?;
         let wanted = "`signature` and the whole signature";
-        let bytes = base32::decode(after(4, "signature ", wanted)?).and_then(|bytes| bytes.try_into().ok());
+        let bytes = base32::decode(value(4, "signature ", wanted)?).and_then(|bytes| bytes.try_into().ok());
         let signature = Signature(bytes.ok_or(wrong(4, wanted))?);
         let this = Self { module, signer, signature };
         // Each signature has only one text, so that people read exactly what weir verifies.
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(read(&text), Ok(signature));
         let texts = [text, ModuleSignature::sign(&person(2), b"module").to_string()];
         let both = [person(1).public(), person(2).public()];
-        assert_eq!(signers(&ModuleHash::of(b"module"), &texts), Ok(both.to_vec()));
-        assert_eq!(signers::<String>(&ModuleHash::of(b"module"), &[]), Ok(Vec::new()));
+        assert_eq!(signers(&ModuleHash::of_bytes(b"module"), &texts), Ok(both.to_vec()));
+        assert_eq!(signers::<String>(&ModuleHash::of_bytes(b"module"), &[]), Ok(Vec::new()));
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(read(nothing), Err(SignatureError::NotASignature));
         }
         assert_eq!(read(&"x".repeat(1 << 20)), Err(SignatureError::TooLong(1 << 20)));
-        let module = ModuleHash::of(b"module");
+        let module = ModuleHash::of_bytes(b"module");
         assert!(matches!(signers(&module, &[&text, &other]), Err(SignatureError::Another { .. })));
         let many = vec![text; SIGNATURES_MAX + 1];
         assert_eq!(signers(&module, &many), Err(SignatureError::TooMany(9)));

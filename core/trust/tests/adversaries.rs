@@ -8,7 +8,7 @@ use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use prost::Message;
 use weir_trust::credential::{BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, Credential, CredentialRefusal};
 use weir_trust::grant::{Grant, GrantPart, PacketView, Resource};
-use weir_trust::revocation::{Reception, RevocationList, Revocations};
+use weir_trust::revocation::{ListReception, RevocationList, Revocations};
 use weir_units::Bytes;
 
 /// A chain of three credentials: the researcher's, the student's and the friend's.
@@ -221,7 +221,7 @@ fn a_revoked_holder_cannot_append_the_same_block_again() {
     // The result is a valid credential with the same identifier, so it is charged and revoked as before.
     assert_eq!(show(&again, STUDENT, &revocations).unwrap().id(), id);
     let list = RevocationList::sign(&OPERATOR.identity(), 1, now(), [id].into()).unwrap();
-    revocations.accept(&list, &Reception::new(&[OPERATOR.key()], now())).unwrap();
+    revocations.accept(&list, &ListReception::new(&[OPERATOR.key()], now())).unwrap();
     assert_eq!(show(&again, STUDENT, &revocations), Err(CredentialRefusal::Revoked { block: 1, id }));
 }
 

@@ -291,7 +291,7 @@ fn a_handshake_ends_at_its_deadline() {
     assert_eq!((turn.ticket, turn.until), (two, Nanos(150 * MS)));
     assert_eq!(gate.expire(Nanos(99 * MS)), []);
     assert_eq!(gate.expire(Nanos(110 * MS)), [one]);
-    assert_eq!(gate.first_message_arrived(one, Nanos(110 * MS)), Err(HandshakeRefusal::Gone));
+    assert_eq!(gate.first_message_arrived(one, Nanos(110 * MS)), Err(HandshakeRefusal::Evicted));
     assert_eq!(gate.expire(Nanos(150 * MS)), [two, three]);
     // The caller learns which handshakes are over.
     assert!(!gate.leave(two, Nanos(150 * MS)));

@@ -1,8 +1,8 @@
-//! Display of amounts that appear together in one message.
+//! Display of amounts, with enough digits to tell amounts in one message apart.
 
 use std::fmt::Display;
 
-/// The highest number of decimals to try before an amount is shown in its smallest unit.
+/// The highest number of decimals that is tried. If it is not enough, amounts are displayed in their smallest unit.
 const DECIMALS_MAX: usize = 6;
 
 /// A quantity that is rounded for display.
@@ -13,8 +13,8 @@ pub trait Amount: Copy + Eq + Display {
     fn exact(self) -> String;
 }
 
-/// Returns an amount as text, for a message with other amounts. It has enough digits for different amounts to have
-/// different texts.
+/// Returns an amount as text, for a message that also contains `others`. The text has enough digits for different
+/// amounts to have different texts.
 pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
     let all = || std::iter::once(&amount).chain(others);
     let are_distinct = |show: &dyn Fn(T) -> String| {
@@ -25,14 +25,15 @@ pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
     if are_distinct(&|one| one.to_string()) {
         return amount.to_string();
     }
-    let enough = (1..=DECIMALS_MAX).find(|decimals| are_distinct(&|one| format!("{one:.decimals$}")));
-    match enough {
+    let decimals = (1..=DECIMALS_MAX).find(|decimals| are_distinct(&|one| format!("{one:.decimals$}")));
+    match decimals {
         Some(decimals) => format!("{amount:.decimals$}"),
         None => amount.exact(),
     }
 }
 
-/// Writes an amount in a larger unit, without zeros at the end of its decimals.
+/// Writes an amount in a unit of `scale` smallest units, without zeros at the end of its decimals. The precision of the
+/// format is the number of decimals; without a precision it is `default_decimals`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "for people to read; `beside` checks that it is precise enough"
@@ -40,9 +41,9 @@ pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
 pub(crate) fn rounded(
     f: &mut std::fmt::Formatter<'_>,
     (amount, scale, unit): (u64, f64, &str),
-    usual: usize,
+    default_decimals: usize,
 ) -> std::fmt::Result {
-    let text = format!("{:.*}", f.precision().unwrap_or(usual), amount as f64 / scale);
+    let text = format!("{:.*}", f.precision().unwrap_or(default_decimals), amount as f64 / scale);
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     write!(f, "{text} {unit}")
 }

@@ -33,8 +33,8 @@ impl std::str::FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// Writes the value in the largest unit in which it is at least 1, with at most one decimal. The precision of the format changes
-    /// the number of decimals.
+    /// Writes the value in the largest unit in which it is at least 1, with at most one decimal, or as many as the
+    /// format's precision states.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_024 => return write!(f, "{} B", self.0),

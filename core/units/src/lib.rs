@@ -1,5 +1,5 @@
-//! Quantities as types, so that no function takes a bare number with an unstated unit; names; points in time as text; and
-//! the escaping of untrusted text for display.
+//! Quantities as types, so that every number has a stated unit; names; points in time as text; and the escaping of
+//! untrusted text for display.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ pub use bytes::Bytes;
 pub use name::{Name, NameError};
 pub use nanos::{Nanos, Timestamp};
 pub use rate::BitsPerSecond;
-pub use text::{Escaped, Shown, escaped, is_plain, shown, shown_lines};
+pub use text::{Escape, Escaped, escaped, escaped_lines, escaped_prefix, hex, is_plain};
 pub use time::{TimeError, parse_time, show_time, time_text};
 
 /// The error for a text that is not a quantity.
@@ -24,7 +24,7 @@ pub use time::{TimeError, parse_time, show_time, time_text};
 pub struct ParseError {
     /// The text that was given.
     pub given: String,
-    /// A description of legal texts, with an example.
+    /// A description of legal texts, with an example, that completes the sentence "… is not …".
     pub wanted: &'static str,
 }
 
@@ -36,14 +36,15 @@ impl std::fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Splits "12.5ms" into the number's text and the unit's.
+/// Splits a text such as "12.5ms" into the texts of the number and of the unit.
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     (&text[..end], text[end..].trim())
 }
 
-/// Reads a decimal number times `scale` without going through floating point: "1.5" x 1000 is exactly 1500.
+/// Returns a decimal number times `scale`, computed exactly in integers: "1.5" and 1000 give 1500. `None` if the result
+/// is no whole number, or too large.
 fn scaled(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.len() > 18 {

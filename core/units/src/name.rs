@@ -1,9 +1,9 @@
-//! Names of modules, parameters, streams and fields.
+//! Names of modules, sessions, record streams, fields and parameters.
 
 use std::fmt;
 
-/// A name that is safe as a file name, a column name, a command-line word and, with `-` as `_`, a C identifier: lower-case
-/// ASCII letters, digits, `-` and `_`, beginning with a letter, at most [`Name::MAX`] characters.
+/// A name that is safe as a file name, a column name, a command-line word and, with `-` as `_`, a C identifier:
+/// lower-case ASCII letters, digits, `-` and `_`, beginning with a letter, at most [`Name::MAX`] characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
@@ -13,7 +13,7 @@ pub struct Name(String);
 pub struct NameError(pub String);
 
 impl Name {
-    /// The most characters of a name.
+    /// The maximum length of a name, in characters.
     pub const MAX: usize = 48;
 
     /// Makes a name from a text.
@@ -21,10 +21,10 @@ impl Name {
     /// # Errors
     /// Fails for a text that is not a legal name.
     pub fn new(text: &str) -> Result<Self, NameError> {
-        let starts = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
-        let legal =
+        let has_first_letter = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+        let is_legal =
             text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_');
-        if starts && legal && text.len() <= Self::MAX {
+        if has_first_letter && is_legal && text.len() <= Self::MAX {
             Ok(Self(text.to_owned()))
         } else {
             Err(NameError(text.chars().take(80).collect()))

@@ -62,8 +62,8 @@ impl std::str::FromStr for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// Writes the value in the largest unit in which it is at least 1, with at most three decimals. The precision of the format changes
-    /// the number of decimals.
+    /// Writes the value in the largest unit in which it is at least 1, with at most three decimals, or as many as the
+    /// format's precision states.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_000 => return write!(f, "{} ns", self.0),

@@ -1,12 +1,12 @@
-//! Escaping of untrusted text for messages and terminals.
+//! Escaping of untrusted text for messages and terminals, and bytes as hexadecimal digits.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
-/// Returns true for a character that does not affect the display of the text around it. Control characters, and invisible
-/// characters that hide, reorder or break text, are not plain (Unicode categories Cc, Cf, Zl and Zp).
+/// Returns true for a plain character: one that does not affect the display of the text around it. Control characters,
+/// and invisible characters that hide, reorder or break text, are not plain (Unicode categories Cc, Cf, Zl and Zp).
 pub fn is_plain(c: char) -> bool {
     let is_format = matches!(c,
         '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
@@ -14,42 +14,44 @@ pub fn is_plain(c: char) -> bool {
     !c.is_control() && !is_format
 }
 
-/// Returns the first 200 characters of an untrusted text, with every character that is not plain escaped.
-pub fn shown(text: &str) -> String {
-    escaped(text, 200)
+/// Returns the first 200 characters of an untrusted text, with every character that is not [plain](is_plain) escaped.
+pub fn escaped(text: &str) -> String {
+    escaped_prefix(text, 200)
 }
 
-/// Returns the first `most` characters of an untrusted text, with every character that is not plain escaped.
-pub fn escaped(text: &str, most: usize) -> String {
+/// Returns the first `characters_max` characters of an untrusted text, with every character that is not
+/// [plain](is_plain) escaped.
+pub fn escaped_prefix(text: &str, characters_max: usize) -> String {
     let escape = |c: char| if is_plain(c) { String::from(c) } else { c.escape_default().collect() };
-    text.chars().take(most).map(escape).collect()
+    text.chars().take(characters_max).map(escape).collect()
 }
 
-/// Untrusted text, or a file name, that can be displayed with every character escaped that is not [plain](is_plain).
-pub trait Shown {
-    /// Returns the text to show to people. Output for programs uses the original text.
-    fn shown(&self) -> Escaped<'_>;
+/// Escaping of untrusted text and file names for messages.
+pub trait Escape {
+    /// Returns the text for display, with every character that is not [plain](is_plain) escaped. Output for programs
+    /// uses the original text.
+    fn escaped(&self) -> Escaped<'_>;
 }
 
-/// Displays a text with every character that is not plain escaped. See [`Shown`].
+/// A text whose `Display` escapes every character that is not [plain](is_plain). [`Escape::escaped`] makes it.
 #[derive(Clone, Debug)]
 pub struct Escaped<'a>(Cow<'a, str>);
 
-impl Shown for str {
-    fn shown(&self) -> Escaped<'_> {
+impl Escape for str {
+    fn escaped(&self) -> Escaped<'_> {
         Escaped(Cow::Borrowed(self))
     }
 }
 
-impl Shown for OsStr {
-    fn shown(&self) -> Escaped<'_> {
+impl Escape for OsStr {
+    fn escaped(&self) -> Escaped<'_> {
         Escaped(self.to_string_lossy())
     }
 }
 
-impl Shown for Path {
-    fn shown(&self) -> Escaped<'_> {
-        self.as_os_str().shown()
+impl Escape for Path {
+    fn escaped(&self) -> Escaped<'_> {
+        self.as_os_str().escaped()
     }
 }
 
@@ -61,18 +63,27 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Returns a text of several lines, such as a compiler's output. Line feeds and tabs stay; other characters that are
-/// not plain are escaped.
-pub fn shown_lines(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+/// Returns bytes as lower-case hexadecimal digits, two for each byte, without separators.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut digits, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+/// Returns an untrusted text of several lines, such as a compiler's output, for display. Line feeds and tabs stay; other
+/// characters that are not [plain](is_plain) are escaped.
+pub fn escaped_lines(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if is_plain(c) || matches!(c, '\n' | '\t') {
-            shown.push(c);
+            escaped.push(c);
         } else {
-            shown.extend(c.escape_default());
+            escaped.extend(c.escape_default());
         }
     }
-    shown
+    escaped
 }
 
 #[cfg(test)]
@@ -83,15 +94,15 @@ mod tests {
     fn a_name_is_shown_whole_without_control_characters() {
         let name = format!("a\u{1b}]0;t\u{7}\r\n\u{9b}1mé\u{202e}{}", "x".repeat(300));
         let shown = format!(r"a\u{{1b}}]0;t\u{{7}}\r\n\u{{9b}}1mé\u{{202e}}{}", "x".repeat(300));
-        assert_eq!(name.shown().to_string(), shown);
-        assert_eq!(Path::new(&name).shown().to_string(), shown);
-        assert_eq!(OsStr::new("plain name/é").shown().to_string(), "plain name/é");
-        assert_eq!(shown_lines("a:\n\tb\r\u{1b}[m\n"), "a:\n\tb\\r\\u{1b}[m\n");
+        assert_eq!(name.escaped().to_string(), shown);
+        assert_eq!(Path::new(&name).escaped().to_string(), shown);
+        assert_eq!(OsStr::new("plain name/é").escaped().to_string(), "plain name/é");
+        assert_eq!(escaped_lines("a:\n\tb\r\u{1b}[m\n"), "a:\n\tb\\r\\u{1b}[m\n");
     }
 
     #[test]
     fn control_characters_for_a_terminal_are_escaped() {
-        assert_eq!(shown("a\u{1b}[31m é\u{202e}\n"), r"a\u{1b}[31m é\u{202e}\n");
-        assert_eq!(shown(&"x".repeat(300)).len(), 200);
+        assert_eq!(escaped("a\u{1b}[31m é\u{202e}\n"), r"a\u{1b}[31m é\u{202e}\n");
+        assert_eq!(escaped(&"x".repeat(300)).len(), 200);
     }
 }

@@ -17,13 +17,13 @@ pub fn show_time(at: Timestamp) -> String {
     time_text(at).iter().copied().map(char::from).collect()
 }
 
-/// Returns a time as [`show_time`] does, in ASCII and without an allocation: each line of a ledger has two times.
+/// Returns a time as the ASCII text of [`show_time`], without an allocation. Each line of a ledger has two times.
 pub fn time_text(at: Timestamp) -> [u8; 30] {
     let (seconds, nanos) = (at.0 / SECOND, at.0 % SECOND);
     let (year, month, day) = civil(seconds / DAY);
     let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
     let mut text = *b"0000-00-00T00:00:00.000000000Z";
-    for (place, number) in [
+    for (range, number) in [
         (0..4, year),
         (5..7, month),
         (8..10, day),
@@ -33,7 +33,7 @@ pub fn time_text(at: Timestamp) -> [u8; 30] {
         (20..29, nanos),
     ] {
         let mut rest = number;
-        for digit in text[place].iter_mut().rev() {
+        for digit in text[range].iter_mut().rev() {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
@@ -41,7 +41,7 @@ pub fn time_text(at: Timestamp) -> [u8; 30] {
     text
 }
 
-/// Reads a date, which means its beginning, or a date and a time in UTC with up to nine decimals of a second.
+/// Reads a date, or a date and a time in UTC with up to nine decimals of a second. A date stands for its first instant.
 ///
 /// # Errors
 /// Fails for any other text, for days that the calendar does not have, and for times that do not fit into a
@@ -70,6 +70,7 @@ fn read(text: &str) -> Option<Timestamp> {
     seconds.checked_mul(SECOND)?.checked_add(nanos).map(Timestamp)
 }
 
+/// Reads three numbers between separators, each with exactly its number of digits.
 fn numbers(text: &str, separator: char, digits: [usize; 3]) -> Option<[u64; 3]> {
     let mut parts = text.split(separator);
     let mut next = |digits| number(parts.next()?, digits);
@@ -77,21 +78,22 @@ fn numbers(text: &str, separator: char, digits: [usize; 3]) -> Option<[u64; 3]> 
     parts.next().is_none().then_some(numbers)
 }
 
+/// Reads a number of exactly `digits` decimal digits.
 fn number(text: &str, digits: usize) -> Option<u64> {
-    let plain = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
+    let is_number = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
 }
 
-/// Returns year, month and day of a day counted from 1970-01-01. It counts eras of 400 years from 0000-03-01 (Howard
-/// Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Returns year, month and day of a day counted from 1970-01-01. The computation uses eras of 400 years, and years and
+/// months that begin in March (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
@@ -101,11 +103,11 @@ fn days_of(year: u64, month: u64, day: u64) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || day == 0 {
         return None;
     }
-    let shifted_year = year - u64::from(month <= 2);
-    let (era, year_of_era) = (shifted_year / 400, shifted_year % 400);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
-    let days = (era * 146_097 + of_era).checked_sub(719_468)?;
+    let march_year = year - u64::from(month <= 2);
+    let (era, year_of_era) = (march_year / 400, march_year % 400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
     (civil(days) == (year, month, day)).then_some(days)
 }
 

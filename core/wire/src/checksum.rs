@@ -3,16 +3,16 @@
 /// A collector of changes in the bytes that a checksum covers. It updates the checksum by RFC 1624, equation 3, HC' =
 /// ~(~HC + ~m + m'), so a right checksum stays right, and a wrong one stays wrong by the same amount.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Update {
-    /// The sum of all ~m + m', not yet folded. It is 0 exactly if nothing changed, since ~m + m' is 0 for an
-    /// unchanged byte.
+pub(crate) struct ChecksumUpdate {
+    /// The sum of ~m + m' of all changed bytes, not yet folded. It is 0 exactly if no byte changed, since ~m is above
+    /// 0 for a word in which only one byte is set.
     sum: u64,
 }
 
-impl Update {
+impl ChecksumUpdate {
     /// Adds a change of the byte that is `distance` bytes after the beginning of the covered range. Bytes at even
     /// distances are the upper halves of words.
-    pub(crate) fn byte(&mut self, distance: usize, old: u8, new: u8) {
+    pub(crate) fn add_change(&mut self, distance: usize, old: u8, new: u8) {
         if old == new {
             return;
         }
@@ -22,29 +22,29 @@ impl Update {
         self.sum += u64::from(!word(old)) + u64::from(word(new));
     }
 
-    /// Returns true if nothing has changed, so that the checksum must stay as it is, to the last bit.
+    /// Returns true if no byte has changed. The checksum must then keep its exact value.
     pub(crate) fn is_empty(self) -> bool {
         self.sum == 0
     }
 
     /// The checksum after the changes.
     pub(crate) fn apply(self, checksum: u16) -> u16 {
-        !fold(self.sum + u64::from(!checksum))
+        !fold_sum(self.sum + u64::from(!checksum))
     }
 }
 
-/// Adds bytes, as 16-bit words of which the last one may lack its lower half, to an unfolded sum. The sum cannot
-/// overflow below some gigabytes.
-pub(crate) fn add(sum: u64, bytes: &[u8]) -> u64 {
+/// Adds bytes to an unfolded sum, as 16-bit words; if their number is odd, the lower half of the last word is 0. The
+/// sum cannot overflow for less than 16 GiB.
+pub(crate) fn add_bytes(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
     last.iter_mut().zip(rest).for_each(|(to, byte)| *to = *byte);
-    // Adding 32 bits at a time is valid because 2^16 counts as one.
+    // Adding 32 bits at a time is valid because 2^16 equals 1 in one's complement arithmetic of 16 bits.
     words.iter().chain([&last]).fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)))
 }
 
 /// Folds a sum to 16 bits, with end-around carry (RFC 1071).
-pub(crate) fn fold(mut sum: u64) -> u16 {
+pub(crate) fn fold_sum(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }
@@ -58,19 +58,19 @@ mod tests {
     #[test]
     fn the_example_of_rfc_1624_comes_out_right() {
         // Section 4: HC = 0xDD2F, m = 0x5555, m' = 0x3285 gives 0x0000, where RFC 1141 gave 0xFFFF.
-        let mut update = Update::default();
-        update.byte(0, 0x55, 0x32);
-        update.byte(1, 0x55, 0x85);
+        let mut update = ChecksumUpdate::default();
+        update.add_change(0, 0x55, 0x32);
+        update.add_change(1, 0x55, 0x85);
         assert_eq!(update.apply(0xdd2f), 0x0000);
     }
 
     #[test]
     fn an_unchanged_byte_does_not_change_the_checksum() {
-        let mut update = Update::default();
-        update.byte(3, 7, 7);
+        let mut update = ChecksumUpdate::default();
+        update.add_change(3, 7, 7);
         assert!(update.is_empty());
-        update.byte(3, 0, 0xff);
-        update.byte(5, 0xff, 0);
+        update.add_change(3, 0, 0xff);
+        update.add_change(5, 0xff, 0);
         assert!(!update.is_empty());
         assert_eq!(update.apply(0x1234), 0x1234, "two changes that cancel each other");
     }

@@ -1,4 +1,5 @@
-//! Classification: from the first bytes of a packet to its descriptor.
+//! Classification: from the first bytes of a packet to its descriptor. All parsing of this crate starts here, in
+//! [`walk`] for a packet, and in [`walk_inside`] for a packet that another one carries.
 
 use crate::flow_hash;
 use crate::fragment::FragmentInfo;
@@ -32,17 +33,18 @@ pub struct MoreHeader;
 ///
 /// # Errors
 ///
-/// [`MoreHeader`] requests another call with `min(cap_len, PEEK_MAX)` bytes. With that many, or more, it is never
-/// returned.
+/// [`MoreHeader`] requests another call with `min(cap_len, PEEK_MAX)` bytes. A call with this number of bytes, or more,
+/// never returns it.
 ///
 /// # Decisions
 ///
 /// - An IPv4 header with an impossible version or length, and an IPv6 header with an impossible version, do not count
-///   as IP. The packet has neither flag, is `MALFORMED`, and its flow hash is that of the link header.
+///   as IP. The packet has neither of the flags `IPV4` and `IPV6`, is `MALFORMED`, and its flow hash is that of the
+///   link header.
 /// - An IPv4 total length of 0 (segmentation offload), and an IPv6 payload length of 0 with data behind it
-///   (jumbogram, BIG TCP), mean that the packet ends where the link says.
+///   (jumbogram, BIG TCP), mean that the IP packet extends to the end of the packet on the link.
 /// - Ports and TCP flags are set if they are captured, even if the rest of the header is not (`L4` is then unset).
-/// - `payload_len` of UDP ends where the UDP length says, if that is inside the packet.
+/// - The payload of UDP ends at the UDP length, if this end is inside the packet.
 /// - An IPv6 fragment header with offset 0 and no more fragments does not make a fragment (RFC 6946).
 /// - The fields about tunnels describe the innermost IP header that is found within
 ///   [`TUNNELS_MAX`](crate::TUNNELS_MAX) tunnels and the first [`PEEK_MAX`] bytes. A tunnel over UDP is recognised by
@@ -78,7 +80,7 @@ pub(crate) trait HeaderVisitor {
     /// Reports the checksum of the header above IP, at `field`. It covers `from..end` and, except for ICMP, the
     /// addresses.
     fn checksum(&mut self, field: usize, from: usize, end: usize);
-    /// Reports the offset from which nothing is parsed.
+    /// Reports the offset from which on nothing is parsed.
     fn unknown_from(&mut self, at: usize);
     /// Reports that the final destination address is in a routing header, and not in the IP header.
     fn routed(&mut self);
@@ -94,9 +96,9 @@ pub(crate) trait HeaderVisitor {
     fn is_ip_behind_labels(&mut self, _at: usize, _wire: usize) -> bool {
         true
     }
-    /// Reports the offset of a network layer that is neither IPv4 nor IPv6.
+    /// Reports the offset `at` of a network layer that is neither IPv4 nor IPv6.
     #[inline(always)]
-    fn other(&mut self, _at: usize) {}
+    fn other_network(&mut self, _at: usize) {}
     /// Reports the IPv4 header at `at`, with options up to `data`, of a packet up to `end`. The header's fixed part is
     /// captured and consistent.
     #[inline(always)]
@@ -104,7 +106,7 @@ pub(crate) trait HeaderVisitor {
     /// Reports the IPv6 header at `at`, of a packet up to `end`. The header is captured.
     #[inline(always)]
     fn ipv6(&mut self, _at: usize, _end: usize) {}
-    /// Reports an IPv6 extension header inside the packet.
+    /// Reports an IPv6 extension header, all of which is inside the packet.
     #[inline(always)]
     fn extension(&mut self, _protocol: u8, _at: usize, _len: usize) {}
     /// Reports the header above IP, or the data of a later fragment.
@@ -161,6 +163,7 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) cap: usize,
     /// The number of bytes on the link; at least `cap`.
     pub(crate) wire: usize,
+    /// The descriptor that the walk fills in.
     pub(crate) out: &'a mut Descriptor,
     pub(crate) visitor: &'a mut M,
 }
@@ -202,9 +205,9 @@ pub(crate) fn walk_inside<M: HeaderVisitor>(
     *out = Descriptor::default();
     let mut walk = Walk { head, cap: part.cap, wire: part.wire.max(part.cap), out, visitor };
     let walked = match kind {
-        FirstHeader::Type(ether_type) => walk.inside(ether_type),
+        FirstHeader::Type(ether_type) => walk.walk_ether_type(ether_type),
         FirstHeader::Link(link_type) if walk.is_plain_ipv4(link_type) => walk.ipv4(ETHERNET_HEADER),
-        FirstHeader::Link(link_type) => walk.any(link_type),
+        FirstHeader::Link(link_type) => walk.walk_link_layer(link_type),
     };
     if let Err(short) = walked {
         if head.len() < enough {
@@ -228,7 +231,7 @@ pub(crate) fn walk<M: HeaderVisitor>(
     out: &mut Descriptor,
     visitor: &mut M,
 ) -> Result<(), MoreHeader> {
-    let cap = size(meta.cap_len);
+    let cap = to_usize(meta.cap_len);
     let enough = cap.min(PEEK_MAX);
     let head = head.get(..enough).unwrap_or(head);
     *out = Descriptor {
@@ -242,12 +245,13 @@ pub(crate) fn walk<M: HeaderVisitor>(
         number: low_half(meta.number),
         ..Descriptor::default()
     };
-    let mut walk = Walk { head, cap, wire: size(meta.wire_len).max(cap), out, visitor };
-    // Most packets take a direct path; both paths run the same code.
+    let mut walk = Walk { head, cap, wire: to_usize(meta.wire_len).max(cap), out, visitor };
+    // Most packets are IPv4 in Ethernet and take the shorter first branch; for them, both branches have the same
+    // result.
     let walked = if walk.is_plain_ipv4(meta.link_type) {
         walk.ipv4(ETHERNET_HEADER)
     } else {
-        walk.any(meta.link_type)
+        walk.walk_link_layer(meta.link_type)
     };
     if let Err(short) = walked {
         if head.len() < enough {
@@ -264,14 +268,14 @@ pub(crate) fn walk<M: HeaderVisitor>(
 impl<'a, M: HeaderVisitor> Walk<'a, M> {
     /// Walks over a packet that begins with a header of any link layer.
     #[inline(never)]
-    fn any(&mut self, link_type: LinkType) -> Result<(), IncompleteHeader> {
+    fn walk_link_layer(&mut self, link_type: LinkType) -> Result<(), IncompleteHeader> {
         let network = self.link(link_type)?;
         self.network(network)
     }
 
     /// Walks over a packet that begins with the header that an EtherType names.
     #[inline(never)]
-    fn inside(&mut self, ether_type: u16) -> Result<(), IncompleteHeader> {
+    fn walk_ether_type(&mut self, ether_type: u16) -> Result<(), IncompleteHeader> {
         let network = self.ether_type(ether_type, 0)?;
         self.network(network)
     }
@@ -282,7 +286,7 @@ impl<'a, M: HeaderVisitor> Walk<'a, M> {
             NetworkLayer::Ipv4(at) => self.ipv4(at),
             NetworkLayer::Ipv6(at) => self.ipv6(at),
             NetworkLayer::Other(at) => {
-                self.visitor.other(at);
+                self.visitor.other_network(at);
                 Ok(())
             }
         }
@@ -304,8 +308,9 @@ impl<'a, M: HeaderVisitor> Walk<'a, M> {
         self.visitor.unknown_from(at);
     }
 
-    /// Handles a header that ends beyond the given bytes. If the snapshot length cut it off, the packet is valid; if
-    /// the packet itself ends before, or the header lies beyond the parsing limit, the packet is malformed.
+    /// Handles a header that ends beyond the given bytes. The packet is malformed if the packet itself ends before the
+    /// header does, or if the header lies beyond [`PEEK_MAX`]. Otherwise the snapshot length has cut the header off,
+    /// and the packet is valid.
     #[cold]
     fn ends_early(&mut self, short: &IncompleteHeader) {
         if short.end > self.wire || self.cap > PEEK_MAX {
@@ -327,15 +332,15 @@ impl<'a, M: HeaderVisitor> Walk<'a, M> {
     }
 }
 
-/// Converts a length to an index. Addresses have at least 32 bits, so it is exact.
+/// Converts a length to an index. The conversion is exact, as `usize` has at least 32 bits.
 #[inline(always)]
-pub(crate) fn size(bytes: u32) -> usize {
+pub(crate) fn to_usize(bytes: u32) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Converts an offset to the descriptor's type. Offsets are below `PEEK_MAX` plus one header.
 #[inline(always)]
-pub(crate) fn offset(at: usize) -> u16 {
+pub(crate) fn to_offset(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }
 

@@ -1,6 +1,7 @@
-//! Checksums that a sender has left to its network card.
+//! Computation of checksums that a sender has left to its network card. `weir run` and nodes call [`complete`] before
+//! they forward a packet.
 
-use crate::checksum::{add, fold};
+use crate::checksum::{add_bytes, fold_sum};
 use weir_abi::{Descriptor, flag};
 
 /// Computes the checksum of a TCP segment or UDP datagram whose checksum field holds the sum of its pseudo header.
@@ -13,7 +14,8 @@ use weir_abi::{Descriptor, flag};
 pub fn complete(packet: &mut [u8], descriptor: &Descriptor) -> bool {
     let flags = descriptor.flags;
     let has = |wanted: u32| flags & wanted != 0;
-    // The checksum of a part of a datagram cannot be computed. With IPv6 options, it may cover other addresses.
+    // The checksum of a part of a datagram cannot be computed. With IPv6 extension headers, the checksum may cover
+    // other addresses than those of the IPv6 header.
     if !has(flag::L4) || has(flag::FRAGMENT | flag::CUT) || (has(flag::IPV6) && has(flag::OPTIONS)) {
         return false;
     }
@@ -31,13 +33,13 @@ pub fn complete(packet: &mut [u8], descriptor: &Descriptor) -> bool {
     let Some(end) = usize::try_from(len).ok().and_then(|len| l4.checked_add(len)) else { return false };
     let (Some(addresses), Some(segment)) = (packet.get(addresses), packet.get(l4..end)) else { return false };
     let Some(&[high, low]) = segment.get(field..field + 2) else { return false };
-    let pseudo = add(u64::from(descriptor.ip_proto) + u64::from(len), addresses);
+    let pseudo = add_bytes(u64::from(descriptor.ip_proto) + u64::from(len), addresses);
     let stored = u16::from_be_bytes([high, low]);
-    if stored != fold(pseudo) {
+    if stored != fold_sum(pseudo) {
         return false;
     }
     // The checksum field, which is part of the segment, already holds the sum of the pseudo header.
-    let checksum = match !fold(add(0, segment)) {
+    let checksum = match !fold_sum(add_bytes(0, segment)) {
         // For UDP, zero means no checksum (RFC 768).
         0 if has(flag::UDP) => u16::MAX,
         checksum => checksum,
@@ -100,7 +102,7 @@ mod tests {
             whole.extend(vec![0xaa; padding]);
             let addresses = if is_v6 { 22..54 } else { 26..34 };
             let protocol = if is_tcp { 6u64 } else { 17 };
-            let pseudo = fold(add(protocol + len as u64, &whole[addresses]));
+            let pseudo = fold_sum(add_bytes(protocol + len as u64, &whole[addresses]));
             let mut partial = whole.clone();
             partial[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
             let described = descriptor(&partial);
@@ -137,7 +139,7 @@ mod tests {
     fn parts_of_datagrams_stay_unchanged() {
         let (mut bytes, field) = packet(false, false, b"data");
         let mut described = descriptor(&bytes);
-        let pseudo = fold(add(17 + 12, &bytes[26..34]));
+        let pseudo = fold_sum(add_bytes(17 + 12, &bytes[26..34]));
         bytes[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
         described.flags |= flag::FRAGMENT;
         assert!(!complete(&mut bytes, &described));

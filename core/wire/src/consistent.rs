@@ -1,13 +1,13 @@
 //! Recognition of packets by their bytes, where no header or only a UDP port indicates that there is a packet.
 //!
-//! Behind MPLS labels, the first four bits state whether IP follows (RFC 4928), and likewise in GTP-U. But a hardware
+//! Behind MPLS labels and inside GTP-U, only the first four bits indicate whether IP follows (RFC 4928). But a hardware
 //! address can begin with the same bits: that of Ethernet over MPLS without a control word (RFC 4448, RFC 4385), or of
 //! a 5G session that carries frames. If such a frame were taken for IP, a view would show other data at the places of
 //! IP's fields: hardware addresses, and addresses, checksums and payload of the packet inside. So the bytes are parsed
 //! only if they are an IP packet with consistent lengths and, for IPv4, a right header checksum, and cannot also be
 //! read as a frame.
 
-use crate::checksum::{add, fold};
+use crate::checksum::{add_bytes, fold_sum};
 use crate::classify::{FirstHeader, MoreHeader, be16, walk_inside};
 use crate::link::{ARP, ARP_OF_ETHERNET_AND_IPV4, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
 use crate::meta::LinkType;
@@ -19,8 +19,8 @@ const IPV6_HEADER: usize = 40;
 /// header above it is longer.
 const PADDED_MAX: usize = 46;
 
-/// EtherTypes, other than IP's, of protocols that frames carry. One of them indicates that a hardware address
-/// precedes it.
+/// EtherTypes, other than IP's, of protocols that frames carry. If bytes contain one of these numbers at the place of
+/// an EtherType, they are taken for a frame.
 const NOT_IP: [u16; 20] = [
     ARP,
     0x8035, // RARP
@@ -34,7 +34,7 @@ const NOT_IP: [u16; 20] = [
     0x8892, // PROFINET
     0x88a2, // ATA over Ethernet
     0x88a4, // EtherCAT
-    0x88a8, // a VLAN tag, likewise
+    0x88a8, // a service VLAN tag, if it was not captured as a whole
     0x88cc, // LLDP
     0x88e5, // MACsec
     0x88e7, // provider backbone bridges
@@ -62,7 +62,7 @@ pub(crate) fn is_packet(
     end: usize,
     kind: FirstHeader,
 ) -> Result<bool, MoreHeader> {
-    let descriptor = described(captured, at, end, kind)?;
+    let descriptor = descriptor_of(captured, at, end, kind)?;
     if descriptor.flags & (flag::IPV4 | flag::IPV6) == 0 {
         // The offset of ARP is known only behind an Ethernet header without tags.
         return Ok(descriptor.ether_type == ARP && captured.read(at + 14)? == Some(&ARP_OF_ETHERNET_AND_IPV4));
@@ -80,7 +80,7 @@ pub(crate) fn is_packet(
 fn is_frame(captured: Captured<'_>, at: usize, end: usize) -> Result<bool, MoreHeader> {
     const IP: u32 = flag::IPV4 | flag::IPV6;
     let Descriptor { flags, ether_type, .. } =
-        described(captured, at, end, FirstHeader::Link(LinkType::Ethernet))?;
+        descriptor_of(captured, at, end, FirstHeader::Link(LinkType::Ethernet))?;
     let is_malformed_ip = flags & (IP | flag::MALFORMED) == flag::MALFORMED;
     Ok(matches!(ether_type, IPV4 | IPV6) && !is_malformed_ip
         || NOT_IP.contains(&ether_type)
@@ -96,8 +96,8 @@ fn len_of_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<usi
             let header = usize::from(start[0] & 15) * 4;
             let len = usize::from(be16(start, 2));
             let Some(bytes) = captured.get(at, at + header)? else { return Ok(None) };
-            let is_right = fold(add(0, bytes)) == u16::MAX;
-            Some(len).filter(|len| header >= 20 && *len >= header && is_right)
+            let is_checksum_right = fold_sum(add_bytes(0, bytes)) == u16::MAX;
+            Some(len).filter(|len| header >= 20 && *len >= header && is_checksum_right)
         }
         6 => Some(usize::from(be16(start, 4))).filter(|len| *len > 0).map(|len| len + IPV6_HEADER),
         _ => None,
@@ -105,8 +105,8 @@ fn len_of_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<usi
     Ok(len.filter(|len| *len <= end.saturating_sub(at)))
 }
 
-/// The parser's description of the bytes from `at` to `end`.
-fn described(
+/// The descriptor of the packet from `at` to `end`, whose first header is of `kind`.
+fn descriptor_of(
     captured: Captured<'_>,
     at: usize,
     end: usize,

@@ -25,27 +25,27 @@ fn mix(a: u64, b: u64) -> u64 {
     fold(fold(a.min(b) ^ K0, a.max(b) ^ K1), K2)
 }
 
-/// IPv4: addresses, ports (0 if there are none) and protocol.
+/// The flow hash of an IPv4 packet: of its addresses, ports (0 if there are none) and protocol.
 #[inline(always)]
 pub(crate) fn ipv4(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u8) -> u64 {
-    // The protocol is the same in both endpoints, so it does not change their order. With 56 bits, no endpoint can
-    // cancel K0 and so make the product 0.
-    let end =
+    // The protocol is the same in both endpoints, so it does not change their order. An endpoint has 56 bits, so it
+    // cannot equal K0, which has 64. XOR of equal numbers would make the product 0.
+    let endpoint =
         |address: u32, port: u16| u64::from(protocol) << 48 | u64::from(address) << 16 | u64::from(port);
-    mix(end(src, src_port), end(dst, dst_port))
+    mix(endpoint(src, src_port), endpoint(dst, dst_port))
 }
 
-/// IPv6: addresses, ports (0 if there are none) and protocol.
+/// The flow hash of an IPv6 packet: of its addresses, ports (0 if there are none) and protocol.
 #[inline(always)]
 pub(crate) fn ipv6(src: [u64; 2], dst: [u64; 2], src_port: u16, dst_port: u16, protocol: u8) -> u64 {
     // The multiplication by K4 spreads port and protocol over all 64 bits. Without it, they would be added to the
     // lowest bits of the folded address alone, where a change of the port could cancel a small change of that address.
-    let rest = |port: u16| (u64::from(port) | u64::from(protocol) << 16 | 1 << 24).wrapping_mul(K4);
-    let end = |[high, low]: [u64; 2], port: u16| fold(high ^ K3, low ^ K1).wrapping_add(rest(port));
-    mix(end(src, src_port), end(dst, dst_port))
+    let port_bits = |port: u16| (u64::from(port) | u64::from(protocol) << 16 | 1 << 24).wrapping_mul(K4);
+    let endpoint = |[high, low]: [u64; 2], port: u16| fold(high ^ K3, low ^ K1).wrapping_add(port_bits(port));
+    mix(endpoint(src, src_port), endpoint(dst, dst_port))
 }
 
-/// No IP: link addresses (0 if the link does not have both) and EtherType.
+/// The flow hash of any other packet: of its link addresses (0 if the link does not have both) and EtherType.
 #[inline(always)]
 pub(crate) fn link(src: u64, dst: u64, ether_type: u16) -> u64 {
     mix(src, dst) ^ u64::from(ether_type).wrapping_mul(K4)

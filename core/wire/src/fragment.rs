@@ -7,15 +7,15 @@ use weir_abi::{Descriptor, flag};
 /// A fragment of a datagram, as its headers describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The datagram that it belongs to.
+    /// The datagram that the fragment belongs to.
     pub datagram: Datagram,
-    /// The offset of its data in the datagram, in bytes.
+    /// The offset of the fragment's data in the datagram, in bytes.
     pub offset: u32,
-    /// True if it is not the last fragment.
+    /// True if further fragments of the datagram follow.
     pub has_more: bool,
-    /// The offset in the packet where its data begin.
+    /// The offset in the packet where the fragment's data begin.
     pub data: usize,
-    /// The offset in the packet where its data end according to IP. It may be beyond the captured bytes.
+    /// The offset in the packet where the fragment's data end according to IP. It may be beyond the captured bytes.
     pub end: usize,
     /// The offset of the header that describes the fragment: the fragment header of IPv6, or the IPv4 header.
     pub header: usize,
@@ -34,19 +34,19 @@ pub struct Datagram {
     pub id: u32,
     /// The number of the outermost VLAN tag.
     pub vlan: Option<u16>,
-    /// The protocol above IP, or the header that follows the fragment header. Later fragments contain no more of the
-    /// header chain.
+    /// The protocol above IP, or the header that follows the fragment header. Only the first fragment contains
+    /// the headers behind it.
     pub protocol: u8,
     /// True for IPv6.
     pub is_v6: bool,
 }
 
 impl Datagram {
-    /// The least value in the order.
+    /// The least datagram in the order of this type.
     pub(crate) const LEAST: Self = Self { src: 0, dst: 0, id: 0, vlan: None, protocol: 0, is_v6: false };
 
-    /// The source that is accountable for the datagram: an IPv4 address, or the network of a subscriber in IPv6, on a
-    /// VLAN. Different sources have different numbers.
+    /// The sender to whose account the datagram counts in limits for each sender: an IPv4 address, or the upper 64 bits
+    /// of an IPv6 address, on a VLAN. Different senders have different numbers.
     pub fn source(&self) -> u128 {
         let source = if self.is_v6 { self.src >> 64 } else { self.src };
         source << 32 | u128::from(self.is_v6) << 24 | self.vlan.map_or(1 << 16, u128::from)
@@ -86,8 +86,8 @@ impl HeaderVisitor for FragmentVisitor {
 ///
 /// # Errors
 ///
-/// [`MoreHeader`] requests another call with `min(cap_len, PEEK_MAX)` bytes. With that many, or more, it is never
-/// returned.
+/// [`MoreHeader`] requests another call with `min(cap_len, PEEK_MAX)` bytes. A call with this number of bytes, or more,
+/// never returns it.
 pub fn fragment(head: &[u8], descriptor: &Descriptor) -> Result<Option<Fragment>, MoreHeader> {
     if descriptor.flags & flag::FRAGMENT == 0 {
         return Ok(None);
@@ -117,8 +117,8 @@ pub fn fragment(head: &[u8], descriptor: &Descriptor) -> Result<Option<Fragment>
 }
 
 /// The source and destination addresses of the outermost IP header; IPv4 addresses are in the lowest 32 bits. `None`
-/// if there is no such header, or `head`, the first bytes of the packet that `descriptor` describes, ends before it
-/// does.
+/// if there is no IP header, or if `head` ends before the IP header does. `head` is the first bytes of the packet that
+/// `descriptor` describes.
 pub fn addresses(head: &[u8], descriptor: &Descriptor) -> Option<(u128, u128)> {
     let ip = head.get(usize::from(descriptor.l3_offset)..)?;
     match descriptor.flags & (flag::IPV4 | flag::IPV6) {

@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791) and IPv6 (RFC 8200) with its extension headers.
 
-use crate::classify::{HeaderVisitor, IncompleteHeader, Walk, be16, offset};
+use crate::classify::{HeaderVisitor, IncompleteHeader, Walk, be16, to_offset};
 use crate::flow_hash;
 use crate::fragment::FragmentInfo;
 use crate::upper::UpperHeader;
@@ -16,7 +16,7 @@ pub(crate) mod protocol {
     pub(crate) const FRAGMENT: u8 = 44;
     pub(crate) const AH: u8 = 51;
     pub(crate) const ICMPV6: u8 = 58;
-    pub(crate) const NOTHING: u8 = 59;
+    pub(crate) const NO_NEXT_HEADER: u8 = 59;
     pub(crate) const DESTINATION: u8 = 60;
     pub(crate) const MOBILITY: u8 = 135;
     pub(crate) const HIP: u8 = 139;
@@ -47,7 +47,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         let fragment = be16(header, 6) & (MORE_FRAGMENTS | FRAGMENT_OFFSET);
         let protocol = header[9];
         self.out.flags |= flag::IPV4;
-        self.out.l3_offset = offset(at);
+        self.out.l3_offset = to_offset(at);
         self.out.tos = header[1];
         self.out.ttl = header[8];
         self.out.ip_proto = protocol;
@@ -109,13 +109,13 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         let payload_len = usize::from(be16(header, 4));
         let next = header[6];
         let mut end = at + IPV6_HEADER + payload_len;
-        if payload_len == 0 && next != protocol::NOTHING {
+        if payload_len == 0 && next != protocol::NO_NEXT_HEADER {
             end = self.wire;
         } else if end > self.wire {
             self.out.flags |= flag::MALFORMED;
         }
         self.out.flags |= flag::IPV6;
-        self.out.l3_offset = offset(at);
+        self.out.l3_offset = to_offset(at);
         self.out.tos = header[0] << 4 | header[1] >> 4;
         self.out.ttl = header[7];
         self.out.ip_proto = next;
@@ -144,8 +144,8 @@ impl<M: HeaderVisitor> Walk<'_, M> {
     }
 
     /// Follows extension headers to the header above IP; `None` if one of them is malformed. For a fragment, sets
-    /// `fragment_protocol` to the protocol that the fragment header names. Later fragments contain no more of the chain
-    /// of headers.
+    /// `fragment_protocol` to the protocol that the fragment header names. Only the first fragment contains the headers
+    /// behind it.
     fn extensions(
         &mut self,
         ip: usize,
@@ -176,24 +176,24 @@ impl<M: HeaderVisitor> Walk<'_, M> {
             self.out.ip_proto = protocol;
             let begin = at;
             at += len;
-            let named = std::mem::replace(&mut next_header_at, begin);
+            let named_at = std::mem::replace(&mut next_header_at, begin);
             if kind == protocol::FRAGMENT {
-                let (later, more) = (be16(header, 2) >> 3 != 0, header[3] & 1 == 1);
-                if later || more {
+                let (is_later, has_more) = (be16(header, 2) >> 3 != 0, header[3] & 1 == 1);
+                if is_later || has_more {
                     self.out.flags |= flag::FRAGMENT;
                     *fragment_protocol = Some(protocol);
                     self.visitor.fragment(FragmentInfo {
                         header: begin,
-                        next_header_at: named,
+                        next_header_at: named_at,
                         data: at,
                         end,
                         id: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
                         protocol,
                         offset: u32::from(be16(header, 2) & !7),
-                        has_more: more,
+                        has_more,
                     });
                 }
-                if later {
+                if is_later {
                     self.out.flags |= flag::LATER_FRAGMENT;
                     break;
                 }
@@ -225,8 +225,8 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         }
     }
 
-    /// Reports the bytes that an authentication header covers: the addresses and everything above IP. Only holders of
-    /// its key can compute a new value.
+    /// Reports the bytes that an authentication header covers: the addresses and everything above IP. Only owners of
+    /// the authentication key can compute a new integrity check value.
     #[inline(always)]
     fn mark_authenticated(&mut self, addresses: usize, addresses_len: usize, from: usize, end: usize) {
         self.visitor.fixed(addresses, addresses_len);
@@ -234,7 +234,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
     }
 }
 
-/// IPv6 headers that name a next header and have a length.
+/// Returns true for the number of an IPv6 header that names a next header and has a length.
 #[inline(always)]
 fn is_extension(next: u8) -> bool {
     matches!(

@@ -1,10 +1,10 @@
-//! The packet parser of weir; there is no other.
+//! The only packet parser of weir.
 //!
 //! [`classify`] turns the first bytes of a packet into the [`Descriptor`](weir_abi::Descriptor) that modules read.
-//! [`patch`] writes into a packet's private copy without changing how it is parsed, and updates its checksums so that
-//! right ones stay right and wrong ones wrong. [`verify`] checks checksums, [`fragment`] returns the datagram that a
-//! fragment belongs to, and a [`Reassembler`] reassembles it. All of them walk the headers with the same code, so
-//! they cannot disagree.
+//! [`patch`] writes into a packet's private copy without changing how it is parsed, and updates its checksums so that a
+//! right checksum stays right and a wrong one stays wrong. [`verify`] checks checksums, [`fragment`] returns the
+//! datagram that a fragment belongs to, and a [`Reassembler`] reassembles it. All these functions parse headers with
+//! the same code, so they cannot disagree about a packet.
 //!
 //! [`complete`] computes checksums that a sender has left to its network card. A [`PacketView`] defines the visible
 //! part of a packet.

@@ -21,12 +21,12 @@ const SMALLEST_ETHER_TYPE: u16 = 0x0600;
 const SNAP: [u8; 6] = [0xaa, 0xaa, 0x03, 0, 0, 0];
 const PPP_IPV4: u16 = 0x0021;
 const PPP_IPV6: u16 = 0x0057;
-/// ARPHRD_NETLINK, with which a cooked header's protocol is a netlink family.
+/// ARPHRD_NETLINK: the kind of an interface whose cooked headers name a netlink family in place of a protocol.
 const ARPHRD_NETLINK: u16 = 824;
 
 impl<M: HeaderVisitor> Walk<'_, M> {
-    /// Returns true if an IPv4 header follows the Ethernet header directly, at [`ETHERNET_HEADER`]. Then it has the
-    /// effects of [`link`](Self::link).
+    /// Returns true if an IPv4 header follows the Ethernet header directly, at [`ETHERNET_HEADER`]. In this case
+    /// the call reports the Ethernet header as [`link`](Self::link) does.
     #[inline(always)]
     pub(crate) fn is_plain_ipv4(&mut self, link_type: LinkType) -> bool {
         let Some(header) = self.head.first_chunk::<ETHERNET_HEADER>() else { return false };
@@ -97,6 +97,8 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         }
     }
 
+    /// Finds the network layer behind the header of a cooked capture. The header ends at `at`, and states the kind of
+    /// the interface (`hardware`) and the `protocol`.
     fn cooked(&mut self, hardware: u16, protocol: u16, at: usize) -> Result<NetworkLayer, IncompleteHeader> {
         match protocol {
             _ if hardware == ARPHRD_NETLINK => Ok(NetworkLayer::Other(at)),

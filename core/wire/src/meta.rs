@@ -76,7 +76,8 @@ impl LinkType {
 impl TryFrom<u32> for LinkType {
     type Error = UnknownLinkType;
 
-    /// Finds a link type by its number. A reader has to remove the FCS bits of a pcap header (26 to 31) first.
+    /// Finds a link type by its number. The caller has to remove the bits of a pcap header that describe the FCS (26
+    /// to 31) first.
     fn try_from(number: u32) -> Result<Self, UnknownLinkType> {
         Ok(match number {
             0 => Self::Null,
@@ -107,7 +108,7 @@ pub struct Meta {
     pub interface: u16,
     /// The number of the packet in the capture, from 0.
     pub number: u64,
-    /// The guest address of the first captured byte.
+    /// The address of the first captured byte in a module's memory.
     pub data: u32,
 }
 

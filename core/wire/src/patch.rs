@@ -3,7 +3,7 @@
 //! A patch may change the contents of a packet, but not how it is parsed. So the offsets and flags of the packet's
 //! descriptor stay right for every module, however many patches there are. Also, only bytes whose consistency can be
 //! preserved are written: checksums over them are updated (RFC 1624), and bytes whose checksum cannot be updated are
-//! denied. *Denied* means for every module; a byte is *withheld* from a module that may not write its field.
+//! denied. No module can write a *denied* byte. A byte is *withheld* from a module that may not write the byte's field.
 //!
 //! | layer | can be written | denied |
 //! |---|---|---|
@@ -23,7 +23,8 @@
 //! Further rules:
 //! - If the parser stops at a link, IP or extension header, because the header is malformed or not wholly captured,
 //!   everything from this header on is denied.
-//! - A byte that contains a permitted and a denied field can be written if the bits of the denied field keep their values.
+//! - A byte that contains a permitted and a denied field can be written if the bits of the denied field keep their
+//!   values.
 //! - An address also counts in the TCP, UDP or ICMPv6 checksum, except in later fragments: a module that rewrites a
 //!   fragmented datagram has to rewrite all of its fragments. Behind an IPv6 routing header with segments left, those
 //!   checksums do not cover the destination address (RFC 8200, section 8.1), so writing it does not update them.
@@ -39,8 +40,8 @@
 //! byte that belongs to no permitted field is withheld even if the patch would write its present value: the module's
 //! view may hide this value, and a patch that succeeds only for the right value would reveal it.
 
-use crate::checksum::Update;
-use crate::classify::{HeaderVisitor, LinkPart, PEEK_MAX, size, walk};
+use crate::checksum::ChecksumUpdate;
+use crate::classify::{HeaderVisitor, LinkPart, PEEK_MAX, to_usize, walk};
 use crate::ip::protocol;
 use crate::link::ETHERNET_HEADER;
 use crate::meta::Meta;
@@ -108,7 +109,7 @@ impl WriteFields {
         offset: u32,
         bytes: &[u8],
     ) -> Result<(), PatchError> {
-        visit(head, size(descriptor.cap_len), descriptor, offset, bytes, self).map(|_| ())
+        visit(head, to_usize(descriptor.cap_len), descriptor, offset, bytes, self).map(|_| ())
     }
 
     /// Applies as [`apply`] does, for a module that may write these fields only.
@@ -123,7 +124,7 @@ impl WriteFields {
         offset: u32,
         bytes: &[u8],
     ) -> Result<(), PatchError> {
-        let captured = packet.len().min(size(descriptor.cap_len));
+        let captured = packet.len().min(to_usize(descriptor.cap_len));
         let sums = visit(packet, captured, descriptor, offset, bytes, self)?;
         write(packet, descriptor, offset, bytes, &sums);
         Ok(())
@@ -145,19 +146,19 @@ pub fn apply(
     WriteFields::ALL.apply(packet, descriptor, offset, bytes)
 }
 
-/// Writes an allowed patch.
-fn write(packet: &mut [u8], descriptor: &Descriptor, offset: u32, bytes: &[u8], sums: &Sums) {
-    let from = size(offset);
-    let (mut header, mut upper) = (Update::default(), Update::default());
+/// Writes an allowed patch, and updates the checksums that cover it.
+fn write(packet: &mut [u8], descriptor: &Descriptor, offset: u32, bytes: &[u8], sums: &PacketChecksums) {
+    let from = to_usize(offset);
+    let (mut header, mut upper) = (ChecksumUpdate::default(), ChecksumUpdate::default());
     for (distance, (place, &new)) in packet.iter_mut().skip(from).zip(bytes).enumerate() {
         let at = from + distance;
         let old = std::mem::replace(place, new);
         if sums.header.contains(&at) {
-            header.byte(at - sums.header.start, old, new);
+            header.add_change(at - sums.header.start, old, new);
         }
         for covered in [&sums.upper, &sums.addresses] {
             if covered.contains(&at) {
-                upper.byte(at - covered.start, old, new);
+                upper.add_change(at - covered.start, old, new);
             }
         }
     }
@@ -170,7 +171,7 @@ fn write(packet: &mut [u8], descriptor: &Descriptor, offset: u32, bytes: &[u8], 
 }
 
 /// Updates the checksum at `field`, if it is captured.
-fn update(packet: &mut [u8], field: usize, changes: Update, is_udp: bool) {
+fn update(packet: &mut [u8], field: usize, changes: ChecksumUpdate, is_udp: bool) {
     let Some(place) = packet.get_mut(field..).and_then(|rest| rest.first_chunk_mut::<2>()) else { return };
     let old = u16::from_be_bytes(*place);
     if changes.is_empty() || is_udp && old == 0 {
@@ -182,10 +183,14 @@ fn update(packet: &mut [u8], field: usize, changes: Update, is_udp: bool) {
 
 /// The offsets of a packet's checksums, and the bytes that they cover.
 #[derive(Default)]
-struct Sums {
+struct PacketChecksums {
+    /// The offset of the IPv4 header's checksum.
     header_field: Option<usize>,
+    /// The range of the IPv4 header.
     header: Range<usize>,
+    /// The offset of the checksum above IP.
     upper_field: Option<usize>,
+    /// The range that the checksum above IP covers, without addresses.
     upper: Range<usize>,
     /// The range of the addresses that the checksum above IP covers.
     addresses: Range<usize>,
@@ -201,7 +206,7 @@ struct PatchVisitor<'a> {
     /// True if the final destination address is in a routing header. Then checksums above IP do not cover the
     /// destination address of the IP header.
     routed: bool,
-    sums: Sums,
+    sums: PacketChecksums,
     /// The bits that the module may write; `None` if it may write all fields.
     writable: Option<WritableBits>,
 }
@@ -209,7 +214,7 @@ struct PatchVisitor<'a> {
 /// The longest patch of a module that may write only some fields, in bytes.
 const LIMITED_PATCH_BYTES: usize = limit::PATCH_BYTES as usize;
 
-/// The bits of a patch that a module may write which is limited to some fields.
+/// The bits of a patch that a module may write, if it is limited to some fields.
 struct WritableBits {
     fields: WriteFields,
     /// For each byte of the patch, the bits that belong to one of `fields`.
@@ -278,7 +283,7 @@ impl HeaderVisitor for PatchVisitor<'_> {
     }
 
     #[inline]
-    fn other(&mut self, at: usize) {
+    fn other_network(&mut self, at: usize) {
         self.mark_writable(WriteField::OtherProtocols, at, usize::MAX);
     }
 
@@ -322,8 +327,8 @@ fn visit(
     offset: u32,
     bytes: &[u8],
     fields: WriteFields,
-) -> Result<Sums, PatchError> {
-    let from = size(offset);
+) -> Result<PacketChecksums, PatchError> {
+    let from = to_usize(offset);
     if from > captured || bytes.len() > captured - from {
         return Err(PatchError::Range { offset, len: bytes.len(), captured });
     }
@@ -331,8 +336,15 @@ fn visit(
     let patch = from..from + bytes.len();
     let writable =
         (fields != WriteFields::ALL).then_some(WritableBits { fields, bits: [0; LIMITED_PATCH_BYTES] });
-    let mut visitor =
-        PatchVisitor { head, patch, bytes, denied: None, routed: false, sums: Sums::default(), writable };
+    let mut visitor = PatchVisitor {
+        head,
+        patch,
+        bytes,
+        denied: None,
+        routed: false,
+        sums: PacketChecksums::default(),
+        writable,
+    };
     // The bytes may have changed since they were described, for instance in a file. Then they cannot be patched.
     let mut reparsed = Descriptor::default();
     if walk(head, &meta, &mut reparsed, &mut visitor).is_err()
@@ -340,7 +352,7 @@ fn visit(
     {
         return Err(PatchError::Denied { at: from });
     }
-    visitor.network(descriptor);
+    visitor.add_ip_rules(descriptor);
     match (visitor.denied, visitor.first_withheld()) {
         (Some(at), _) => Err(PatchError::Denied { at }),
         (None, Some(at)) => Err(PatchError::Withheld { at }),
@@ -369,8 +381,8 @@ impl PatchVisitor<'_> {
         let Some(writable) = self.writable.as_mut().filter(|writable| writable.fields.has(field)) else {
             return;
         };
-        let place = at.checked_sub(self.patch.start);
-        if let Some(bits) = place.and_then(|place| writable.bits.get_mut(place)) {
+        let index = at.checked_sub(self.patch.start);
+        if let Some(bits) = index.and_then(|index| writable.bits.get_mut(index)) {
             *bits |= mask;
         }
     }
@@ -378,12 +390,12 @@ impl PatchVisitor<'_> {
     #[inline(never)]
     fn mark_upper_writable(&mut self, upper: UpperHeader) {
         let UpperHeader { protocol, at, end } = upper;
-        // The parser reads only the first PEEK_MAX bytes. What is writable must not depend on bytes behind those.
+        // The parser reads only the first PEEK_MAX bytes. The set of writable bits must not depend on later bytes.
         let head = self.head.get(..PEEK_MAX).unwrap_or(self.head);
-        let first = |at: usize| head.get(at).copied();
+        let byte_at = |at: usize| head.get(at).copied();
         match protocol {
             protocol::TCP => {
-                let words = first(at + 12).map_or(0, |byte| usize::from(byte >> 4));
+                let words = byte_at(at + 12).map_or(0, |byte| usize::from(byte >> 4));
                 // A stated length shorter than the fixed header means no options; the payload follows the fixed
                 // header.
                 let payload = (at + words * 4).max(at + TCP_OPTIONS);
@@ -403,7 +415,7 @@ impl PatchVisitor<'_> {
             }
             protocol::ICMP | protocol::ICMPV6 => {
                 let echoes = if protocol == protocol::ICMP { ECHOES } else { ECHOES_V6 };
-                let kind = first(at);
+                let kind = byte_at(at);
                 let is_echo = kind.is_some_and(|kind| echoes.contains(&kind));
                 let is_timestamp =
                     protocol == protocol::ICMP && kind.is_some_and(|kind| TIMESTAMPS.contains(&kind));
@@ -422,20 +434,20 @@ impl PatchVisitor<'_> {
     /// that is not writable.
     fn first_withheld(&self) -> Option<usize> {
         let writable = self.writable.as_ref()?;
-        let is_withheld = |place: usize, new: u8| {
-            let mask = writable.bits.get(place).copied().unwrap_or(0);
-            let old = self.head.get(self.patch.start + place);
+        let is_withheld = |index: usize, new: u8| {
+            let mask = writable.bits.get(index).copied().unwrap_or(0);
+            let old = self.head.get(self.patch.start + index);
             // If the present byte is not captured, the change of its bits cannot be determined.
             mask == 0 || mask != 0xff && old.is_none_or(|old| (new ^ old) & !mask != 0)
         };
         let mut bytes = self.bytes.iter().enumerate();
-        bytes.find(|(place, new)| is_withheld(*place, **new)).map(|(place, _)| self.patch.start + place)
+        bytes.find(|(index, new)| is_withheld(*index, **new)).map(|(index, _)| self.patch.start + index)
     }
 }
 
 impl PatchVisitor<'_> {
-    /// Adds the restrictions of the IP header that the parser does not report.
-    fn network(&mut self, descriptor: &Descriptor) {
+    /// Adds the rules for the IP header that the parser does not report: its checksum, and the addresses.
+    fn add_ip_rules(&mut self, descriptor: &Descriptor) {
         let ip = usize::from(descriptor.l3_offset);
         let (addresses, address_len) = match descriptor.flags & (flag::IPV4 | flag::IPV6) {
             flag::IPV4 => (ip + 12, 4),
@@ -463,7 +475,7 @@ fn structure(d: &Descriptor) -> impl PartialEq {
     (d.flags, d.l3_offset, d.l4_offset, d.payload_offset, d.ip_proto, d.ether_type, lengths)
 }
 
-/// Returns true unless a checksum above IP that weir cannot update may cover the addresses.
+/// Returns true if weir can update every checksum above IP that may cover the addresses.
 fn addresses_can_change(d: &Descriptor) -> bool {
     const IGMP: u8 = 2;
     const IP_IN_IP: u8 = 4;
@@ -474,7 +486,7 @@ fn addresses_can_change(d: &Descriptor) -> bool {
     const MPLS_IN_IP: u8 = 137;
     match d.ip_proto {
         protocol::TCP | protocol::UDP => true,
-        IGMP | IP_IN_IP | IPV6_IN_IP | GRE | ESP | protocol::NOTHING | SCTP | MPLS_IN_IP => true,
+        IGMP | IP_IN_IP | IPV6_IN_IP | GRE | ESP | protocol::NO_NEXT_HEADER | SCTP | MPLS_IN_IP => true,
         protocol::ICMP => d.flags & flag::IPV4 != 0,
         protocol::ICMPV6 => d.flags & flag::IPV6 != 0,
         // Other protocols may have a checksum over the addresses.

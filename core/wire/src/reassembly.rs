@@ -3,7 +3,7 @@
 //! Fragments come from untrusted senders and have long been used to attack hosts. So:
 //!
 //! - Overlapping fragments end their datagram: all of it is dropped, including later fragments (RFC 5722; for IPv4
-//!   because of "teardrop"). An exact duplicate is harmless, and is dropped alone (RFC 8200, 4.5).
+//!   because of the attack "teardrop"). Of an exact duplicate, only the duplicate itself is dropped (RFC 8200, 4.5).
 //! - A fragment is dropped if it extends beyond the longest IP packet, states another end of the datagram, is empty, or
 //!   has a length that only a last fragment can have.
 //! - Memory is bounded. When it is full, the source that holds the most loses its oldest datagram, so no source can
@@ -12,18 +12,18 @@
 //!   result.
 //! - A packet takes a bounded number of lookups in ordered tables, because it evicts only a few datagrams; later
 //!   packets evict the rest. A datagram that has timed out is never reassembled, even if it has not been evicted yet.
-//!   If the few evictions do not free enough memory for a fragment, the fragment is dropped together with its datagram.
-//!   They always free enough for an Ethernet frame of the usual length.
+//!   If these evictions do not free enough memory for a fragment, the fragment is dropped together with its datagram.
+//!   For an Ethernet frame of the usual length they always free enough.
 
-use crate::checksum::Update;
-use crate::classify::size;
+use crate::checksum::ChecksumUpdate;
+use crate::classify::to_usize;
 use crate::fragment::{Datagram, Fragment, fragment};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_abi::{Descriptor, flag};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 /// The longest IP packet in bytes.
-const LONGEST: usize = 0xffff;
+const IP_LEN_MAX: usize = 0xffff;
 /// The memory in bytes that is charged for a datagram or a fragment in addition to its data.
 const OVERHEAD: usize = 128;
 /// The most timed-out datagrams that one packet evicts. A packet begins at most one datagram, so evictions keep up with
@@ -32,7 +32,7 @@ const LATE_MAX: usize = 4;
 /// The most datagrams evicted to make space for one fragment.
 const DISPLACED_MAX: usize = 16;
 /// Evicting [`DISPLACED_MAX`] datagrams frees enough memory for an Ethernet frame of the usual length with two tags,
-/// even if each of them holds no more than its overhead.
+/// even if each evicted datagram holds no more than its overhead.
 const _: () = assert!(DISPLACED_MAX * OVERHEAD >= 1522 + OVERHEAD);
 
 /// The limits of reassembly.
@@ -40,7 +40,7 @@ const _: () = assert!(DISPLACED_MAX * OVERHEAD >= 1522 + OVERHEAD);
 pub struct ReassemblyLimits {
     /// The memory for waiting fragments in bytes, overhead included.
     pub bytes: Bytes,
-    /// The longest time for a datagram to become complete.
+    /// The longest time from the arrival of any fragment of a datagram until the datagram is complete.
     pub lifetime: Nanos,
 }
 
@@ -51,7 +51,8 @@ impl Default for ReassemblyLimits {
     }
 }
 
-/// Counters of the outcomes of fragments. Each fragment is counted in one of them, or waits for others.
+/// Counters of the outcomes of fragments. Each fragment is counted in one counter other than `datagrams`, or still
+/// waits for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReassemblyCounters {
     /// Datagrams that became complete.
@@ -77,7 +78,7 @@ impl ReassemblyCounters {
     }
 }
 
-/// The result of a packet.
+/// The result of [`Reassembler::put`] for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reassembled {
     /// The packet is not a fragment.
@@ -92,6 +93,7 @@ pub enum Reassembled {
 /// A datagram that is not complete yet.
 #[derive(Debug)]
 struct PendingDatagram {
+    /// The time at which the earliest fragment arrived.
     since: Timestamp,
     /// Fragments by their offset in the datagram.
     parts: BTreeMap<usize, Box<[u8]>>,
@@ -103,7 +105,7 @@ struct PendingDatagram {
     data: usize,
     /// The memory charged for the datagram in bytes.
     charged: usize,
-    /// True if fragments of the datagram overlap; further ones are dropped then.
+    /// True if fragments of the datagram overlap. Further fragments of the datagram are dropped then.
     is_rejected: bool,
 }
 
@@ -113,7 +115,9 @@ struct HeaderPart {
     bytes: Box<[u8]>,
     /// The offset of the IP header.
     ip: usize,
+    /// The offset of the header that describes the fragment, as in [`Fragment`].
     header: usize,
+    /// The offset of the number that names `header`, as in [`Fragment`].
     next_header_at: usize,
 }
 
@@ -129,8 +133,10 @@ pub struct Reassembler {
     bytes_by_source: BTreeMap<u128, usize>,
     /// The sources by the bytes charged to them.
     sources_by_bytes: BTreeSet<(usize, u128)>,
+    /// The bytes charged to all sources.
     charged: usize,
     limits: ReassemblyLimits,
+    /// The latest time stamp of all packets so far.
     now: Timestamp,
     counters: ReassemblyCounters,
 }
@@ -161,12 +167,12 @@ impl Reassembler {
         self.pending.values().map(|pending| pending.parts.len() as u64).sum()
     }
 
-    /// The approximate memory in use.
+    /// The approximate memory of the waiting fragments.
     pub fn memory(&self) -> Bytes {
         Bytes(self.charged as u64)
     }
 
-    /// Processes a packet: all captured bytes of the packet that `descriptor` describes.
+    /// Processes a packet. `packet` is all captured bytes of the packet that `descriptor` describes.
     pub fn put(&mut self, packet: &[u8], descriptor: &Descriptor) -> Reassembled {
         self.advance(Timestamp(descriptor.ts_ns));
         let Ok(Some(fragment)) = fragment(packet, descriptor) else {
@@ -209,13 +215,13 @@ impl Reassembler {
             }
         }
         let after = pending.charged;
-        let whole = pending.whole(&key);
+        let assembled = pending.assemble(&key);
         self.charge(&key, before, after);
-        if let Some((whole, parts)) = whole {
+        if let Some((packet, parts)) = assembled {
             self.remove(&key);
             self.counters.datagrams += 1;
             self.counters.fragments += parts;
-            return Reassembled::Whole(whole);
+            return Reassembled::Whole(packet);
         }
         for _ in 0..DISPLACED_MAX {
             if !self.is_over() || !self.displace() {
@@ -247,15 +253,16 @@ impl Reassembler {
         self.charged as u64 > self.limits.bytes.0
     }
 
-    /// Evicts the oldest datagram of the source that holds the most. Returns false if there is none.
+    /// Evicts the oldest datagram of the source that holds the most memory. Returns false if no datagram is left.
     fn displace(&mut self) -> bool {
         let Some(&(_, source)) = self.sources_by_bytes.last() else { return false };
         let mut oldest = self.by_source.range((source, Timestamp(0), Datagram::LEAST)..);
-        let Some(&(_, _, key)) = oldest.next().filter(|(of, ..)| *of == source) else { return false };
+        let Some(&(_, _, key)) = oldest.next().filter(|(owner, ..)| *owner == source) else { return false };
         self.counters.displaced += self.remove(&key);
         true
     }
 
+    /// Changes the memory charged to a datagram from `before` to `after` bytes.
     fn charge(&mut self, key: &Datagram, before: usize, after: usize) {
         let source = key.source();
         let bytes_by_source = self.bytes_by_source.remove(&source).unwrap_or(0);
@@ -289,13 +296,16 @@ fn is_possible(fragment: &Fragment, len: usize, ip: usize) -> bool {
     len > 0
         && fragment.data + len == fragment.end
         && (!fragment.has_more || len.is_multiple_of(8))
-        && headers + size(fragment.offset) + len <= LONGEST
+        && headers + to_usize(fragment.offset) + len <= IP_LEN_MAX
 }
 
-/// The result of adding a fragment.
+/// The result of adding a fragment to its datagram.
 enum AddOutcome {
+    /// The fragment was added.
     Waiting,
+    /// The fragment is an exact duplicate.
     Repeated,
+    /// The fragment overlaps another one, or states another end of the datagram.
     Overlapping,
 }
 
@@ -313,7 +323,7 @@ impl PendingDatagram {
     }
 
     fn add(&mut self, fragment: &Fragment, data: &[u8]) -> AddOutcome {
-        let begin = size(fragment.offset);
+        let begin = to_usize(fragment.offset);
         let end = begin + data.len();
         if self.parts.get(&begin).is_some_and(|part| **part == *data)
             && fragment.has_more != (self.total == Some(end))
@@ -343,7 +353,7 @@ impl PendingDatagram {
         AddOutcome::Waiting
     }
 
-    /// Sets the headers, which the first fragment has.
+    /// Keeps the headers in front of the data of the first fragment.
     fn set_front(&mut self, packet: &[u8], fragment: &Fragment, ip: usize) {
         let bytes: Box<[u8]> = packet.get(..fragment.data).unwrap_or_default().into();
         self.charged += bytes.len();
@@ -358,8 +368,8 @@ impl PendingDatagram {
         self.front = None;
     }
 
-    /// The packet and its number of fragments, if it is complete.
-    fn whole(&self, datagram: &Datagram) -> Option<(Vec<u8>, u64)> {
+    /// The reassembled packet and its number of fragments; `None` while fragments are missing.
+    fn assemble(&self, datagram: &Datagram) -> Option<(Vec<u8>, u64)> {
         let (front, total) = self.front.as_ref().zip(self.total)?;
         if self.data != total {
             return None;
@@ -377,10 +387,10 @@ impl PendingDatagram {
             let len = u16::try_from(header.len() + total).ok()?.to_be_bytes();
             let flags = [*header.get(6)? & 0xc0, 0];
             // A right checksum stays right, and a wrong one wrong.
-            let mut update = Update::default();
+            let mut update = ChecksumUpdate::default();
             for (at, new) in (2..).zip(len).chain((6..).zip(flags)) {
                 let old = std::mem::replace(header.get_mut(at)?, new);
-                update.byte(at, old, new);
+                update.add_change(at, old, new);
             }
             let field: &mut [u8; 2] = header.get_mut(10..)?.first_chunk_mut()?;
             *field = update.apply(u16::from_be_bytes(*field)).to_be_bytes();

@@ -2,11 +2,11 @@
 //! 7348), Geneve (RFC 8926), GTP-U (3GPP TS 29.281), Teredo (RFC 4380).
 //!
 //! The classifier and the views follow tunnels with this code. A port alone does not prove a tunnel, as other protocols
-//! can use the same port. So a tunnel over UDP is opened only if there is a consistent packet inside. GRE of version 1
-//! (PPTP) is not opened.
+//! can use the same port. So a tunnel over UDP is opened only if there is a consistent packet inside (see
+//! [`crate::consistent`]). GRE of version 1 (PPTP) is not opened.
 
 use crate::classify::{
-    ByteRange, FirstHeader, HeaderVisitor, MoreHeader, PEEK_MAX, offset, size, walk_inside,
+    ByteRange, FirstHeader, HeaderVisitor, MoreHeader, PEEK_MAX, to_offset, to_usize, walk_inside,
 };
 use crate::consistent::is_packet;
 use crate::ip::protocol;
@@ -40,9 +40,10 @@ mod port {
 const G_PDU: u8 = 255;
 /// The most GTP-U extension headers that are followed. A packet with more is not parsed.
 const GTP_EXTENSIONS_MAX: usize = 4;
-/// The bytes of Teredo's authentication beside identifier and value: kind and lengths, nonce, confirmation.
+/// The number of bytes of Teredo's authentication header without identifier and value: kind and lengths, nonce,
+/// confirmation.
 const TEREDO_AUTHENTICATION: usize = 4 + 8 + 1;
-/// The bytes of Teredo's origin indication.
+/// The number of bytes of Teredo's origin indication.
 const TEREDO_ORIGIN: usize = 8;
 
 /// A kind of tunnel.
@@ -82,12 +83,13 @@ pub(crate) struct Captured<'a> {
 }
 
 impl<'a> Captured<'a> {
-    /// All captured bytes are available.
+    /// The captured bytes of a packet, all of which are available.
     pub(crate) fn whole(bytes: &'a [u8]) -> Self {
         Self { head: bytes, len: bytes.len() }
     }
 
-    /// The first of `cap` captured bytes, `head`, are available. Bytes beyond [`PEEK_MAX`] are not read.
+    /// The `cap` captured bytes of a packet, of which the first ones, `head`, are available. Bytes beyond [`PEEK_MAX`]
+    /// are never read.
     fn first(head: &'a [u8], cap: usize) -> Self {
         let len = cap.min(PEEK_MAX);
         Self { head: head.get(..len).unwrap_or(head), len }
@@ -158,16 +160,16 @@ pub(crate) fn tunnel_of_ports(src: u16, dst: u16) -> Option<UdpTunnel> {
 /// Returns true for ports of tunnels over UDP, opened or not. Data behind such a port do not count as payload.
 #[inline(always)]
 pub fn is_tunnel_port(port: u16) -> bool {
-    is_open_port(port) || is_unopened_port(port)
+    is_opened_port(port) || is_unopened_port(port)
 }
 
 #[inline(always)]
-fn is_open_port(port: u16) -> bool {
+fn is_opened_port(port: u16) -> bool {
     matches!(port, port::GTP_U | port::TEREDO | port::VXLAN | port::GENEVE | port::VXLAN_LINUX)
 }
 
-/// Ports of tunnels that are not opened, and of their control protocols: L2TP, GTP-C, LISP, GRE in UDP, VXLAN-GPE,
-/// CAPWAP, GUE, MPLS in UDP, TZSP.
+/// Returns true for ports of tunnels that are not opened, and of their control protocols: L2TP, GTP-C, LISP, GRE in
+/// UDP, VXLAN-GPE, CAPWAP, GUE, MPLS in UDP, TZSP.
 #[inline(always)]
 fn is_unopened_port(port: u16) -> bool {
     matches!(port, 1701 | 2123 | 4341 | 4342 | 4754 | 4755 | 4790 | 5246 | 5247 | 6080 | 6635 | 37008)
@@ -180,7 +182,7 @@ pub(crate) fn may_carry(descriptor: &Descriptor) -> bool {
     match flags & (flag::TCP | flag::UDP | flag::L4) {
         // Most packets are TCP.
         flag::L4 => is_carrying(ip_proto),
-        bits if bits == flag::UDP | flag::L4 => is_open_port(dst_port) || src_port == port::TEREDO,
+        bits if bits == flag::UDP | flag::L4 => is_opened_port(dst_port) || src_port == port::TEREDO,
         _ => false,
     }
 }
@@ -199,9 +201,9 @@ fn is_carrying(protocol: u8) -> bool {
 /// [`MoreHeader`] as [`classify`](crate::classify).
 #[inline(never)]
 pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(), MoreHeader> {
-    let cap = size(meta.cap_len);
+    let cap = to_usize(meta.cap_len);
     let captured = Captured::first(head, cap);
-    let (mut at, mut end) = (0, size(meta.wire_len).max(cap));
+    let (mut at, mut end) = (0, to_usize(meta.wire_len).max(cap));
     let (mut kind, mut carrier) = (FirstHeader::Link(meta.link_type), None);
     for depth in 0..=TUNNELS_MAX {
         let (mut descriptor, mut above) = (Descriptor::default(), UpperVisitor(None));
@@ -211,7 +213,7 @@ pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(
         }
         if let Some(tunnel) = carrier {
             (out.tunnel, out.tunnel_count) = (Tunnel::number(tunnel), depth);
-            out.inner_offset = offset(at + usize::from(descriptor.l3_offset));
+            out.inner_offset = to_offset(at + usize::from(descriptor.l3_offset));
             out.inner_flow_hash = descriptor.flow_hash;
         }
         let Some(upper) =
@@ -272,7 +274,7 @@ pub(crate) fn end_of_datagram(&[.., high, low, _, _]: &[u8; 8], at: usize, cover
     if stated >= at + 8 && stated <= covered { stated } else { covered }
 }
 
-/// Parses a tunnel header from `at` to `end` by the IP protocol that names it. `None` if it is not understood.
+/// Parses a tunnel header from `at` to `end` by the IP protocol that names it. `None` if the header is not understood.
 pub(crate) fn over_ip(
     captured: Captured<'_>,
     protocol: u8,
@@ -300,7 +302,11 @@ fn gre(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<TunnelHea
     if flags & 0x4f != 0 || version != 0 || inner > end.min(captured.len) {
         return Ok(None);
     }
-    Ok(Some(TunnelHeader { tunnel: Tunnel::Gre, inner, kind: kind_of(u16::from_be_bytes([high, low])) }))
+    Ok(Some(TunnelHeader {
+        tunnel: Tunnel::Gre,
+        inner,
+        kind: first_header_of(u16::from_be_bytes([high, low])),
+    }))
 }
 
 /// Parses the header of a tunnel over UDP from `at` to `end`. Returns the packet inside; `None` if there is no
@@ -311,39 +317,39 @@ pub(crate) fn over_udp(
     at: usize,
     end: usize,
 ) -> Result<Option<(usize, FirstHeader)>, MoreHeader> {
-    let read = match tunnel {
+    let packet = match tunnel {
         Tunnel::Vxlan => vxlan(captured, at)?,
         Tunnel::Geneve => geneve(captured, at)?,
         Tunnel::GtpU => gtp(captured, at)?,
         Tunnel::Teredo => teredo(captured, at)?,
         Tunnel::IpInIp | Tunnel::MplsInIp | Tunnel::Gre => None,
     };
-    match read {
-        Some((inner, kind)) if is_packet(captured, inner, end, kind)? => Ok(read),
+    match packet {
+        Some((inner, kind)) if is_packet(captured, inner, end, kind)? => Ok(packet),
         _ => Ok(None),
     }
 }
 
 /// The offset and the first header of the packet inside a tunnel; `None` if the tunnel header is not understood.
-type InnerPacket = Result<Option<(usize, FirstHeader)>, MoreHeader>;
+type InnerPacketResult = Result<Option<(usize, FirstHeader)>, MoreHeader>;
 
-fn vxlan(captured: Captured<'_>, at: usize) -> InnerPacket {
+fn vxlan(captured: Captured<'_>, at: usize) -> InnerPacketResult {
     Ok(match captured.read::<8>(at)? {
         Some([0x08, 0, 0, 0, _, _, _, 0]) => Some((at + 8, FirstHeader::Link(LinkType::Ethernet))),
         _ => None,
     })
 }
 
-fn geneve(captured: Captured<'_>, at: usize) -> InnerPacket {
+fn geneve(captured: Captured<'_>, at: usize) -> InnerPacketResult {
     let Some(&[first, second, high, low, _, _, _, last]) = captured.read::<8>(at)? else { return Ok(None) };
     if first >> 6 != 0 || second & 0x3f != 0 || last != 0 {
         return Ok(None);
     }
     let inner = at + 8 + usize::from(first & 0x3f) * 4;
-    Ok(kind_of(u16::from_be_bytes([high, low])).map(|kind| (inner, kind)))
+    Ok(first_header_of(u16::from_be_bytes([high, low])).map(|kind| (inner, kind)))
 }
 
-fn gtp(captured: Captured<'_>, at: usize) -> InnerPacket {
+fn gtp(captured: Captured<'_>, at: usize) -> InnerPacketResult {
     let Some(&[flags, message, ..]) = captured.read::<8>(at)? else { return Ok(None) };
     // Version 1, and GTP rather than GTP'.
     if flags & 0xf8 != 0x30 || message != G_PDU {
@@ -377,7 +383,7 @@ fn gtp(captured: Captured<'_>, at: usize) -> InnerPacket {
     })
 }
 
-fn teredo(captured: Captured<'_>, at: usize) -> InnerPacket {
+fn teredo(captured: Captured<'_>, at: usize) -> InnerPacketResult {
     let mut inner = at + teredo_authentication(captured, at)?;
     if let Some([0, 0]) = captured.read::<2>(inner)? {
         inner += TEREDO_ORIGIN;
@@ -388,7 +394,7 @@ fn teredo(captured: Captured<'_>, at: usize) -> InnerPacket {
     })
 }
 
-/// The bytes of Teredo's authentication at `at` (RFC 4380, 5.1.1); 0 if there is none.
+/// The length of Teredo's authentication header at `at` (RFC 4380, 5.1.1); 0 if there is none.
 pub(crate) fn teredo_authentication(captured: Captured<'_>, at: usize) -> Result<usize, MoreHeader> {
     Ok(match captured.read::<4>(at)? {
         Some(&[0, 1, identifier, value]) => {
@@ -399,7 +405,7 @@ pub(crate) fn teredo_authentication(captured: Captured<'_>, at: usize) -> Result
 }
 
 /// The first header of the packet that an EtherType in a tunnel's header names.
-fn kind_of(ether_type: u16) -> Option<FirstHeader> {
+fn first_header_of(ether_type: u16) -> Option<FirstHeader> {
     match ether_type {
         IPV4 | IPV6 | MPLS | MPLS_UPSTREAM => Some(FirstHeader::Type(ether_type)),
         ETHERNET_IN_GRE => Some(FirstHeader::Link(LinkType::Ethernet)),

@@ -1,6 +1,6 @@
 //! Headers above IP: TCP (RFC 9293), UDP (RFC 768), ICMP (RFC 792, 4443). Every other protocol counts as payload.
 
-use crate::classify::{HeaderVisitor, IncompleteHeader, Walk, be16, offset};
+use crate::classify::{HeaderVisitor, IncompleteHeader, Walk, be16, to_offset};
 use crate::ip::protocol;
 use weir_abi::flag;
 
@@ -17,7 +17,7 @@ pub(crate) struct UpperHeader {
 const TCP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const ICMP_HEADER: usize = 8;
-/// The largest UDP length field; a longer datagram has 0 there (RFC 2675, section 4).
+/// The largest value of the UDP length field. A longer datagram has 0 in this field (RFC 2675, section 4).
 const UDP_LENGTH_MAX: usize = 0xffff;
 
 impl<M: HeaderVisitor> Walk<'_, M> {
@@ -42,9 +42,11 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         self.out.flags |= flag::TCP;
         self.visitor.fixed_bits(at + 12, 0xf0);
         self.visitor.checksum(at + 16, at, end);
-        let Ok(header) = self.need::<TCP_HEADER>(at) else { return self.part(at, end, TCP_HEADER) };
+        let Ok(header) = self.need::<TCP_HEADER>(at) else {
+            return self.incomplete_header(at, end, TCP_HEADER);
+        };
         if at + TCP_HEADER > end {
-            return self.part(at, end, TCP_HEADER);
+            return self.incomplete_header(at, end, TCP_HEADER);
         }
         self.out.src_port = be16(header, 0);
         self.out.dst_port = be16(header, 2);
@@ -54,7 +56,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
             self.out.flags |= flag::MALFORMED;
             return Ok(());
         }
-        self.header_ends(at, at + header_len, end);
+        self.set_location(at, at + header_len, end);
         Ok(())
     }
 
@@ -62,9 +64,11 @@ impl<M: HeaderVisitor> Walk<'_, M> {
     fn udp(&mut self, at: usize, end: usize) -> Result<(), IncompleteHeader> {
         self.out.flags |= flag::UDP;
         self.visitor.fixed(at + 4, 4);
-        let Ok(header) = self.need::<UDP_HEADER>(at) else { return self.part(at, end, UDP_HEADER) };
+        let Ok(header) = self.need::<UDP_HEADER>(at) else {
+            return self.incomplete_header(at, end, UDP_HEADER);
+        };
         if at + UDP_HEADER > end {
-            return self.part(at, end, UDP_HEADER);
+            return self.incomplete_header(at, end, UDP_HEADER);
         }
         self.out.src_port = be16(header, 0);
         self.out.dst_port = be16(header, 2);
@@ -77,7 +81,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
             self.out.flags |= flag::MALFORMED;
         }
         self.visitor.checksum(at + 6, at, end);
-        self.header_ends(at, at + UDP_HEADER, end);
+        self.set_location(at, at + UDP_HEADER, end);
         Ok(())
     }
 
@@ -89,19 +93,19 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         if matches!(protocol, protocol::ICMP | protocol::ICMPV6) {
             self.out.flags |= flag::ICMP;
             self.visitor.checksum(at + 2, at, end);
-            self.header_ends(at, at + ICMP_HEADER, end);
+            self.set_location(at, at + ICMP_HEADER, end);
         } else {
             self.visitor.fixed(at, end.saturating_sub(at));
-            self.header_ends(at, at, end);
+            self.set_location(at, at, end);
         }
         Ok(())
     }
 
     /// Parses the available part of a TCP or UDP header that the snapshot length, or the IP length, cuts off. A first
-    /// fragment may be that short.
+    /// fragment may end inside the header.
     #[cold]
     #[inline(never)]
-    fn part(&mut self, at: usize, end: usize, len: usize) -> Result<(), IncompleteHeader> {
+    fn incomplete_header(&mut self, at: usize, end: usize, len: usize) -> Result<(), IncompleteHeader> {
         let captured = self.cap.min(end).saturating_sub(at).min(len);
         let seen = self.head.get(at..).unwrap_or_default();
         if let Some(&[a, b, c, d]) = seen.first_chunk()
@@ -116,7 +120,7 @@ impl<M: HeaderVisitor> Walk<'_, M> {
         {
             self.out.tcp_flags = flags;
         }
-        self.header_ends(at, at + len, end);
+        self.set_location(at, at + len, end);
         // Bytes beyond PEEK_MAX, or beyond a short head, exist but were not read.
         if seen.len() < captured { Err(IncompleteHeader { at, end: at + len }) } else { Ok(()) }
     }
@@ -124,11 +128,11 @@ impl<M: HeaderVisitor> Walk<'_, M> {
     /// Writes the location of the header above IP, from `at` to `payload`, into the descriptor. The packet ends at
     /// `end`.
     #[inline(always)]
-    fn header_ends(&mut self, at: usize, payload: usize, end: usize) {
+    fn set_location(&mut self, at: usize, payload: usize, end: usize) {
         if payload <= end && payload <= self.cap {
             self.out.flags |= flag::L4;
-            self.out.l4_offset = offset(at);
-            self.out.payload_offset = offset(payload);
+            self.out.l4_offset = to_offset(at);
+            self.out.payload_offset = to_offset(payload);
             self.out.payload_len = u32::try_from(end.min(self.cap) - payload).unwrap_or(u32::MAX);
         } else if payload > end && self.out.flags & flag::FRAGMENT == 0 {
             self.out.flags |= flag::MALFORMED;

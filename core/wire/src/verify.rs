@@ -1,7 +1,7 @@
 //! Verification of checksums: IPv4 (RFC 791), TCP (RFC 9293, 3.1), UDP (RFC 768; RFC 8200, 8.1) and ICMP (RFC 792,
 //! RFC 4443, 2.3).
 
-use crate::checksum::{add, fold};
+use crate::checksum::{add_bytes, fold_sum};
 use crate::classify::{HeaderVisitor, walk};
 use crate::fragment::addresses;
 use crate::ip::protocol;
@@ -28,7 +28,9 @@ pub enum BadChecksum {
 /// A visitor that keeps the offset of the checksum above IP and its covered range.
 #[derive(Default)]
 struct ChecksumVisitor {
+    /// The offset of the checksum above IP, and the beginning and the end of the range that it covers.
     upper: Option<(usize, usize, usize)>,
+    /// True if the final destination address is not in the IP header.
     routed: bool,
 }
 
@@ -51,9 +53,13 @@ impl HeaderVisitor for ChecksumVisitor {
 
 /// Verifies the checksums of a packet. `packet` is all captured bytes of the packet that `descriptor` describes.
 ///
-/// Checksums that cannot be verified do not count as wrong: those over bytes that are not captured, those above IP in
-/// fragments, those of datagrams sent without one (UDP over IPv4), and those over another destination address than
-/// the header has (source routes, routing headers with segments left).
+/// Checksums that cannot be verified do not count as wrong:
+///
+/// - a checksum over bytes that are not captured
+/// - a checksum above IP in a fragment
+/// - a UDP checksum of 0 over IPv4, which means that the sender computed none
+/// - a checksum over another destination address than that of the IP header (source routes, routing headers with
+///   segments left)
 ///
 /// # Errors
 ///
@@ -70,7 +76,7 @@ pub fn verify(packet: &[u8], descriptor: &Descriptor) -> Result<(), BadChecksum>
     if is_v4 {
         let header_len = usize::from(ip.first().map_or(0, |first| first & 15)) * 4;
         if let Some(header) = ip.get(..header_len) {
-            if fold(add(0, header)) != 0xffff {
+            if fold_sum(add_bytes(0, header)) != 0xffff {
                 return Err(BadChecksum::Ipv4);
             }
             visitor.routed |= header.get(20..).is_some_and(has_source_route);
@@ -98,11 +104,11 @@ pub fn verify(packet: &[u8], descriptor: &Descriptor) -> Result<(), BadChecksum>
         if reparsed.ip_proto == protocol::UDP && packet.get(field..field + 2) == Some(&[0, 0]) {
             return if is_v4 { Ok(()) } else { Err(BadChecksum::Udp) };
         }
-        sum = add(sum, &src.to_be_bytes());
-        sum = add(sum, &dst.to_be_bytes());
+        sum = add_bytes(sum, &src.to_be_bytes());
+        sum = add_bytes(sum, &dst.to_be_bytes());
         sum += u64::from(reparsed.ip_proto) + (covered.len() as u64);
     }
-    if fold(add(sum, covered)) == 0xffff { Ok(()) } else { Err(bad) }
+    if fold_sum(add_bytes(sum, covered)) == 0xffff { Ok(()) } else { Err(bad) }
 }
 
 /// Returns true if IPv4 options contain a source route (RFC 791, 3.1). Checksums above IP then do not cover the

@@ -35,7 +35,7 @@ fields! {
     Vlan = "vlan";
     /// Label, traffic class and TTL of MPLS labels.
     Mpls = "mpls";
-    /// The session of PPPoE.
+    /// The session identifier of PPPoE.
     Pppoe = "pppoe";
     /// Everything above the link layer if that is neither IPv4 nor IPv6, for instance ARP.
     OtherProtocols = "other-protocols";
@@ -80,8 +80,8 @@ impl WriteField {
     }
 }
 
-/// A set of fields that may be written. Its text is `all`, `none`, or names separated by commas, such as `ttl,dscp`;
-/// configurations and messages have a list of names.
+/// A set of fields that may be written. Its text is `all`, `none`, or names separated by commas, such as `ttl,dscp`. In
+/// configurations and messages, it is a list of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteFields(u32);
 
@@ -125,7 +125,7 @@ impl WriteFields {
     /// # Errors
     ///
     /// [`WriteFieldError`] if there is none.
-    pub fn named(name: &str) -> Result<WriteField, WriteFieldError> {
+    pub fn find_field(name: &str) -> Result<WriteField, WriteFieldError> {
         let known = WriteField::ALL.iter().copied().find(|field| field.name() == name);
         known.ok_or_else(|| WriteFieldError(name.chars().take(80).collect()))
     }
@@ -168,7 +168,7 @@ impl FromStr for WriteFields {
         match text.trim() {
             "all" => Ok(Self::ALL),
             "none" => Ok(Self::NONE),
-            names => names.split(',').map(|name| Self::named(name.trim())).collect(),
+            names => names.split(',').map(|name| Self::find_field(name.trim())).collect(),
         }
     }
 }
@@ -183,7 +183,7 @@ impl Serialize for WriteFields {
 impl<'de> Deserialize<'de> for WriteFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let names = Vec::<String>::deserialize(deserializer)?;
-        names.iter().map(|name| Self::named(name).map_err(serde::de::Error::custom)).collect()
+        names.iter().map(|name| Self::find_field(name).map_err(serde::de::Error::custom)).collect()
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
         // with all TCP options.
         let unwritten: Vec<&str> = ZeroedField::ALL.iter().map(|field| field.name()).collect();
         let unwritten: Vec<&str> =
-            unwritten.into_iter().filter(|name| WriteFields::named(name).is_err()).collect();
+            unwritten.into_iter().filter(|name| WriteFields::find_field(name).is_err()).collect();
         assert_eq!(unwritten, ["ip-options", "tcp-timestamps"]);
     }
 

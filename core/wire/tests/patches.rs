@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn no_udp_checksum_stays_none(v6 in any::<bool>(), addresses in any::<[u8; 32]>(), new in any::<[u8; 4]>()) {
+    fn a_udp_checksum_of_zero_stays_zero_after_a_patch(v6 in any::<bool>(), addresses in any::<[u8; 32]>(), new in any::<[u8; 4]>()) {
         let mut packet = build(v6, Kind::Udp, addresses, 0, &[1, 2, 3]);
         let d = descriptor(&packet, LinkType::Ethernet);
         let sum = usize::from(d.l4_offset) + 6;
@@ -218,7 +218,7 @@ fn map(packet: &[u8], link_type: LinkType) -> String {
 }
 
 #[test]
-fn the_denied_bytes_are_exactly_these() {
+fn exactly_the_documented_bytes_are_denied() {
     let tcp = build(false, Kind::Tcp, [1; 32], 1, b"ab");
     let ethernet = "wwwwwwwwwwww--";
     let ipv4 = "-w--ww--w---wwwwwwww";

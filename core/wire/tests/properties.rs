@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn long_chains_end_with_the_bytes_that_are_looked_at(tags in 0..400_usize) {
+    fn long_chains_of_tags_are_followed_up_to_the_parsing_limit(tags in 0..400_usize) {
         let mut packet = vec![0; 12];
         for _ in 0..tags {
             packet.extend([0x81, 0, 0, 1]);
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn a_link_type_and_a_length_suffice_for_a_descriptor() {
+fn a_packet_without_bytes_gets_a_descriptor_for_every_link_type() {
     for link_type in LinkType::ALL {
         let d = classify(&[], &meta(&[], link_type)).expect("there are no more bytes to ask for");
         assert_eq!(d.flags & (flag::IPV4 | flag::IPV6), 0);

@@ -72,7 +72,7 @@ fn assert_flags(d: &Descriptor, flags: u32) {
 }
 
 #[test]
-fn tcp_over_ipv4_over_ethernet_with_padding() {
+fn tcp_over_ipv4_over_ethernet_with_padding_is_described() {
     let bytes = packet(&[&MACS, &[8, 0], &ipv4(6, 22), &TCP, b"hi", &[0; 4]]);
     let d = ethernet(&bytes);
     let expected = Descriptor {
@@ -102,7 +102,7 @@ fn tcp_over_ipv4_over_ethernet_with_padding() {
 }
 
 #[test]
-fn udp_over_ipv6_behind_two_tags() {
+fn udp_over_ipv6_behind_two_tags_is_described() {
     let bytes = packet(&[&MACS, &[0x88, 0xa8, 0x20, 7, 0x81, 0, 0, 8, 0x86, 0xdd], &ipv6(17, 12), &UDP]);
     let d = ethernet(&bytes);
     assert_flags(&d, flag::IPV6 | flag::UDP | flag::L4 | flag::VLAN);
@@ -339,7 +339,7 @@ fn headers_that_contradict_themselves_are_malformed() {
 }
 
 #[test]
-fn icmp_other_protocols_and_no_ip() {
+fn icmp_and_other_protocols_and_packets_without_ip_are_described() {
     let ping = ethernet(&packet(&[&MACS, &[8, 0], &ipv4(1, 10), &[8, 0, 0, 0, 0, 1, 0, 1, 7, 7]]));
     assert_flags(&ping, flag::IPV4 | flag::ICMP | flag::L4);
     assert_eq!((ping.l4_offset, ping.payload_offset, ping.payload_len, ping.src_port), (34, 42, 2, 0));

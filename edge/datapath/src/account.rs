@@ -17,13 +17,13 @@ pub struct DeferredCharges {
 }
 
 impl DeferredCharges {
-    /// Charges `time`.
+    /// Charges `time` to the module.
     pub fn charge(&self, time: Nanos) {
         self.total.fetch_add(time.0, Ordering::Relaxed);
         self.uncollected.fetch_add(time.0, Ordering::Relaxed);
     }
 
-    /// Charges `time` that receiving and demultiplexing took.
+    /// Charges the module with `time` that receiving and demultiplexing took.
     pub fn charge_receiving(&self, time: Nanos) {
         self.receiving.fetch_add(time.0, Ordering::Relaxed);
         self.charge(time);
@@ -34,7 +34,7 @@ impl DeferredCharges {
         Nanos(self.receiving.load(Ordering::Relaxed))
     }
 
-    /// Returns the time charged since the last call, and clears it.
+    /// Returns the time charged since the last call of this method.
     pub fn collect(&self) -> Nanos {
         if self.uncollected.load(Ordering::Relaxed) == 0 {
             return Nanos(0);
@@ -48,23 +48,24 @@ impl DeferredCharges {
     }
 }
 
-/// The weight of one packet, which the channels that want it divide among them.
-const WHOLE: u64 = 1 << 16;
+/// The weight of one packet. The channels that select the packet divide the weight among them.
+const WHOLE_PACKET: u64 = 1 << 16;
 
-/// A meter that divides the time that a block of packets took among the channels.
+/// A meter that divides the processor time of a block of packets among the channels.
 ///
 /// Work for all packets of the block (receiving, classifying, matching filters) is divided equally among the packets,
-/// and each packet's part equally among the channels that want it. The parts of packets that no channel wants are
+/// and each packet's part equally among the channels that select it. The parts of packets that no channel selects are
 /// charged to no channel. Work for some channels only is charged to these. Time is measured by the CPU's cycle counter
 /// and scaled to the thread's CPU time.
 #[derive(Debug, Default)]
 pub struct BlockMeter {
-    /// Each channel's share of the packets, where a packet counts as [`WHOLE`].
+    /// Each channel's share of the packets, in units of 1 / [`WHOLE_PACKET`] packets.
     packet_parts: Vec<u64>,
     /// Each channel's share of the cycles that were spent for some channels only.
     own_cycles: Vec<u64>,
     /// The sum of `own_cycles`.
     own_cycles_sum: u64,
+    /// The number of packets counted.
     packets: u64,
 }
 
@@ -78,10 +79,10 @@ impl BlockMeter {
         (self.own_cycles_sum, self.packets) = (0, 0);
     }
 
-    /// Adds a packet and the channels that want it.
-    pub fn packet(&mut self, wanted: &ChannelSet) {
+    /// Counts a packet and the channels that select it.
+    pub fn count_packet(&mut self, wanted: &ChannelSet) {
         self.packets += 1;
-        let Some(part) = WHOLE.checked_div(wanted.len() as u64) else { return };
+        let Some(part) = WHOLE_PACKET.checked_div(wanted.len() as u64) else { return };
         for channel in wanted.iter() {
             if let Some(parts) = self.packet_parts.get_mut(channel) {
                 *parts += part;
@@ -89,8 +90,8 @@ impl BlockMeter {
         }
     }
 
-    /// Divides `cycles` equally among these channels.
-    pub fn spent(&mut self, channels: &[usize], cycles: u64) {
+    /// Charges `cycles`, which were spent for these channels only, to them in equal parts.
+    pub fn charge_channels(&mut self, channels: &[usize], cycles: u64) {
         let Some(part) = cycles.checked_div(channels.len() as u64) else { return };
         for channel in channels {
             if let Some(own) = self.own_cycles.get_mut(*channel) {
@@ -100,25 +101,25 @@ impl BlockMeter {
         }
     }
 
-    /// A channel's charge for work on the block that took `time` and `cycles`.
-    pub fn share(&self, channel: usize, cycles: u64, time: Nanos) -> Nanos {
+    /// A channel's charge for all work on the block, which took `time` and `cycles`.
+    pub fn total_charge(&self, channel: usize, cycles: u64, time: Nanos) -> Nanos {
         let own = self.own_cycles.get(channel).copied().unwrap_or(0);
-        let common = self.common(channel, Nanos(cycles.saturating_sub(self.own_cycles_sum)));
+        let common = self.common_charge(channel, Nanos(cycles.saturating_sub(self.own_cycles_sum)));
         let charged_cycles = u128::from(own.saturating_add(common.0));
         let time = u128::from(time.0) * charged_cycles / u128::from(cycles.max(1));
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
     /// A channel's charge for `time` that was spent on all packets.
-    pub fn common(&self, channel: usize, time: Nanos) -> Nanos {
+    pub fn common_charge(&self, channel: usize, time: Nanos) -> Nanos {
         let parts = self.packet_parts.get(channel).copied().unwrap_or(0);
-        let whole = u128::from(self.packets.max(1)) * u128::from(WHOLE);
+        let whole = u128::from(self.packets.max(1)) * u128::from(WHOLE_PACKET);
         Nanos(u64::try_from(u128::from(time.0) * u128::from(parts) / whole).unwrap_or(u64::MAX))
     }
 }
 
 /// Charges a channel's part of the receive time to its readers, or to the channel itself if it has none.
-pub fn charge(route: &Route, time: Nanos) {
+pub fn charge_readers(route: &Route, time: Nanos) {
     match time.0.checked_div(route.readers.len() as u64) {
         Some(part) => route.readers.iter().for_each(|reader| reader.account.charge_receiving(Nanos(part))),
         None => route.account.charge_receiving(time),
@@ -150,25 +151,25 @@ mod tests {
         // Ten packets: four for 0, four for 0 and 1, one for 2, and one for none. 400 cycles for 1 alone, 600 for
         // all.
         for wanted in [&[0][..], &[0, 1]].repeat(4) {
-            meter.packet(&set(wanted));
+            meter.count_packet(&set(wanted));
         }
-        meter.packet(&set(&[2]));
-        meter.packet(&set(&[]));
-        meter.spent(&[1], 400);
+        meter.count_packet(&set(&[2]));
+        meter.count_packet(&set(&[]));
+        meter.charge_channels(&[1], 400);
         // The thread had a CPU for half of the time that passed.
-        let shares = [0, 1, 2, 3].map(|channel| meter.share(channel, 1000, Nanos(500)));
+        let shares = [0, 1, 2, 3].map(|channel| meter.total_charge(channel, 1000, Nanos(500)));
         assert_eq!(shares, [Nanos(180), Nanos(260), Nanos(30), Nanos(0)]);
         // A new block starts from zero.
         meter.begin(2);
-        assert_eq!(meter.share(0, 0, Nanos(0)), Nanos(0));
+        assert_eq!(meter.total_charge(0, 0, Nanos(0)), Nanos(0));
     }
 
     #[test]
     fn work_for_several_channels_is_divided_among_them() {
         let mut meter = BlockMeter::default();
         meter.begin(3);
-        meter.spent(&[0, 2], 100);
-        meter.spent(&[], 100);
-        assert_eq!([0, 1, 2].map(|channel| meter.share(channel, 200, Nanos(200)).0), [50, 0, 50]);
+        meter.charge_channels(&[0, 2], 100);
+        meter.charge_channels(&[], 100);
+        assert_eq!([0, 1, 2].map(|channel| meter.total_charge(channel, 200, Nanos(200)).0), [50, 0, 50]);
     }
 }

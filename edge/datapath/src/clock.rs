@@ -9,7 +9,7 @@ use weir_units::{Nanos, Timestamp};
 pub struct ClockReading {
     /// The wall clock, which time stamps of packets follow.
     pub wall: Timestamp,
-    /// The monotonic clock. Its origin is arbitrary, and the same for all threads of this process.
+    /// The monotonic clock. Its zero is arbitrary, and the same for all threads of this process.
     pub monotonic: Nanos,
 }
 
@@ -20,7 +20,7 @@ impl ClockReading {
     }
 }
 
-/// Reads the monotonic clock. All threads share its origin, as modules move between threads.
+/// Reads the monotonic clock. All threads of the process share its zero, because modules move between threads.
 pub fn monotonic_clock() -> Nanos {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let elapsed = BEGIN.get_or_init(Instant::now).elapsed();

@@ -1,4 +1,4 @@
-//! The time that a thread waits for a CPU.
+//! The time that a thread waits for a CPU. The receive threads of interfaces report this time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! The batch driver: it maps a source's packets into a sandbox and calls the module for each batch and tick.
+//! The batch driver: it maps a source's packets into a sandbox, and calls the module for each batch and tick. A
+//! node's core threads and `weir run` run modules through it.
 
 use crate::clock::ClockReading;
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ pub struct BatchVerdict {
 }
 
 /// A sandbox that a [`BatchDriver`] can drive: an instance in this process, or one in a process of its own.
-/// See [`Instance`] for the methods that have the same name there.
+/// Methods with the name of a method of [`Instance`] do the same as that method.
 pub trait Sandbox {
     /// Maps the descriptors of all blocks read-only.
     ///
@@ -39,7 +40,8 @@ pub trait Sandbox {
     /// [`io::Error`] if the mapping fails.
     fn map_descriptors(&mut self, ring: &DescriptorRing) -> io::Result<()>;
 
-    /// Maps a window of packets in place of the last one. Returns the guard of the mapping, if it is in this process.
+    /// Maps a window, the range of a file that holds a block's packets, in place of the previous window. Returns the
+    /// guard of the mapping, if the mapping is in this process.
     ///
     /// # Errors
     /// [`BatchError`] if the window cannot be mapped or watched.
@@ -103,19 +105,20 @@ impl Sandbox for Instance {
     }
 }
 
-/// A sandbox, the packets mapped into it, and its packet time.
+/// A sandbox with the packets mapped into it, the calls to be made, and the packet time.
 #[derive(Debug)]
-pub struct BatchDriver<O = Instance> {
+pub struct BatchDriver<S = Instance> {
     // Declared before `instance`, so it is dropped first: addresses must not be watched after the sandbox has
     // unmapped them.
     window: Option<(Arc<PacketWindow>, Option<WatchGuard>)>,
     /// The sandbox.
-    pub instance: O,
-    /// The ring whose descriptors are mapped. `None` after mapping failed: the module then has no descriptors.
+    pub instance: S,
+    /// The ring whose descriptors are mapped; `None` if the last mapping failed, so that the module has no descriptors.
     ring: Option<DescriptorRing>,
     clock: PacketClock,
     /// Calls still to be made, in order.
     calls: VecDeque<Call>,
+    /// The block of the batch in progress, kept in memory until the batch is done or aborted.
     block: Option<Arc<Block>>,
     /// Packets of the present batch that the module dropped.
     dropped: u64,
@@ -123,13 +126,13 @@ pub struct BatchDriver<O = Instance> {
     skipped: u64,
 }
 
-impl<O: Sandbox> BatchDriver<O> {
+impl<S: Sandbox> BatchDriver<S> {
     /// Creates a driver for the source of `ring`. Ticks come every `tick` nanoseconds of packet time.
     ///
     /// # Errors
     ///
     /// [`BatchError`] if the descriptors cannot be mapped.
-    pub fn new(mut instance: O, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, BatchError> {
+    pub fn new(mut instance: S, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, BatchError> {
         instance.map_descriptors(ring)?;
         let (clock, calls) = (PacketClock::new(tick), VecDeque::new());
         let ring = Some(ring.clone());
@@ -141,7 +144,8 @@ impl<O: Sandbox> BatchDriver<O> {
         matches!(&self.window, Some((_, Some(guard))) if guard.has_lost_pages())
     }
 
-    /// Maps the window of a block, unless it is mapped already. The previous window is unmapped.
+    /// Maps the window of a block, the range of a file that holds its packets. The previous window is unmapped. Does
+    /// nothing if the window is mapped already.
     pub fn map_block(&mut self, block: &Block) -> Result<(), BatchError> {
         if !self.ring.as_ref().is_some_and(|ring| block.is_in_ring(ring)) {
             let ring = block.ring();
@@ -153,7 +157,8 @@ impl<O: Sandbox> BatchDriver<O> {
         if self.window.as_ref().is_some_and(|(mapped, _)| mapped.id() == window.id()) {
             return Ok(());
         }
-        // The call unmaps the old window. Its watch must end before that, and its memory must live until after it.
+        // `map_window` unmaps the old window. The watch of the old window must end before that, and its memory must
+        // live until after that.
         let _mapped = self.window.take().map(|(window, _)| window);
         let guard = self.instance.map_window(window)?;
         self.window = Some((Arc::clone(window), guard));
@@ -168,7 +173,7 @@ impl<O: Sandbox> BatchDriver<O> {
 
     /// Starts processing the packets of a batch that are in the mask, with the ticks that fall between them.
     ///
-    /// Runs until the batch is done or the budget is used up, and returns true if it is done. The block must be
+    /// Runs until the batch is done or the budget is used up. Returns true if the batch is done. The block must be
     /// [mapped](Self::map_block); its packets stay in memory until the batch is done or aborted.
     pub fn begin(
         &mut self,
@@ -209,7 +214,8 @@ impl<O: Sandbox> BatchDriver<O> {
         BatchVerdict { dropped: self.dropped, unserved: self.instance.take_unserved() | self.skipped }
     }
 
-    /// Starts the tick that is due by the clocks, if any, although no packet has come. Returns true if it is done.
+    /// Starts the tick that is due by the clocks, if any, although no packet has come. Returns true if the tick is
+    /// done, or none is due.
     pub fn begin_tick(&mut self, at: ClockReading, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         let tick = self.clock.advance_by_clocks(at);
         self.calls.extend(tick.map(tick_before_packets));
@@ -233,7 +239,8 @@ impl<O: Sandbox> BatchDriver<O> {
         self.finish();
     }
 
-    /// Starts delivering an event to the module, if the module exports a handler. Returns true if it is done.
+    /// Starts delivering an event to the module, if the module exports a handler. Returns true if the event is
+    /// delivered.
     pub fn begin_event(&mut self, event: ModuleEvent, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         // Records that the handler emits have an allowance of their own.
         self.instance.begin_block();
@@ -241,7 +248,7 @@ impl<O: Sandbox> BatchDriver<O> {
         self.resume_calls(budget)
     }
 
-    /// Starts the module's `stop` entry point, called once no more packets come. Returns true if it is done.
+    /// Starts the module's `stop` entry point, after the last packet. Returns true if the call is done.
     pub fn begin_stop(&mut self, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         self.calls.push_back(Call::Stop { now: Timestamp(self.clock.now) });
         self.resume_calls(budget)
@@ -259,8 +266,8 @@ impl<O: Sandbox> BatchDriver<O> {
                 self.block = None;
                 return true;
             }
-            let least = is_first.then_some(FuelSlice { fuel: 1, until: None });
-            let Some(budget) = budget().or(least) else { return false };
+            let minimum = is_first.then_some(FuelSlice { fuel: 1, until: None });
+            let Some(budget) = budget().or(minimum) else { return false };
             is_first = false;
             let step = match self.calls.pop_front_if(|_| !self.instance.is_suspended()) {
                 Some(call) => self.instance.begin(call, budget),
@@ -282,10 +289,10 @@ impl<O: Sandbox> BatchDriver<O> {
     /// not called.
     pub fn abort(&mut self) -> u64 {
         self.dropped |= self.instance.abort();
-        let unseen =
+        let uncalled =
             self.calls.drain(..).map(|call| if let Call::Batch(batch) = call { batch.mask } else { 0 });
         // All calls are for one batch, so their masks are disjoint.
-        self.skipped = unseen.fold(0, |all, mask| all | mask);
+        self.skipped = uncalled.fold(0, |all, mask| all | mask);
         self.block = None;
         self.skipped.count_ones().into()
     }
@@ -297,35 +304,38 @@ impl<O: Sandbox> BatchDriver<O> {
     }
 }
 
-/// A call for a tick that comes before all packets of the next block.
+/// The call for a tick that comes before all packets of the next block.
 fn tick_before_packets((now, periods): (u64, u64)) -> Call {
     Call::Tick { now: Timestamp(now), periods, before: 0 }
 }
 
-/// Pins the chunk of memory that holds a packet.
+/// Pins the memory that holds a packet, so that the packet can be kept.
 fn pin(window: &PacketWindow, address: u32, len: u32) -> Result<Pinned, NotPinned> {
     let pin = window.pin(address, len).map_err(|error| match error {
         PinError::Never => NotPinned::Never,
         PinError::Full => NotPinned::Full,
     })?;
     let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.pieces_max());
-    Ok(Pinned { hold: Box::new(pin), pieces, piece, most })
+    Ok(Pinned { guard: Box::new(pin), pieces, piece_size: piece, pieces_max: most })
 }
 
 /// A mask of bits 0 to `i` - 1.
-fn below(i: usize) -> u64 {
+fn mask_below(i: usize) -> u64 {
     1u64.checked_shl(u32::try_from(i).unwrap_or(u32::MAX)).map_or(u64::MAX, |bit| bit - 1)
 }
 
 /// Packet time: the latest time stamp so far, and the time of the next tick.
 ///
-/// Ticks fall on multiples of the period by the wall clock. After that clock is set back, the next multiple can be
-/// far away. So a tick also comes when a period has passed by the monotonic clock since the last one, and packet time
-/// continues from the earlier time.
+/// Ticks fall on multiples of the period by the wall clock. When the wall clock is set back, the next multiple can be
+/// far away. So a tick also comes when a period has passed by the monotonic clock since the last tick. Packet time then
+/// continues from the wall clock's earlier time.
 #[derive(Debug)]
 struct PacketClock {
+    /// The latest time stamp so far, in nanoseconds.
     now: u64,
+    /// The period of ticks in nanoseconds; `None` without ticks.
     period: Option<u64>,
+    /// The packet time of the next tick; 0 before the first packet, and the maximum without ticks.
     next: u64,
     /// The number of ticks so far, including those between packets and the start with the first packet.
     ticks: u64,
@@ -335,7 +345,7 @@ struct PacketClock {
 
 impl PacketClock {
     fn new(period: Option<u64>) -> Self {
-        // Due at once: the first packet sets the phase of the periods.
+        // The first packet sets `next`, so it is due at once.
         let next = if period.is_some() { 0 } else { u64::MAX };
         Self { now: 0, period, next, ticks: 0, last_tick: (0, Nanos(0)) }
     }
@@ -349,7 +359,7 @@ impl PacketClock {
     }
 
     /// Emits the calls for the packets of a batch that are in the mask, split where a tick falls between packets.
-    fn calls_for(&mut self, block: &Block, batch: usize, mask: u64, mut make: impl FnMut(Call)) {
+    fn calls_for(&mut self, block: &Block, batch: usize, mask: u64, mut emit: impl FnMut(Call)) {
         let batch = block.batch(batch);
         let mask = mask & batch.mask;
         let number = |i: usize| u32::try_from(batch.first + i).unwrap_or(u32::MAX);
@@ -360,17 +370,17 @@ impl PacketClock {
             let packets = block.descriptors().iter().skip(batch.first).take(batch.count);
             for (i, descriptor) in packets.enumerate() {
                 let Some((now, periods)) = self.advance_to(descriptor.ts_ns) else { continue };
-                make(call(mask & below(i) & !below(from)));
-                make(Call::Tick { now: Timestamp(now), periods, before: number(i) });
+                emit(call(mask & mask_below(i) & !mask_below(from)));
+                emit(Call::Tick { now: Timestamp(now), periods, before: number(i) });
                 from = i;
             }
         }
-        make(call(mask & !below(from)));
+        emit(call(mask & !mask_below(from)));
         self.advance(batch.latest);
     }
 
-    /// Advances to a packet of time `ts`. Returns the tick that comes before it and the number of periods it stands
-    /// for.
+    /// Advances to a packet of time `ts`. Returns the time of the tick that comes before the packet, and the number of
+    /// periods since the previous tick.
     fn advance_to(&mut self, ts: u64) -> Option<(u64, u64)> {
         let period = self.period?;
         if ts < self.next {
@@ -378,10 +388,10 @@ impl PacketClock {
         }
         let begun = ts / period;
         let periods = begun - (self.next / period).wrapping_sub(1).min(begun);
-        let first = self.next == 0;
+        let is_first_packet = self.next == 0;
         self.next = (begun + 1).saturating_mul(period);
         self.ticks += 1;
-        (!first).then_some((begun * period, periods))
+        (!is_first_packet).then_some((begun * period, periods))
     }
 
     /// Records the monotonic time of the last tick.
@@ -400,8 +410,8 @@ impl PacketClock {
         Some(Nanos(by_wall_clock.min(latest)))
     }
 
-    /// Advances to the present time without a packet. Returns the tick that is due and the number of periods it
-    /// stands for.
+    /// Advances to the present time without a packet. Returns the time of the tick that is due, and the number of
+    /// periods since the previous tick.
     fn advance_by_clocks(&mut self, at: ClockReading) -> Option<(u64, u64)> {
         self.note_tick(at.monotonic);
         let tick = self.advance_to(at.wall.0);
@@ -411,7 +421,8 @@ impl PacketClock {
         tick
     }
 
-    /// The tick that is due because a period has passed by the monotonic clock, although none has by the wall clock.
+    /// The tick that is due because a period has passed by the monotonic clock, although no multiple of the period has
+    /// been reached by the wall clock.
     fn overdue(&mut self, at: ClockReading) -> Option<(u64, u64)> {
         let period = self.period.filter(|_| self.next != 0)?;
         self.note_tick(at.monotonic);
@@ -515,7 +526,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_of_the_packets_before_one() {
-        assert_eq!([below(0), below(1), below(63), below(64)], [0, 1, u64::MAX >> 1, u64::MAX]);
+    fn a_mask_selects_the_packets_before_a_given_one() {
+        assert_eq!(
+            [mask_below(0), mask_below(1), mask_below(63), mask_below(64)],
+            [0, 1, u64::MAX >> 1, u64::MAX]
+        );
     }
 }

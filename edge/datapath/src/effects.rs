@@ -8,11 +8,12 @@ use weir_sandbox::Patch;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 
-/// The patches of a block's packets, retrieved packet by packet.
+/// The patches of a block's packets, from which the caller takes the patches of one packet after another.
 #[derive(Debug, Default)]
 pub struct Patches<'a> {
     /// Sorted by packet.
     all: Vec<&'a Patch>,
+    /// The index in `all` of the first patch that has not been taken.
     next: usize,
 }
 
@@ -27,12 +28,12 @@ impl<'a> Patches<'a> {
 
     /// The patches of a packet. The caller must ask for packets in order; patches of skipped packets are dropped.
     pub fn for_packet(&mut self, packet: usize) -> &[&'a Patch] {
-        let left = self.all.get(self.next..).unwrap_or_default();
-        let from = left.iter().take_while(|patch| (patch.packet as usize) < packet).count();
-        let left = left.get(from..).unwrap_or_default();
-        let own = left.iter().take_while(|patch| patch.packet as usize == packet).count();
-        self.next += from + own;
-        left.get(..own).unwrap_or_default()
+        let remaining = self.all.get(self.next..).unwrap_or_default();
+        let from = remaining.iter().take_while(|patch| (patch.packet as usize) < packet).count();
+        let remaining = remaining.get(from..).unwrap_or_default();
+        let count = remaining.iter().take_while(|patch| patch.packet as usize == packet).count();
+        self.next += from + count;
+        remaining.get(..count).unwrap_or_default()
     }
 }
 
@@ -49,8 +50,9 @@ pub struct Applied {
 
 /// Applies patches to a private copy of a packet, in order, and completes its checksum if necessary.
 ///
-/// An offloaded checksum is computed in two cases: the packet leaves through an interface, behind which no card
-/// computes it; or a patch has to update it, which needs a complete checksum.
+/// `leaves` is true if the packet leaves through an interface. An offloaded checksum is computed in two cases: the
+/// packet leaves, and no network card would compute its checksum; or a patch has to update the checksum, which must be
+/// complete for that.
 pub fn apply(
     copy: &mut [u8],
     descriptor: &Descriptor,
@@ -83,18 +85,18 @@ fn is_covered(descriptor: &Descriptor, patch: &Patch) -> bool {
 /// kernel reports nothing about such a frame.
 pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
     // The frame is complete, so the classifier does not ask for more bytes.
-    if let Ok(descriptor) = weir_wire::classify(frame, &whole(frame, link_type)) {
+    if let Ok(descriptor) = weir_wire::classify(frame, &meta_of_whole(frame, link_type)) {
         offload::finish_checksum(frame, &descriptor, ChecksumStatus::Unknown);
     }
 }
 
 /// The capture metadata of a packet of which all bytes are present.
-pub(crate) fn whole(packet: &[u8], link_type: LinkType) -> Meta {
+pub(crate) fn meta_of_whole(packet: &[u8], link_type: LinkType) -> Meta {
     let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
     Meta { ts: Timestamp(0), cap_len: len, wire_len: len, link_type, interface: 0, number: 0, data: 0 }
 }
 
-/// Returns true if only a part of the packet was captured. It cannot be sent.
+/// Returns true if only a part of the packet was captured, so that the packet cannot be sent.
 pub fn is_cut(descriptor: &Descriptor) -> bool {
     descriptor.flags & flag::CUT != 0
 }

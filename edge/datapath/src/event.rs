@@ -26,5 +26,5 @@ pub enum ObservedEvent {
     },
 }
 
-/// A handler of events. It never blocks.
+/// A handler of events. A handler must never block.
 pub type EventSink = Box<dyn Fn(ObservedEvent) + Send>;

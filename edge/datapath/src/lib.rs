@@ -14,7 +14,7 @@
 //! | [`clock`] | the wall clock and the monotonic clock |
 //!
 //! This crate knows no session, request or protocol of a node. A node passes plain data or implements a trait
-//! ([`overflow::QueueMemory`], [`plan::Wake`]). The crate has no unsafe code; it is under `edge` because it uses
+//! ([`overflow::QueueMemory`], [`plan::ModuleWaker`]). The crate has no unsafe code; it is under `edge` because it uses
 //! clocks, threads and interfaces.
 
 #![forbid(unsafe_code)]

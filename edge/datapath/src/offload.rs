@@ -1,6 +1,6 @@
-//! Checksums that the sending host has left to its network card (checksum offload).
+//! Completion of checksums that the sending host has left to its network card (checksum offload).
 
-use crate::effects::whole;
+use crate::effects::meta_of_whole;
 use weir_abi::{Descriptor, flag, tunnel};
 use weir_netio::ChecksumStatus;
 use weir_wire::LinkType;
@@ -11,10 +11,10 @@ const SCTP_FIELD: usize = 8;
 const SCTP_HEADER: usize = 12;
 
 /// Completes the one checksum of a packet that a host leaves open for its network card to compute: that of the packet
-/// itself, or that of the packet in its innermost tunnel. The host computes all other checksums for the completed
-/// value.
+/// itself, or that of the packet inside its innermost tunnel. The host has computed all other checksums as if this
+/// one were complete.
 ///
-/// Returns false if the kernel reports an open checksum and it cannot be computed.
+/// Returns false if the kernel reports an open checksum that cannot be computed.
 ///
 /// A checksum that the kernel reports as complete stays unchanged. If the kernel reports nothing, a checksum counts as
 /// open if its field holds the sum of the pseudo header.
@@ -23,7 +23,7 @@ pub(crate) fn finish_checksum(packet: &mut [u8], descriptor: &Descriptor, checks
         return true;
     }
     let is_offloaded = checksum == ChecksumStatus::Offloaded;
-    // If the outer packet is incomplete, so is the inner one.
+    // Only a whole packet has all bytes that the checksum covers.
     let is_whole = descriptor.flags & (flag::CUT | flag::FRAGMENT | flag::MALFORMED) == 0;
     if weir_wire::complete(packet, descriptor) {
         return true;
@@ -33,7 +33,7 @@ pub(crate) fn finish_checksum(packet: &mut [u8], descriptor: &Descriptor, checks
     }
     if descriptor.flags & (flag::CUT | flag::FRAGMENT) == 0
         && let Some(inside) = packet.get_mut(usize::from(descriptor.inner_offset)..)
-        && let Ok(descriptor) = weir_wire::classify(inside, &whole(inside, LinkType::Raw))
+        && let Ok(descriptor) = weir_wire::classify(inside, &meta_of_whole(inside, LinkType::Raw))
         && descriptor.flags & flag::MALFORMED == 0
     {
         let is_part = descriptor.flags & flag::FRAGMENT != 0;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn finished(mut packet: Vec<u8>, checksum: ChecksumStatus) -> (bool, Vec<u8>) {
-        let descriptor = classify(&packet, &whole(&packet, LinkType::Raw)).unwrap();
+        let descriptor = classify(&packet, &meta_of_whole(&packet, LinkType::Raw)).unwrap();
         let is_complete = finish_checksum(&mut packet, &descriptor, checksum);
         (is_complete, packet)
     }

@@ -5,9 +5,10 @@
 //!
 //! - The kernel fills the ring of a packet socket in order. A block that is still held when the kernel comes to it
 //!   again stops reception.
-//! - A selection's memory is shared by its readers, and a chunk stays in use while one of its packets waits.
+//! - A selection's memory is shared by its readers. Each of its chunks (parts of an arena) stays in use while a packet
+//!   in it waits.
 //!
-//! When a chunk is needed again, its waiting packets are copied to memory of the queue.
+//! When the memory of waiting packets is needed again, they are copied to memory of the queue.
 
 use crate::queue::QueueEntry;
 use std::fmt::Debug;
@@ -20,12 +21,13 @@ use weir_netio::Selection;
 pub trait QueueMemory: Debug + Send + Sync {
     /// Allocates memory for `packets` packets; `None` if there is no memory now. `is_first` is true on the first
     /// request, so that the implementation reports an error only once.
-    fn make(&self, packets: u32, is_first: bool) -> Option<Selection>;
+    fn allocate(&self, packets: u32, is_first: bool) -> Option<Selection>;
 }
 
-/// The memory of one queue. It is mapped when first needed and released when no longer needed.
+/// The memory of one queue. The memory is mapped when the queue first needs it, and released when no packet is in it.
 #[derive(Debug)]
 pub struct Overflow {
+    /// The number of packets for which memory is allocated.
     packets: u32,
     own: Mutex<OwnMemory>,
     /// True while memory is mapped. It can be read without the lock of `own`.
@@ -33,6 +35,7 @@ pub struct Overflow {
     allocator: Box<dyn QueueMemory>,
 }
 
+/// The queue's own memory, and the requests for it.
 #[derive(Debug, Default)]
 struct OwnMemory {
     memory: Option<Box<Selection>>,
@@ -80,7 +83,7 @@ impl Overflow {
         let mut own = self.lock();
         if own.memory.is_none() && own.failed.is_none_or(|at| at.elapsed() >= RETRY_INTERVAL) {
             let is_first = !std::mem::replace(&mut own.was_requested, true);
-            own.memory = self.allocator.make(self.packets, is_first).map(Box::new);
+            own.memory = self.allocator.allocate(self.packets, is_first).map(Box::new);
             own.failed = own.memory.is_none().then(Instant::now);
             self.is_mapped.store(own.memory.is_some(), Ordering::Relaxed);
         }
@@ -108,7 +111,7 @@ impl Overflow {
         #[derive(Debug)]
         struct Room(Option<Arc<weir_netio::MemoryQuota>>);
         impl QueueMemory for Room {
-            fn make(&self, packets: u32, _: bool) -> Option<Selection> {
+            fn allocate(&self, packets: u32, _: bool) -> Option<Selection> {
                 Selection::of_queue(packets, self.0.as_ref()).ok()
             }
         }

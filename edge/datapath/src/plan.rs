@@ -1,4 +1,5 @@
-//! The forwarding plan of an interface: which packets go to which queues.
+//! The forwarding plan of an interface: the channels, their filters, and the queues of their readers. A node makes
+//! plans with a [`Planner`]; the receive thread ([`crate::receive`]) follows them.
 
 use crate::account::DeferredCharges;
 use crate::effects::Patches;
@@ -34,7 +35,7 @@ pub struct ChannelPlanCounters {
     pub no_memory: AtomicU64,
     /// Packets lost because packet memory ran out and this reader was chosen to lose packets.
     pub shed: AtomicU64,
-    /// Packets lost because their reader exceeded its lag limit and its session was closed.
+    /// Packets lost because their reader exceeded its lag limit, and its session was closed for that.
     pub ended: AtomicU64,
     /// Packets lost because their session was closed or their module unloaded, and the channel does not forward without
     /// a module.
@@ -43,7 +44,7 @@ pub struct ChannelPlanCounters {
     bad_checksums: [AtomicU64; 4],
     /// Outcomes of reassembly.
     pub reassembly: ReassemblyTotals,
-    /// Packets whose view was refused by a filter that reads the view.
+    /// Packets that a filter refused after the view had been applied.
     pub unwanted: AtomicU64,
 }
 
@@ -94,7 +95,7 @@ impl ChannelPlanCounters {
         self.bad_checksums.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 
-    /// The counter of packets whose checksum of this kind is wrong.
+    /// The counter of packets with a wrong checksum of this kind.
     pub fn bad_checksum(&self, which: BadChecksum) -> &AtomicU64 {
         let [ipv4, tcp, udp, icmp] = &self.bad_checksums;
         match which {
@@ -126,12 +127,13 @@ impl ChannelPlanCounters {
     }
 }
 
-/// A thread that runs modules, as the receive thread sees it.
-pub trait Wake: Debug + Send + Sync {
+/// A handle by which the receive thread reaches a thread that runs modules.
+pub trait ModuleWaker: Debug + Send + Sync {
     /// Wakes a module because packets have arrived.
     fn wake(&self, module: u64);
 
-    /// Makes a module release its in-hand packets before `position`, because their memory is needed.
+    /// Makes a module release the packets before `position` that it has taken from its queue, because their memory is
+    /// needed.
     fn release(&self, module: u64, position: u64);
 }
 
@@ -143,7 +145,7 @@ pub struct PlanReader {
     /// The queue that holds the module's packets.
     pub queue: Arc<PacketQueue>,
     /// The thread that runs the module.
-    pub waker: Arc<dyn Wake>,
+    pub waker: Arc<dyn ModuleWaker>,
     /// The CPU time that the receive thread spends for the module.
     pub account: Arc<DeferredCharges>,
 }
@@ -163,10 +165,10 @@ pub enum Visibility {
     /// The interface's own memory.
     All(LagPolicy),
     /// A copy of the packets that the filter selects, or of their view. Channels with the same filter and view share
-    /// it.
+    /// this copy.
     Selected(Arc<Mutex<Selection>>),
-    /// Memory of each reader, which a [`Preprocessor`](crate::preprocess::Preprocessor) fills from a copy of the
-    /// selected packets. Only the node accesses that copy.
+    /// Memory of each reader, which a [`Preprocessor`](crate::preprocess::Preprocessor) fills. It reads a copy of the
+    /// selected packets that no module can access.
     Preprocessed(Arc<Mutex<Selection>>),
 }
 
@@ -179,15 +181,15 @@ impl Visibility {
         }
     }
 
-    /// Returns true if a filter reads the view, so that only the view decides whether a selected packet belongs to
-    /// the channel.
+    /// Returns true if a filter reads packets after the view has been applied. This filter then decides which of the
+    /// selected packets belong to the channel.
     pub fn filters_view(&self) -> bool {
         self.selection()
             .is_some_and(|selection| selection.lock().unwrap_or_else(PoisonError::into_inner).filters_view())
     }
 }
 
-/// A channel from the viewpoint of its interface.
+/// A channel as its interface sees it: the filter, the readers and their queues.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// The channel's number on this node. Numbers are not reused.
@@ -201,14 +203,15 @@ pub struct Route {
     pub program: Arc<FilterProgram>,
     /// The packet memory that the channel's readers can access.
     pub visibility: Visibility,
-    /// True if a filter reads the view. The channel's packets are then counted after the view is applied.
+    /// True if a filter reads packets after the view has been applied. The channel's packets are then counted after
+    /// that filter.
     pub filters_view: bool,
     /// The division of the channel's packets into sub-flows, if any.
     pub flows: Option<SubFlows>,
     /// The modules that read the channel.
     pub readers: Vec<PlanReader>,
-    /// The egress of the channel's packets while the channel has no reader. With [`Egress::Nothing`] they are counted
-    /// as lost. With `None` the channel then takes no packets.
+    /// The egress of the channel's packets while the channel has no reader. With [`Egress::Nothing`] the
+    /// packets are counted as lost. With `None` the channel selects no packets while it has no reader.
     pub on_no_module: Option<Egress>,
     /// The channel's counters.
     pub counters: Arc<ChannelPlanCounters>,
@@ -216,15 +219,16 @@ pub struct Route {
     pub account: Arc<DeferredCharges>,
 }
 
-/// All channels of an interface. The place of a channel, its index here, stays the same as long as the channel exists.
+/// All channels of an interface. The *place* of a channel is its index in the plan. It stays the same as long as the
+/// channel exists.
 #[derive(Clone, Debug, Default)]
 pub struct ForwardingPlan {
     pub(crate) joined: Arc<Joined>,
     pub(crate) routes: Vec<Option<Route>>,
-    /// Places of channels that take packets, because they have a reader or forward without a module.
-    pub(crate) taken: ChannelSet,
+    /// Places of channels that select packets, because they have a reader or forward without a module.
+    pub(crate) active: ChannelSet,
     /// Places of channels with readers that access the interface's own memory.
-    pub(crate) whole: Vec<usize>,
+    pub(crate) direct: Vec<usize>,
     /// Each selection, with the places of the channels that read it.
     pub(crate) selections: Vec<(Arc<Mutex<Selection>>, Vec<usize>)>,
 }
@@ -235,9 +239,9 @@ impl ForwardingPlan {
         self.routes.get(place)?.as_ref()
     }
 
-    /// Adds all channels of a selection if one of them wants the packet, a later fragment. All of them have the same
-    /// filter, but a later fragment goes to the channels that got its first fragment, and some channels may have been
-    /// opened after that.
+    /// For a later fragment that a channel of a selection wants, adds all channels of the selection. All of them have
+    /// the same filter, but a later fragment goes to the channels that got its first fragment. Channels that were
+    /// opened after the first fragment are therefore not in `wanted`.
     pub(crate) fn add_channels_of_selections(&self, wanted: &mut ChannelSet) {
         for (_, places) in &self.selections {
             if places.iter().any(|place| wanted.contains(*place)) {
@@ -246,7 +250,7 @@ impl ForwardingPlan {
         }
     }
 
-    /// The places of channels of `earlier` that are not in this plan.
+    /// The places in `earlier` of channels that are not in this plan.
     pub fn removed_since(&self, earlier: &Self) -> ChannelSet {
         let number = |plan: &Self, place| plan.route(place).map(|route| route.channel);
         (0..earlier.routes.len())
@@ -260,14 +264,15 @@ impl ForwardingPlan {
 /// The period without a new or removed filter after which all filters are joined.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// A maker of forwarding plans for one interface. Joining filters takes long, so the thread that requests a plan does
-/// it, and joins as few as possible. Packets follow the present plan until the next one is ready.
+/// A maker of forwarding plans for one interface. Joining filters takes long, so the thread that requests a plan joins
+/// them, and joins as few as possible. Packets follow the present plan until the next plan is ready.
 #[derive(Clone, Debug)]
 pub struct Planner {
     /// The channel number at each place.
     places: Vec<Option<u64>>,
     joiner: Joiner,
-    /// The time of the last added or removed filter; `None` once all filters are joined.
+    /// The time at which a filter was last added or removed; `None` before that, and if joining all filters
+    /// has failed since.
     changed: Option<Instant>,
 }
 
@@ -327,7 +332,7 @@ impl Planner {
         (now.saturating_duration_since(since) >= QUIET).then(|| self.joiner.filters().clone())
     }
 
-    /// Adopts the result of joining `filters`, if they are still the present ones. Returns the joined filters to
+    /// Adopts the result of joining `filters`, if they are still the filters of the plan. Returns the joined filters to
     /// publish.
     pub fn adopt_joined(
         &mut self,
@@ -336,7 +341,8 @@ impl Planner {
     ) -> Option<Arc<Joined>> {
         match joined {
             Ok(joined) => self.joiner.settle(filters, joined).then(|| Arc::clone(self.joiner.joined())),
-            // All filters are too large to be joined, so the separate groups stay until a filter is added or removed.
+            // The filters are too large to be joined into one graph, so the separate groups stay until a filter is
+            // added or removed.
             Err(_) => {
                 self.changed = self.changed.filter(|_| filters != self.joiner.filters());
                 None
@@ -354,13 +360,13 @@ impl ForwardingPlan {
             // A channel without a reader takes packets only if it forwards without a module.
             if route.readers.is_empty() {
                 if route.on_no_module.is_some() {
-                    plan.taken.insert(place);
+                    plan.active.insert(place);
                 }
                 continue;
             }
-            plan.taken.insert(place);
+            plan.active.insert(place);
             let Some(selection) = route.visibility.selection() else {
-                plan.whole.push(place);
+                plan.direct.push(place);
                 continue;
             };
             let next = plan.selections.len();
@@ -385,7 +391,7 @@ impl Route {
         self.on_no_module.is_some() && self.readers.is_empty()
     }
 
-    /// Forwards packets of a block that no module decides about.
+    /// Forwards packets of a block for which the channel has no module.
     pub fn forward(&self, block: &Block, masks: &[u64], copies: &mut CopyBuffers) {
         let Some(egress) = &self.on_no_module else { return };
         let (mut packets, mut bytes) = (0, 0);
@@ -393,8 +399,8 @@ impl Route {
             packets += u64::from(mask.count_ones());
             if !matches!(egress, Egress::Nothing) {
                 copies.forward(std::slice::from_ref(egress), block, batch, *mask, &mut Patches::default());
-                let there = block.descriptors().iter().skip(block.batch(batch).first).enumerate();
-                let passed = there.take(64).filter(|(place, _)| mask >> place & 1 == 1);
+                let descriptors = block.descriptors().iter().skip(block.batch(batch).first).enumerate();
+                let passed = descriptors.take(64).filter(|(place, _)| mask >> place & 1 == 1);
                 bytes += passed.map(|(_, descriptor)| u64::from(descriptor.wire_len)).sum::<u64>();
             }
         }
@@ -442,7 +448,7 @@ mod tests {
     #[derive(Debug)]
     struct NeverWoken;
 
-    impl Wake for NeverWoken {
+    impl ModuleWaker for NeverWoken {
         fn wake(&self, _: u64) {}
 
         fn release(&self, _: u64, _: u64) {}
@@ -485,7 +491,7 @@ mod tests {
         let mut planner = Planner::default();
         let first = planner.plan(vec![route(1, 1, 1), route(2, 2, 1), route(3, 2, 0)]).unwrap();
         assert_eq!((wanted(&first, 1), wanted(&first, 2)), (vec![1], vec![2, 3]));
-        assert_eq!((first.taken.iter().collect::<Vec<_>>(), &first.whole[..]), (vec![0, 1], &[0, 1][..]));
+        assert_eq!((first.active.iter().collect::<Vec<_>>(), &first.direct[..]), (vec![0, 1], &[0, 1][..]));
 
         let second = planner.plan(vec![route(9, 1, 1), route(3, 2, 1)]).unwrap();
         assert_eq!((wanted(&second, 1), wanted(&second, 2)), (vec![9], vec![3]));

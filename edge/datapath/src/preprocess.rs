@@ -1,11 +1,11 @@
 //! Preprocessing of a channel's packets before a module reads them: checksum validation, reassembly, and views.
 //!
-//! It runs on the module's core and in the budget of its virtual CPU, so other sessions do not pay for it. Datagrams
-//! are reassembled in memory of the module; the module cannot access their fragments.
+//! Preprocessing runs on the module's core and in the budget of its virtual CPU, so it costs other sessions nothing.
+//! Datagrams are reassembled in memory of the module; the module cannot access their fragments.
 //!
 //! Views come last, because checksums cover packets as they were received, and a fragment's content has no view
-//! before the datagram is complete. The module then has memory of its own for the views, and cannot access the
-//! channel's.
+//! before the datagram is complete. With a view, the module has memory of its own, and cannot access the
+//! channel's memory.
 
 use crate::plan::ChannelPlanCounters;
 use crate::queue::{PacketQueue, QueueEntry};
@@ -19,7 +19,7 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
 
 /// The greatest cost of preprocessing one packet, in fuel. Each byte of the longest packet is copied three or four
-/// times and summed twice, in uncached memory, which takes about four units of fuel.
+/// times and summed twice, in uncached memory. This takes about four units of fuel a byte.
 const PACKET_FUEL_MAX: u64 = 4 << 16;
 /// The greatest cost of one packet for each view stage, in fuel: each byte is copied once more and summed.
 const STAGE_FUEL_MAX: u64 = 2 << 16;
@@ -35,17 +35,19 @@ struct ReassemblyState {
 /// The preprocessing of a channel's packets for one module.
 #[derive(Debug)]
 pub struct Preprocessor {
+    /// True if checksums are validated.
     verifies: bool,
     /// The reassembler; `None` if datagrams are not reassembled.
     reassembly: Option<Box<ReassemblyState>>,
     /// Memory of the module, if the module does not access the memory of the channel.
-    own: Option<Box<Selection>>,
+    module_memory: Option<Box<Selection>>,
     /// The reservations of the memory used here, held for its lifetime.
     _reserved: Box<dyn Any + Send>,
     counters: Arc<ChannelPlanCounters>,
+    /// A buffer for the packet in progress.
     packet: Vec<u8>,
     /// Packets taken from the queue and not processed yet.
-    rest: Option<QueueEntry>,
+    unprocessed: Option<QueueEntry>,
     /// Packets processed and not passed to the module yet.
     ready: Option<QueueEntry>,
 }
@@ -60,9 +62,8 @@ pub struct PreprocessConfig {
 }
 
 impl Preprocessor {
-    /// Creates the preprocessing that a channel requests, followed by the view stages `stages`.
-    /// Memory for views is taken from `waiting`, if there is such a limit. `reserved` is held as long as the
-    /// preprocessor.
+    /// Creates the preprocessing that a channel requests, followed by the view stages `stages`. Memory for views is
+    /// taken from the quota `waiting`, if there is one. The preprocessor holds `reserved` for its lifetime.
     ///
     /// # Errors
     ///
@@ -75,14 +76,24 @@ impl Preprocessor {
         reserved: Box<dyn Any + Send>,
     ) -> io::Result<Self> {
         let has_own_memory = config.fragments.is_some() || !stages.is_empty();
-        let own = if has_own_memory { Some(Box::new(Self::selection(stages, waiting)?)) } else { None };
+        let module_memory =
+            if has_own_memory { Some(Box::new(Self::selection(stages, waiting)?)) } else { None };
         let reassembly = config.fragments.map(|bytes| {
             let limits = ReassemblyLimits { bytes, ..ReassemblyLimits::default() };
             let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
             Box::new(ReassemblyState { reassembler, counted })
         });
         let (verifies, counters, packet) = (config.verifies, Arc::clone(counters), Vec::new());
-        Ok(Self { verifies, reassembly, own, _reserved: reserved, counters, packet, rest: None, ready: None })
+        Ok(Self {
+            verifies,
+            reassembly,
+            module_memory,
+            _reserved: reserved,
+            counters,
+            packet,
+            unprocessed: None,
+            ready: None,
+        })
     }
 
     fn selection(stages: &[ViewStage], waiting: Option<&Arc<MemoryQuota>>) -> io::Result<Selection> {
@@ -100,29 +111,33 @@ impl Preprocessor {
 
     /// The number of packets transformed so far; `None` if there is no view.
     pub fn transformed(&self) -> Option<Arc<AtomicU64>> {
-        self.own.as_ref()?.transformed().cloned()
+        self.module_memory.as_ref()?.transformed().cloned()
     }
 
     /// The ring of descriptors that the module maps; `None` if it is the channel's.
     pub fn descriptors(&self) -> Option<&DescriptorRing> {
-        self.own.as_ref().map(|own| own.descriptors())
+        self.module_memory.as_ref().map(|memory| memory.descriptors())
     }
 
     /// Returns true if packets were taken from the queue and not passed to the module yet.
     pub fn has_packets(&self) -> bool {
-        self.rest.is_some() || self.ready.is_some()
+        self.unprocessed.is_some() || self.ready.is_some()
     }
 
     /// Discards the packets that were taken from the queue and not passed to the module yet. Returns their number.
     pub fn discard(&mut self) -> u64 {
-        [self.rest.take(), self.ready.take()].iter().flatten().map(|entry| u64::from(entry.packets())).sum()
+        [self.unprocessed.take(), self.ready.take()]
+            .iter()
+            .flatten()
+            .map(|entry| u64::from(entry.packets()))
+            .sum()
     }
 
-    /// Moves the held packets to memory of the queue, because the memory where they arrived is needed. Packets that do
-    /// not fit are lost. Returns the number of lost packets.
+    /// Moves the packets that this preprocessor holds to memory of the queue, because the memory where they arrived is
+    /// needed. Packets that do not fit are lost. Returns the number of lost packets.
     pub fn move_to_overflow(&mut self, queue: &PacketQueue) -> u64 {
         let mut lost = 0;
-        for held in [&mut self.rest, &mut self.ready] {
+        for held in [&mut self.unprocessed, &mut self.ready] {
             if let Some(entry) = held.take() {
                 *held = queue.copy_to_own_memory(&entry);
                 lost += if held.is_some() { 0 } else { u64::from(entry.packets()) };
@@ -131,58 +146,65 @@ impl Preprocessor {
         lost
     }
 
-    /// The next packets for the module, at most `most`. Processes packets while `left` returns more than zero, but at
-    /// least one packet. `None` if the queue is empty or the time is used up.
-    pub fn next(&mut self, queue: &PacketQueue, most: u32, left: &dyn Fn() -> Nanos) -> Option<QueueEntry> {
+    /// The next packets for the module, at most `packets_max`. Processes at least one packet, and further packets while
+    /// `time_left` returns more than zero. `None` if the queue is empty or the time is used up.
+    pub fn next(
+        &mut self,
+        queue: &PacketQueue,
+        packets_max: u32,
+        time_left: &dyn Fn() -> Nanos,
+    ) -> Option<QueueEntry> {
         loop {
             if let Some(ready) = self.ready.take() {
                 return Some(ready);
             }
-            let entry = self.rest.take().or_else(|| queue.take(most))?;
-            self.ready = self.prepare(entry, left);
-            if left().0 == 0 {
+            let entry = self.unprocessed.take().or_else(|| queue.take(packets_max))?;
+            self.ready = self.prepare(entry, time_left);
+            if time_left().0 == 0 {
                 return None;
             }
         }
     }
 
     /// Processes packets of an entry while there is time, and keeps the others.
-    fn prepare(&mut self, mut entry: QueueEntry, left: &dyn Fn() -> Nanos) -> Option<QueueEntry> {
-        let mut builder = self.own.as_mut().and_then(|own| own.begin(entry.packets() as usize));
+    fn prepare(&mut self, mut entry: QueueEntry, time_left: &dyn Fn() -> Nanos) -> Option<QueueEntry> {
+        let mut builder =
+            self.module_memory.as_mut().and_then(|memory| memory.begin(entry.packets() as usize));
         let (block, position, is_moved) = (Arc::clone(&entry.block), entry.position, entry.is_moved);
-        let mut good = 0_u64;
+        let mut valid = 0_u64;
         while entry.mask != 0 {
             let bit = entry.mask.trailing_zeros();
             entry.mask &= entry.mask - 1;
             let index = entry.batch * BATCH_PACKETS + bit as usize;
             let Some(descriptor) = block.descriptors().get(index).copied() else { break };
             block.copy_packet(index, &mut self.packet);
-            if self.is_good(&descriptor) {
-                good |= 1 << bit;
-                if self.own.is_some() {
-                    self.pass_on(&descriptor, builder.as_mut());
+            if self.has_valid_checksums(&descriptor) {
+                valid |= 1 << bit;
+                if self.module_memory.is_some() {
+                    self.copy_to_module(&descriptor, builder.as_mut());
                 }
             }
-            if left().0 == 0 {
+            if time_left().0 == 0 {
                 break;
             }
         }
         let batch = entry.batch;
-        self.rest = Some(entry).filter(|rest| rest.mask != 0);
+        self.unprocessed = Some(entry).filter(|rest| rest.mask != 0);
         if let Some(reassembly) = &mut self.reassembly {
             let counted = std::mem::replace(&mut reassembly.counted, reassembly.reassembler.counters());
             self.counters.reassembly.add(&counted, &reassembly.counted);
         }
-        let Some(own) = &mut self.own else {
-            return (good != 0).then_some(QueueEntry { block, batch, mask: good, position, is_moved });
+        let Some(memory) = &mut self.module_memory else {
+            return (valid != 0).then_some(QueueEntry { block, batch, mask: valid, position, is_moved });
         };
-        let block = Arc::new(own.end(builder?)?);
+        let block = Arc::new(memory.end(builder?)?);
         let mask = block.batch(0).mask;
         Some(QueueEntry { block, batch: 0, mask, position, is_moved: true })
     }
 
-    /// Returns true if the packet's checksums are right, or are not to be validated.
-    fn is_good(&self, descriptor: &Descriptor) -> bool {
+    /// Returns true if the packet's checksums are right, or the channel does not validate checksums. Counts a wrong
+    /// one.
+    fn has_valid_checksums(&self, descriptor: &Descriptor) -> bool {
         let bad = if self.verifies { verify(&self.packet, descriptor).err() } else { None };
         if let Some(bad) = bad {
             self.counters.bad_checksum(bad).fetch_add(1, Ordering::Relaxed);
@@ -191,30 +213,30 @@ impl Preprocessor {
     }
 
     /// Copies a complete packet, or a datagram that this packet completes, to the module's memory.
-    fn pass_on(&mut self, descriptor: &Descriptor, builder: Option<&mut BlockBuilder>) {
-        let Some(own) = &mut self.own else { return };
+    fn copy_to_module(&mut self, descriptor: &Descriptor, builder: Option<&mut BlockBuilder>) {
+        let Some(memory) = &mut self.module_memory else { return };
         let reassembled = match &mut self.reassembly {
             Some(reassembly) => reassembly.reassembler.put(&self.packet, descriptor),
             None => Reassembled::NoFragment,
         };
-        let (made, descriptor) = match reassembled {
+        let (datagram, descriptor) = match reassembled {
             Reassembled::NoFragment => (None, *descriptor),
             Reassembled::Nothing => return,
             Reassembled::Whole(packet) => {
                 let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
                 // Checksums above IP are in the first fragment and cover the whole datagram, so they are validated
                 // after reassembly.
-                let like = Descriptor { cap_len: len, wire_len: len, ..*descriptor };
-                let bad = if self.verifies { verify(&packet, &like).err() } else { None };
+                let whole = Descriptor { cap_len: len, wire_len: len, ..*descriptor };
+                let bad = if self.verifies { verify(&packet, &whole).err() } else { None };
                 if let Some(bad) = bad {
                     self.counters.bad_checksum(bad).fetch_add(1, Ordering::Relaxed);
                     return;
                 }
-                (Some(packet), like)
+                (Some(packet), whole)
             }
         };
-        let packet = made.as_deref().unwrap_or(&self.packet);
-        let lost = match builder.map_or(Added::NoMemory, |builder| own.add(builder, packet, &descriptor)) {
+        let packet = datagram.as_deref().unwrap_or(&self.packet);
+        let lost = match builder.map_or(Added::NoMemory, |builder| memory.add(builder, packet, &descriptor)) {
             Added::Copied => return,
             Added::Unwanted => &self.counters.unwanted,
             Added::NoMemory => &self.counters.no_memory,

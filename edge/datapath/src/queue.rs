@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_abi::BATCH_PACKETS;
 use weir_netio::Block;
 
-/// Packets of one batch that wait or are being processed. Their memory stays unchanged as long as an entry of them
-/// exists.
+/// Packets of one batch that wait or are being processed. The memory of the packets stays unchanged as long as the
+/// entry exists.
 #[derive(Clone, Debug)]
 pub struct QueueEntry {
     /// The block of the packets.
@@ -18,7 +18,8 @@ pub struct QueueEntry {
     pub batch: usize,
     /// The packets of the batch: bit i stands for packet i.
     pub mask: u64,
-    /// The number of bytes that the interface received before the block. A reader's lag is measured by it.
+    /// The number of bytes that the interface received before the block. The lag of a reader is the distance between
+    /// the position of its oldest packet and the interface's present position.
     pub position: u64,
     /// True if the packets were copied to memory of the queue or the module, so that the entry does not hold the memory
     /// where they arrived.
@@ -42,15 +43,15 @@ impl QueueEntry {
 /// A bounded queue. One thread puts packets in, another takes them out.
 ///
 /// Without sub-flows, packets come out in order of arrival. With sub-flows, each sub-flow has a queue of its own, and
-/// the sub-flows are served in turn. So a burst of one sub-flow costs the others neither space nor their turn. If the
+/// the sub-flows are served in turn. So a burst of one sub-flow takes no space and no turn from the others. If the
 /// next packets of several sub-flows belong to one batch, they come out together, in order of arrival.
 #[derive(Debug)]
 pub struct PacketQueue {
-    inner: Mutex<Inner>,
+    inner: Mutex<QueueState>,
     /// The most packets of all sub-flows together.
     capacity: u32,
-    /// The position of the in-hand packets, which were taken out and are still being processed; [`NOTHING`] if there
-    /// are none.
+    /// The position of the *in-hand* packets, which were taken out and are still being processed; [`NOTHING`] if there
+    /// are no such packets.
     in_hand: AtomicU64,
     /// Memory for packets that wait too long to stay where they arrived.
     overflow: Option<Overflow>,
@@ -61,17 +62,19 @@ const MOVED_MAX: u64 = 512;
 /// The value of `in_hand` without in-hand packets.
 const NOTHING: u64 = u64::MAX;
 
+/// The packets of a queue.
 #[derive(Debug, Default)]
-struct Inner {
-    flows: Vec<Flow>,
+struct QueueState {
+    flows: Vec<SubFlowQueue>,
     /// Sub-flows with packets, in the order in which they are served.
-    turn: VecDeque<u16>,
+    service_order: VecDeque<u16>,
     packets: u32,
     closed: bool,
 }
 
+/// The queue of one sub-flow.
 #[derive(Debug, Default)]
-struct Flow {
+struct SubFlowQueue {
     /// The most packets of this sub-flow.
     capacity: u32,
     entries: VecDeque<QueueEntry>,
@@ -80,10 +83,11 @@ struct Flow {
 
 /// The outcome of putting packets into a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Put {
+pub struct PutOutcome {
     /// Packets that did not fit.
     pub lost: u64,
-    /// True if the reader has to be woken: the queue was empty and is no longer, or has become half full.
+    /// True if the reader has to be woken: the queue was empty before and has packets now, or has become half
+    /// full.
     pub wakes: bool,
 }
 
@@ -99,8 +103,8 @@ impl PacketQueue {
         let flows = flows.max(1);
         let (part, rest) = (capacity / u32::from(flows), capacity % u32::from(flows));
         let part = |flow: u16| part + u32::from(u32::from(flow) < rest);
-        let flow = |flow| Flow { capacity: part(flow), ..Flow::default() };
-        let inner = Inner { flows: (0..flows).map(flow).collect(), ..Inner::default() };
+        let flow = |flow| SubFlowQueue { capacity: part(flow), ..SubFlowQueue::default() };
+        let inner = QueueState { flows: (0..flows).map(flow).collect(), ..QueueState::default() };
         let (inner, in_hand) = (Mutex::new(inner), AtomicU64::new(NOTHING));
         Self { inner, capacity, in_hand, overflow: None }
     }
@@ -131,7 +135,7 @@ impl PacketQueue {
         self.lock().packets
     }
 
-    /// Returns true if no packet fits.
+    /// Returns true if no further packet fits.
     pub fn is_full(&self) -> bool {
         self.waiting() >= self.capacity
     }
@@ -149,7 +153,7 @@ impl PacketQueue {
     /// Puts the packets that the masks select into the queue. If they do not all fit, the first packets are queued and
     /// the later ones are lost. `flows` is the sub-flow of each packet of the block; packets beyond its end belong to
     /// sub-flow 0.
-    pub fn put(&self, block: &Arc<Block>, masks: &[u64], position: u64, flows: &[u16]) -> Put {
+    pub fn put(&self, block: &Arc<Block>, masks: &[u64], position: u64, flows: &[u16]) -> PutOutcome {
         let mut inner = self.lock();
         let before = inner.packets;
         let mut lost = 0;
@@ -168,21 +172,21 @@ impl PacketQueue {
         }
         let now = inner.packets;
         let wakes = before == 0 && now > 0 || !self.is_half_full(before) && self.is_half_full(now);
-        Put { lost, wakes }
+        PutOutcome { lost, wakes }
     }
 
-    /// Takes out the oldest packets of one batch, at most `most`. They become the in-hand packets, in place of the
-    /// previous in-hand packets.
-    pub fn take(&self, most: u32) -> Option<QueueEntry> {
+    /// Takes out the oldest packets of one batch, at most `packets_max`. They become the in-hand packets, in place of
+    /// the previous in-hand packets.
+    pub fn take(&self, packets_max: u32) -> Option<QueueEntry> {
         let mut inner = self.lock();
-        let mut taken = inner.take(most.max(1))?;
-        while let Some(left) = most.checked_sub(taken.packets()).filter(|left| *left > 0)
-            && let Some(more) = inner.take_of(&taken, left)
+        let mut taken = inner.take(packets_max.max(1))?;
+        while let Some(rest) = packets_max.checked_sub(taken.packets()).filter(|rest| *rest > 0)
+            && let Some(more) = inner.take_same_batch(&taken, rest)
         {
             taken.mask |= more.mask;
         }
-        let held = if taken.is_moved { NOTHING } else { taken.position };
-        self.in_hand.store(held, Ordering::Relaxed);
+        let in_hand = if taken.is_moved { NOTHING } else { taken.position };
+        self.in_hand.store(in_hand, Ordering::Relaxed);
         Some(taken)
     }
 
@@ -217,7 +221,7 @@ impl PacketQueue {
         moved
     }
 
-    /// Copies packets that were taken out to memory of the queue; `None` if they do not fit.
+    /// Copies to memory of the queue the packets of an entry that was taken out; `None` if they do not fit.
     pub fn copy_to_own_memory(&self, entry: &QueueEntry) -> Option<QueueEntry> {
         if entry.is_moved { Some(entry.clone()) } else { self.overflow.as_ref()?.copy(entry) }
     }
@@ -228,19 +232,19 @@ impl PacketQueue {
         let mut lost = 0;
         for flow in &mut inner.flows {
             let movable = flow.movable(position);
-            let given_up: u32 = flow.entries.drain(movable).map(|entry| entry.packets()).sum();
-            flow.packets -= given_up;
-            lost += given_up;
+            let evicted: u32 = flow.entries.drain(movable).map(|entry| entry.packets()).sum();
+            flow.packets -= evicted;
+            lost += evicted;
         }
         inner.packets -= lost;
-        let Inner { flows, turn, .. } = &mut *inner;
-        turn.retain(|flow| flows.get(usize::from(*flow)).is_some_and(|flow| flow.packets > 0));
+        let QueueState { flows, service_order, .. } = &mut *inner;
+        service_order.retain(|flow| flows.get(usize::from(*flow)).is_some_and(|flow| flow.packets > 0));
         lost.into()
     }
 
     /// Evicts all packets. Returns their number.
     pub fn evict_all(&self) -> u64 {
-        self.lock().empty()
+        self.lock().clear()
     }
 
     /// The position of the oldest packet that waits where it arrived; `None` if there is none.
@@ -254,16 +258,16 @@ impl PacketQueue {
     pub fn close(&self) -> Option<u64> {
         let mut inner = self.lock();
         let was_closed = std::mem::replace(&mut inner.closed, true);
-        let lost = inner.empty();
+        let lost = inner.clear();
         (!was_closed).then_some(lost)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Flow {
+impl SubFlowQueue {
     /// The number of entries in memory of the queue. They come first, since the oldest packets are moved first.
     fn moved(&self) -> usize {
         self.entries.partition_point(|entry| entry.is_moved)
@@ -276,19 +280,20 @@ impl Flow {
     }
 }
 
-impl Inner {
+impl QueueState {
+    /// Puts an entry into the queue of a sub-flow, as far as it fits. Returns the number of lost packets.
     fn put(&mut self, number: u16, mut entry: QueueEntry) -> u64 {
         let arrived = entry.packets();
         let Some(flow) = self.flows.get_mut(usize::from(number)).filter(|_| !self.closed) else {
             return arrived.into();
         };
-        entry.mask = lowest(entry.mask, flow.capacity.saturating_sub(flow.packets));
+        entry.mask = lowest_bits(entry.mask, flow.capacity.saturating_sub(flow.packets));
         let kept = entry.packets();
         if kept == 0 {
             return arrived.into();
         }
         if flow.packets == 0 {
-            self.turn.push_back(number);
+            self.service_order.push_back(number);
         }
         self.packets += kept;
         flow.packets += kept;
@@ -300,11 +305,11 @@ impl Inner {
     }
 
     /// Takes the oldest packets of the sub-flow whose turn it is.
-    fn take(&mut self, most: u32) -> Option<QueueEntry> {
-        let number = self.turn.pop_front()?;
+    fn take(&mut self, packets_max: u32) -> Option<QueueEntry> {
+        let number = self.service_order.pop_front()?;
         let flow = self.flows.get_mut(usize::from(number))?;
         let front = flow.entries.front_mut()?;
-        let mask = lowest(front.mask, most);
+        let mask = lowest_bits(front.mask, packets_max);
         let entry = QueueEntry { mask, ..front.clone() };
         front.mask &= !mask;
         if front.mask == 0 {
@@ -314,20 +319,20 @@ impl Inner {
         flow.packets -= count;
         self.packets -= count;
         if flow.packets > 0 {
-            self.turn.push_back(number);
+            self.service_order.push_back(number);
         }
         Some(entry)
     }
 
-    /// Takes further packets of the same batch as `entry`, if they are next.
-    fn take_of(&mut self, entry: &QueueEntry, most: u32) -> Option<QueueEntry> {
-        let next = self.flows.get(usize::from(*self.turn.front()?))?;
-        if next.entries.front()?.can_merge(entry) { self.take(most) } else { None }
+    /// Takes packets of the next sub-flow, if they are of the same batch as `entry`.
+    fn take_same_batch(&mut self, entry: &QueueEntry, packets_max: u32) -> Option<QueueEntry> {
+        let next = self.flows.get(usize::from(*self.service_order.front()?))?;
+        if next.entries.front()?.can_merge(entry) { self.take(packets_max) } else { None }
     }
 
     /// Removes all packets and returns their number.
-    fn empty(&mut self) -> u64 {
-        self.turn.clear();
+    fn clear(&mut self) -> u64 {
+        self.service_order.clear();
         for flow in &mut self.flows {
             flow.entries.clear();
             flow.packets = 0;
@@ -337,7 +342,7 @@ impl Inner {
 }
 
 /// The lowest `count` set bits of the mask.
-fn lowest(mask: u64, count: u32) -> u64 {
+fn lowest_bits(mask: u64, count: u32) -> u64 {
     if mask.count_ones() <= count {
         return mask;
     }
@@ -369,7 +374,7 @@ mod tests {
     }
 
     fn put(queue: &PacketQueue, block: &Arc<Block>, masks: &[u64], position: u64) -> (u64, bool) {
-        let Put { lost, wakes } = queue.put(block, masks, position, &[]);
+        let PutOutcome { lost, wakes } = queue.put(block, masks, position, &[]);
         (lost, wakes)
     }
 
@@ -428,7 +433,7 @@ mod tests {
         assert_eq!(queue.evict_all(), 2);
         queue.put(block, &[0b111], 2500, &[0, 1, 7]);
         assert_eq!((queue.close(), queue.close()), (Some(2), None));
-        assert_eq!(queue.put(block, &[0b11], 3000, &[]), Put { lost: 2, wakes: false });
+        assert_eq!(queue.put(block, &[0b11], 3000, &[]), PutOutcome { lost: 2, wakes: false });
         assert!(queue.take(1).is_none());
     }
 
@@ -526,10 +531,10 @@ mod tests {
     }
 
     #[test]
-    fn lowest_returns_the_lowest_set_bits_of_a_mask() {
-        assert_eq!(lowest(0b1011_0100, 2), 0b1_0100);
-        assert_eq!(lowest(u64::MAX, 64), u64::MAX);
-        assert_eq!(lowest(u64::MAX, 0), 0);
-        assert_eq!(lowest(1 << 63, 1), 1 << 63);
+    fn lowest_bits_returns_the_lowest_set_bits_of_a_mask() {
+        assert_eq!(lowest_bits(0b1011_0100, 2), 0b1_0100);
+        assert_eq!(lowest_bits(u64::MAX, 64), u64::MAX);
+        assert_eq!(lowest_bits(u64::MAX, 0), 0);
+        assert_eq!(lowest_bits(1 << 63, 1), 1 << 63);
     }
 }

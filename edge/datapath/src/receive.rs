@@ -1,7 +1,7 @@
 //! The receive thread of an interface: it takes packets, matches them against the channels' filters, and fills the
 //! queues.
 
-use crate::account::{BlockMeter, charge};
+use crate::account::{BlockMeter, charge_readers};
 use crate::delay::RunDelay;
 use crate::egress::CopyBuffers;
 use crate::event::ObservedEvent;
@@ -23,17 +23,17 @@ use weir_wire::{LinkType, PEEK, PEEK_MAX};
 
 /// The longest wait for a packet, after which the thread reports its state and checks whether it is to end.
 const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
-/// The pause while the interface's memory is full, in which readers can release packets.
-const FULL: Duration = Duration::from_micros(200);
+/// The pause while the interface's memory is full. Readers can release packets meanwhile.
+const FULL_PAUSE: Duration = Duration::from_micros(200);
 /// The number of recent interface events that the state shows.
 const EVENTS_MAX: usize = 16;
-/// The number of datagrams whose later fragments are expected.
-const DATAGRAMS: usize = 4096;
-/// The time for which later fragments of a datagram are expected: the default of Linux (ipfrag_time).
+/// The most datagrams whose later fragments are tracked at once.
+const DATAGRAMS_MAX: usize = 4096;
+/// The time for which later fragments of a datagram are tracked: the default of Linux (ipfrag_time).
 const DATAGRAM_LIFETIME: Nanos = Nanos(30 * Nanos::SECOND.0);
 /// The longest time for which a change of plan waits for the thread, which may be processing a block.
 const PLAN_CHANGE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// The most rounds of making space for one block, in each of which readers move or lose packets.
+/// The most rounds of making space for one block. In each round, readers move or lose packets.
 const SHEDS_MAX: usize = 64;
 
 /// The state of an interface.
@@ -59,11 +59,14 @@ pub struct ReceiverState {
     pub events: VecDeque<String>,
 }
 
+/// The state that a [`Receiver`] and its thread share.
 #[derive(Debug)]
 struct Shared {
+    /// The latest plan.
     plan: Mutex<Arc<ForwardingPlan>>,
     /// Plans no longer in use. The thread that publishes the next plan drops them, since that takes long.
     retired: Mutex<Vec<Arc<ForwardingPlan>>>,
+    /// True until the thread has adopted the latest plan.
     is_new: AtomicBool,
     /// The number of times that the receive thread has started or finished work by its plan. It is odd while the thread
     /// works.
@@ -72,11 +75,12 @@ struct Shared {
     state: Mutex<ReceiverState>,
 }
 
-/// The receive thread of one interface. Dropping this ends the thread.
+/// A handle of the receive thread of one interface. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub struct Receiver {
     link_type: LinkType,
     ring: DescriptorRing,
+    /// The size of the memory for packets.
     arena: Bytes,
     planner: Mutex<Planner>,
     shared: Arc<Shared>,
@@ -109,8 +113,8 @@ pub enum ReceiveError {
 }
 
 impl Receiver {
-    /// Opens an interface and starts its receive thread, which runs `first` before anything else. Without routes no
-    /// channel gets packets.
+    /// Opens an interface and starts its receive thread, which runs `on_start` before anything else. The thread polls
+    /// without waiting if `polls` is true. No channel gets packets before [`set_routes`](Self::set_routes) is called.
     ///
     /// # Errors
     ///
@@ -119,7 +123,7 @@ impl Receiver {
         name: &str,
         options: LiveOptions,
         polls: bool,
-        first: impl FnOnce() + Send + 'static,
+        on_start: impl FnOnce() + Send + 'static,
         events: Sender<ObservedEvent>,
     ) -> Result<Self, ReceiveError> {
         let source = PacketSource::interface(name, options)?;
@@ -134,12 +138,12 @@ impl Receiver {
         let ring = source.descriptors().clone();
         let link_type = source.link_types().first().copied().unwrap_or(LinkType::Ethernet);
         let is_filled_in_turn = source.is_filled_in_turn();
-        let of_thread = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("weir-rx-{name}"))
             .spawn(move || {
-                first();
-                Receiving::new(source, of_thread, events, polls).run();
+                on_start();
+                Receiving::new(source, thread_shared, events, polls).run();
             })
             .map_err(|source| ReceiveError::Thread { interface: name.to_owned(), source })?;
         let planner = Mutex::default();
@@ -191,16 +195,15 @@ impl Receiver {
         Ok(PreparedPlan { planner, plan })
     }
 
-    /// Puts a plan into effect. It must be of this interface, and no other plan may have been put into effect since
-    /// it was made.
+    /// Puts a plan into effect. The plan must be of this interface, and be based on the plan that is in effect.
     pub fn activate(&self, planned: PreparedPlan) {
         let mut planner = lock(&self.planner);
         *planner = planned.planner;
         self.publish(planned.plan);
     }
 
-    /// Joins all filters if some changed and none has changed for a while. That can take long; packets keep following
-    /// the present plan meanwhile.
+    /// Joins all filters if some are not joined yet and no filter has changed for a while. Joining can take long;
+    /// packets follow the present plan meanwhile.
     pub fn join_filters(&self) {
         let Some(filters) = lock(&self.planner).filters_to_join(Instant::now()) else { return };
         let joined = weir_demux::join_all(&filters, &JoinLimits::default());
@@ -212,12 +215,13 @@ impl Receiver {
     }
 
     /// Puts a plan into effect from the next block on. The caller holds the planner, so that of two plans the later
-    /// one stays.
+    /// plan stays.
     ///
-    /// On return the thread does not use the earlier plan any more. So the counters of a removed channel are final.
+    /// On return the thread no longer uses the earlier plan, unless it has worked on a block for longer than
+    /// [`PLAN_CHANGE_WAIT_MAX`]. So the counters of a removed channel are final.
     fn publish(&self, plan: ForwardingPlan) {
         let before = std::mem::replace(&mut *lock(&self.shared.plan), Arc::new(plan));
-        // When the thread starts work, either it sees this flag, or `activity` shows here that it had started before.
+        // A thread that starts work after this store sees the flag. Of one that started before, `activity` is odd.
         self.shared.is_new.store(true, Ordering::SeqCst);
         let (activity, begin) = (self.shared.activity.load(Ordering::SeqCst), Instant::now());
         while activity % 2 == 1
@@ -230,8 +234,8 @@ impl Receiver {
         drop(std::mem::take(&mut *lock(&self.shared.retired)));
     }
 
-    /// Drops retired plans, and with them memory and devices of closed sessions. Returns false while the thread still
-    /// uses an earlier plan.
+    /// Drops plans that are no longer in use, and with them memory and devices of closed sessions. Returns false while
+    /// the thread still uses an earlier plan.
     pub fn release_unused(&self) -> bool {
         // The thread adopts a new plan after it starts work, and retires the earlier plan before it finishes that
         // work.
@@ -281,20 +285,26 @@ struct Receiving {
     source: PacketSource,
     shared: Arc<Shared>,
     events: Sender<ObservedEvent>,
+    /// True if the thread polls without waiting.
     polls: bool,
+    /// The plan that the thread follows.
     plan: Arc<ForwardingPlan>,
-    /// Bytes of traffic so far.
+    /// The number of bytes received so far, which is the position of the next block.
     position: u64,
+    /// The number of packets that no channel wanted.
     unwanted: u64,
     fragments: Fragments,
     meter: BlockMeter,
+    /// A buffer for the first bytes of a packet.
     head: Vec<u8>,
     /// Buffers for packets that are forwarded.
     copies: CopyBuffers,
+    /// A buffer for the sub-flows of a block's packets.
     flows: Vec<u16>,
     /// The masks of the present block's batches for each channel. They are valid only for channels in `touched` or
     /// `passed`.
     masks: Vec<Vec<u64>>,
+    /// Channels that have selected packets of the present block, without those in `passed`.
     touched: ChannelSet,
     /// Channels for which packets of the present block are forwarded without a module.
     passed: ChannelSet,
@@ -313,7 +323,11 @@ impl Receiving {
             position: 0,
             unwanted: 0,
             // Keyed with a random number, because the fragments come from untrusted senders.
-            fragments: Fragments::new(DATAGRAMS, DATAGRAM_LIFETIME, RandomState::new().hash_one(DATAGRAMS)),
+            fragments: Fragments::new(
+                DATAGRAMS_MAX,
+                DATAGRAM_LIFETIME,
+                RandomState::new().hash_one(DATAGRAMS_MAX),
+            ),
             meter: BlockMeter::default(),
             head: Vec::new(),
             copies: CopyBuffers::default(),
@@ -329,7 +343,7 @@ impl Receiving {
         let wait = if self.polls { Nanos(0) } else { WAIT };
         let mut reported = Instant::now();
         while !self.shared.is_over.load(Ordering::Acquire) {
-            let asked = thread_time();
+            let before_poll = thread_time();
             let next = self.source.next(wait);
             let activity = BusyGuard::begin(&self.shared);
             // Checked after waiting, so that packets that arrive after a change follow the new plan.
@@ -341,7 +355,7 @@ impl Receiving {
                     // Waiting takes cycles but no CPU time of the thread.
                     let (since, begin) = (thread_time(), Cycles::now());
                     self.distribute(&Arc::new(block));
-                    self.charge_block(Nanos(since.0.saturating_sub(asked.0)), since, begin);
+                    self.charge_block(Nanos(since.0.saturating_sub(before_poll.0)), since, begin);
                     self.enforce_lag_limits(self.position);
                     if self.source.is_running_out() {
                         self.free_memory();
@@ -350,7 +364,7 @@ impl Receiving {
                 Ok(Poll::Event(event)) => self.notify(event.to_string()),
                 Ok(Poll::Full) => {
                     self.free_memory();
-                    std::thread::sleep(FULL);
+                    std::thread::sleep(FULL_PAUSE);
                 }
                 Ok(Poll::Quiet(_)) => {}
                 Ok(Poll::End) => break,
@@ -377,9 +391,11 @@ impl Receiving {
         self.report();
     }
 
+    /// Reports an event of the interface, in the state and to the event handler.
     fn notify(&mut self, event: String) {
         let mut state = lock(&self.shared.state);
-        // Updated together with the event, so that a client that reads the state after the event sees the same.
+        // Updated together with the event, so that a client that reads the state after the event sees the state that
+        // the event reports.
         state.is_up = self.source.is_up();
         if state.events.len() == EVENTS_MAX {
             state.events.pop_front();
@@ -391,6 +407,7 @@ impl Receiving {
             .send(ObservedEvent::Interface { interface: self.source.name().to_owned(), what: event });
     }
 
+    /// Updates the state that [`Receiver::state`] returns.
     fn report(&mut self) {
         let received = self.source.totals();
         let drops = self.source.live_totals().map(|totals| totals.drops);
@@ -421,7 +438,7 @@ impl Receiving {
         let plan = Arc::clone(&lock(&self.shared.plan));
         let removed = plan.removed_since(&self.plan);
         if !removed.is_empty() {
-            self.fragments.forget(&removed);
+            self.fragments.remove_channels(&removed);
         }
         let before = std::mem::replace(&mut self.plan, plan);
         lock(&self.shared.retired).push(before);
@@ -440,21 +457,21 @@ impl Receiving {
             let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
             let begin = Cycles::now();
             route.forward(block, masks, &mut self.copies);
-            self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
+            self.meter.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
         }
-        for &place in plan.whole.iter().filter(|place| self.touched.contains(**place)) {
+        for &place in plan.direct.iter().filter(|place| self.touched.contains(**place)) {
             let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
             let begin = Cycles::now();
             route.put(block, masks, self.position, &mut self.head, &mut self.flows);
-            self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
+            self.meter.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
         }
         for (selection, places) in &plan.selections {
-            // If one of these channels wants a packet, all do: see `match_packet`.
+            // If one of these channels wants a packet, all of them want it: see `match_packet`.
             let Some(place) = places.iter().find(|place| self.touched.contains(**place)) else { continue };
             let Some(masks) = self.masks.get(*place).cloned() else { continue };
             let begin = Cycles::now();
             self.select(&plan, selection, places, block, masks);
-            self.meter.spent(places, Cycles::now().0.saturating_sub(begin.0));
+            self.meter.charge_channels(places, Cycles::now().0.saturating_sub(begin.0));
         }
         let packets = block.descriptors().iter().skip(block.lead());
         self.position += packets.map(|packet| u64::from(packet.wire_len)).sum::<u64>();
@@ -474,16 +491,16 @@ impl Receiving {
                 Err(MoreBytes { enough: more }) => enough = usize::try_from(more).unwrap_or(usize::MAX),
             }
         }
-        if self.fragments.follow(descriptor, &self.head, &mut wanted).is_err() {
+        if self.fragments.apply(descriptor, &self.head, &mut wanted).is_err() {
             block.copy_head(index, PEEK_MAX, &mut self.head);
             // This many bytes always suffice.
-            _ = self.fragments.follow(descriptor, &self.head, &mut wanted);
+            _ = self.fragments.apply(descriptor, &self.head, &mut wanted);
         }
-        wanted.keep(&plan.taken);
+        wanted.keep(&plan.active);
         if descriptor.flags & flag::LATER_FRAGMENT != 0 {
             plan.add_channels_of_selections(&mut wanted);
         }
-        self.meter.packet(&wanted);
+        self.meter.count_packet(&wanted);
         self.unwanted += u64::from(wanted.is_empty());
         for place in wanted.iter() {
             let (Some(masks), Some(route)) = (self.masks.get_mut(place), plan.route(place)) else { continue };
@@ -502,9 +519,9 @@ impl Receiving {
 
     /// Copies packets into a selection and puts them into the queues of the selection's readers.
     ///
-    /// If the packets do not all fit, waiting packets are moved to memory of their queues. If that memory is full, too,
-    /// and the selection has several readers, the readers that lag most lose packets. So a slow reader costs the others
-    /// none.
+    /// If the packets do not all fit, waiting packets are moved to memory of their queues. If the memory of the queues
+    /// is full, too, and the selection has several readers, the readers that lag most lose packets. So a slow reader
+    /// costs other readers no packets.
     fn select(
         &mut self,
         plan: &ForwardingPlan,
@@ -514,7 +531,7 @@ impl Receiving {
         mut masks: Vec<u64>,
     ) {
         let routes = || places.iter().filter_map(|place| plan.route(*place));
-        // If filters read the view, only the packets that they want are counted, also among lost packets.
+        // If filters read packets after the view, only packets that these filters select are counted, also as lost.
         let filters_view = routes().any(|route| route.filters_view);
         let lost = |masks: &[u64]| match filters_view {
             true => lock(selection).wanted(block, masks),
@@ -550,15 +567,16 @@ impl Receiving {
             if selected.lost == 0 {
                 return;
             }
-            // If moving has not sufficed in half of the rounds, readers that keep up must not lose packets for it.
-            let is_late = sheds > SHEDS_MAX / 2 && is_shared;
-            let makes_room = || {
-                is_late && shed(routes(), self.position)
+            // After half of the rounds, the readers that lag most lose packets first, so that readers that keep up lose
+            // none.
+            let sheds_first = sheds > SHEDS_MAX / 2 && is_shared;
+            let makes_space = || {
+                sheds_first && shed(routes(), self.position)
                     || move_oldest(routes(), self.position)
                     || is_shared && shed(routes(), self.position)
             };
-            let has_room = sheds < SHEDS_MAX && makes_room();
-            if !has_room {
+            let has_space = sheds < SHEDS_MAX && makes_space();
+            if !has_space {
                 if is_shared {
                     release_oldest(routes(), self.position);
                 }
@@ -573,7 +591,8 @@ impl Receiving {
         }
     }
 
-    /// Charges a block to its channels: the time that receiving it took, and the time since `begin`.
+    /// Charges a block to its channels: the time `received` for receiving the block, and the time since `since` and
+    /// `begin` for matching and distributing it.
     fn charge_block(&self, received: Nanos, since: Nanos, begin: Cycles) {
         let cycles = Cycles::now().0.saturating_sub(begin.0);
         let time = Nanos(thread_time().0.saturating_sub(since.0));
@@ -582,20 +601,20 @@ impl Receiving {
         for place in all.iter() {
             let Some(route) = self.plan.route(place) else { continue };
             // Receiving is done for all channels, so its time is divided by packets.
-            let of_receiving = self.meter.common(place, received);
-            let rest = self.meter.share(place, cycles, time);
-            charge(route, Nanos(of_receiving.0.saturating_add(rest.0)));
+            let receiving = self.meter.common_charge(place, received);
+            let rest = self.meter.total_charge(place, cycles, time);
+            charge_readers(route, Nanos(receiving.0.saturating_add(rest.0)));
         }
     }
 
     /// Applies the lag limits when the interface's traffic is at position `head`. A reader that exceeds its limit loses
-    /// the packets beyond it, or its session is closed.
+    /// the packets beyond the limit, or its session is closed.
     fn enforce_lag_limits(&self, head: u64) {
-        for route in self.plan.whole.iter().filter_map(|place| self.plan.route(*place)) {
+        for route in self.plan.direct.iter().filter_map(|place| self.plan.route(*place)) {
             let Visibility::All(lag) = route.visibility else { continue };
-            let last = head.saturating_sub(lag.lag_max);
+            let limit = head.saturating_sub(lag.lag_max);
             for reader in &route.readers {
-                let lags = |oldest: Option<u64>| oldest.is_some_and(|oldest| oldest < last);
+                let lags = |oldest: Option<u64>| oldest.is_some_and(|oldest| oldest < limit);
                 let (waits, works) = (lags(reader.queue.oldest()), lags(reader.queue.in_hand()));
                 if lag.closes_session && (waits || works) {
                     if let Some(lost) = reader.queue.close() {
@@ -606,19 +625,19 @@ impl Receiving {
                     continue;
                 }
                 if waits {
-                    move_before(reader, last);
-                    let lost = reader.queue.evict_before(last);
+                    move_before(reader, limit);
+                    let lost = reader.queue.evict_before(limit);
                     route.counters.lagged.fetch_add(lost, Ordering::Relaxed);
                 }
                 if works {
-                    reader.waker.release(reader.module, last);
+                    reader.waker.release(reader.module, limit);
                 }
             }
         }
     }
 
-    /// Frees packet memory of the interface, which is full or soon will be. Its packets wait for readers or are in
-    /// hand.
+    /// Frees packet memory of the interface, which is full or soon will be. Packets in this memory wait in queues, or
+    /// are in hand: readers have taken them and still process them.
     ///
     /// Packets of queues with memory of their own are moved there, as far as they fit. If the kernel fills memory in
     /// ring order, the reader with the oldest packets has to release them; otherwise the reader with the lowest
@@ -631,11 +650,12 @@ impl Receiving {
         }
     }
 
-    /// Returns true if packets were moved and more can be moved.
+    /// Frees memory of the reader that comes first. Returns true if packets were moved, so that a further call can move
+    /// more.
     fn free_some_memory(&self) -> bool {
-        let routes = self.plan.whole.iter().filter_map(|place| self.plan.route(*place));
+        let routes = self.plan.direct.iter().filter_map(|place| self.plan.route(*place));
         let readers = routes.flat_map(|route| route.readers.iter().map(move |reader| (route, reader)));
-        let holds = readers.filter_map(|(route, reader)| {
+        let holding = readers.filter_map(|(route, reader)| {
             let oldest = [reader.queue.in_hand(), reader.queue.oldest()].into_iter().flatten().min()?;
             Some((route, reader, oldest))
         });
@@ -643,9 +663,9 @@ impl Receiving {
             let priority = u64::from(route.priority);
             if self.source.is_filled_in_turn() { (*oldest, priority) } else { (priority, *oldest) }
         };
-        let Some((route, reader, oldest)) = holds.min_by_key(first) else { return false };
+        let Some((route, reader, oldest)) = holding.min_by_key(first) else { return false };
         if reader.queue.in_hand() == Some(oldest) {
-            // The reader has made no progress for long. Its lag limit is checked elsewhere.
+            // The reader has made no progress for long, so it has to release the packets in hand.
             reader.waker.release(reader.module, oldest.saturating_add(1));
             // Packets that wait behind the in-hand ones are moved at once, as the reader may take a while to release.
             move_before(reader, oldest.saturating_add(1));
@@ -659,9 +679,9 @@ impl Receiving {
     }
 }
 
-/// Evicts the older half of the waiting packets of the reader that lags most; its later packets are held by other
-/// readers, too. Of equally lagging readers the one with the lowest priority is taken. Returns false if no packet waits
-/// for any reader.
+/// Evicts the older half of the waiting packets of the reader that lags most. If several readers lag equally, this is
+/// the one with the lowest priority. The later half stays, because other readers hold these packets, too. Returns false
+/// if no packet waits for any reader.
 fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let waiting = routes.flat_map(|route| {
         route.readers.iter().filter_map(move |reader| Some((route, reader, reader.queue.oldest()?)))
@@ -672,8 +692,8 @@ fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     true
 }
 
-/// Makes the reader with the oldest in-hand packets release them, because no waiting packet can free the selection's
-/// memory. Taking the oldest costs the other readers only the packets that arrive meanwhile.
+/// Makes the reader with the oldest in-hand packets release them. This is for a selection whose memory cannot be freed
+/// by moving or evicting waiting packets.
 fn release_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) {
     let readers = routes.flat_map(|route| &route.readers);
     let hold = readers.filter_map(|reader| Some((reader.queue.in_hand()?, reader)));
@@ -684,12 +704,13 @@ fn release_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) {
 }
 
 /// Moves the oldest waiting packets of a full selection to memory of their queues, for queues that have such memory.
-/// A chunk is free once all readers have left it. Returns true if packets were moved.
+/// A chunk of the selection's arena is free when no packet of any reader is left in it. Returns true if packets were
+/// moved.
 fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let readers = routes.flat_map(|route| &route.readers).filter(|reader| reader.queue.has_own_memory());
     let readers: Vec<_> = readers.filter_map(|reader| Some((reader.queue.oldest()?, reader))).collect();
     let Some(first) = readers.iter().map(|(oldest, _)| *oldest).min() else { return false };
-    // Enough at a time to free chunks, and few enough that receiving goes on soon.
+    // A quarter of the range: enough to free chunks, and few enough that receiving goes on soon.
     let last = first.saturating_add(position.saturating_sub(first) / 4 + 1);
     let moved = readers.into_iter().filter(|(oldest, _)| *oldest < last);
     moved.map(|(_, reader)| move_before(reader, last)).sum::<u64>() > 0

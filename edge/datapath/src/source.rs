@@ -1,5 +1,5 @@
-//! Sources of packets: a capture file or stream, a packet socket, an AF_XDP socket, or a TAP or TUN device. All give
-//! the same kind of block.
+//! Sources of packets: a capture file or stream, a packet socket, an AF_XDP socket, or a TAP or TUN device. All of them
+//! return blocks of the same type.
 
 use crate::clock::ClockReading;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use weir_netio::{
 use weir_units::Nanos;
 use weir_wire::LinkType;
 
-/// The pause before a full source is polled again, if the caller itself holds no block that it could drop.
-const FULL: Duration = Duration::from_millis(1);
+/// The pause before a full source is polled again by a caller that holds no block itself.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// The reason why a source cannot be read any further.
 #[derive(Debug, thiserror::Error)]
@@ -173,8 +173,9 @@ impl PacketSource {
         })
     }
 
-    /// Waits briefly after [`Poll::Full`], for callers that hold no block: another thread is about to drop one.
+    /// Waits briefly after [`Poll::Full`]. This is for callers that hold no block themselves, and so wait for another
+    /// thread to drop one.
     pub fn pause(&self) {
-        std::thread::sleep(FULL);
+        std::thread::sleep(FULL_PAUSE);
     }
 }

@@ -1,10 +1,10 @@
-//! Entries that have not been written yet, up to a limit.
+//! The entries of a ledger that wait in memory to be written, with a limit on their number.
 
 use std::collections::{HashMap, VecDeque};
 use weir_ledger::{LedgerEvent, SessionId, Usage};
 use weir_units::Timestamp;
 
-/// An entry that waits to be written. It gets its place in the hash chain when it is written.
+/// An entry that waits to be written. Its sequence number and hash are computed when it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PendingEntry {
     pub(crate) begin: Timestamp,
@@ -19,8 +19,8 @@ pub(crate) struct Backlog {
     entries: VecDeque<PendingEntry>,
     /// The number of entries; an entry about several idle sessions counts once for each.
     weight: usize,
-    /// The most entries, counted as `weight`.
-    most: usize,
+    /// The highest weight.
+    weight_max: usize,
     /// Entries with an interval's usage that were merged into other entries.
     pub(crate) merged: u64,
     /// Other entries that were lost, because there were too many.
@@ -32,12 +32,12 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Creates an empty backlog for at most `most` entries, or 8 if `most` is less.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Creates an empty backlog for a weight of at most `weight_max`, or 8 if `weight_max` is less.
+    pub(crate) fn new(weight_max: usize) -> Self {
         Self {
             entries: VecDeque::new(),
             weight: 0,
-            most: most.max(8),
+            weight_max: weight_max.max(8),
             merged: 0,
             lost: 0,
             others: Usage::default(),
@@ -45,10 +45,10 @@ impl Backlog {
         }
     }
 
-    pub(crate) fn push(&mut self, waiting: PendingEntry) {
-        self.weight += waiting.weight();
-        self.entries.push_back(waiting);
-        if self.weight > self.most {
+    pub(crate) fn push(&mut self, entry: PendingEntry) {
+        self.weight += entry.weight();
+        self.entries.push_back(entry);
+        if self.weight > self.weight_max {
             self.compact();
         }
     }
@@ -66,7 +66,7 @@ impl Backlog {
         self.entries.iter()
     }
 
-    /// Returns an entry that records the numbers of merged and lost entries. Returns `None` if there are none.
+    /// Returns an entry that records the numbers of merged and lost entries; `None` if no entry was merged or lost.
     pub(crate) fn loss_entry(&self) -> Option<PendingEntry> {
         let last = self.entries.back()?;
         let is_unchanged = self.merged == 0 && self.lost == 0 && self.others.is_empty();
@@ -83,17 +83,17 @@ impl Backlog {
 
     /// Clears the backlog when all entries have been written.
     pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.most);
+        *self = Self::new(self.weight_max);
     }
 
     /// Shrinks the backlog to at most half of its limit: a quarter for sums of sessions' usage, a quarter for other
     /// entries. The latest sessions and entries are kept.
     fn compact(&mut self) {
-        let quarter = self.most / 4;
+        let quarter = self.weight_max / 4;
         let mut sums: HashMap<SessionId, PendingEntry> = HashMap::new();
         let (mut events, mut kept) = (0, VecDeque::new());
-        // From the latest entry to the earliest: so a sum takes the place of the session's last entry, and the end times
-        // of all entries stay in order.
+        // The loop goes from the latest entry to the earliest. So a sum takes the place of the session's last entry, and
+        // the end times of all entries stay in order.
         let latest_first = std::mem::take(&mut self.entries).into_iter().rev();
         for PendingEntry { begin, end, event } in latest_first.flat_map(PendingEntry::split_idle) {
             match event {
@@ -102,7 +102,7 @@ impl Backlog {
                         sum.add(begin, intervals, &usage);
                         self.merged = self.merged.saturating_add(1);
                     } else if sums.len() < quarter {
-                        kept.push_front(KeptPlace::SumOf(session.clone()));
+                        kept.push_front(KeptSlot::SumOf(session.clone()));
                         let event = LedgerEvent::Usage { session: session.clone(), intervals, usage };
                         sums.insert(session, PendingEntry { begin, end, event });
                     } else {
@@ -113,7 +113,7 @@ impl Backlog {
                 }
                 event if events < quarter => {
                     events += 1;
-                    kept.push_front(KeptPlace::Other(PendingEntry { begin, end, event }));
+                    kept.push_front(KeptSlot::Other(PendingEntry { begin, end, event }));
                 }
                 _ => self.lost = self.lost.saturating_add(1),
             }
@@ -121,22 +121,22 @@ impl Backlog {
         self.entries = kept
             .into_iter()
             .filter_map(|kept| match kept {
-                KeptPlace::SumOf(session) => sums.remove(&session),
-                KeptPlace::Other(waiting) => Some(waiting),
+                KeptSlot::SumOf(session) => sums.remove(&session),
+                KeptSlot::Other(entry) => Some(entry),
             })
             .collect();
         self.weight = self.entries.iter().map(PendingEntry::weight).sum();
     }
 }
 
-/// A place in the compacted backlog.
-enum KeptPlace {
+/// An entry of the compacted backlog: the sum of a session's usage, which is still growing, or another entry.
+enum KeptSlot {
     SumOf(SessionId),
     Other(PendingEntry),
 }
 
 impl PendingEntry {
-    /// Returns the number of entries that this one counts as.
+    /// Returns the number of entries as which this entry counts.
     fn weight(&self) -> usize {
         if let LedgerEvent::Idle { idle } = &self.event { idle.count() } else { 1 }
     }
@@ -157,11 +157,11 @@ impl PendingEntry {
         other.into_iter().chain(usages).map(move |event| PendingEntry { begin, end, event })
     }
 
-    /// Adds the usage of further intervals, the earliest of which begins at `from`.
-    fn add(&mut self, from: Timestamp, more: u64, other: &Usage) {
-        self.begin = self.begin.min(from);
+    /// Adds the usage of `added` further intervals, the earliest of which begins at `begin`.
+    fn add(&mut self, begin: Timestamp, added: u64, other: &Usage) {
+        self.begin = self.begin.min(begin);
         if let LedgerEvent::Usage { intervals, usage, .. } = &mut self.event {
-            *intervals = intervals.saturating_add(more);
+            *intervals = intervals.saturating_add(added);
             usage.merge(other);
         }
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn memory(bytes: u64) -> ByteSeconds {
-        ByteSeconds::of(Bytes(bytes), Nanos(7))
+        ByteSeconds::held_for(Bytes(bytes), Nanos(7))
     }
 
     fn waiting(at: u64, event: LedgerEvent) -> PendingEntry {
@@ -274,7 +274,7 @@ mod tests {
         let all = billed(backlog.iter());
         assert!(backlog.others.is_empty() && all.len() as u64 == sessions);
         for (session, (intervals, used)) in &all {
-            let held = ByteSeconds::of(Bytes(session.id), Nanos(7 * 1_000));
+            let held = ByteSeconds::held_for(Bytes(session.id), Nanos(7 * 1_000));
             assert_eq!((*intervals, used), (1_000, &Usage { memory: held, ..Usage::default() }));
         }
         // A single entry beyond the limit leaves sums of the sessions for which there is room.

@@ -4,19 +4,19 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use weir_ledger::LedgerProblem;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The reason why a ledger cannot be opened for writing.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// Another process holds the ledger's lock.
     #[error(
-        "the ledger in {} is being written by another node: stop that one, or give this node a ledger folder of its own",
-        .0.shown()
+        "the ledger in {} is being written by another node: stop the other node, or give this node a ledger folder of its own",
+        .0.escaped()
     )]
     Busy(PathBuf),
     /// The folder cannot be created, or the lock cannot be taken.
-    #[error("cannot open the ledger in {}: {source}; a node needs a folder that it can write, on a file system with locks", .path.shown())]
+    #[error("cannot open the ledger in {}: {source}; a node needs a folder that it can write, on a file system with locks", .path.escaped())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -28,15 +28,17 @@ pub enum LedgerError {
     Io(io::Error),
     /// The ledger was changed after it was written, in a way that no crash explains.
     #[error(
-        "the ledger was changed: {0}; keep its folder as evidence under another name, and start the node with a new one"
+        "the ledger was changed: {0}; keep its folder as evidence under another name, and start the node with a new folder"
     )]
     Damaged(LedgerProblem),
     /// The ledger's last segment is empty and has the largest possible number.
-    #[error("the ledger has no number left for another segment: start a new one")]
+    #[error(
+        "the ledger has no number left for another segment: start the node with a new folder for its ledger"
+    )]
     Exhausted,
 }
 
-/// The reason why entries were not written. They are kept in memory, and the next [`crate::LedgerWriter::commit`]
+/// The reason why entries were not written. The entries stay in memory, and the next [`crate::LedgerWriter::commit`]
 /// tries again.
 #[derive(Debug)]
 pub struct CommitError {
@@ -83,11 +85,11 @@ impl std::error::Error for CommitError {
 /// The reason why a ledger cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerReadError {
-    /// The folder does not exist, or has no ledger in it.
-    #[error("there is no ledger in {}: a node's configuration says where it keeps its own", .0.shown())]
+    /// The folder does not exist, or contains no ledger.
+    #[error("there is no ledger in {}: the configuration of a node names the folder of its ledger", .0.escaped())]
     None(PathBuf),
     /// A file cannot be read.
-    #[error("cannot read {}: {source}", .path.shown())]
+    #[error("cannot read {}: {source}", .path.escaped())]
     Io {
         /// The file.
         path: PathBuf,
@@ -96,11 +98,11 @@ pub enum LedgerReadError {
     },
     /// The ledger was changed after it was written.
     #[error("the ledger was changed: {0}")]
-    Wrong(LedgerProblem),
+    Damaged(LedgerProblem),
 }
 
 /// Returns true if an error is a lack of disk space, which may become free.
-pub(crate) fn lacks_room(error: &io::Error) -> bool {
+pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

@@ -57,7 +57,7 @@ impl SegmentStorage for LedgerFolder {
     }
 
     fn create(&mut self, segment: u64) -> io::Result<()> {
-        // The segment can exist already, and be empty: it was created just before a crash.
+        // The segment can exist already and be empty, if it was created just before a crash.
         let file = with_segment_name(segment, self.folder.create(&segment_name(segment)))?;
         if file.metadata()?.len() > 0 {
             return Err(ErrorKind::AlreadyExists.into());
@@ -91,8 +91,8 @@ impl SegmentStorage for LedgerFolder {
     }
 }
 
-/// Opens a ledger's folder without changing it. Returns it, and whether a node holds its lock. Returns `None` if the
-/// folder is missing and can be created.
+/// Opens a ledger's folder without changing it. Returns the folder, and true if a node holds its lock. Returns `None` if
+/// the folder is missing and can be created.
 fn open_read_only(path: &Path) -> Result<Option<(private::PrivateFolder, bool)>, LedgerError> {
     let refused = |path: PathBuf, source| LedgerError::Folder { path, source };
     let folder = private::PrivateFolder::open_read_only(path)
@@ -106,10 +106,10 @@ fn open_read_only(path: &Path) -> Result<Option<(private::PrivateFolder, bool)>,
     Ok(Some((folder, is_held)))
 }
 
-/// Returns true if a node holds the ledger in this folder. Changes nothing.
+/// Returns true if a node holds the lock of the ledger in this folder. Changes nothing.
 ///
 /// # Errors
-/// As [`LedgerFolder::open`], except [`LedgerError::Busy`].
+/// [`LedgerError::Folder`] if another user owns the folder, or if it cannot be opened.
 pub fn is_held(path: &Path) -> Result<bool, LedgerError> {
     Ok(open_read_only(path)?.is_some_and(|(_, is_held)| is_held))
 }
@@ -117,7 +117,7 @@ pub fn is_held(path: &Path) -> Result<bool, LedgerError> {
 /// Checks that a node can continue the ledger in this folder, or begin one. Changes nothing.
 ///
 /// # Errors
-/// As [`Ledger::open`](crate::LedgerWriter::open).
+/// The errors of [`LedgerWriter::open`](crate::LedgerWriter::open).
 pub fn check(path: &Path) -> Result<(), LedgerError> {
     let Some((folder, is_held)) = open_read_only(path)? else { return Ok(()) };
     if is_held {
@@ -135,8 +135,8 @@ fn with_segment_name(segment: u64, file: Result<File, private::PrivateError>) ->
     file.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", segment_name(segment))))
 }
 
-/// Opens a segment for reading. It may belong to another user, because the hash chain shows changes of its contents. No
-/// link is followed.
+/// Opens a segment for reading. The file may belong to another user, because the hash chain shows changes of its
+/// contents. No symbolic link is followed.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
@@ -163,7 +163,7 @@ fn segment_name(number: u64) -> String {
     format!("ledger-{number:06}.jsonl")
 }
 
-/// Returns the number of a segment, or `None` if a file of this name is no segment.
+/// Returns the number of the segment in a file of this name; `None` for a file that is no segment.
 fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("ledger-")?.strip_suffix(".jsonl")?;
     let number = digits.parse().ok()?;

@@ -8,10 +8,11 @@
 //! - After a crash the last segment may end in the middle of a line. The next node moves these bytes to a file
 //!   (`ledger-000001.torn`), truncates the segment, and records the recovery in the next entry.
 //! - While nothing can be written, for instance because the disk is full, entries stay in memory. There are at most
-//!   [`LedgerOptions::held_max`] of them (an entry about several idle sessions counts once for each). Beyond that number,
-//!   entries with usage of the same session are merged into their sum, and an entry records how many were merged.
-//! - A ledger that was changed after it was written is not continued. A ledger of an earlier format is continued in a new
-//!   segment.
+//!   [`LedgerOptions::held_max`] of them (an entry about several idle sessions counts once for each). Beyond that
+//!   number, entries with usage of the same session are merged into their sum, and an entry records how many were
+//!   merged.
+//! - A ledger that was changed after it was written is not continued. A ledger of an earlier format is continued in a
+//!   new segment.
 
 #![forbid(unsafe_code)]
 
@@ -28,4 +29,4 @@ pub use error::{CommitError, LedgerError, LedgerReadError};
 pub use folder::{LedgerFolder, check, is_held};
 pub use reader::{EntryFilter, LedgerReader, verify};
 pub use storage::SegmentStorage;
-pub use writer::{Held, LedgerOptions, LedgerRecovery, LedgerWriter, Start};
+pub use writer::{LedgerOptions, LedgerRecovery, LedgerWriter, NodeStart, PendingCounts};

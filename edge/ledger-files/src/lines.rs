@@ -3,10 +3,10 @@
 use std::io::{self, BufRead, Read as _};
 use weir_ledger::LINE_BYTES_MAX;
 
-/// Reads the next line with its newline into `line`. Of a line that is longer than [`LINE_BYTES_MAX`], reads one byte
-/// more than that. Returns false at the end of the source.
+/// Reads the next line with its line feed into `line`. Of a line longer than [`LINE_BYTES_MAX`], reads
+/// `LINE_BYTES_MAX + 1` bytes. Returns false at the end of the source.
 pub(crate) fn read_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
-    let most = LINE_BYTES_MAX as u64 + 1;
-    Ok(source.by_ref().take(most).read_until(b'\n', line)? > 0)
+    let bytes_max = LINE_BYTES_MAX as u64 + 1;
+    Ok(source.by_ref().take(bytes_max).read_until(b'\n', line)? > 0)
 }

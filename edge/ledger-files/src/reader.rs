@@ -12,7 +12,7 @@ use weir_units::Timestamp;
 /// A filter of entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryFilter {
-    /// Only entries about sessions of this name.
+    /// The name of the sessions that entries have to be about; `None` for all entries.
     pub session: Option<Name>,
     /// Only entries that end after this time; 0 for all.
     pub since: Timestamp,
@@ -100,8 +100,8 @@ impl LedgerReader {
         })
     }
 
-    /// Returns the number of bytes read so far, and the total number. The total is that of the time of opening, unless
-    /// more bytes have been read.
+    /// Returns the number of bytes read so far, and the total number when the ledger was opened. If more bytes were
+    /// read, the total is their number.
     pub fn progress(&self) -> (u64, u64) {
         (self.read, self.total.max(self.read))
     }
@@ -114,16 +114,16 @@ impl LedgerReader {
         loop {
             match self.step() {
                 Ok(Some(result)) if !self.is_unfinished(&result) => {}
-                Ok(_) => return self.verifier.finish().map_err(LedgerReadError::Wrong),
+                Ok(_) => return self.verifier.finish().map_err(LedgerReadError::Damaged),
                 // Reading goes on, because later lines can show the verifier the kind of the change.
-                Err(LedgerReadError::Wrong(_)) => {}
+                Err(LedgerReadError::Damaged(_)) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Returns true if a line may be one that a node is just writing: an incomplete line at the end of the last segment.
-    /// Reading ends there, because the rest of the line would not be a line by itself.
+    /// Returns true for an incomplete line at the end of the last segment, which a node may just be writing. Reading
+    /// ends with this line, because the rest of it would not be a line by itself.
     fn is_unfinished(&self, result: &LineResult) -> bool {
         matches!(result, LineResult::Torn(_)) && self.unopened.is_empty()
     }
@@ -132,11 +132,11 @@ impl LedgerReader {
     fn step(&mut self) -> Result<Option<LineResult>, LedgerReadError> {
         loop {
             if let Some((path, source)) = &mut self.current {
-                let found = lines::read_line(source, &mut self.line)
+                let has_line = lines::read_line(source, &mut self.line)
                     .map_err(|source| LedgerReadError::Io { path: path.clone(), source })?;
-                if found {
+                if has_line {
                     self.read += self.line.len() as u64;
-                    return self.verifier.feed(&self.line).map(Some).map_err(LedgerReadError::Wrong);
+                    return self.verifier.feed(&self.line).map(Some).map_err(LedgerReadError::Damaged);
                 }
             }
             let Some(number) = self.unopened.pop() else { return Ok(None) };
@@ -144,7 +144,7 @@ impl LedgerReader {
             let file =
                 open_to_read(&path).map_err(|source| LedgerReadError::Io { path: path.clone(), source })?;
             self.current = Some((path, BufReader::with_capacity(1 << 16, file)));
-            self.verifier.segment(number);
+            self.verifier.begin_segment(number);
         }
     }
 }
@@ -163,7 +163,7 @@ impl Iterator for LedgerReader {
                 Ok(Some(result)) if !self.is_unfinished(&result) => {}
                 Ok(_) => {
                     self.is_over = true;
-                    return self.verifier.finish().err().map(|wrong| Err(LedgerReadError::Wrong(wrong)));
+                    return self.verifier.finish().err().map(|wrong| Err(LedgerReadError::Damaged(wrong)));
                 }
                 Err(error) => {
                     self.is_over = true;
@@ -176,7 +176,7 @@ impl Iterator for LedgerReader {
 }
 
 /// Reads and verifies the ledger in a folder. The operator keeps the returned head elsewhere, and passes it as
-/// [`LedgerCheck::contains`] the next time.
+/// [`LedgerCheck::kept_head`] the next time.
 ///
 /// # Errors
 /// There is no ledger, or the first error in it.

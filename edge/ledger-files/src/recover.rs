@@ -1,4 +1,5 @@
-//! Recovery of a ledger at a node's start: finds the end of its complete lines, and removes what a crash left after them.
+//! Recovery of a ledger at a node's start: finds the end of the complete lines, and removes the bytes that a crash left
+//! after them.
 
 use crate::{LedgerError, SegmentStorage, lines};
 use std::io::{self, BufReader};
@@ -8,8 +9,8 @@ use weir_ledger::{
 };
 use weir_units::Timestamp;
 
-/// The most bytes after the complete lines that count as the rest of a crash, and are put aside. A crash leaves at most
-/// an interval's entries, so more bytes count as damage.
+/// The most bytes after the complete lines that are put aside as the rest of a crash. A crash leaves at most the entries
+/// of an interval, so more bytes count as damage.
 pub(crate) const TORN_BYTES_MAX: usize = 64 << 20;
 
 /// The end of an existing ledger, at which writing continues.
@@ -17,8 +18,8 @@ pub(crate) const TORN_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct RecoveredEnd {
     /// The number of the last segment; 0 if there is none.
     pub(crate) segment: u64,
-    /// True if the segment has an earlier format, which cannot express all entries.
-    pub(crate) is_early: bool,
+    /// True if the segment is in an earlier format, which lacks kinds of entries.
+    pub(crate) has_earlier_format: bool,
     /// The number of bytes in the segment's complete lines.
     pub(crate) len: u64,
     /// The bytes after the complete lines.
@@ -47,32 +48,32 @@ pub(crate) fn find(storage: &impl SegmentStorage) -> Result<RecoveredEnd, Ledger
 /// A function that opens a segment for reading.
 type Read<'a> = dyn Fn(u64) -> io::Result<Box<dyn io::Read + 'a>> + 'a;
 
-/// Examines the last two of the segments `numbers`, as [`find`] does. `read` opens a segment.
+/// Examines the last two of the segments with these numbers. `read` opens a segment.
 pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<RecoveredEnd, LedgerError> {
     let Some((&last, former)) = numbers.split_last() else { return Ok(RecoveredEnd::default()) };
     let mut verifier = Verifier::new(LedgerCheck {
-        from: if last == 1 { ChainStart::Beginning } else { ChainStart::Anywhere },
-        contains: None,
+        start: if last == 1 { ChainStart::Beginning } else { ChainStart::Anywhere },
+        kept_head: None,
     });
     if let Some(&former) = former.last() {
         let tail = scan(read, former, &mut verifier)?;
-        if let Some(wrong) = tail.problem {
-            return Err(LedgerError::Damaged(wrong));
+        if let Some(problem) = tail.problem {
+            return Err(LedgerError::Damaged(problem));
         }
         // The writer begins a segment only after complete lines, so no crash leaves torn bytes in an earlier segment.
-        if let Some(torn) = verifier.found().torn {
-            return Err(LedgerError::Damaged(LedgerProblem { place: torn.place, what: Damage::Cut }));
+        if let Some(torn) = verifier.summary().torn {
+            return Err(LedgerError::Damaged(LedgerProblem { position: torn.position, damage: Damage::Cut }));
         }
     }
     let Tail { len, torn, problem } = scan(read, last, &mut verifier)?;
-    if let Some(wrong) = problem
-        && !is_crash(&wrong, &torn)
+    if let Some(problem) = problem
+        && !is_crash(&problem, &torn)
     {
-        return Err(LedgerError::Damaged(wrong));
+        return Err(LedgerError::Damaged(problem));
     }
-    let VerifiedLedger { head, stopped, .. } = *verifier.found();
-    let is_early = len > 0 && verifier.format() != FORMAT;
-    Ok(RecoveredEnd { segment: last, is_early, len, torn, head, end: verifier.end(), stopped })
+    let VerifiedLedger { head, stopped, .. } = *verifier.summary();
+    let has_earlier_format = len > 0 && verifier.format() != FORMAT;
+    Ok(RecoveredEnd { segment: last, has_earlier_format, len, torn, head, end: verifier.end(), stopped })
 }
 
 /// The end of a segment.
@@ -89,13 +90,13 @@ struct Tail {
 fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, LedgerError> {
     let mut source = BufReader::new(read(segment).map_err(LedgerError::Io)?);
     let (mut tail, mut line) = (Tail { len: 0, torn: Vec::new(), problem: None }, Vec::new());
-    verifier.segment(segment);
+    verifier.begin_segment(segment);
     while lines::read_line(&mut source, &mut line).map_err(LedgerError::Io)? {
         match verifier.feed(&line) {
             Ok(LineResult::Entry(_)) => tail.len += line.len() as u64,
             Ok(LineResult::Torn(_)) => tail.torn.extend_from_slice(&line),
-            Err(wrong) => {
-                tail.problem = Some(wrong);
+            Err(problem) => {
+                tail.problem = Some(problem);
                 tail.torn.extend_from_slice(&line);
                 if tail.torn.len() > TORN_BYTES_MAX {
                     break;
@@ -106,11 +107,11 @@ fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, 
     Ok(tail)
 }
 
-/// Returns true if a power loss can have left these bytes: they contain no valid line. (The blocks of a write reach the
-/// disk in any order, and a missing block is read as zeros.)
-fn is_crash(wrong: &LedgerProblem, torn: &[u8]) -> bool {
+/// Returns true if a power loss can have left these bytes: if they contain no valid line. (The blocks of a write reach
+/// the disk in any order, and a missing block is read as zeros.)
+fn is_crash(problem: &LedgerProblem, torn: &[u8]) -> bool {
     let is_line = |line: &[u8]| line.len() <= LINE_BYTES_MAX && unseal(line).is_ok();
-    matches!(wrong.what, Damage::Changed(_) | Damage::TooLong)
+    matches!(problem.damage, Damage::Changed(_) | Damage::TooLong)
         && torn.len() <= TORN_BYTES_MAX
         && !torn.split(|byte| *byte == b'\n').any(is_line)
 }

@@ -1,7 +1,7 @@
 //! Appending to a ledger.
 
 use crate::backlog::{Backlog, PendingEntry};
-use crate::error::lacks_room;
+use crate::error::is_disk_full;
 use crate::recover::{self, RecoveredEnd};
 use crate::{CommitError, LedgerError, LedgerFolder, SegmentStorage};
 use std::io;
@@ -12,7 +12,7 @@ use weir_units::{Bytes, Timestamp};
 
 /// The facts that a node records when it opens its ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct NodeStart {
     /// The node's name, in every entry.
     pub node: Name,
     /// The version of weir.
@@ -26,11 +26,11 @@ pub struct Start {
 /// The settings of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// The size of a segment from which on the next interval begins a new segment.
+    /// The size of a segment at which the entries of the next interval begin a new segment.
     pub segment_bytes: Bytes,
     /// The most entries in memory while they cannot be written; an entry about several idle sessions counts once for
-    /// each. If there are more, up to a quarter of this number of sessions keep a sum of their usage; the usage of other
-    /// sessions is added up in a common sum.
+    /// each. If there are more entries, a quarter of this number of sessions keep a sum of their own usage. The usage of
+    /// all other sessions is added up in a common sum.
     pub held_max: usize,
 }
 
@@ -49,13 +49,13 @@ pub struct LedgerRecovery {
     pub torn: Bytes,
     /// The last complete line.
     pub head: Option<LedgerHead>,
-    /// Set if the first entries are still in memory, because the disk is full.
+    /// The error if the first entries are still in memory, because the disk is full; else `None`.
     pub held: Option<CommitError>,
 }
 
-/// Entries in memory.
+/// The numbers of entries that wait in memory, and of entries that were merged or lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct PendingCounts {
     /// The number of entries; an entry about several idle sessions counts once for each.
     pub entries: usize,
     /// Entries with an interval's usage that were merged into others, because there were too many.
@@ -74,8 +74,8 @@ pub struct LedgerWriter<S: SegmentStorage = LedgerFolder> {
     segment_bytes: u64,
     /// The number of the current segment; 0 before the first.
     segment: u64,
-    /// True if the segment gets no more lines, because it has an earlier format.
-    is_early: bool,
+    /// True if the segment gets no more lines, because it is in an earlier format.
+    has_earlier_format: bool,
     /// The number of the segment's bytes that are synced.
     len: u64,
     /// True if a failed write may have left other bytes after the first `len`.
@@ -95,7 +95,7 @@ impl LedgerWriter<LedgerFolder> {
     /// As [`LedgerWriter::with_storage`], and if another node holds the folder.
     pub fn open(
         folder: &Path,
-        start: Start,
+        start: NodeStart,
         options: LedgerOptions,
     ) -> Result<(Self, LedgerRecovery), LedgerError> {
         LedgerWriter::with_storage(LedgerFolder::open(folder)?, start, options)
@@ -104,20 +104,20 @@ impl LedgerWriter<LedgerFolder> {
 
 impl<S: SegmentStorage> LedgerWriter<S> {
     /// Continues the ledger in a storage, or begins one. Records a recovery from a crash, if there was one, and the
-    /// start of the node. These entries are written when this returns, unless the disk is full
+    /// start of the node. These entries are written when this function returns, unless the disk is full
     /// ([`LedgerRecovery::held`]).
     ///
     /// # Errors
     /// The ledger was changed, cannot be read, or cannot be written for another reason than a full disk.
     pub fn with_storage(
         storage: S,
-        start: Start,
+        start: NodeStart,
         options: LedgerOptions,
     ) -> Result<(Self, LedgerRecovery), LedgerError> {
         let found = recover::find(&storage)?;
         found.check_number()?;
-        let RecoveredEnd { segment, is_early, len, torn, head, end, stopped } = found;
-        let Start { node, version, configuration, at } = start;
+        let RecoveredEnd { segment, has_earlier_format, len, torn, head, end, stopped } = found;
+        let NodeStart { node, version, configuration, at } = start;
         let torn_bytes = torn.len() as u64;
         let crashed = segment > 0 && !stopped;
         let mut ledger = Self {
@@ -125,7 +125,7 @@ impl<S: SegmentStorage> LedgerWriter<S> {
             node,
             segment_bytes: options.segment_bytes.0,
             segment,
-            is_early,
+            has_earlier_format,
             len,
             is_dirty: false,
             torn,
@@ -139,31 +139,32 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         ledger.push_at(at, LedgerEvent::NodeStart { version, configuration });
         let held = match ledger.commit() {
             Ok(_) => None,
-            Err(error) if lacks_room(&error.cause) => Some(error),
+            Err(error) if is_disk_full(&error.cause) => Some(error),
             Err(error) => return Err(LedgerError::Io(error.cause)),
         };
         Ok((ledger, LedgerRecovery { crashed, torn: Bytes(torn_bytes), head, held }))
     }
 
-    /// Adds an event without duration. It is in memory until [`Self::commit`].
+    /// Adds an event without duration. The event is in memory until [`Self::commit`].
     pub fn push_at(&mut self, at: Timestamp, event: LedgerEvent) {
         self.push(at, at, event);
     }
 
-    /// Adds an event with duration. It is in memory until [`Self::commit`]. An end before `begin` is replaced by
+    /// Adds an event with duration. The event is in memory until [`Self::commit`]. An end before `begin` is replaced by
     /// `begin`.
     pub fn push(&mut self, begin: Timestamp, end: Timestamp, event: LedgerEvent) {
         self.backlog.push(PendingEntry { begin, end: end.max(begin), event });
     }
 
-    /// Writes and syncs all added entries. To be called once for each interval. Returns the number and the hash of the
-    /// last line.
+    /// Writes and syncs all added entries. The node calls this once in each interval. Returns the number and the hash of
+    /// the last line.
     ///
     /// # Errors
-    /// The entries could not be written and synced. They stay in memory, within the limit, and the next call tries again.
+    /// The entries could not be written and synced. They stay in memory, within the limit, and the next call tries
+    /// again.
     pub fn commit(&mut self) -> Result<Option<LedgerHead>, CommitError> {
         self.write().map_err(|cause| {
-            let Held { entries: held, merged, lost } = self.held();
+            let PendingCounts { entries: held, merged, lost } = self.held();
             CommitError { cause, held, merged, lost }
         })?;
         Ok(self.head)
@@ -185,9 +186,9 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         self.head
     }
 
-    /// Returns the entries that wait to be written.
-    pub fn held(&self) -> Held {
-        Held { entries: self.backlog.weight(), merged: self.backlog.merged, lost: self.backlog.lost }
+    /// Returns the numbers of entries that wait to be written.
+    pub fn held(&self) -> PendingCounts {
+        PendingCounts { entries: self.backlog.weight(), merged: self.backlog.merged, lost: self.backlog.lost }
     }
 
     /// Writes and syncs the backlog, after removing the rest of a crash or a failed write.
@@ -203,10 +204,10 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         if self.backlog.is_empty() {
             return Ok(());
         }
-        if self.segment == 0 || self.is_early || self.len >= self.segment_bytes.max(1) {
+        if self.segment == 0 || self.has_earlier_format || self.len >= self.segment_bytes.max(1) {
             let next = self.segment.checked_add(1).ok_or(io::ErrorKind::FileTooLarge)?;
             self.storage.create(next)?;
-            (self.segment, self.is_early, self.len) = (next, false, 0);
+            (self.segment, self.has_earlier_format, self.len) = (next, false, 0);
         }
         let batch = self.seal_all();
         self.is_dirty = true;
@@ -224,19 +225,19 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         let mut batch = Batch { bytes: Vec::new(), head: self.head, end: self.end };
         let loss_entry = self.backlog.loss_entry();
         let mut begins_segment = self.len == 0;
-        for waiting in self.backlog.iter().chain(loss_entry.as_ref()) {
+        for entry in self.backlog.iter().chain(loss_entry.as_ref()) {
             if std::mem::take(&mut begins_segment) {
-                // Not earlier than the last entry: so an entry about a clock that was set back follows the segment's
-                // first line, instead of preceding it.
-                let at = waiting.end.max(batch.end);
+                // The time is at least that of the last entry. So an entry about a clock that was set back comes after
+                // the segment's first line.
+                let at = entry.end.max(batch.end);
                 let first_event = LedgerEvent::Segment { format: FORMAT, segment: self.segment };
                 batch.add(&self.node, at, at, &first_event);
             }
-            if waiting.end < batch.end {
+            if entry.end < batch.end {
                 let before = batch.end;
-                batch.add(&self.node, waiting.end, waiting.end, &LedgerEvent::ClockSet { before });
+                batch.add(&self.node, entry.end, entry.end, &LedgerEvent::ClockSet { before });
             }
-            batch.add(&self.node, waiting.begin, waiting.end, &waiting.event);
+            batch.add(&self.node, entry.begin, entry.end, &entry.event);
         }
         batch
     }

@@ -1,6 +1,6 @@
 //! Arenas: sealed memory files, divided into chunks, for packets that cannot be read where they arrived.
 
-use crate::memory::sealed;
+use crate::memory::sealed_file;
 use crate::pin::PinPolicy;
 use crate::window::PacketWindow;
 use std::io;
@@ -39,6 +39,7 @@ pub(crate) struct Hold {
 }
 
 impl Arena {
+    /// Creates an arena whose chunks can be [pinned](PinPolicy).
     pub(crate) fn new() -> io::Result<Self> {
         let hold_counts: Arc<HoldCounts> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
         let pinning = PinPolicy::Chunks(Arc::clone(&hold_counts));
@@ -53,7 +54,7 @@ impl Arena {
     }
 
     fn from_parts(chunk_bytes: usize, hold_counts: Arc<HoldCounts>, pinning: PinPolicy) -> io::Result<Self> {
-        let (file, mapping) = sealed(c"weir-packets", chunk_bytes * CHUNKS)?;
+        let (file, mapping) = sealed_file(c"weir-packets", chunk_bytes * CHUNKS)?;
         Ok(Self {
             window: Arc::new(PacketWindow::of_memory(file, mapping, pinning)),
             hold_counts,
@@ -73,15 +74,15 @@ impl Arena {
     /// Finds the lowest `count` contiguous chunks that are free, or on which `own_hold` is the only hold.
     ///
     /// Only the arena's owner puts packets into free chunks, so the chunks found stay free until the owner uses them.
-    pub(crate) fn find(&self, count: usize, own_hold: &Hold) -> Option<Range<usize>> {
-        let free = |i: usize| match self.hold_counts[i].load(Ordering::Acquire) {
+    pub(crate) fn find_free(&self, count: usize, own_hold: &Hold) -> Option<Range<usize>> {
+        let is_free = |i: usize| match self.hold_counts[i].load(Ordering::Acquire) {
             0 => true,
             1 => own_hold.mask & (1 << i) != 0,
             _ => false,
         };
         let mut start = 0;
         for i in 0..CHUNKS {
-            if !free(i) {
+            if !is_free(i) {
                 start = i + 1;
             } else if i + 1 - start == count {
                 return Some(start..i + 1);
@@ -146,16 +147,16 @@ mod tests {
         arena.hold(0..3, &mut reader);
         arena.hold(1..2, &mut block);
 
-        assert_eq!(arena.find(1, &empty), Some(3..4));
-        assert_eq!(arena.find(1, &reader), Some(0..1));
-        assert_eq!(arena.find(2, &reader), Some(2..4));
-        assert_eq!(arena.find(62, &reader), Some(2..64));
-        assert_eq!(arena.find(63, &reader), None);
+        assert_eq!(arena.find_free(1, &empty), Some(3..4));
+        assert_eq!(arena.find_free(1, &reader), Some(0..1));
+        assert_eq!(arena.find_free(2, &reader), Some(2..4));
+        assert_eq!(arena.find_free(62, &reader), Some(2..64));
+        assert_eq!(arena.find_free(63, &reader), None);
 
         drop(block);
-        assert_eq!(arena.find(64, &reader), Some(0..64));
-        assert_eq!(arena.find(62, &empty), None);
+        assert_eq!(arena.find_free(64, &reader), Some(0..64));
+        assert_eq!(arena.find_free(62, &empty), None);
         drop(reader);
-        assert_eq!(arena.find(64, &empty), Some(0..64));
+        assert_eq!(arena.find_free(64, &empty), Some(0..64));
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks of packets.
+//! Blocks of packets, and the holds on the memory of their packets.
 
 use crate::arena::Hold;
 use crate::checksum::{ChecksumStatus, Checksums};
@@ -57,8 +57,11 @@ pub struct Block {
     pub(crate) window: Arc<PacketWindow>,
     /// Holds the memory of the packets, unless they are in a mapped file.
     pub(crate) _hold: MemoryHold,
+    /// The number of the block in the capture, from 0.
     pub(crate) number: u64,
+    /// The number of the block's first packet in the capture, from 0.
     pub(crate) first_packet: u64,
+    /// For each batch, the latest time stamp of the capture up to its end.
     pub(crate) latest: [Timestamp; BATCHES],
     pub(crate) checksums: Checksums,
 }
@@ -188,10 +191,10 @@ impl Block {
         self.checksums.get(i)
     }
 
-    /// The number of the first packets whose bytes are all in the file at present. It is less than [`len`](Self::len)
-    /// only if a mapped file has lost bytes. Bytes of the other packets may read as zeros.
+    /// The number of packets at the beginning of the block whose bytes are all in the file now. It is less than
+    /// [`len`](Self::len) after a mapped file has lost bytes; the bytes of the other packets may then read as zeros.
     pub fn intact(&self) -> usize {
-        let Some(end) = self.window.end() else { return self.len() };
+        let Some(end) = self.window.complete_end() else { return self.len() };
         let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
         if last.is_none_or(|last| last <= end) {
             return self.len();
@@ -202,7 +205,7 @@ impl Block {
     /// Returns true if one of packets `from..to` has bytes in the file's last page, and the file no longer has all of
     /// that page. The missing part reads as zeros without a fault, so such reads are not recorded.
     pub fn touches_last_page(&self, from: usize, to: usize) -> bool {
-        let Some(end) = self.window.end() else { return false };
+        let Some(end) = self.window.complete_end() else { return false };
         let last_page = end..end.next_multiple_of(page_bytes());
         let packets = self.descriptors().get(from..to).unwrap_or_default();
         packets
@@ -224,13 +227,13 @@ impl Block {
         self.copy_head(i, usize::MAX, to);
     }
 
-    /// Replaces the contents of `to` by at most the first `most` captured bytes of packet `i`, as
+    /// Replaces the contents of `to` by at most the first `bytes_max` captured bytes of packet `i`, as
     /// [`copy_packet`](Self::copy_packet) does.
     #[inline]
-    pub fn copy_head(&self, i: usize, most: usize, to: &mut Vec<u8>) {
+    pub fn copy_head(&self, i: usize, bytes_max: usize, to: &mut Vec<u8>) {
         to.clear();
         let Some((from, len)) = self.packet_bytes(i) else { return };
-        let len = len.min(most);
+        let len = len.min(bytes_max);
         to.reserve(len);
         // SAFETY: `packet_bytes` returns bytes inside the window's mapping; `to` has capacity for them, and they are
         // initialised when the length is set.
@@ -240,8 +243,7 @@ impl Block {
         }
     }
 
-    /// Copies the captured bytes of packet `i` to `to` and returns their number; `None` if there are more than
-    /// `room`.
+    /// Copies the captured bytes of packet `i` to `to`. Returns their number, or `None` if there are more than `room`.
     ///
     /// # Safety
     ///

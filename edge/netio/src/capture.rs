@@ -1,4 +1,4 @@
-//! Open captures, and the filling of their blocks.
+//! Reading of an open capture, block by block.
 
 use crate::arena::Hold;
 use crate::block::Block;
@@ -21,7 +21,8 @@ use weir_units::Bytes;
 pub enum CaptureNext {
     /// A block of packets.
     Block(Block),
-    /// All memory is held by blocks in use, so some have to be dropped first. Never returned if no block is in use.
+    /// Blocks in use hold all memory, so the caller has to drop some of them first. Never returned if no block is in
+    /// use.
     Full,
     /// The end of the packets. [`Capture::totals`] tells whether the capture is complete or truncated.
     End,
@@ -32,7 +33,7 @@ pub enum CaptureNext {
 pub struct CaptureProgress {
     /// Bytes read; for a compressed capture, compressed bytes.
     pub done: Bytes,
-    /// Bytes in all; `None` for a pipe.
+    /// All bytes of the capture, of which `done` are read; `None` for a pipe.
     pub total: Option<Bytes>,
 }
 
@@ -45,13 +46,14 @@ pub struct Capture {
     pub(crate) total: Option<Bytes>,
     /// The device and inode number of a file.
     pub(crate) identity: Option<(u64, u64)>,
-    /// For a pipe: true once its rest was left unread because the program was interrupted.
-    pub(crate) pipe: Option<Arc<AtomicBool>>,
+    /// For a pipe: true once the rest of the pipe was left unread because the program was interrupted.
+    pub(crate) pipe_cut: Option<Arc<AtomicBool>>,
     pub(crate) ring: DescriptorRing,
     /// The offset of the next record.
     pub(crate) offset: u64,
     /// The offset of the last skipped record. If the capture ends inside it, the capture is truncated there.
     pub(crate) skipped: u64,
+    /// The number of blocks returned so far.
     pub(crate) blocks: u64,
     pub(crate) counts: PacketCounts,
     pub(crate) filling: Option<UnfinishedBlock<Hold>>,
@@ -75,18 +77,18 @@ impl Capture {
 
     /// Returns true if `path` is the file that this capture is read from.
     pub fn reads(&self, path: &Path) -> bool {
-        let Ok(there) = std::fs::metadata(path) else { return false };
-        there.is_file() && self.identity == Some((there.dev(), there.ino()))
+        let Ok(metadata) = std::fs::metadata(path) else { return false };
+        metadata.is_file() && self.identity == Some((metadata.dev(), metadata.ino()))
     }
 
     /// Returns true for a pipe, FIFO, socket or device, whose bytes arrive as its writer sends them.
     pub fn is_pipe(&self) -> bool {
-        self.pipe.is_some()
+        self.pipe_cut.is_some()
     }
 
     /// Returns true if the rest of a pipe was left unread because the program was interrupted.
     pub fn is_cut(&self) -> bool {
-        self.pipe.as_ref().is_some_and(|cut| cut.load(Ordering::Relaxed))
+        self.pipe_cut.as_ref().is_some_and(|cut| cut.load(Ordering::Relaxed))
     }
 
     /// The ring of descriptors that all blocks share.
@@ -98,7 +100,7 @@ impl Capture {
     pub fn progress(&self) -> CaptureProgress {
         let done = match &self.source {
             CaptureSource::File(file) => self.offset.min(file.size()),
-            CaptureSource::Stream(stream) => stream.done(),
+            CaptureSource::Stream(stream) => stream.source_bytes_read(),
         };
         CaptureProgress { done: Bytes(done), total: self.total }
     }
@@ -112,8 +114,8 @@ impl Capture {
         };
         let lost = lost.map(|offset| Truncation { offset, reason: EndReason::Lost });
         let truncated = match (self.truncated.clone(), lost) {
-            (Some(ours), Some(lost)) => Some(if lost.offset < ours.offset { lost } else { ours }),
-            (ours, lost) => ours.or(lost),
+            (Some(found), Some(lost)) => Some(if lost.offset < found.offset { lost } else { found }),
+            (found, lost) => found.or(lost),
         };
         // Packets of a block that is still being filled do not count yet.
         let counts = self.filling.as_ref().map_or(&self.counts, |filling| &filling.before);
@@ -124,7 +126,7 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// [`CaptureReadError`], once; then the capture is at its end.
+    /// [`CaptureReadError`] if reading cannot continue. After that the capture is at its end.
     pub fn next_block(&mut self) -> Result<CaptureNext, CaptureReadError> {
         if self.filling.is_none() && !self.ended {
             let Some(slot) = self.ring.take() else { return Ok(CaptureNext::Full) };
@@ -149,7 +151,7 @@ impl Capture {
         while !self.ended {
             let Some(filling) = &mut self.filling else { return true };
             if let CaptureSource::File(file) = &mut self.source {
-                file.prepare(self.offset);
+                file.populate_ahead(self.offset);
             }
             let count = filling.count;
             let mapped = match &self.source {
@@ -173,7 +175,7 @@ impl Capture {
             if let (CaptureSource::Stream(stream), true) = (&self.source, filling.count > count) {
                 stream.hold(&mut filling.hold);
             }
-            let (empty, large) = (filling.count == 0, LARGE_RECORD);
+            let is_empty = filling.count == 0;
             match stop {
                 FillPause::BlockFull => return true,
                 FillPause::Corrupt(reason) => {
@@ -187,10 +189,12 @@ impl Capture {
                     self.error =
                         Some(CaptureReadError::LinkType { file, unknown, interface, packet, offset });
                 }
-                FillPause::More(need) if !empty && need.saturating_sub(offset) > large => return true,
+                FillPause::More(need) if !is_empty && need.saturating_sub(offset) > LARGE_RECORD => {
+                    return true;
+                }
                 FillPause::More(need) => {
                     let extended = match &mut self.source {
-                        CaptureSource::File(file) => file.extend(offset, need, empty),
+                        CaptureSource::File(file) => file.extend(offset, need, is_empty),
                         CaptureSource::Stream(stream) => stream.extend(offset, need),
                     };
                     match extended {
@@ -225,10 +229,10 @@ impl Capture {
     /// Turns `filling` into a block, unless it is empty.
     fn finish(&mut self, mut filling: UnfinishedBlock<Hold>) -> Option<Block> {
         if let CaptureSource::File(file) = &mut self.source
-            && let Some(end) = file.lost_from()
+            && let Some(end) = file.check_lost()
             && end < self.offset
         {
-            // Bytes beyond the file's new end were read as zeros, or may have been.
+            // The file has lost its bytes from `end` on, so they may have been read as zeros. Packets with such bytes are left out.
             let descriptors = filling.slot.descriptors(0, filling.count);
             let kept = descriptors.iter().take_while(|d| file.packet_end(d) <= end).count();
             self.counts = filling.before;

@@ -19,6 +19,7 @@ pub enum ChecksumStatus {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checksums(Option<Box<Words>>);
 
+/// The packets of each reported state, as one bit for each packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Words {
     offloaded: [u64; BATCHES],
@@ -26,24 +27,24 @@ struct Words {
 }
 
 impl Checksums {
-    /// Sets the state of the packet at index `place`, at most once.
+    /// Sets the state of the packet with this index, at most once.
     #[inline(always)]
-    pub(crate) fn set(&mut self, place: usize, checksum: ChecksumStatus) {
+    pub(crate) fn set(&mut self, index: usize, checksum: ChecksumStatus) {
         if checksum == ChecksumStatus::Unknown {
             return;
         }
         let words = self.0.get_or_insert_default();
         let words =
             if checksum == ChecksumStatus::Offloaded { &mut words.offloaded } else { &mut words.complete };
-        if let Some(word) = words.get_mut(place / BATCH_PACKETS) {
-            *word |= 1 << (place % BATCH_PACKETS);
+        if let Some(word) = words.get_mut(index / BATCH_PACKETS) {
+            *word |= 1 << (index % BATCH_PACKETS);
         }
     }
 
-    pub(crate) fn get(&self, place: usize) -> ChecksumStatus {
+    pub(crate) fn get(&self, index: usize) -> ChecksumStatus {
         let Some(words) = &self.0 else { return ChecksumStatus::Unknown };
         let is_set = |words: &[u64; BATCHES]| {
-            words.get(place / BATCH_PACKETS).is_some_and(|word| word >> (place % BATCH_PACKETS) & 1 == 1)
+            words.get(index / BATCH_PACKETS).is_some_and(|word| word >> (index % BATCH_PACKETS) & 1 == 1)
         };
         match (is_set(&words.offloaded), is_set(&words.complete)) {
             (true, _) => ChecksumStatus::Offloaded,

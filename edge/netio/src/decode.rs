@@ -1,4 +1,4 @@
-//! Streams of capture bytes, compressed or plain.
+//! Reading and decompressing the bytes of a capture that is a stream.
 
 use crate::gzip::Members;
 use crate::pipe::Pipe;
@@ -96,13 +96,13 @@ pub(crate) fn read_up_to(from: &mut impl Read, to: &mut [u8]) -> io::Result<usiz
 }
 
 impl Decoded {
-    /// Reads the first bytes and sets up the decompression that they indicate.
-    pub(crate) fn new(mut origin: ByteSource) -> io::Result<Self> {
+    /// Reads the first bytes of the source, and sets up the decompression that they indicate.
+    pub(crate) fn new(mut source: ByteSource) -> io::Result<Self> {
         let mut start = [0; MAGIC_BYTES];
-        let len = read_up_to(&mut origin, &mut start)?;
+        let len = read_up_to(&mut source, &mut start)?;
         let bytes_read = Arc::new(AtomicU64::new(0));
-        let whole: Chain<Cursor<Vec<u8>>, ByteSource> = Cursor::new(start[..len].to_vec()).chain(origin);
-        let counted = Counted { inner: whole, bytes_read: Arc::clone(&bytes_read) };
+        let all: Chain<Cursor<Vec<u8>>, ByteSource> = Cursor::new(start[..len].to_vec()).chain(source);
+        let counted = Counted { inner: all, bytes_read: Arc::clone(&bytes_read) };
         let buffered = |counted| BufReader::with_capacity(BUFFER_BYTES, counted);
         let reader: Box<dyn Read + Send> = match Compression::recognise(&start[..len]) {
             Compression::None => Box::new(counted),
@@ -113,7 +113,7 @@ impl Decoded {
     }
 
     /// The number of bytes read from the source so far, before decompression.
-    pub(crate) fn done(&self) -> u64 {
+    pub(crate) fn source_bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use weir_units::{Bytes, Shown as _};
+use weir_units::{Bytes, Escape as _};
 use weir_wire::UnknownLinkType;
 
 /// The name of a capture in messages.
@@ -20,7 +20,7 @@ pub enum SourceName {
 impl fmt::Display for SourceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{}", path.shown()),
+            Self::File(path) => write!(f, "{}", path.escaped()),
             Self::Stdin => write!(f, "standard input"),
             Self::Memory => write!(f, "the capture in memory"),
         }
@@ -56,7 +56,7 @@ impl fmt::Display for FirstBytes {
 /// The reason why a capture cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system refuses to open it.
+    /// The system refuses to open the capture.
     #[error("{file}: cannot be opened: {error}")]
     Open {
         /// The capture.
@@ -65,7 +65,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// The program was interrupted before a capture's header arrived on a pipe.
-    #[error("{file}: ended by a signal before a capture began there")]
+    #[error("{file}: the program was ended by a signal before a capture began")]
     Interrupted {
         /// The capture.
         file: SourceName,
@@ -94,7 +94,7 @@ pub enum OpenError {
     },
     /// The bytes are not a capture.
     #[error(
-        "{file} is not a capture: it begins with {start}; pcap, pcapng, and both compressed with gzip or zstd are read"
+        "{file} is not a capture: its first bytes are {start}; weir reads pcap and pcapng, plain or compressed with gzip or zstd"
     )]
     NotACapture {
         /// The file.
@@ -102,7 +102,7 @@ pub enum OpenError {
         /// The first bytes.
         start: FirstBytes,
     },
-    /// The variant of pcap written by Kuznetzov's patches to libpcap.
+    /// The capture has the variant of pcap that Kuznetzov's patches to libpcap write.
     #[error(
         "{file} is a \"modified\" pcap (magic 0xa1b2cd34): convert it with `editcap -F pcap {file} OUT.pcap`"
     )]
@@ -110,8 +110,10 @@ pub enum OpenError {
         /// The capture.
         file: SourceName,
     },
-    /// An unknown version of the format.
-    #[error("{file}: version {major}.{minor} at offset {offset}: pcap 2.0 to 2.4 and pcapng 1.x are read")]
+    /// The capture has an unsupported version of its format.
+    #[error(
+        "{file}: version {major}.{minor} at offset {offset} is not supported: weir reads pcap 2.0 to 2.4 and pcapng 1.x"
+    )]
     Version {
         /// The capture.
         file: SourceName,
@@ -122,12 +124,14 @@ pub enum OpenError {
         /// The minor version.
         minor: u16,
     },
-    /// A pcapng section header without a byte-order magic.
-    #[error("{file} begins like pcapng, but has no byte-order magic at offset 8: there is {start}")]
+    /// The header of the first pcapng section has no byte-order magic.
+    #[error(
+        "{file} begins like pcapng, but has no byte-order magic at offset 8: the bytes there are {start}"
+    )]
     ByteOrder {
         /// The capture.
         file: SourceName,
-        /// The bytes in its place.
+        /// The bytes at offset 8.
         start: FirstBytes,
     },
     /// The compressed data are damaged before the end of the capture's header.
@@ -146,7 +150,7 @@ pub enum OpenError {
         /// The length of the capture in bytes.
         len: u64,
     },
-    /// An unsupported link type.
+    /// The capture has an unsupported link type.
     #[error(
         "{file}, offset {offset}: {unknown}; capture on another interface or with another link type (tcpdump -y)"
     )]

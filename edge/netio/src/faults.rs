@@ -1,15 +1,15 @@
-//! Pages that a mapped file has lost.
+//! Handling of pages that a mapped file has lost.
 //!
-//! Accessing a page of a mapping beyond the end of its file raises SIGBUS, which ends the process. The handler here
-//! maps zeros in its place, records the file offset, and lets the access continue.
+//! Accessing a page of a mapping beyond the end of its file raises SIGBUS, which would end the process. The signal
+//! handler here maps zeros in place of the lost page, records the file offset, and lets the access continue.
 //!
 //! A file that has lost a page has lost all pages behind it too. So the handler maps zeros from the lost page to the
 //! end of the watched range, as one mapping. With one mapping for each page, a reader that accesses every second page
 //! of a large file would reach the kernel's limit of mappings (`vm.max_map_count`), and the handler would fail.
 //! [`WATCHED_MAX`] ranges of at most two mappings each are far below that limit.
 //!
-//! The range behind the lost page then stays zero, even if the file grows again, or only that page could not be read
-//! from disk. The capture counts as truncated at that page in any case.
+//! The range behind the lost page then stays zero, even if the file grows again, or if only that page could not be read
+//! from disk. In both cases the capture counts as truncated at that page.
 
 use crate::window::PacketWindow;
 use std::cell::UnsafeCell;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, Once};
 /// The most mappings that can be watched at once.
 const WATCHED_MAX: usize = 4096;
 
-/// The lowest file offset that was found missing.
+/// The lowest offset of a file at which a page was missing.
 #[derive(Debug)]
 pub(crate) struct Faults {
     lowest: AtomicU64,
@@ -44,20 +44,20 @@ impl Faults {
 
 /// A watched mapping. Written under the lock of `FREE`; the signal handler reads it without a lock.
 ///
-/// `version` is odd while the entry is being changed. The handler runs on a thread that uses the range it looks for,
-/// so that range's entry is complete and stays so. Entries that change meanwhile are other ranges, and are skipped.
-struct Entry {
+/// `version` is odd while the entry is being changed. The handler runs on a thread that accesses the range that it looks
+/// for, so the entry of that range does not change. Entries that change meanwhile have other ranges, and are skipped.
+struct WatchEntry {
     version: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
     file_offset: AtomicU64,
     faults: AtomicPtr<Faults>,
-    /// The address from which to `end` zeros are mapped already. The handler lowers it after it has mapped them.
+    /// Zeros are mapped already from this address to `end`. The handler lowers the address after it has mapped zeros.
     zeros_from: AtomicUsize,
 }
 
-/// The part of an entry that the handler needs for an address.
-struct Found<'a> {
+/// The fields of an entry that the handler needs.
+struct WatchedRange<'a> {
     start: usize,
     end: usize,
     file_offset: u64,
@@ -65,9 +65,9 @@ struct Found<'a> {
     zeros_from: &'a AtomicUsize,
 }
 
-impl Entry {
-    const fn empty() -> Entry {
-        Entry {
+impl WatchEntry {
+    const fn empty() -> WatchEntry {
+        WatchEntry {
             version: AtomicU32::new(0),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
@@ -87,8 +87,8 @@ impl Entry {
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The part of this entry that covers `address`, if it does.
-    fn find(&self, address: usize) -> Option<Found<'_>> {
+    /// The range of this entry, if it contains `address`.
+    fn find(&self, address: usize) -> Option<WatchedRange<'_>> {
         let version = self.version.load(Ordering::SeqCst);
         let (start, end) = (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
         let file_offset = self.file_offset.load(Ordering::SeqCst);
@@ -99,11 +99,11 @@ impl Entry {
         {
             return None;
         }
-        Some(Found { start, end, file_offset, faults, zeros_from: &self.zeros_from })
+        Some(WatchedRange { start, end, file_offset, faults, zeros_from: &self.zeros_from })
     }
 }
 
-static WATCHED: [Entry; WATCHED_MAX] = [const { Entry::empty() }; WATCHED_MAX];
+static WATCHED: [WatchEntry; WATCHED_MAX] = [const { WatchEntry::empty() }; WATCHED_MAX];
 /// The number of entries that were ever used. Entries above are unused.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Free entries below `USED`.
@@ -113,7 +113,7 @@ static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// Too many mappings are watched.
-    #[error("more than {WATCHED_MAX} mappings of capture files at once: run fewer modules or threads")]
+    #[error("there are more than {WATCHED_MAX} mappings of capture files: run fewer modules or threads")]
     Full,
     /// The kernel refused the signal handler.
     #[error(
@@ -122,8 +122,8 @@ pub enum WatchError {
     Handler(std::io::Error),
 }
 
-/// The guard of a watched mapping. Drop it when the mapping is no longer read, and before its addresses are reused:
-/// while the guard lives, a lost page has the rest of the range replaced by zeros.
+/// The guard of a watched mapping. Drop the guard when the mapping is no longer read, and before its addresses are reused:
+/// while the guard lives, zeros can be mapped over the range from a lost page on.
 #[derive(Debug)]
 pub struct WatchGuard {
     /// The entry; `None` if the window cannot lose pages.
@@ -177,7 +177,7 @@ pub(crate) fn register(
     file_offset: u64,
     faults: &Arc<Faults>,
 ) -> Result<WatchGuard, WatchError> {
-    install()?;
+    install_handler()?;
     let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
     let index = match free.pop() {
         Some(index) => index,
@@ -199,13 +199,15 @@ struct Previous(UnsafeCell<Option<libc::sigaction>>);
 // SAFETY: written inside `Once`, before the only reader (the handler) can run, and never again.
 unsafe impl Sync for Previous {}
 static PREVIOUS: Previous = Previous(UnsafeCell::new(None));
-static PAGE: AtomicUsize = AtomicUsize::new(4096);
+/// The size of a page in bytes. It is stored here, because the signal handler must not ask the system for it.
+static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
-fn install() -> Result<(), WatchError> {
+/// Installs the signal handler, once for the process.
+fn install_handler() -> Result<(), WatchError> {
     static ONCE: Once = Once::new();
     static FAILED: AtomicU32 = AtomicU32::new(0);
     ONCE.call_once(|| {
-        PAGE.store(usize::try_from(crate::memory::page_bytes()).unwrap_or(4096), Ordering::SeqCst);
+        PAGE_BYTES.store(usize::try_from(crate::memory::page_bytes()).unwrap_or(4096), Ordering::SeqCst);
         // SAFETY: sigaction is a plain C struct for which all zeros are valid. The first call only reads the present
         // action into it, the second installs the handler. PREVIOUS is written before the handler can run.
         let done = unsafe {
@@ -270,7 +272,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 ///
 /// Several threads may do this at once in one range, since zeros replace zeros.
 fn replace_rest(address: usize) -> bool {
-    let page = address & !(PAGE.load(Ordering::SeqCst) - 1);
+    let page = address & !(PAGE_BYTES.load(Ordering::SeqCst) - 1);
     let used = USED.load(Ordering::SeqCst).min(WATCHED_MAX);
     let Some(found) = WATCHED.iter().take(used).find_map(|entry| entry.find(address)) else {
         return false;
@@ -279,12 +281,12 @@ fn replace_rest(address: usize) -> bool {
     // Recorded before the zeros are mapped, so that no thread reads zeros that are not recorded yet.
     // SAFETY: the entry covers an address in use, so its guard lives, and with it the `Faults`.
     unsafe { (*found.faults).record(found.file_offset.saturating_add(distance)) };
-    // Only up to the zeros that are there already, with which the kernel merges these. Replacing those each time
-    // would take quadratic time if pages are accessed from last to first. If they are not merged and the limit of
-    // mappings is reached, replacing them all frees mappings.
+    // Zeros are mapped only up to those that are mapped already, and the kernel merges the two mappings. Replacing the
+    // old zeros each time would take quadratic time if pages are accessed from last to first. If the kernel does not merge
+    // and the limit of mappings is reached, all zeros are replaced by one mapping, which frees mappings.
     let zeros_from = found.zeros_from.load(Ordering::SeqCst);
     let upto = if page < zeros_from { zeros_from } else { found.end };
-    let replaced = put_zeros(page..upto) || put_zeros(page..found.end);
+    let replaced = map_zeros(page..upto) || map_zeros(page..found.end);
     if replaced {
         found.zeros_from.fetch_min(page, Ordering::SeqCst);
     }
@@ -292,7 +294,7 @@ fn replace_rest(address: usize) -> bool {
 }
 
 /// Maps zeros over `range`, a page-aligned part of a watched mapping. The last page is replaced as a whole.
-fn put_zeros(range: Range<usize>) -> bool {
+fn map_zeros(range: Range<usize>) -> bool {
     // SAFETY: the range belongs to a watched mapping, whose owner keeps it mapped during the access. Private
     // read-only zeros replace pages that cannot be read, and pages behind them; their readers allow for any change of
     // the bytes. MAP_NORESERVE is safe as the pages are never written. errno is preserved for the interrupted code.

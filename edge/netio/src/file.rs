@@ -15,7 +15,7 @@ use weir_units::Bytes;
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
 
 /// The number of bytes ahead of the reader that are faulted in. One call for many pages costs less than page faults.
-const AHEAD: u64 = 2 << 20;
+const POPULATE_AHEAD: u64 = 2 << 20;
 
 /// The result of a request for further bytes of a capture.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ pub(crate) struct MappedFile {
     /// True if the file was cut short, or became unreadable, since it was opened.
     lost: bool,
     window_bytes: u64,
+    /// The size of a page in bytes.
     page: u64,
     window: Option<Arc<PacketWindow>>,
     /// The offset up to which pages are faulted in.
@@ -92,7 +93,7 @@ impl MappedFile {
         }
     }
 
-    /// Makes `offset..need` accessible. Without `may_move`, the window does not change.
+    /// Makes the bytes `offset..need` of the file accessible. The window is replaced only if `may_move` is true.
     pub(crate) fn extend(
         &mut self,
         offset: u64,
@@ -126,23 +127,23 @@ impl MappedFile {
     }
 
     /// Faults in the pages after `offset`.
-    pub(crate) fn prepare(&mut self, offset: u64) {
+    pub(crate) fn populate_ahead(&mut self, offset: u64) {
         let Some(window) = &self.window else { return };
-        if offset.saturating_add(AHEAD / 2) <= self.populated {
+        if offset.saturating_add(POPULATE_AHEAD / 2) <= self.populated {
             return;
         }
         let from = self.populated.max(offset - offset % self.page);
         let distance = usize::try_from(from.saturating_sub(window.file_offset())).unwrap_or(usize::MAX);
         window.mapping().advise(
             distance,
-            usize::try_from(AHEAD).unwrap_or(usize::MAX),
+            usize::try_from(POPULATE_AHEAD).unwrap_or(usize::MAX),
             libc::MADV_POPULATE_READ,
         );
-        self.populated = from.saturating_add(AHEAD);
+        self.populated = from.saturating_add(POPULATE_AHEAD);
     }
 
     /// Checks for bytes that the file has lost since it was opened. Returns the offset of the first one.
-    pub(crate) fn lost_from(&mut self) -> Option<u64> {
+    pub(crate) fn check_lost(&mut self) -> Option<u64> {
         let now = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
         let end = now.min(self.faults.lowest().unwrap_or(u64::MAX));
         if end < self.size {

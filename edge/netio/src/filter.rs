@@ -50,7 +50,7 @@ fn compile(
     })
 }
 
-/// A filter expression. It is compiled to one program for each link type, when the first such packet comes.
+/// A filter expression. It is compiled to one program for each link type, when the first packet of that type is filtered.
 #[derive(Debug)]
 pub struct CaptureFilter {
     expression: String,
@@ -66,7 +66,7 @@ impl CaptureFilter {
     ///
     /// [`CaptureFilterError`] for Ethernet, if the filter can be compiled for no link type.
     pub fn new(expression: &str) -> Result<CaptureFilter, CaptureFilterError> {
-        Self::checked(expression, false)
+        Self::with_resolver(expression, false)
     }
 
     /// Creates a filter from the text of the user who runs weir. The system's resolver looks up names of hosts and
@@ -76,10 +76,10 @@ impl CaptureFilter {
     ///
     /// As [`Self::new`].
     pub fn with_name_lookup(expression: &str) -> Result<CaptureFilter, CaptureFilterError> {
-        Self::checked(expression, true)
+        Self::with_resolver(expression, true)
     }
 
-    fn checked(expression: &str, resolves_names: bool) -> Result<CaptureFilter, CaptureFilterError> {
+    fn with_resolver(expression: &str, resolves_names: bool) -> Result<CaptureFilter, CaptureFilterError> {
         let programs = [const { OnceLock::new() }; LinkType::ALL.len()];
         let filter = CaptureFilter { expression: expression.to_owned(), resolves_names, programs };
         if LinkType::ALL.iter().any(|&link_type| filter.check(link_type).is_ok()) {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_on_the_link_counts_not_the_captured_one() {
+    fn filters_read_the_length_on_the_link() {
         let filter = CaptureFilter::new("greater 1000").unwrap();
         let packet = with_link_header(LinkType::Ethernet);
         assert!(filter.matches(LinkType::Ethernet, 1000, &packet).unwrap());

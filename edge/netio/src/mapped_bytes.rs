@@ -1,4 +1,4 @@
-//! Reading of mapped memory that can change while it is read.
+//! Reading of mapped memory whose bytes can change during reads.
 
 use std::marker::PhantomData;
 use weir_os::memory::copy_once;
@@ -65,7 +65,7 @@ impl<'a> MappedBytes<'a> {
             return false;
         }
         // SAFETY: the bytes are mapped by the check above, and so readable by the contract of `new`.
-        unsafe { copy_once(self.at(offset), to.as_mut_ptr(), len) };
+        unsafe { copy_once(self.pointer_at(offset), to.as_mut_ptr(), len) };
         true
     }
 
@@ -85,10 +85,12 @@ impl<'a> MappedBytes<'a> {
         if self.holds(offset, offset.saturating_add(N as u64)) {
             let first = const { if N < LINE { N } else { LINE } };
             // SAFETY: N readable bytes by the check above, of which `first` is at most all; `head` has space for N.
-            unsafe { copy_once(self.at(offset), head.0.as_mut_ptr(), first) };
+            unsafe { copy_once(self.pointer_at(offset), head.0.as_mut_ptr(), first) };
             if wanted > first {
                 // SAFETY: as above, for the rest of the N bytes.
-                unsafe { copy_once(self.at(offset).add(first), head.0.as_mut_ptr().add(first), N - first) };
+                unsafe {
+                    copy_once(self.pointer_at(offset).add(first), head.0.as_mut_ptr().add(first), N - first)
+                };
             }
             return wanted;
         }
@@ -96,7 +98,7 @@ impl<'a> MappedBytes<'a> {
             return 0;
         }
         // SAFETY: `wanted` readable bytes by the check above; `head` has space for N, which is at least that.
-        unsafe { copy_once(self.at(offset), head.0.as_mut_ptr(), wanted) };
+        unsafe { copy_once(self.pointer_at(offset), head.0.as_mut_ptr(), wanted) };
         wanted
     }
 
@@ -117,12 +119,14 @@ impl<'a> MappedBytes<'a> {
         let _ = offset;
     }
 
+    /// The address of the byte at `offset`.
+    ///
     /// # Safety
     ///
     /// `offset` must be in `start..=end`.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "a distance inside mapped memory fits a usize")]
-    unsafe fn at(&self, offset: u64) -> *const u8 {
+    unsafe fn pointer_at(&self, offset: u64) -> *const u8 {
         let distance = (offset - self.start) as usize;
         // SAFETY: by the caller's contract the result is inside the mapped bytes, or one past them.
         unsafe { self.base.add(distance) }

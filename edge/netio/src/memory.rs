@@ -13,9 +13,9 @@ pub(crate) fn page_bytes() -> u64 {
     u64::try_from(bytes).unwrap_or(4096).max(4096)
 }
 
-/// A mapped range of a file, for as long as this value lives.
+/// A range of a file or of private memory that is mapped while this value lives.
 ///
-/// It provides only addresses. Its owners have to know whether the bytes can change or be written.
+/// The type provides only addresses. Its owners have to know whether the bytes can change or be written.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -70,7 +70,7 @@ impl Mapping {
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The address of its first byte.
+    /// The address of the first mapped byte.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -102,7 +102,7 @@ impl Drop for Mapping {
 }
 
 /// Creates a memory file with these bytes.
-pub(crate) fn file_of(bytes: &[u8]) -> io::Result<File> {
+pub(crate) fn memory_file_of(bytes: &[u8]) -> io::Result<File> {
     let mut file = memory_file(c"weir-capture")?;
     io::Write::write_all(&mut file, bytes)?;
     io::Seek::rewind(&mut file)?;
@@ -111,18 +111,22 @@ pub(crate) fn file_of(bytes: &[u8]) -> io::Result<File> {
 
 /// Creates a memory file of `len` bytes and its only writable mapping. The file is then sealed against growing,
 /// shrinking and further writable mappings.
-pub(crate) fn sealed(name: &std::ffi::CStr, len: usize) -> io::Result<(File, Mapping)> {
-    sealed_and_more(name, len, 0)
+pub(crate) fn sealed_file(name: &std::ffi::CStr, len: usize) -> io::Result<(File, Mapping)> {
+    sealed_file_with_extra(name, len, 0)
 }
 
-/// As [`sealed`], with `more` bytes of private memory right behind the file in the mapping.
-pub(crate) fn sealed_and_more(name: &std::ffi::CStr, len: usize, more: usize) -> io::Result<(File, Mapping)> {
+/// As [`sealed_file`], with `extra` bytes of private memory right behind the file in the mapping.
+pub(crate) fn sealed_file_with_extra(
+    name: &std::ffi::CStr,
+    len: usize,
+    extra: usize,
+) -> io::Result<(File, Mapping)> {
     let file = memory_file(name)?;
     file.set_len(u64::try_from(len).unwrap_or(u64::MAX))?;
-    let mapping = if more == 0 {
+    let mapping = if extra == 0 {
         Mapping::shared(file.as_fd(), 0, len, true)?
     } else {
-        let mapping = Mapping::private(len.saturating_add(more))?;
+        let mapping = Mapping::private(len.saturating_add(extra))?;
         mapping.replace_begin(file.as_fd(), len)?;
         mapping
     };
@@ -140,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_sealed_file_cannot_be_written_or_resized_by_others() {
-        let (file, mapping) = sealed(c"weir-test", 8192).unwrap();
+        let (file, mapping) = sealed_file(c"weir-test", 8192).unwrap();
         assert_eq!(mapping.len(), 8192);
         assert!(Mapping::shared(file.as_fd(), 0, 8192, true).is_err());
         assert!(Mapping::shared(file.as_fd(), 0, 8192, false).is_ok());

@@ -37,8 +37,8 @@ pub struct CaptureOptions {
     pub window: Bytes,
     /// True to read files as streams, through an arena.
     pub stream: bool,
-    /// True once the program is to end. A pipe is then read for two more seconds, in which its writer may end too, and
-    /// counts as ended after that. For other captures this has no effect: the caller just reads no more blocks.
+    /// Set to true when the program is to end. A pipe is then read for two more seconds, in which its writer may end too,
+    /// and counts as ended after that. Other captures ignore the value: their caller stops to read blocks.
     pub is_interrupted: Arc<AtomicBool>,
 }
 
@@ -88,8 +88,8 @@ impl Capture {
             }
             CaptureInput::Bytes(bytes) => {
                 let size = Bytes(bytes.len() as u64);
-                let file =
-                    crate::memory::file_of(&bytes).map_err(|error| OpenError::Memory { size, error })?;
+                let file = crate::memory::memory_file_of(&bytes)
+                    .map_err(|error| OpenError::Memory { size, error })?;
                 Self::open_file(SourceName::Memory, file, PipeMode::Inherited, options)
             }
         }
@@ -98,7 +98,7 @@ impl Capture {
     fn open_file(
         name: SourceName,
         file: File,
-        opened: PipeMode,
+        pipe_mode: PipeMode,
         options: CaptureOptions,
     ) -> Result<Capture, OpenError> {
         let refused = |error| OpenError::Open { file: name.clone(), error };
@@ -115,10 +115,10 @@ impl Capture {
         }
         let interruption = Interruption { is_requested: options.is_interrupted, cut: Arc::default() };
         let cut = Arc::clone(&interruption.cut);
-        let pipe = ByteSource::Pipe(Pipe::new(file, opened, interruption));
+        let pipe = ByteSource::Pipe(Pipe::new(file, pipe_mode, interruption));
         match Self::open_stream(name.clone(), pipe, None) {
             Err(_) if cut.load(Ordering::Relaxed) => Err(OpenError::Interrupted { file: name }),
-            capture => Ok(Self { pipe: Some(cut), ..capture? }),
+            capture => Ok(Self { pipe_cut: Some(cut), ..capture? }),
         }
     }
 
@@ -145,8 +145,8 @@ impl Capture {
         Self::new(name, format, source, offset, Some(Bytes(size)))
     }
 
-    fn open_stream(name: SourceName, origin: ByteSource, total: Option<Bytes>) -> Result<Capture, OpenError> {
-        let input = Decoded::new(origin).map_err(|error| OpenError::Open { file: name.clone(), error })?;
+    fn open_stream(name: SourceName, source: ByteSource, total: Option<Bytes>) -> Result<Capture, OpenError> {
+        let input = Decoded::new(source).map_err(|error| OpenError::Open { file: name.clone(), error })?;
         let size = Bytes(ARENA_BYTES as u64);
         let arena = Arena::new().map_err(|error| OpenError::Memory { size, error })?;
         let mut stream = CaptureStream::new(name.clone(), input, arena);
@@ -182,7 +182,7 @@ impl Capture {
             source,
             total,
             identity: None,
-            pipe: None,
+            pipe_cut: None,
             ring,
             offset,
             skipped: offset,

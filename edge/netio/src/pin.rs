@@ -41,16 +41,17 @@ pub enum PinError {
 /// Memory is pinned in pieces. All pieces of a window have one length, and two packets can share a piece.
 #[derive(Debug)]
 pub struct Pin {
-    _hold: Held,
+    _hold: PinHold,
     pieces: Range<u32>,
     /// The length of a piece.
     piece: Bytes,
     /// The most pieces of the window that can be pinned.
-    most: u32,
+    pieces_max: u32,
 }
 
+/// The hold that keeps pinned memory unchanged.
 #[derive(Debug)]
-enum Held {
+enum PinHold {
     Unneeded,
     Chunks { _hold: Hold },
     Frame { _pin: FramePin },
@@ -69,7 +70,7 @@ impl Pin {
 
     /// The most pieces of the window that all pins together can hold.
     pub fn pieces_max(&self) -> u32 {
-        self.most
+        self.pieces_max
     }
 }
 
@@ -80,7 +81,9 @@ impl PinPolicy {
         let last = from.saturating_add((len as usize).saturating_sub(1));
         let number = |piece: usize| u32::try_from(piece).unwrap_or(u32::MAX);
         match self {
-            Self::Free => Ok(Pin { _hold: Held::Unneeded, pieces: 0..0, piece: Bytes(0), most: u32::MAX }),
+            Self::Free => {
+                Ok(Pin { _hold: PinHold::Unneeded, pieces: 0..0, piece: Bytes(0), pieces_max: u32::MAX })
+            }
             Self::Never => Err(PinError::Never),
             Self::Chunks(hold_counts) => {
                 let chunks = from / CHUNK_BYTES..last / CHUNK_BYTES + 1;
@@ -88,19 +91,19 @@ impl PinPolicy {
                     return Err(PinError::Full);
                 }
                 let pieces = number(chunks.start)..number(chunks.end);
-                let hold = Held::Chunks { _hold: Hold::new(hold_counts, chunks) };
+                let hold = PinHold::Chunks { _hold: Hold::new(hold_counts, chunks) };
                 Ok(Pin {
                     _hold: hold,
                     pieces,
                     piece: Bytes(CHUNK_BYTES as u64),
-                    most: number(CHUNKS_PINNED_MAX),
+                    pieces_max: number(CHUNKS_PINNED_MAX),
                 })
             }
             Self::Frames(returned) => {
                 let pin = ReturnedFrames::pin(returned, from as u64).ok_or(PinError::Full)?;
                 let frame = number(usize::try_from(pin.number()).unwrap_or(usize::MAX));
-                let (piece, most) = (Bytes(returned.frame_bytes()), returned.pins_max());
-                Ok(Pin { _hold: Held::Frame { _pin: pin }, pieces: frame..frame + 1, piece, most })
+                let (piece, pieces_max) = (Bytes(returned.frame_bytes()), returned.pins_max());
+                Ok(Pin { _hold: PinHold::Frame { _pin: pin }, pieces: frame..frame + 1, piece, pieces_max })
             }
         }
     }

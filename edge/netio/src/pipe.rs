@@ -1,4 +1,5 @@
-//! Pipes, FIFOs, sockets and devices as captures. Reading ends when the run is interrupted, even if writers stay.
+//! Reading of captures from pipes, FIFOs, sockets and devices. Reading ends when the program is interrupted, even if writers
+//! keep the pipe open.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +14,7 @@ const POLL_MS: libc::c_int = 100;
 /// Ctrl-C; tcpdump then writes its last packets and closes the pipe.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The request to end a run, and its effect on a pipe.
+/// The request to end the program, and its effect on a pipe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interruption {
     /// True once the program is to end.
@@ -50,9 +51,9 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    pub(crate) fn new(file: File, opened: PipeMode, interruption: Interruption) -> Self {
+    pub(crate) fn new(file: File, mode: PipeMode, interruption: Interruption) -> Self {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
-        let by_name = opened == PipeMode::ByName;
+        let by_name = mode == PipeMode::ByName;
         let reads_without_poll = by_name && link.as_os_str().as_encoded_bytes().starts_with(b"pipe:");
         Self {
             file,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_units::Bytes;
 
-/// A quota of memory that several selections share. A selection takes memory as packets come to wait in it, and
-/// returns all of it at its end: once written, a page of a memory file stays in use until then.
+/// A quota of memory that several selections share. A selection takes memory from the quota when it needs more for its
+/// packets. It returns all memory at its end, because a page of a memory file stays in use once it is written.
 #[derive(Debug)]
 pub struct MemoryQuota {
     left: AtomicU64,

@@ -1,4 +1,4 @@
-//! The loop over the records of a capture, which writes a descriptor for each packet.
+//! Filling of blocks: the loop over the records of a capture, and the descriptors that are written for packets.
 
 use crate::BLOCK_PACKETS;
 use crate::arena::Hold;
@@ -37,6 +37,7 @@ pub(crate) struct UnfinishedBlock<H> {
     start: usize,
     /// The number of packets so far.
     pub(crate) count: usize,
+    /// The bytes of the packets' records.
     pub(crate) bytes: u64,
     pub(crate) latest: [Timestamp; BATCHES],
     checksums: Checksums,
@@ -47,11 +48,11 @@ pub(crate) struct UnfinishedBlock<H> {
 impl<H> UnfinishedBlock<H> {
     /// Creates an empty block after the packets that `before` counts.
     pub(crate) fn new(slot: Slot, hold: H, before: PacketCounts) -> Self {
-        Self::behind(slot, 0, hold, before)
+        Self::after_others(slot, 0, hold, before)
     }
 
     /// Creates an empty block behind the descriptors of earlier blocks in a slot.
-    pub(crate) fn behind(slot: Slot, start: usize, hold: H, before: PacketCounts) -> Self {
+    pub(crate) fn after_others(slot: Slot, start: usize, hold: H, before: PacketCounts) -> Self {
         Self {
             slot,
             hold,
@@ -105,8 +106,8 @@ impl<H> UnfinishedBlock<H> {
         for i in self.end()..self.end().next_multiple_of(BATCH_PACKETS) {
             *self.slot.descriptor(i) = Descriptor::default();
         }
-        let place = |at: usize| u16::try_from(at).unwrap_or(0);
-        let (start, end) = (place(self.start), place(self.end()));
+        let to_u16 = |index: usize| u16::try_from(index).unwrap_or(0);
+        let (start, end) = (to_u16(self.start), to_u16(self.end()));
         Some(Block {
             slot: self.slot,
             start,
@@ -144,14 +145,14 @@ impl<H> UnfinishedBlock<H> {
         let i = self.end();
         let descriptor = self.slot.descriptor(i);
         if classify_into(head.bytes(len), &meta, descriptor).is_err() {
-            long_headers(mapped, record, &meta, descriptor);
+            classify_long_headers(mapped, record, &meta, descriptor);
         }
         counts.add(descriptor);
         self.count_written(counts.latest);
     }
 
     /// Adds a packet that has a descriptor already. The block must not be full.
-    pub(crate) fn put(&mut self, descriptor: Descriptor, counts: &mut PacketCounts) {
+    pub(crate) fn add_described(&mut self, descriptor: Descriptor, counts: &mut PacketCounts) {
         counts.add(&descriptor);
         let i = self.end();
         *self.slot.descriptor(i) = descriptor;
@@ -173,7 +174,7 @@ pub(crate) enum FillPause {
     },
 }
 
-/// The state of the loop over packets, kept apart so that it stays in registers.
+/// The state of the loop over packets. It is a separate type, so that the fields stay in registers.
 pub(crate) struct PacketReader<'a, 'b> {
     pub(crate) mapped: MappedBytes<'a>,
     pub(crate) offset: u64,
@@ -219,10 +220,16 @@ impl PacketReader<'_, '_> {
     }
 }
 
-/// Classifies a packet with unusually long headers. Its first bytes are read again, and only this copy counts.
+/// Classifies a packet whose headers are longer than the first bytes read. The packet is read again, up to the longest
+/// headers, and the descriptor follows from this second copy only.
 #[cold]
 #[inline(never)]
-fn long_headers(mapped: &MappedBytes<'_>, record: &CaptureRecord, meta: &Meta, descriptor: &mut Descriptor) {
+fn classify_long_headers(
+    mapped: &MappedBytes<'_>,
+    record: &CaptureRecord,
+    meta: &Meta,
+    descriptor: &mut Descriptor,
+) {
     let mut head = PacketPrefix::<PEEK_MAX>::new();
     let len = mapped.peek(record.data, usize::try_from(record.cap_len).unwrap_or(usize::MAX), &mut head);
     if classify_into(head.bytes(len), meta, descriptor).is_err() {

@@ -1,7 +1,7 @@
-//! The memory of packet descriptors.
+//! Descriptor rings: the memory of packet descriptors, in slots for one or more blocks each.
 
 use crate::BLOCK_PACKETS;
-use crate::memory::{Mapping, sealed};
+use crate::memory::{Mapping, sealed_file};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,9 +12,10 @@ use weir_units::Bytes;
 
 /// The number of blocks of a capture that can be in use at once.
 const SLOTS: usize = 16;
-/// The number of blocks of live traffic that can be in use at once. It is larger, because some have few packets, and
-/// readers may lag.
+/// The number of blocks of live traffic that can be in use at once. It is larger than that of a capture, because some
+/// blocks have few packets, and readers may lag.
 const SLOTS_LIVE: usize = 256;
+/// The length of a slot in bytes.
 pub(crate) const SLOT_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
 /// The number of slots whose use one word records.
 const WORD: usize = 64;
@@ -51,13 +52,14 @@ impl DescriptorRing {
         Self::with_slots(SLOTS_LIVE)
     }
 
+    /// Creates a ring for a capture.
     pub(crate) fn new() -> io::Result<Self> {
         Self::with_slots(SLOTS)
     }
 
     /// Creates a ring for `slots` blocks. Memory is allocated on first use, lowest slots first.
     pub(crate) fn with_slots(slots: usize) -> io::Result<Self> {
-        let (file, mapping) = sealed(c"weir-descriptors", slots * SLOT_BYTES)?;
+        let (file, mapping) = sealed_file(c"weir-descriptors", slots * SLOT_BYTES)?;
         let in_use = (0..slots.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
         Ok(Self { shared: Arc::new(Shared { file, mapping, slots, in_use }) })
     }
@@ -101,8 +103,8 @@ impl DescriptorRing {
                     Ordering::Relaxed,
                 ) {
                     Ok(_) => {
-                        let owned = Owned { shared: Arc::clone(&self.shared), index };
-                        return Some(Slot(Arc::new(owned)));
+                        let owner = SlotOwner { shared: Arc::clone(&self.shared), index };
+                        return Some(Slot(Arc::new(owner)));
                     }
                     Err(now) => seen = now,
                 }
@@ -117,11 +119,11 @@ impl DescriptorRing {
 ///
 /// One handle fills the slot from the beginning. Blocks have the other handles and read filled descriptors.
 #[derive(Debug)]
-pub(crate) struct Slot(Arc<Owned>);
+pub(crate) struct Slot(Arc<SlotOwner>);
 
+/// The shared part of a slot's handles. Dropping it frees the slot.
 #[derive(Debug)]
-/// The owner of a slot, which frees it when dropped.
-struct Owned {
+struct SlotOwner {
     shared: Arc<Shared>,
     index: usize,
 }
@@ -181,7 +183,7 @@ impl Slot {
     }
 }
 
-impl Drop for Owned {
+impl Drop for SlotOwner {
     fn drop(&mut self) {
         let (word, bit) = (self.index / WORD, self.index % WORD);
         self.shared.in_use[word].fetch_and(!(1 << bit), Ordering::Release);
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_handed_out_once_and_come_back_when_dropped() {
+    fn a_slot_is_taken_once_and_becomes_free_when_dropped() {
         let ring = DescriptorRing::new().unwrap();
         let mut slots: Vec<Slot> = (0..SLOTS).map(|_| ring.take().unwrap()).collect();
         assert!(ring.take().is_none());

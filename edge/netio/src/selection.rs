@@ -1,4 +1,4 @@
-//! Selections: copies of some packets of a source, in memory of their own.
+//! Selections: copies of selected packets of a source in an arena that holds no other packets.
 
 use crate::BLOCK_PACKETS;
 use crate::arena::{Arena, CHUNKS, Hold};
@@ -44,11 +44,11 @@ pub struct Selection {
     slots: QuotaUse,
     /// The quota's memory for the blocks of a queue, on the heap.
     heap: QuotaUse,
-    /// True if this is memory of a queue, so that copies keep the descriptors of the packets.
+    /// True for a selection of a queue, whose copies keep the descriptors of the packets.
     is_of_queue: bool,
     /// The slot that the next block continues, and the number of descriptors in it. If each block of few packets had a
     /// slot of its own, all slots would soon be in use.
-    open: Option<(Slot, usize)>,
+    open_slot: Option<(Slot, usize)>,
 }
 
 /// The outcome of selecting packets of a block.
@@ -58,8 +58,8 @@ pub struct Selected {
     pub block: Option<Block>,
     /// The number of packets that were not copied because readers hold all of the memory.
     pub lost: u64,
-    /// The packets that were not copied: from the first one that did not fit. One mask for each batch; empty if all
-    /// fit.
+    /// The selected packets that were not copied, from the first one that did not fit on: one mask for each batch. Empty
+    /// if all packets fit.
     pub rest: Vec<u64>,
     /// The number of packets whose view a filter refused.
     pub unwanted: u64,
@@ -92,15 +92,16 @@ impl Selection {
         Self::from_parts(Arena::new()?, DescriptorRing::live()?)
     }
 
-    /// Creates a selection for at most `packets` packets of one queue that wait too long where they arrived. Its
-    /// memory is limited to [`memory`](Self::memory), and taken from `quota` if given. Its packets cannot be pinned.
+    /// Creates a selection for the packets of one queue, at most `packets`, that are copied because they wait too long in
+    /// the memory where they arrived. The selection's memory is limited to [`memory`](Self::memory), and taken from
+    /// `quota` if given. Its packets cannot be pinned.
     ///
     /// # Errors
     ///
     /// [`io::Error`] if there is no memory.
     pub fn of_queue(packets: u32, quota: Option<&Arc<MemoryQuota>>) -> io::Result<Self> {
-        let most = Self::memory(packets);
-        let part = quota.map_or_else(|| MemoryQuota::new(most), |quota| quota.part(most));
+        let memory_max = Self::memory(packets);
+        let part = quota.map_or_else(|| MemoryQuota::new(memory_max), |quota| quota.part(memory_max));
         let ring = DescriptorRing::with_slots(slots(packets))?;
         let selection = Self::from_parts(Arena::with_chunks(chunk_bytes(packets))?, ring)?;
         let selection = Self { is_of_queue: true, heap: QuotaUse::new(heap_bytes(packets)), ..selection };
@@ -109,8 +110,8 @@ impl Selection {
         if selection.heap.charge_up_to(0) { Ok(selection) } else { Err(io::ErrorKind::OutOfMemory.into()) }
     }
 
-    /// The greatest memory of a queue's packets, if their length is [`WAITING_BYTES`] on average. Longer packets need
-    /// more.
+    /// The most memory that the packets of a queue need if their mean length is at most [`WAITING_BYTES`]. Longer packets
+    /// need more.
     pub fn memory(packets: u32) -> Bytes {
         let (chunk, packets_bytes) = (chunk_bytes(packets), packets as usize * WAITING_BYTES);
         // The first and the last chunk in use can be partly empty.
@@ -135,7 +136,7 @@ impl Selection {
             counts: PacketCounts::new(),
             blocks: 0,
             stages: None,
-            open: None,
+            open_slot: None,
             is_of_queue: false,
         })
     }
@@ -164,7 +165,7 @@ impl Selection {
 
     /// Returns true if the selection holds no packet, and no other code holds its memory.
     pub fn is_unused(&self) -> bool {
-        let open = usize::from(self.open.is_some());
+        let open = usize::from(self.open_slot.is_some());
         Arc::strong_count(self.arena.window()) == 1 && self.ring.handles() == 1 + open
     }
 
@@ -216,8 +217,8 @@ impl Selection {
         self.stages.as_ref().is_some_and(|stages| stages.has_filter())
     }
 
-    /// The number of these packets whose views the filters accept, and their bytes on the link. For packets that are
-    /// lost before they could be copied. Counting all of them would reveal how many a filter refuses.
+    /// The number of the packets in `masks` whose views the filters accept, and their bytes on the link. It counts packets
+    /// that were lost before they could be copied: counting all packets would reveal how many a filter refuses.
     pub fn wanted(&mut self, from: &Block, masks: &[u64]) -> (u64, u64) {
         let (mut packets, mut bytes) = (0, 0);
         for (batch, &mask) in from.batches().zip(masks) {
@@ -225,7 +226,7 @@ impl Selection {
             while left != 0 {
                 let index = batch.first + left.trailing_zeros() as usize;
                 left &= left - 1;
-                if self.wants(from, index) {
+                if self.accepts(from, index) {
                     (packets, bytes) = (packets + 1, bytes + wire_len(from, index));
                 }
             }
@@ -233,38 +234,39 @@ impl Selection {
         (packets, bytes)
     }
 
-    fn wants(&mut self, from: &Block, index: usize) -> bool {
+    /// Returns true if the filters accept the view of a packet.
+    fn accepts(&mut self, from: &Block, index: usize) -> bool {
         let (Some(stages), Some(descriptor)) = (&mut self.stages, from.descriptors().get(index)) else {
             return true;
         };
         let mut packet = stages.take_buffer();
         from.copy_packet(index, &mut packet);
-        let is_shown = stages.show(&packet, descriptor).is_some();
+        let is_accepted = stages.apply(&packet, descriptor).is_some();
         stages.return_buffer(packet);
-        is_shown
+        is_accepted
     }
 
-    /// Starts a block of at most `most` packets, which are [added](Self::add) one by one; at most [`BLOCK_PACKETS`].
-    /// `None` if blocks in use hold all descriptor slots. A block of at most 64 packets is one batch, and a longer
-    /// one has no [lead](Block::lead).
-    pub fn begin(&mut self, most: usize) -> Option<BlockBuilder> {
-        let most = most.min(BLOCK_PACKETS);
-        let place = |(slot, filled): (Slot, usize)| {
-            let is_split = filled % BATCH_PACKETS + most > BATCH_PACKETS;
+    /// Starts a block of at most `packets_max` packets, and at most [`BLOCK_PACKETS`], which are [added](Self::add) one by
+    /// one. Returns `None` if blocks in use hold all descriptor slots. A block of at most 64 packets is one batch, and a
+    /// longer block has no [lead](Block::lead).
+    pub fn begin(&mut self, packets_max: usize) -> Option<BlockBuilder> {
+        let packets_max = packets_max.min(BLOCK_PACKETS);
+        let find_start = |(slot, filled): (Slot, usize)| {
+            let is_split = filled % BATCH_PACKETS + packets_max > BATCH_PACKETS;
             let start = if is_split { filled.next_multiple_of(BATCH_PACKETS) } else { filled };
-            (start + most <= BLOCK_PACKETS).then_some((slot, start))
+            (start + packets_max <= BLOCK_PACKETS).then_some((slot, start))
         };
-        let (slot, start) = match self.open.take().and_then(place) {
+        let (slot, start) = match self.open_slot.take().and_then(find_start) {
             Some(open) => open,
             None => (self.ring.take().filter(|slot| self.slots.charge_up_to(slot.index()))?, 0),
         };
-        Some(BlockBuilder(UnfinishedBlock::behind(slot, start, Hold::default(), self.counts)))
+        Some(BlockBuilder(UnfinishedBlock::after_others(slot, start, Hold::default(), self.counts)))
     }
 
     /// Adds a packet of these bytes, or its view. Its time, interface, link type and length on the link are those of
     /// `original`.
     pub fn add(&mut self, builder: &mut BlockBuilder, packet: &[u8], original: &Descriptor) -> Added {
-        // Taken out while `self` is borrowed.
+        // The stages are taken out because `self` is borrowed below.
         let Some(mut stages) = self.stages.take() else {
             return self.put(builder, packet.len(), original, |to, room| {
                 if packet.len() > room {
@@ -275,7 +277,7 @@ impl Selection {
                 Some(packet.len())
             });
         };
-        let added = self.put_shown(builder, packet, original, &mut stages);
+        let added = self.put_view(builder, packet, original, &mut stages);
         self.stages = Some(stages);
         added
     }
@@ -283,7 +285,7 @@ impl Selection {
     /// Finishes the block; `None` if nothing was added.
     pub fn end(&mut self, builder: BlockBuilder) -> Option<Block> {
         let filling = builder.0;
-        self.open = (!filling.is_full()).then(|| (filling.slot.share(), filling.end()));
+        self.open_slot = (!filling.is_full()).then(|| (filling.slot.share(), filling.end()));
         let block = filling.into_block(self.arena.window(), self.blocks);
         self.blocks += u64::from(block.is_some());
         block
@@ -296,7 +298,7 @@ impl Selection {
             let mut packet = stages.take_buffer();
             // A private copy, read once from the source: the view is derived from these bytes only.
             from.copy_packet(index, &mut packet);
-            let added = self.put_shown(builder, &packet, descriptor, &mut stages);
+            let added = self.put_view(builder, &packet, descriptor, &mut stages);
             stages.return_buffer(packet);
             self.stages = Some(stages);
             return added;
@@ -306,7 +308,10 @@ impl Selection {
             // SAFETY: `write` provides `room` bytes of the arena, which overlap no packet of another window.
             let written = self.write(builder, len, |to, room| unsafe { from.copy_to(index, to, room) });
             let Some((start, _)) = written else { return Added::NoMemory };
-            builder.0.put(Descriptor { data: self.guest_address(start), ..*descriptor }, &mut self.counts);
+            builder.0.add_described(
+                Descriptor { data: self.guest_address(start), ..*descriptor },
+                &mut self.counts,
+            );
             builder.0.set_checksum(from.checksum(index));
             return Added::Copied;
         }
@@ -319,21 +324,21 @@ impl Selection {
     }
 
     /// Copies the view of a packet to the readers' memory and describes it. No other bytes are ever written there.
-    fn put_shown(
+    fn put_view(
         &mut self,
         builder: &mut BlockBuilder,
         packet: &[u8],
         original: &Descriptor,
         stages: &mut ViewStages,
     ) -> Added {
-        let Some(shown) = stages.show(packet, original) else { return Added::Unwanted };
-        let Some((start, _)) = self.write(builder, shown.len(), |to, room| {
-            if shown.len() > room {
+        let Some(view) = stages.apply(packet, original) else { return Added::Unwanted };
+        let Some((start, _)) = self.write(builder, view.len(), |to, room| {
+            if view.len() > room {
                 return None;
             }
             // SAFETY: there is space by the check above, and no other code reads it yet.
-            unsafe { to.copy_from_nonoverlapping(shown.as_ptr(), shown.len()) };
-            Some(shown.len())
+            unsafe { to.copy_from_nonoverlapping(view.as_ptr(), view.len()) };
+            Some(view.len())
         }) else {
             return Added::NoMemory;
         };
@@ -347,7 +352,7 @@ impl Selection {
             ..Descriptor::default()
         };
         let descriptor = stages.describe(&original);
-        builder.0.put(descriptor, &mut self.counts);
+        builder.0.add_described(descriptor, &mut self.counts);
         Added::Copied
     }
 
@@ -413,7 +418,7 @@ impl Selection {
 
     /// Continues in a chunk that no other code holds.
     fn next_chunk(&mut self) -> bool {
-        let found = self.arena.find(1, &self.hold).filter(|found| self.chunks.charge_up_to(found.start));
+        let found = self.arena.find_free(1, &self.hold).filter(|found| self.chunks.charge_up_to(found.start));
         let Some(found) = found else { return false };
         let mut hold = Hold::default();
         self.arena.hold(found.clone(), &mut hold);

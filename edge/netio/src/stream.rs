@@ -1,4 +1,4 @@
-//! A capture that is read in order, through an arena.
+//! A capture that is read in order, through an arena: a pipe, or a compressed file.
 
 use crate::arena::{Arena, CHUNK_BYTES, Hold};
 use crate::decode::{Decoded, StreamEnd};
@@ -27,7 +27,7 @@ pub(crate) struct CaptureStream {
     start: u64,
     /// The number of bytes read into `chunks` so far.
     filled: usize,
-    /// Set once no more bytes come; the inner reason is `None` at the regular end.
+    /// Set once the stream has ended. The inner reason is `None` at the regular end.
     ended: Option<Option<EndReason>>,
 }
 
@@ -43,8 +43,8 @@ impl CaptureStream {
     }
 
     /// The number of bytes read from the source so far, compressed or not.
-    pub(crate) fn done(&self) -> u64 {
-        self.input.done()
+    pub(crate) fn source_bytes_read(&self) -> u64 {
+        self.input.source_bytes_read()
     }
 
     /// Keeps the present chunks from being reused while `hold` lives.
@@ -115,7 +115,7 @@ impl CaptureStream {
     /// false if no chunks are free.
     fn relocate(&mut self, offset: u64, need: u64) -> bool {
         let Ok(wanted) = usize::try_from(need.saturating_sub(offset)) else { return false };
-        let Some(chunks) = self.arena.find(wanted.div_ceil(CHUNK_BYTES).max(1), &self.hold) else {
+        let Some(chunks) = self.arena.find_free(wanted.div_ceil(CHUNK_BYTES).max(1), &self.hold) else {
             return false;
         };
         let kept = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX).min(self.filled);

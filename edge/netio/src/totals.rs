@@ -137,7 +137,7 @@ impl fmt::Display for Truncation {
             EndReason::Cut => write!(f, "it ends inside a record"),
             EndReason::Lost => Ok(()),
             EndReason::CapturedLength { stated, max } => {
-                write!(f, "a record states {stated} captured bytes, the most that a packet has is {max}")
+                write!(f, "a record states {stated} captured bytes; a packet has at most {max}")
             }
             EndReason::BlockLength { stated } => write!(f, "a block states a total length of {stated} bytes"),
             EndReason::BlockTrailer { head, tail } => {

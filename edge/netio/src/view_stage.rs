@@ -26,18 +26,18 @@ impl ViewStage {
 #[derive(Debug)]
 pub(crate) struct ViewStages {
     list: Vec<ViewStage>,
-    /// The source packet.
+    /// The buffer for the source packet.
     packet: Vec<u8>,
-    /// The view of the last stage: the first `len` bytes.
-    shown: Vec<u8>,
-    len: usize,
+    /// The buffer for the view of the last stage, whose first `view_len` bytes are the view.
+    view_buffer: Vec<u8>,
+    view_len: usize,
     transformed: Arc<AtomicU64>,
 }
 
 impl ViewStages {
     /// Creates a sequence of at least one stage.
     pub(crate) fn new(list: Vec<ViewStage>) -> Self {
-        Self { list, packet: Vec::new(), shown: Vec::new(), len: 0, transformed: Arc::default() }
+        Self { list, packet: Vec::new(), view_buffer: Vec::new(), view_len: 0, transformed: Arc::default() }
     }
 
     /// Returns true if a stage has a filter.
@@ -60,17 +60,17 @@ impl ViewStages {
         self.packet = buffer;
     }
 
-    /// The view of a packet, described by `original`; `None` if a filter refuses the view.
-    pub(crate) fn show(&mut self, packet: &[u8], original: &Descriptor) -> Option<&[u8]> {
-        if self.shown.len() < packet.len() {
-            self.shown.resize(packet.len(), 0);
+    /// Makes the view of a packet that has the descriptor `original`. Returns `None` if a filter refuses the view.
+    pub(crate) fn apply(&mut self, packet: &[u8], original: &Descriptor) -> Option<&[u8]> {
+        if self.view_buffer.len() < packet.len() {
+            self.view_buffer.resize(packet.len(), 0);
         }
         // Only one thread writes the counter.
         self.transformed.store(self.transformed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         for ViewStage { transform, program } in &mut self.list {
-            let shown = transform.apply(packet, original, &mut self.shown);
-            self.len = shown.len;
-            let head = self.shown.get(..shown.len).unwrap_or_default();
+            let shown = transform.apply(packet, original, &mut self.view_buffer);
+            self.view_len = shown.len;
+            let head = self.view_buffer.get(..shown.len).unwrap_or_default();
             let cap_len = u32::try_from(head.len()).unwrap_or(u32::MAX);
             let view = Packet { head, cap_len, wire_len: shown.wire_len };
             // The view is complete, so the filter cannot ask for more.
@@ -78,12 +78,12 @@ impl ViewStages {
                 return None;
             }
         }
-        self.shown.get(..self.len)
+        self.view_buffer.get(..self.view_len)
     }
 
-    /// Describes the last view. Fields that do not depend on the bytes are those of `original`.
+    /// The descriptor of the last view. Fields that do not depend on the bytes are those of `original`.
     pub(crate) fn describe(&self, original: &Descriptor) -> Descriptor {
-        let shown = self.shown.get(..self.len).unwrap_or_default();
+        let shown = self.view_buffer.get(..self.view_len).unwrap_or_default();
         self.list.last().map_or_else(Descriptor::default, |stage| stage.transform.describe(shown, original))
     }
 }

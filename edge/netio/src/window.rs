@@ -100,7 +100,7 @@ impl PacketWindow {
     }
 
     /// The offset up to which the window's file is complete at present; `None` if it cannot lose pages.
-    pub(crate) fn end(&self) -> Option<u64> {
+    pub(crate) fn complete_end(&self) -> Option<u64> {
         let faults = self.faults()?;
         let len = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
         Some(len.min(faults.lowest().unwrap_or(u64::MAX)))

@@ -1,4 +1,4 @@
-//! Writing captures.
+//! Writing of packets to capture files.
 
 use crate::capture::Capture;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use weir_os::private::{self, PrivateFolder};
-use weir_units::{Bytes, Shown as _, Timestamp};
+use weir_units::{Bytes, Escape as _, Timestamp};
 use weir_wire::LinkType;
 
 /// The size of the write buffer.
@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The file cannot be created.
-    #[error("{}: cannot be created: {error}", .file.shown())]
+    #[error("{}: cannot be created: {error}", .file.escaped())]
     Create {
         /// The file.
         file: PathBuf,
@@ -24,13 +24,13 @@ pub enum WriteError {
         error: io::Error,
     },
     /// Another run writes the file.
-    #[error("{}: another run is writing this file: write to another one, or wait until that run has ended", .file.shown())]
+    #[error("{}: another run is writing this file: write to another one, or wait until that run has ended", .file.escaped())]
     Busy {
         /// The file.
         file: PathBuf,
     },
     /// The file is the one that is being read.
-    #[error("{} is the capture that is being read: write to another file", .file.shown())]
+    #[error("{} is the capture that is being read: write to another file", .file.escaped())]
     Input {
         /// The file.
         file: PathBuf,
@@ -43,7 +43,7 @@ pub enum WriteError {
     /// A write failed, for instance because the disk is full.
     #[error(
         "{}: cannot be written at offset {offset}: {error}; its first {valid} are a valid capture of {packets} packets",
-        .file.shown()
+        .file.escaped()
     )]
     Write {
         /// The file.
@@ -61,7 +61,7 @@ pub enum WriteError {
     /// A second link type in a pcap file, which has one for all packets.
     #[error(
         "{}: a packet has link type {}, and those before it {}: pcap has one for all; give the file the extension .pcapng",
-        .file.shown(), .second.number(), .first.number()
+        .file.escaped(), .second.number(), .first.number()
     )]
     LinkType {
         /// The file.
@@ -72,7 +72,7 @@ pub enum WriteError {
         second: LinkType,
     },
     /// A packet longer than readers accept.
-    #[error("{}: a packet of {len} is longer than a record can be", .file.shown())]
+    #[error("{}: a packet of {len} is longer than a record can be", .file.escaped())]
     TooLong {
         /// The file.
         file: PathBuf,
@@ -95,6 +95,7 @@ pub struct PacketWriter {
     /// The bytes of the file that are written.
     offset: u64,
     packets: u64,
+    /// Packets with a time that pcap cannot express.
     late: u64,
     packets_on_disk: u64,
     failed: bool,
@@ -126,7 +127,7 @@ impl PacketWriter {
     ///
     /// # Errors
     ///
-    /// [`WriteError`] if it cannot be created.
+    /// [`WriteError`] if the file cannot be created.
     pub fn create(path: &Path, input: Option<&Capture>) -> Result<PacketWriter, WriteError> {
         let file = path.to_owned();
         let failed = |error| WriteError::Create { file: file.clone(), error };
@@ -144,7 +145,7 @@ impl PacketWriter {
             if !private::lock(&output).map_err(failed)? {
                 return Err(WriteError::Busy { file });
             }
-            emptied(output).map_err(failed)?
+            truncate(output).map_err(failed)?
         };
         Ok(Self::new(path, output))
     }
@@ -154,13 +155,13 @@ impl PacketWriter {
     ///
     /// # Errors
     ///
-    /// [`WriteError`] if it cannot be created.
+    /// [`WriteError`] if the file cannot be created.
     pub fn create_in(folder: &PrivateFolder, name: &str) -> Result<PacketWriter, WriteError> {
         let path = folder.path().join(name);
         let failed = |error| WriteError::Create { file: path.clone(), error };
         let output = folder.create_locked(name).map_err(|error| failed(error.into()))?;
         let Some(output) = output else { return Err(WriteError::Busy { file: path }) };
-        let output = emptied(output).map_err(failed)?;
+        let output = truncate(output).map_err(failed)?;
         Ok(Self::new(&path, output))
     }
 
@@ -259,7 +260,7 @@ impl PacketWriter {
         Ok(WriteSummary { packets: self.packets, late: self.late, bytes: Bytes(self.offset) })
     }
 
-    /// Holds the file's lock beyond [`finish`](Self::finish), until the file has its final name.
+    /// Returns a guard that keeps the file locked, also after [`finish`](Self::finish), until the guard is dropped.
     ///
     /// # Errors
     /// [`io::Error`] if the system provides no descriptor.
@@ -322,7 +323,7 @@ impl PacketWriter {
 }
 
 /// Truncates a file. A pipe or a device has nothing to truncate.
-fn emptied(file: File) -> io::Result<File> {
+fn truncate(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }

@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn whole_captures_are_read_to_their_end(bytes in capture()) {
+    fn undamaged_captures_are_read_to_their_end(bytes in capture()) {
         let reading = read_all(&bytes).unwrap();
         prop_assert_eq!(reading.totals.truncated, None);
         prop_assert_eq!(reading.error, None);

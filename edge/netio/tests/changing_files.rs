@@ -174,14 +174,14 @@ fn large(path: &std::path::Path) -> (Capture, Block, fs::File) {
 const LARGE: usize = 153_600;
 
 #[test]
-fn a_lost_file_takes_no_more_mappings_in_whatever_order_its_pages_are_read() {
+fn lost_pages_need_one_mapping_of_zeros_in_any_order_of_reading() {
     let folder = tempfile::tempdir().unwrap();
     let (capture, first, file) = large(&folder.path().join("shrinks.pcap"));
     let [scattered, upwards, downwards, crowded] = [(); 4].map(|()| Watched::map(first.window()));
     assert_eq!([&scattered, &upwards, &downwards, &crowded].map(Watched::mappings), [1; 4]);
     file.set_len(4096).unwrap();
 
-    // The lowest missing page counts, in whatever order they are read.
+    // The lowest missing page is recorded, in any order of reading.
     for (page, lowest) in [(9000, 9000), (20_000, 9000), (5000, 5000), (7000, 5000)] {
         assert_eq!(scattered.touch(page), 0);
         let lost = capture.totals().truncated.unwrap();
@@ -192,7 +192,7 @@ fn a_lost_file_takes_no_more_mappings_in_whatever_order_its_pages_are_read() {
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let crowded = &crowded;
-            // Each thread uses another order, so that they meet in the same range.
+            // Each thread reads in another order, so that several threads lose pages of the same range.
             let step = [1, 7919, 75_011, LARGE - 2][thread];
             scope.spawn(move || assert!((1..9000).all(|i| crowded.touch((i * step) % (LARGE - 1) + 1) == 0)));
         }
@@ -206,7 +206,7 @@ fn a_lost_file_takes_no_more_mappings_in_whatever_order_its_pages_are_read() {
 }
 
 #[test]
-fn a_file_that_is_cut_and_grows_again_is_truncated_where_it_was_missed_first() {
+fn a_file_that_is_cut_and_grows_again_is_truncated_at_the_first_lost_page() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("regrows.pcap");
     let (mut capture, first, file) = large(&path);
@@ -230,7 +230,7 @@ fn a_file_that_is_cut_and_grows_again_is_truncated_where_it_was_missed_first() {
 }
 
 #[test]
-fn a_block_knows_which_of_its_packets_are_still_intact() {
+fn a_block_reports_how_many_of_its_packets_are_intact() {
     let bytes = many(1000);
     let ends = record_ends(&bytes);
     let folder = tempfile::tempdir().unwrap();
@@ -258,7 +258,7 @@ fn a_block_knows_which_of_its_packets_are_still_intact() {
 }
 
 #[test]
-fn bytes_appended_after_opening_are_not_read_and_do_no_harm() {
+fn bytes_appended_after_opening_are_not_read() {
     let bytes = many(3000);
     let ends = record_ends(&bytes);
     let folder = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ fn bytes_appended_after_opening_are_not_read_and_do_no_harm() {
 }
 
 #[test]
-fn an_overwritten_file_ends_somewhere_and_no_packet_reaches_out_of_it() {
+fn no_packet_of_an_overwritten_file_extends_beyond_the_file() {
     let bytes = many(20_000);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("overwritten.pcap");

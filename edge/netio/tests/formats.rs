@@ -36,7 +36,7 @@ fn versions_before_2_3_state_the_length_on_the_link_first() {
 }
 
 #[test]
-fn a_record_of_absurd_length_ends_the_capture_there() {
+fn a_record_of_impossible_length_ends_the_capture_there() {
     for (snap_len, stated, max) in
         [(0, 262_145, 262_144), (u32::MAX, 16_777_217, 16_777_216), (96, u32::MAX, 262_144)]
     {
@@ -92,7 +92,7 @@ fn pcapng_with_all_kinds_of_packet_blocks_in_both_byte_orders() {
 }
 
 #[test]
-fn a_simple_packet_block_ends_where_the_snap_length_says() {
+fn a_simple_packet_block_ends_at_the_snap_length() {
     let bytes =
         Pcapng::new(Order::Little).interface(1, 45, &[]).simple(45, &udp(0, 3)).simple(60, &udp(0, 3)).bytes;
     let reading = read_all(&bytes).unwrap();
@@ -103,7 +103,7 @@ fn a_simple_packet_block_ends_where_the_snap_length_says() {
 }
 
 #[test]
-fn a_new_section_has_its_own_byte_order_and_its_interfaces_are_numbered_on() {
+fn a_new_section_has_its_own_byte_order_and_its_interfaces_continue_the_numbers() {
     let bytes = Pcapng::new(Order::Little)
         .interface(1, 0, &[])
         .enhanced(0, 1, &udp(0, 0))
@@ -142,7 +142,7 @@ fn damaged_pcapng_blocks_end_the_capture_with_a_reason() {
 }
 
 #[test]
-fn an_interface_of_unknown_link_type_does_no_harm_until_it_has_a_packet() {
+fn an_interface_of_unknown_link_type_is_an_error_only_if_it_has_a_packet() {
     let start =
         Pcapng::new(Order::Little).interface(105, 0, &[]).interface(1, 0, &[]).enhanced(1, 1, &udp(0, 0));
     let good = read_all(&start.bytes).unwrap();
@@ -158,7 +158,7 @@ fn an_interface_of_unknown_link_type_does_no_harm_until_it_has_a_packet() {
 }
 
 #[test]
-fn time_going_backwards_is_counted_and_nothing_else() {
+fn packets_with_decreasing_times_are_counted_and_read_as_others() {
     let mut pcap = Pcap::new(Order::Little, MICROSECONDS, 1);
     for seconds in [10, 12, 11, 11, 9, 20] {
         pcap = pcap.packet(seconds, 0, &udp(0, 0));
@@ -205,7 +205,7 @@ fn fcs_bits_of_the_link_type_field_are_not_the_link_type() {
 }
 
 #[test]
-fn blocks_and_batches_are_numbered_and_addressed_as_the_contract_says() {
+fn blocks_and_batches_have_consecutive_numbers_and_the_addresses_of_their_descriptors() {
     let mut capture = Capture::open(CaptureInput::Bytes(many(1100))).unwrap();
     let CaptureNext::Block(first) = capture.next_block().unwrap() else { panic!() };
     let CaptureNext::Block(second) = capture.next_block().unwrap() else { panic!() };
@@ -265,7 +265,7 @@ fn blocks_in_use_keep_their_bytes_and_their_memory() {
 }
 
 #[test]
-fn records_larger_than_a_chunk_of_the_arena_go_through_it() {
+fn records_longer_than_a_chunk_are_read_through_the_arena() {
     let mut pcap = Pcap::with(Order::Little, MICROSECONDS, [2, 4], u32::MAX, 1);
     let sizes =
         [100, 700_000, 100, 3_000_000, 16_777_216, 100, 5_000_000, 900_000, 900_000, 900_000, 900_000, 1];

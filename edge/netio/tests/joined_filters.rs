@@ -195,8 +195,8 @@ fn compiled(expressions: &[String]) -> Vec<Filter> {
         .collect()
 }
 
-/// The channels that want a packet, given its first 96 bytes, and more on request.
-fn wanted(demux: &Demux, wire_len: u32, bytes: &[u8]) -> ChannelSet {
+/// The channels that select a packet, given its first 96 bytes, and more bytes on request.
+fn selecting_channels(demux: &Demux, wire_len: u32, bytes: &[u8]) -> ChannelSet {
     let cap_len = u32::try_from(bytes.len()).unwrap();
     let (mut have, mut set) = (bytes.len().min(96), ChannelSet::NONE);
     while let Err(MoreBytes { enough }) =
@@ -213,7 +213,7 @@ fn compare(filters: &[Filter], packets: &[(u32, Vec<u8>)]) -> Result<usize, Test
     let demux = Demux::new(&programs, &JoinLimits::default()).unwrap();
     let mut matches = 0;
     for (wire_len, bytes) in packets {
-        let set = wanted(&demux, *wire_len, bytes);
+        let set = selecting_channels(&demux, *wire_len, bytes);
         for (channel, filter) in filters.iter().enumerate() {
             let mut expected = filter.libpcap.accepts(*wire_len, bytes);
             if set.contains(channel) != expected {
@@ -237,7 +237,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_expressions_say_the_same_together_and_alone(
+    fn joined_filters_select_the_same_channels_as_single_filters(
         expressions in prop::collection::vec(expression(), 1..30),
         packets in prop::collection::vec(packet(), 1..40),
     ) {

@@ -42,6 +42,9 @@ fn standard_input_is_a_capture() {
 
     file.rewind().unwrap();
     let error = packets_read_from(Stdio::from(file), None);
-    assert!(error.starts_with("standard input is not a capture: it begins with \"not this\""), "{error}");
+    assert!(
+        error.starts_with("standard input is not a capture: its first bytes are \"not this\""),
+        "{error}"
+    );
     assert!(packets_read_from(Stdio::null(), None).starts_with("standard input is empty"));
 }

@@ -85,7 +85,7 @@ fn every_file_has_the_counts_of_its_index() {
 }
 
 #[test]
-fn a_file_gives_the_same_packets_however_it_is_read() {
+fn a_file_gives_the_same_packets_in_every_way_of_reading() {
     let Some(traces) = traces() else { return };
     let mut all = Vec::new();
     files(&traces, &mut all);

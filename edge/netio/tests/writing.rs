@@ -63,14 +63,14 @@ fn pcapng_keeps_link_types_apart_and_pcap_refuses_the_second() {
 
     let error = write("two.pcap").unwrap_err().to_string();
     assert!(error.contains("link type 101") && error.contains(".pcapng"), "{error}");
-    // The packets before are there.
+    // The packets before are in the file.
     let reading =
         read(CaptureInput::File(folder.path().join("two.pcap")), CaptureOptions::default()).unwrap();
     assert_eq!(reading.totals.packets, 1);
 }
 
 #[test]
-fn a_capture_without_packets_is_a_capture() {
+fn a_written_capture_without_packets_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["none.pcap", "none.pcapng"] {
         let path = folder.path().join(name);
@@ -81,7 +81,7 @@ fn a_capture_without_packets_is_a_capture() {
 }
 
 #[test]
-fn a_time_that_pcap_cannot_express_becomes_its_last_one_and_is_counted() {
+fn a_time_after_the_last_one_of_pcap_is_replaced_by_it_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("late.pcap");
     let mut writer = PacketWriter::create(&path, None).unwrap();

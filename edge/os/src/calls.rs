@@ -1,4 +1,4 @@
-//! System-call filters: seccomp with a BPF program.
+//! The system-call filter of each kind of process: seccomp with a BPF program.
 
 use crate::ConfineError;
 use seccompiler::{
@@ -46,9 +46,9 @@ const COMPUTING_CALLS: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Further calls of a process that runs a module. It receives descriptors of shared memory (recvmsg), and sends signals
-/// to its own threads, which end endless calls (tgkill, restricted by [`signals_to_itself`]). The other calls complete
-/// the loading of code ([`forbid_new_code`]).
+/// Further calls of a process that runs a module. With recvmsg it receives descriptors of shared memory. With tgkill,
+/// which [`signals_to_itself`] restricts, it sends its own threads the signals that end endless calls. The remaining calls
+/// seal loaded code and forbid further code ([`forbid_new_code`]).
 const SANDBOX_CALLS: &[libc::c_long] =
     &[libc::SYS_recvmsg, libc::SYS_tgkill, libc::SYS_prctl, libc::SYS_seccomp, crate::code::MSEAL_CALL];
 /// The protection flags of mmap(2) and mprotect(2) by which memory becomes writable and executable.
@@ -157,20 +157,20 @@ const PROCESS_CALLS: &[libc::c_long] = &[
     libc::SYS_vfork,
 ];
 
-/// Calls that are denied to a node, but not to its spawner: the processes that a spawner starts, which inherit its
-/// filter, mount empty roots.
+/// Calls that are denied to a node, but not to its spawner. The processes that a spawner starts inherit its filter, and
+/// mount empty roots.
 const MOUNT_CALLS: &[libc::c_long] = &[libc::SYS_mount, libc::SYS_pivot_root, libc::SYS_umount2];
 
-/// The action for a denied call: it fails with EPERM, an error that programs handle or report. If the kernel killed the
-/// process instead, a mistake in weir's list of calls would look like a fault of the compiled module.
+/// Returns the action for a denied call: the call fails with EPERM, an error that programs handle or report. If the kernel
+/// killed the process instead, a mistake in weir's list of calls would look like a fault of the compiled module.
 fn denied() -> SeccompAction {
     SeccompAction::Errno(libc::EPERM.unsigned_abs())
 }
 
-/// The filter rules of each listed call. A call without rules matches with any arguments.
+/// The listed calls with their filter rules. A call without rules matches with any arguments.
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-/// Lists calls, with any arguments.
+/// Returns rules that list these calls with any arguments.
 fn rules_for(calls: &[libc::c_long]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
@@ -183,7 +183,7 @@ fn apply(rules: Rules, matching: SeccompAction, others: SeccompAction) -> Result
     Ok(seccompiler::apply_filter(&[deny_x32().to_vec(), program].concat())?)
 }
 
-/// Returns filter instructions that deny all calls by x32 numbers. x32 is a second numbering of the same calls on x86-64,
+/// Returns filter instructions that deny all calls by x32 numbers. x32 is a second numbering of the system calls on x86-64,
 /// which a list of the ordinary numbers does not cover (seccomp(2), notes).
 fn deny_x32() -> [sock_filter; 3] {
     const X32: u32 = 0x4000_0000;
@@ -219,7 +219,7 @@ fn only_if(
     Ok(vec![SeccompRule::new(vec![condition])?])
 }
 
-/// Returns rules that list the calls of a computing program. It can start threads, but no processes, and load no code.
+/// Returns rules that list the calls of a computing program: it can start threads, but no processes, and cannot load code.
 fn computing_rules() -> Result<Rules, ConfineError> {
     let flags = u64::from(THREAD_FLAGS.unsigned_abs());
     let mut rules = rules_for(COMPUTING_CALLS);
@@ -247,7 +247,7 @@ pub(crate) fn restrict_sandbox() -> Result<(), ConfineError> {
     let mut rules = computing_rules()?;
     rules.extend(rules_for(SANDBOX_CALLS));
     rules.insert(libc::SYS_tgkill, signals_to_itself()?);
-    // A module's code is written first and made executable afterwards, so no call needs both flags.
+    // A module's code is first written and then made executable, so no call needs the write and execute flags together.
     let protections = [with_protection(0)?, with_protection(WRITE)?, with_protection(EXECUTE)?];
     rules.insert(libc::SYS_mprotect, protections.concat());
     rules.insert(libc::SYS_prctl, only_if(0, SeccompCmpOp::Eq, crate::code::PRCTL_MDWE)?);
@@ -277,8 +277,8 @@ pub(crate) fn forbid_new_code() -> Result<(), ConfineError> {
     }
 }
 
-/// Returns a rule for signals to threads of this process. Without it, a sandbox process that has the node's user might
-/// send signals to the node, the key agent and other sandbox processes.
+/// Returns a rule for signals to threads of this process. Without the rule, a sandbox process that has the node's user
+/// could send signals to the node, the key agent and other sandbox processes.
 fn signals_to_itself() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     only_if(0, SeccompCmpOp::Eq, u64::from(std::process::id()))
 }

@@ -1,12 +1,12 @@
 //! A confined child process for untrusted input.
 //!
-//! The time and memory of a compiler, and the effect of a flaw in it, depend on its input. It therefore runs in a
-//! child: this same program with another argument, which reads its input from standard input and writes its answer to
-//! standard output. The child has limits that the kernel enforces and a time after which it is killed, and gives up
-//! everything else before it reads ([`confine_or_exit`]). Its answer is as untrusted as its input: an attacker who
-//! takes over a child can answer anything until the time is up.
+//! A compiler's input determines how much time and memory the compiler takes, and can exploit a flaw in the compiler. A
+//! compiler therefore runs in a child: this same program with another argument, which reads its input from standard input
+//! and writes its answer to standard output. The kernel enforces limits on the child, and the child is killed after a
+//! certain time. The child gives up all other rights before it reads its input ([`confine_or_exit`]). Its answer is
+//! untrusted, like its input: an attacker who takes over a child can answer anything until its time is over.
 
-use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, start_piped};
+use crate::launch::{CORE_WORDS, Child, Launcher, ProcessLimits, start_piped};
 use crate::meter::{CpuMeter, MeterOrder};
 use crate::{ConfineError, FileConfinement, Isolation};
 use rustix::thread::CpuSet;
@@ -20,15 +20,15 @@ use weir_units::{Bytes, Nanos};
 
 /// The exit status of a child that could not be confined (EX_OSERR of sysexits.h).
 const NOT_CONFINED: i32 = 71;
-/// Bytes of a child's standard error that are kept.
+/// The number of bytes of a child's standard error that are kept.
 const STDERR_MAX: usize = 4096;
 /// The longest text made from a child's standard error, in characters.
 const TEXT_MAX: usize = 500;
 /// Bytes read at a time.
-const PORTION: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 /// The polling interval for the end of a child that has closed its streams.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The interval between two questions to the meter of a running child.
+/// The interval at which the meter of a running child is asked for its order.
 const METER_INTERVAL: Duration = Duration::from_millis(20);
 /// Added to the nice value of every child, so that compilation for sessions runs behind all other work on its cores.
 const NICE: i32 = 10;
@@ -38,7 +38,7 @@ const NICE: i32 = 10;
 pub struct ChildLimits {
     /// Processor time, rounded up to whole seconds.
     pub processor: Nanos,
-    /// Wall-clock time from its start to its end, including sleep.
+    /// Wall-clock time from the child's start to its end, including sleep and without pauses that a meter orders.
     pub time: Nanos,
     /// Address space.
     pub memory: Bytes,
@@ -53,11 +53,11 @@ pub struct ChildLimits {
 pub struct Cores(CpuSet);
 
 impl Cores {
-    /// Returns the cores of the calling thread without `taken`. Returns `None` if no core would be left, or the system
+    /// Returns the cores of the calling thread without those in `excluded`. Returns `None` if no core would be left, or the system
     /// does not report the thread's cores.
-    pub fn without(taken: &[u16]) -> Option<Self> {
+    pub fn without(excluded: &[u16]) -> Option<Self> {
         let mut set = rustix::thread::sched_getaffinity(None).ok()?;
-        for core in taken.iter().map(|core| usize::from(*core)).filter(|core| *core < CpuSet::MAX_CPU) {
+        for core in excluded.iter().map(|core| usize::from(*core)).filter(|core| *core < CpuSet::MAX_CPU) {
             set.unset(core);
         }
         (set.count() > 0).then_some(Self(set))
@@ -85,14 +85,15 @@ impl Cores {
 }
 
 impl ChildLimits {
-    fn allotment(&self) -> Allotment {
-        Allotment {
+    fn process_limits(&self) -> ProcessLimits {
+        ProcessLimits {
             processor: self.processor.0.div_ceil(Nanos::SECOND.0),
-            addresses: self.memory.0,
+            address_space: self.memory.0,
             memory: 0,
             nice: NICE,
             descriptors: crate::helper::DESCRIPTORS,
-            // Set explicitly: a process that a spawner starts would otherwise have the spawner's cores.
+            // The calling thread's cores are passed explicitly, because a process that a spawner starts would otherwise have
+            // the spawner's cores.
             cores: self.cores.or_else(|| Cores::without(&[])).map_or([0; CORE_WORDS], |cores| cores.words()),
         }
     }
@@ -106,42 +107,44 @@ pub struct ChildReply {
     /// Standard error, as text without control characters.
     pub stderr: String,
     /// True if the child exited with status 0.
-    pub is_done: bool,
+    pub has_succeeded: bool,
 }
 
-/// The result of [`ask`].
+/// The result of [`request`].
 #[derive(Debug)]
-pub struct ChildPoll {
+pub struct ChildOutcome {
     /// The child's output, or the reason why there is none.
     pub answer: Result<ChildReply, ChildError>,
-    /// The child's processor time (getrusage(2), user and system), also without an answer, because it is billed.
+    /// The child's processor time (getrusage(2), user and system). It is also given without an answer, because the session
+    /// is charged for it.
     pub used: Nanos,
 }
 
-/// The reason why a child gave no answer.
+/// The reason why a child gave no answer. The texts continue a sentence about the child's task, "it".
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// It took too long. The cause is its input.
+    /// The child took too long. The cause is its input.
     #[error("it takes more than {} of processor time, or {} in all, and was stopped", .0.processor, .0.time)]
-    Time(ChildLimits),
-    /// It was killed by a signal: its input brought it into an impossible state, or the system had no memory for it.
+    TimeLimit(ChildLimits),
+    /// The child was killed by a signal: it crashed on its input, or the system had no memory for it.
     #[error("the process that did it was killed by signal {0}")]
     Killed(i32),
-    /// Its meter aborted it in favour of other work.
+    /// The child's meter aborted it in favour of other work.
     #[error("it was preempted by others")]
     Preempted,
-    /// Its answer is too long.
+    /// The child's answer is too long. The value is the limit in bytes.
     #[error("its answer has more than {0} bytes")]
-    Answer(usize),
+    AnswerTooLong(usize),
     /// The process could not be started: the cause is the system.
     #[error("the process for it cannot be started: {0}")]
     Process(#[from] io::Error),
 }
 
-/// Confines the calling process, a child, before it reads any input. Exits if it cannot be confined.
+/// Confines the calling process, a child, by `confine`. To be called before the child reads any input. Exits if the
+/// process cannot be confined.
 pub fn confine_or_exit(confine: fn() -> Result<FileConfinement, ConfineError>) {
     if let Err(why) = confine() {
-        // By this status the parent knows that the input is not the cause.
+        // From this status the parent knows that the input is not the cause.
         _ = writeln!(io::stderr(), "{why}");
         std::process::exit(NOT_CONFINED);
     }
@@ -153,23 +156,23 @@ pub fn plain(bytes: &[u8]) -> String {
     text.trim().chars().take(TEXT_MAX).flat_map(char::escape_debug).collect()
 }
 
-/// Starts a child with this argument and an empty environment, sends it the question, and waits for the answer. The child
-/// has ended when this returns.
+/// Starts a child with this argument and an empty environment, sends it the question, and waits for the answer and the
+/// child's end.
 ///
-/// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `meter` is asked every 20 ms.
-/// A child that must pause is stopped (SIGSTOP), and its wall-clock time does not run until it continues. The child's
-/// processor time is charged to the meter.
+/// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `meter` is asked for its order every
+/// 20 ms. A child that must pause is stopped (SIGSTOP), and its wall-clock time does not run until it continues. The
+/// child's processor time is charged to the meter.
 ///
-/// [`ChildPoll::answer`] is an error if the child gave no answer. A child that exits with a status other than 0 has
-/// answered, but is not [done](ChildReply::is_done).
-pub fn ask(
+/// [`ChildOutcome::answer`] is an error if the child gave no answer. A child that exits with a status other than 0 has
+/// answered, but is not [done](ChildReply::has_succeeded).
+pub fn request(
     launcher: &Launcher,
     argument: &str,
     question: &[u8],
     limits: &ChildLimits,
     meter: &mut dyn CpuMeter,
-) -> ChildPoll {
-    let no_answer = |error: ChildError| ChildPoll { answer: Err(error), used: Nanos(0) };
+) -> ChildOutcome {
+    let no_answer = |error: ChildError| ChildOutcome { answer: Err(error), used: Nanos(0) };
     // One request may start several children, and the meter may pause the request between two of them.
     loop {
         match meter.order(Nanos(0)) {
@@ -179,21 +182,21 @@ pub fn ask(
         }
     }
     let begun = Instant::now();
-    let mut running = match start_piped(launcher, argument, limits.allotment()) {
+    let mut running = match start_piped(launcher, argument, limits.process_limits()) {
         Ok(child) => Running {
             clock: clock(&child),
             child,
-            ended: None,
+            exit: None,
             deadline: begun + Duration::from_nanos(limits.time.0),
-            meter_asked: begun,
+            meter_polled: begun,
             paused_since: None,
         },
         Err(error) => return no_answer(error.into()),
     };
     let answer = running.answer(question, limits, meter);
-    let used = running.used();
+    let used = running.end_and_measure();
     meter.spend(used);
-    ChildPoll { answer, used }
+    ChildOutcome { answer, used }
 }
 
 /// Returns the clock of a child's processor time.
@@ -208,20 +211,20 @@ fn clock(child: &Child) -> Option<libc::clockid_t> {
 struct Running {
     child: Child,
     clock: Option<libc::clockid_t>,
-    /// The child's exit status and processor time, once it has been waited for. Its process id may be reused from then
-    /// on.
-    ended: Option<(ExitStatus, Nanos)>,
+    /// The exit status and processor time, once the child has been waited for. The system may reuse its process id from
+    /// then on.
+    exit: Option<(ExitStatus, Nanos)>,
     /// The end of the child's wall-clock time, unless the child is paused.
     deadline: Instant,
-    /// The time of the last question to the meter.
-    meter_asked: Instant,
+    /// The time when the meter was last asked for its order.
+    meter_polled: Instant,
     /// The time since which the child is paused.
     paused_since: Option<Instant>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.used();
+        self.end_and_measure();
     }
 }
 
@@ -233,7 +236,7 @@ struct Stream<S> {
 }
 
 impl<S: Read + AsRawFd> Stream<S> {
-    fn of(pipe: Option<S>) -> Self {
+    fn new(pipe: Option<S>) -> Self {
         Self { pipe, bytes: Vec::new() }
     }
 
@@ -245,10 +248,10 @@ impl<S: Read + AsRawFd> Stream<S> {
     /// Reads available bytes once, or the end of the stream.
     fn read_available(&mut self) -> io::Result<()> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        let mut portion = [0; PORTION];
-        match pipe.read(&mut portion) {
+        let mut chunk = [0; READ_BYTES];
+        match pipe.read(&mut chunk) {
             Ok(0) => self.pipe = None,
-            Ok(len) => self.bytes.extend_from_slice(portion.get(..len).unwrap_or_default()),
+            Ok(len) => self.bytes.extend_from_slice(chunk.get(..len).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -265,15 +268,16 @@ impl Running {
         meter: &mut dyn CpuMeter,
     ) -> Result<ChildReply, ChildError> {
         let (bytes, stderr) = self.exchange(question, limits, meter)?;
-        let status = self.end(limits, meter)?;
+        let status = self.wait_for_end(limits, meter)?;
         match status.signal() {
-            Some(libc::SIGXCPU) => return Err(ChildError::Time(*limits)),
+            Some(libc::SIGXCPU) => return Err(ChildError::TimeLimit(*limits)),
             // The kernel does not deliver SIGXCPU, the signal of the soft limit, to the first process of a PID namespace.
             // The hard limit kills such a process.
             Some(libc::SIGKILL)
-                if self.child.isolation.has(Isolation::NAMESPACES) && self.used() >= limits.processor =>
+                if self.child.isolation.has(Isolation::NAMESPACES)
+                    && self.end_and_measure() >= limits.processor =>
             {
-                return Err(ChildError::Time(*limits));
+                return Err(ChildError::TimeLimit(*limits));
             }
             Some(signal) => return Err(ChildError::Killed(signal)),
             None => {}
@@ -282,39 +286,38 @@ impl Running {
         if status.code() == Some(NOT_CONFINED) {
             return Err(io::Error::other(stderr).into());
         }
-        Ok(ChildReply { bytes, stderr, is_done: status.success() })
+        Ok(ChildReply { bytes, stderr, has_succeeded: status.success() })
     }
 
-    /// Returns the processor time so far.
+    /// Returns the processor time of a child that has not been waited for; 0 for another one.
     fn time_so_far(&self) -> Nanos {
-        let Some(clock) = self.clock.filter(|_| self.ended.is_none()) else { return Nanos(0) };
+        let Some(clock) = self.clock.filter(|_| self.exit.is_none()) else { return Nanos(0) };
         // The child has not been waited for, so the clock is still the child's.
         let time = crate::clock_time(clock).unwrap_or_default();
         Nanos::from(time)
     }
 
     fn signal(&self, signal: libc::c_int) {
-        let Some(number) = libc::pid_t::try_from(self.child.id()).ok().filter(|_| self.ended.is_none())
-        else {
+        let Some(number) = libc::pid_t::try_from(self.child.id()).ok().filter(|_| self.exit.is_none()) else {
             return;
         };
         // SAFETY: takes no pointers. The child has not been waited for, so no other process has its number.
         unsafe { libc::kill(number, signal) };
     }
 
-    /// Asks the meter if [`METER_INTERVAL`] has passed, and applies its order. Returns the longest time for which the
-    /// caller may wait before it calls this again.
+    /// Asks the meter for its order if [`METER_INTERVAL`] has passed since the last time, and applies the order. Returns the
+    /// longest time for which the caller may wait before it calls this function again.
     fn apply_order(
         &mut self,
         limits: &ChildLimits,
         meter: &mut dyn CpuMeter,
     ) -> Result<Duration, ChildError> {
         let now = Instant::now();
-        if now.saturating_duration_since(self.meter_asked) >= METER_INTERVAL {
-            self.meter_asked = now;
+        if now.saturating_duration_since(self.meter_polled) >= METER_INTERVAL {
+            self.meter_polled = now;
             let so_far = self.time_so_far();
             if so_far > limits.processor {
-                return Err(ChildError::Time(*limits));
+                return Err(ChildError::TimeLimit(*limits));
             }
             match (meter.order(so_far), self.paused_since) {
                 (MeterOrder::Abort, _) => return Err(ChildError::Preempted),
@@ -334,24 +337,24 @@ impl Running {
             return Ok(METER_INTERVAL);
         }
         match self.deadline.saturating_duration_since(now) {
-            Duration::ZERO => Err(ChildError::Time(*limits)),
+            Duration::ZERO => Err(ChildError::TimeLimit(*limits)),
             remaining => Ok(remaining.min(METER_INTERVAL)),
         }
     }
 
-    /// Ends the child, and returns its total processor time.
-    fn used(&mut self) -> Nanos {
-        if self.ended.is_none() {
+    /// Kills the child if it has not ended yet, and returns its total processor time.
+    fn end_and_measure(&mut self) -> Nanos {
+        if self.exit.is_none() {
             // The child has not been waited for, so no other process has its id.
             _ = self.child.kill();
             _ = self.wait(0);
         }
-        self.ended.map_or(Nanos(0), |(_, used)| used)
+        self.exit.map_or(Nanos(0), |(_, used)| used)
     }
 
     /// Returns the child's exit status if it has ended. `options` are those of wait4(2); with 0, waits for the end.
     fn wait(&mut self, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
-        if let Some((status, _)) = self.ended {
+        if let Some((status, _)) = self.exit {
             return Ok(Some(status));
         }
         let number = libc::pid_t::try_from(self.child.id()).map_err(io::Error::other)?;
@@ -359,13 +362,13 @@ impl Running {
         loop {
             // SAFETY: a rusage consists of numbers, for which zero is a valid value.
             let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-            // SAFETY: the pointers are to live locals. The child is this process's own, and no other code waits for
-            // it: `child` is not given out.
+            // SAFETY: the pointers are to live locals. The child is this process's own, and no other code waits for it,
+            // because `child` is private.
             let waited = unsafe { libc::wait4(number, &raw mut status, options, &raw mut usage) };
             if waited == number {
                 let status = ExitStatus::from_raw(status);
                 let used = nanos(usage.ru_utime).saturating_add(nanos(usage.ru_stime));
-                self.ended = Some((status, Nanos(used)));
+                self.exit = Some((status, Nanos(used)));
                 return Ok(Some(status));
             }
             if waited == 0 {
@@ -378,7 +381,7 @@ impl Running {
         }
     }
 
-    /// Sends the question and reads both streams, in any order, until the child has closed both.
+    /// Sends the question, and reads standard output and standard error until the child has closed both. Returns their bytes.
     fn exchange(
         &mut self,
         question: &[u8],
@@ -388,7 +391,7 @@ impl Running {
         let (mut stdin, mut unsent) = (self.child.stdin.take(), question);
         stdin.as_ref().map_or(Ok(()), set_nonblocking)?;
         let (mut answer, mut stderr) =
-            (Stream::of(self.child.stdout.take()), Stream::of(self.child.stderr.take()));
+            (Stream::new(self.child.stdout.take()), Stream::new(self.child.stderr.take()));
         while answer.pipe.is_some() || stderr.pipe.is_some() {
             let wait_max = self.apply_order(limits, meter)?;
             let stdin_descriptor = stdin.as_ref().map_or(-1, AsRawFd::as_raw_fd);
@@ -419,16 +422,20 @@ impl Running {
                 stderr.read_available()?;
             }
             if answer.bytes.len() > limits.answer {
-                return Err(ChildError::Answer(limits.answer));
+                return Err(ChildError::AnswerTooLong(limits.answer));
             }
-            // Only the beginning is kept; the rest is read and discarded.
+            // Only the beginning of standard error is kept; the rest is read and discarded.
             stderr.bytes.truncate(STDERR_MAX);
         }
         Ok((answer.bytes, stderr.bytes))
     }
 
     /// Waits for the child's end while the meter and the limits allow it to run.
-    fn end(&mut self, limits: &ChildLimits, meter: &mut dyn CpuMeter) -> Result<ExitStatus, ChildError> {
+    fn wait_for_end(
+        &mut self,
+        limits: &ChildLimits,
+        meter: &mut dyn CpuMeter,
+    ) -> Result<ExitStatus, ChildError> {
         loop {
             if let Some(status) = self.wait(libc::WNOHANG)? {
                 return Ok(status);
@@ -443,8 +450,8 @@ fn nanos(time: libc::timeval) -> u64 {
     part(time.tv_sec, Nanos::SECOND.0).saturating_add(part(time.tv_usec, 1000))
 }
 
-/// Waits until at least one of these descriptors is ready for its events or closed, for at most `within`. Returns for
-/// each descriptor whether it is.
+/// Waits until at least one of these descriptors is ready for its events or closed, for at most `within`. Returns one
+/// boolean for each descriptor: true if the descriptor is ready or closed.
 fn poll<const N: usize>(wanted: [(RawFd, libc::c_short); N], within: Duration) -> io::Result<[bool; N]> {
     let mut polled = wanted.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     // Rounded up, to avoid busy polling in the last millisecond.
@@ -470,10 +477,10 @@ fn set_nonblocking(pipe: &File) -> io::Result<()> {
     }
 }
 
-/// Sets limits of the calling process: resource, soft limit and hard limit. Makes only system calls, so it can be
-/// called after a fork.
-pub(crate) fn set_limits(all: &[(libc::__rlimit_resource_t, u64, u64)]) -> io::Result<()> {
-    for &(resource, soft, hard) in all {
+/// Sets limits of the calling process. Each entry of `limits` is a resource, its soft limit and its hard limit. Makes
+/// only system calls, so that a forked child may call it.
+pub(crate) fn set_limits(limits: &[(libc::__rlimit_resource_t, u64, u64)]) -> io::Result<()> {
+    for &(resource, soft, hard) in limits {
         let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
         // SAFETY: the pointer is to a live local.
         if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {

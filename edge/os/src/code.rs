@@ -1,7 +1,8 @@
-//! Code in memory: no page is writable and executable at the same time, and code pages cannot be made writable again.
+//! Protection of code in memory: no page is writable and executable at the same time, and code pages cannot be made
+//! writable again.
 //!
-//! Seccomp refuses calls that would make a page writable and executable ([`calls`](crate::calls)). Code pages are sealed
-//! by mseal(2), which Linux has since version 6.10; on older kernels they are not sealed.
+//! Seccomp refuses calls that would make a page writable and executable ([`calls`](crate::calls)). mseal(2) seals code
+//! pages on Linux 6.10 and later; older kernels cannot seal them.
 
 use std::io;
 use std::ops::Range;
@@ -74,8 +75,8 @@ fn code_of_file(line: &str) -> Option<Range<usize>> {
     Some(number(begin)?..number(end)?)
 }
 
-/// Makes the kernel refuse further executable memory in the whole process from now on. This has no effect on kernels
-/// before 6.3, where only the seccomp filter refuses executable memory.
+/// Makes the kernel refuse further executable memory in the whole process from now on. Kernels before 6.3 lack this
+/// option; there only the seccomp filter refuses executable memory.
 pub(crate) fn refuse_executable_memory() {
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) };

@@ -1,4 +1,4 @@
-//! Passing of open descriptors between processes, through a socket between them (SCM_RIGHTS in unix(7)).
+//! Sends open descriptors to another process and receives them, through a Unix-domain socket (SCM_RIGHTS in unix(7)).
 
 use std::io;
 use std::mem;
@@ -8,7 +8,7 @@ use std::ptr;
 /// The most descriptors in one message.
 pub(crate) const DESCRIPTORS_MAX: usize = 3;
 
-/// The buffer for the ancillary data of a message.
+/// The buffer for the ancillary data of a message, which has the descriptors.
 #[repr(align(8))]
 struct AncillaryBuffer([u8; 32]);
 
@@ -27,7 +27,9 @@ pub(crate) fn send_one(socket: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io
 /// Receives a byte, and the descriptor that comes with it.
 pub(crate) fn receive_one(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (_, mut descriptors) = receive(socket, &mut [0])?;
-    descriptors.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor came"))
+    descriptors
+        .pop()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the message has no descriptor"))
 }
 
 /// Sends these bytes, and at most [`DESCRIPTORS_MAX`] descriptors with them.
@@ -35,7 +37,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     send_with(socket, bytes, descriptors, libc::MSG_NOSIGNAL)
 }
 
-/// Sends as [`send`] does, and fails with [`io::ErrorKind::WouldBlock`] if the socket is full.
+/// Sends as [`send`] does, but fails with [`io::ErrorKind::WouldBlock`] if the socket is full.
 pub(crate) fn send_now(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -84,14 +86,15 @@ fn send_with(
     }
 }
 
-/// Receives at most `to.len()` bytes of a message, and the descriptors that come with it.
+/// Receives at most `to.len()` bytes of a message, and the descriptors that come with the message. Returns the number of
+/// bytes, and the descriptors.
 pub(crate) fn receive(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut parts = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let mut ancillary = AncillaryBuffer([0; 32]);
     let mut message = message(&mut parts, &mut ancillary);
     // SAFETY: the message and the buffers that it points to are live during the call, and have the lengths given in it.
-    let taken = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    let Ok(taken) = usize::try_from(taken) else { return Err(io::Error::last_os_error()) };
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let Ok(received) = usize::try_from(received) else { return Err(io::Error::last_os_error()) };
     let mut descriptors = Vec::new();
     // SAFETY: the kernel has filled the message in. The header is null or lies in `ancillary`. A header of type
     // SCM_RIGHTS is followed by descriptors up to its length; the kernel has just created them, so they have no other
@@ -107,10 +110,10 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usiz
             }
         }
     }
-    Ok((taken, descriptors))
+    Ok((received, descriptors))
 }
 
-/// Returns a message of these bytes, with all of `ancillary` for ancillary data.
+/// Returns a message header for these bytes, with all of `ancillary` for ancillary data.
 fn message(bytes: &mut libc::iovec, ancillary: &mut AncillaryBuffer) -> libc::msghdr {
     // SAFETY: a msghdr consists of numbers and pointers, for which zero is a valid value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };

@@ -1,4 +1,4 @@
-//! Access to files, restricted by Landlock (Linux 5.13 and later; newer versions can restrict more).
+//! Restricts a process's access to files by Landlock (Linux 5.13 and later; newer kernels can restrict more).
 
 use crate::{ConfineError, FileConfinement};
 use landlock::{
@@ -52,7 +52,7 @@ pub(crate) fn restrict_writing(written: &[&Path]) -> Result<FileConfinement, Con
 /// Checks that the file permissions let this process create files in a folder. Landlock is not considered.
 ///
 /// # Errors
-/// The system's error if they do not.
+/// The system's error if the permissions do not allow this.
 pub fn may_write(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;

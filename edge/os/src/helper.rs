@@ -1,12 +1,12 @@
 //! A helper process: a long-lived child that answers requests.
 //!
-//! Like a [child](crate::child), a helper is this same program with other arguments. Parent and helper exchange
-//! messages over a socket; the length of each message, a big-endian 32-bit number, precedes it. The socket is the
-//! helper's standard input, and its only useful descriptor. The helper ends when the parent closes its end of the
-//! socket, at the latest by ending itself. (The kernel's parent-death signal would not do: it is sent when the *thread*
-//! that started the child ends.)
+//! The key agent and sandbox processes are helper processes. Like a [child](crate::child), a helper is this same program
+//! with other arguments. Parent and helper exchange messages over a socket; a big-endian 32-bit number before each message
+//! is its length. The socket is the helper's standard input, and its only useful descriptor. The helper ends when the
+//! parent closes the parent's end of the socket, which happens at the latest when the parent ends. (The kernel's
+//! parent-death signal is not suitable, because it is sent when the *thread* that started the helper ends.)
 
-use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
+use crate::launch::{CORE_WORDS, Child, Launcher, ProcessLimits, Streams, start};
 use crate::{Isolation, descriptors};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,18 +17,18 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use weir_units::Bytes;
 
-/// The bytes_max open descriptors of a helper or a child. The start of the program takes bytes_max of them.
+/// The most open descriptors of a helper or a child. Starting the program needs most of them.
 pub(crate) const DESCRIPTORS: u64 = 64;
 /// Bytes of the length in front of a message.
 const LENGTH_BYTES: usize = 4;
 /// Bytes read at a time.
-const PORTION: usize = 4 << 10;
+const READ_BYTES: usize = 4 << 10;
 
 /// The limits of a helper process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperLimits {
     /// Address space.
-    pub addresses: Bytes,
+    pub address_space: Bytes,
     /// Private memory.
     pub memory: Bytes,
 }
@@ -43,11 +43,12 @@ pub struct HelperProcess {
     /// The received part of the next message.
     received: Vec<u8>,
     /// True if the process has been waited for.
-    has_ended: bool,
+    was_waited_for: bool,
 }
 
 impl HelperProcess {
-    /// Starts a helper process with these arguments and an empty environment. It can write no files and dump no core.
+    /// Starts a helper process with these arguments and an empty environment. The process can write no files and dump no
+    /// core.
     ///
     /// # Errors
     /// The process or the socket cannot be created.
@@ -57,17 +58,17 @@ impl HelperProcess {
         limits: HelperLimits,
     ) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
-        let allotment = Allotment {
+        let process_limits = ProcessLimits {
             processor: 0,
-            addresses: limits.addresses.0,
+            address_space: limits.address_space.0,
             memory: limits.memory.0,
             nice: 0,
             descriptors: DESCRIPTORS,
             cores: [0; CORE_WORDS],
         };
         let streams = Streams { input: Some(OwnedFd::from(theirs)), ..Streams::default() };
-        let process = start(launcher, arguments, allotment, streams, false)?;
-        let mut helper = Self { process, clock: 0, socket, received: Vec::new(), has_ended: false };
+        let process = start(launcher, arguments, process_limits, streams, false)?;
+        let mut helper = Self { process, clock: 0, socket, received: Vec::new(), was_waited_for: false };
         helper.clock = helper.clock()?;
         Ok(helper)
     }
@@ -83,13 +84,14 @@ impl HelperProcess {
         }
     }
 
-    /// Sends a message and waits for the answer. After an error the state of the helper is unknown: an answer may
-    /// still arrive, and would be taken for the answer to the next question. The caller must then drop the helper, or
-    /// [receive](Self::receive) until that answer has arrived.
+    /// Sends a message and waits for the answer.
+    ///
+    /// After an error the answer may still arrive, and would be taken for the answer to the next question. The caller must
+    /// then drop the helper, or [receive](Self::receive) until the late answer has arrived.
     ///
     /// # Errors
     /// As [`send`](Self::send) and [`receive`](Self::receive).
-    pub fn ask(&mut self, question: &[u8], bytes_max: usize, within: Duration) -> io::Result<Vec<u8>> {
+    pub fn request(&mut self, question: &[u8], bytes_max: usize, within: Duration) -> io::Result<Vec<u8>> {
         let until = Instant::now() + within;
         self.send(question, within)?;
         self.receive(bytes_max, until)
@@ -104,8 +106,8 @@ impl HelperProcess {
         self.socket.write_all(&framed(message)?).map_err(timed_out)
     }
 
-    /// Sends a descriptor, which the helper must [receive](HelperChannel::receive_descriptor) after the preceding
-    /// message.
+    /// Sends a descriptor, which the helper must [receive](HelperChannel::receive_descriptor) after the message that was
+    /// sent last.
     ///
     /// # Errors
     /// The process has ended.
@@ -126,7 +128,8 @@ impl HelperProcess {
             if wanted == self.received.len() {
                 return Ok(std::mem::take(&mut self.received).split_off(LENGTH_BYTES));
             }
-            // The helper has sent more than one message: it answers each question once, and gets one at a time.
+            // More than one message has arrived. A correct helper answers each question once, and gets one question at a
+            // time.
             if wanted < self.received.len() {
                 return Err(ErrorKind::InvalidData.into());
             }
@@ -135,18 +138,21 @@ impl HelperProcess {
                 return Err(ErrorKind::TimedOut.into());
             }
             // Memory grows with the received bytes, not with the announced length.
-            let mut portion = [0; PORTION];
-            match self.read(&mut portion, left) {
+            let mut chunk = [0; READ_BYTES];
+            match self.read(&mut chunk, left) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(len) => self.received.extend_from_slice(portion.get(..len).unwrap_or_default()),
+                Ok(len) => self.received.extend_from_slice(chunk.get(..len).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(timed_out(error)),
             }
         }
     }
 
-    /// Reads available bytes, waiting with nanosecond resolution: a timeout of the socket itself (SO_RCVTIMEO) ends
-    /// with a kernel tick, up to 10 ms late. Returns [`ErrorKind::WouldBlock`] on a timeout.
+    /// Reads available bytes, after waiting for them for at most `within`. Fails with [`ErrorKind::WouldBlock`] on a
+    /// timeout.
+    ///
+    /// The wait has nanosecond resolution, unlike a timeout of the socket itself (SO_RCVTIMEO), which ends with a kernel
+    /// tick, up to 10 ms late.
     fn read(&self, to: &mut [u8], within: Duration) -> io::Result<usize> {
         let seconds = libc::time_t::try_from(within.as_secs()).unwrap_or(libc::time_t::MAX);
         let within = libc::timespec { tv_sec: seconds, tv_nsec: within.subsec_nanos().into() };
@@ -165,7 +171,7 @@ impl HelperProcess {
     /// # Errors
     /// The process has ended.
     pub fn processor_time(&self) -> io::Result<Duration> {
-        if self.has_ended {
+        if self.was_waited_for {
             return Err(ErrorKind::NotFound.into());
         }
         // The process has not been waited for, so the clock is its own.
@@ -183,7 +189,7 @@ impl HelperProcess {
     }
 
     fn signal(&self, signal: libc::c_int) {
-        if self.has_ended {
+        if self.was_waited_for {
             return;
         }
         let Ok(id) = libc::pid_t::try_from(self.process.id()) else { return };
@@ -211,7 +217,7 @@ impl HelperProcess {
         _ = self.process.kill();
         let status = self.process.wait();
         // The process id may be reused from here on.
-        self.has_ended = true;
+        self.was_waited_for = true;
         status
     }
 }
@@ -222,8 +228,8 @@ impl Drop for HelperProcess {
     }
 }
 
-/// Sets all descriptors after the first three to close on exec, also those that this process has inherited. It has no
-/// effect on kernels before 5.11; descriptors that weir itself opens are close-on-exec anyway.
+/// Sets all descriptors after the first three to close on exec, also those that this process has inherited. This has no
+/// effect on kernels before 5.11. Descriptors that weir itself opens are close-on-exec from the start.
 pub(crate) fn close_inherited_on_exec() {
     let first: libc::c_uint = 3;
     let (last, flags) = (libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
@@ -231,7 +237,7 @@ pub(crate) fn close_inherited_on_exec() {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
 }
 
-/// Converts the error of a timeout to [`ErrorKind::TimedOut`].
+/// Converts [`ErrorKind::WouldBlock`], the error of a timeout, to [`ErrorKind::TimedOut`]. Other errors stay.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
 }
@@ -242,7 +248,7 @@ fn framed(message: &[u8]) -> io::Result<Vec<u8>> {
     Ok([&len.to_be_bytes(), message].concat())
 }
 
-/// Decodes the length of a message of at bytes_max `bytes_max` bytes.
+/// Decodes the length of a message of at most `bytes_max` bytes. A greater length is an error.
 fn length(head: [u8; LENGTH_BYTES], bytes_max: usize) -> io::Result<usize> {
     let len = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
     if len <= bytes_max { Ok(len) } else { Err(ErrorKind::InvalidData.into()) }
@@ -261,7 +267,7 @@ impl HelperChannel {
         Ok(Self(io::stdin().as_fd().try_clone_to_owned()?.into()))
     }
 
-    /// Receives the next message. Returns `None` when the parent is gone.
+    /// Receives the next message. Returns `None` when the parent has closed its end or ended.
     ///
     /// # Errors
     /// The connection is broken, or the message is longer than `bytes_max` bytes.
@@ -289,7 +295,7 @@ impl HelperChannel {
     /// Sends a message.
     ///
     /// # Errors
-    /// The parent is gone.
+    /// The parent has closed its end or ended.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         self.0.write_all(&framed(message)?)
     }

@@ -1,4 +1,4 @@
-//! The means by which one process is isolated from the system and from other processes.
+//! A description of the means that isolate one process, which a node reports to its operator.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl Isolation {
 
     const ALL: u8 = 31;
 
-    /// Returns the parts of both.
+    /// Returns the isolation with the parts of `self` and of `other`.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

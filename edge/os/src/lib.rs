@@ -1,27 +1,27 @@
-//! Confinement of weir's processes before they read untrusted input. Also private files, sockets and child processes.
+//! Confines weir's processes before they read untrusted input, starts child processes, and opens private files and
+//! sockets.
 //!
 //! Every process confines itself by two kernel mechanisms: Landlock (files, TCP, signals to other processes) and
-//! seccomp (system calls). It also drops capabilities of root that it does not need. An attacker who gets native code
-//! to run through a flaw in the compiler or the sandbox is still confined.
+//! seccomp (system calls). It also drops the capabilities (capabilities(7)) that it does not need. An attacker who gets
+//! native code to run through a flaw in the compiler or the sandbox is still confined.
 //!
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
-//! | key agent ([`confine_key_agent`]): signs with a key that it has read before | none; open descriptors stay open | memory, open descriptors, exit; no other thread, no new code; its memory is hidden from other processes | none |
-//! | sandbox process ([`confine_sandbox`]): runs one module | none; open descriptors stay open | as a compiler, and receiving descriptors, and signals to its own threads; its memory is hidden from other processes | none |
+//! | key agent ([`confine_key_agent`]): signs with a key that it has read before it confines itself | none; open descriptors stay open | memory, open descriptors, exit; no other thread, no new code; its memory is hidden from other processes | none |
+//! | sandbox process ([`confine_sandbox`]): runs one module | none; open descriptors stay open | those of a compiler, receiving descriptors, and signals to its own threads; its memory is hidden from other processes | none |
 //! | compiler ([`confine_compiler`]): compiles one module | none; open descriptors stay open | those of a computing program; all others fail | none |
-//! | [`spawner`]: starts the others for a node | all that its user may access | all but those that neither it nor its children need | those for user namespaces, if it had them at its start |
+//! | [`spawner`]: starts the other processes for a node | all that its user may access | all but those that neither it nor its children need | those for creating namespaces, if it had them at its start |
 //! | node ([`confine_node`]): runs modules on live traffic | writes only beneath its own folders, and executes nothing | all but those that no part of a node needs: other processes, their memory, kernel modules, mounts, namespaces, clocks | those for interfaces, if it had them at its start |
 //!
-//! Both mechanisms apply to the calling thread and all threads that it starts later, so they are applied while there
-//! is one thread. A node executes nothing: its [`spawner`] starts the other processes, in namespaces of their own
-//! where the system allows that ([`Isolation`] describes a process's isolation).
+//! Both mechanisms apply to the calling thread and all threads that it starts later, so a process confines itself while it
+//! has one thread. A node executes nothing: its [`spawner`] starts the other processes, in namespaces of their own where
+//! the system allows namespaces. [`Isolation`] describes the isolation of a process.
 //!
 //! In none of these processes can memory be writable and executable at the same time. Where the kernel can seal memory,
 //! the code of the program, and of a module in a sandbox process, cannot be made writable again.
 //!
-//! [`private`] creates files and folders that only their owner may read; [`socket`] manages a node's socket;
-//! [`child`] runs a compiler with limits and takes its answer; [`helper`] runs a long-lived helper process, such as
-//! the key agent.
+//! [`private`] creates files and folders that only their owner may read. [`socket`] binds a node's socket. [`child`] runs a
+//! compiler with limits and receives its answer. [`helper`] runs a long-lived helper process, such as the key agent.
 
 mod calls;
 pub mod child;
@@ -50,16 +50,16 @@ pub use meter::{CpuBudget, CpuMeter, MeterOrder};
 pub use signals::is_ignored;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The part of the requested file confinement that this kernel enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileConfinement {
-    /// All of it.
+    /// The kernel enforces the whole confinement.
     Full,
-    /// A part: the kernel is older than the newest feature requested.
+    /// The kernel enforces a part, because it is older than the newest requested feature.
     Partial,
-    /// Nothing: the kernel has no Landlock, or Landlock is switched off. Only the system's file permissions apply.
+    /// The kernel enforces no part: it has no Landlock, or Landlock is switched off. Only file permissions apply.
     None,
 }
 
@@ -67,14 +67,14 @@ pub enum FileConfinement {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
     /// A folder in which the process is to write cannot be opened.
-    #[error("{}: cannot be opened, to allow writing in it: {source}", path.shown())]
+    #[error("{}: cannot be opened, to allow writing in it: {source}", path.escaped())]
     Folder {
         /// The folder.
         path: PathBuf,
         /// The system's error.
         source: landlock::PathFdError,
     },
-    /// Landlock failed.
+    /// Landlock, which restricts access to files, failed.
     #[error("files cannot be closed to this process: {0}")]
     Files(#[from] landlock::RulesetError),
     /// The process cannot be hidden from others.
@@ -89,7 +89,7 @@ pub enum ConfineError {
     /// Capabilities cannot be dropped.
     #[error("privileges cannot be given up: {0}")]
     Privileges(rustix::io::Errno),
-    /// Seccomp failed.
+    /// Seccomp, which restricts system calls, failed.
     #[error("system calls cannot be closed to this process: {0}")]
     Calls(#[from] seccompiler::Error),
 }
@@ -108,9 +108,11 @@ pub fn confine_compiler() -> Result<FileConfinement, ConfineError> {
     Ok(files)
 }
 
-/// Hides the calling process from other processes of its user, before it reads secrets. They can neither trace it nor
-/// read its memory, and it dumps no core (PR_SET_DUMPABLE in prctl(2), and RLIMIT_CORE, which programs that it
-/// executes inherit).
+/// Hides the calling process from other processes of its user: these can neither trace it nor read its memory. To be
+/// called before the process reads secrets.
+///
+/// Sets PR_SET_DUMPABLE (prctl(2)). Also sets RLIMIT_CORE, which programs that the process executes inherit, so that no core
+/// is dumped.
 ///
 /// # Errors
 /// [`ConfineError::Hide`].
@@ -123,8 +125,8 @@ pub fn hide() -> Result<(), ConfineError> {
     }
 }
 
-/// Confines the calling thread to signing: as [`confine_compiler`], and it can start no threads and load no code. The
-/// process is [hidden](hide).
+/// Confines the calling thread to signing. The restrictions are those of [`confine_compiler`], and the thread can start
+/// no threads. The process is [hidden](hide).
 ///
 /// # Errors
 /// [`ConfineError`]. A part of the confinement may be in effect.
@@ -137,8 +139,9 @@ pub fn confine_key_agent() -> Result<FileConfinement, ConfineError> {
     Ok(files)
 }
 
-/// Confines the calling thread, and those that it starts, to running a module that arrives over an open descriptor:
-/// as [`confine_compiler`], but it can receive descriptors and load the module's code. The process is [hidden](hide).
+/// Confines the calling thread, and threads that it starts, to running a module that arrives over an open descriptor. The
+/// restrictions are those of [`confine_compiler`], except that the process can receive descriptors and load the module's
+/// code. The process is [hidden](hide).
 ///
 /// # Errors
 /// [`ConfineError`]. A part of the confinement may be in effect.
@@ -150,8 +153,8 @@ pub fn confine_sandbox() -> Result<FileConfinement, ConfineError> {
     Ok(files)
 }
 
-/// Allows a [sandbox process](confine_sandbox) no further code than that loaded at `code`, permanently: no memory of
-/// the process becomes executable from now on. The code is sealed where the kernel supports that.
+/// Allows a [sandbox process](confine_sandbox) no further code than that loaded at `code`: from now on no memory of the
+/// process becomes executable. The code is sealed where the kernel supports sealing.
 ///
 /// # Errors
 /// [`ConfineError`].
@@ -169,8 +172,8 @@ fn leave_file_system() -> Result<FileConfinement, ConfineError> {
     files::close_all()
 }
 
-/// Confines the calling thread, and those that it starts, to the work of a node: it writes only to the
-/// folders and devices `written`, and executes no program, which is the [`spawner`]'s task.
+/// Confines the calling thread, and threads that it starts, to the work of a node. They can write only to the folders and
+/// devices `written`, and can execute no program: starting processes is the [`spawner`]'s task.
 ///
 /// # Errors
 /// [`ConfineError`]. A part of the confinement may be in effect.

@@ -1,19 +1,19 @@
-//! Locks on files: while one process writes a file, no second process writes it.
+//! Locks on files, by which only one process at a time writes a file.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The most attempts at an exclusive lock. One attempt can fail although no process writes the file: a process that only
-/// checks for a lock ([`Locked::is_held`]) holds a lock itself for some microseconds.
+/// The most attempts at an exclusive lock. One attempt can fail although no process writes the file, because a check for a
+/// lock ([`Locked::is_held`]) itself holds a lock for some microseconds.
 const ATTEMPTS: u32 = 40;
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A locked file. Dropping it releases the lock at once.
+/// A locked file. Dropping this value releases the lock at once.
 ///
-/// Closing the file alone would not release it at once: a child process has a copy of the open file between fork and
-/// exec, and a lock lasts until the last copy is closed.
+/// Closing the file alone would release the lock only when the last copy of the open file is closed. Between fork and exec
+/// a child process has such a copy.
 #[derive(Debug)]
 pub struct Locked(File);
 
@@ -34,7 +34,7 @@ impl Locked {
         Ok(None)
     }
 
-    /// Returns true if another process holds an exclusive lock on a file. The lock is unchanged afterwards.
+    /// Returns true if another process holds an exclusive lock on a file. Does not change that lock.
     ///
     /// # Errors
     /// As [`Self::exclusive`].

@@ -1,8 +1,8 @@
-//! Processor time shared by several pieces of work, such as all compilation of one request.
+//! Budgets of processor time that several pieces of work share, such as all compilations of one request.
 
 use weir_units::Nanos;
 
-/// An order to a running child.
+/// An order of a meter to a running child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeterOrder {
     /// Continue.
@@ -24,20 +24,21 @@ pub trait CpuMeter {
     /// Debits processor time.
     fn spend(&mut self, used: Nanos);
 
-    /// Debits processor time that the calling thread itself has used. A budget counts it separately, so that the caller
-    /// can avoid charging it twice.
-    fn spend_here(&mut self, used: Nanos) {
+    /// Debits processor time that the calling thread itself has used. [`CpuBudget`] also counts this time separately, so
+    /// that a caller that charges its own thread's time elsewhere can avoid charging it twice.
+    fn spend_in_caller(&mut self, used: Nanos) {
         self.spend(used);
     }
 
-    /// Returns the order for a running child that has used `so_far`. That time is debited only when the child has ended.
+    /// Returns the order for a running child that has used the processor time `so_far`, which is debited when the child has
+    /// ended.
     fn order(&mut self, so_far: Nanos) -> MeterOrder {
         _ = so_far;
         MeterOrder::Continue
     }
 }
 
-/// A plain count of used processor time, without a limit.
+/// A count of used processor time without a limit.
 impl CpuMeter for Nanos {
     fn limit(&self) -> Nanos {
         Nanos(u64::MAX)
@@ -57,13 +58,13 @@ impl CpuMeter for Nanos {
 pub struct CpuBudget {
     limit: Nanos,
     used: Nanos,
-    here: Nanos,
+    used_in_caller: Nanos,
 }
 
 impl CpuBudget {
     /// Creates an unused budget of `limit`.
     pub const fn new(limit: Nanos) -> Self {
-        Self { limit, used: Nanos(0), here: Nanos(0) }
+        Self { limit, used: Nanos(0), used_in_caller: Nanos(0) }
     }
 
     /// Returns the used processor time, including the excess over the limit.
@@ -71,9 +72,9 @@ impl CpuBudget {
         self.used
     }
 
-    /// Returns the part of [`used`](Self::used) that was debited by [`spend_here`](CpuMeter::spend_here).
-    pub fn here(&self) -> Nanos {
-        self.here
+    /// Returns the part of [`used`](Self::used) that was debited by [`spend_in_caller`](CpuMeter::spend_in_caller).
+    pub fn used_in_caller(&self) -> Nanos {
+        self.used_in_caller
     }
 }
 
@@ -90,8 +91,8 @@ impl CpuMeter for CpuBudget {
         self.used.0 = self.used.0.saturating_add(used.0);
     }
 
-    fn spend_here(&mut self, used: Nanos) {
-        self.here.0 = self.here.0.saturating_add(used.0);
+    fn spend_in_caller(&mut self, used: Nanos) {
+        self.used_in_caller.0 = self.used_in_caller.0.saturating_add(used.0);
         self.spend(used);
     }
 }
@@ -104,8 +105,8 @@ mod tests {
     fn all_work_shares_one_budget_and_its_excess_is_known() {
         let mut budget = CpuBudget::new(Nanos(10));
         budget.spend(Nanos(4));
-        budget.spend_here(Nanos(5));
-        assert_eq!((budget.left(), budget.used(), budget.here()), (Nanos(1), Nanos(9), Nanos(5)));
+        budget.spend_in_caller(Nanos(5));
+        assert_eq!((budget.left(), budget.used(), budget.used_in_caller()), (Nanos(1), Nanos(9), Nanos(5)));
         budget.spend(Nanos(5));
         assert_eq!((budget.left(), budget.used()), (Nanos(0), Nanos(14)));
         assert_eq!(budget.order(Nanos(0)), MeterOrder::Continue);

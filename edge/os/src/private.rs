@@ -1,16 +1,15 @@
-//! Private files and folders: the only module that creates and opens them.
+//! Creates and opens private files and folders. No other module does.
 //!
 //! Files have mode 0600 and folders 0700, independent of the umask. A file or folder is opened without following a
-//! link, and checked on the open descriptor: its type, its owner, its number of links, its mode. A [`PrivateFolder`]
-//! is opened once, and its contents are reached through its descriptor, so that no file is exchanged between a check and
-//! its use.
+//! link. Its type, owner, number of links and mode are checked on the open descriptor. A [`PrivateFolder`] is opened once,
+//! and its contents are reached through its descriptor, so that no file can be exchanged between a check and its use.
 //!
 //! | file or folder | created with | requirements on an existing one |
 //! |---|---|---|
-//! | a folder of weir's own ([`PrivateFolder::make`]) | 0700 | no link; owned by the effective user or root; other users have no right to write in it: weir removes such rights from a folder of the effective user, and refuses another one |
+//! | a folder of weir's own ([`PrivateFolder::make`]) | 0700 | no link; owned by the effective user or root; not writable by other users: weir removes their write rights from a folder of the effective user, and refuses a folder of root with such rights |
 //! | a file in it ([`PrivateFolder::create`], [`PrivateFolder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
-//! | a secret that a user names ([`open_secret`]) | | the same, and 0600 or less already |
-//! | an output that a user names ([`create_named`]) | 0600 | anything: links, devices and pipes are the user's choice, and an existing file keeps its mode |
+//! | a secret that a user names ([`open_secret`]) | | a regular file with one link, owned by the effective user or root; its mode must give other users no rights |
+//! | an output that a user names ([`create_named`]) | 0600 | none: links, devices and pipes are the user's choice, and an existing file keeps its mode |
 //!
 //! [`PrivateFolder::open_read_only`] and [`check_makeable`] apply the same checks, without creating or changing
 //! anything.
@@ -27,7 +26,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The mode of a private file: only its owner reads and writes it.
 pub const FILE_MODE: u32 = 0o600;
@@ -40,7 +39,7 @@ const WRITE_BY_OTHERS: u32 = 0o022;
 /// Appended to the name of a file while its replacement is written.
 const NEW_SUFFIX: &str = ".new";
 
-/// The reason why a private file or folder is refused. The text says what to do; the caller adds the path.
+/// The reason why a private file or folder is refused. In the texts, "it" is the path, which the caller puts in front.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateError {
     /// The system's error.
@@ -49,21 +48,21 @@ pub enum PrivateError {
     /// A symbolic link.
     #[error("it is a symbolic link, and links are not followed here: name the {} itself", .0.noun())]
     Link(PrivateKind),
-    /// Not of the required kind, which this names.
+    /// The path does not name an object of the required kind, which is the value.
     #[error("it is there and is not a {}", .0.noun())]
     Type(PrivateKind),
-    /// A file with several names (hard links): another folder may give access to it.
+    /// A file with several names (hard links), by which another folder may give access to it.
     #[error(
         "it has {0} links, and must have one: copy it to a new file, and remove the others (`find / -xdev -samefile FILE` lists them)"
     )]
     Links(u64),
-    /// Another user owns it, and could change it at any time.
+    /// The file or folder belongs to another user, who could change it at any time.
     #[error(
         "it belongs to user {owner}, and must belong to user {wanted}, which weir runs as{}: `chown {wanted}` it, or run weir as its owner",
         if *.wanted == 0 { "" } else { ", or to root" }
     )]
     Owner {
-        /// Its owner.
+        /// The owner of the file or folder.
         owner: u32,
         /// The effective user.
         wanted: u32,
@@ -122,7 +121,7 @@ pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Refuses objects owned by others than the effective user and root.
+/// Refuses files and folders that belong to another user than the effective user and root.
 fn check_owner(metadata: &Metadata) -> Result<(), PrivateError> {
     let (owner, wanted) = (metadata.uid(), effective_user());
     if owner == wanted || owner == 0 { Ok(()) } else { Err(PrivateError::Owner { owner, wanted }) }
@@ -146,7 +145,7 @@ fn make_private(file: &File, metadata: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Converts the system's refusal to follow a link into an error of weir.
+/// Converts the system's errors for links and objects of another kind into errors of weir. `kind` is the required kind.
 fn map_link_error(result: io::Result<File>, kind: PrivateKind) -> Result<File, PrivateError> {
     result.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => PrivateError::Link(kind),
@@ -179,8 +178,8 @@ fn check_secret(file: File) -> Result<File, PrivateError> {
     if mode & ACCESS_BY_OTHERS == 0 { Ok(file) } else { Err(PrivateError::Readable(mode)) }
 }
 
-/// Opens an existing file of weir's own by its path for reading and writing, as [`open_private`] does, without
-/// changing its mode.
+/// Opens an existing file of weir's own by its path for reading and writing. Unlike [`open_private`], does not change its
+/// mode.
 ///
 /// # Errors
 /// As [`open_private`].
@@ -192,7 +191,8 @@ pub(crate) fn open_existing_private(path: &Path) -> Result<File, PrivateError> {
     Ok(file)
 }
 
-/// Opens a file of weir's own by its path, without following a link or waiting, with these options.
+/// Opens a file of weir's own by its path with these options. Follows no link, and does not wait for the other end of a
+/// pipe.
 ///
 /// # Errors
 /// The file cannot be opened or created, or is not a private file.
@@ -218,13 +218,13 @@ pub fn create_secret(path: &Path) -> Result<File, PrivateError> {
     Ok(file)
 }
 
-/// Opens an output that the user names, for writing. A missing file is created private. An existing one keeps its
-/// mode, and its bytes until they are overwritten: the path can also be a link, a pipe or a device.
+/// Opens an output that the user names, for writing. The path can also be a link, a pipe or a device. A missing file is
+/// created private. An existing file keeps its mode, and is not truncated.
 ///
 /// # Errors
 /// The output cannot be opened or created.
 pub fn create_named(path: &Path) -> io::Result<File> {
-    // Always with O_CREAT, so that the kernel protects files of others in world-writable folders
+    // O_CREAT is always set: with it, the kernel protects other users' files in world-writable folders
     // (fs.protected_regular).
     OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
 }
@@ -262,7 +262,7 @@ pub fn lock(file: &File) -> io::Result<bool> {
     Ok(!file.metadata()?.is_file() || !matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// Creates a folder that the user names, private, with missing folders above it. An existing one is unchanged.
+/// Creates a private folder that the user names, with missing folders above it. An existing folder is unchanged.
 ///
 /// # Errors
 /// The folder cannot be created.
@@ -270,7 +270,7 @@ pub fn make_named_folder(path: &Path) -> io::Result<()> {
     make_folders(path, FOLDER_MODE)
 }
 
-/// Creates a folder and missing folders above it, with this mode whatever the umask.
+/// Creates a folder and missing folders above it, with this mode independent of the umask. An existing folder is unchanged.
 pub(crate) fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     let (Some(name), false) = (path.file_name(), path.is_dir()) else {
         // The path is an existing folder, is `/` or ends with `..`. If it does not exist, the system's error names the
@@ -309,7 +309,7 @@ pub fn check_makeable(path: &Path) -> io::Result<()> {
             Ok(_) if above == path => return Ok(()),
             Ok(_) => return crate::may_write(above),
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            // A link is there whose target does not exist.
+            // The path is a link whose target does not exist.
             Err(_) if above.symlink_metadata().is_ok() => return Err(ErrorKind::NotADirectory.into()),
             Err(error) => match above.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => above = parent,
@@ -325,7 +325,7 @@ pub fn check_makeable(path: &Path) -> io::Result<()> {
 pub struct PrivateFolder {
     open: OwnedFd,
     path: PathBuf,
-    /// True if the folder was opened to be read: no file is created in it, and no mode is changed.
+    /// True if the folder was opened to be read only: no file is created in it, and no mode is changed.
     is_read_only: bool,
 }
 
@@ -347,7 +347,7 @@ impl PrivateFolder {
         Self::open_as(path, false)
     }
 
-    /// Opens a folder of weir's own without changing it: modes stay, and no file is created. Returns `None` if it is
+    /// Opens a folder of weir's own without changing it: modes stay, and no file is created. Returns `None` if the folder is
     /// missing and can be created.
     ///
     /// # Errors
@@ -386,7 +386,7 @@ impl PrivateFolder {
         }
     }
 
-    /// Opens the folder `name` in this one. Creates it if missing.
+    /// Opens the folder `name` in this folder. Creates it if missing.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -395,7 +395,7 @@ impl PrivateFolder {
         self.open_in(name)
     }
 
-    /// Opens the folder `name` in this one.
+    /// Opens the folder `name` in this folder.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -441,8 +441,8 @@ impl PrivateFolder {
         self.file(name, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Opens a file as [`create`](Self::create) does, and locks it for this process. Returns `None` if another
-    /// process holds the lock.
+    /// Opens a file as [`create`](Self::create) does, and locks it for this process. Returns `None` if another process holds
+    /// a lock on the file.
     ///
     /// # Errors
     /// The file cannot be created or opened, or is not a private file.
@@ -504,10 +504,10 @@ impl PrivateFolder {
         Ok(file)
     }
 
-    /// Replaces a file atomically by one with these bytes. When this returns, the new file survives a crash.
+    /// Replaces a file atomically by a file with these bytes. After a successful call, the new file survives a crash.
     ///
     /// # Errors
-    /// The file cannot be written; an earlier one stays.
+    /// The new file cannot be written; the earlier file stays.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), PrivateError> {
         let new = format!("{name}{NEW_SUFFIX}");
         match self.remove(&new) {
@@ -518,7 +518,7 @@ impl PrivateFolder {
         let written =
             file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| self.rename(&new, name));
         if let Err(error) = written {
-            // On a full disk, an incomplete file would keep the room that it takes.
+            // On a full disk, an incomplete file would keep its disk space.
             _ = self.remove(&new);
             return Err(error.into());
         }
@@ -530,7 +530,7 @@ impl PrivateFolder {
     /// # Errors
     /// The system's error.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.open, one_name(from)?, &self.open, one_name(to)?)?)
+        Ok(rustix::fs::renameat(&self.open, single_component(from)?, &self.open, single_component(to)?)?)
     }
 
     /// Removes a file. A link is removed itself, not its target.
@@ -538,7 +538,7 @@ impl PrivateFolder {
     /// # Errors
     /// The system's error.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.open, one_name(name)?, AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(&self.open, single_component(name)?, AtFlags::empty())?)
     }
 
     /// Syncs the folder: files created, renamed and removed in it so far stay so after a crash.
@@ -552,15 +552,15 @@ impl PrivateFolder {
 
 impl fmt::Display for PrivateFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.shown().fmt(f)
+        self.path.escaped().fmt(f)
     }
 }
 
-/// Opens the folder `name` of weir's own in a folder that the user names. Links in the path of the outer folder are
-/// followed. Creates both if missing.
+/// Opens the folder `name` of weir's own in a folder that the user names. Links in the path of the user's folder are
+/// followed. Creates both folders if missing.
 ///
 /// # Errors
-/// As [`PrivateFolder::make`], for the inner one.
+/// As [`PrivateFolder::make`], for the folder `name`.
 pub fn make_inside(named: &Path, name: &str) -> Result<PrivateFolder, PrivateError> {
     make_named_folder(named)?;
     let outer = open_named_folder(named)?;
@@ -570,7 +570,7 @@ pub fn make_inside(named: &Path, name: &str) -> Result<PrivateFolder, PrivateErr
 
 /// Creates a folder if missing. Returns whether it was missing.
 fn make_in(outer: &OwnedFd, name: &OsStr) -> io::Result<bool> {
-    match rustix::fs::mkdirat(outer, one_name(name)?, FOLDER_MODE.into()) {
+    match rustix::fs::mkdirat(outer, single_component(name)?, FOLDER_MODE.into()) {
         Err(Errno::EXIST) => Ok(false),
         made => Ok(made.map(|()| true)?),
     }
@@ -591,11 +591,11 @@ fn open_folder_in(
 /// Opens a file or folder in an open folder, without following a link or waiting for a pipe's other end.
 fn open_at(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(folder, one_name(name)?, flags, FILE_MODE.into())?.into())
+    Ok(rustix::fs::openat(folder, single_component(name)?, flags, FILE_MODE.into())?.into())
 }
 
 /// Checks that a name is a single path component, so that it names nothing outside its folder.
-fn one_name(name: &(impl AsRef<OsStr> + ?Sized)) -> io::Result<&OsStr> {
+fn single_component(name: &(impl AsRef<OsStr> + ?Sized)) -> io::Result<&OsStr> {
     let name = name.as_ref();
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
@@ -604,8 +604,8 @@ fn one_name(name: &(impl AsRef<OsStr> + ?Sized)) -> io::Result<&OsStr> {
     }
 }
 
-/// Returns true for a link that root owns, in a process of another user. Following it is safe: root can change all of the
-/// user's files anyway.
+/// Returns true for a link that root owns, if the effective user is another one. Following the link is safe, because root
+/// can change all of the user's files in any event.
 fn is_link_of_root(path: &Path) -> bool {
     effective_user() != 0
         && path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink() && metadata.uid() == 0)

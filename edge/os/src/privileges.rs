@@ -20,21 +20,21 @@ const NODE_CAPABILITIES: CapabilitySet = CapabilitySet::NET_RAW // To open the p
 
 /// The phase of a spawner's work, which determines the spawner's capabilities.
 ///
-/// A spawner is in [`Trying`](Self::Trying) first, and then permanently in one of the other phases, which depends on the
-/// namespaces that the system allows for the processes that it starts.
+/// A spawner is in the phase [`Probing`](Self::Probing) at first. Then it is permanently in the phase named like the
+/// `NamespaceMode` of the processes that it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpawnerPhase {
-    /// The spawner tries which namespaces the system allows: it has the capabilities of all other phases.
-    Trying,
+    /// The spawner finds out which namespaces the system allows: it has the capabilities of all other phases.
+    Probing,
     /// Each process has a user of its own, which the spawner maps to user 0 of the process's user namespace (`SETUID`,
     /// `SETGID`). For the key agent it maps its own user, which can be root (`SETFCAP`).
-    OwnUsers,
+    OwnUser,
     /// Each process has the spawner's user, which can be root, in a user namespace (`SETFCAP`).
-    Users,
-    /// Each process has namespaces, but no user namespace (`SYS_ADMIN`).
-    Namespaces,
+    SharedUser,
+    /// Each process has all namespaces but a user namespace (`SYS_ADMIN`).
+    NoUserNamespace,
     /// Processes have no namespaces, so that starting them takes no capability.
-    Nothing,
+    NoNamespaces,
 }
 
 impl SpawnerPhase {
@@ -42,11 +42,11 @@ impl SpawnerPhase {
         let user_mapping = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::SETFCAP);
         match self {
             // SETPCAP is for removing capabilities from the bounding set afterwards.
-            Self::Trying => user_mapping.union(CapabilitySet::SYS_ADMIN).union(CapabilitySet::SETPCAP),
-            Self::OwnUsers => user_mapping,
-            Self::Users => CapabilitySet::SETFCAP,
-            Self::Namespaces => CapabilitySet::SYS_ADMIN,
-            Self::Nothing => CapabilitySet::empty(),
+            Self::Probing => user_mapping.union(CapabilitySet::SYS_ADMIN).union(CapabilitySet::SETPCAP),
+            Self::OwnUser => user_mapping,
+            Self::SharedUser => CapabilitySet::SETFCAP,
+            Self::NoUserNamespace => CapabilitySet::SYS_ADMIN,
+            Self::NoNamespaces => CapabilitySet::empty(),
         }
     }
 }
@@ -83,7 +83,7 @@ fn reduce(kept: CapabilitySet) -> Result<(), ConfineError> {
             }
         }
     }
-    // Fails on kernels before 4.3, which have no ambient set.
+    // Fails on kernels before 4.3, which have no ambient capability set.
     _ = clear_ambient_capability_set();
     let present = capabilities(None).map_err(ConfineError::Privileges)?;
     let reduced = CapabilitySets {
@@ -101,8 +101,8 @@ pub(crate) fn keep_for_node() -> Result<(), ConfineError> {
 
 /// Removes all capabilities that a spawner does not need in a phase.
 ///
-/// User 0 keeps its special rights here: by them a process that the spawner starts gets the capabilities in its
-/// namespaces that mounting its empty root takes.
+/// Unlike in a node, user 0 keeps its special rights: by them a process that the spawner starts gets the capabilities in
+/// its own namespaces that mounting its empty root takes.
 pub(crate) fn keep_for_spawner(phase: SpawnerPhase) -> Result<(), ConfineError> {
     reduce(phase.capabilities())
 }

@@ -12,20 +12,20 @@ const NAMESPACES_VARIABLE: &str = "WEIR_NAMESPACES";
 /// A folder that each system has. The empty root is mounted on it, in this process's mount namespace alone.
 const MOUNT_POINT: &CStr = c"/proc";
 
-/// Enters an empty root if the process has a mount namespace of its own, and detaches the old one. To be called
-/// before Landlock, which forbids mounts.
+/// Enters an empty root and detaches the old root, if the process has a mount namespace of its own. To be called before
+/// Landlock is applied, which forbids mounts.
 pub(crate) fn enter_empty() -> Result<(), ConfineError> {
     if std::env::var_os(NAMESPACES_VARIABLE).is_none() {
         return Ok(());
     }
-    // This process has requested the signal before it executed the program, but the kernel resets the request when a
-    // process's credentials change.
+    // The child requested SIGKILL at its parent's death before it executed the program. The kernel has reset the request,
+    // because the process's credentials have changed since.
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     pivot().map_err(ConfineError::Root)
 }
 
-/// Replaces the root of this mount namespace by an empty, read-only one.
+/// Replaces the root of this mount namespace by an empty, read-only root.
 fn pivot() -> io::Result<()> {
     let closed = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // Mounts made from here on are not propagated to other mount namespaces.

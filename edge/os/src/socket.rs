@@ -1,8 +1,9 @@
-//! The file of a node's socket: bound, replaced if stale, and removed, without touching files of other programs.
+//! Binds a node's socket to its path, replaces a stale socket there, and removes the socket at the end. Files of other
+//! programs stay unchanged.
 //!
-//! A lock beside the socket (`PATH.lock`) is held as long as the socket exists, so that of several nodes started at
-//! the same path only one continues. Only a socket on which no server answers (ECONNREFUSED) is removed, and only if
-//! it is still the one that was tried.
+//! A node holds a lock beside the socket (`PATH.lock`) as long as the socket exists, so that of several nodes started at
+//! the same path only one continues. A socket is removed only if no server answers on it (ECONNREFUSED), and the file at
+//! the path is still the one to which the connection was tried.
 
 use crate::lock::Locked;
 use crate::private::{self, PrivateError};
@@ -13,43 +14,43 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The mode of the socket: its owner and its group connect.
 const SOCKET_MODE: u32 = 0o660;
 /// The mode of the socket's folder, if weir creates it: the group must reach the socket.
 const FOLDER_MODE: u32 = 0o750;
 /// Appended to the socket's path for the path of its lock.
-const LOCK: &str = ".lock";
+const LOCK_SUFFIX: &str = ".lock";
 /// Connections that wait to be accepted.
 const BACKLOG: libc::c_int = 128;
 /// The most attempts to bind or lock, in case other programs bind or remove files at the same path at the same time.
 const ATTEMPTS: usize = 8;
 
-/// The reason why there is no socket. Nothing was removed.
+/// The reason why a node cannot bind its socket. Other programs' files are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Another node holds the lock.
-    #[error("another node is running here: it holds {}", .0.shown())]
+    #[error("another node is running here: it holds {}", .0.escaped())]
     Locked(PathBuf),
     /// The lock cannot be used.
-    #[error("its lock {}: {source}", .path.shown())]
+    #[error("its lock {}: {source}", .path.escaped())]
     Lock {
         /// The lock's file.
         path: PathBuf,
         /// The reason.
         source: PrivateError,
     },
-    /// The path is taken by another kind of file, which this names.
+    /// The path names another kind of file, which is the value.
     #[error("there is a {0}, not a socket: it was left as it is; move it away, or name another `socket`")]
     Taken(&'static str),
     /// A server accepted a connection to the socket at the path.
     #[error("another node is running here, or another server: a connection to the socket was accepted")]
     Answered,
-    /// The path is taken by a socket that is not a node's.
+    /// The path names a socket to which a client of a node cannot connect.
     #[error(
         "there is a socket that cannot be connected to as a node's: it was left as it is; remove it, or name another `socket` ({0})"
     )]
@@ -59,18 +60,18 @@ pub enum SocketError {
     Contended,
 }
 
-/// The file of a bound socket. Dropping it removes the file, if the path still names this socket. To be dropped before
-/// the listener is closed: as long as the socket is open, no other file has its inode number.
+/// The file of a bound socket. Dropping this value removes the file, if the path still names this socket. To be dropped
+/// before the listener is closed: as long as the socket is open, no other file gets its inode number.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// The device and inode number of the socket's file.
     identity: (u64, u64),
     lock: Lock,
 }
 
 impl SocketError {
-    /// Returns true if a node or another server has the path.
+    /// Returns true if a running node or another server uses the path.
     pub fn is_taken_by_a_server(&self) -> bool {
         matches!(self, Self::Locked(_) | Self::Answered)
     }
@@ -94,7 +95,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Creates the folder of a socket if missing; its group may enter it.
+/// Creates the folder of a socket, if missing, with rights for its group to enter it.
 ///
 /// # Errors
 /// The folder cannot be created.
@@ -107,7 +108,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 /// As [`listen`].
 pub fn check(path: &Path) -> Result<(), SocketError> {
-    let address = Address::of(path)?;
+    let address = Address::from_path(path)?;
     refuse_other_files(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     private::check_makeable(folder)?;
@@ -123,7 +124,7 @@ pub fn check(path: &Path) -> Result<(), SocketError> {
 /// socket.
 ///
 /// # Errors
-/// [`SocketError`] if a node, another server or another kind of file is there, or the system refuses.
+/// [`SocketError`] if a node, another server or another kind of file uses the path, or the system refuses a step.
 pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_folder(folder)?;
@@ -131,10 +132,10 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     // Checked first, so that a mistaken path leaves no lock beside it.
     refuse_other_files(path)?;
     let lock = Lock::take(path)?;
-    let address = Address::of(path)?;
+    let address = Address::from_path(path)?;
     for _ in 0..ATTEMPTS {
         let socket = stream_socket(0)?;
-        if let Err(error) = address.call(libc::bind, &socket) {
+        if let Err(error) = address.pass_to(libc::bind, &socket) {
             if error.kind() != ErrorKind::AddrInUse {
                 return Err(error.into());
             }
@@ -204,11 +205,11 @@ struct Lock {
 impl Lock {
     fn path_beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
-        path.push(LOCK);
+        path.push(LOCK_SUFFIX);
         PathBuf::from(path)
     }
 
-    /// Checks that no node holds the lock, and that it could be taken.
+    /// Checks that no node holds the lock, and that this process could take it.
     fn check(socket: &Path) -> Result<(), SocketError> {
         let path = Self::path_beside(socket);
         let file = match private::open_existing_private(&path) {
@@ -232,7 +233,7 @@ impl Lock {
             let file = private::open_private(&mut options, &path).map_err(failed)?;
             let held = Locked::exclusive(file).map_err(|error| failed(error.into()))?;
             let Some(file) = held else { return Err(SocketError::Locked(path)) };
-            // The last holder may have removed the lock file meanwhile: then this lock excludes no other node.
+            // The previous holder may have removed the lock file meanwhile. A lock on a removed file excludes no other node.
             let held = file.file().metadata().map(|metadata| (metadata.dev(), metadata.ino()))?;
             if if_exists(identity(&path))? == Some(held) {
                 return Ok(Self { path, _held: file });
@@ -256,8 +257,8 @@ fn stream_socket(flags: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// bind(2) or connect(2).
-type Call = unsafe extern "C" fn(libc::c_int, *const libc::sockaddr, libc::socklen_t) -> libc::c_int;
+/// The type of bind(2) and connect(2), which take the address of a socket.
+type AddressCall = unsafe extern "C" fn(libc::c_int, *const libc::sockaddr, libc::socklen_t) -> libc::c_int;
 
 /// The address of a Unix-domain socket: its path in the form that system calls take.
 struct Address {
@@ -266,7 +267,7 @@ struct Address {
 }
 
 impl Address {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn from_path(path: &Path) -> io::Result<Self> {
         let path = path.as_os_str().as_bytes();
         // SAFETY: all zeros is a value of this plain C struct.
         let mut bytes: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -284,13 +285,14 @@ impl Address {
         Ok(Self { bytes, len: libc::socklen_t::try_from(len).map_err(io::Error::other)? })
     }
 
-    /// Returns true if the path names a stale socket, on which no server answers, and false if the path does not exist.
+    /// Returns true if the path names a stale socket: one on which no server answers. Returns false if the path does not
+    /// exist.
     ///
     /// # Errors
-    /// A server answers, or the socket is not a node's.
+    /// A server answers, or a client of a node cannot connect to the socket.
     fn is_stale(&self) -> Result<bool, SocketError> {
         // Non-blocking: connecting to a server whose queue is full would wait.
-        match self.call(libc::connect, &stream_socket(libc::SOCK_NONBLOCK)?) {
+        match self.pass_to(libc::connect, &stream_socket(libc::SOCK_NONBLOCK)?) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Ok(()) => Err(SocketError::Answered),
@@ -299,10 +301,11 @@ impl Address {
         }
     }
 
-    fn call(&self, call: Call, socket: &OwnedFd) -> io::Result<()> {
+    /// Calls bind(2) or connect(2) with this address.
+    fn pass_to(&self, system_call: AddressCall, socket: &OwnedFd) -> io::Result<()> {
         let address = (&raw const self.bytes).cast();
         // SAFETY: the address is live for the time of the call and has at least `len` bytes; the descriptor is open.
-        match unsafe { call(socket.as_raw_fd(), address, self.len) } {
+        match unsafe { system_call(socket.as_raw_fd(), address, self.len) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }

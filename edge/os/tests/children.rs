@@ -1,7 +1,7 @@
 //! Children that answer, and hostile ones: each is a script in place of a program under an attacker's control.
 
 use std::os::unix::fs::PermissionsExt;
-use weir_os::child::{ChildError, ChildLimits, ChildPoll, ChildReply, Cores, ask};
+use weir_os::child::{ChildError, ChildLimits, ChildOutcome, ChildReply, Cores, request};
 use weir_os::{CpuMeter, Launcher, MeterOrder};
 use weir_units::{Bytes, Nanos};
 
@@ -18,16 +18,16 @@ fn child(script: &str, question: &[u8], limits: &ChildLimits) -> Result<ChildRep
     asked(script, question, limits).answer
 }
 
-fn asked(script: &str, question: &[u8], limits: &ChildLimits) -> ChildPoll {
+fn asked(script: &str, question: &[u8], limits: &ChildLimits) -> ChildOutcome {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("child");
     std::fs::write(&program, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\n{script}\n")).expect("a file");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
     loop {
-        match ask(&Launcher::from(program.as_path()), "argument", question, limits, &mut Nanos(0)) {
+        match request(&Launcher::from(program.as_path()), "argument", question, limits, &mut Nanos(0)) {
             // Another test's child was forked while this file was open for writing, and has not executed its program
             // yet.
-            ChildPoll { answer: Err(ChildError::Process(error)), .. }
+            ChildOutcome { answer: Err(ChildError::Process(error)), .. }
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => return asked,
         }
@@ -46,7 +46,7 @@ fn failed(script: &str, limits: &ChildLimits) -> ChildError {
 fn an_answer_is_complete_whatever_the_length_of_the_question() {
     let question = vec![b'q'; 10 << 20];
     let echoed = answered("exec cat", &question);
-    assert!(echoed.is_done && echoed.bytes == question && echoed.stderr.is_empty());
+    assert!(echoed.has_succeeded && echoed.bytes == question && echoed.stderr.is_empty());
     let argument =
         answered("echo \"$1 of $#\"; env | grep -c -v -e ^PATH= -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD=", b"");
     assert_eq!(argument.bytes, b"argument of 1\n0\n", "nothing of the environment");
@@ -69,11 +69,11 @@ fn inherited_descriptors_are_closed_for_a_child() {
 #[test]
 fn a_failing_childs_error_text_is_escaped() {
     let answer = answered("printf 'a\\033[2J\\nb' >&2; exit 3", b"");
-    assert!(!answer.is_done);
+    assert!(!answer.has_succeeded);
     assert_eq!(answer.stderr, "a\\u{1b}[2J\\nb");
     // Further output there does not block its answer.
     let answer = answered("yes no | head -c 10000000 >&2; echo yes", b"");
-    assert!(answer.is_done && answer.bytes == b"yes\n" && answer.stderr.len() < 2000);
+    assert!(answer.has_succeeded && answer.bytes == b"yes\n" && answer.stderr.len() < 2000);
 }
 
 #[test]
@@ -88,11 +88,11 @@ fn a_child_that_does_not_end_is_killed() {
         ("trap '' TERM INT XCPU; while :; do sleep 1; done", &short),
         ("while :; do :; done", &busy),
     ] {
-        assert!(matches!(failed(script, limits), ChildError::Time(_)), "{script}");
+        assert!(matches!(failed(script, limits), ChildError::TimeLimit(_)), "{script}");
     }
     // Ignoring the kernel's limit does not help either.
     let error = failed("trap '' XCPU; while :; do :; done", &busy);
-    assert!(matches!(error, ChildError::Time(_) | ChildError::Killed(9)), "{error}");
+    assert!(matches!(error, ChildError::TimeLimit(_) | ChildError::Killed(9)), "{error}");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_killed_child_and_a_too_long_answer_are_errors() {
     let error = failed("echo half of it; kill -KILL $$", &PATIENT);
     assert!(matches!(error, ChildError::Killed(9)), "{error}");
     let error = failed("exec yes", &PATIENT);
-    assert!(matches!(error, ChildError::Answer(16_777_216)), "{error}");
+    assert!(matches!(error, ChildError::AnswerTooLong(16_777_216)), "{error}");
     // A child that could not be confined: the requester is not to blame.
     let error = failed("echo the kernel has none >&2; exit 71", &PATIENT).to_string();
     assert!(error.contains("the kernel has none"), "{error}");
@@ -127,7 +127,7 @@ fn the_processor_time_of_a_child_is_known_however_it_ended() {
         (format!("{works}; kill -KILL $$"), &PATIENT),
         (format!("{works}; exec sleep 1000000"), &short),
     ] {
-        let ChildPoll { answer, used } = asked(&script, b"", limits);
+        let ChildOutcome { answer, used } = asked(&script, b"", limits);
         assert!(used.0 > 0, "{script}: {answer:?}");
     }
     let used = asked("while :; do :; done", b"", &busy).used;
@@ -135,8 +135,8 @@ fn the_processor_time_of_a_child_is_known_however_it_ended() {
     assert!(used.0 >= Nanos::SECOND.0 / 10 && used.0 <= 10 * Nanos::SECOND.0, "{used:?}");
     // A program that was not started used nothing.
     let nowhere = Launcher::from(std::path::Path::new("/nowhere/weir"));
-    let none = ask(&nowhere, "argument", b"", &PATIENT, &mut Nanos(0));
-    assert!(matches!(none, ChildPoll { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
+    let none = request(&nowhere, "argument", b"", &PATIENT, &mut Nanos(0));
+    assert!(matches!(none, ChildOutcome { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
 }
 
 /// A meter whose orders come from a function.
@@ -157,7 +157,11 @@ impl<F: FnMut(Nanos) -> MeterOrder> CpuMeter for Script<F> {
     }
 }
 
-fn metered(script: &str, limits: &ChildLimits, order: impl FnMut(Nanos) -> MeterOrder) -> (ChildPoll, Nanos) {
+fn metered(
+    script: &str,
+    limits: &ChildLimits,
+    order: impl FnMut(Nanos) -> MeterOrder,
+) -> (ChildOutcome, Nanos) {
     let mut meter = Script(order, Nanos(0));
     let (folder, asked) = loop {
         let folder = tempfile::tempdir().expect("a folder");
@@ -165,8 +169,8 @@ fn metered(script: &str, limits: &ChildLimits, order: impl FnMut(Nanos) -> Meter
         std::fs::write(&program, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\n{script}\n"))
             .expect("a file");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
-        match ask(&Launcher::from(program.as_path()), "argument", b"", limits, &mut meter) {
-            ChildPoll { answer: Err(ChildError::Process(error)), .. }
+        match request(&Launcher::from(program.as_path()), "argument", b"", limits, &mut meter) {
+            ChildOutcome { answer: Err(ChildError::Process(error)), .. }
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => break (folder, asked),
         }
@@ -181,7 +185,7 @@ fn a_paused_child_uses_no_time_and_its_limit_is_suspended() {
     let begin = std::time::Instant::now();
     let (mut seen, mut rested) = (Vec::new(), 0);
     // From 100 ms on it pauses for 450 questions, at least nine seconds: longer than its wall-clock time.
-    let (ChildPoll { answer, used }, spent) =
+    let (ChildOutcome { answer, used }, spent) =
         metered("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done", &short, |so_far| {
             if so_far.0 < 100_000_000 || rested >= 450 {
                 return MeterOrder::Continue;
@@ -201,7 +205,7 @@ fn a_paused_child_uses_no_time_and_its_limit_is_suspended() {
 #[test]
 fn a_preempted_child_is_killed_and_its_time_is_known() {
     for resting in [false, true] {
-        let (ChildPoll { answer, used }, spent) =
+        let (ChildOutcome { answer, used }, spent) =
             metered("while :; do :; done", &PATIENT, |so_far| match so_far.0 {
                 0..100_000_000 => MeterOrder::Continue,
                 _ if resting && so_far.0 < 100_000_001 => MeterOrder::Pause,
@@ -211,15 +215,15 @@ fn a_preempted_child_is_killed_and_its_time_is_known() {
         assert!(used.0 >= 100_000_000 && used == spent, "{used:?} {spent:?}");
     }
     // It is not even started.
-    let (ChildPoll { answer, used }, _) = metered("echo done", &PATIENT, |_| MeterOrder::Abort);
+    let (ChildOutcome { answer, used }, _) = metered("echo done", &PATIENT, |_| MeterOrder::Abort);
     assert!(matches!(answer, Err(ChildError::Preempted)) && used == Nanos(0));
 }
 
 #[test]
 fn a_child_is_killed_as_soon_as_its_processor_time_is_used_up() {
     let tight = ChildLimits { processor: Nanos(200_000_000), ..PATIENT };
-    let ChildPoll { answer, used } = asked("while :; do :; done", b"", &tight);
-    assert!(matches!(answer, Err(ChildError::Time(_))), "{answer:?}");
+    let ChildOutcome { answer, used } = asked("while :; do :; done", b"", &tight);
+    assert!(matches!(answer, Err(ChildError::TimeLimit(_))), "{answer:?}");
     assert!(used.0 >= 200_000_000 && used.0 < 900_000_000, "{used:?}");
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_os::child::{self, ChildLimits, Cores, ask};
+use weir_os::child::{self, ChildLimits, Cores, request};
 use weir_os::helper::{HelperChannel, HelperLimits, HelperProcess};
 use weir_os::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve};
 use weir_os::{Isolation, Launcher};
@@ -20,7 +20,7 @@ use weir_units::{Bytes, Nanos};
 
 /// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
-const LIMITS: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(256 << 20) };
+const LIMITS: HelperLimits = HelperLimits { address_space: Bytes(1 << 30), memory: Bytes(256 << 20) };
 const FIRST_USER: u32 = 1_900_000_000;
 const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 const GROUPS: &str = "WEIR_TEST_GROUPS";
@@ -147,7 +147,7 @@ fn sandbox(spawner: &Arc<Spawner>) -> HelperProcess {
     let mut sandbox = HelperProcess::start(&Launcher::Spawner(Arc::clone(spawner)), &["sandbox"], LIMITS)
         .expect("it starts");
     // When it answers it is confined.
-    assert_eq!(sandbox.ask(b"you", 100, PATIENCE).expect("it answers"), b"you");
+    assert_eq!(sandbox.request(b"you", 100, PATIENCE).expect("it answers"), b"you");
     sandbox
 }
 
@@ -163,7 +163,7 @@ fn starts() {
         for (way, taken) in ways.iter().zip(&mut taken) {
             let begin = Instant::now();
             let mut sandbox = HelperProcess::start(way, &["sandbox"], LIMITS).expect("it starts");
-            sandbox.ask(b"you", 100, PATIENCE).expect("it answers");
+            sandbox.request(b"you", 100, PATIENCE).expect("it answers");
             taken.push(begin.elapsed().as_micros());
         }
     }
@@ -336,7 +336,7 @@ fn the_node_pauses_kills_and_waits_for_its_processes() {
         until("it is halted", || field(id, "State:").starts_with('T'));
         assert!(sandbox.processor_time().expect("it is there") > Duration::ZERO);
         sandbox.resume();
-        assert_eq!(sandbox.ask(b"again", 100, PATIENCE).expect("it answers"), b"again");
+        assert_eq!(sandbox.request(b"again", 100, PATIENCE).expect("it answers"), b"again");
         drop(sandbox);
         assert!(!Path::new(&format!("/proc/{id}")).exists(), "it has been waited for");
     }
@@ -356,13 +356,13 @@ fn a_process_that_is_asked_once_answers_and_has_its_limits() {
         answer: 1 << 20,
         cores: None,
     };
-    let asked = ask(&launcher, "compile", b"a question", &limits, &mut Nanos(0));
+    let asked = request(&launcher, "compile", b"a question", &limits, &mut Nanos(0));
     assert_eq!(asked.answer.expect("it answers").bytes, b"a question");
     // The first process of a PID namespace does not receive the limit's signal.
-    let asked = ask(&launcher, "compile", b"spin", &limits, &mut Nanos(0));
-    assert!(matches!(asked.answer, Err(child::ChildError::Time(_))), "{:?}", asked.answer);
+    let asked = request(&launcher, "compile", b"spin", &limits, &mut Nanos(0));
+    assert!(matches!(asked.answer, Err(child::ChildError::TimeLimit(_))), "{:?}", asked.answer);
     assert!(asked.used.0 > Nanos::SECOND.0 / 2, "{:?}", asked.used);
-    let none = ask(&launcher, "/bin/sh", b"", &limits, &mut Nanos(0));
+    let none = request(&launcher, "/bin/sh", b"", &limits, &mut Nanos(0));
     assert!(matches!(none.answer, Err(child::ChildError::Process(_))), "{:?}", none.answer);
 }
 
@@ -376,7 +376,7 @@ fn the_key_agent_reads_its_file_and_has_namespaces() {
     let arguments = [OsString::from("key-agent"), OsString::from("/etc/shadow")];
     let launcher = Launcher::Spawner(Arc::clone(&spawner));
     let mut agent = HelperProcess::start(&launcher, &arguments, LIMITS).expect("it starts");
-    assert_eq!(agent.ask(b"the key: ", 100, PATIENCE).expect("it answers"), b"the key: secret");
+    assert_eq!(agent.request(b"the key: ", 100, PATIENCE).expect("it answers"), b"the key: secret");
     let has = |part| spawner.isolation().has(part) == agent.isolation().has(part);
     assert!(has(Isolation::NAMESPACES) && !agent.isolation().has(Isolation::UID), "{}", agent.isolation());
     assert_eq!(field(agent.id(), "CapPrm:"), "0000000000000000");
@@ -409,7 +409,7 @@ fn many_threads_start_processes_while_other_requests_fail() {
             }
             let mut sandbox = HelperProcess::start(&launcher, &["sandbox"], LIMITS).expect("it starts");
             let question = format!("{thread} {round}");
-            let answer = sandbox.ask(question.as_bytes(), 100, PATIENCE).expect("it answers");
+            let answer = sandbox.request(question.as_bytes(), 100, PATIENCE).expect("it answers");
             assert_eq!(answer, question.as_bytes(), "its own line");
             assert_eq!(field(sandbox.id(), "PPid:"), std::process::id().to_string());
         }
@@ -443,7 +443,7 @@ fn the_end_of_a_killed_spawner_is_noticed_and_its_processes_continue() {
         assert_eq!(refused.expect_err("there is no spawner").kind(), std::io::ErrorKind::BrokenPipe);
         assert_eq!(spawner.refused().count, count);
     }
-    assert_eq!(sandbox.ask(b"still", 100, PATIENCE).expect("it is there"), b"still");
+    assert_eq!(sandbox.request(b"still", 100, PATIENCE).expect("it is there"), b"still");
 }
 
 fn kill(process: u32) {
@@ -478,7 +478,7 @@ fn a_compiler_has_the_cores_of_the_thread_that_asks_for_it() {
         cores: None,
     };
     let cores = || {
-        let asked = ask(&launcher, "compile", b"cores", &limits, &mut Nanos(0));
+        let asked = request(&launcher, "compile", b"cores", &limits, &mut Nanos(0));
         let answer = asked.answer.expect("it answers").bytes;
         String::from_utf8(answer).expect("text").parse::<usize>().expect("a number")
     };
@@ -502,12 +502,12 @@ fn a_process_cannot_affect_the_spawner_or_other_processes() {
     let spawner = spawner(GroupSetting::None, None);
     let mut other = sandbox(&spawner);
     let mut is_well = |what: &str| {
-        assert_eq!(other.ask(b"there", 100, PATIENCE).expect("it answers"), b"there", "{what}");
+        assert_eq!(other.request(b"there", 100, PATIENCE).expect("it answers"), b"there", "{what}");
         drop(sandbox(&spawner));
         assert_eq!(spawner.ended(), None, "{what}");
     };
     let mut ends = sandbox(&spawner);
-    assert!(ends.ask(b"end", 100, PATIENCE).is_err());
+    assert!(ends.request(b"end", 100, PATIENCE).is_err());
     is_well("one has ended");
     // It has not been waited for yet, so its process id is its own.
     assert_eq!(ends.end().expect("it is ours").code(), Some(1));
@@ -516,14 +516,14 @@ fn a_process_cannot_affect_the_spawner_or_other_processes() {
     is_well("one has stopped itself");
     drop(stops);
     let mut acts = sandbox(&spawner);
-    assert_eq!(acts.ask(b"others", 100, PATIENCE).expect("it answers"), b"", "what was not refused");
+    assert_eq!(acts.request(b"others", 100, PATIENCE).expect("it answers"), b"", "what was not refused");
     is_well("one has tried to reach others");
     if !spawner.isolation().has(Isolation::UID) {
         println!("skipped: without users of their own the tasks of processes are not counted");
         return;
     }
     let mut grows = sandbox(&spawner);
-    let count = grows.ask(b"threads", 100, PATIENCE).expect("it answers");
+    let count = grows.request(b"threads", 100, PATIENCE).expect("it answers");
     let count: usize = String::from_utf8(count).expect("text").parse().expect("a number");
     assert!((1..512).contains(&count), "{count}");
     is_well("one has as many threads as it may");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use weir_admission::Name;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The reason why records could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum RecordsError {
     )]
     Label(String),
     /// The output folder cannot be created.
-    #[error("cannot create the folder {}: {source}; choose another one", .path.shown())]
+    #[error("cannot create the folder {}: {source}; choose another one", .path.escaped())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -24,13 +24,13 @@ pub enum RecordsError {
     },
     /// The path of a module's folder is taken by a file of another kind. A link is refused too, because it could lead to
     /// any folder.
-    #[error("{} is there and is not a folder: move it away, or choose another folder", .0.shown())]
+    #[error("{} is there and is not a folder: move it away, or choose another folder", .0.escaped())]
     NotAFolder(PathBuf),
     /// Another run is writing the file.
-    #[error("{} is being written by another run: wait for it, or choose another folder", .0.shown())]
+    #[error("{} is being written by another run: wait for it, or choose another folder", .0.escaped())]
     Busy(PathBuf),
     /// A file cannot be created or replaced.
-    #[error("cannot create {}: {source}; choose another folder", .path.shown())]
+    #[error("cannot create {}: {source}; choose another folder", .path.escaped())]
     Create {
         /// The file.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum RecordsError {
         source: io::Error,
     },
     /// A file cannot be written any further.
-    #[error("cannot write {}: {cause}; {}", .path.shown(), KeptRows(*.kept))]
+    #[error("cannot write {}: {cause}; {}", .path.escaped(), KeptRows(*.kept))]
     Write {
         /// The file.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum RecordsError {
     },
     /// The file of a crashed process cannot be completed.
     #[error(
-        "cannot complete {} from its write-ahead log (.wal) after a crash: {cause}; both files stay as they are: mend that and start again, or move them away", .path.shown()
+        "cannot complete {} from its write-ahead log (.wal) after a crash: {cause}; both files stay as they are: mend that and start again, or move them away", .path.escaped()
     )]
     Recover {
         /// The file.
@@ -58,10 +58,10 @@ pub enum RecordsError {
         cause: WriteCause,
     },
     /// A row of a stream whose file could not be written before. The row is lost.
-    #[error("{} failed before: this row is lost", .0.shown())]
+    #[error("{} failed before: this row is lost", .0.escaped())]
     Stopped(PathBuf),
     /// The complete file cannot be renamed.
-    #[error("{} is complete, but cannot be renamed to {}: {source}; rename it by hand", .from.shown(), .to.shown())]
+    #[error("{} is complete, but cannot be renamed to {}: {source}; rename it by hand", .from.escaped(), .to.escaped())]
     Rename {
         /// The file's present path.
         from: PathBuf,

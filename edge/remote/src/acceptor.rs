@@ -1,8 +1,9 @@
-//! The node's side: the acceptor, which accepts connections and performs handshakes.
+//! The node's side of a handshake: the acceptor, which accepts connections and performs handshakes up to the third
+//! message.
 //!
 //! One thread, in [`Acceptor::serve`], handles all connections whose peer is unknown (`rounds.rs`). It reads first
-//! messages, answers those that the gate selects, and reads third messages. A connection
-//! takes no other thread, and no more memory than one message, until its third message is complete. Then it becomes a
+//! messages, answers those that the gate selects, and reads third messages. A connection takes no other thread, and no
+//! more memory than one message, until its third message is complete. Then it becomes a
 //! [`PendingPeer`](crate::PendingPeer).
 
 use crate::rounds::Rounds;
@@ -59,13 +60,13 @@ pub(crate) struct AcceptorState {
 #[derive(Debug)]
 pub(crate) struct AcceptorInner {
     pub(crate) gate: HandshakeGate,
-    /// Connections of half-open handshakes that other threads have taken over.
+    /// Connections of half-open handshakes that the acceptor's thread has handed over to other threads.
     pub(crate) handed_over: BTreeMap<HalfOpenTicket, Arc<TcpStream>>,
     pub(crate) counters: AcceptCounters,
 }
 
 impl AcceptorInner {
-    /// Shuts down the connection of a handshake that another thread has taken over.
+    /// Shuts down the connection of a handshake, if it has been handed over to another thread.
     pub(crate) fn shut_down(&mut self, ticket: HalfOpenTicket) {
         if let Some(socket) = self.handed_over.remove(&ticket) {
             _ = socket.shutdown(Shutdown::Both);
@@ -78,25 +79,25 @@ impl AcceptorState {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time since the acceptor's creation, by which the gate reckons.
+    /// Returns the time since the acceptor's creation. The gate uses this clock.
     pub(crate) fn now(&self) -> Nanos {
         Nanos::from(self.began.elapsed())
     }
 
-    /// Converts a time of the gate.
+    /// Converts a time on the gate's clock.
     pub(crate) fn instant(&self, at: Nanos) -> Instant {
         self.began + Duration::from_nanos(at.0)
     }
 
-    /// Ends a handshake. Returns false if it was not open any more, because it was evicted or its deadline has passed.
+    /// Ends a handshake. Returns false if the handshake has already been evicted, or its deadline has passed.
     pub(crate) fn end_handshake(&self, ticket: HalfOpenTicket) -> bool {
         let mut inner = self.lock();
         inner.handed_over.remove(&ticket);
         inner.gate.leave(ticket, self.now())
     }
 
-    /// Counts the end of a connection by this error.
-    pub(crate) fn count(&self, error: &AcceptError) {
+    /// Counts the end of a connection, by its error.
+    pub(crate) fn count_error(&self, error: &AcceptError) {
         let counters = &mut self.lock().counters;
         match error {
             // Counted by the gate.
@@ -125,8 +126,8 @@ impl Acceptor {
         AcceptCounters { gate: inner.gate.counters(), half_open: inner.gate.half_open(), ..inner.counters }
     }
 
-    /// Accepts connections until `is_over` is true. After setting it, the caller wakes this thread by shutting the
-    /// listener down. Each peer whose third message is complete is passed to `hand_over`, which moves it to another
+    /// Accepts connections until `is_over` is true. After setting `is_over`, the caller wakes this thread by shutting
+    /// the listener down. Each peer whose third message is complete is passed to `hand_over`, which moves it to another
     /// thread, because the rest of the handshake may block. `tick` is called after each round of events.
     ///
     /// # Errors

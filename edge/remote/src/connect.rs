@@ -1,6 +1,6 @@
-//! The client's side of a handshake.
+//! The client's side of a connection and its handshake.
 
-use crate::deadline::{NoMessage, read_message, write_message};
+use crate::deadline::{ReadMessageError, read_message, write_message};
 use crate::error::ConnectionError;
 use crate::{ConnectError, SecureStream};
 use rand_core::OsRng;
@@ -26,15 +26,15 @@ pub fn connect(
     within: Duration,
 ) -> Result<SecureStream, ConnectError> {
     let until = Instant::now() + within;
-    let failed = |error: io::Error| match ConnectionError::of(error) {
+    let failed = |error: io::Error| match ConnectionError::from_io(error) {
         ConnectionError::Late => ConnectError::Late { address, within },
         ConnectionError::Closed => ConnectError::Closed(address),
         ConnectionError::Io(error) => ConnectError::Io(error),
     };
     let read = |socket: &TcpStream, which| {
         read_message(socket, which, until).map_err(|error| match error {
-            NoMessage::Io(error) => failed(error),
-            NoMessage::Wrong(error) => ConnectError::Handshake(error),
+            ReadMessageError::Io(error) => failed(error),
+            ReadMessageError::Invalid(error) => ConnectError::Handshake(error),
         })
     };
     let connected = TcpStream::connect_timeout(&address, within.max(Duration::from_millis(1)));

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use weir_trust::association::frame::{LENGTH_BYTES, framed, length};
 use weir_trust::association::{HandshakeError, HandshakeMessage};
 
-/// Reads available bytes, and waits for some until the deadline; without a deadline, without limit. Returns zero at the
-/// end of the stream.
+/// Reads available bytes. If there are none, waits for some until the deadline, or without limit if there is no
+/// deadline. Returns zero at the end of the stream.
 pub(crate) fn read(mut socket: &TcpStream, bytes: &mut [u8], until: Option<Instant>) -> io::Result<usize> {
     loop {
         socket.set_read_timeout(until.map(time_left).transpose()?)?;
         match socket.read(bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The timeout of the socket. If the deadline has passed, `time_left` returns the error now.
+            // The socket's timeout. If the deadline has passed, the next call of `time_left` returns the error.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             read => return read,
         }
@@ -35,21 +35,22 @@ pub(crate) fn write_all(mut socket: &TcpStream, mut bytes: &[u8], until: Option<
 }
 
 /// The reason why no message of the handshake could be read.
-pub(crate) enum NoMessage {
+pub(crate) enum ReadMessageError {
     Io(io::Error),
-    Wrong(HandshakeError),
+    Invalid(HandshakeError),
 }
 
-/// Reads one message of the handshake, and nothing after it. Its length is checked before memory is allocated.
+/// Reads one message of the handshake, and no byte after it. The length of the message is checked before memory is
+/// allocated.
 pub(crate) fn read_message(
     socket: &TcpStream,
     which: HandshakeMessage,
     until: Instant,
-) -> Result<Vec<u8>, NoMessage> {
+) -> Result<Vec<u8>, ReadMessageError> {
     let mut declared = [0; LENGTH_BYTES];
-    read_exact(socket, &mut declared, until).map_err(NoMessage::Io)?;
-    let mut message = vec![0; length(which, declared).map_err(NoMessage::Wrong)?];
-    read_exact(socket, &mut message, until).map_err(NoMessage::Io)?;
+    read_exact(socket, &mut declared, until).map_err(ReadMessageError::Io)?;
+    let mut message = vec![0; length(which, declared).map_err(ReadMessageError::Invalid)?];
+    read_exact(socket, &mut message, until).map_err(ReadMessageError::Io)?;
     Ok(message)
 }
 
@@ -69,7 +70,8 @@ fn read_exact(socket: &TcpStream, mut bytes: &mut [u8], until: Instant) -> io::R
     Ok(())
 }
 
-/// Returns the time until the deadline, or an error if it has passed. (A timeout of zero would mean no limit.)
+/// Returns the time until the deadline, or an error if the deadline has passed. So a socket never gets a timeout of
+/// zero, which would mean no limit.
 fn time_left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -38,17 +38,17 @@ pub enum ConnectError {
     Io(io::Error),
 }
 
-/// The reason why a node refused a peer, for the node's log. The peer does not get it.
+/// The reason why a node refused a peer, for the node's log. The peer does not learn the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// The handshake was not answered, took too long, or was evicted in favour of others.
+    /// The handshake was not answered, took too long, or was evicted in favour of other handshakes.
     #[error(transparent)]
     Refused(#[from] HandshakeRefusal),
     /// A message of the handshake is invalid, or does not prove the peer's identity.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     /// The peer closed the connection.
-    #[error("it closed the connection")]
+    #[error("the peer closed the connection")]
     Closed,
     /// The connection broke.
     #[error("the connection broke: {0}")]
@@ -57,13 +57,15 @@ pub enum AcceptError {
 
 /// A failed read or write on a connection, by its kind.
 pub(crate) enum ConnectionError {
+    /// The deadline has passed.
     Late,
+    /// The peer has closed the connection.
     Closed,
     Io(io::Error),
 }
 
 impl ConnectionError {
-    pub(crate) fn of(error: io::Error) -> Self {
+    pub(crate) fn from_io(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => Self::Late,
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
@@ -75,8 +77,8 @@ impl ConnectionError {
 }
 
 impl From<ConnectionError> for AcceptError {
-    fn from(broken: ConnectionError) -> Self {
-        match broken {
+    fn from(error: ConnectionError) -> Self {
+        match error {
             ConnectionError::Late => Self::Refused(HandshakeRefusal::Late),
             ConnectionError::Closed => Self::Closed,
             ConnectionError::Io(error) => Self::Io(error),

@@ -1,15 +1,14 @@
 //! The key agent: the node's private key in a process of its own.
 //!
-//! An attacker who takes a node over, for instance by a flaw in a sandbox, can do what the node can and read the node's
-//! memory. The private key is not in that memory: a [helper process](weir_os::helper) reads it from its file, gives up
-//! all its other rights, and signs. It signs only one kind of statement: that an X25519 key is the node's own, as the
-//! responder of one handshake ([`KeyStatement`]). An attacker can therefore act as the node while they control it, but
-//! not afterwards. They can have no credential and no revocation list signed, and no handshake as a client of another
-//! node.
+//! An attacker who takes a node over, for instance by a flaw in a sandbox, can read the node's memory and do all that
+//! the node can do. The private key is not in that memory: a [helper process](weir_os::helper) reads it from its file,
+//! gives up all its other rights, and signs. It signs only one kind of statement: that an X25519 key is the node's own,
+//! as the responder of one handshake ([`KeyStatement`]). So the attacker can act as the node as long as they control
+//! it, and no longer. The agent signs no credential, no revocation list, and no handshake as a client of another node.
 //!
-//! Messages have a bounded length. The agent's first message is the byte [`READY`] and its public key, or [`FAILED`] and
-//! the reason why it has no key. A question is the bytes of a statement; the answer is [`READY`] and the
-//! signature, or [`FAILED`] alone if the agent does not sign such a statement.
+//! Messages have a bounded length. The agent's first message is the byte [`READY`] and its public key, or [`FAILED`]
+//! and the reason why it has no key. A request is the bytes of a statement. The answer is [`READY`] and the signature,
+//! or [`FAILED`] alone if the agent refuses to sign the statement.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -25,20 +24,20 @@ use weir_units::Bytes;
 use zeroize::Zeroizing;
 
 /// The command-line argument that makes a process of weir a key agent, followed by the key's file. The program must
-/// answer it with [`run_key_agent`].
+/// call [`run_key_agent`] for this argument.
 pub const KEY_AGENT_ARGUMENT: &str = "key-agent";
 
-/// The first byte of a message of the agent that has succeeded.
+/// The first byte of an agent's message that reports success.
 const READY: u8 = 1;
-/// The first byte of a message of the agent that has failed.
+/// The first byte of an agent's message that reports a failure.
 const FAILED: u8 = 0;
 /// An upper bound on the length of a message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 1024;
 /// The limits of the agent's process: memory for the program itself and for reading a key's file.
-const AGENT_LIMITS: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(64 << 20) };
-/// Time limit for the start, on the slowest machines.
+const AGENT_LIMITS: HelperLimits = HelperLimits { address_space: Bytes(1 << 30), memory: Bytes(64 << 20) };
+/// The time limit for the start of an agent, chosen for slow machines.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit for a signature: no longer than a handshake may take.
+/// The time limit for a signature: at most the time that a handshake may take.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a failed start before the next one. Without it, unknown peers, whose handshakes request signatures,
 /// would determine how often a process is started.
@@ -47,14 +46,14 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// The reason why there is no key agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The key cannot be used, with the agent's reason. The cause is the operator's configuration.
+    /// The agent cannot use the key, for the given reason. The operator has to correct the configuration.
     #[error("{0}")]
     Key(String),
-    /// The process cannot be started, or ended.
+    /// The process cannot be started, or has ended.
     #[error("the key agent cannot be started: {0}")]
     Process(#[from] io::Error),
-    /// The file has another key than it had when the node started.
-    #[error("the file has another key now, {0}: restart the node to use it")]
+    /// The key's file contains another key than at the start of the node.
+    #[error("the node's key file has another key now, {0}: restart the node to use the new key")]
     Changed(PublicKey),
 }
 
@@ -88,6 +87,7 @@ pub struct KeyAgent {
     launcher: Launcher,
     arguments: Vec<PathBuf>,
     public: PublicKey,
+    /// Receives log lines.
     log: fn(&str),
     state: Mutex<State>,
 }
@@ -96,12 +96,12 @@ pub struct KeyAgent {
 #[derive(Debug)]
 enum State {
     Running(HelperProcess),
-    /// There is no process. None is started before this time.
-    Gone(Instant),
+    /// No process is running, and none is started before this time.
+    Ended(Instant),
 }
 
 impl KeyAgent {
-    /// Starts a key agent by `launcher`. The started program must answer these arguments with [`run_key_agent`]. `log`
+    /// Starts a key agent by `launcher`. For these arguments, the started program must call [`run_key_agent`]. `log`
     /// receives log lines about the end of an agent and its restart.
     ///
     /// # Errors
@@ -111,30 +111,30 @@ impl KeyAgent {
         Ok(Self { launcher, arguments, public, log, state: Mutex::new(State::Running(agent)) })
     }
 
-    /// Returns the process id, if there is a process.
+    /// Returns the process id of the agent, if it is running.
     pub fn id(&self) -> Option<u32> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Running(agent) => Some(agent.id()),
-            State::Gone(_) => None,
+            State::Ended(_) => None,
         }
     }
 
-    /// Returns the isolation of the process, if there is one.
+    /// Returns the isolation of the agent's process, if it is running.
     pub fn isolation(&self) -> Option<Isolation> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Running(agent) => Some(agent.isolation()),
-            State::Gone(_) => None,
+            State::Ended(_) => None,
         }
     }
 
-    /// Starts a new agent in place of one that has ended. It must have the same key.
+    /// Starts a new agent in place of one that has ended. The new agent must have the same key.
     fn restart(&self) -> Result<HelperProcess, AgentError> {
         let (agent, public) = begin(&self.launcher, &self.arguments)?;
         if public == self.public { Ok(agent) } else { Err(AgentError::Changed(public)) }
     }
 
-    /// Has a statement signed. If the agent does not answer, ends it and has a new agent sign.
-    fn ask(&self, state: &mut State, statement: &KeyStatement) -> Result<Signature, Unsigned> {
+    /// Has the agent sign a statement. If the agent does not answer, ends it, and has a new agent sign.
+    fn sign_or_restart(&self, state: &mut State, statement: &KeyStatement) -> Result<Signature, Unsigned> {
         if let State::Running(agent) = state {
             match sign(agent, statement) {
                 Ok(answered) => return answered,
@@ -142,11 +142,11 @@ impl KeyAgent {
                     let status =
                         agent.end().map_or_else(|error| error.to_string(), |status| status.to_string());
                     (self.log)(&format!("the key agent does not sign: {error} ({status})"));
-                    *state = State::Gone(Instant::now());
+                    *state = State::Ended(Instant::now());
                 }
             }
         }
-        if let State::Gone(next_start) = state
+        if let State::Ended(next_start) = state
             && Instant::now() < *next_start
         {
             return Err(Unsigned);
@@ -162,7 +162,7 @@ impl KeyAgent {
                 signed
             }
             Err(error) => {
-                *state = State::Gone(Instant::now() + RESTART_PAUSE);
+                *state = State::Ended(Instant::now() + RESTART_PAUSE);
                 (self.log)(&format!("no new peer is accepted, because there is no private key: {error}"));
                 Err(Unsigned)
             }
@@ -177,7 +177,7 @@ impl Signer for KeyAgent {
 
     fn sign_statement(&self, statement: &KeyStatement) -> Result<Signature, Unsigned> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.ask(&mut state, statement)
+        self.sign_or_restart(&mut state, statement)
     }
 }
 
@@ -199,9 +199,10 @@ fn begin(launcher: &Launcher, arguments: &[PathBuf]) -> Result<(HelperProcess, P
     Ok((agent, started??))
 }
 
-/// Asks the agent for a signature. Returns it, or the agent's refusal. After an error the agent must not be asked again.
+/// Requests a signature from the agent. Returns the signature, or the agent's refusal. After an error, no further
+/// request may be sent to this agent.
 fn sign(agent: &mut HelperProcess, statement: &KeyStatement) -> io::Result<Result<Signature, Unsigned>> {
-    match agent.ask(statement.as_bytes(), MESSAGE_BYTES_MAX, SIGN_TIMEOUT)?.split_first() {
+    match agent.request(statement.as_bytes(), MESSAGE_BYTES_MAX, SIGN_TIMEOUT)?.split_first() {
         Some((&READY, signature)) => {
             signature.try_into().map(|signature| Ok(Signature(signature))).map_err(|_| invalid_answer())
         }
@@ -224,10 +225,10 @@ pub fn run_key_agent(file: &Path) -> io::Result<()> {
     let failed = |channel: &mut HelperChannel, why: &dyn std::fmt::Display| {
         let text = why.to_string();
         let text = text.as_bytes();
-        let most = text.len().min(MESSAGE_BYTES_MAX - 1);
-        channel.send(&[&[FAILED], text.get(..most).unwrap_or_default()].concat())
+        let sent_len = text.len().min(MESSAGE_BYTES_MAX - 1);
+        channel.send(&[&[FAILED], text.get(..sent_len).unwrap_or_default()].concat())
     };
-    // Hidden first, before the key is in memory.
+    // Hidden before the key is in memory, so that no other process can read the key there.
     if let Err(error) = weir_os::hide() {
         return failed(&mut channel, &error);
     }
@@ -239,16 +240,16 @@ pub fn run_key_agent(file: &Path) -> io::Result<()> {
         return failed(&mut channel, &error);
     }
     channel.send(&[[READY].as_slice(), identity.public().as_bytes()].concat())?;
-    while let Some(question) = channel.receive(MESSAGE_BYTES_MAX)? {
-        channel.send(&answer(&identity, &question))?;
+    while let Some(request) = channel.receive(MESSAGE_BYTES_MAX)? {
+        channel.send(&answer(&identity, &request))?;
     }
     Ok(())
 }
 
-/// Returns the agent's answer to a question.
-fn answer(identity: &Identity, question: &[u8]) -> Vec<u8> {
+/// Returns the agent's answer to a request.
+fn answer(identity: &Identity, request: &[u8]) -> Vec<u8> {
     // The node is always the responder, so statements of initiators are refused.
-    let statement = KeyStatement::read(question, HandshakeRole::Responder);
+    let statement = KeyStatement::read(request, HandshakeRole::Responder);
     match statement.map(|statement| identity.sign_statement(&statement)) {
         Some(Ok(signature)) => [[READY].as_slice(), signature.0.as_slice()].concat(),
         Some(Err(Unsigned)) | None => vec![FAILED],

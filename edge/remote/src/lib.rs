@@ -3,14 +3,14 @@
 //! `weir_trust` defines the protocol; this crate adds sockets, the clock and the system's randomness. A client calls
 //! [`connect`]. A node has one [`Acceptor`] for all clients. Its thread performs handshakes up to the third message,
 //! and passes each [`PendingPeer`] to a thread of its own. That thread calls [`PendingPeer::authenticate`], reads the
-//! peer's credentials, and calls [`AuthenticatedPeer::accept`]. There is one such thread for each half-open handshake
-//! that it has taken over (at most [`weir_trust::gate::GateLimits::half_open`]), for each authenticated peer that is
+//! peer's credentials, and calls [`AuthenticatedPeer::accept`]. Such a thread exists for each half-open handshake that
+//! has been handed over (at most [`weir_trust::gate::GateLimits::half_open`]), for each authenticated peer that is
 //! being sent the reason of a refusal, and for each client.
 //!
 //! The node's private key is not in the node's own process: a [`KeyAgent`] has it, and signs handshakes.
 //!
-//! Every wait during a handshake has a deadline, however slowly the peer sends or reads. A peer that is not authenticated
-//! gets no reason: its connection is just closed.
+//! Every wait during a handshake has a deadline, however slowly the peer sends or reads. A peer that is not
+//! authenticated gets no reason: its connection is just closed.
 
 #![forbid(unsafe_code)]
 

@@ -10,13 +10,15 @@ use std::time::Instant;
 use weir_trust::association::{Peer, Responder, ResponderKnowingPeer};
 use weir_trust::gate::{HalfOpenTicket, HandshakeRefusal, PeerSource};
 
-/// A half-open handshake that a thread has taken over. Dropping it closes the connection.
+/// A half-open handshake that has been handed over to a thread. Dropping the value closes the connection.
 #[derive(Debug)]
 struct HalfOpen {
     shared: Arc<AcceptorState>,
     ticket: HalfOpenTicket,
     socket: Arc<TcpStream>,
+    /// The peer's address.
     from: SocketAddr,
+    /// The deadline of the handshake.
     until: Instant,
 }
 
@@ -32,6 +34,7 @@ impl Drop for HalfOpen {
 pub struct PendingPeer {
     open: HalfOpen,
     responder: Box<Responder>,
+    /// The third message.
     third: Vec<u8>,
 }
 
@@ -47,8 +50,8 @@ impl PendingPeer {
         Self { open: HalfOpen { shared, ticket, socket, from, until }, responder, third }
     }
 
-    /// Checks the peer's identity. Takes the time of a multiplication on the curve and of a signature check, and does not
-    /// block.
+    /// Checks the peer's identity. This takes the time of an X25519 key agreement and of a signature check, and does
+    /// not block.
     ///
     /// # Errors
     /// The peer does not prove its identity. The connection is closed without a reason.
@@ -56,7 +59,7 @@ impl PendingPeer {
         let Self { open, responder, third } = self;
         let authenticated = responder.read_third(&third).map_err(|error| {
             let error = AcceptError::from(error);
-            open.shared.count(&error);
+            open.shared.count_error(&error);
             error
         })?;
         open.shared.lock().counters.authenticated += 1;
@@ -80,7 +83,7 @@ impl AuthenticatedPeer {
 
     /// Returns the source to which the gate assigns the peer, by its address. Several peers can belong to one source.
     pub fn source(&self) -> PeerSource {
-        PeerSource::of(self.open.from.ip())
+        PeerSource::from_address(self.open.from.ip())
     }
 
     /// Records that the peer has valid credentials. Handshakes from its source have priority from now on.
@@ -98,9 +101,9 @@ impl AuthenticatedPeer {
         let (association, fourth) = authenticated.accept(credentials)?;
         // An evicted handshake must not be completed, because another one has its place.
         if !open.shared.end_handshake(open.ticket) {
-            return Err(HandshakeRefusal::Gone.into());
+            return Err(HandshakeRefusal::Evicted.into());
         }
-        write_message(&open.socket, &fourth, open.until).map_err(ConnectionError::of)?;
+        write_message(&open.socket, &fourth, open.until).map_err(ConnectionError::from_io)?;
         Ok(SecureStream::new(Arc::clone(&open.socket), association))
     }
 }

@@ -1,4 +1,5 @@
-//! The work of the acceptor's thread: rounds, in each of which it waits for events and handles them.
+//! The work of the acceptor's thread ([`crate::Acceptor::serve`]). It works in rounds: in each round, it waits for
+//! events and handles them.
 
 use crate::acceptor::AcceptorState;
 use crate::error::ConnectionError;
@@ -16,26 +17,27 @@ use weir_trust::association::frame::{LENGTH_BYTES, framed, length};
 use weir_trust::association::{FIRST_BYTES, HandshakeMessage, Responder, Signer, check_first};
 use weir_trust::gate::HalfOpenTicket;
 
-/// The listener's token. A connection's token is the number of its ticket, which is never this.
+/// The listener's token. A connection's token is the number of its ticket, which never equals the listener's token.
 const LISTENER: Token = Token(usize::MAX);
 /// The most connections that are accepted in a round.
 const ACCEPTED_MAX: usize = 64;
-/// The number of connections from which on each round begins with a pause of [`GATHERING`], so that a flood does not wake
-/// the thread for each of its packets.
-const BUSY: usize = 32;
-/// The pause in which events gather.
-const GATHERING: Duration = Duration::from_millis(2);
+/// The number of connections from which on each round begins with a pause of [`GATHERING_PAUSE`], so that a flood does
+/// not wake the thread for each of its packets.
+const BUSY_CONNECTIONS: usize = 32;
+/// The pause at the beginning of a round with many connections, in which events gather.
+const GATHERING_PAUSE: Duration = Duration::from_millis(2);
 /// The pause before accepting is tried again when no descriptor is free.
-const PAUSE: Duration = Duration::from_millis(50);
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait for an event.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Bytes read at a time.
+/// The most bytes read by one system call.
 const READ_BYTES: usize = 4096;
 
 /// A connection whose peer has not been authenticated.
 struct Connection {
     ticket: HalfOpenTicket,
     socket: PolledStream,
+    /// The peer's address.
     from: SocketAddr,
     state: State,
 }
@@ -46,9 +48,10 @@ enum State {
     First(Input),
     /// The first message is complete, and waits until the gate selects it to be answered.
     Waiting(Vec<u8>),
-    /// The first message is answered, and the third message is incomplete. It has this deadline.
+    /// The first message is answered, and the third message is incomplete. The time is the deadline of the third
+    /// message.
     Third(Box<Responder>, Input, Instant),
-    /// The third message has been taken.
+    /// The third message has been returned to the caller.
     Over,
 }
 
@@ -59,8 +62,8 @@ struct Input {
 }
 
 impl Input {
-    /// Reads available bytes of the message, and none after it. Returns the message when it is complete. The length is
-    /// checked before memory is allocated.
+    /// Reads available bytes of the message, and no byte after it. Returns the message when it is complete. The length
+    /// is checked before memory is allocated.
     fn read(
         &mut self,
         mut socket: &PolledStream,
@@ -78,13 +81,13 @@ impl Input {
             if missing == 0 {
                 return Ok(Some(self.bytes.split_off(LENGTH_BYTES)));
             }
-            let most = missing.min(READ_BYTES);
-            match socket.read(portion.get_mut(..most).unwrap_or_default()) {
+            let read_max = missing.min(READ_BYTES);
+            match socket.read(portion.get_mut(..read_max).unwrap_or_default()) {
                 Ok(0) => return Err(AcceptError::Closed),
                 Ok(count) => self.bytes.extend_from_slice(portion.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(ConnectionError::of(error).into()),
+                Err(error) => return Err(ConnectionError::from_io(error).into()),
             }
         }
     }
@@ -113,7 +116,7 @@ impl Connection {
                 self.state = State::Waiting(first);
                 Ok(Progress::First)
             }
-            // An initiator sends nothing until it is answered. One that has closed its side is not answered.
+            // An initiator sends nothing until it is answered. An initiator that has closed its side gets no answer.
             State::Waiting(_) if is_closed => Err(AcceptError::Closed),
             State::Waiting(_) => Ok(Progress::None),
             State::Third(_, input, _) => {
@@ -134,12 +137,12 @@ impl Connection {
         let State::Waiting(first) = &self.state else { return Err(AcceptError::Closed) };
         let (responder, second) = Responder::begin(signer, first, &mut OsRng)?;
         let second = framed(&second).ok_or_else(|| AcceptError::Io(ErrorKind::InvalidData.into()))?;
-        self.socket.set_nodelay(true).map_err(ConnectionError::of)?;
-        // Nothing has been sent on this socket yet, so the message fits into its buffer.
+        self.socket.set_nodelay(true).map_err(ConnectionError::from_io)?;
+        // Nothing has been sent on this socket yet, so the message fits into the socket's buffer.
         match (&self.socket).write(&second) {
             Ok(count) if count == second.len() => {}
             Ok(_) => return Err(AcceptError::Io(ErrorKind::WriteZero.into())),
-            Err(error) => return Err(ConnectionError::of(error).into()),
+            Err(error) => return Err(ConnectionError::from_io(error).into()),
         }
         self.state = State::Third(Box::new(responder), Input::default(), until);
         Ok(())
@@ -179,8 +182,8 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
 
     /// Waits for events, and handles them: reads messages, accepts connections, and answers first messages.
     pub(crate) fn round(&mut self) -> io::Result<()> {
-        if self.connections.len() >= BUSY {
-            std::thread::sleep(GATHERING);
+        if self.connections.len() >= BUSY_CONNECTIONS {
+            std::thread::sleep(GATHERING_PAUSE);
         }
         let within = if self.has_more { Duration::ZERO } else { self.time_to_next_event() };
         match self.poll.poll(&mut self.events, Some(within)) {
@@ -229,14 +232,14 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_) => {
                     // No descriptor is free: the next round tries again.
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(NO_DESCRIPTOR_PAUSE);
                     return;
                 }
             }
         }
     }
 
-    /// Adds a connection. If there are too many, the gate evicts another one.
+    /// Adds a connection. If there are too many connections, the gate evicts one of the others.
     fn admit(&mut self, mut socket: PolledStream, from: SocketAddr) {
         let admission = {
             let mut inner = self.shared.lock();
@@ -254,7 +257,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
             .map_err(|_| ErrorKind::InvalidData.into())
             .and_then(|token| self.registry.register(&mut socket, Token(token), Interest::READABLE));
         if let Err(error) = registered {
-            self.shared.count(&ConnectionError::of(error).into());
+            self.shared.count_error(&ConnectionError::from_io(error).into());
             self.shared.end_handshake(ticket);
             return;
         }
@@ -264,7 +267,8 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         self.advance(number, false);
     }
 
-    /// Reads available bytes of a connection, and passes it on when a message is complete.
+    /// Reads available bytes of a connection. A complete first message is reported to the gate; with a complete third
+    /// message, the connection is handed over.
     fn advance(&mut self, number: u64, is_closed: bool) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let ticket = connection.ticket;
@@ -300,7 +304,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         let Connection { ticket, socket, from, .. } = connection;
         let socket = Arc::new(TcpStream::from(socket));
         if let Err(error) = socket.set_nonblocking(false) {
-            self.shared.count(&ConnectionError::of(error).into());
+            self.shared.count_error(&ConnectionError::from_io(error).into());
             self.shared.end_handshake(ticket);
             return;
         }
@@ -338,10 +342,10 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         }
     }
 
-    /// Closes a connection without telling the peer a reason, and counts it.
+    /// Closes a connection without telling the peer a reason, and counts the error.
     fn close(&mut self, number: u64, why: &AcceptError) {
         if let Some(connection) = self.connections.remove(&number) {
-            self.shared.count(why);
+            self.shared.count_error(why);
             self.shared.end_handshake(connection.ticket);
         }
     }

@@ -8,16 +8,16 @@ use std::time::Instant;
 use weir_trust::association::{Association, Peer};
 use weir_trust::transport::{MESSAGE_BYTES_MAX, SealedStream, StreamEvent, TransportError};
 
-/// Bytes read from the system at a time.
+/// The most bytes read by one system call.
 const READ_BYTES: usize = MESSAGE_BYTES_MAX;
 
 /// A bidirectional stream that is encrypted and authenticated.
 ///
-/// Each write sends one message by one system call, so small writes should go through a `BufWriter`. A read returns zero
-/// bytes when the peer has finished its side ([`PeerWriter::finish`]).
+/// Each write sends one message by one system call, so small writes should go through a `BufWriter`. A read returns
+/// zero bytes when the peer has finished its side ([`PeerWriter::finish`]).
 ///
-/// The kinds of errors: `UnexpectedEof` if the connection ends although the peer has not finished its side, `InvalidData`
-/// for a damaged message, and `TimedOut` after the deadline, upon which a read can be repeated.
+/// The kinds of errors are `UnexpectedEof` if the connection ends although the peer has not finished its side,
+/// `InvalidData` for a damaged message, and `TimedOut` after the deadline. A read that timed out can be repeated.
 #[derive(Debug)]
 pub struct SecureStream {
     peer: Peer,
@@ -55,7 +55,7 @@ impl SecureStream {
         &self.binding
     }
 
-    /// Sets the deadline of reading and writing. `None` for waiting without limit.
+    /// Sets the deadline of reading and writing. With `None`, reads and writes wait without limit.
     pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.reader.set_deadline(until);
         self.writer.set_deadline(until);
@@ -64,7 +64,7 @@ impl SecureStream {
     /// Finishes the sending side. The peer's messages can still be read.
     ///
     /// # Errors
-    /// The final message cannot be sent, or the side was finished before.
+    /// The final message cannot be sent, or the sending side was finished before.
     pub fn finish(&mut self) -> io::Result<()> {
         self.writer.finish()
     }
@@ -103,10 +103,11 @@ impl SharedStream {
         self.sealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Converts an error. If it ends the association, shuts the connection down, so that the peer notices.
+    /// Converts an error. If the error ends the association, shuts the connection down, so that the peer notices the
+    /// end.
     fn end(&self, error: TransportError) -> io::Error {
         let kind = match error {
-            // The caller writes after it has finished its side. The other direction is not affected.
+            // The caller has written after it had finished its sending side. The receiving side is not affected.
             TransportError::Finished => return io::Error::new(io::ErrorKind::BrokenPipe, error),
             TransportError::Over => io::ErrorKind::BrokenPipe,
             TransportError::Cut => io::ErrorKind::UnexpectedEof,
@@ -189,7 +190,7 @@ impl Read for PeerReader {
 pub struct PeerWriter {
     shared: Arc<SharedStream>,
     until: Option<Instant>,
-    /// True if only a part of a message was sent: the peer could not decrypt anything after it.
+    /// True if only a part of a message was sent. The peer could not decrypt later messages, so none are sent.
     is_broken: bool,
     /// A buffer for an encrypted message.
     message: Vec<u8>,
@@ -204,13 +205,13 @@ impl PeerWriter {
     /// Finishes the sending side.
     ///
     /// # Errors
-    /// The final message cannot be sent, or the side was finished before.
+    /// The final message cannot be sent, or the sending side was finished before.
     pub fn finish(&mut self) -> io::Result<()> {
         self.send(|sealed, message| sealed.finish(message))?;
         self.shared.socket.shutdown(Shutdown::Write)
     }
 
-    /// Encrypts a message by `seal`, and sends it.
+    /// Sends the message that `seal` encrypts.
     fn send<T>(
         &mut self,
         seal: impl FnOnce(&mut SealedStream, &mut Vec<u8>) -> Result<T, TransportError>,

@@ -1,13 +1,14 @@
-//! The engine: compiles modules and limits the time of their calls.
+//! The engine: rewrites and compiles admitted modules, prepares them for instantiation, and has the watchdog that limits
+//! the time of their calls.
 
 use crate::load::cache::{Cache, KeyHasher};
 use crate::load::compile::{self, CompileError, CompileLimits};
 use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::rewrite::{self, Checks, RewriteTask};
-use crate::run::fault::Indices;
+use crate::run::fault::FunctionIndices;
 use crate::run::host::{self, HostState};
 use crate::run::interrupt::CodeMap;
-use crate::run::space::{Creator, GUARD, RESERVED, Spaces};
+use crate::run::space::{GUARD, RESERVED, SpaceCreator, Spaces};
 use crate::run::strikes::StrikeCounter;
 use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
@@ -24,26 +25,26 @@ use weir_units::{Bytes, Nanos, beside};
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Processor time after which the watchdog ends a call of a charged module. A call of a proved module is ended at
-    /// ten times this time or ten times the time that its profile allows, whichever is more. Both only matter if a
-    /// call's other limits fail.
+    /// Processor time after which the watchdog ends a call of a supervised or metered module. A call of a proved module is
+    /// ended at ten times this time or ten times the time that its profile allows, whichever is more. The watchdog is a
+    /// second defence, in case an error in a bound or the meter lets a call run too long.
     pub call_limit: Duration,
     /// The run-time checks of modules.
     pub check_mode: CheckMode,
     /// Limits of the compiler child. The program must answer the argument `compile` with [`crate::compile_child`].
     /// With `None`, modules are compiled in this process without a time limit: only for trusted modules and tests.
     pub compile_in_child: Option<CompileLimits>,
-    /// wasmtime's own checks, with limits that no call reaches: only for measuring the cost of the checks. They have no
-    /// effect together with [`compile_in_child`](Self::compile_in_child), whose compiler does not apply them.
+    /// wasmtime's own checks, with limits that no call reaches: only for measuring the cost of the checks. No effect
+    /// together with [`compile_in_child`](Self::compile_in_child), because the compiler child does not apply them.
     pub wasmtime_check: Option<WasmtimeCheck>,
 }
 
-/// wasmtime's own checks for arbitrary modules.
+/// wasmtime's own checks for arbitrary modules, for comparison with the checks of weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WasmtimeCheck {
     /// wasmtime's fuel: each basic block is charged.
     Fuel,
-    /// wasmtime's epochs: loops and functions read a number that another thread increments.
+    /// wasmtime's epochs: each loop iteration and function entry reads a number that another thread can increment.
     Epochs,
 }
 
@@ -58,39 +59,42 @@ impl Default for EngineOptions {
     }
 }
 
-/// The run-time checks of modules.
+/// The choice of run-time checks for all modules of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckMode {
     /// The checks of the tier that the module was admitted in.
     #[default]
     Admitted,
-    /// The checks of this tier, whatever tier the module was admitted in. With the proved tier only the watchdog ends
-    /// an endless loop, after a long time: only for measuring the cost of checks.
+    /// The checks of this tier for every module, for measuring the cost of checks. With the proved tier only the watchdog
+    /// ends an endless loop, after a long time.
     As(Tier),
     /// Charges every basic block separately, so that [`Instance::fuel_used`](crate::Instance::fuel_used) returns the
-    /// exact use of a call. A call that uses more than this much fuel is aborted. For tests, and for the search for
-    /// the most expensive packet.
+    /// exact use of a call. A call that uses more than the given fuel is aborted. For tests, and for the search for the
+    /// most expensive packet.
     Exact(u64),
 }
 
 impl CheckMode {
-    /// Returns the checks for an admitted module. `sliced` is true if its calls can be suspended.
-    fn checks(self, admitted: &Admitted, sliced: bool) -> Checks {
+    /// Returns the checks for an admitted module, with or without suspendable calls.
+    fn checks(self, admitted: &Admitted, is_suspendable: bool) -> Checks {
         let tier = match self {
             Self::Admitted => admitted.tier(),
             Self::As(tier) => tier,
-            Self::Exact(most) => {
-                let most = Some(most.min(ALLOWANCE_MAX));
-                return Checks::Charged { most, piece: None, exact: true, sliced };
+            Self::Exact(fuel_max) => {
+                let allowance = Some(fuel_max.min(ALLOWANCE_MAX));
+                return Checks::Charged { allowance, refill: None, exact: true, is_suspendable };
             }
         };
         match tier {
-            Tier::Proved if sliced => Checks::Sliced,
+            Tier::Proved if is_suspendable => Checks::SliceOnly,
             Tier::Proved => Checks::None,
-            Tier::Supervised => {
-                Checks::Charged { most: None, piece: Some(admitted.limits().piece), exact: false, sliced }
-            }
-            Tier::Metered => Checks::Charged { most: None, piece: None, exact: false, sliced },
+            Tier::Supervised => Checks::Charged {
+                allowance: None,
+                refill: Some(admitted.limits().check_interval),
+                exact: false,
+                is_suspendable,
+            },
+            Tier::Metered => Checks::Charged { allowance: None, refill: None, exact: false, is_suspendable },
         }
     }
 }
@@ -99,16 +103,16 @@ impl CheckMode {
 /// touched take memory.
 const HOST_STACK: usize = 512 << 10;
 
-/// At most one part in this many of a packet's allowance is charged before it is used.
+/// A packet's allowance divided by this number is the most fuel that is charged before the packet uses it.
 const AHEAD_DIVISOR: u64 = 8;
-/// The cost from which on an instruction, such as the call of a host function, is charged separately, in fuel. It is a
-/// hundred times the cost of a charge.
+/// The least cost of an instruction, in fuel, that is charged separately: a hundred times the cost of a charge. Calls of
+/// host functions have such costs.
 const EXPENSIVE_MIN: u64 = 128;
 
 /// The reason why an admitted module cannot be loaded or instantiated.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The engine cannot start: the cause is the node.
+    /// The engine cannot start. The cause is the machine, not the module.
     #[error("the WebAssembly engine does not start: {0}")]
     Engine(String),
     /// The module cannot be rewritten or compiled.
@@ -122,7 +126,8 @@ pub enum LoadError {
         /// The session's free memory.
         left: Bytes,
     },
-    /// There is no memory or address space for a sandbox. The cause is the node.
+    /// There is no memory or address space for a sandbox, or the sandbox process cannot be started. The cause is the machine,
+    /// not the module.
     #[error("no sandbox can be created: {0}")]
     Sandbox(String),
 }
@@ -152,10 +157,10 @@ impl Runtime {
 /// Compiles modules and prepares them for instantiation.
 pub struct Engine {
     /// The runtime of modules whose functions may be inlined, which are almost all modules.
-    inlining: Runtime,
-    /// The runtime of other modules, created on first use. There are two, because a wasmtime engine takes no code that
-    /// was compiled with another configuration.
-    plain: OnceLock<Runtime>,
+    with_inlining: Runtime,
+    /// The runtime of other modules, created on first use. It is a separate one, because a wasmtime engine takes no code
+    /// that was compiled with another configuration.
+    without_inlining: OnceLock<Runtime>,
     spaces: Arc<Spaces>,
     cache: Option<Cache>,
     options: EngineOptions,
@@ -175,33 +180,33 @@ impl Engine {
     /// Starts an engine, with or without a cache of compiled modules.
     pub fn new(options: EngineOptions, cache: Option<Cache>) -> Result<Self, LoadError> {
         let spaces = Arc::new(Spaces::default());
-        let inlining = Runtime::new(&options, &spaces, true)?;
+        let with_inlining = Runtime::new(&options, &spaces, true)?;
         let watchdog = Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()))?;
-        Ok(Self { inlining, plain: OnceLock::new(), spaces, cache, options, watchdog })
+        Ok(Self { with_inlining, without_inlining: OnceLock::new(), spaces, cache, options, watchdog })
     }
 
-    /// Returns the runtime for a module.
+    /// Returns the runtime that compiles and runs a module.
     fn runtime(&self, admitted: &Admitted) -> Result<&Runtime, LoadError> {
         if admitted.info().may_be_inlined {
-            return Ok(&self.inlining);
+            return Ok(&self.with_inlining);
         }
-        match self.plain.get() {
-            Some(plain) => Ok(plain),
+        match self.without_inlining.get() {
+            Some(runtime) => Ok(runtime),
             // If two threads create a runtime at the same time, the first one is used.
             None => {
-                let plain = Runtime::new(&self.options, &self.spaces, false)?;
-                Ok(self.plain.get_or_init(|| plain))
+                let runtime = Runtime::new(&self.options, &self.spaces, false)?;
+                Ok(self.without_inlining.get_or_init(|| runtime))
             }
         }
     }
 
-    /// Compiles an admitted module, or takes it from the cache. Its calls run to completion.
+    /// Loads an admitted module: compiles it, or takes its code from the cache. The module's calls run to completion.
     pub fn load(&self, admitted: Admitted) -> Result<LoadedModule, LoadError> {
         self.load_counting(admitted, false, &mut Nanos(0))
     }
 
-    /// Loads a module as [`Self::load`], with calls that can be [suspended](crate::Instance::begin) at charges. A
-    /// proved module gets charges for this purpose only: it has no allowance, and none of its calls is aborted.
+    /// Loads a module as [`Self::load`], with calls that can be [suspended](crate::Instance::begin) at charges. Charges in a
+    /// proved module serve only suspension: it has no allowance, and no charge aborts its calls.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -209,8 +214,8 @@ impl Engine {
         self.load_counting(admitted, true, &mut Nanos(0))
     }
 
-    /// Loads a module, suspendable or not, and charges `meter` for the processor time of the compiler child, also on
-    /// failure. The calling thread's own time is not charged.
+    /// Loads a module, with or without suspendable calls. Charges `meter` for the processor time of the compiler child, also
+    /// on failure; the calling thread's own time is not charged.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -231,8 +236,8 @@ impl Engine {
         self.options.check_mode.checks(admitted, is_suspendable)
     }
 
-    /// Compiles a module, or takes from the cache the code that an engine or compiler child with the same options has
-    /// made of the same bytes. Charges `meter` as [`load_counting`](Self::load_counting) does.
+    /// Rewrites a module and returns its compiled code. The code comes from the cache, if an engine with the same options has
+    /// compiled the same bytes before. Charges `meter` as [`load_counting`](Self::load_counting) does.
     pub(crate) fn compile(
         &self,
         admitted: &Admitted,
@@ -243,7 +248,7 @@ impl Engine {
         let (bytes, indices) =
             rewritten(admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
         let runtime = self.runtime(admitted)?;
-        let key = key(runtime, &bytes);
+        let key = cache_key(runtime, &bytes);
         let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
         let from_cache = cached.is_some();
         let code = match cached {
@@ -268,9 +273,9 @@ impl Engine {
     /// Prepares a compiled module for instantiation.
     ///
     /// # Safety
-    /// The code is the result of [`compile`](Self::compile) for this module, of this engine or of one with the same
-    /// options in another process of this program. It was just compiled, or kept in a folder that only the effective
-    /// user can write, under a key of all its inputs and with a digest of its contents.
+    /// The code is the result of [`compile`](Self::compile) for this module, by this engine, or by an engine with the same
+    /// options in another process of this program. It was just compiled, or comes from a folder that only the effective
+    /// user can write, from an entry whose key covers all inputs and which has a digest of its contents.
     pub(crate) unsafe fn assemble(
         &self,
         admitted: Admitted,
@@ -281,20 +286,20 @@ impl Engine {
         let runtime = self.runtime(&admitted)?;
         // SAFETY: by this function's contract.
         let module = unsafe { Module::deserialize(&runtime.wasm, &code) }.map_err(failed)?;
-        let ready = runtime.linker.instantiate_pre(&module).map_err(failed)?;
-        let (code, strike_counter) = (Arc::new(CodeMap::of(&module)), Arc::default());
+        let instance_pre = runtime.linker.instantiate_pre(&module).map_err(failed)?;
+        let (code_map, strike_counter) = (Arc::new(CodeMap::new(&module)), Arc::default());
         Ok(LoadedModule {
-            ready,
+            instance_pre,
             admitted: Arc::new(admitted),
             checks,
             indices,
-            code,
+            code_map,
             strike_counter,
             from_cache,
         })
     }
 
-    /// Returns the rewritten module that [`Self::load`] compiles, with its run-time checks.
+    /// Returns the bytes of the rewritten module that [`Self::load`] compiles, with its run-time checks.
     ///
     /// # Errors
     /// The module cannot be rewritten.
@@ -304,7 +309,7 @@ impl Engine {
             .map_err(|e| LoadError::Compile(CompileError::Module(e)))
     }
 
-    /// Returns the rewritten module that [`Self::load_suspendable`] compiles.
+    /// Returns the bytes of the rewritten module that [`Self::load_suspendable`] compiles.
     ///
     /// # Errors
     /// The module cannot be rewritten.
@@ -339,7 +344,7 @@ impl Engine {
 }
 
 /// Returns the cache key of the code that a runtime makes of a module's bytes.
-fn key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
+fn cache_key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
     let mut hasher = KeyHasher::default();
     runtime.wasm.precompile_compatibility_hash().hash(&mut hasher);
     hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
@@ -350,14 +355,18 @@ fn key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
 
 /// Rewrites a module: adds the loop over a batch, and the checks if there are any. Returns the new module and the
 /// layout of its function indices.
-fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), String> {
+fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, FunctionIndices), String> {
     let limits = admitted.limits();
-    // If no call is aborted, charging ahead does not use up an allowance too early.
-    let ahead = if checks == Checks::Sliced { limits.piece } else { limits.packet.constant / AHEAD_DIVISOR };
+    // With slices only there is no allowance, so more fuel can be charged before it is used.
+    let ahead = if checks == Checks::SliceOnly {
+        limits.check_interval
+    } else {
+        limits.packet.constant / AHEAD_DIVISOR
+    };
     let rules = ChargeRules {
         exact: matches!(checks, Checks::Charged { exact: true, .. }),
-        ahead_max: limits.piece.min(ahead).max(1),
-        loop_max: limits.piece,
+        ahead_max: limits.check_interval.min(ahead).max(1),
+        loop_max: limits.check_interval,
         expensive_min: EXPENSIVE_MIN,
     };
     let (costs, environment) = (CostTable::standard(), admitted.environment());
@@ -376,25 +385,25 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), 
     let bytes = rewrite::rewrite(&task).map_err(|error| error.to_string())?;
     let imported = u32::try_from(plan.imports.len()).unwrap_or(u32::MAX);
     let functions = admitted.info().functions;
-    Ok((bytes, Indices { imported, functions, is_shifted: checks != Checks::None }))
+    Ok((bytes, FunctionIndices { imported, functions, is_shifted: checks != Checks::None }))
 }
 
 /// A module's compiled code, and the facts that are needed to run it.
 pub(crate) struct CompiledModule {
     pub(crate) code: Vec<u8>,
     pub(crate) checks: Checks,
-    pub(crate) indices: Indices,
+    pub(crate) indices: FunctionIndices,
     pub(crate) from_cache: bool,
 }
 
-/// A module that can be instantiated any number of times. Its instances share one count of strikes.
+/// A compiled module that can be instantiated any number of times. All of its instances share one count of strikes.
 #[derive(Clone)]
 pub struct LoadedModule {
-    pub(crate) ready: InstancePre<HostState>,
+    pub(crate) instance_pre: InstancePre<HostState>,
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) checks: Checks,
-    pub(crate) indices: Indices,
-    pub(crate) code: Arc<CodeMap>,
+    pub(crate) indices: FunctionIndices,
+    pub(crate) code_map: Arc<CodeMap>,
     pub(crate) strike_counter: Arc<StrikeCounter>,
     from_cache: bool,
 }
@@ -412,17 +421,17 @@ impl LoadedModule {
 
     /// Returns the wasmtime engine that the code is for.
     pub(crate) fn runtime(&self) -> &wasmtime::Engine {
-        self.ready.module().engine()
+        self.instance_pre.module().engine()
     }
 
     /// Returns the memory range of the code.
     pub(crate) fn code_range(&self) -> std::ops::Range<*const u8> {
-        self.ready.module().image_range()
+        self.instance_pre.module().image_range()
     }
 
     /// Returns true if the module's calls can be suspended.
     pub fn is_suspendable(&self) -> bool {
-        self.checks.is_sliced()
+        self.checks.has_suspendable_calls()
     }
 
     /// Returns whether the code came from the cache.
@@ -431,11 +440,11 @@ impl LoadedModule {
     }
 }
 
-/// Returns the wasmtime configuration of modules whose functions are inlined, or are not.
+/// Returns the wasmtime configuration for modules whose functions may be inlined, or for other modules.
 fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
     let mut config = Config::new();
     config
-        .with_host_memory(Arc::new(Creator(Arc::clone(spaces))))
+        .with_host_memory(Arc::new(SpaceCreator(Arc::clone(spaces))))
         .allocation_strategy(InstanceAllocationStrategy::OnDemand)
         .memory_reservation(RESERVED as u64)
         .memory_guard_size(GUARD as u64)
@@ -451,7 +460,7 @@ fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
         .wasm_multi_memory(false)
         .wasm_relaxed_simd(false)
         .wasm_tail_call(false)
-        // For the atomic reads that the loader inserts. Admission refuses modules with instructions of this proposal.
+        // The threads proposal has the atomic reads that the loader inserts. Admission refuses modules with its instructions.
         .wasm_threads(true)
         .compiler_inlining(if inlining { Inlining::Yes } else { Inlining::No })
         .wasm_multi_value(true)
@@ -460,8 +469,9 @@ fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
     config
 }
 
-/// Runs the compiler child. It confines itself, and then reads from standard input a byte that states whether functions
-/// may be inlined, followed by a rewritten module. It writes the code and a digest of the code to standard output.
+/// Runs the compiler child. The child confines itself. It then reads a byte from standard input that states whether
+/// functions may be inlined, and after it a rewritten module. It writes the code and a digest of the code to standard
+/// output.
 ///
 /// # Errors
 /// The compiler's error, or a failed read or write.
@@ -474,14 +484,14 @@ mod tests {
     use super::*;
     use crate::Instance;
 
-    /// wasmtime ignores a memory creator in some configurations without an error. Mapping packets into such a memory
-    /// would overwrite foreign memory, so an instance whose memory weir did not create is refused.
+    /// wasmtime ignores a memory creator in some configurations without an error. Mapping packets into a memory that weir
+    /// did not create would overwrite foreign memory, so an instance with such a memory is refused.
     #[test]
     fn an_engine_that_does_not_use_weirs_address_space_is_refused() {
         let mut engine = Engine::new(EngineOptions::default(), None).unwrap();
         let wasm =
             wasmtime::Engine::new(config(&Arc::default(), true).memory_guard_size(GUARD as u64)).unwrap();
-        engine.inlining = Runtime { linker: Linker::new(&wasm), wasm };
+        engine.with_inlining = Runtime { linker: Linker::new(&wasm), wasm };
         let text = r#"(module (memory (export "memory") 1) (func (export "weir_packet") (param i32) (result i32) i32.const 0))"#;
         let mut bytes = wat::parse_str(text).unwrap();
         let manifest = b"\x0dweir.manifestname='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'";

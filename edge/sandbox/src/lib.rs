@@ -8,8 +8,8 @@
 //! [`Instance::begin`].
 //!
 //! [`Engine::load`] takes only modules that admission has checked. The module of an [`Instance`] can access its private
-//! memory, and read packets, descriptors and shared tables, which are mapped read-only at fixed guest addresses. It can
-//! call the functions in `weir_abi::host`. All accesses of the host to guest memory go through `guest_memory.rs`.
+//! memory and call the host functions in `weir_abi::host`. It can read packets, descriptors and shared tables, which are
+//! mapped read-only at fixed guest addresses. All accesses of the host to guest memory go through `guest_memory.rs`.
 
 mod engine;
 mod load;

@@ -1,15 +1,16 @@
-//! The watchdog, the last line of defence: ends a call that runs too long although its bound is proved or it is charged.
+//! The watchdog, the last defence: a thread that ends a call that runs too long although its bound is proved or its fuel is
+//! charged. Each engine has one.
 //!
-//! 1. If a call of a charged module takes longer than the limit, the watchdog makes the module's poll page inaccessible.
+//! 1. If a call of a supervised or metered module takes longer than the limit, the watchdog makes the module's poll page inaccessible.
 //!    The next read of the page, which the loader has inserted, traps.
 //! 2. If a call of any module takes [`GRACE_FACTOR`] times its limit, the watchdog interrupts it in the middle of the
 //!    module's code (`interrupt.rs`). Host functions check whether their call is to be interrupted, and end it.
-//! 3. If the interruption does not help for as long again, the watchdog ends weir with a message that names the module: a
-//!    thread that cannot be stopped would block the run anyway.
+//! 3. If the call still runs after as much time again, the watchdog ends weir with a message that names the module: a
+//!    thread that cannot be stopped would block the run in any event.
 //!
-//! Time is the processor time of the calling thread. So time that other programs or a hypervisor use does not count
-//! against a module. To the watchdog each resumption of a suspended call is a new call; `suspend.rs` applies the same
-//! limits to the call's total time.
+//! Time here is the processor time of the calling thread, so time that other programs or a hypervisor use does not count
+//! against a module. The watchdog takes each resumption of a suspended call for a new call; `suspend.rs` applies the same
+//! limits to the total time of the suspended call.
 
 use crate::run::caller::{self, Thread};
 use crate::run::host::HostPhase;
@@ -26,27 +27,27 @@ use std::time::Duration;
 use weir_admission::Admitted;
 use weir_units::Nanos;
 
-/// The number of signals that are sent in a row to interrupt a call. With the pauses between them they take less than
-/// [`PERIOD_MIN`].
+/// The number of signals that are sent in a row to interrupt a call. With the pauses between them, the signals take less
+/// than [`PERIOD_MIN`].
 const BURST_SIGNALS: usize = 32;
-/// The pause between two of these signals.
+/// The pause between two signals to the same call.
 const BURST_PAUSE: Duration = Duration::from_micros(100);
 /// The watchdog's period is the limit of a call divided by this number, within [`PERIOD_MIN`] and [`PERIOD_MAX`].
 ///
-/// In each period the watchdog checks whether any thread is in the same call as in the last period, and only then
-/// examines the sandboxes. So a limit can be exceeded by up to two periods.
+/// In each period the watchdog checks whether any thread is in the same call as in the last period. If so, it examines the
+/// sandboxes. So a limit can be exceeded by up to two periods.
 const PERIODS_PER_LIMIT: u32 = 16;
 /// The shortest period.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 /// The longest period.
 const PERIOD_MAX: Duration = Duration::from_millis(50);
 
-/// The multiple of its limit at which a call is interrupted, whatever bound was proved. A bound is in fuel, not in
-/// time, and a slow machine, cold caches or an estimated calibration must not count against a module.
+/// The multiple of its limit at which a call of any tier is interrupted. It is large, because bounds are in fuel: a slow
+/// machine, cold caches or an estimated calibration must not count against a module.
 const GRACE_FACTOR: u32 = 10;
 
-/// The packet length that is assumed for the time of a batch: that of the largest IP packet. [`GRACE_FACTOR`] covers
-/// longer packets.
+/// The packet length that is assumed for the time of a batch: the length of the largest IP packet. [`GRACE_FACTOR`] leaves
+/// time for longer packets.
 const PACKET_BYTES: u64 = 65_535;
 
 /// The exit status of weir if it ends because a call cannot be ended.
@@ -54,10 +55,10 @@ pub const EXIT_STUCK: u8 = 70;
 
 /// The value of [`WatchEntry::kind`] for a start.
 const STARTING: u32 = u32::MAX;
-/// The value of [`WatchEntry::kind`] for another call without packets.
+/// The value of [`WatchEntry::kind`] for a tick, a stop or an event.
 const PERIODIC: u32 = u32::MAX - 1;
 
-/// The time that the profile allows for each kind of call.
+/// The times that the profile allows for the kinds of calls of a module.
 #[derive(Clone, Copy)]
 struct CallTimes {
     start: Duration,
@@ -66,7 +67,7 @@ struct CallTimes {
 }
 
 impl CallTimes {
-    fn of(admitted: &Admitted) -> Self {
+    fn from_profile(admitted: &Admitted) -> Self {
         let profile = admitted.profile();
         let time = |nanos: Nanos| Duration::from_nanos(nanos.0);
         let packet = profile.packet.0.saturating_add(profile.per_byte.0.saturating_mul(PACKET_BYTES));
@@ -80,30 +81,31 @@ impl CallTimes {
 
 /// The state of a watched sandbox that its calling thread and the watchdog share.
 pub(crate) struct WatchEntry {
+    /// The beginning of the sandbox's address space.
     base: *mut u8,
     /// The module's name.
     name: String,
-    /// The module's code.
-    code: Arc<CodeMap>,
+    /// The addresses of the module's functions.
+    code_map: Arc<CodeMap>,
     /// True if the module reads the poll page.
-    polls: bool,
+    reads_poll_page: bool,
     times: CallTimes,
-    /// The number of beginnings and ends of calls so far: odd during a call.
-    call: AtomicU64,
-    /// The calling thread.
+    /// Incremented at the beginning and at the end of each call, so it is odd during a call.
+    call_number: AtomicU64,
+    /// The handle of the calling thread (pthread_t).
     thread: AtomicU64,
     /// The clock of the calling thread's processor time.
     clock: AtomicI32,
     /// The kind of the call: [`STARTING`], [`PERIODIC`], or for a batch the index of its first packet in the block.
     kind: AtomicU32,
-    /// The capture number of the block's first packet.
+    /// The number of the block's first packet in the capture.
     block: AtomicU64,
     /// True if the watchdog has acted on the call, or is about to act on it.
     acted_on: AtomicBool,
     /// True if the call is to be interrupted.
-    overrun: Arc<AtomicBool>,
+    must_interrupt: Arc<AtomicBool>,
     /// The address of the instruction at which the call was interrupted; 0 if it was not.
-    at: AtomicUsize,
+    interrupted_at: AtomicUsize,
     /// Locked while the watchdog acts on the call.
     action_lock: Mutex<()>,
 }
@@ -117,13 +119,13 @@ unsafe impl Sync for WatchEntry {}
 #[derive(Clone, Copy)]
 pub(crate) struct OverrunAction {
     /// True if the poll page may have been made inaccessible.
-    pub(crate) polled: bool,
+    pub(crate) closed_poll_page: bool,
     /// The address of the instruction at which the call was interrupted, if it was.
-    pub(crate) at: Option<usize>,
+    pub(crate) interrupted_at: Option<usize>,
 }
 
 impl WatchEntry {
-    /// Records that a call begins on this thread. It ends with the returned guard.
+    /// Records that a call begins on this thread. The call ends when the returned guard is dropped.
     #[inline]
     pub(crate) fn begin(&self, phase: HostPhase) -> CallGuard<'_> {
         let Thread { handle, clock } = caller::enter();
@@ -136,7 +138,7 @@ impl WatchEntry {
         };
         self.kind.store(kind, Ordering::Relaxed);
         // No atomic addition is needed, because only the calling thread writes the number.
-        self.call.store(self.call.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.call_number.store(self.call_number.load(Ordering::Relaxed) + 1, Ordering::Release);
         interrupt::set_current_call(Some(self));
         CallGuard(self)
     }
@@ -145,9 +147,9 @@ impl WatchEntry {
     fn end(&self) -> Option<OverrunAction> {
         interrupt::set_current_call(None);
         caller::leave();
-        // `act_on_call` stores `acted_on` before it loads `call`. So either the watchdog sees that the call has ended, or
+        // `act_on_call` stores `acted_on` before it loads `call_number`. So either the watchdog sees that the call has ended, or
         // this thread sees that the watchdog acts on it.
-        self.call.fetch_add(1, Ordering::SeqCst);
+        self.call_number.fetch_add(1, Ordering::SeqCst);
         if self.acted_on.load(Ordering::SeqCst) { self.undo() } else { None }
     }
 
@@ -158,31 +160,36 @@ impl WatchEntry {
         if !self.acted_on.swap(false, Ordering::SeqCst) {
             return None;
         }
-        self.overrun.store(false, Ordering::SeqCst);
-        let at = self.at.swap(0, Ordering::SeqCst);
-        if self.polls {
-            // SAFETY: the space is alive, because its instance is in this call. If this fails, polls of further calls
-            // trap, so these calls are lost.
+        self.must_interrupt.store(false, Ordering::SeqCst);
+        let at = self.interrupted_at.swap(0, Ordering::SeqCst);
+        if self.reads_poll_page {
+            // SAFETY: the space is alive, because its instance is in this call. If the page stays inaccessible on an error,
+            // further calls of the module trap at their polls and are lost.
             let _ = unsafe { set_poll_page(self.base, true) };
         }
-        Some(OverrunAction { polled: self.polls, at: (at != 0).then_some(at) })
+        Some(OverrunAction {
+            closed_poll_page: self.reads_poll_page,
+            interrupted_at: (at != 0).then_some(at),
+        })
     }
 
-    /// Runs `act` if a call is still in progress. The call's thread and space exist until `act` returns: at its end the
-    /// call sees `acted_on`, and then waits for the lock that is held here.
+    /// Runs `act` if the call with this number is still in progress. The call's thread and space exist until `act` returns:
+    /// at its end the call sees `acted_on`, and waits for `action_lock`.
     fn act_on_call(&self, call: u64, act: impl FnOnce()) {
         let _acting = self.action_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.acted_on.swap(true, Ordering::SeqCst);
-        if self.call.load(Ordering::SeqCst) == call {
+        if self.call_number.load(Ordering::SeqCst) == call {
             act();
         } else {
-            // Another call is in progress, or none. Actions on it, if there were any, are still to be undone at its end.
+            // The call has ended. If the watchdog has acted on the present call, that call must still undo the actions at its
+            // end.
             self.acted_on.store(before, Ordering::SeqCst);
         }
     }
 
-    /// Returns the processor time after which a call is interrupted, for the kind of the current or last call.
-    pub(crate) fn patience(&self, limit: Duration) -> Duration {
+    /// Returns the processor time after which a call is interrupted, for the kind of the current or last call. `limit` is the
+    /// engine's limit of a call.
+    pub(crate) fn interruption_time(&self, limit: Duration) -> Duration {
         let time = match self.kind.load(Ordering::Relaxed) {
             STARTING => self.times.start,
             PERIODIC => self.times.periodic,
@@ -191,31 +198,31 @@ impl WatchEntry {
         limit.max(time).saturating_mul(GRACE_FACTOR)
     }
 
-    /// Acts on a call that has taken the processor time `took`. `interrupted` is the call's time at its first
-    /// interruption. The process ends only if the call continues for as long again after that time, even if this thread
-    /// runs late.
-    fn check(&self, call: u64, took: Duration, limit: Duration, interrupted: &mut Option<Duration>) {
+    /// Acts on a call that has taken the processor time `took`, if that is too long. `interrupted` is the call's time at its
+    /// first interruption. Ends the process if the call has continued for as long again since then.
+    fn check_call(&self, call: u64, took: Duration, limit: Duration, interrupted: &mut Option<Duration>) {
         let kind = self.kind.load(Ordering::Relaxed);
-        let patience = self.patience(limit);
-        if interrupted.is_some_and(|at| took >= at.saturating_add(patience)) {
+        let interruption_time = self.interruption_time(limit);
+        if interrupted.is_some_and(|at| took >= at.saturating_add(interruption_time)) {
             self.act_on_call(call, || self.end_process(kind, took));
-        } else if took >= patience {
+        } else if took >= interruption_time {
             interrupted.get_or_insert(took);
             self.act_on_call(call, || {
-                self.overrun.store(true, Ordering::SeqCst);
-                let (thread, at) = (self.thread.load(Ordering::Relaxed), self.at.load(Ordering::SeqCst));
-                // Several signals, because a call that executes many bulk operations is rarely found in the module's own
-                // code.
+                self.must_interrupt.store(true, Ordering::SeqCst);
+                let (thread, at) =
+                    (self.thread.load(Ordering::Relaxed), self.interrupted_at.load(Ordering::SeqCst));
+                // Several signals are sent, because a call that executes many bulk operations is rarely in the module's own
+                // code when a signal arrives.
                 for _ in 0..BURST_SIGNALS {
                     // SAFETY: the thread is in the call, which cannot end before `act_on_call` returns.
                     unsafe { interrupt::send(thread) };
                     std::thread::sleep(BURST_PAUSE);
-                    if self.at.load(Ordering::SeqCst) != at {
+                    if self.interrupted_at.load(Ordering::SeqCst) != at {
                         break;
                     }
                 }
             });
-        } else if self.polls && took >= limit {
+        } else if self.reads_poll_page && took >= limit {
             // SAFETY: the space is alive, because the call cannot end before `act_on_call` returns.
             self.act_on_call(call, || _ = unsafe { set_poll_page(self.base, false) });
         }
@@ -239,14 +246,14 @@ impl WatchEntry {
             self.name,
             took.as_secs_f64()
         );
-        // SAFETY: does not return, so no state is used afterwards. Exit handlers are not run, because they could wait for
-        // the thread that cannot be stopped.
+        // SAFETY: does not return, so no state is used afterwards. Exit handlers could wait for the thread that cannot be
+        // stopped, so they are not run.
         unsafe { libc::_exit(EXIT_STUCK.into()) };
     }
 
-    /// Returns the flag that host functions check. It is true if the call is to be interrupted.
-    pub(crate) fn overrun(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.overrun)
+    /// Returns the flag that host functions check, which is true if the call is to be interrupted.
+    pub(crate) fn must_interrupt(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.must_interrupt)
     }
 
     /// Sets the number of the block's first packet, for messages about a call.
@@ -256,12 +263,12 @@ impl WatchEntry {
 
     /// Returns the module's code if the call is to be interrupted. Async-signal-safe.
     pub(crate) fn code_to_interrupt(&self) -> Option<&CodeMap> {
-        self.overrun.load(Ordering::SeqCst).then_some(&*self.code)
+        self.must_interrupt.load(Ordering::SeqCst).then_some(&*self.code_map)
     }
 
     /// Records that the call was interrupted at this instruction. Async-signal-safe.
     pub(crate) fn set_interrupted_at(&self, pc: usize) {
-        self.at.store(pc, Ordering::SeqCst);
+        self.interrupted_at.store(pc, Ordering::SeqCst);
     }
 }
 
@@ -285,12 +292,12 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// A sandbox as the watchdog last saw it.
+/// A watched sandbox, with the state in which the watchdog last saw it.
 struct Observation {
     watch: Arc<WatchEntry>,
-    /// The call in which the sandbox was last seen.
+    /// The number of the call in which the sandbox was last seen.
     call: u64,
-    /// The thread's processor time when this call was first seen.
+    /// The thread's processor time when the call was first seen.
     since: Duration,
     /// The time that the call had taken when it was first interrupted.
     interrupted: Option<Duration>,
@@ -324,15 +331,15 @@ impl Drop for WatchedSandbox {
 /// The thread that watches all sandboxes of an engine.
 pub(crate) struct Watchdog {
     all: WatchedSandboxes,
-    next: AtomicU64,
+    next_number: AtomicU64,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Starts the thread. `limit` is the processor time of a call.
+    /// Starts the watchdog's thread. `limit` is the processor time that a call may take.
     pub(crate) fn start(limit: Duration) -> io::Result<Self> {
-        interrupt::prepare()?;
+        interrupt::install_handler()?;
         let all = WatchedSandboxes::default();
         let watched = Arc::clone(&all);
         let (stop, stopped) = channel();
@@ -340,46 +347,46 @@ impl Watchdog {
             let mut callers = caller::SeenCalls::default();
             let period = (limit / PERIODS_PER_LIMIT).clamp(PERIOD_MIN, PERIOD_MAX);
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                if callers.check() {
+                if callers.has_lasting_call() {
                     let mut all = watched.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.values_mut().for_each(|seen| check(seen, limit));
+                    all.values_mut().for_each(|observation| check_sandbox(observation, limit));
                 }
             }
         })?;
-        Ok(Self { all, next: AtomicU64::new(0), stop: Some(stop), thread: Some(thread) })
+        Ok(Self { all, next_number: AtomicU64::new(0), stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Watches a module's sandbox until the result is dropped. `polls` is true if the module reads the poll page.
+    /// Watches a module's sandbox until the result is dropped. `reads_poll_page` is true if the module reads the poll page.
     ///
     /// # Safety
-    /// `base` is a live space, and stays so until the result is dropped.
+    /// `base` is the address of a live space, which stays alive until the result is dropped.
     pub(crate) unsafe fn guard(
         &self,
         base: *mut u8,
         admitted: &Admitted,
-        code: &Arc<CodeMap>,
-        polls: bool,
+        code_map: &Arc<CodeMap>,
+        reads_poll_page: bool,
     ) -> WatchedSandbox {
         let watch = Arc::new(WatchEntry {
             base,
             name: admitted.manifest().name.as_str().to_owned(),
-            code: Arc::clone(code),
-            polls,
-            times: CallTimes::of(admitted),
-            call: AtomicU64::new(0),
+            code_map: Arc::clone(code_map),
+            reads_poll_page,
+            times: CallTimes::from_profile(admitted),
+            call_number: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             clock: AtomicI32::new(0),
             kind: AtomicU32::new(0),
             block: AtomicU64::new(0),
             acted_on: AtomicBool::new(false),
-            overrun: Arc::default(),
-            at: AtomicUsize::new(0),
+            must_interrupt: Arc::default(),
+            interrupted_at: AtomicUsize::new(0),
             action_lock: Mutex::new(()),
         });
-        let seen =
+        let observation =
             Observation { watch: Arc::clone(&watch), call: 0, since: Duration::ZERO, interrupted: None };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(number, seen);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(number, observation);
         WatchedSandbox { watch, number, all: Arc::clone(&self.all) }
     }
 }
@@ -393,17 +400,22 @@ impl Drop for Watchdog {
     }
 }
 
-/// Examines one sandbox, and acts on its call if that takes too long.
-fn check(seen: &mut Observation, limit: Duration) {
-    let watch = &seen.watch;
-    let call = watch.call.load(Ordering::Acquire);
+/// Examines one sandbox, and acts on its call if the call takes too long.
+fn check_sandbox(observation: &mut Observation, limit: Duration) {
+    let watch = &observation.watch;
+    let call = watch.call_number.load(Ordering::Acquire);
     let is_in_call = call % 2 == 1;
     if is_in_call && let Ok(now) = weir_os::clock_time(watch.clock.load(Ordering::Relaxed)) {
-        if seen.call != call {
-            // The call is seen for the first time, so it has run for less than two periods.
-            (seen.call, seen.since, seen.interrupted) = (call, now, None);
+        if observation.call != call {
+            // A call that is seen for the first time has run for less than two periods.
+            (observation.call, observation.since, observation.interrupted) = (call, now, None);
         } else {
-            watch.check(call, now.saturating_sub(seen.since), limit, &mut seen.interrupted);
+            watch.check_call(
+                call,
+                now.saturating_sub(observation.since),
+                limit,
+                &mut observation.interrupted,
+            );
         }
     }
 }

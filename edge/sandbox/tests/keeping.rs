@@ -48,7 +48,7 @@ impl Memory {
             }
             memory.pins.fetch_add(1, Ordering::Relaxed);
             let hold = Box::new(Hold(Arc::clone(&memory.pins)));
-            Ok(Pinned { hold, pieces, piece: Bytes(PIECE.into()), most: MOST })
+            Ok(Pinned { guard: hold, pieces, piece_size: Bytes(PIECE.into()), pieces_max: MOST })
         };
         instance.set_packet_pinner(Some(Box::new(pinner))).unwrap();
     }

@@ -194,9 +194,9 @@ fn nothing_is_sent_at_start_or_to_unconnected_outputs() {
     let mut instance = Instance::start(&engine, &program(&engine, &body)).unwrap();
     support::Packets::new().map(&mut instance);
     // The other output is connected.
-    instance.open_outputs(0b10);
+    instance.connect_outputs(0b10);
     instance.run(first_only());
-    instance.open_outputs(0b01);
+    instance.connect_outputs(0b01);
     instance.run(first_only());
     instance.stop(Timestamp(1));
     let answers: Vec<i64> = support::values(&mut instance).into_iter().map(u64::cast_signed).collect();

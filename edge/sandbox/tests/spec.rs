@@ -78,7 +78,7 @@ impl Versions {
 fn call(store: &mut Store<Ceiling>, instance: &Instance, name: &str, arguments: &[Val]) -> Option<Outcome> {
     if let Some(fuel) = instance.get_global(&mut *store, "weir_fuel") {
         // An empty slice where calls can be suspended, so that the host is asked at the first charge.
-        let is_asked = instance.get_global(&mut *store, "weir_held").is_some();
+        let is_asked = instance.get_global(&mut *store, "weir_allowance_excess").is_some();
         fuel.set(&mut *store, Val::I64(if is_asked { 0 } else { PLENTY })).unwrap();
     }
     let function = instance.get_func(&mut *store, name)?;

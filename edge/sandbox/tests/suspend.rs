@@ -418,7 +418,7 @@ fn a_long_proved_tick_can_be_suspended_with_the_same_result() {
     assert_eq!(instance.counters(), plain.counters());
     // It is not charged, so it does not read the poll page.
     let text = String::from_utf8_lossy(&engine.rewritten_suspendable(&admitted()).unwrap()).into_owned();
-    assert!(text.contains("suspend") && !text.contains("weir_held"));
+    assert!(text.contains("suspend") && !text.contains("weir_allowance_excess"));
 }
 
 #[test]

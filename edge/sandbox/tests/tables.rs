@@ -61,7 +61,7 @@ fn at(address: u32) -> String {
 }
 
 #[test]
-fn a_module_sees_the_shown_version_and_an_empty_header_without_one() {
+fn a_module_reads_the_mapped_version_or_an_empty_header() {
     let sum = |window: u32| {
         let at = |offset: u32| (window + offset).cast_signed();
         format!(
@@ -76,13 +76,13 @@ fn a_module_sees_the_shown_version_and_an_empty_header_without_one() {
         emitting(&format!("(i64.add (i64.mul (i64.const 1000000000) {}) {})", sum(SECOND), sum(FIRST)));
     let mut instance = started(&body);
     assert_eq!(loaded(&mut instance), Some(0), "nothing is there yet");
-    assert!(instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap());
+    assert!(instance.map_table(0, Some(&version(1, &[7; 5000]))).unwrap());
     assert_eq!(loaded(&mut instance), Some(7_000_000 + 5000 * 1000 + 1));
-    assert!(instance.show_table(2, Some(&version(3, &[9; 100]))).unwrap());
+    assert!(instance.map_table(2, Some(&version(3, &[9; 100]))).unwrap());
     assert_eq!(loaded(&mut instance), Some(9_100_003 * 1_000_000_000 + 7_000_000 + 5000 * 1000 + 1));
-    assert!(instance.show_table(0, Some(&version(2, b""))).unwrap());
+    assert!(instance.map_table(0, Some(&version(2, b""))).unwrap());
     assert_eq!(loaded(&mut instance), Some(9_100_003 * 1_000_000_000 + 2));
-    assert!(instance.show_table(2, None).unwrap() && instance.show_table(0, None).unwrap());
+    assert!(instance.map_table(2, None).unwrap() && instance.map_table(0, None).unwrap());
     assert_eq!(loaded(&mut instance), Some(0));
     assert_eq!(instance.counters().faults, 0);
 }
@@ -100,19 +100,19 @@ fn initial_tables_are_visible_to_the_start() {
 }
 
 #[test]
-fn a_version_longer_than_declared_is_shown_as_absent() {
-    if !alone("tables::a_version_longer_than_declared_is_shown_as_absent") {
+fn a_version_longer_than_declared_reads_as_absent() {
+    if !alone("tables::a_version_longer_than_declared_reads_as_absent") {
         return;
     }
     let mut instance = started(&loading(&format!("i64.load (i32.const {})", SECOND.cast_signed())));
-    assert!(instance.show_table(2, Some(&version(1, &[1; 100]))).unwrap());
+    assert!(instance.map_table(2, Some(&version(1, &[1; 100]))).unwrap());
     assert_eq!(loaded(&mut instance), Some(1));
-    assert!(!instance.show_table(2, Some(&version(2, &[1; 101]))).unwrap());
+    assert!(!instance.map_table(2, Some(&version(2, &[1; 101]))).unwrap());
     assert_eq!(loaded(&mut instance), Some(0));
     // A published table has no window, and neither has an undeclared one.
     let before = std::fs::read_to_string("/proc/self/maps").unwrap().matches("weir-table").count();
-    assert!(instance.show_table(1, Some(&version(1, b"x"))).unwrap());
-    assert!(instance.show_table(3, Some(&version(1, b"x"))).unwrap());
+    assert!(instance.map_table(1, Some(&version(1, b"x"))).unwrap());
+    assert!(instance.map_table(3, Some(&version(1, b"x"))).unwrap());
     assert_eq!(std::fs::read_to_string("/proc/self/maps").unwrap().matches("weir-table").count(), before);
 }
 
@@ -121,8 +121,8 @@ fn a_store_into_a_window_traps_and_changes_nothing() {
     for place in [FIRST, FIRST + 8, FIRST + 64, FIRST + 4096, SECOND + 64] {
         let store = format!("(i32.store {} (i32.const -1)) (i64.load {})", at(place), at(place & !7));
         let mut instance = started(&emitting(&format!("(block (result i64) {store})")));
-        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
-        instance.show_table(2, Some(&version(1, &[7; 100]))).unwrap();
+        instance.map_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        instance.map_table(2, Some(&version(1, &[7; 100]))).unwrap();
         assert_eq!(loaded(&mut instance), None);
         assert_eq!(instance.incidents()[0].fault.kind, FaultKind::OutOfBounds, "{place:#x}");
     }
@@ -130,7 +130,7 @@ fn a_store_into_a_window_traps_and_changes_nothing() {
     for bulk in ["memory.fill", "memory.copy"] {
         let act = format!("({bulk} {} (i32.const 0) (i32.const 8))", at(FIRST + 64));
         let mut instance = started(&emitting(&format!("(block (result i64) {act} (i64.const 1))")));
-        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        instance.map_table(0, Some(&version(1, &[7; 5000]))).unwrap();
         assert_eq!(loaded(&mut instance), None, "{bulk}");
         assert_eq!(instance.counters().faults, 1);
     }
@@ -140,7 +140,7 @@ fn a_store_into_a_window_traps_and_changes_nothing() {
 fn reads_after_a_tables_last_page_and_outside_windows_trap() {
     let loads = |address: u32| {
         let mut instance = started(&loading(&format!("i64.load {}", at(address))));
-        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        instance.map_table(0, Some(&version(1, &[7; 5000]))).unwrap();
         loaded(&mut instance)
     };
     assert_eq!(loads(FIRST + 64 + 4992), Some(u64::from_le_bytes([7; 8])));
@@ -165,15 +165,15 @@ fn an_address_in_an_old_version_shows_the_new_one_or_traps() {
         (FIRST + 8).cast_signed()
     );
     let mut instance = started(&body);
-    instance.show_table(0, Some(&version(1, &[7; 8000]))).unwrap();
+    instance.map_table(0, Some(&version(1, &[7; 8000]))).unwrap();
     assert_eq!(loaded(&mut instance), Some(7));
-    instance.show_table(0, Some(&version(2, &[8; 8000]))).unwrap();
+    instance.map_table(0, Some(&version(2, &[8; 8000]))).unwrap();
     assert_eq!(loaded(&mut instance), Some(8));
-    instance.show_table(0, Some(&version(3, &[9; 10]))).unwrap();
+    instance.map_table(0, Some(&version(3, &[9; 10]))).unwrap();
     assert_eq!(loaded(&mut instance), None, "there is no such page any more");
-    instance.show_table(0, None).unwrap();
+    instance.map_table(0, None).unwrap();
     assert_eq!(loaded(&mut instance), None);
-    instance.show_table(0, Some(&version(4, &[6; 8000]))).unwrap();
+    instance.map_table(0, Some(&version(4, &[6; 8000]))).unwrap();
     assert_eq!(loaded(&mut instance), Some(6));
     assert_eq!((instance.counters().faults, instance.counters().lost), (2, 2));
 }
@@ -183,7 +183,7 @@ fn host_functions_and_copies_read_tables_like_packets_and_nothing_beyond() {
     let hash = |address: u32, len: u32| {
         let body = emitting(&format!("(call $hash {} (i32.const {len}) (i64.const 0))", at(address)));
         let mut instance = started(&body);
-        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        instance.map_table(0, Some(&version(1, &[7; 5000]))).unwrap();
         loaded(&mut instance)
     };
     assert_eq!(hash(FIRST + 64, 5000), Some(xxhash_rust::xxh3::xxh3_64(&[7; 5000])));
@@ -197,7 +197,7 @@ fn host_functions_and_copies_read_tables_like_packets_and_nothing_beyond() {
         at(FIRST + 64)
     );
     let mut instance = started(&emitting(&copy));
-    instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+    instance.map_table(0, Some(&version(1, &[7; 5000]))).unwrap();
     assert_eq!(loaded(&mut instance), Some(u64::from_le_bytes([7; 8])));
 }
 
@@ -218,19 +218,19 @@ fn tables_do_not_change_during_a_suspended_call() {
     let mut instance = Instance::start(&engine, &program).unwrap();
     Packets::new().map(&mut instance);
     let (old, new) = (version(1, b"old"), version(2, b"new"));
-    instance.show_table(0, Some(&old)).unwrap();
+    instance.map_table(0, Some(&old)).unwrap();
     let budget = FuelSlice { fuel: 1000, until: None };
     let mut step = instance.begin(Call::Batch(BatchInput { mask: 0b11, ..all() }), budget);
     let mut slices = 0;
     while step == CallStep::Suspended {
-        let error = instance.show_table(0, Some(&new)).unwrap_err();
+        let error = instance.map_table(0, Some(&new)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
         slices += 1;
         step = instance.resume(budget);
     }
     assert!(slices > 10);
     assert_eq!(values(&mut instance), [1, 1]);
-    instance.show_table(0, Some(&new)).unwrap();
+    instance.map_table(0, Some(&new)).unwrap();
     assert_eq!(loaded(&mut instance), Some(2));
 }
 
@@ -263,7 +263,7 @@ fn publishing(place: u32, address: u32, len: u32) -> (Option<i64>, Vec<(u32, Vec
         &body,
         InstanceContext { publisher: Some(publisher), ..InstanceContext::default() },
     );
-    instance.show_table(0, Some(&version(1, b"shared"))).unwrap();
+    instance.map_table(0, Some(&version(1, b"shared"))).unwrap();
     let answer = loaded(&mut instance).map(u64::cast_signed);
     let lost = instance.incidents().first().map(|incident| incident.fault.kind);
     assert_eq!(lost, answer.is_none().then_some(FaultKind::WildPointer { function: "publish" }));
@@ -347,11 +347,11 @@ fn a_thousand_versions_leave_no_mappings_or_descriptors() {
         (maps.matches("weir-table").count(), of_tables.count())
     };
     let mut instance = started(&loading(&format!("i64.load {}", at(FIRST))));
-    instance.show_table(0, Some(&version(1, &[1; 8192]))).unwrap();
+    instance.map_table(0, Some(&version(1, &[1; 8192]))).unwrap();
     let before = holdings();
     for number in 2..1002 {
         let len = usize::try_from(number).unwrap() * 8 % 8193;
-        instance.show_table(0, Some(&version(number, &vec![1; len]))).unwrap();
+        instance.map_table(0, Some(&version(number, &vec![1; len]))).unwrap();
         assert_eq!(loaded(&mut instance), Some(number));
     }
     assert_eq!(holdings(), before);
@@ -366,7 +366,7 @@ fn a_process_at_its_limit_of_mappings_continues() {
     }
     let mut instance = started(&loading(&format!("i64.load {}", at(FIRST))));
     let (short, long) = (version(1, &[1; 100]), version(2, &[2; 8192]));
-    instance.show_table(0, Some(&short)).unwrap();
+    instance.map_table(0, Some(&short)).unwrap();
     assert_eq!(loaded(&mut instance), Some(1));
     // Neighbours that differ are not merged. Their place is reserved before, because there will be no room.
     let mut all: Vec<*mut libc::c_void> = Vec::with_capacity(1 << 21);
@@ -380,7 +380,7 @@ fn a_process_at_its_limit_of_mappings_continues() {
         }
         all.push(page);
     }
-    let refused = instance.show_table(0, Some(&long));
+    let refused = instance.map_table(0, Some(&long));
     for page in &all {
         // SAFETY: mapped above, and not used any more.
         unsafe { libc::munmap(*page, 4096) };
@@ -391,8 +391,8 @@ fn a_process_at_its_limit_of_mappings_continues() {
     }
     assert!(refused.is_err());
     assert_eq!(loaded(&mut instance), None, "what it may not see any more is not to be read");
-    instance.show_table(0, Some(&long)).unwrap();
+    instance.map_table(0, Some(&long)).unwrap();
     assert_eq!(loaded(&mut instance), Some(2));
-    instance.show_table(0, None).unwrap();
+    instance.map_table(0, None).unwrap();
     assert_eq!(loaded(&mut instance), Some(0));
 }

@@ -175,7 +175,7 @@ fn a_process_that_answers_twice_is_ended(mut process: RemoteInstance) {
         // A late message is there with the next answer at the latest.
         assert!(calls <= 3);
     }
-    assert!(process.is_gone());
+    assert!(process.has_lost_process());
 }
 
 fn reported_faults_are_limited_as_in_the_node(mut process: RemoteInstance) {
@@ -185,7 +185,7 @@ fn reported_faults_are_limited_as_in_the_node(mut process: RemoteInstance) {
     }
     tick(&mut process);
     // And the reason why there are no more.
-    assert!(process.is_gone() && process.faults().len() == FAULTS + 1, "{:?}", process.faults());
+    assert!(process.has_lost_process() && process.faults().len() == FAULTS + 1, "{:?}", process.faults());
 }
 
 fn reported_log_lines_are_limited_as_in_the_node(mut process: RemoteInstance) {
@@ -196,5 +196,5 @@ fn reported_log_lines_are_limited_as_in_the_node(mut process: RemoteInstance) {
     }
     assert!(!process.has_ended());
     tick(&mut process);
-    assert!(process.is_gone() && process.take_log().is_empty());
+    assert!(process.has_lost_process() && process.take_log().is_empty());
 }

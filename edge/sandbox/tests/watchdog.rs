@@ -193,7 +193,7 @@ fn a_signal_not_sent_for_this_call_changes_nothing() {
 /// interrupted.
 #[test]
 #[ignore = "started by the_process_ends_if_a_call_cannot_be_interrupted"]
-fn endless_bulk_operations() {
+fn endless_bulk_operations_end_their_process() {
     let engine = engine();
     let text = wat(&at_packet(
         20,
@@ -214,7 +214,12 @@ fn the_process_ends_if_a_call_cannot_be_interrupted() {
     let endless = || {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child
-            .args(["--ignored", "--exact", "--nocapture", "watchdog::endless_bulk_operations"])
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "watchdog::endless_bulk_operations_end_their_process",
+            ])
             .output()
             .unwrap()
     };

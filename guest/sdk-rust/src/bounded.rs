@@ -4,8 +4,8 @@
 ///
 /// weir runs a module without any checks if it can bound the cost of each call in advance. So every loop needs a
 /// visible limit: a constant, a parameter that is read where it is used, the length of the packet or of a slice of it,
-/// or a field of 8 or 16 bits. A loop without one, such as one that follows a list or a chain of headers, gets one
-/// here:
+/// or a field of 8 or 16 bits. A loop without one, such as one that follows a list or a chain of headers, gets a
+/// limit by this method:
 ///
 /// ```
 /// use weir_guest::BoundedIterator;
@@ -19,7 +19,8 @@
 /// }
 /// ```
 pub trait BoundedIterator: Iterator + Sized {
-    /// Returns the same items, but at most `MAX` of them. One more ends the call, which loses this packet.
+    /// Returns an iterator over the same items. If there are more than `MAX` items, the next one ends the call, and the
+    /// module loses the packet of this call.
     #[inline(always)]
     fn bounded<const MAX: u32>(self) -> Bounded<Self, MAX> {
         Bounded { items: self, begun: 0 }
@@ -42,8 +43,8 @@ impl<I: Iterator, const MAX: u32> Iterator for Bounded<I, MAX> {
     fn next(&mut self) -> Option<I::Item> {
         let item = self.items.next();
         let is_past = self.begun >= MAX;
-        // No instruction, but a fence for the compiler. Without it, the compiler may move the count out of the loop and
-        // turn it into something else, in which the bound is not visible.
+        // A fence for the compiler, which is no instruction of the program. Without the fence, the compiler may move
+        // the count out of the loop or change it to a form in which weir's analysis does not find the bound.
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
         self.begun = self.begun.wrapping_add(1);
         if is_past && item.is_some() {

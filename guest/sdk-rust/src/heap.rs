@@ -5,8 +5,8 @@ use crate::Error;
 /// Allocates a slice of `len` copies of `value`, for the rest of the run; `None` if the manifest's ceiling (`memory`)
 /// does not allow it. Call it at start: memory cannot be freed.
 pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]> {
-    // SAFETY: `room` gives memory of its own to each caller, aligned to 64 bytes and of the size asked for. It is initialised
-    // here, before a reference to it exists.
+    // SAFETY: each call of `room` returns other memory, aligned to 64 bytes and of the requested size. The memory is
+    // initialised here, before a reference to it exists.
     unsafe {
         if core::mem::align_of::<T>() > ALIGN {
             return None;
@@ -24,11 +24,11 @@ pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]
 ///
 /// # Errors
 ///
-/// [`Error::Denied`] if that is more than the session may have or the node has left, or less than is in use. Nothing
-/// has changed then.
+/// [`Error::Denied`] if `bytes` is more than the session may have or the node has left, or less than is in use. The
+/// reservation is then unchanged.
 pub fn reserve(bytes: u64) -> Result<u64, Error> {
     let wanted = i64::try_from(bytes).map_err(|_| Error::Denied)?;
-    // SAFETY: it takes a number and gives one.
+    // SAFETY: the function takes and returns numbers only.
     let reserved = unsafe { crate::host::reserve(wanted) };
     u64::try_from(reserved).map_err(|_| Error::of(i32::try_from(reserved).unwrap_or(i32::MIN)))
 }

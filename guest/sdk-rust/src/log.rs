@@ -75,8 +75,8 @@ impl fmt::Write for Line {
     }
 }
 
-/// Logs the panic's place, and ends the call. The panic's message is left out: formatting it would make the smallest
-/// module ten times as large.
+/// Logs the source location of the panic, and ends the call. The panic's message is left out: the code to format it
+/// would make the smallest module ten times as large.
 #[cfg(target_arch = "wasm32")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {

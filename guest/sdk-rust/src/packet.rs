@@ -37,11 +37,9 @@ impl<'a> Packet<'a> {
     /// Returns all captured bytes, from the link header on.
     #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
-        // SAFETY: only weir writes the descriptor, with the place and length of the packet. The packet is mapped, for
-        // reading, for
-        // the duration of the call. (If another program overwrites a file that packets come from, bytes can change: a
-        // reader may then see
-        // either value, and the sandbox contains the effects.)
+        // SAFETY: only weir writes the descriptor, with the address and length of the packet. The packet is mapped for
+        // reading for the duration of the call. (If another program overwrites the file that packets come from, bytes
+        // can change. A reader may then see either value, and the sandbox contains the effects.)
         unsafe {
             core::slice::from_raw_parts(
                 self.descriptor.data as usize as *const u8,
@@ -138,8 +136,8 @@ impl<'a> Packet<'a> {
         self.l4().filter(|_| self.has(flag::TCP)).and_then(|header| be32(header, 8))
     }
 
-    /// Changes bytes from `offset` on, in the packet's private copy that goes to the output; weir updates checksums.
-    /// [`bytes`](Self::bytes) stays as captured.
+    /// Changes bytes from `offset` on, in a private copy of the packet, which goes to the output. weir updates the
+    /// checksums. [`bytes`](Self::bytes) still returns the captured bytes.
     ///
     /// # Errors
     ///

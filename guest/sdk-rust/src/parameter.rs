@@ -24,8 +24,7 @@ pub fn float(index: u32) -> f64 {
 
 fn copy(index: u32, destination: *mut u8, room: usize) -> usize {
     // SAFETY: callers pass the address and the length of a slice that they hold exclusively and in which any bytes are
-    // valid; the host
-    // writes no more than its length.
+    // valid. The host writes no more than the slice's length.
     let len = unsafe { host::param_bytes(index, destination, u32::try_from(room).unwrap_or(u32::MAX)) };
     usize::try_from(len).unwrap_or(0)
 }

@@ -9,13 +9,12 @@ pub trait Row {
     const STREAM: u32;
 }
 
-/// Emits a record into its stream. Returns true if it was accepted: beyond [`limit`](crate::limit) records are dropped
-/// and counted.
+/// Emits a record into its stream. Returns true if weir accepted the record. Records beyond [`limit`](crate::limit) are
+/// dropped and counted.
 #[inline(always)]
 pub fn emit<R: Row>(row: &R) -> bool {
-    // SAFETY: the address and length are those of the row. The host only reads it, checks the length against the
-    // manifest, and checks
-    // every address in it.
+    // SAFETY: the address and length are those of the row. The host only reads the row, checks the length
+    // against the manifest, and checks every address in the row.
     unsafe { host::emit(R::STREAM, core::ptr::from_ref(row).cast(), core::mem::size_of::<R>() as u32) >= 0 }
 }
 

@@ -1,16 +1,17 @@
 //! Memory for one call.
 
-/// Memory for a call beside its stack. It is part of the module's state, and costs no time until some of it is taken.
+/// A buffer of `BYTES` bytes for data that one call needs beside its stack. The buffer is part of the module's state,
+/// and each call reuses it from the beginning.
 #[derive(Clone, Debug)]
 pub struct Scratch<const BYTES: usize>([u8; BYTES]);
 
 impl<const BYTES: usize> Scratch<BYTES> {
-    /// Memory of so many bytes.
+    /// Makes the buffer, as a part of the module's first state.
     pub const fn new() -> Self {
         Self([0; BYTES])
     }
 
-    /// Returns all of it, for this call: no reference from an earlier call can still exist.
+    /// Returns the whole buffer as free memory for the present call. No reference from an earlier call can still exist.
     pub fn begin(&mut self) -> Free<'_> {
         Free(&mut self.0)
     }
@@ -22,13 +23,13 @@ impl<const BYTES: usize> Default for Scratch<BYTES> {
     }
 }
 
-/// The rest of a [`Scratch`].
+/// The part of a [`Scratch`] that the present call has not taken yet.
 #[derive(Debug)]
 pub struct Free<'a>(&'a mut [u8]);
 
 impl<'a> Free<'a> {
-    /// Takes `len` bytes, which are zeroed; `None` if fewer are left. Zeroing takes time,
-    /// which is part of the module's bounds: so `len` should be a constant, or have a visible limit.
+    /// Takes `len` bytes, and sets them to zero; `None` if fewer bytes are left. The time for this is part of the
+    /// module's bounds, so `len` should be a constant, or have a visible limit.
     pub fn take(&mut self, len: usize) -> Option<&'a mut [u8]> {
         if len > self.0.len() {
             return None;

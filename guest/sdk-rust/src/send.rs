@@ -14,12 +14,12 @@ impl Output {
         Self(number)
     }
 
-    /// Sends an Ethernet frame, from its header on and without its check sequence. weir has its own copy when this
-    /// returns; if the call is lost later, the frame is not sent.
+    /// Sends an Ethernet frame, from its header on and without its check sequence. weir copies the frame at once, and
+    /// sends the copy after the present call. If the call is lost, the frame is not sent.
     ///
     /// # Errors
     /// [`Error::Full`] beyond [`limit`](crate::limit), [`Error::Range`] for a frame that is too long or too short,
-    /// [`Error::Denied`] if the output leads nowhere, [`Error::When`] at the start.
+    /// [`Error::Denied`] if the output has no destination, [`Error::When`] at the start.
     #[inline(always)]
     pub fn send<B: AsRef<[u8]> + ?Sized>(self, frame: &B) -> Result<(), Error> {
         let frame = frame.as_ref();

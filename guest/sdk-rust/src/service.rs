@@ -34,8 +34,8 @@ impl From<i32> for Status {
 ///
 /// # Errors
 ///
-/// [`Error::Denied`] if the session may not call it, [`Error::When`] if no session offers it now, [`Error::Full`] and
-/// [`Error::Range`] if a limit is reached.
+/// [`Error::Denied`] if the session may not call the service, [`Error::When`] if no session offers the service now,
+/// [`Error::Full`] and [`Error::Range`] if a limit is reached.
 pub fn call(service: u32, message: &[u8], deadline: u64) -> Result<u64, Error> {
     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
     // SAFETY: the address and length are those of a slice.
@@ -43,7 +43,7 @@ pub fn call(service: u32, message: &[u8], deadline: u64) -> Result<u64, Error> {
     u64::try_from(ticket).map_err(|_| Error::of(i32::try_from(ticket).unwrap_or(i32::MIN)))
 }
 
-/// Copies the message of the present call or answer into `room`, as much as fits, and returns it.
+/// Copies the message of the present call or answer into `room`, as much as fits, and returns the copied part.
 pub fn message(room: &mut [u8]) -> &[u8] {
     let most = u32::try_from(room.len()).unwrap_or(u32::MAX);
     // SAFETY: the address and length are those of a slice that is held exclusively; the host writes no more than its length.

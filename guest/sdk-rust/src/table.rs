@@ -21,12 +21,12 @@ pub struct Table<const BYTES: u32> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published(u32);
 
-/// Makes the table with this window.
+/// Makes the table whose header is at the address `window`; for `module.rs`.
 pub const fn table<const BYTES: u32>(window: u32) -> Table<BYTES> {
     Table { window }
 }
 
-/// Makes the table with this number in the manifest, from 0.
+/// Makes the table with the number `number` in the manifest, from 0; for `module.rs`.
 pub const fn published(number: u32) -> Published {
     Published(number)
 }
@@ -67,8 +67,8 @@ impl<const BYTES: u32> Table<BYTES> {
 }
 
 impl Published {
-    /// Makes these bytes the table's next version, for all readers. weir has its own copy when this returns; it stays
-    /// even if the call is lost.
+    /// Publishes `bytes` as the table's next version, for all readers. weir copies the bytes at once. The version stays
+    /// published even if the call is lost.
     ///
     /// # Errors
     /// [`Error::Range`] for more bytes than the manifest declares, [`Error::Full`] if there is no memory for them,

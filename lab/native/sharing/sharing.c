@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Keeps and releases packets, also with handles that were never valid or are not any more. Reads a table, and publishes another one, sometimes
- * too large. For the comparison of sandboxed and native builds, as no shipped module does these.
+ * A module for the comparison of sandboxed and native builds, with host functions that no shipped module calls. It keeps and releases packets,
+ * also with invalid and released handles. It reads a table, and publishes another one, sometimes with too many bytes.
  */
 #include "weir.h"
 #include "module.h"

@@ -21,15 +21,16 @@ const INK: RGBColor = RGBColor(0x37, 0x41, 0x51);
 const GRID: RGBColor = RGBColor(0xE5, 0xE7, 0xEB);
 const SIZE: (u32, u32) = (900, 420);
 
-/// An axis: the quantity with its unit, and the range.
+/// An axis: its title, which is the quantity with its unit, and its range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChartAxis {
     title: &'static str,
-    /// Above 0 on a logarithmic axis.
+    /// The lowest value; above 0 on a logarithmic axis.
     from: f64,
+    /// The highest value.
     to: f64,
     is_logarithmic: bool,
-    /// The labels of whole numbers from 0 on, for an axis of named rows.
+    /// For an axis of named rows: the labels of the values 0, 1, 2 and so on.
     names: Vec<String>,
 }
 
@@ -49,30 +50,34 @@ impl ChartAxis {
         Self { names, ..Self::linear("", -0.6, count - 0.4) }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    /// The coordinate at which a value is drawn.
+    fn coordinate(&self, value: f64) -> f64 {
         if self.is_logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value }
     }
 
-    fn label(&self, place: f64) -> String {
+    /// The label at a coordinate.
+    fn label(&self, coordinate: f64) -> String {
         if !self.names.is_empty() {
-            let name = self.names.iter().enumerate().find(|(row, _)| (place - at(*row)).abs() < 0.01);
+            let name =
+                self.names.iter().enumerate().find(|(row, _)| (coordinate - row_value(*row)).abs() < 0.01);
             return name.map_or_else(String::new, |(_, name)| name.clone());
         }
-        let value = if self.is_logarithmic { 10f64.powf(place) } else { place };
-        short(value)
+        let value = if self.is_logarithmic { 10f64.powf(coordinate) } else { coordinate };
+        short_number(value)
     }
 
+    /// The range of coordinates.
     fn range(&self) -> std::ops::Range<f64> {
-        self.place(self.from)..self.place(self.to)
+        self.coordinate(self.from)..self.coordinate(self.to)
     }
 }
 
-fn at(row: usize) -> f64 {
+fn row_value(row: usize) -> f64 {
     f64::from(u32::try_from(row).unwrap_or(u32::MAX))
 }
 
 /// A number with a short unit: 1.5k, 20M.
-fn short(value: f64) -> String {
+fn short_number(value: f64) -> String {
     let (value, unit) = match value.abs() {
         v if v >= 0.999e6 => (value / 1e6, "M"),
         v if v >= 0.999e3 => (value / 1e3, "k"),
@@ -83,7 +88,7 @@ fn short(value: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// Values, and the way to draw them.
+/// The values of a series, and the way to draw them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
     /// A line through points.
@@ -94,7 +99,7 @@ pub enum Mark {
     Points(Vec<(f64, f64)>),
     /// A thin line, for expected values.
     Expected(Vec<(f64, f64)>),
-    /// Bars in rows: from, to, row.
+    /// Horizontal bars: start, end, and row.
     Spans(Vec<(f64, f64, f64)>),
 }
 
@@ -118,17 +123,21 @@ impl Chart {
         Self { x, y, series: Vec::new() }
     }
 
-    /// Draws values above the earlier ones, in the colour with this number. Series of equal name and colour share a
-    /// label in the legend; an empty name has none.
+    /// Adds a series, which is drawn over earlier ones in the colour with this number. Series of equal name and colour
+    /// share a label in the legend. A series with an empty name has no label.
     pub fn add(&mut self, name: &str, colour: usize, mark: Mark) {
         self.series.push(Series { name: name.to_owned(), colour, mark });
     }
 
     /// The chart as an SVG document. Fails if the range of an axis is empty.
     pub fn svg(&self, name: &str) -> Result<String, LabError> {
-        let failed = |said: String| LabError::failed(format_args!("drawing {name}"), said);
+        let failed = |why: String| LabError::failed(format_args!("drawing {name}"), why);
         if [self.x.range(), self.y.range()].iter().any(|range| !range.start.is_finite() || range.is_empty()) {
-            return Err(failed(format!("its axes are {:?} and {:?}", self.x.range(), self.y.range())));
+            return Err(failed(format!(
+                "the axes have the ranges {:?} and {:?}",
+                self.x.range(),
+                self.y.range()
+            )));
         }
         let mut out = String::new();
         self.draw(&mut out).map_err(|error| failed(error.to_string()))?;
@@ -139,8 +148,8 @@ impl Chart {
         let area: DrawingArea<SVGBackend<'_>, Shift> = SVGBackend::with_string(out, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let font = TextStyle::from(("sans-serif", 14).into_font()).color(&INK);
-        let names = self.y.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-        let left = 60.max(u32::try_from(names).unwrap_or(0) * 8 + 16).min(SIZE.0 / 3);
+        let name_length = self.y.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let left = 60.max(u32::try_from(name_length).unwrap_or(0) * 8 + 16).min(SIZE.0 / 3);
         let mut chart = ChartBuilder::on(&area)
             .margin(14)
             .x_label_area_size(46)
@@ -158,14 +167,14 @@ impl Chart {
             .y_desc(self.y.title)
             .x_labels(12)
             .y_labels(if is_named { rows * 2 } else { 10 })
-            .x_label_formatter(&|place| self.x.label(*place))
-            .y_label_formatter(&|place| self.y.label(*place))
+            .x_label_formatter(&|coordinate| self.x.label(*coordinate))
+            .y_label_formatter(&|coordinate| self.y.label(*coordinate))
             .draw()?;
-        let mut named: Vec<(&str, usize)> = Vec::new();
+        let mut labelled: Vec<(&str, usize)> = Vec::new();
         for series in &self.series {
             let colour = COLOURS[series.colour % COLOURS.len()];
             let placed = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-                points.iter().map(|(x, y)| (self.x.place(*x), self.y.place(*y))).collect()
+                points.iter().map(|(x, y)| (self.x.coordinate(*x), self.y.coordinate(*y))).collect()
             };
             let drawn = match &series.mark {
                 Mark::Line(points) => {
@@ -186,7 +195,7 @@ impl Chart {
                 Mark::Spans(spans) => {
                     let placed = |span: &(f64, f64, f64)| {
                         let (from, to, row) = span;
-                        ((self.x.place(*from), row - 0.35), (self.x.place(*to), row + 0.35))
+                        ((self.x.coordinate(*from), row - 0.35), (self.x.coordinate(*to), row + 0.35))
                     };
                     // The line makes very short spans visible.
                     chart.draw_series(spans.iter().map(placed).map(|(from, to)| {
@@ -201,14 +210,14 @@ impl Chart {
                 }
             };
             let key = (series.name.as_str(), series.colour);
-            if !series.name.is_empty() && !named.contains(&key) {
-                named.push(key);
+            if !series.name.is_empty() && !labelled.contains(&key) {
+                labelled.push(key);
                 drawn.label(series.name.as_str()).legend(move |(x, y)| {
                     PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(3))
                 });
             }
         }
-        if !named.is_empty() {
+        if !labelled.is_empty() {
             chart
                 .configure_series_labels()
                 .position(SeriesLabelPosition::UpperRight)
@@ -227,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chart_is_a_whole_document_with_all_its_names() {
+    fn a_chart_is_a_complete_document_with_all_names() {
         let mut chart =
             Chart::new(ChartAxis::linear("time, s", 0.0, 10.0), ChartAxis::linear("share, %", 0.0, 100.0));
         chart.add("A", 0, Mark::Line(vec![(0.0, 10.0), (10.0, 90.0)]));
@@ -247,7 +256,7 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         for (value, text) in [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (1500.0, "1.5k"), (2e7, "20M")] {
-            assert_eq!(short(value), text);
+            assert_eq!(short_number(value), text);
         }
         assert_eq!(ChartAxis::logarithmic("x", 1.0, 1e6).label(3.0), "1k");
     }

@@ -1,8 +1,8 @@
-//! Records as comma-separated values.
+//! The rows of an experiment as comma-separated values.
 
 use std::fmt::Write as _;
 
-/// Rows of numbers and words under a head.
+/// A table as comma-separated values: column names, then rows of numbers and words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Csv {
     text: String,
@@ -10,9 +10,9 @@ pub struct Csv {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// A number; empty for NaN and infinity.
+    /// A number. NaN and infinity are written as nothing.
     Number(f64),
-    /// A word without commas, quotes and line ends.
+    /// A word. Commas, quotes and line ends are left out.
     Word(String),
 }
 
@@ -30,13 +30,13 @@ impl From<&str> for Cell {
 
 impl Csv {
     /// A table with these column names, each with its unit behind the last underscore.
-    pub fn new(head: &[&str]) -> Self {
-        Self { text: format!("{}\n", head.join(",")) }
+    pub fn new(columns: &[&str]) -> Self {
+        Self { text: format!("{}\n", columns.join(",")) }
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
-        for (place, cell) in cells.into_iter().enumerate() {
-            if place > 0 {
+        for (column, cell) in cells.into_iter().enumerate() {
+            if column > 0 {
                 self.text.push(',');
             }
             match cell {

@@ -1,7 +1,9 @@
 //! Diet-OKE, figure 4: the largest rate without loss, by the size of packets.
 
-use super::monitor::{BUFFER, Calls, Monitor, MonitorReceiving, Wakeup, search, shipped, whole};
-use super::network::{Cable, Traffic, datagram_of};
+use super::monitor::{
+    BUFFER, Monitor, MonitorReceiving, PacketsPerCall, Wakeup, largest_good, shipped_modules, to_integer,
+};
+use super::network::{Traffic, VethPair, datagram_of};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
@@ -12,7 +14,7 @@ use weir_units::Bytes;
 pub const FIGURE: Figure = Figure {
     name: "diet-oke-4",
     title: "Diet-OKE, figure 4: the rate without loss, by the size of packets",
-    here: "UDP packets over a veth pair, by AF_XDP, to a thread that asks for packets once per millisecond, like a thread that shares its core, and \
+    experiment: "UDP packets over a veth pair, by AF_XDP, to a thread that asks for packets once per millisecond, like a thread that shares its core, and \
 runs the four modules of figure 5 on them in place. For each size a search finds the largest rate at which no packet is lost. The \
 sender, on the other core, also does the kernel's part of receiving, and does not exceed the rate that it can sustain. Its rate without \
 a receiver is shown for comparison. The receive buffer has 4 MiB.",
@@ -22,21 +24,27 @@ less for small packets, as the work is per packet. Packets wait in a circular bu
     run,
 };
 
+/// The sizes of packets in bytes.
 const SIZES: [u16; 5] = [60, 124, 252, 508, 1514];
+/// The highest rate that is tried, in packets/s.
 const RATE_MAX: f64 = 480_000.0;
+/// The duration of a trial.
 const TRIAL: Duration = Duration::from_millis(200);
-/// A rate counts as without loss if one of these trials has no loss, as the machine itself may take the core away.
+/// The number of trials of a rate. The rate counts as free of loss if one trial has no loss, because the machine may take
+/// the core away during the others.
 const TRIES: usize = 3;
-const LEAST: Bytes = Bytes(256 << 10);
-/// Halvings of the range in which a rate is searched.
+/// The buffer without the examined mechanism: the minimum.
+const BUFFER_MIN: Bytes = Bytes(256 << 10);
+/// The number of times that the range of a search is halved.
 const STEPS: usize = 5;
 const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
 /// The interval at which the thread asks for packets.
 const PERIOD: Duration = Duration::from_millis(1);
-/// The least fraction of the sender's own rate. The sender also does the kernel's part of receiving.
-const PROMISE: f64 = 0.5;
+/// The least permitted ratio of the rate without loss to the sender's own rate. The sender also does the kernel's part of
+/// receiving.
+const RATIO_MIN: f64 = 0.5;
 
-/// The largest rate without loss for a size, and the sender's rate without a receiver, in packets/s.
+/// The rates for a packet size in packets/s: the largest without loss (`weir`), and the sender's without a receiver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     size: f64,
@@ -50,7 +58,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     for size in SIZES {
         points.push(Point {
             size: size.into(),
-            weir: rate(size, mechanism)?,
+            weir: loss_free_rate(size, mechanism)?,
             sender_only: sender_only(size)?,
         });
     }
@@ -60,33 +68,34 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     for Point { size, weir, sender_only } in &points {
         csv.row([*size, *weir, *sender_only, mbit(*size, *weir), mbit(*size, *sender_only)].map(Into::into));
     }
-    let of = |rate: fn(&Point) -> f64| {
+    let line_of = |rate: fn(&Point) -> f64| {
         points.iter().map(|point| (point.size, mbit(point.size, rate(point)))).collect::<Vec<_>>()
     };
-    let (weir, sender_only) = (of(|point| point.weir), of(|point| point.sender_only));
-    let most = weir.iter().chain(&sender_only).map(|(_, mbit)| *mbit).fold(1.0, f64::max);
+    let (weir, sender_only) = (line_of(|point| point.weir), line_of(|point| point.sender_only));
+    let mbit_max = weir.iter().chain(&sender_only).map(|(_, mbit)| *mbit).fold(1.0, f64::max);
     let mut chart = Chart::new(
         ChartAxis::linear("size of packets, bytes", 0.0, 1600.0),
-        ChartAxis::linear("Mbit/s", 0.0, most * 1.15),
+        ChartAxis::linear("Mbit/s", 0.0, mbit_max * 1.15),
     );
     chart.add("without loss, four modules", 0, Mark::Dotted(weir));
     chart.add("sent without a receiver", 5, Mark::Dotted(sender_only));
     Ok(Outcome::new(&FIGURE, csv, chart, judge(&points)?, String::new()))
 }
 
-fn rate(size: u16, mechanism: Mechanism) -> Result<f64, LabError> {
-    let buffer = if mechanism == Mechanism::On { BUFFER } else { LEAST };
+/// The largest rate without loss, in packets/s.
+fn loss_free_rate(size: u16, mechanism: Mechanism) -> Result<f64, LabError> {
+    let buffer = if mechanism == Mechanism::On { BUFFER } else { BUFFER_MIN };
     let receiving = MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Every(PERIOD), buffer };
-    let _cable = Cable::new("a", "b")?;
-    let mut monitor = Monitor::start("b", receiving, &shipped(&MODULES)?, Calls::Batches)?;
-    Ok(search(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate))?.unwrap_or(0.0))
+    let _veth_pair = VethPair::new("a", "b")?;
+    let mut monitor = Monitor::start("b", receiving, &shipped_modules(&MODULES)?, PacketsPerCall::Batch)?;
+    Ok(largest_good(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate))?.unwrap_or(0.0))
 }
 
-/// The sender's rate without a receiver, at most [`RATE_MAX`].
+/// The sender's rate without a receiver, in packets/s, at most [`RATE_MAX`].
 fn sender_only(size: u16) -> Result<f64, LabError> {
-    let _cable = Cable::new("a", "b")?;
+    let _veth_pair = VethPair::new("a", "b")?;
     let traffic = Traffic::start("a", vec![datagram_of(size.into())])?;
-    traffic.set(whole(RATE_MAX) as u64);
+    traffic.set_rate(to_integer(RATE_MAX) as u64);
     std::thread::sleep(TRIAL);
     Ok(traffic.sent() as f64 / TRIAL.as_secs_f64())
 }
@@ -96,7 +105,7 @@ fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, Lab
     let rate = rate.max(1000.0);
     let traffic = Traffic::start("a", vec![datagram_of(size.into())])?;
     for _ in 0..TRIES {
-        let trial = monitor.trial(&traffic, whole(rate) as u64, TRIAL)?;
+        let trial = monitor.trial(&traffic, to_integer(rate) as u64, TRIAL)?;
         if trial.is_loss_free() && trial.rate > 0.97 * rate {
             return Ok(true);
         }
@@ -105,18 +114,18 @@ fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, Lab
 }
 
 fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
-    // NaN stays NaN, which keeps no criterion.
-    let parts = points.iter().map(|point| point.weir / point.sender_only);
-    let least = parts.fold(f64::INFINITY, |a, b| if a.is_nan() || a <= b { a } else { b });
+    // A NaN makes the result NaN, which breaks the criterion.
+    let ratios = points.iter().map(|point| point.weir / point.sender_only);
+    let least = ratios.fold(f64::INFINITY, |a, b| if a.is_nan() || a <= b { a } else { b });
     let (Some(small), Some(large)) = (points.first(), points.last()) else {
         return Err(LabError::NoData("no size was tried".to_owned()));
     };
     let throughput = |point: &Point| point.size * point.weir;
-    let part = "rate without loss, of the sender's rate without a receiver, minimum over the sizes";
-    let ratio = "Mbit/s with the largest packets ÷ Mbit/s with the smallest: work is per packet";
+    let least_ratio = "rate without loss, of the sender's rate without a receiver, minimum over the sizes";
+    let size_ratio = "Mbit/s with the largest packets ÷ Mbit/s with the smallest: work is per packet";
     Ok(vec![
-        Criterion::at_least(part, least * 100.0, PROMISE * 100.0, "%"),
-        Criterion::at_least(ratio, throughput(large) / throughput(small), 5.0, "×"),
+        Criterion::at_least(least_ratio, least * 100.0, RATIO_MIN * 100.0, "%"),
+        Criterion::at_least(size_ratio, throughput(large) / throughput(small), 5.0, "×"),
     ])
 }
 
@@ -131,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_a_small_buffer_are_seen() {
+    fn losses_of_a_small_buffer_break_a_criterion() {
         assert_eq!(kept([300e3, 250e3], [400e3, 400e3]), [true, true]);
         assert_eq!(kept([300e3, 120e3], [400e3, 400e3]), [false, true]);
         assert_eq!(kept([300e3, 20e3], [400e3, 30e3]), [true, false]);

@@ -17,7 +17,7 @@ use weir_sandbox::WasmtimeCheck;
 pub const FIGURE: Figure = Figure {
     name: "diet-oke-5",
     title: "Diet-OKE, figure 5: time for a packet, checked and unchecked, alone and together",
-    here: "The paper's four applications as modules that come with weir: SYN flood detection, packet counts per port, string search, and marking of \
+    experiment: "The paper's four applications as modules that come with weir: SYN flood detection, packet counts per port, string search, and marking of \
 packets. *Checked* is the module as a node runs it. *Unchecked* is the same C source compiled by clang -O3 (or gcc, if there is no \
 clang), over the same packets: 4096 of the sample capture, in batches. *Together*: the other three run on another core at the same time, \
 without pause. The experiment fails unless both builds give the same output for each packet.",
@@ -31,8 +31,8 @@ const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-ma
 /// Packets that stay in the processor's cache.
 const PACKETS: usize = 4096;
 const REPETITIONS: Repetitions = Repetitions { rounds: 41, warm: true, passes: 4 };
-/// The typical ratio of checked and unchecked, according to the paper.
-const TYPICAL: f64 = 1.2;
+/// The typical time of checked code as a multiple of that of unchecked code, according to the paper.
+const TYPICAL_RATIO: f64 = 1.2;
 const SITUATIONS: [&str; 2] = ["alone", "together"];
 
 /// Nanoseconds per packet of one module in a situation.
@@ -48,9 +48,9 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let rows = record(mechanism)?;
     let criteria = judge(&rows)?;
     let mut csv = Csv::new(&["module", "situation", "checked_ns", "unchecked_ns", "ratio"]);
-    let mut found = String::from("Checked ÷ unchecked:");
+    let mut remarks = String::from("Checked ÷ unchecked:");
     for row in &rows {
-        let ratio = row.checked.over(&row.unchecked).median();
+        let ratio = row.checked.ratio_to(&row.unchecked).median();
         csv.row([
             row.module.into(),
             row.situation.into(),
@@ -58,24 +58,24 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
             row.unchecked.median().into(),
             ratio.into(),
         ]);
-        _ = write!(found, " {} {} {ratio:.2},", row.module, row.situation);
+        _ = write!(remarks, " {} {} {ratio:.2},", row.module, row.situation);
     }
-    found.pop();
-    found.push('.');
-    Ok(Outcome::new(&FIGURE, csv, chart(&rows), criteria, found))
+    remarks.pop();
+    remarks.push('.');
+    Ok(Outcome::new(&FIGURE, csv, chart(&rows), criteria, remarks))
 }
 
 fn record(mechanism: Mechanism) -> Result<Vec<Row>, LabError> {
     let packets = Packets::read(&paths::sample(), PACKETS)?;
-    // Both threads write descriptors for their modules, so each has its own packets.
-    let aside = Packets::read(&paths::sample(), PACKETS)?;
+    // Each thread writes descriptors for its modules, so each has packets of its own.
+    let other_packets = Packets::read(&paths::sample(), PACKETS)?;
     let mut rows = Vec::new();
     for module in MODULES {
         for situation in SITUATIONS {
             let is_over = AtomicBool::new(false);
             let row = std::thread::scope(|scope| {
                 let others = (situation == SITUATIONS[1]).then(|| {
-                    let (packets, is_over) = (&aside, &is_over);
+                    let (packets, is_over) = (&other_packets, &is_over);
                     scope.spawn(move || disturb(module, packets, is_over))
                 });
                 let row = measure(module, situation, &packets, mechanism);
@@ -105,36 +105,36 @@ fn measure(
     };
     let plain = Build { this_processor: false, one_unit: false, naive_find: false };
     let natives = [BuildKind::Clang(plain), BuildKind::Gcc(plain)];
-    let ways = builder.ways(&module);
-    let unchecked = natives.into_iter().find(|kind| ways.contains(kind)).unwrap_or(natives[0]);
-    let mut entries = Vec::new();
+    let kinds = builder.kinds(&module);
+    let unchecked = natives.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(natives[0]);
+    let mut builds = Vec::new();
     for kind in [checked, unchecked] {
-        entries.push(MeasuredBuild::new(kind.name(), &module, packets, builder.make(&module, kind)?));
+        builds.push(MeasuredBuild::new(kind.name(), &module, packets, builder.make(&module, kind)?));
     }
     let batches = packets.batches();
-    let ticks = ticks(batches, module.admit()?.tick());
-    compare_builds(name, &mut entries, batches, &ticks, REPETITIONS)?;
-    let mut samples = entries.into_iter().map(|entry| entry.nanos);
+    let ticks = ticks(batches, module.admit()?.tick_period());
+    compare_builds(name, &mut builds, batches, &ticks, REPETITIONS)?;
+    let mut samples = builds.into_iter().map(|build| build.nanos);
     let mut next = || samples.next().unwrap_or_default();
     Ok(Row { module: name, situation, checked: next(), unchecked: next() })
 }
 
-/// Runs the other three until the end.
-fn disturb(but: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), LabError> {
+/// Runs the other three modules on another core until `is_over`.
+fn disturb(measured: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), LabError> {
     bind(OTHER_CORE)?;
     let builder = Builder::open(packets)?;
-    let mut entries = Vec::new();
-    for name in MODULES.iter().filter(|name| **name != but) {
+    let mut builds = Vec::new();
+    for name in MODULES.iter().filter(|name| **name != measured) {
         let module = Module::named(name)?;
         let build = builder.make(&module, BuildKind::Sandbox)?;
-        entries.push((
+        builds.push((
             MeasuredBuild::new(*name, &module, packets, build),
-            ticks(packets.batches(), module.admit()?.tick()),
+            ticks(packets.batches(), module.admit()?.tick_period()),
         ));
     }
     while !is_over.load(Ordering::Acquire) {
-        for (entry, ticks) in &mut entries {
-            entry.pass(packets.batches(), ticks)?;
+        for (build, ticks) in &mut builds {
+            build.pass(packets.batches(), ticks)?;
         }
     }
     Ok(())
@@ -145,13 +145,13 @@ fn judge(rows: &[Row]) -> Result<Vec<Criterion>, LabError> {
     for situation in SITUATIONS {
         let mut ratios = Sample::default();
         for row in rows.iter().filter(|row| row.situation == situation) {
-            ratios.push(row.checked.over(&row.unchecked).median());
+            ratios.push(row.checked.ratio_to(&row.unchecked).median());
         }
         if ratios.median().is_nan() {
-            return Err(LabError::NoData(format!("nothing was measured {situation}")));
+            return Err(LabError::NoData(format!("no module was measured {situation}")));
         }
         let what = format!("checked ÷ unchecked, {situation}, median of the four");
-        criteria.push(Criterion::at_most(what, ratios.median(), TYPICAL, "×"));
+        criteria.push(Criterion::at_most(what, ratios.median(), TYPICAL_RATIO, "×"));
     }
     Ok(criteria)
 }
@@ -164,17 +164,18 @@ fn chart(rows: &[Row]) -> Chart {
         })
         .rev()
         .collect();
-    let most = rows.iter().map(|row| row.checked.median().max(row.unchecked.median())).fold(1.0, f64::max);
+    let nanos_max =
+        rows.iter().map(|row| row.checked.median().max(row.unchecked.median())).fold(1.0, f64::max);
     let mut chart = Chart::new(
-        ChartAxis::linear("ns for a packet", 0.0, most * 1.1),
+        ChartAxis::linear("ns for a packet", 0.0, nanos_max * 1.1),
         ChartAxis::rows(&names.iter().map(String::as_str).collect::<Vec<_>>()),
     );
     let (mut checked, mut unchecked) = (Vec::new(), Vec::new());
-    let mut place = 0.0;
+    let mut line = 0.0;
     for row in rows.iter().rev() {
-        checked.push((0.0, row.checked.median(), place));
-        unchecked.push((0.0, row.unchecked.median(), place + 1.0));
-        place += 2.0;
+        checked.push((0.0, row.checked.median(), line));
+        unchecked.push((0.0, row.unchecked.median(), line + 1.0));
+        line += 2.0;
     }
     chart.add("checked", 0, Mark::Spans(checked));
     chart.add("unchecked", 5, Mark::Spans(unchecked));
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_typical_cost_is_seen_and_a_higher_cost_is_not() {
+    fn the_typical_cost_keeps_the_criteria_and_a_higher_cost_breaks_them() {
         let kept = |ratios| judge(&made(ratios)).unwrap().iter().map(|v| v.is_kept).collect::<Vec<_>>();
         assert_eq!(kept([1.1, 1.15, 2.0, 0.9]), [true, true]);
         assert_eq!(kept([1.3, 1.4, 2.0, 0.9]), [false, false]);
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_drawn() {
+    fn every_module_is_drawn_in_each_situation() {
         let svg = chart(&made([1.1, 1.2, 1.3, 1.4])).svg("latency").unwrap();
         for text in ["syn-flood, alone, checked", "dscp-mark, together, unchecked"] {
             assert!(svg.contains(text), "{text}");

@@ -1,8 +1,11 @@
 //! FLAME, figure 5: the cycles that are available per packet, by the rate of packets.
 
-use super::monitor::{BUFFER, Calls, Monitor, MonitorReceiving, Trial, Wakeup, search, shipped, whole};
-use super::network::{Cable, Traffic, datagram_of};
-use super::watch::{DISTURBED, PauseWatcher};
+use super::monitor::{
+    BUFFER, Monitor, MonitorReceiving, PacketsPerCall, Trial, Wakeup, largest_good, shipped_modules,
+    to_integer,
+};
+use super::network::{Traffic, VethPair, datagram_of};
+use super::watch::{PAUSE_MAX, PauseWatcher};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
 use crate::comparison::Clock;
 use crate::error::LabError;
@@ -16,7 +19,7 @@ use weir_units::Bytes;
 pub const FIGURE: Figure = Figure {
     name: "flame-5",
     title: "FLAME, figure 5: cycles available for each packet, by the rate without loss",
-    here: "UDP packets of 60 bytes over a veth pair, to a thread on its own core that receives them and runs a module with a loop, whose number of \
+    experiment: "UDP packets of 60 bytes over a veth pair, to a thread on its own core that receives them and runs a module with a loop, whose number of \
 iterations stands in the packet. For each rate a search finds the largest number with which no packet is lost and at most one in 20 is \
 still queued at the end. The chart shows the cycles of the median of five rounds, or of three for *blocking* and *AF_PACKET*. \
 *AF_PACKET* sleeps until it is woken, as tcpdump does; so does *blocking*, with AF_XDP; *polling* asks for packets all the time. In all \
@@ -31,40 +34,46 @@ at 500,004 packets/s. The framework takes 60 cycles per packet and module, and a
     run,
 };
 
+/// The rates for which the available cycles are searched, in packets/s.
 const RATES: [u64; 5] = [40_000, 70_000, 110_000, 160_000, 220_000];
 /// The packet rate of the search for the number of modules.
-const COUNTED: u64 = 160_000;
+const MODULES_RATE: u64 = 160_000;
+/// The duration of a trial.
 const TRIAL: Duration = Duration::from_millis(200);
-/// A rate counts as without loss if one of these trials has no loss, as the machine itself may take the core away.
+/// The number of trials with the same rate and number of iterations or modules. These values count as free of loss if one
+/// trial has no loss, because the machine may take the core away during the others.
 const TRIES: usize = 2;
-/// The cost of a module is the least of these trials. While other users of the machine fill the shared caches, hundreds
-/// of instances cost half as much again for seconds.
-const COSTS: usize = 10;
-/// Halvings of the range in which a number is searched.
+/// The number of trials for the cost of a module, which is the least of them. While other users of the machine fill the
+/// shared caches, hundreds of instances cost half as much again for seconds.
+const COST_TRIALS: usize = 10;
+/// The number of times that the range of a search is halved.
 const STEPS: usize = 6;
-/// Repetitions of all searches in turn, because the speed of the machine varies over minutes.
+/// The number of repetitions of all searches, because the speed of the machine varies over minutes.
 const ROUNDS: usize = 5;
-/// The ways that are not judged are searched only in every second round.
-const BESIDE: usize = 2;
+/// *blocking* and *AF_PACKET*, which are not judged, are searched once in this number of rounds.
+const UNJUDGED_EVERY: usize = 2;
 /// The largest number of repetitions of a trial with losses in which the machine took a core away.
 const REPEATS: usize = 6;
+/// The highest number of iterations that the module with the loop executes.
 const ITERATIONS_MAX: u32 = 1 << 20;
-/// Cycles of FLAME's framework for each packet and module.
-const FRAMEWORK: f64 = 60.0;
-/// Instances over which the cost of one is measured.
+/// The cycles of FLAME's framework for each packet and module, which weir must not exceed.
+const FRAMEWORK_CYCLES_MAX: f64 = 60.0;
+/// The number of instances of a module that does nothing with which the framework is measured.
 const MANY: usize = 64;
-/// More instances than can run.
+/// A number of instances of `trajectory` that is too large for the rate.
 const TOO_MANY: usize = 400;
 /// The tolerance of the predicted number of modules. The paper calls its model rough.
 const TOLERANCE: f64 = 0.2;
 
-/// A buffer for some ten thousand short packets. AF_XDP frames have a fixed size, whereas AF_PACKET's ring is compact.
-/// With buffers of equal size AF_XDP would lose packets in a pause of the machine that AF_PACKET survives.
-const FRAMES: Bytes = Bytes(BUFFER.0 * 8);
+/// The size of AF_XDP's buffer, for some ten thousand short packets. AF_XDP's frames have a fixed size, whereas
+/// AF_PACKET's ring is compact. With buffers of equal size AF_XDP would lose packets in a pause of the machine that
+/// AF_PACKET survives.
+const XDP_BUFFER: Bytes = Bytes(BUFFER.0 * 8);
 
+/// The ways of receiving, with their names in the figure.
 const WAYS: [(&str, MonitorReceiving); 3] = [
-    ("polling", MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Always, buffer: FRAMES }),
-    ("blocking", MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: FRAMES }),
+    ("polling", MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Always, buffer: XDP_BUFFER }),
+    ("blocking", MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: XDP_BUFFER }),
     ("AF_PACKET", MonitorReceiving { kind: SocketKind::Packet, wakeup: Wakeup::Woken, buffer: BUFFER }),
 ];
 
@@ -75,46 +84,48 @@ struct Point {
     cycles: f64,
 }
 
+/// The measured values of the experiment.
 #[derive(Clone, Debug, Default)]
 struct Record {
-    /// The medians of the rounds.
+    /// For each way of receiving, the medians of the rounds.
     ways: Vec<(&'static str, Vec<Point>)>,
-    /// Cycles for a packet in each of many modules that do nothing.
+    /// Cycles per packet and module, measured with many modules that do nothing.
     framework: f64,
-    /// The predicted and measured numbers of modules.
+    /// The predicted and measured numbers of instances of `trajectory`.
     rounds: Vec<Round>,
-    /// The rate of these numbers.
+    /// The packet rate for which these numbers hold.
     rate: f64,
 }
 
-/// Values that are measured directly after each other.
+/// Values that are measured directly after each other, so that the machine has about the same speed.
 #[derive(Clone, Debug, Default)]
 struct Round {
-    /// The cycles that polling leaves.
+    /// The cycles that polling leaves at each rate.
     polling: Vec<Point>,
-    /// Cycles for a packet in each of many instances of a module.
+    /// Cycles per packet and instance of `trajectory`, of which there are many.
     module: f64,
-    /// Instances that ran without loss.
+    /// The number of instances that ran without loss.
     measured: f64,
 }
 
 impl Round {
-    /// The predicted number of modules at a rate, or `None` without a fit.
+    /// The number of instances that the fit predicts for a rate, or `None` without a fit.
     fn predicted(&self, rate: f64) -> Option<f64> {
-        Some((Fit::of(&self.polling)?.at(rate) / self.module).floor())
+        Some((Fit::through(&self.polling)?.cycles_at(rate) / self.module).floor())
     }
 
-    /// The difference of the measured number to the predicted one, in percent.
-    fn off(&self, rate: f64) -> Option<f64> {
+    /// The deviation of the measured number from the predicted one, in percent.
+    fn deviation(&self, rate: f64) -> Option<f64> {
         Some((self.measured / self.predicted(rate)? - 1.0) * 100.0)
     }
 }
 
 fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
-    let calls = if mechanism == Mechanism::On { Calls::Batches } else { Calls::Single };
+    let packets_per_call =
+        if mechanism == Mechanism::On { PacketsPerCall::Batch } else { PacketsPerCall::One };
     bind(OTHER_CORE)?;
-    let record = record(calls)?;
-    let (criteria, found) = judge(&record)?;
+    let record = record(packets_per_call)?;
+    let (criteria, remarks) = judge(&record)?;
     let mut csv = Csv::new(&["way", "rate_per_s", "cycles_per_packet"]);
     let (from, to) = (RATES[0] as f64 * 0.9, RATES[RATES.len() - 1] as f64 * 1.2);
     let mut chart = Chart::new(
@@ -129,8 +140,8 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
             Mark::Dotted(points.iter().map(|point| (point.rate, point.cycles)).collect()),
         );
     }
-    if let Some(fit) = record.ways.first().and_then(|(_, points)| Fit::of(points)) {
-        let line = [from, to].map(|rate| (rate, fit.at(rate))).to_vec();
+    if let Some(fit) = record.ways.first().and_then(|(_, points)| Fit::through(points)) {
+        let line = [from, to].map(|rate| (rate, fit.cycles_at(rate))).to_vec();
         chart.add("fit to polling", 5, Mark::Expected(line));
     }
     let mut modules = Csv::new(&[
@@ -151,52 +162,59 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
         records: vec![(name.clone(), csv), (format!("{name}-modules"), modules)],
         charts: vec![(name, chart)],
         criteria,
-        found,
+        remarks,
     })
 }
 
-fn record(calls: Calls) -> Result<Record, LabError> {
+fn record(packets_per_call: PacketsPerCall) -> Result<Record, LabError> {
     let watch = PauseWatcher::start(&[OTHER_CORE, CORE])?;
     let looping = vec![synthetic::looping(ITERATIONS_MAX)?];
     let cycles_a_second = 1e9 / Clock::calibrate().nanos_per_cycle;
     let (polling, gathering) = (WAYS[0].1, WAYS[1].1);
-    let many = |way: MonitorReceiving, module: &[u8], count: usize| -> Result<f64, LabError> {
-        let mut cable = MonitoredCable::new(way, &vec![module.to_vec(); count], calls, &watch)?;
-        Ok(cable.cost(COUNTED)? / count as f64)
+    let cost_of_one = |way: MonitorReceiving, module: &[u8], count: usize| -> Result<f64, LabError> {
+        let mut veth_pair =
+            MonitoredVethPair::new(way, &vec![module.to_vec(); count], packets_per_call, &watch)?;
+        Ok(veth_pair.cost(MODULES_RATE)? / count as f64)
     };
-    let module = shipped(&["trajectory"])?.remove(0);
-    let mut record = Record { rate: COUNTED as f64, ..Record::default() };
-    record.framework = many(gathering, &Module::empty()?.wasm, MANY)?;
-    // The results of each round, by way and rate.
+    let module = shipped_modules(&["trajectory"])?.remove(0);
+    let mut record = Record { rate: MODULES_RATE as f64, ..Record::default() };
+    record.framework = cost_of_one(gathering, &Module::empty()?.wasm, MANY)?;
+    // The results of all rounds, by way of receiving and by rate.
     let mut found = vec![[const { Vec::new() }; RATES.len()]; WAYS.len()];
     for number in 0..ROUNDS {
         let mut round = Round::default();
         let mut iteration = None;
-        let ways = if number % BESIDE == 0 { WAYS.len() } else { 1 };
+        let ways = if number % UNJUDGED_EVERY == 0 { WAYS.len() } else { 1 };
         for ((_, way), found) in WAYS.iter().zip(&mut found).take(ways) {
-            let mut cable = MonitoredCable::new(*way, &looping, calls, &watch)?;
-            // The cost of an iteration does not depend on the way. It is measured with one packet at a time.
+            let mut veth_pair = MonitoredVethPair::new(*way, &looping, packets_per_call, &watch)?;
+            // The cost of an iteration is the same for all ways of receiving, so it is measured once.
             let iteration = match iteration {
                 Some(iteration) => iteration,
-                None => *iteration.insert(cable.cost_of_an_iteration()?),
+                None => *iteration.insert(veth_pair.cost_of_an_iteration()?),
             };
             for (rate, found) in RATES.into_iter().zip(found) {
-                let most = (1.2 * cycles_a_second / rate as f64 / iteration).min(f64::from(ITERATIONS_MAX));
-                let most = search(most, STEPS, |iterations| cable.is_loss_free(iterations, rate))?;
-                found.push(most.map(|iterations| iterations * iteration));
+                let limit = (1.2 * cycles_a_second / rate as f64 / iteration).min(f64::from(ITERATIONS_MAX));
+                let iterations =
+                    largest_good(limit, STEPS, |iterations| veth_pair.is_loss_free(iterations, rate))?;
+                found.push(iterations.map(|iterations| iterations * iteration));
             }
         }
         let latest = |(rate, found): (u64, &Vec<Option<f64>>)| {
             Some(Point { rate: rate as f64, cycles: found.last().copied().flatten()? })
         };
         round.polling = RATES.into_iter().zip(&found[0]).filter_map(latest).collect();
-        // So many instances are always behind, so that batches are full, as at the largest rate without loss.
-        round.module = many(polling, &module, TOO_MANY)?;
-        // 1.5 times as many as could run without other work, so that the prediction is well inside the range.
-        let most = 1.5 * cycles_a_second / record.rate / round.module;
-        let measured = search(most, STEPS, |count| {
-            let mut cable = MonitoredCable::new(polling, &vec![module.clone(); whole(count)], calls, &watch)?;
-            cable.is_loss_free(0.0, COUNTED)
+        // This many instances cannot keep up, so batches are full, as they are at the largest rate without loss.
+        round.module = cost_of_one(polling, &module, TOO_MANY)?;
+        // The range ends at 1.5 times the number that could run without other work, so the prediction is well inside.
+        let limit = 1.5 * cycles_a_second / record.rate / round.module;
+        let measured = largest_good(limit, STEPS, |count| {
+            let mut veth_pair = MonitoredVethPair::new(
+                polling,
+                &vec![module.clone(); to_integer(count)],
+                packets_per_call,
+                &watch,
+            )?;
+            veth_pair.is_loss_free(0.0, MODULES_RATE)
         })?;
         round.measured = measured.map_or(0.0, f64::floor);
         record.rounds.push(round);
@@ -205,36 +223,41 @@ fn record(calls: Calls) -> Result<Record, LabError> {
         let points = RATES
             .into_iter()
             .zip(found)
-            .filter_map(|(rate, found)| Some(Point { rate: rate as f64, cycles: middle(found)? }));
+            .filter_map(|(rate, found)| Some(Point { rate: rate as f64, cycles: median(found)? }));
         record.ways.push((name, points.collect()));
     }
     Ok(record)
 }
 
-/// The median of searches, or `None` if most found nothing.
-fn middle(mut found: Vec<Option<f64>>) -> Option<f64> {
+/// The median of the results of searches, or `None` if most searches found nothing.
+fn median(mut found: Vec<Option<f64>>) -> Option<f64> {
     found.sort_by(|a, b| a.unwrap_or(-1.0).total_cmp(&b.unwrap_or(-1.0)));
     found.get(found.len() / 2).copied().flatten()
 }
 
-/// A veth pair with a monitor at its end.
-struct MonitoredCable<'a> {
+/// A veth pair with a monitor that receives at its end.
+struct MonitoredVethPair<'a> {
     monitor: Monitor,
-    _cable: Cable,
+    _veth_pair: VethPair,
     watch: &'a PauseWatcher,
 }
 
-impl<'a> MonitoredCable<'a> {
+impl<'a> MonitoredVethPair<'a> {
     fn new(
         way: MonitorReceiving,
         modules: &[Vec<u8>],
-        calls: Calls,
+        packets_per_call: PacketsPerCall,
         watch: &'a PauseWatcher,
     ) -> Result<Self, LabError> {
-        let cable = Cable::new("a", "b")?;
-        Ok(Self { monitor: Monitor::start("b", way, modules, calls)?, _cable: cable, watch })
+        let veth_pair = VethPair::new("a", "b")?;
+        Ok(Self {
+            monitor: Monitor::start("b", way, modules, packets_per_call)?,
+            _veth_pair: veth_pair,
+            watch,
+        })
     }
 
+    /// Sends packets that ask for this number of iterations each, at a rate.
     fn trial(&mut self, iterations: u32, rate: u64) -> Result<Trial, LabError> {
         let mut frame = datagram_of(60);
         frame[synthetic::PAYLOAD_AT..synthetic::PAYLOAD_AT + 4].copy_from_slice(&iterations.to_le_bytes());
@@ -242,36 +265,38 @@ impl<'a> MonitoredCable<'a> {
         self.monitor.trial(&traffic, rate, TRIAL)
     }
 
-    /// Cycles per packet: the least of some trials, as other programs can only add to them.
+    /// The cycles per packet without iterations: the least of some trials, because other programs can only add to them.
     fn cost(&mut self, rate: u64) -> Result<f64, LabError> {
         let mut least = f64::INFINITY;
-        for _ in 0..COSTS {
+        for _ in 0..COST_TRIALS {
             least = least.min(self.trial(0, rate)?.cycles_a_packet());
         }
         Ok(least)
     }
 
+    /// The cycles of one iteration, measured with one packet at a time.
     fn cost_of_an_iteration(&mut self) -> Result<f64, LabError> {
         let iterations = 20_000;
-        Ok(self.trial(iterations, 5_000)?.least as f64 / f64::from(iterations))
+        Ok(self.trial(iterations, 5_000)?.cycles_min as f64 / f64::from(iterations))
     }
 
+    /// Returns true if a trial with these values has no loss.
     fn is_loss_free(&mut self, iterations: f64, rate: u64) -> Result<bool, LabError> {
         let (mut tries, mut repeats) = (0, 0);
         while tries < TRIES {
-            self.watch.longest();
-            let trial = self.trial(u32::try_from(whole(iterations)).unwrap_or(ITERATIONS_MAX), rate)?;
+            self.watch.take_longest();
+            let trial = self.trial(u32::try_from(to_integer(iterations)).unwrap_or(ITERATIONS_MAX), rate)?;
             if trial.is_loss_free() && trial.rate > 0.97 * rate as f64 {
                 return Ok(true);
             }
-            let is_disturbed = self.watch.longest() > DISTURBED && repeats < REPEATS;
+            let is_disturbed = self.watch.take_longest() > PAUSE_MAX && repeats < REPEATS;
             *(if is_disturbed { &mut repeats } else { &mut tries }) += 1;
         }
         Ok(false)
     }
 }
 
-/// A line in logarithms: cycles = a · rate^b.
+/// The fit: cycles = a · rate^b, which is a line in logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Fit {
     a: f64,
@@ -280,19 +305,19 @@ struct Fit {
 
 impl Fit {
     /// The fit by least squares, or `None` for fewer than two rates.
-    fn of(points: &[Point]) -> Option<Self> {
-        let places: Vec<(f64, f64)> =
+    fn through(points: &[Point]) -> Option<Self> {
+        let logarithms: Vec<(f64, f64)> =
             points.iter().map(|point| (point.rate.ln(), point.cycles.max(1.0).ln())).collect();
-        let count = f64::from(u32::try_from(places.len()).ok()?);
-        let mean = |of: fn(&(f64, f64)) -> f64| places.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(|place| place.0), mean(|place| place.1));
-        let square: f64 = places.iter().map(|place| (place.0 - x).powi(2)).sum();
-        let product: f64 = places.iter().map(|place| (place.0 - x) * (place.1 - y)).sum();
+        let count = f64::from(u32::try_from(logarithms.len()).ok()?);
+        let mean = |value: fn(&(f64, f64)) -> f64| logarithms.iter().map(value).sum::<f64>() / count;
+        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+        let square: f64 = logarithms.iter().map(|point| (point.0 - x).powi(2)).sum();
+        let product: f64 = logarithms.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
         let b = product / square;
         b.is_finite().then(|| Self { a: (y - b * x).exp(), b })
     }
 
-    fn at(self, rate: f64) -> f64 {
+    fn cycles_at(self, rate: f64) -> f64 {
         self.a * rate.powf(self.b)
     }
 }
@@ -300,51 +325,56 @@ impl Fit {
 fn judge(record: &Record) -> Result<(Vec<Criterion>, String), LabError> {
     let polling = record.ways.first().map_or(&[][..], |(_, points)| points);
     let nothing = || LabError::NoData("there are not two rates without loss to fit a line to".to_owned());
-    let fit = Fit::of(polling).ok_or_else(nothing)?;
+    let fit = Fit::through(polling).ok_or_else(nothing)?;
     let mut rounds: Vec<(f64, f64, &Round)> = Vec::new();
     for round in &record.rounds {
-        let (off, predicted) =
-            round.off(record.rate).zip(round.predicted(record.rate)).ok_or_else(nothing)?;
-        rounds.push((off, predicted, round));
+        let (deviation, predicted) =
+            round.deviation(record.rate).zip(round.predicted(record.rate)).ok_or_else(nothing)?;
+        rounds.push((deviation, predicted, round));
     }
     rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let &(off, predicted, round) = rounds.get(rounds.len() / 2).ok_or_else(nothing)?;
+    let &(deviation, predicted, round) = rounds.get(rounds.len() / 2).ok_or_else(nothing)?;
     let cycles = |name: &str| -> Vec<f64> {
         let found = record.ways.iter().find(|(way, _)| *way == name);
         found.map_or_else(Vec::new, |(_, points)| points.iter().map(|point| point.cycles).collect())
     };
     let criteria = vec![
-        Criterion::at_most("framework, cycles a packet and module", record.framework, FRAMEWORK, ""),
+        Criterion::at_most(
+            "framework, cycles a packet and module",
+            record.framework,
+            FRAMEWORK_CYCLES_MAX,
+            "",
+        ),
         Criterion::at_most("exponent b of the fit", fit.b, -0.8, ""),
         Criterion::at_most(
             "modules: deviation of the measured number from the predicted one",
-            off.abs(),
+            deviation.abs(),
             TOLERANCE * 100.0,
             "%",
         ),
     ];
-    let mut found = format!(
-        "The fit is {:.2e}·r^{:.3}. In the middle round an instance of `trajectory`, one of {TOO_MANY}, takes {:.0} cycles a packet, the framework {:.1} for a module that does nothing, one of \
-{MANY}. At {:.0} packets/s that predicts {predicted:.0} instances; {:.0} ran without loss, {off:+.0} %. In all rounds: {} %.",
+    let mut remarks = format!(
+        "The fit is {:.2e}·r^{:.3}. In the median round an instance of `trajectory`, one of {TOO_MANY}, takes {:.0} cycles a packet, and the framework takes {:.1} for a module that does nothing, one of \
+{MANY}. At {:.0} packets/s this predicts {predicted:.0} instances; {:.0} ran without loss, {deviation:+.0} %. In all rounds: {} %.",
         fit.a,
         fit.b,
         round.module,
         record.framework,
         record.rate,
         round.measured,
-        rounds.iter().map(|(off, _, _)| format!("{off:+.0}")).collect::<Vec<_>>().join(", ")
+        rounds.iter().map(|(deviation, _, _)| format!("{deviation:+.0}")).collect::<Vec<_>>().join(", ")
     );
     let polled = cycles("polling");
     for name in ["blocking", "AF_PACKET"] {
         let ratios: Vec<String> =
             polled.iter().zip(cycles(name)).map(|(polled, other)| format!("{:.2}", polled / other)).collect();
         _ = write!(
-            found,
+            remarks,
             " Polling leaves {} times the cycles of {name} (from the lowest rate on).",
             ratios.join(", ")
         );
     }
-    Ok((criteria, found))
+    Ok((criteria, remarks))
 }
 
 #[cfg(test)]
@@ -354,7 +384,7 @@ mod tests {
     fn made(framework: f64, module: f64, measured: f64) -> Record {
         let points = [5e4, 1e5, 2e5].map(|rate: f64| Point { rate, cycles: 3e9 * rate.powf(-1.1216) });
         let ways = vec![("polling", points.to_vec()), ("blocking", points.to_vec())];
-        // One round in which the machine was slow when modules were counted, and one in which it was when cycles were.
+        // In the first round the machine was slow while modules were counted, and in the last while cycles were.
         let rounds = [0.5, 1.0, 1.7].map(|factor| Round {
             polling: points.to_vec(),
             module,
@@ -369,9 +399,9 @@ mod tests {
 
     #[test]
     fn a_fit_finds_the_constants_that_the_paper_found() {
-        let fit = Fit::of(&made(1.0, 1.0, 1.0).ways[0].1).unwrap();
+        let fit = Fit::through(&made(1.0, 1.0, 1.0).ways[0].1).unwrap();
         assert!((fit.b + 1.1216).abs() < 1e-9 && (fit.a / 3e9 - 1.0).abs() < 1e-9, "{fit:?}");
-        assert_eq!(Fit::of(&[Point { rate: 1.0, cycles: 1.0 }]), None);
+        assert_eq!(Fit::through(&[Point { rate: 1.0, cycles: 1.0 }]), None);
         assert!(matches!(judge(&Record::default()), Err(LabError::NoData(_))));
     }
 
@@ -382,14 +412,14 @@ mod tests {
             ([None, Some(5.0), Some(6.0)], Some(5.0)),
             ([None, Some(5.0), None], None),
         ] {
-            assert_eq!(middle(found.to_vec()), expected);
+            assert_eq!(median(found.to_vec()), expected);
         }
-        assert_eq!(middle(Vec::new()), None);
+        assert_eq!(median(Vec::new()), None);
     }
 
     #[test]
-    fn kept_criteria_are_told_from_others() {
-        // The paper's own: 60 cycles of framework, 270 a module, 5 predicted (4.5, as it rounds).
+    fn values_beyond_a_limit_break_its_criterion() {
+        // The paper's values: 60 cycles of the framework, 270 per module, and 5 modules predicted (4.5 rounded).
         assert_eq!(kept(&made(60.0, 240.0, 5.0)), [true; 3]);
         assert_eq!(kept(&made(61.0, 240.0, 5.0)), [false, true, true]);
         assert_eq!(kept(&made(60.0, 240.0, 3.0)), [true, true, false]);

@@ -1,12 +1,13 @@
-//! A link of 100 Mbit/s of a running node with greedy senders, whose traffic the receiving kernel counts separately.
+//! Experiments with greedy senders that share a link of 100 Mbit/s of a running node: figures 12 of Price of Safety and 6
+//! of SQoSH.
 //!
 //! Each sender is a session with an output channel and the shipped module `flood`. It starts to send when the module is
 //! loaded, stops when the module is unloaded, and gets another grant by a change of its session. All of this goes
 //! through the node's control socket while the others send. At the other end each sender has its own macvlan interface,
 //! so that the kernel counts its traffic separately.
 
-use super::network::{cable, datagram_of, ip, received, wait_for_carrier};
-use super::node::{NodeProcess, check_no_faults, module};
+use super::network::{create_veth_pair, datagram_of, ip, received_counters, wait_for_carrier};
+use super::node::{NodeProcess, check_no_faults, parse_module};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Outcome};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
@@ -16,22 +17,24 @@ use weir_netio::{LiveSink, SocketKind};
 
 /// The rate of the link in Mbit/s.
 pub const RATE_MBIT: f64 = 100.0;
-/// Bytes of a frame, and its overhead on the wire: preamble, check sequence and gap.
+/// Bytes of a frame.
 const FRAME: usize = 1514;
+/// The overhead of a frame on the wire in bytes: preamble, check sequence and gap.
 const OVERHEAD: u64 = 24;
-/// The queue limit of a sender in frames, and the frames that it makes per millisecond: far more than the link takes.
-const WAITING: u32 = 64;
+/// The queue limit of a sender in frames.
+const QUEUE: u32 = 64;
+/// The number of frames that a sender makes per millisecond: far more than the link takes.
 const FRAMES: u32 = 24;
 /// The CPU reservation of a sender: several times the processor time of making its frames.
 const CPU: &str = "{ period = \"4ms\", slice = \"1ms\" }";
 /// The link's interface, where frames leave.
 const LINK: &str = "a";
-/// The longest delay of the link's thread that it makes up for.
+/// The longest delay of the link thread that is made up for.
 const CATCH_UP: &str = "5ms";
 /// The sampling interval of the counters.
 const STEP: Duration = Duration::from_millis(20);
-/// Seconds after an action until the queued packets are gone, so that rates are judged.
-const SETTLED: f64 = 0.1;
+/// The seconds after an action until all packets that were queued before are sent. Rates are judged from then on.
+const SETTLING_TIME: f64 = 0.1;
 
 /// The grant of a sender's channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,9 +54,9 @@ impl ScriptGrant {
         Self { reserved: Some(mbit), cap: None }
     }
 
-    /// The output channel with this grant, as in a session's description.
-    fn output(self, period: Duration) -> String {
-        let mut text = format!("name = \"flood\", link = \"{LINK}\", queue = {WAITING}");
+    /// The TOML text of an output channel with this grant, for the description of a session.
+    fn output_toml(self, period: Duration) -> String {
+        let mut text = format!("name = \"flood\", link = \"{LINK}\", queue = {QUEUE}");
         if let Some(mbit) = self.reserved {
             let bytes = mbit * 1e6 / 8.0 * period.as_secs_f64();
             text += &format!(", reserve_bytes = \"{bytes:.0}\", period = \"{}us\"", period.as_micros());
@@ -65,13 +68,14 @@ impl ScriptGrant {
     }
 }
 
+/// A change of one sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SenderAction {
-    /// It starts to send at its full rate.
+    /// The sender starts to send at its full rate.
     Start,
-    /// It stops.
+    /// The sender stops.
     Stop,
-    /// It gets another grant.
+    /// The sender gets another grant.
     Change(ScriptGrant),
 }
 
@@ -88,12 +92,12 @@ pub struct Script {
     pub end: f64,
 }
 
-/// The traffic of each sender up to a time, as counted on the wire.
+/// The traffic of each sender up to a time, as the receiving kernel counted it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterSample {
     /// Seconds since the start.
     pub at: f64,
-    /// Megabits.
+    /// Megabits on the wire, one value for each sender.
     pub mbit: Vec<f64>,
 }
 
@@ -106,27 +110,30 @@ pub struct ScriptRecord {
     pub done: Vec<f64>,
 }
 
-/// A second in which nothing was changed.
+/// A second without an action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
     /// The start in seconds.
     pub begin: f64,
+    /// The rate of each sender in Mbit/s.
     pub rates: Vec<f64>,
 }
 
 impl Script {
-    /// All windows of a second that contain no action and do not follow one closely, starting at each sample.
-    pub fn steady(&self, record: &ScriptRecord) -> Vec<Window> {
+    /// All windows of a second without an action in the window or shortly before it. A window starts at each sample.
+    pub fn steady_windows(&self, record: &ScriptRecord) -> Vec<Window> {
         let (samples, mut windows) = (&record.samples, Vec::new());
-        for (place, one) in samples.iter().enumerate() {
-            let Some(other) = samples.iter().skip(place).find(|sample| sample.at >= one.at + 1.0) else {
+        for (index, first) in samples.iter().enumerate() {
+            let Some(last) = samples.iter().skip(index).find(|sample| sample.at >= first.at + 1.0) else {
                 break;
             };
             let mut actions = self.actions.iter().zip(&record.done);
-            if actions.all(|((asked, ..), done)| *done + SETTLED <= one.at || *asked >= other.at + SETTLED) {
-                let span = other.at - one.at;
-                let rates = other.mbit.iter().zip(&one.mbit).map(|(b, a)| (b - a) / span).collect();
-                windows.push(Window { begin: one.at, rates });
+            if actions.all(|((planned, ..), done)| {
+                *done + SETTLING_TIME <= first.at || *planned >= last.at + SETTLING_TIME
+            }) {
+                let span = last.at - first.at;
+                let rates = last.mbit.iter().zip(&first.mbit).map(|(b, a)| (b - a) / span).collect();
+                windows.push(Window { begin: first.at, rates });
             }
         }
         windows
@@ -142,7 +149,8 @@ impl Script {
     pub fn grant_at(&self, sender: usize, at: f64) -> Option<ScriptGrant> {
         let mut grant = self.senders.get(sender)?.1;
         let mut is_sending = false;
-        for (_, _, action) in self.actions.iter().filter(|(when, who, _)| *who == sender && *when <= at) {
+        for (_, _, action) in self.actions.iter().filter(|(time, acting, _)| *acting == sender && *time <= at)
+        {
             match action {
                 SenderAction::Start => is_sending = true,
                 SenderAction::Stop => is_sending = false,
@@ -152,7 +160,7 @@ impl Script {
         is_sending.then_some(grant)
     }
 
-    /// The recorded rows.
+    /// The samples as rows of a table.
     pub fn csv(&self, samples: &[CounterSample]) -> Csv {
         let names: Vec<String> = self.senders.iter().map(|(name, _)| format!("{name}_mbit")).collect();
         let mut csv =
@@ -163,7 +171,7 @@ impl Script {
         csv
     }
 
-    /// The chart of rates over time, each over `span` samples.
+    /// The chart of rates over time. Each rate is the mean over `span` samples.
     pub fn chart(&self, samples: &[CounterSample], span: usize) -> Chart {
         let mut chart = Chart::new(
             ChartAxis::linear("time, s", 0.0, self.end),
@@ -180,7 +188,7 @@ impl Script {
     }
 }
 
-/// Runs a script, and judges its record. The chart shows rates over `span` samples.
+/// Runs a script, and judges its record with `judge`. The chart shows mean rates over `span` samples.
 pub fn run_and_judge(
     figure: &Figure,
     script: &Script,
@@ -188,16 +196,16 @@ pub fn run_and_judge(
     judge: impl FnOnce(&ScriptRecord) -> Result<Vec<Criterion>, LabError>,
 ) -> Result<Outcome, LabError> {
     let record = run_script(script)?;
-    let found = format!("The chart shows rates over {} ms.", (STEP * span).as_millis());
+    let remarks = format!("The chart shows mean rates over {} ms.", (STEP * span).as_millis());
     let (csv, chart) = (script.csv(&record.samples), script.chart(&record.samples, span as usize));
-    Ok(Outcome::new(figure, csv, chart, judge(&record)?, found))
+    Ok(Outcome::new(figure, csv, chart, judge(&record)?, remarks))
 }
 
-/// Runs a script over a veth pair.
+/// Runs a script on a new node with a veth pair as its link.
 fn run_script(script: &Script) -> Result<ScriptRecord, LabError> {
     bind(OTHER_CORE)?;
-    cable(LINK, "b")?;
-    // The first packet tells a module the time, so each starting sender gets one on the link's own interface.
+    create_veth_pair(LINK, "b")?;
+    // A module learns the time from its first packet, so each sender gets a packet at its start, on the link's interface.
     let mut far = LiveSink::open("b", SocketKind::Packet)?;
     let mut node = NodeProcess::start(&format!(
         "blocking = \"200us\"\n[[interface]]\nname = \"{LINK}\"\narena = \"8 MiB\"\noutgoing = false\n\
@@ -209,22 +217,22 @@ fn run_script(script: &Script) -> Result<ScriptRecord, LabError> {
         ))?;
         ip(&format!("link set dev to-{name} up"))?;
         wait_for_carrier(&format!("to-{name}"))?;
-        let output = grant.output(script.period);
+        let output = grant.output_toml(script.period);
         node.create(&format!(
             "name = \"{name}\"\nprofile = \"long\"\ncpu = [{CPU}]\nchannel = [{{ interface = \"{LINK}\" }}]\n{output}"
         ))?;
-        // Compiles the module now, and not while others send.
+        // The module is loaded once, so that it is compiled before any sender starts.
         load(&mut node, script, usize::from(number) - 1)?;
         node.unload(name, "flood")?;
     }
-    let (before, begin) = (count(script)?, Instant::now());
+    let (before, begin) = (traffic(script)?, Instant::now());
     let is_over = AtomicBool::new(false);
     let (samples, done) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(script, &before, begin, &is_over));
+        let sampler = scope.spawn(|| sample_counters(script, &before, begin, &is_over));
         let done = perform_actions(script, &mut node, &mut far, begin);
         is_over.store(true, Ordering::Release);
         let panicked = || LabError::NoData("the thread that reads the counters panicked".to_owned());
-        (watcher.join().unwrap_or_else(|_| Err(panicked())), done)
+        (sampler.join().unwrap_or_else(|_| Err(panicked())), done)
     });
     let record = ScriptRecord { samples: samples?, done: done? };
     check_no_faults(&node.snapshot()?)?;
@@ -238,7 +246,7 @@ fn load(node: &mut NodeProcess, script: &Script, sender: usize) -> Result<(), La
         "module = \"flood\"\nset = {{ size = {FRAME}, per-tick = {FRAMES}, interval = \"1ms\", destination = {} }}",
         0x0200_0000_0101 + sender
     );
-    node.load(name, module(&flood)?, &[])
+    node.load(name, parse_module(&flood)?, &[])
 }
 
 /// Performs the actions of a script, and waits for its end. Returns the completion times of the actions.
@@ -261,7 +269,7 @@ fn perform_actions(
             }
             SenderAction::Stop => node.unload(name, "flood")?,
             SenderAction::Change(grant) => {
-                node.change(&format!("session = \"{name}\"\n{}", grant.output(script.period)))?;
+                node.change(&format!("session = \"{name}\"\n{}", grant.output_toml(script.period)))?;
             }
         }
         done.push(begin.elapsed().as_secs_f64());
@@ -270,7 +278,8 @@ fn perform_actions(
     Ok(done)
 }
 
-fn watch(
+/// Samples the counters at intervals until `is_over`.
+fn sample_counters(
     script: &Script,
     before: &[f64],
     begin: Instant,
@@ -279,7 +288,7 @@ fn watch(
     let (mut samples, mut due) = (Vec::new(), begin);
     while !is_over.load(Ordering::Acquire) {
         let at = begin.elapsed().as_secs_f64();
-        let mbit = count(script)?.iter().zip(before).map(|(now, before)| now - before).collect();
+        let mbit = traffic(script)?.iter().zip(before).map(|(now, before)| now - before).collect();
         samples.push(CounterSample { at, mbit });
         due += STEP;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -288,12 +297,12 @@ fn watch(
 }
 
 /// The traffic of each sender so far, in megabits on the wire.
-fn count(script: &Script) -> Result<Vec<f64>, LabError> {
-    let of = |(name, _): &(&str, ScriptGrant)| {
-        let (packets, bytes) = received(&format!("to-{name}"))?;
+fn traffic(script: &Script) -> Result<Vec<f64>, LabError> {
+    let of_sender = |(name, _): &(&str, ScriptGrant)| {
+        let (packets, bytes) = received_counters(&format!("to-{name}"))?;
         Ok(megabits(bytes + packets * OVERHEAD))
     };
-    script.senders.iter().map(of).collect()
+    script.senders.iter().map(of_sender).collect()
 }
 
 fn megabits(bytes: u64) -> f64 {
@@ -318,38 +327,38 @@ mod tests {
     }
 
     #[test]
-    fn seconds_with_a_change_are_left_out() {
+    fn seconds_with_an_action_are_left_out() {
         let samples: Vec<CounterSample> = (0..160u32)
             .map(|i| f64::from(i) * 0.05)
             .map(|at| CounterSample { at, mbit: vec![at * 60.0, at * 40.0] })
             .collect();
         let mut record = script().on_time(samples);
-        let windows = script().steady(&record);
+        let windows = script().steady_windows(&record);
         let begins: Vec<f64> = windows.iter().map(|window| window.begin).collect();
         for begin in &begins {
             for action in [0.0, 2.0, 5.0] {
-                assert!(*begin >= action + SETTLED || begin + 1.0 <= action, "{begin}");
+                assert!(*begin >= action + SETTLING_TIME || begin + 1.0 <= action, "{begin}");
             }
         }
         assert!(begins.iter().any(|begin| *begin < 1.0) && begins.iter().any(|begin| *begin > 6.0));
         assert!(windows.iter().all(|window| (window.rates[0] - 60.0).abs() < 1e-6));
         // A late action delays the next window.
         record.done[1] = 2.6;
-        let later = script().steady(&record);
+        let later = script().steady_windows(&record);
         assert!(later.len() < windows.len());
-        assert!(later.iter().all(|window| window.begin + 1.0 <= 2.0 || window.begin >= 2.6 + SETTLED));
+        assert!(later.iter().all(|window| window.begin + 1.0 <= 2.0 || window.begin >= 2.6 + SETTLING_TIME));
     }
 
     #[test]
-    fn a_grant_is_an_output_channel_as_the_node_reads_it() {
+    fn a_grant_becomes_an_output_channel_that_the_node_reads() {
         let read = |grant: ScriptGrant| {
-            let text = format!("name = \"a\"\n{}", grant.output(Duration::from_millis(6)));
+            let text = format!("name = \"a\"\n{}", grant.output_toml(Duration::from_millis(6)));
             let spec: weir_node::control::spec::SessionSpec = toml::from_str(&text).unwrap();
             let output = spec.outputs.into_iter().next().unwrap();
             (
                 output.reservation().map(|it| it.bits_per_second().0),
                 output.cap.map(|cap| cap.0),
-                output.share(),
+                output.effective_weight(),
             )
         };
         assert_eq!(read(ScriptGrant::BEST_EFFORT), (None, None, 100));

@@ -37,11 +37,11 @@ pub struct Figure {
     pub name: &'static str,
     /// The heading on the page.
     pub title: &'static str,
-    /// The experiment, in Markdown.
-    pub here: &'static str,
-    /// The experiment and the result of the paper, in Markdown.
+    /// The description of the experiment with weir, in Markdown.
+    pub experiment: &'static str,
+    /// The experiment of the paper and its result, in Markdown.
     pub paper: &'static str,
-    /// The setup with `--without`.
+    /// The difference that `--without` makes.
     pub without: &'static str,
     run: fn(Mechanism) -> Result<Outcome, LabError>,
 }
@@ -58,20 +58,20 @@ pub enum Mechanism {
 /// The result of an experiment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Recorded rows, with the name of their file without its extension.
+    /// Recorded rows, each set with the name of its file without its extension.
     records: Vec<(String, Csv)>,
-    /// Charts, likewise.
+    /// Charts, each with the name of its file without its extension.
     charts: Vec<(String, Chart)>,
     criteria: Vec<Criterion>,
-    /// Further text, in Markdown.
-    found: String,
+    /// Text below the criteria, in Markdown.
+    remarks: String,
 }
 
 impl Outcome {
     /// An outcome with one file of rows and one chart.
-    fn new(figure: &Figure, csv: Csv, chart: Chart, criteria: Vec<Criterion>, found: String) -> Self {
+    fn new(figure: &Figure, csv: Csv, chart: Chart, criteria: Vec<Criterion>, remarks: String) -> Self {
         let name = figure.name.to_owned();
-        Self { records: vec![(name.clone(), csv)], charts: vec![(name, chart)], criteria, found }
+        Self { records: vec![(name.clone(), csv)], charts: vec![(name, chart)], criteria, remarks }
     }
 
     /// Returns true if there are criteria and all are kept.
@@ -94,9 +94,9 @@ pub const FIGURES: &[Figure] = &[
     diet_oke_6::FIGURE,
 ];
 
-/// The experiment of a name.
+/// The experiment with this name.
 pub fn find(name: &str) -> Result<&'static Figure, LabError> {
-    FIGURES.iter().find(|figure| figure.name == name).ok_or_else(|| LabError::Unknown(name.to_owned()))
+    FIGURES.iter().find(|figure| figure.name == name).ok_or_else(|| LabError::UnknownFigure(name.to_owned()))
 }
 
 #[cfg(test)]
@@ -104,19 +104,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_has_a_name_of_its_own_and_all_its_texts() {
+    fn every_figure_has_a_unique_name_and_all_texts() {
         for (place, figure) in FIGURES.iter().enumerate() {
             assert_eq!(find(figure.name).unwrap().title, figure.title);
             assert!(FIGURES.iter().skip(place + 1).all(|other| other.name != figure.name));
-            for text in [figure.title, figure.here, figure.paper, figure.without] {
+            for text in [figure.title, figure.experiment, figure.paper, figure.without] {
                 assert!(!text.trim().is_empty(), "{}", figure.name);
             }
         }
-        assert!(matches!(find("price-99"), Err(LabError::Unknown(_))));
+        assert!(matches!(find("price-99"), Err(LabError::UnknownFigure(_))));
     }
 
     #[test]
-    fn an_outcome_without_criteria_shows_nothing() {
+    fn an_outcome_without_criteria_fails() {
         assert!(!Outcome::default().all_kept());
         let criterion = |is_kept: bool| Criterion::at_most("a", f64::from(u8::from(!is_kept)), 0.0, "");
         let seen = |kept: &[bool]| {

@@ -1,4 +1,4 @@
-//! Veth pairs in a network namespace, and traffic over them.
+//! Veth pairs in the network namespace of an experiment, and traffic over them.
 
 use crate::error::{Context, LabError};
 use crate::machine::{OTHER_CORE, bind};
@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_netio::{LiveSink, SocketKind};
 
-/// The time limit for a carrier.
-const CARRIER: Duration = Duration::from_secs(10);
-/// The largest number of frames per call of a sink.
+/// The longest wait for the carrier of an interface.
+const CARRIER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The largest number of frames that are sent with one call.
 const BURST: usize = 64;
 
 /// Runs `ip` with these arguments.
@@ -20,33 +20,33 @@ pub fn ip(arguments: &str) -> Result<(), LabError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(LabError::failed(format_args!("ip {arguments}"), said))
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(LabError::failed(format_args!("ip {arguments}"), errors))
 }
 
-/// A veth pair, removed when this is dropped.
+/// A veth pair, which is removed when this value is dropped.
 #[derive(Debug)]
-pub struct Cable(String);
+pub struct VethPair(String);
 
-impl Cable {
+impl VethPair {
     pub fn new(one: &str, other: &str) -> Result<Self, LabError> {
-        cable(one, other)?;
+        create_veth_pair(one, other)?;
         Ok(Self(one.to_owned()))
     }
 }
 
-impl Drop for Cable {
+impl Drop for VethPair {
     fn drop(&mut self) {
-        // On failure the end of the namespace removes it.
+        // If this fails, the pair is removed at the end of the namespace.
         _ = ip(&format!("link delete dev {}", self.0));
     }
 }
 
 /// Creates a veth pair with both ends up, which lasts as long as the namespace.
-pub fn cable(one: &str, other: &str) -> Result<(), LabError> {
-    // Without IPv6, whose own packets would mix with the experiment's. Fails on a kernel without IPv6.
-    for which in ["all", "default"] {
-        _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
+pub fn create_veth_pair(one: &str, other: &str) -> Result<(), LabError> {
+    // IPv6 is disabled, because its own packets would mix with the experiment's. Writing fails on a kernel without IPv6.
+    for interfaces in ["all", "default"] {
+        _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
     }
     ip(&format!("link add name {one} type veth peer name {other}"))?;
     ip(&format!("link set dev {one} up"))?;
@@ -65,24 +65,25 @@ pub fn wait_for_carrier(interface: &str) -> Result<(), LabError> {
         if text.contains("state UP") {
             return Ok(());
         }
-        if begin.elapsed() > CARRIER {
+        if begin.elapsed() > CARRIER_WAIT_MAX {
             return Err(LabError::failed("a veth interface got no carrier", text.into_owned()));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A UDP datagram of this length, between fixed ports.
+/// A UDP datagram between fixed ports, in an Ethernet frame of this length, as [`datagram`].
 pub fn datagram_of(length: usize) -> Vec<u8> {
     datagram((1000, 53), length)
 }
 
-/// A UDP datagram between two ports, in an Ethernet frame of this length without the check sequence, from 60 to 1514 bytes.
+/// A UDP datagram between two ports, in an Ethernet frame of this length, which is limited to 60 to 1514 bytes and does not
+/// include the check sequence.
 pub fn datagram(ports: (u16, u16), length: usize) -> Vec<u8> {
     let length = length.clamp(60, 1514);
-    let inner = u16::try_from(length - 14).unwrap_or(u16::MAX);
+    let ip_length = u16::try_from(length - 14).unwrap_or(u16::MAX);
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    frame.extend(inner.to_be_bytes());
+    frame.extend(ip_length.to_be_bytes());
     frame.extend([0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     // The header's checksum, over its ten words.
     let words = frame[14..34].chunks_exact(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1]));
@@ -93,13 +94,13 @@ pub fn datagram(ports: (u16, u16), length: usize) -> Vec<u8> {
     (frame[24], frame[25]) = (high, low);
     frame.extend(ports.0.to_be_bytes());
     frame.extend(ports.1.to_be_bytes());
-    frame.extend((inner - 20).to_be_bytes());
+    frame.extend((ip_length - 20).to_be_bytes());
     frame.extend([0, 0]);
     frame.resize(length, 0x5A);
     frame
 }
 
-/// A sender on its own thread, with an adjustable rate. Dropping this ends it.
+/// A sender on its own thread, with an adjustable rate. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Traffic {
     shared: Arc<Shared>,
@@ -108,30 +109,31 @@ pub struct Traffic {
 
 #[derive(Debug, Default)]
 struct Shared {
+    /// The requested rate in packets/s.
     rate: AtomicU64,
     sent: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl Traffic {
-    /// A sender of these frames in turn on an interface, with a rate of 0.
+    /// Starts a sender that sends these frames in turn on an interface. Its rate is 0 at first.
     pub fn start(interface: &str, frames: Vec<Vec<u8>>) -> Result<Self, LabError> {
         let sink = LiveSink::open(interface, SocketKind::Packet)?;
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let shared_with_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("sender".to_owned())
             .spawn(move || {
-                // Without the right to bind it, the sender runs on any core.
+                // If binding fails, the sender runs on any core.
                 _ = bind(OTHER_CORE);
-                send(sink, &frames, &theirs)
+                send(sink, &frames, &shared_with_thread)
             })
             .context("starting a sender")?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sets the packets a second.
-    pub fn set(&self, rate: u64) {
+    /// Sets the rate in packets/s.
+    pub fn set_rate(&self, rate: u64) {
         self.shared.rate.store(rate, Ordering::Release);
     }
 
@@ -150,19 +152,20 @@ impl Drop for Traffic {
     }
 }
 
+/// The work of the sender's thread.
 fn send(mut sink: LiveSink, frames: &[Vec<u8>], shared: &Shared) {
     let (mut begin, mut rate, mut sent, mut next) = (Instant::now(), 0, 0u64, 0usize);
     let mut burst: Vec<&[u8]> = Vec::with_capacity(BURST);
     while !shared.is_over.load(Ordering::Acquire) {
-        let wanted = shared.rate.load(Ordering::Acquire);
-        if wanted != rate {
-            (begin, rate, sent) = (Instant::now(), wanted, 0);
+        let requested = shared.rate.load(Ordering::Acquire);
+        if requested != rate {
+            (begin, rate, sent) = (Instant::now(), requested, 0);
         }
         let elapsed = begin.elapsed().as_nanos();
         let due = u64::try_from(elapsed * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX);
         let waiting = due.saturating_sub(sent);
         if waiting == 0 {
-            // At high rates the wait is shorter than a sleep.
+            // At high rates the next packet is due before a sleep would end.
             if rate < 20_000 {
                 std::thread::sleep(Duration::from_micros(100))
             } else {
@@ -173,19 +176,20 @@ fn send(mut sink: LiveSink, frames: &[Vec<u8>], shared: &Shared) {
         burst.clear();
         let count = usize::try_from(waiting).unwrap_or(BURST).min(BURST);
         burst.extend((next..next + count).map(|i| frames[i % frames.len()].as_slice()));
-        let taken = sink.send(&burst).taken;
+        let taken = sink.send(&burst).consumed;
         next = (next + taken) % frames.len();
         sent += taken as u64;
         shared.sent.fetch_add(taken as u64, Ordering::AcqRel);
     }
 }
 
-/// Packets and bytes that the kernel has received on an interface.
-pub fn received(interface: &str) -> Result<(u64, u64), LabError> {
+/// The numbers of packets and bytes that the kernel has received on an interface.
+pub fn received_counters(interface: &str) -> Result<(u64, u64), LabError> {
     let text = std::fs::read_to_string("/proc/net/dev").context("/proc/net/dev")?;
     counters(&text, interface).ok_or_else(|| LabError::NoData(format!("/proc/net/dev has no {interface}")))
 }
 
+/// The received packets and bytes of an interface in the text of /proc/net/dev.
 fn counters(text: &str, interface: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
     let mut fields = line.split_whitespace();
@@ -199,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_is_what_its_headers_say() {
+    fn the_headers_of_a_datagram_have_its_length_ports_and_checksum() {
         for length in [60, 64, 1514] {
             let frame = datagram_of(length);
             assert_eq!(frame.len(), length);

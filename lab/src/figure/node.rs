@@ -1,4 +1,4 @@
-//! A whole node: the built program `weir node`, and its control socket.
+//! A node under experiment: a process of the built program `weir node`, controlled through its local socket.
 
 use crate::error::{Context, LabError};
 use crate::paths;
@@ -11,14 +11,14 @@ use weir_node::client::{Client, reply_kind};
 use weir_node::control::protocol::{Change, ControlRequest, Reply, SessionStatus, Snapshot};
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
 
-/// The time limit for the start, the end, and a change of state of a node.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Modules run on one core. The node receives on the other one, which is not measured.
+/// The time limit for the start and the end of a node, and for a change of its state.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
+/// The cores in the configuration: modules run on core 1, and the node receives on core 0, which is not measured.
 const CORES: &str = "[cpu]\ncores = [1]\nreceive = 0\n";
 /// A profile that permits long calls, because experiments measure shares of time.
 const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
 
-/// A running node, killed when this is dropped.
+/// A running node, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct NodeProcess {
     folder: tempfile::TempDir,
@@ -37,20 +37,21 @@ impl Drop for Process {
 }
 
 impl NodeProcess {
-    /// Starts a node with a profile `long` and this configuration, which begins with further keys of `[cpu]`.
+    /// Starts a node with a profile `long` and the configuration `config`, which must begin with further keys of `[cpu]`, or
+    /// with a new table.
     pub fn start(config: &str) -> Result<Self, LabError> {
         let folder = tempfile::tempdir().context("making a folder")?;
         let path = |name: &str| folder.path().join(name);
         let write =
             |name: &str, text: &str| std::fs::write(path(name), text).map_err(LabError::file(&path(name)));
         let socket = path("node.sock");
-        let head = format!(
+        let configuration = format!(
             "[node]\nsocket = {:?}\nstate = {:?}\n{CORES}{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
             socket.display(),
             path("state").display()
         );
         write("long.toml", PROFILE)?;
-        write("node.toml", &head)?;
+        write("node.toml", &configuration)?;
         let errors = std::fs::File::create(path("errors")).map_err(LabError::file(&path("errors")))?;
         let mut command = Command::new(paths::weir());
         command.args(["node", "-c"]).arg(path("node.toml"));
@@ -84,28 +85,34 @@ impl NodeProcess {
         Ok(())
     }
 
-    /// Creates a session from the lines of its description.
+    /// Creates a session from its description in TOML.
     pub fn create(&mut self, description: &str) -> Result<(), LabError> {
-        let spec: SessionSpec = read(description)?;
+        let spec: SessionSpec = parse_toml(description)?;
         self.execute(ControlRequest::Create(spec), &[])
     }
 
-    /// Changes a session by the lines of a change.
+    /// Changes a session by a change request in TOML.
     pub fn change(&mut self, description: &str) -> Result<(), LabError> {
-        let change: Change = read(description)?;
+        let change: Change = parse_toml(description)?;
         self.execute(ControlRequest::Change(change), &[])
     }
 
     pub fn close(&mut self, session: &str) -> Result<(), LabError> {
-        self.execute(ControlRequest::Close { session: name(session)? }, &[])
+        self.execute(ControlRequest::Close { session: parse_name(session)? }, &[])
     }
 
     pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), LabError> {
-        self.execute(ControlRequest::Load { session: name(session)?, module, signatures: Vec::new() }, file)
+        self.execute(
+            ControlRequest::Load { session: parse_name(session)?, module, signatures: Vec::new() },
+            file,
+        )
     }
 
     pub fn unload(&mut self, session: &str, module: &str) -> Result<(), LabError> {
-        self.execute(ControlRequest::Unload { session: name(session)?, module: name(module)? }, &[])
+        self.execute(
+            ControlRequest::Unload { session: parse_name(session)?, module: parse_name(module)? },
+            &[],
+        )
     }
 
     pub fn snapshot(&mut self) -> Result<Snapshot, LabError> {
@@ -116,7 +123,7 @@ impl NodeProcess {
         }
     }
 
-    /// Ends the node by a signal, so that it completes its records.
+    /// Ends the node by a signal, so that it completes its files, and waits for its end.
     pub fn stop(mut self) -> Result<(), LabError> {
         Command::new("kill")
             .args(["-TERM", &self.pid().to_string()])
@@ -129,56 +136,57 @@ impl NodeProcess {
         )
     }
 
-    /// Waits for a state of the node.
-    pub fn until(&mut self, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Result<(), LabError> {
-        wait_for(what, String::new, || Ok(is_so(&self.snapshot()?).then_some(())))
+    /// Waits until a condition on the node's state is met. `event` names that change in an error.
+    pub fn wait_until(&mut self, event: &str, condition: impl Fn(&Snapshot) -> bool) -> Result<(), LabError> {
+        wait_for(event, String::new, || Ok(condition(&self.snapshot()?).then_some(())))
     }
 }
 
-/// Waits for a value, up to the time limit. A timeout has the text of `errors`.
+/// Calls `poll` until it returns a value, up to the time limit. The error after the limit names `event`, and has the text of
+/// `errors`.
 fn wait_for<T>(
-    what: &str,
+    event: &str,
     errors: impl Fn() -> String,
-    mut look: impl FnMut() -> Result<Option<T>, LabError>,
+    mut poll: impl FnMut() -> Result<Option<T>, LabError>,
 ) -> Result<T, LabError> {
     let begin = Instant::now();
     loop {
-        if let Some(value) = look()? {
+        if let Some(value) = poll()? {
             return Ok(value);
         }
-        if begin.elapsed() > PATIENCE {
-            let what = format!("{what} did not happen within {} s", PATIENCE.as_secs());
+        if begin.elapsed() > TIME_LIMIT {
+            let what = format!("{event} did not happen within {} s", TIME_LIMIT.as_secs());
             return Err(LabError::failed(what, errors()));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The error output of a node.
+/// The error output of the node with this folder.
 fn error_output(folder: &Path) -> String {
     std::fs::read_to_string(folder.join("errors")).unwrap_or_default()
 }
 
-/// Parses a description, as in the configuration.
-fn read<T: DeserializeOwned>(text: &str) -> Result<T, LabError> {
+/// Parses TOML as in the node's configuration.
+fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, LabError> {
     toml::from_str(text).context(text)
 }
 
-fn name(text: &str) -> Result<Name, LabError> {
+fn parse_name(text: &str) -> Result<Name, LabError> {
     Name::new(text).context(text)
 }
 
-/// Parses the description of a module, as in the configuration.
-pub fn module(text: &str) -> Result<ModuleSpec, LabError> {
-    read(text)
+/// Parses the description of a module in TOML, as in the node's configuration.
+pub fn parse_module(text: &str) -> Result<ModuleSpec, LabError> {
+    parse_toml(text)
 }
 
-/// A session of a snapshot.
-pub fn session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionStatus> {
+/// The session of this name in a snapshot.
+pub fn find_session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionStatus> {
     snapshot.sessions.iter().find(|session| session.name == name)
 }
 
-/// Fails if a module has lost a call, as its results are not valid then.
+/// Fails if a module had a fault, because the results are then invalid.
 pub fn check_no_faults(snapshot: &Snapshot) -> Result<(), LabError> {
     let mut modules = snapshot.sessions.iter().flat_map(|session| &session.modules);
     match modules.find(|module| module.faults > 0) {
@@ -186,12 +194,12 @@ pub fn check_no_faults(snapshot: &Snapshot) -> Result<(), LabError> {
         Some(module) => {
             let (name, faults) = (&module.name, module.faults);
             let fault = module.last_fault.as_deref().unwrap_or("");
-            Err(LabError::NoData(format!("{name} lost {faults} calls: {fault}")))
+            Err(LabError::NoData(format!("module {name} had {faults} faults, the last one: {fault}")))
         }
     }
 }
 
-/// Processor time of a session, in ns.
-pub fn used(snapshot: &Snapshot, name: &str) -> u64 {
-    session(snapshot, name).map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns).sum())
+/// The processor time of a session in ns, or 0 if there is no such session.
+pub fn used_ns(snapshot: &Snapshot, name: &str) -> u64 {
+    find_session(snapshot, name).map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns).sum())
 }

@@ -1,7 +1,8 @@
-//! Price of Safety, figure 16: garbage of one event source that is collected in the time of another, unless they have separate heaps.
+//! Price of Safety, figure 16: garbage of one event source that is collected in the time of another one, unless they have
+//! separate heaps.
 
-use super::network::{Cable, Traffic, datagram};
-use super::node::{NodeProcess, check_no_faults, module};
+use super::network::{Traffic, VethPair, datagram};
+use super::node::{NodeProcess, check_no_faults, parse_module};
 use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, synthetic};
 use crate::error::{Context, LabError};
 use crate::machine::{OTHER_CORE, bind};
@@ -9,12 +10,12 @@ use crate::namespace::use_real_time_priority;
 use std::time::Duration;
 use weir_netio::{LiveSink, SocketKind};
 use weir_sched::cpu::trace::{TraceEvent, TraceInput, TraceOutput};
-use weir_sched::cpu::{CpuDecision, Debt, RunOutcome, VpId};
+use weir_sched::cpu::{CpuDecision, Debt, RunOutcome, VcpuId};
 
 pub const FIGURE: Figure = Figure {
     name: "price-16",
     title: "Price of Safety, figure 16: garbage collection for others",
-    here: "A, without a guarantee, and B, with 1 ms in each 4 ms, are virtual CPUs of two sessions. For each packet they call a service of the \
+    experiment: "A, without a guarantee, and B, with 1 ms in each 4 ms, are virtual CPUs of two sessions. For each packet they call a service of the \
 shipped module `hog`, which is written in a garbage-collected language and makes objects. The caller pays for the service. An event of B \
 ends when its call has been served. Its duration counts from the wakeup of B's virtual CPU for the packet, according to the trace of the \
 core's scheduler. B has 50 equal events per second, of 100 objects each. A has 397 per second, of 5 objects each, and of 2,000 each from \
@@ -31,30 +32,37 @@ small steps at each allocation and in a few large ones, nearly all of which fall
     run,
 };
 
-/// The owner of a virtual CPU.
+/// The session that a virtual CPU belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     A,
     B,
 }
 
-/// The arguments of a call of the service: the number of objects, and the range of entries for them.
+/// The arguments of a call of the service: the number of objects to make, and the range of the heap's entries that get them.
 struct ServiceArguments {
     objects: u32,
-    first: u32,
-    places: u32,
+    first_entry: u32,
+    entries: u32,
 }
 
-/// B's entries, which are filled before the measurement, and A's entries behind them.
-const B_PLACES: u32 = 50_000;
-const A_PLACES: u32 = 10_000;
-const COLLECT: ServiceArguments = ServiceArguments { objects: 0, first: 0, places: 0 };
-const FILL: ServiceArguments = ServiceArguments { objects: 2_500, first: 0, places: B_PLACES };
-const B_EVENT: ServiceArguments = ServiceArguments { objects: 100, first: 0, places: B_PLACES };
-const A_QUIET: ServiceArguments = ServiceArguments { objects: 5, first: B_PLACES, places: A_PLACES };
+/// The number of B's entries, which are filled before the measurement.
+const B_ENTRIES: u32 = 50_000;
+/// The number of A's entries, which follow B's.
+const A_ENTRIES: u32 = 10_000;
+/// A call that collects all garbage.
+const COLLECT: ServiceArguments = ServiceArguments { objects: 0, first_entry: 0, entries: 0 };
+/// A call that fills some of B's entries.
+const FILL: ServiceArguments = ServiceArguments { objects: 2_500, first_entry: 0, entries: B_ENTRIES };
+/// An event of B.
+const B_EVENT: ServiceArguments = ServiceArguments { objects: 100, first_entry: 0, entries: B_ENTRIES };
+/// An event of A before it makes much garbage.
+const A_QUIET: ServiceArguments = ServiceArguments { objects: 5, first_entry: B_ENTRIES, entries: A_ENTRIES };
+/// An event of A from then on, when it makes much garbage (*churns*).
 const A_CHURN: ServiceArguments = ServiceArguments { objects: 2_000, ..A_QUIET };
-/// Events per second of B and of A. Neither divides the other, so that events coincide in all phases.
+/// Events of B per second.
 const B_RATE: u64 = 50;
+/// Events of A per second. The number is no multiple of B's, so that A's events come at all phases of B's.
 const A_RATE: u64 = 397;
 /// The duration of the quiet part, and of the part with much garbage.
 const PART: Duration = Duration::from_millis(4500);
@@ -62,18 +70,19 @@ const PART: Duration = Duration::from_millis(4500);
 const PAUSE: Duration = Duration::from_millis(40);
 /// The ports of A and B, and an unused port.
 const PORTS: [u16; 3] = [1, 2, 3];
-/// The level of significance.
+/// The level of significance of the test whether B is disturbed.
 const LEVEL: f64 = 0.01;
 /// The least number of B's events in each part.
 const EVENTS_MIN: usize = 100;
 
-/// An event: its owner, its end in seconds since A started to churn, its duration, and the processor time of its call, both in us.
+/// A completed event: its owner, its end in seconds since A started to churn, its duration in us, and the processor time of
+/// its call in us.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CompletedEvent {
     owner: Owner,
-    at: f64,
-    took: f64,
-    cpu: f64,
+    end_s: f64,
+    duration_us: f64,
+    cpu_us: f64,
 }
 
 fn run(mechanism: Mechanism) -> Result<super::Outcome, LabError> {
@@ -81,23 +90,24 @@ fn run(mechanism: Mechanism) -> Result<super::Outcome, LabError> {
     bind(OTHER_CORE)?;
     let one = record(1)?;
     let two = record(if mechanism == Mechanism::On { 2 } else { 1 })?;
-    let mut csv = Csv::new(&["heaps", "who", "time_s", "took_us", "cpu_us"]);
-    for (heaps, done) in [("one", &one), ("two", &two)] {
-        for CompletedEvent { owner, at, took, cpu } in done {
+    let mut csv = Csv::new(&["heaps", "owner", "time_s", "duration_us", "cpu_us"]);
+    for (heaps, events) in [("one", &one), ("two", &two)] {
+        for CompletedEvent { owner, end_s, duration_us, cpu_us } in events {
             let owner = if *owner == Owner::A { "a" } else { "b" };
-            csv.row([heaps.into(), owner.into(), (*at).into(), (*took).into(), (*cpu).into()]);
+            csv.row([heaps.into(), owner.into(), (*end_s).into(), (*duration_us).into(), (*cpu_us).into()]);
         }
     }
-    let (criteria, found) = judge(&one, &two)?;
+    let (criteria, remarks) = judge(&one, &two)?;
     let name = FIGURE.name.to_owned();
-    let charts = [("one", &one), ("two", &two)].map(|(heaps, done)| (format!("{name}-{heaps}"), chart(done)));
-    Ok(super::Outcome { records: vec![(name, csv)], charts: charts.into(), criteria, found })
+    let charts =
+        [("one", &one), ("two", &two)].map(|(heaps, events)| (format!("{name}-{heaps}"), chart(events)));
+    Ok(super::Outcome { records: vec![(name, csv)], charts: charts.into(), criteria, remarks })
 }
 
-/// Runs one experiment, in which `heaps` sessions offer the service. A further session is created when A starts to
-/// churn, as a mark in the trace.
+/// Runs one experiment, in which `heaps` sessions (1 or 2) offer the service. Returns the completed events. A further
+/// session is created when A starts to churn, as a mark in the trace.
 fn record(heaps: usize) -> Result<Vec<CompletedEvent>, LabError> {
-    let _cable = Cable::new("a", "b")?;
+    let _veth_pair = VethPair::new("a", "b")?;
     let folder = tempfile::tempdir().context("making a folder")?;
     let mut node = NodeProcess::start(&format!(
         "blocking = \"200us\"\ntrace = {:?}\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
@@ -106,7 +116,7 @@ fn record(heaps: usize) -> Result<Vec<CompletedEvent>, LabError> {
     let names = ["heap-a", "heap-b"];
     let heap_of_b = names[heaps - 1];
     let [port_a, port_b, unused] = PORTS;
-    for (name, of) in [("a", names[0]), ("b", heap_of_b)] {
+    for (name, heap) in [("a", names[0]), ("b", heap_of_b)] {
         let (cpu, port) = if name == "a" {
             (String::new(), port_a)
         } else {
@@ -114,7 +124,7 @@ fn record(heaps: usize) -> Result<Vec<CompletedEvent>, LabError> {
         };
         node.create(&format!(
             "name = \"{name}\"\nprofile = \"long\"\n{cpu}channel = [{{ interface = \"b\", filter = \"udp dst port {port}\" }}]\n\
-             use = [{{ service = \"make\", session = \"{of}\", cost_max = \"50ms\" }}]\n"
+             use = [{{ service = \"make\", session = \"{heap}\", cost_max = \"50ms\" }}]\n"
         ))?;
     }
     // B's heap has the shorter period, so it is served first.
@@ -126,14 +136,14 @@ fn record(heaps: usize) -> Result<Vec<CompletedEvent>, LabError> {
              offer = [{{ service = \"make\", callers = [\"a\", \"b\"], payer = \"caller\" }}]\n"
         ))?;
         let hog = "module = \"hog\"\nset = { per-packet = 0, per-tick = 0, size = 64, live = 60000, interval = \"24h\" }";
-        node.load(name, module(hog)?, &[])?;
+        node.load(name, parse_module(hog)?, &[])?;
     }
     let calling = synthetic::calling("make")?;
     for name in ["a", "b"] {
-        node.load(name, module("module = \"calling.wasm\"")?, &calling)?;
+        node.load(name, parse_module("module = \"calling.wasm\"")?, &calling)?;
     }
     let mut sink = LiveSink::open("a", SocketKind::Packet)?;
-    for _ in 0..B_PLACES / FILL.objects {
+    for _ in 0..B_ENTRIES / FILL.objects {
         sink.send(&[&frame(port_b, &FILL)]);
         std::thread::sleep(PAUSE);
     }
@@ -144,24 +154,25 @@ fn record(heaps: usize) -> Result<Vec<CompletedEvent>, LabError> {
     let b = Traffic::start("a", vec![frame(port_b, &B_EVENT)])?;
     let a = Traffic::start("a", vec![frame(port_a, &A_QUIET)])?;
     let churning = Traffic::start("a", vec![frame(port_a, &A_CHURN)])?;
-    b.set(B_RATE);
-    a.set(A_RATE);
+    b.set_rate(B_RATE);
+    a.set_rate(A_RATE);
     std::thread::sleep(PART);
-    a.set(0);
+    a.set_rate(0);
     node.create("name = \"mark\"\n")?;
-    churning.set(A_RATE);
+    churning.set_rate(A_RATE);
     std::thread::sleep(PART);
     drop((a, b, churning));
     check_no_faults(&node.snapshot()?)?;
     node.stop()?;
     let path = folder.path().join("core-1.trace");
-    let text = std::fs::read_to_string(&path).context("reading the record of a core")?;
+    let text = std::fs::read_to_string(&path).context("reading the trace of a core")?;
     read(&text, 2 + heaps)
 }
 
+/// A packet to a port, with the arguments of a call.
 fn frame(port: u16, arguments: &ServiceArguments) -> Vec<u8> {
     let mut frame = datagram((1000, port), 60);
-    let words = [arguments.objects, arguments.first, arguments.places].map(u32::to_le_bytes);
+    let words = [arguments.objects, arguments.first_entry, arguments.entries].map(u32::to_le_bytes);
     frame[synthetic::PAYLOAD_AT..synthetic::PAYLOAD_AT + 12].copy_from_slice(words.as_flattened());
     frame
 }
@@ -169,62 +180,65 @@ fn frame(port: u16, arguments: &ServiceArguments) -> Vec<u8> {
 /// The events of A and B in a scheduler trace of their core, from `PART` before the mark on. A and B have the first two
 /// virtual CPUs. The mark is the virtual CPU that was created after `mark` others.
 fn read(trace: &str, mark: usize) -> Result<Vec<CompletedEvent>, LabError> {
-    let mut created: Vec<VpId> = Vec::new();
-    let (mut marked, mut is_suspended) = (None, false);
-    let mut states = [State::default(); 2];
+    let mut created: Vec<VcpuId> = Vec::new();
+    let (mut marked_at, mut is_suspended) = (None, false);
+    let mut states = [CpuState::default(); 2];
     let mut done: Vec<(Owner, u64, u64, u64)> = Vec::new();
     for line in trace.lines().skip(1) {
-        let unreadable = |_| LabError::NoData(format!("the record of the core has {line}"));
+        let unreadable = |_| LabError::NoData(format!("the trace of the core has an invalid line: {line}"));
         let event: TraceEvent = line.parse().map_err(unreadable)?;
         let now = event.now.0;
-        let place = |vp: VpId| created.iter().take(2).position(|id| *id == vp);
+        let index_of = |vp: VcpuId| created.iter().take(2).position(|id| *id == vp);
         match (event.input, event.answer) {
             (TraceInput::Create(_), TraceOutput::Created(vp)) => {
                 if created.len() == mark {
-                    marked = Some(now);
+                    marked_at = Some(now);
                 }
                 created.push(vp);
             }
             (TraceInput::Wake(vp), TraceOutput::Done) => {
-                if let Some(place) = place(vp) {
-                    states[place].woken = now;
+                if let Some(index) = index_of(vp) {
+                    states[index].woken = now;
                 }
             }
-            // Stores the wakeup of this run: the answer wakes the virtual CPU again before the call is debited.
+            // The wakeup before this run is stored here, because the answer of the service wakes the virtual CPU again before
+            // the call is debited.
             (TraceInput::Next, TraceOutput::Decided(CpuDecision::Run { vp, .. })) => {
-                if let Some(place) = place(vp) {
-                    states[place].begun = states[place].woken;
+                if let Some(index) = index_of(vp) {
+                    states[index].begun = states[index].woken;
                 }
             }
-            // A call is debited after each run. It ends with the run that is not suspended.
+            // A call is debited after each run of the service, and ends with a run that is not suspended.
             (TraceInput::Charge(_, outcome), _) => is_suspended = outcome == RunOutcome::Suspended,
             (TraceInput::Debit(vp, time, Debt::Agreed), TraceOutput::Undebited(_)) => {
-                let Some(place) = place(vp) else { continue };
-                states[place].cpu += time.0;
+                let Some(index) = index_of(vp) else { continue };
+                states[index].cpu += time.0;
                 if !is_suspended {
-                    let owner = if place == 0 { Owner::A } else { Owner::B };
-                    let cpu = std::mem::take(&mut states[place].cpu);
-                    done.push((owner, now, now.saturating_sub(states[place].begun), cpu));
+                    let owner = if index == 0 { Owner::A } else { Owner::B };
+                    let cpu = std::mem::take(&mut states[index].cpu);
+                    done.push((owner, now, now.saturating_sub(states[index].begun), cpu));
                 }
             }
             _ => {}
         }
     }
-    let marked =
-        marked.ok_or_else(|| LabError::NoData("the record of the core ends too early".to_owned()))?;
-    let seconds = |at: u64| (i128::from(at) - i128::from(marked)) as f64 / 1e9;
-    let all = done.into_iter().map(|(owner, at, took, cpu)| CompletedEvent {
+    let marked_at = marked_at.ok_or_else(|| {
+        LabError::NoData("the trace of the core ends before A makes much garbage".to_owned())
+    })?;
+    let seconds = |at: u64| (i128::from(at) - i128::from(marked_at)) as f64 / 1e9;
+    let all = done.into_iter().map(|(owner, end, duration, cpu)| CompletedEvent {
         owner,
-        at: seconds(at),
-        took: took as f64 / 1e3,
-        cpu: cpu as f64 / 1e3,
+        end_s: seconds(end),
+        duration_us: duration as f64 / 1e3,
+        cpu_us: cpu as f64 / 1e3,
     });
-    Ok(all.filter(|done| done.at >= -PART.as_secs_f64()).collect())
+    Ok(all.filter(|event| event.end_s >= -PART.as_secs_f64()).collect())
 }
 
-/// The state of a virtual CPU in nanoseconds: the last wakeup, the wakeup before the last run, and the processor time of the current call.
+/// The state of a virtual CPU, in nanoseconds: the time of the last wakeup, that of the wakeup before the last run, and the
+/// processor time of the current call.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct CpuState {
     woken: u64,
     begun: u64,
     cpu: u64,
@@ -232,51 +246,53 @@ struct State {
 
 /// The durations of B's events in one experiment.
 struct EventTimes {
-    /// The longest before A started to churn, in us.
-    before: f64,
-    /// The longest from then on.
-    after: f64,
-    /// The number of events from then on, of those longer than any before, and of those that chance explains.
-    events: usize,
+    /// The longest event before A started to churn, in us.
+    longest_before: f64,
+    /// The longest event after that, in us.
+    longest_after: f64,
+    /// The number of events after that.
+    count: usize,
+    /// How many of these events are longer than all events before.
     longer: usize,
-    by_chance: usize,
+    /// How many longer events chance explains.
+    longer_by_chance: usize,
 }
 
 impl EventTimes {
-    fn of(done: &[CompletedEvent]) -> Result<Self, LabError> {
-        let part = |is: fn(f64) -> bool| -> Result<Vec<f64>, LabError> {
-            let mine = done.iter().filter(|done| done.owner == Owner::B && is(done.at));
-            let took: Vec<f64> = mine.map(|done| done.took).collect();
-            if took.len() < EVENTS_MIN {
-                let count = took.len();
-                return Err(LabError::NoData(format!("B had {count} events in one of the parts")));
+    fn from_events(events: &[CompletedEvent]) -> Result<Self, LabError> {
+        let durations = |is_in_part: fn(f64) -> bool| -> Result<Vec<f64>, LabError> {
+            let of_b = events.iter().filter(|event| event.owner == Owner::B && is_in_part(event.end_s));
+            let durations: Vec<f64> = of_b.map(|event| event.duration_us).collect();
+            if durations.len() < EVENTS_MIN {
+                let count = durations.len();
+                return Err(LabError::NoData(format!("B had only {count} events in one of the two parts")));
             }
-            Ok(took)
+            Ok(durations)
         };
-        let (quiet, churn) = (part(|at| at < 0.0)?, part(|at| at >= 0.0)?);
-        let before = longest(&quiet);
+        let (quiet, churn) = (durations(|end| end < 0.0)?, durations(|end| end >= 0.0)?);
+        let longest_before = longest(&quiet);
         Ok(Self {
-            before,
-            after: longest(&churn),
-            events: churn.len(),
-            longer: churn.iter().filter(|took| **took > before).count(),
-            by_chance: by_chance(quiet.len(), churn.len()),
+            longest_before,
+            longest_after: longest(&churn),
+            count: churn.len(),
+            longer: churn.iter().filter(|duration| **duration > longest_before).count(),
+            longer_by_chance: longer_by_chance(quiet.len(), churn.len()),
         })
     }
 }
 
-fn longest(took: &[f64]) -> f64 {
-    took.iter().copied().fold(0.0, f64::max)
+fn longest(durations: &[f64]) -> f64 {
+    durations.iter().copied().fold(0.0, f64::max)
 }
 
-/// The number of later values that chance makes greater than all earlier ones. If all orders are equally likely, more
-/// than that are greater with a probability below `LEVEL`: `k` or more are greater if the `k` greatest of all values
-/// are later ones.
-fn by_chance(earlier: usize, later: usize) -> usize {
-    let mut part = 1.0;
+/// The largest number of later values that are greater than all earlier ones by chance. If all orders are equally likely,
+/// more values are greater with a probability below `LEVEL`: `k` or more values are greater if the `k` greatest of all
+/// values are later ones.
+fn longer_by_chance(earlier: usize, later: usize) -> usize {
+    let mut probability = 1.0;
     for count in 0..later {
-        part *= (later - count) as f64 / (earlier + later - count) as f64;
-        if part < LEVEL {
+        probability *= (later - count) as f64 / (earlier + later - count) as f64;
+        if probability < LEVEL {
             return count;
         }
     }
@@ -284,43 +300,51 @@ fn by_chance(earlier: usize, later: usize) -> usize {
 }
 
 fn judge(one: &[CompletedEvent], two: &[CompletedEvent]) -> Result<(Vec<Criterion>, String), LabError> {
-    let (shared, apart) = (EventTimes::of(one)?, EventTimes::of(two)?);
-    let what = |heaps: &str, taken: &EventTimes| {
-        format!("{heaps}: of B's {} events since A churns, longer than any before", taken.events)
+    let (shared, separate) = (EventTimes::from_events(one)?, EventTimes::from_events(two)?);
+    let what = |heaps: &str, times: &EventTimes| {
+        format!("{heaps}: of B's {} events since A churns, longer than any before", times.count)
     };
-    let least = (shared.by_chance + 1) as f64;
+    let least = (shared.longer_by_chance + 1) as f64;
     let criteria = vec![
         Criterion::at_least(what("one heap", &shared), shared.longer as f64, least, "events"),
-        Criterion::at_most(what("two heaps", &apart), apart.longer as f64, apart.by_chance as f64, "events"),
+        Criterion::at_most(
+            what("two heaps", &separate),
+            separate.longer as f64,
+            separate.longer_by_chance as f64,
+            "events",
+        ),
     ];
-    let mut calls: Vec<f64> =
-        one.iter().filter(|done| done.owner == Owner::A && done.at >= 0.0).map(|done| done.cpu).collect();
+    let mut calls: Vec<f64> = one
+        .iter()
+        .filter(|event| event.owner == Owner::A && event.end_s >= 0.0)
+        .map(|event| event.cpu_us)
+        .collect();
     calls.sort_by(f64::total_cmp);
-    let usual = calls.get(calls.len() / 2).copied().unwrap_or(0.0);
-    let found = format!(
-        "In one heap B's longest event took {:.0} us before A churned and {:.0} us since, in two {:.0} us and {:.0} us. In one heap a call of A took {usual:.0} us of processor time in the median since it \
+    let median = calls.get(calls.len() / 2).copied().unwrap_or(0.0);
+    let remarks = format!(
+        "In one heap B's longest event took {:.0} us before A churned and {:.0} us since, in two {:.0} us and {:.0} us. In one heap a call of A took {median:.0} us of processor time in the median since it \
          churned, and {:.0} us at most: what B waited for beyond the first is the collector's work.",
-        shared.before,
-        shared.after,
-        apart.before,
-        apart.after,
+        shared.longest_before,
+        shared.longest_after,
+        separate.longest_before,
+        separate.longest_after,
         longest(&calls)
     );
-    Ok((criteria, found))
+    Ok((criteria, remarks))
 }
 
-fn chart(done: &[CompletedEvent]) -> Chart {
+fn chart(events: &[CompletedEvent]) -> Chart {
     let part = PART.as_secs_f64();
     let mut chart = Chart::new(
         ChartAxis::linear("time since A makes much garbage, s", -part, part),
         ChartAxis::logarithmic("an event takes, us", 10.0, 100_000.0),
     );
-    if let Ok(EventTimes { before, .. }) = EventTimes::of(done) {
-        chart.add("", 5, Mark::Expected(vec![(-part, before), (part, before)]));
+    if let Ok(EventTimes { longest_before, .. }) = EventTimes::from_events(events) {
+        chart.add("", 5, Mark::Expected(vec![(-part, longest_before), (part, longest_before)]));
     }
     for (owner, name, colour) in [(Owner::A, "A", 1), (Owner::B, "B", 0)] {
-        let these = done.iter().filter(|done| done.owner == owner);
-        chart.add(name, colour, Mark::Points(these.map(|done| (done.at, done.took)).collect()));
+        let own = events.iter().filter(|event| event.owner == owner);
+        chart.add(name, colour, Mark::Points(own.map(|event| (event.end_s, event.duration_us)).collect()));
     }
     chart
 }
@@ -329,16 +353,16 @@ fn chart(done: &[CompletedEvent]) -> Chart {
 mod tests {
     use super::*;
 
-    /// Events of B, of which one in twenty takes so long before and after, in us, and the others 10.
+    /// Events of B. One in twenty takes `before` us before A churns and `after` us from then on; the others take 10 us.
     fn made(before: f64, after: f64) -> Vec<CompletedEvent> {
         let event = |n: u32| {
             let at = f64::from(n) / 50.0 - 4.5;
             let long = if at < 0.0 { before } else { after };
             CompletedEvent {
                 owner: Owner::B,
-                at,
-                took: if n.is_multiple_of(20) { long } else { 10.0 },
-                cpu: 9.0,
+                end_s: at,
+                duration_us: if n.is_multiple_of(20) { long } else { 10.0 },
+                cpu_us: 9.0,
             }
         };
         (0..450).map(event).collect()
@@ -349,27 +373,27 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_events_are_told_from_others() {
+    fn only_more_long_events_than_chance_explains_count_as_a_disturbance() {
         let (calm, disturbed) = (made(110.0, 110.0), made(110.0, 120.0));
         assert_eq!(kept(&disturbed, &calm), [true, true]);
         assert_eq!(kept(&disturbed, &disturbed), [true, false]);
         assert_eq!(kept(&calm, &calm), [false, true]);
-        // A few that are longer say nothing: that can be chance.
+        // A few longer events can be chance.
         let mut few = calm.clone();
-        few[225..231].iter_mut().for_each(|done| done.took = 5000.0);
+        few[225..231].iter_mut().for_each(|event| event.duration_us = 5000.0);
         assert_eq!(kept(&few, &few), [false, true]);
-        few[231].took = 5000.0;
+        few[231].duration_us = 5000.0;
         assert_eq!(kept(&few, &few), [true, false]);
         assert!(matches!(judge(&disturbed, &calm[..300]), Err(LabError::NoData(_))));
     }
 
     #[test]
-    fn the_number_that_chance_explains_is_right() {
+    fn the_number_that_chance_explains_agrees_with_a_count_of_all_orders() {
         // Of one earlier value and 98 later ones, all later ones are greater in one of 99 cases.
-        assert_eq!(by_chance(1, 98), 98);
-        // That k of 225 are, about one in 2^k.
-        assert_eq!(by_chance(225, 225), 6);
-        assert_eq!(by_chance(1000, 1), 0);
+        assert_eq!(longer_by_chance(1, 98), 98);
+        // That the k greatest of 450 values are all among the 225 later ones has a probability of about one in 2^k.
+        assert_eq!(longer_by_chance(225, 225), 6);
+        assert_eq!(longer_by_chance(1000, 1), 0);
         // Counted in all orders of nine values, of which the first five came earlier.
         let mut counts = [0usize; 5];
         orders(&mut [0, 1, 2, 3, 4, 5, 6, 7, 8], 0, &mut |order| {
@@ -379,7 +403,7 @@ mod tests {
         let more_than = |count: usize| counts[count + 1..].iter().sum::<usize>();
         let all: usize = counts.iter().sum();
         let expected = (0..5).find(|count| more_than(*count) * 100 < all).unwrap();
-        assert_eq!((by_chance(5, 4), expected, all), (3, 3, 362_880));
+        assert_eq!((longer_by_chance(5, 4), expected, all), (3, 3, 362_880));
     }
 
     fn orders(values: &mut [u8; 9], from: usize, see: &mut impl FnMut(&[u8; 9])) {
@@ -394,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_all_debits_until_its_end() {
+    fn the_processor_time_of_a_call_is_the_sum_of_its_debits() {
         let trace = "weir-cpu-trace 2 blocking 1 cap 1 arrears 1\n\
             0 create best-effort 100 0 -> created 0.0\n\
             0 create reserved 4000000 1000000 0 0 -> created 1.0\n\
@@ -416,19 +440,19 @@ mod tests {
             6000000000 charge 9000 idle -> done\n\
             6000000000 debit 2.0 5 agreed -> left 0\n\
             6000000000 debit 1.0 9000 agreed -> left 0\n";
-        let done = read(trace, 3).unwrap();
+        let events = read(trace, 3).unwrap();
         let expected = [
-            CompletedEvent { owner: Owner::A, at: -1.4996, took: 800.0, cpu: 350.0 },
-            CompletedEvent { owner: Owner::B, at: 0.5, took: 100.0, cpu: 9.0 },
+            CompletedEvent { owner: Owner::A, end_s: -1.4996, duration_us: 800.0, cpu_us: 350.0 },
+            CompletedEvent { owner: Owner::B, end_s: 0.5, duration_us: 100.0, cpu_us: 9.0 },
         ];
-        assert_eq!(done, expected, "what came before the quiet part is left out");
+        assert_eq!(events, expected, "events before the quiet part are left out");
         assert!(matches!(read(trace, 4), Err(LabError::NoData(_))));
         assert!(matches!(read("\nx", 0), Err(LabError::NoData(_))));
     }
 
     #[test]
     fn a_call_has_the_arguments_that_hog_reads() {
-        let frame = frame(7, &ServiceArguments { objects: 1, first: 0x0203, places: 4 });
+        let frame = frame(7, &ServiceArguments { objects: 1, first_entry: 0x0203, entries: 4 });
         assert_eq!(frame[36..38], [0, 7]);
         assert_eq!(frame[synthetic::PAYLOAD_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);
     }

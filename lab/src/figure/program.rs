@@ -1,4 +1,4 @@
-//! The program of the experiments, `make figures`.
+//! The program `weir-lab`, run by `make figures`: its command line.
 
 use super::{FIGURES, Figure, Mechanism, find, page};
 use crate::error::{Context, LabError};
@@ -11,9 +11,9 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "weir-lab")]
 struct Cli {
-    /// Experiment; `list` lists them, `all` carries out all of them
+    /// Name of an experiment; `list` lists all, `all` carries out all
     figure: String,
-    /// Switch the examined mechanism off; the experiment must fail then
+    /// Switch the examined mechanism off; then the experiment must fail
     #[arg(long)]
     without: bool,
     /// Folder for the chart, its rows and the page
@@ -24,17 +24,17 @@ struct Cli {
 /// Runs the program `weir-lab`.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = match cli.figure.as_str() {
+    let result = match cli.figure.as_str() {
         "list" => {
             for Figure { name, title, without, .. } in FIGURES {
                 println!("{name:12} {title}\n{:12}   --without: {without}", "");
             }
             Ok(true)
         }
-        "all" => all(&cli),
-        name => find(name).and_then(|figure| one(figure, &cli)),
+        "all" => run_all(&cli),
+        name => find(name).and_then(|figure| run_one(figure, &cli)),
     };
-    match done {
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -44,12 +44,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Carries out all experiments. Returns whether all criteria are kept.
-fn all(cli: &Cli) -> Result<bool, LabError> {
+/// Carries out all experiments. Returns true if all criteria are kept.
+fn run_all(cli: &Cli) -> Result<bool, LabError> {
     let mut failed = Vec::new();
     for figure in FIGURES {
         println!("== {}: {}", figure.name, figure.title);
-        match one(figure, cli) {
+        match run_one(figure, cli) {
             Ok(true) => {}
             Ok(false) => failed.push(figure.name),
             Err(error @ LabError::NoNamespace) => return Err(error),
@@ -60,13 +60,13 @@ fn all(cli: &Cli) -> Result<bool, LabError> {
         }
     }
     if !failed.is_empty() {
-        println!("criteria not kept: {}", failed.join(", "));
+        println!("experiments with broken criteria: {}", failed.join(", "));
     }
     Ok(failed.is_empty())
 }
 
-/// Carries out one experiment in its own namespace. Returns whether all its criteria are kept.
-fn one(figure: &Figure, cli: &Cli) -> Result<bool, LabError> {
+/// Carries out one experiment in its own namespace. Returns true if all its criteria are kept.
+fn run_one(figure: &Figure, cli: &Cli) -> Result<bool, LabError> {
     if !namespace::is_inside() {
         let mut arguments = vec![figure.name.to_owned(), "--into".to_owned(), cli.into.display().to_string()];
         arguments.extend(cli.without.then(|| "--without".to_owned()));
@@ -75,7 +75,7 @@ fn one(figure: &Figure, cli: &Cli) -> Result<bool, LabError> {
     namespace::raise_priority();
     let mechanism = if cli.without { Mechanism::Off } else { Mechanism::On };
     let outcome = (figure.run)(mechanism)?;
-    println!("{}\n{}", criterion::table(&outcome.criteria), outcome.found);
+    println!("{}\n{}", criterion::table(&outcome.criteria), outcome.remarks);
     // The page has only results with the mechanism in use.
     if mechanism == Mechanism::On {
         page::write(&cli.into, figure, &outcome)?;

@@ -1,4 +1,4 @@
-//! SQoSH, figure 6: capped senders beside one that takes all it can get.
+//! SQoSH, figure 6: two capped senders, and a sender without a guarantee that takes the rest of the link.
 
 use super::link_script::{RATE_MBIT, Script, ScriptGrant, ScriptRecord, SenderAction, run_and_judge};
 use super::{Criterion, Figure, Mechanism, Outcome};
@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const FIGURE: Figure = Figure {
     name: "sqosh-6",
     title: "SQoSH, figure 6: bandwidth of three senders that come and go",
-    here: "A, B and C are sessions of a running node with a link of 100 Mbit/s (`[[link]]`). Each sends at its full rate while the module `flood` \
+    experiment: "A, B and C are sessions of a running node with a link of 100 Mbit/s (`[[link]]`). Each sends at its full rate while the module `flood` \
 is loaded: B from 0.5 s on, A from 3 s, C from 5.5 s; B stops at 8 s, A at 10.5 s, C at 13 s. A has no guarantee. B is guaranteed 40 \
 Mbit/s and C 10 Mbit/s, and both are capped at that rate (`cap`). Rates come from the receiving kernel's counters, with one interface \
 per sender, and are on the wire. Each second without a start or a stop is judged.",
@@ -18,25 +18,27 @@ whatever A does. A sends from 5 s to 20 s, and gets about 40, then 30 Mbit/s, an
     run,
 };
 
+/// The period of the guarantees.
 const PERIOD: Duration = Duration::from_millis(10);
+/// The index of A among the senders.
 const A: usize = 0;
 const B_MBIT: f64 = 40.0;
 const C_MBIT: f64 = 10.0;
-/// The tolerance of a rate, as a part of it, for A as a part of the link.
+/// The tolerance of a rate, as a fraction of the guarantee; for A, which has none, as a fraction of the link's rate.
 const TOLERANCE: f64 = 0.01;
 
 fn script(mechanism: Mechanism) -> Script {
-    let of = |mbit| match mechanism {
+    let capped = |mbit| match mechanism {
         Mechanism::On => ScriptGrant { cap: Some(mbit), ..ScriptGrant::exactly(mbit) },
         Mechanism::Off => ScriptGrant::BEST_EFFORT,
     };
-    let actions =
+    let starts =
         [(0.5, 1, SenderAction::Start), (3.0, 0, SenderAction::Start), (5.5, 2, SenderAction::Start)];
-    let ends = [(8.0, 1, SenderAction::Stop), (10.5, 0, SenderAction::Stop), (13.0, 2, SenderAction::Stop)];
+    let stops = [(8.0, 1, SenderAction::Stop), (10.5, 0, SenderAction::Stop), (13.0, 2, SenderAction::Stop)];
     Script {
-        senders: vec![("a", ScriptGrant::BEST_EFFORT), ("b", of(B_MBIT)), ("c", of(C_MBIT))],
+        senders: vec![("a", ScriptGrant::BEST_EFFORT), ("b", capped(B_MBIT)), ("c", capped(C_MBIT))],
         period: PERIOD,
-        actions: actions.into_iter().chain(ends).collect(),
+        actions: starts.into_iter().chain(stops).collect(),
         end: 14.0,
     }
 }
@@ -47,9 +49,9 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
 
 fn judge(record: &ScriptRecord) -> Result<Vec<Criterion>, LabError> {
     let promised = script(Mechanism::On);
-    let windows = promised.steady(record);
-    let mut off = [0.0f64; 3];
-    let mut seen = [0usize; 3];
+    let windows = promised.steady_windows(record);
+    let mut deviations = [0.0f64; 3];
+    let mut seconds = [0usize; 3];
     for window in &windows {
         let wanted = |sender: usize| match promised.grant_at(sender, window.begin) {
             Some(grant) => grant.reserved,
@@ -57,30 +59,38 @@ fn judge(record: &ScriptRecord) -> Result<Vec<Criterion>, LabError> {
         };
         let others = wanted(1).unwrap_or(0.0) + wanted(2).unwrap_or(0.0);
         for sender in (0..3).filter(|sender| promised.grant_at(*sender, window.begin).is_some()) {
-            // A has no guarantee, but the rest.
+            // A has no guarantee. It should get the rest of the link.
             let (wanted, whole) = wanted(sender).map_or((RATE_MBIT - others, RATE_MBIT), |mbit| (mbit, mbit));
-            off[sender] = off[sender].max((window.rates[sender] - wanted).abs() / whole * 100.0);
-            seen[sender] += 1;
+            deviations[sender] =
+                deviations[sender].max((window.rates[sender] - wanted).abs() / whole * 100.0);
+            seconds[sender] += 1;
         }
     }
-    if seen.contains(&0) {
-        return Err(LabError::NoData("a sender sent in no whole recorded second".to_owned()));
+    if seconds.contains(&0) {
+        return Err(LabError::NoData(
+            "there is a sender that did not send throughout any recorded second".to_owned(),
+        ));
     }
     let limit = TOLERANCE * 100.0;
     Ok(vec![
         Criterion::at_most(
-            format!("B: largest deviation from 40 Mbit/s in any of {} seconds", seen[1]),
-            off[1],
+            format!("B: largest deviation from 40 Mbit/s in any of {} seconds", seconds[1]),
+            deviations[1],
             limit,
             "%",
         ),
         Criterion::at_most(
-            format!("C: largest deviation from 10 Mbit/s in any of {} seconds", seen[2]),
-            off[2],
+            format!("C: largest deviation from 10 Mbit/s in any of {} seconds", seconds[2]),
+            deviations[2],
             limit,
             "%",
         ),
-        Criterion::at_most("A: largest deviation from the rest, as a part of the link", off[A], limit, "%"),
+        Criterion::at_most(
+            "A: largest deviation from the rest, as a part of the link",
+            deviations[A],
+            limit,
+            "%",
+        ),
     ])
 }
 
@@ -112,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn caps_and_guarantees_that_are_kept_are_seen_and_others_are_not() {
+    fn a_broken_cap_or_guarantee_breaks_its_criterion() {
         assert_eq!(kept(&made(|_, sends| [rest(sends), 40.0, 10.0])), [true; 3]);
         assert_eq!(kept(&made(|_, sends| [rest(sends) - 0.5, 40.3, 9.95])), [true; 3]);
         assert_eq!(kept(&made(|_, sends| [rest(sends), 40.5, 10.0])), [false, true, true]);

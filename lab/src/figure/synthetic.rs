@@ -1,4 +1,4 @@
-//! Modules that only experiments need.
+//! Small modules in WebAssembly text, for experiments and for the benchmark.
 
 use crate::error::{Context, LabError};
 use crate::module::append_manifest;
@@ -22,8 +22,8 @@ pub fn busy(iterations: u32) -> Result<Vec<u8>, LabError> {
 /// The offset of the payload that [`looping`] and [`calling`] read: behind the headers of UDP over Ethernet.
 pub const PAYLOAD_AT: usize = 42;
 
-/// A module with a loop whose number of iterations is in the packet, up to a limit.
-pub fn looping(most: u32) -> Result<Vec<u8>, LabError> {
+/// A module with a loop whose number of iterations is in the packet's payload, at most `iterations_max`.
+pub fn looping(iterations_max: u32) -> Result<Vec<u8>, LabError> {
     assemble(
         "looping",
         "",
@@ -31,8 +31,8 @@ pub fn looping(most: u32) -> Result<Vec<u8>, LabError> {
             r#"(module (memory (export "memory") 1)
             (func (export "weir_packet") (param $descriptor i32) (result i32) (local $left i32)
                 (local.set $left (i32.load (i32.add (i32.load offset=8 (local.get $descriptor)) (i32.const {PAYLOAD_AT}))))
-                (if (i32.gt_u (local.get $left) (i32.const {most}))
-                    (then (local.set $left (i32.const {most}))))
+                (if (i32.gt_u (local.get $left) (i32.const {iterations_max}))
+                    (then (local.set $left (i32.const {iterations_max}))))
                 (if (local.get $left) (then
                     (loop $again
                         (br_if $again (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))))
@@ -60,13 +60,13 @@ pub fn calling(service: &str) -> Result<Vec<u8>, LabError> {
     )
 }
 
-/// Assembles a module from its text, with further lines of its manifest.
+/// Assembles a module from its WebAssembly text, with `manifest` as further lines of its manifest.
 pub fn assemble(name: &str, manifest: &str, text: &str) -> Result<Vec<u8>, LabError> {
     let mut wasm = wat::parse_str(text).context(name)?;
-    let head = format!(
+    let full_manifest = format!(
         "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'part of an experiment'\nmemory = '64 KiB'\n{manifest}"
     );
-    append_manifest(&mut wasm, &head);
+    append_manifest(&mut wasm, &full_manifest);
     Ok(wasm)
 }
 

@@ -1,5 +1,5 @@
-//! Pauses of cores: a hypervisor or the firmware sometimes takes a core away for some milliseconds. Packets lost then
-//! say nothing about weir.
+//! Detection of pauses of cores, so that disturbed measurements are repeated. A hypervisor or the firmware sometimes takes a
+//! core away for some milliseconds; losses of packets in such a pause are not caused by weir.
 
 use crate::error::{Context, LabError};
 use crate::machine::bind;
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 const STEP: Duration = Duration::from_micros(500);
 /// A priority above that of all programs of the experiments.
 const PRIORITY: &str = "50";
-/// The longest pause that does not disturb a measurement. Shorter ones occur all the time.
-pub const DISTURBED: Duration = Duration::from_millis(1);
+/// The longest pause that does not disturb a measurement. Shorter pauses occur all the time.
+pub const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// Threads that wake up on their cores twice per millisecond, above all other priorities there (`SCHED_FIFO`). A late
 /// wakeup means that the core did not run. The threads see all pauses of more than 1.5 ms, and some shorter ones.
-/// Dropping this ends them.
+/// Dropping this value ends the threads.
 #[derive(Debug)]
 pub struct PauseWatcher {
     shared: Arc<Shared>,
@@ -27,6 +27,7 @@ pub struct PauseWatcher {
 
 #[derive(Debug, Default)]
 struct Shared {
+    /// The longest pause since it was last read, in ns.
     longest: AtomicU64,
     is_over: AtomicBool,
 }
@@ -46,29 +47,29 @@ impl PauseWatcher {
         Ok(watch)
     }
 
-    /// The longest pause since the last call.
-    pub fn longest(&self) -> Duration {
+    /// Returns the longest pause of any watched core since the last call.
+    pub fn take_longest(&self) -> Duration {
         Duration::from_nanos(self.shared.longest.swap(0, Ordering::AcqRel))
     }
 
-    /// Repeats a measurement until `wanted` of them are undisturbed, at most `most` times. Returns the `wanted` least
-    /// disturbed ones, and the number of those left out.
+    /// Repeats a measurement until `wanted` results are undisturbed, at most `tries_max` times. Returns the `wanted` least
+    /// disturbed results, and the number of results left out.
     pub fn undisturbed<T, E>(
         &self,
         wanted: usize,
-        most: usize,
+        tries_max: usize,
         mut measure: impl FnMut() -> Result<T, E>,
     ) -> Result<(Vec<T>, usize), E> {
-        let mut found = Vec::new();
-        let is_quiet = |(pause, _): &&(Duration, T)| *pause <= DISTURBED;
-        while found.iter().filter(is_quiet).count() < wanted && found.len() < most {
-            self.longest();
-            let one = measure()?;
-            found.push((self.longest(), one));
+        let mut results = Vec::new();
+        let is_quiet = |(pause, _): &&(Duration, T)| *pause <= PAUSE_MAX;
+        while results.iter().filter(is_quiet).count() < wanted && results.len() < tries_max {
+            self.take_longest();
+            let result = measure()?;
+            results.push((self.take_longest(), result));
         }
-        let out = found.len().saturating_sub(wanted);
-        found.sort_by_key(|(pause, _)| *pause);
-        Ok((found.into_iter().take(wanted).map(|(_, one)| one).collect(), out))
+        let left_out = results.len().saturating_sub(wanted);
+        results.sort_by_key(|(pause, _)| *pause);
+        Ok((results.into_iter().take(wanted).map(|(_, result)| result).collect(), left_out))
     }
 }
 
@@ -81,8 +82,9 @@ impl Drop for PauseWatcher {
     }
 }
 
+/// The work of one thread: measures how late its wakeups are.
 fn watch_core(core: u16, shared: &Shared) {
-    // Without the right to this priority, other programs count as disturbances.
+    // If binding or the priority fails, delays by other programs count as pauses, too.
     _ = bind(core);
     if let Some(thread) =
         std::fs::read_link("/proc/thread-self").ok().as_deref().and_then(|path| path.file_name())
@@ -110,14 +112,14 @@ mod tests {
         let mut times = 0;
         let every_other = watch.undisturbed(3, 10, || {
             times += 1;
-            pause(if times % 2 == 0 { Duration::ZERO } else { DISTURBED * 2 });
+            pause(if times % 2 == 0 { Duration::ZERO } else { PAUSE_MAX * 2 });
             Ok::<_, ()>(times)
         });
         assert_eq!(every_other, Ok((vec![2, 4, 6], 3)));
         let mut times = 0;
         let never = watch.undisturbed(3, 10, || {
             times += 1;
-            pause(DISTURBED * (20 - times));
+            pause(PAUSE_MAX * (20 - times));
             Ok::<_, ()>(times)
         });
         assert_eq!(never, Ok((vec![10, 9, 8], 7)));
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn a_core_is_watched() {
         let watch = PauseWatcher::start(&[0]).unwrap();
-        while watch.longest() == Duration::ZERO {
+        while watch.take_longest() == Duration::ZERO {
             std::thread::sleep(STEP);
         }
     }

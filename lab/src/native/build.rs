@@ -1,4 +1,4 @@
-//! Native builds of the modules' C sources.
+//! Native builds of the modules' C sources, against which sandboxed modules are measured.
 
 use crate::error::{Context, LabError};
 use crate::module::Module;
@@ -36,11 +36,11 @@ impl Compiler {
 /// A way to build a module natively.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Build {
-    /// For this machine's processor (`-march=native`), as the sandbox's compiler does.
+    /// Compile for this machine's processor (`-march=native`), as the sandbox's compiler does.
     pub this_processor: bool,
-    /// In one compilation unit with the loop over the batch, so that the module can be inlined into it.
+    /// Compile the module and the loop over the batch as one unit, so that the module can be inlined into the loop.
     pub one_unit: bool,
-    /// With byte loops instead of search libraries.
+    /// Use byte loops in place of search libraries.
     pub naive_find: bool,
 }
 
@@ -65,7 +65,7 @@ impl Build {
         replace(&header, module.header().as_bytes())?;
         let letters: String = [(self.this_processor, 'n'), (self.one_unit, 'u'), (self.naive_find, 'b')]
             .iter()
-            .filter_map(|(is, letter)| is.then_some(*letter))
+            .filter_map(|(is_set, letter)| is_set.then_some(*letter))
             .collect();
         let library = folder.join(format!("{}-{letters}.so", compiler.program));
         let mut command = Command::new(compiler.program);
@@ -80,7 +80,7 @@ impl Build {
                 "-Wall",
                 "-Wextra",
             ])
-            // Direct calls between module and loop, as in a program, and not through the PLT.
+            // Calls between module and loop are direct, as in a program, and do not go through the PLT.
             .args(["-fno-semantic-interposition", "-Wl,-Bsymbolic", "-Wl,-z,defs"])
             .args(self.flags())
             .arg("-I")
@@ -112,16 +112,20 @@ pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, La
 
 /// Runs the compiler. Its output gets the name `to` when it is complete, so that no incomplete file is loaded.
 fn compile(mut command: Command, to: &Path) -> Result<(), LabError> {
-    let fresh = PathBuf::from(format!("{}.{}", to.display(), std::process::id()));
-    let output = command.arg("-o").arg(&fresh).output().context(command.get_program().to_string_lossy())?;
+    let temporary = PathBuf::from(format!("{}.{}", to.display(), std::process::id()));
+    let output =
+        command.arg("-o").arg(&temporary).output().context(command.get_program().to_string_lossy())?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(LabError::failed(format_args!("{command:?}"), said));
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(LabError::failed(format_args!("{command:?}"), errors));
     }
-    std::fs::rename(&fresh, to).map_err(LabError::file(to))
+    std::fs::rename(&temporary, to).map_err(LabError::file(to))
 }
 
+/// Writes a file under a temporary name, and then gives it its name.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), LabError> {
-    let fresh = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
-    std::fs::write(&fresh, bytes).and_then(|()| std::fs::rename(&fresh, path)).map_err(LabError::file(path))
+    let temporary = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
+    std::fs::write(&temporary, bytes)
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .map_err(LabError::file(path))
 }

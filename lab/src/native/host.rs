@@ -1,6 +1,6 @@
-//! The functions `weir_host_*` for natively built modules. They do the same work with the same libraries as those of
-//! the sandbox, without its pointer checks, copies and limits. The one limit here is on the frames that a tick sends,
-//! as it decides what a greedy sender does.
+//! The functions `weir_host_*` for natively built modules. They do the same work as the sandbox's host functions, with the
+//! same libraries, but without pointer checks, copies and limits. One limit is kept: that of the frames that a tick
+//! sends, because the behaviour of a greedy sender depends on it.
 
 use super::Space;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
@@ -18,7 +18,7 @@ use {
     weir_session::{RecordOrder, Records},
 };
 
-/// `struct lab_host` of lab/native/host.c.
+/// The host functions as `struct lab_host` of lab/native/host.c.
 #[repr(C)]
 pub(super) struct HostTable {
     context: *mut c_void,
@@ -41,7 +41,7 @@ pub(super) struct HostTable {
     digest: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32, *mut u8) -> i32,
 }
 
-/// The phase of a call.
+/// The kind of the call that runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Start,
@@ -52,9 +52,9 @@ pub(super) enum Phase {
 
 /// A slot for a kept packet.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    /// The number of releases, which is part of the next handle.
-    used: i32,
+struct KeptSlot {
+    /// The number of releases of this slot, which is part of the next handle.
+    releases: i32,
     is_taken: bool,
 }
 
@@ -70,20 +70,23 @@ pub(super) struct Host<'a> {
     /// The descriptors of the batch.
     pub(super) descriptors: *const Descriptor,
     pub(super) phase: Phase,
-    /// Sent frames. The stream of each is the number of its output.
+    /// Sent frames. The field `stream` of each is the index of its output channel in the manifest.
     pub(super) frames: Records,
     /// Published tables: the index in the manifest, and the contents.
     pub(super) published: Vec<(u32, Vec<u8>)>,
+    /// The module's own memory limit.
     memory: Bytes,
-    /// Frames and bytes that ticks have sent in this block.
+    /// The numbers of frames and bytes that ticks have sent in this block.
     sent: (u32, u32),
-    kept: Vec<Place>,
+    kept: Vec<KeptSlot>,
+    /// The indices of free slots in `kept`.
     free: Vec<usize>,
     patterns: Vec<Patterns>,
-    strings: usize,
+    /// The used bytes of the area for strings.
+    strings_used: usize,
 }
 
-/// The same choice of search as in edge/sandbox/src/run/pattern.rs, for a fair comparison.
+/// Compiled search patterns. The search algorithm is chosen as in edge/sandbox/src/run/pattern.rs, for a fair comparison.
 enum Patterns {
     One(Box<Finder<'static>>),
     Few(Box<packed::Searcher>),
@@ -108,11 +111,11 @@ impl<'a> Host<'a> {
             first: 0,
             descriptors: std::ptr::null(),
             patterns: Vec::new(),
-            strings: 0,
+            strings_used: 0,
         }
     }
 
-    /// Begins a block, whose ticks have the full limit of frames again.
+    /// Begins a block: ticks may send the full number of frames again.
     pub(super) fn begin_block(&mut self) {
         self.sent = (0, 0);
     }
@@ -174,8 +177,8 @@ unsafe extern "C" fn emit(context: *mut c_void, stream: u32, row: *const u8, len
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
         let word =
             |at: usize| row.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
-        let text = host.space.copy(word(field.offset), word(field.offset + 4)).unwrap_or_default();
-        host.records.tail(field.offset, &text);
+        let text = host.space.copy_string(word(field.offset), word(field.offset + 4)).unwrap_or_default();
+        host.records.append_tail(field.offset, &text);
     }
     code::OK
 }
@@ -193,7 +196,7 @@ unsafe extern "C" fn patch(
         let index = descriptor.offset_from(host.descriptors);
         (host, *descriptor, module_bytes(bytes, len), index)
     };
-    // SAFETY: where the descriptor says, the packet is mapped in the space.
+    // SAFETY: the packet is mapped in the space at the address that its descriptor has.
     let head = unsafe {
         let peek = u32::try_from(PEEK_MAX).unwrap_or(u32::MAX);
         module_bytes(host.space.base().add(described.data as usize), described.cap_len.min(peek))
@@ -275,7 +278,7 @@ unsafe extern "C" fn digest(_: *mut c_void, algorithm: u32, bytes: *const u8, le
     if len > algorithm::BYTES {
         return code::RANGE;
     }
-    // SAFETY: as in `emit`; the module has room there for a digest of this algorithm.
+    // SAFETY: as in `emit`; the module's buffer at `to` has space for a digest of this algorithm.
     unsafe {
         match algorithm {
             algorithm::SHA1 => digest_by::<Sha1>(module_bytes(bytes, len), to),
@@ -291,7 +294,7 @@ unsafe extern "C" fn digest(_: *mut c_void, algorithm: u32, bytes: *const u8, le
 /// A digest of this algorithm fits at `to`, and `bytes` is not used after that.
 unsafe fn digest_by<D: Digest>(bytes: &[u8], to: *mut u8) -> i32 {
     let digest = D::digest(bytes);
-    // SAFETY: by the promise of the caller; what was just made is elsewhere.
+    // SAFETY: by the promise of the caller; the digest is in other memory than `to`.
     unsafe { std::ptr::copy_nonoverlapping(digest.as_ptr(), to, digest.len()) };
     i32::try_from(digest.len()).unwrap_or(i32::MAX)
 }
@@ -319,7 +322,7 @@ unsafe extern "C" fn param_bytes(context: *mut c_void, index: u32, to: *mut u8, 
     let Some(value) = host.values.get(index as usize) else { return code::UNKNOWN };
     let bytes = value.encoded();
     let fits = bytes.len().min(room as usize);
-    // SAFETY: the module has `room` bytes there, and they are not those that were just made.
+    // SAFETY: the module's buffer at `to` has `room` bytes, which do not overlap the encoded value.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, fits) };
     i32::try_from(bytes.len()).unwrap_or(i32::MAX)
 }
@@ -327,12 +330,12 @@ unsafe extern "C" fn param_bytes(context: *mut c_void, index: u32, to: *mut u8, 
 unsafe extern "C" fn address(context: *mut c_void, bytes: *const u8, len: u32) -> u32 {
     // SAFETY: as in `emit`.
     let (host, bytes) = unsafe { (host(context), module_bytes(bytes, len)) };
-    let Some(address) = host.space.keep(bytes, host.strings) else { return 0 };
-    host.strings += bytes.len();
+    let Some(address) = host.space.store_string(bytes, host.strings_used) else { return 0 };
+    host.strings_used += bytes.len();
     address
 }
 
-/// The limit per packet is not enforced, as no module here reaches it.
+/// Stores a frame. The limit of frames per packet is not enforced, because no module of the benchmark reaches it.
 unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, len: u32) -> i32 {
     // SAFETY: as in `emit`.
     let (host, frame) = unsafe { (host(context), module_bytes(frame, len)) };
@@ -357,39 +360,39 @@ unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, l
     code::OK
 }
 
-/// The number of bits of a handle for the slot, as in edge/sandbox/src/run/kept.rs.
-const PLACE_BITS: u32 = limit::KEPT_PACKETS.trailing_zeros();
+/// The number of bits of a handle that give the index of the slot, as in edge/sandbox/src/run/kept.rs.
+const SLOT_BITS: u32 = limit::KEPT_PACKETS.trailing_zeros();
 
-/// Returns a handle only: the packets stay mapped anyway.
+/// Returns a handle for the packet. Nothing else is needed, because all packets stay mapped.
 unsafe extern "C" fn keep(context: *mut c_void, _: *const Descriptor) -> i32 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };
     if host.phase != Phase::Packets {
         return code::WHEN;
     }
-    let most = host.manifest.keep.min(limit::KEPT_PACKETS) as usize;
-    if most == 0 {
+    let kept_max = host.manifest.keep.min(limit::KEPT_PACKETS) as usize;
+    if kept_max == 0 {
         return code::DENIED;
     }
-    if host.kept.len() - host.free.len() >= most {
+    if host.kept.len() - host.free.len() >= kept_max {
         return code::FULL;
     }
-    let place = host.free.pop().unwrap_or_else(|| {
-        host.kept.push(Place::default());
+    let index = host.free.pop().unwrap_or_else(|| {
+        host.kept.push(KeptSlot::default());
         host.kept.len() - 1
     });
-    host.kept[place].is_taken = true;
-    host.kept[place].used << PLACE_BITS | i32::try_from(place).unwrap_or(0)
+    host.kept[index].is_taken = true;
+    host.kept[index].releases << SLOT_BITS | i32::try_from(index).unwrap_or(0)
 }
 
 unsafe extern "C" fn release(context: *mut c_void, handle: i32) -> i32 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };
-    let Ok(place) = usize::try_from(handle & ((1 << PLACE_BITS) - 1)) else { return code::UNKNOWN };
-    match host.kept.get_mut(place) {
-        Some(there) if handle >= 0 && there.is_taken && there.used == handle >> PLACE_BITS => {
-            *there = Place { used: there.used + 1, is_taken: false };
-            host.free.push(place);
+    let Ok(index) = usize::try_from(handle & ((1 << SLOT_BITS) - 1)) else { return code::UNKNOWN };
+    match host.kept.get_mut(index) {
+        Some(slot) if handle >= 0 && slot.is_taken && slot.releases == handle >> SLOT_BITS => {
+            *slot = KeptSlot { releases: slot.releases + 1, is_taken: false };
+            host.free.push(index);
             code::OK
         }
         _ => code::UNKNOWN,
@@ -409,7 +412,7 @@ unsafe extern "C" fn publish(context: *mut c_void, table: u32, bytes: *const u8,
     }
 }
 
-/// Enforces the module's own memory limit, as there is no session.
+/// Grants memory up to the module's own limit, because there is no session with a limit.
 unsafe extern "C" fn reserve(context: *mut c_void, bytes: i64) -> i64 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };

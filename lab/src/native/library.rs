@@ -15,7 +15,7 @@ use weir_sandbox::BatchInput;
 use weir_session::Records;
 use weir_units::Timestamp;
 
-/// A natively built module.
+/// A natively built module that runs in this process.
 pub struct Native<'a> {
     host: NonNull<Host<'a>>,
     run: extern "C" fn(*const Descriptor, u64) -> u64,
@@ -27,14 +27,15 @@ pub struct Native<'a> {
 impl<'a> Native<'a> {
     /// Loads a shared object that [`super::Build`] made, and starts its module.
     pub fn load(path: &Path, module: &Module, space: &'a Space) -> Result<Self, LabError> {
-        let refused = |said: String| LabError::failed(path.display(), said);
+        let refused = |why: String| LabError::failed(path.display(), why);
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| refused(e.to_string()))?;
         // SAFETY: a C string that outlives the call.
         let loaded = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
         if !loaded.is_null() {
-            return Err(refused("it is already loaded".to_owned()));
+            return Err(refused("the shared object is already loaded".to_owned()));
         }
-        // SAFETY: as above. Loading runs the object's initialisers: it is built from this repository and trusted as this program is.
+        // SAFETY: as above. Loading runs the object's initialisers: it is built from this repository, and trusted like this
+        // program.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return Err(refused(last_error()));
@@ -58,11 +59,11 @@ impl<'a> Native<'a> {
             )
         };
         let admitted = module.admit()?;
-        for (place, bytes) in &module.tables {
+        for (index, bytes) in &module.tables {
             if let Some(window) =
-                admitted.manifest().tables.get(*place).and_then(weir_admission::DeclaredTable::window)
+                admitted.manifest().tables.get(*index).and_then(weir_admission::DeclaredTable::window)
             {
-                space.show_table(window, bytes).context("a table")?;
+                space.map_table(window, bytes).context("a table")?;
             }
         }
         let host = Box::new(Host::new(space, &admitted));
@@ -110,7 +111,7 @@ impl ModuleBuild for Native<'_> {
         self.host().begin_block();
     }
 
-    fn take(&mut self, empty: Records) -> PassResult {
+    fn take_output(&mut self, empty: Records) -> PassResult {
         let host = self.host();
         PassResult {
             records: std::mem::replace(&mut host.records, empty),
@@ -129,17 +130,18 @@ impl Drop for Native<'_> {
     fn drop(&mut self) {
         // SAFETY: opened in `load`, closed only here; the functions taken from it are not called any more.
         unsafe { libc::dlclose(self.library) };
-        // SAFETY: from a box in `load`; the module that knew it too is gone.
+        // SAFETY: from a box in `load`; the module, which also had a pointer to it, is unloaded.
         drop(unsafe { Box::from_raw(self.host.as_ptr()) });
     }
 }
 
+/// The message of the last failed call of dlopen(3) or dlsym(3).
 fn last_error() -> String {
     // SAFETY: has no preconditions; the result is a C string or null.
-    let said = unsafe { libc::dlerror() };
-    if said.is_null() {
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
         return "dlerror has no message".to_owned();
     }
     // SAFETY: not null, so a C string; it is copied before the next call.
-    unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! The unsafe code of the benchmark: native builds of the modules, and processes' resource usage.
+//! All unsafe code of the lab: natively built modules with their host functions, and the processor time of processes.
 
 mod build;
 mod host;
@@ -13,7 +13,7 @@ pub use space::Space;
 
 use weir_abi::Descriptor;
 
-/// Descriptors as they lie in memory.
+/// The bytes of descriptors, as they are in memory.
 pub fn bytes_of(descriptors: &[Descriptor]) -> &[u8] {
     // SAFETY: a descriptor consists of integers without padding (weir-abi asserts its size), so all of them are initialised bytes; the
     // result borrows the slice.

@@ -4,7 +4,7 @@ use crate::error::{Context, LabError};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time that a process took.
+/// The time of a process from its start to its end.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessUsage {
     /// Processor time, in user mode and in the kernel.
@@ -13,12 +13,12 @@ pub struct ProcessUsage {
     pub wall: Duration,
 }
 
-/// Runs a command to its end, without input and output.
+/// Runs a command to its end, with no input and with its output discarded. Fails if the command fails.
 pub fn run_measured(command: &mut Command) -> Result<ProcessUsage, LabError> {
-    let shown = format!("{command:?}");
+    let description = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
-    let child = command.spawn().context(&shown)?;
+    let child = command.spawn().context(&description)?;
     let pid = libc::pid_t::try_from(child.id()).unwrap_or(0);
     let mut status = 0;
     // SAFETY: all zeros is a valid value of this plain C struct.
@@ -27,19 +27,19 @@ pub fn run_measured(command: &mut Command) -> Result<ProcessUsage, LabError> {
     while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
         let error = std::io::Error::last_os_error();
         if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(LabError::failed(shown, error));
+            return Err(LabError::failed(description, error));
         }
     }
     let wall = begin.elapsed();
     if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 0 {
-        return Err(LabError::failed(shown, format!("it ended with status {status:#x}")));
+        return Err(LabError::failed(description, format!("the process ended with status {status:#x}")));
     }
     Ok(ProcessUsage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
 }
 
 /// Processor time of the calling thread so far, without the time of other programs on its core.
 pub fn thread_time() -> Duration {
-    // Every Linux has this clock.
+    // Reading this clock never fails on Linux.
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! Packets for native modules, at the same offsets from a base as in a sandbox.
+//! The memory for natively built modules: packets and descriptors at the same offsets from a base address as in a sandbox.
 
 use crate::error::{Context, LabError};
 use crate::packets::Packets;
@@ -8,10 +8,11 @@ use std::ptr;
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, TABLES_BASE, TABLES_MAX, table};
 use weir_sandbox::Area;
 
-/// Addresses that an offset of 32 bits reaches.
+/// The number of bytes that an offset of 32 bits can address.
 const RESERVED: usize = 4 << 30;
-/// The offset and the size of the area for strings that rows point to.
+/// The offset of the area for strings that rows point to.
 const STRINGS: usize = 1 << 20;
+/// The size of this area.
 const STRINGS_BYTES: usize = 1 << 20;
 
 /// 4 GiB of addresses with the capture, its descriptors, and the area for strings.
@@ -21,7 +22,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Maps the packets.
+    /// Maps the packets and their descriptors.
     pub fn map(packets: &Packets) -> Result<Self, LabError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
@@ -30,34 +31,34 @@ impl Space {
             return Err(io::Error::last_os_error()).context("mapping packets");
         }
         let this = Self { base: base.cast() };
-        this.place(ARENA_BASE as usize, packets.capture()).context("mapping packets")?;
-        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).context("mapping packets")?;
+        this.map_area(ARENA_BASE as usize, packets.capture()).context("mapping packets")?;
+        this.map_area(DESCRIPTORS_BASE as usize, packets.descriptors()).context("mapping packets")?;
         // SAFETY: inside the reservation of `this`, below the packets.
-        let made = unsafe {
+        let result = unsafe {
             libc::mprotect(this.base.add(STRINGS).cast(), STRINGS_BYTES, libc::PROT_READ | libc::PROT_WRITE)
         };
-        if made != 0 {
+        if result != 0 {
             return Err(io::Error::last_os_error()).context("mapping packets");
         }
-        // All zero: no table has a version.
+        // The area for tables is all zero, so no table has a version.
         this.protect_tables(libc::PROT_READ).context("mapping packets")?;
         Ok(this)
     }
 
     fn protect_tables(&self, protection: libc::c_int) -> io::Result<()> {
         // SAFETY: inside the reservation that this value owns, where tables are and nothing else.
-        let made = unsafe {
+        let result = unsafe {
             libc::mprotect(self.base.add(TABLES_BASE as usize).cast(), TABLES_MAX as usize, protection)
         };
-        if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Writes the first version of a table into the window at this address, as in a sandbox. No module may run meanwhile.
-    pub(crate) fn show_table(&self, window: u32, bytes: &[u8]) -> io::Result<()> {
-        let (at, room) = (window as usize, (TABLES_BASE + TABLES_MAX) as usize);
+    pub(crate) fn map_table(&self, window: u32, bytes: &[u8]) -> io::Result<()> {
+        let (at, end) = (window as usize, (TABLES_BASE + TABLES_MAX) as usize);
         let header = table::HEADER_BYTES as usize;
         let len = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        if window < TABLES_BASE || at + header + bytes.len() > room {
+        if window < TABLES_BASE || at + header + bytes.len() > end {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let mut all = vec![0; header];
@@ -70,7 +71,8 @@ impl Space {
         self.protect_tables(libc::PROT_READ)
     }
 
-    fn place(&self, at: usize, area: Area<'_>) -> io::Result<()> {
+    /// Maps an area at an offset.
+    fn map_area(&self, at: usize, area: Area<'_>) -> io::Result<()> {
         if at.checked_add(area.len).is_none_or(|end| end > RESERVED) {
             return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
         }
@@ -96,7 +98,7 @@ impl Space {
     }
 
     /// Copies `bytes` into the area for strings, at offset `used`. Returns the 32-bit address, or `None` if the area is full.
-    pub(crate) fn keep(&self, bytes: &[u8], used: usize) -> Option<u32> {
+    pub(crate) fn store_string(&self, bytes: &[u8], used: usize) -> Option<u32> {
         if used.checked_add(bytes.len())? > STRINGS_BYTES {
             return None;
         }
@@ -106,8 +108,8 @@ impl Space {
         u32::try_from(STRINGS + used).ok()
     }
 
-    /// A copy of the string of an indirect field, or `None` outside of the area for strings.
-    pub(crate) fn copy(&self, address: u32, len: u32) -> Option<Vec<u8>> {
+    /// A copy of the string of an indirect field, or `None` if it is not inside the area for strings.
+    pub(crate) fn copy_string(&self, address: u32, len: u32) -> Option<Vec<u8>> {
         let (start, len) = (address as usize, len as usize);
         (STRINGS <= start && start + len <= STRINGS + STRINGS_BYTES).then(|| {
             // SAFETY: inside the area for strings, which is readable and has no writer meanwhile.

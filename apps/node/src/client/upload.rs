@@ -11,7 +11,7 @@ use weir_trust::grant::ModuleHash;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause before a new connection.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The maximum sum of all pauses between two received parts.
+/// The maximum sum of the pauses after one received part and before the next one.
 const PAUSES_TOTAL_MAX: Duration = Duration::from_secs(180);
 /// The maximum number of parts that the node did not accept, or lost after it had received them.
 const LOST_MAX: u32 = 8;
@@ -24,7 +24,7 @@ pub enum UploadStep<'a> {
         /// The number of received bytes.
         bytes: usize,
         /// The length of the file.
-        of: usize,
+        total: usize,
     },
     /// The connection has failed.
     Disconnected {
@@ -36,7 +36,7 @@ pub enum UploadStep<'a> {
     /// The node has lost received bytes, as after a restart, and the upload continues from an earlier position.
     Restarted {
         /// The number of bytes that the node had received before.
-        had: usize,
+        received_before: usize,
     },
 }
 
@@ -47,7 +47,7 @@ pub struct Upload<'a> {
     hash: ModuleHash,
 }
 
-/// The pauses between connections, until the maximum is reached.
+/// The pauses before new connections. The iterator ends when the sum of the pauses reaches its maximum.
 #[derive(Debug)]
 struct Pauses {
     next: Duration,
@@ -79,7 +79,7 @@ fn is_transient(error: &ClientError) -> bool {
 impl<'a> Upload<'a> {
     /// Creates the upload of a file. Returns `None` if the file is short enough to be the body of one request.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
-        (bytes.len() > PART_BYTES_MAX).then(|| Self { bytes, hash: ModuleHash::of(bytes) })
+        (bytes.len() > PART_BYTES_MAX).then(|| Self { bytes, hash: ModuleHash::of_bytes(bytes) })
     }
 
     /// Returns the hash by which a request names the uploaded file.
@@ -99,13 +99,14 @@ impl<'a> Upload<'a> {
         report: &mut dyn FnMut(UploadStep<'_>),
     ) -> Result<Client<S>, ClientError> {
         let (mut client, mut pauses) = (connect()?, Pauses::default());
-        // The received bytes, if known; the last known number of them; and the number of lost parts.
+        // The number of bytes that the node has, if known on this connection; its last known value; and the number of
+        // parts that were lost.
         let (mut received, mut last, mut lost) = (None, 0, 0);
         loop {
             match self.send_part(&mut client, received) {
                 Ok(now) => {
                     if now < last {
-                        report(UploadStep::Restarted { had: last });
+                        report(UploadStep::Restarted { received_before: last });
                     }
                     if now > last {
                         pauses = Pauses::default();
@@ -116,7 +117,7 @@ impl<'a> Upload<'a> {
                         return Err(ClientError::Lost);
                     }
                     last = now;
-                    report(UploadStep::Progress { bytes: now, of: self.bytes.len() });
+                    report(UploadStep::Progress { bytes: now, total: self.bytes.len() });
                     if now >= self.bytes.len() {
                         return Ok(client);
                     }
@@ -131,8 +132,8 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Sends the part that begins at `from`, or an empty part for `None`. Returns the number of bytes that the node has
-    /// received.
+    /// Sends the part that begins at `from`. For `None`, sends an empty part, to learn what the node has. Returns the number
+    /// of bytes that the node has received.
     fn send_part<S: Read + Write>(
         &self,
         client: &mut Client<S>,
@@ -173,7 +174,7 @@ fn reconnect<S>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::{Ask, Response, VERSION};
+    use crate::control::protocol::{RequestLine, Response, VERSION};
     use crate::server::uploads::Uploads;
     use std::cell::RefCell;
     use std::io;
@@ -192,24 +193,24 @@ mod tests {
     struct Connection {
         node: Rc<Node>,
         left: usize,
-        asked: Vec<u8>,
+        received: Vec<u8>,
         answers: Vec<u8>,
     }
 
     impl Connection {
         fn answer(&mut self) {
-            let Some(end) = self.asked.iter().position(|byte| *byte == b'\n') else { return };
-            let ask: Ask = serde_json::from_slice(&self.asked[..end]).unwrap();
-            let whole = end + 1 + ask.body as usize;
-            let Some(body) = self.asked.get(end + 1..whole) else { return };
-            let ControlRequest::Upload(part) = ask.ask else { panic!("{ask:?}") };
+            let Some(end) = self.received.iter().position(|byte| *byte == b'\n') else { return };
+            let message: RequestLine = serde_json::from_slice(&self.received[..end]).unwrap();
+            let whole = end + 1 + message.body as usize;
+            let Some(body) = self.received.get(end + 1..whole) else { return };
+            let ControlRequest::Upload(part) = message.request else { panic!("{message:?}") };
             let reply = match self.node.uploads.borrow().add_part(&[], &part, body, Instant::now()) {
                 Ok(bytes) => Reply::Uploaded { bytes },
                 Err(error) => Reply::Refused { why: error.to_string() },
             };
             self.answers.extend(serde_json::to_vec(&Response { weir: VERSION, reply }).unwrap());
             self.answers.push(b'\n');
-            self.asked.drain(..whole);
+            self.received.drain(..whole);
         }
     }
 
@@ -217,7 +218,7 @@ mod tests {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let taken = bytes.len().min(self.left);
             self.left -= taken;
-            self.asked.extend(&bytes[..taken]);
+            self.received.extend(&bytes[..taken]);
             self.answer();
             if taken == 0 { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(taken) }
         }
@@ -243,8 +244,8 @@ mod tests {
             node.uploads.take();
         }
         let left = node.breaks.borrow_mut().pop().unwrap_or(usize::MAX);
-        let (asked, answers) = (Vec::new(), Vec::new());
-        Ok(Client::new(Connection { node: Rc::clone(node), left, asked, answers }))
+        let (received, answers) = (Vec::new(), Vec::new());
+        Ok(Client::new(Connection { node: Rc::clone(node), left, received, answers }))
     }
 
     /// Uploads a file. Returns the result, the reported steps and the pauses.
@@ -253,9 +254,9 @@ mod tests {
         let upload = Upload::new(file).unwrap();
         let sent = upload.send(&mut || connect(node), &mut |pause| pauses.push(pause), &mut |step| {
             told.push(match step {
-                UploadStep::Progress { bytes, of } => format!("{bytes} of {of}"),
+                UploadStep::Progress { bytes, total } => format!("{bytes} of {total}"),
                 UploadStep::Disconnected { .. } => "broken".to_owned(),
-                UploadStep::Restarted { had } => format!("anew after {had}"),
+                UploadStep::Restarted { received_before } => format!("anew after {received_before}"),
             });
         });
         (sent.map(|_| ()), told, pauses)
@@ -277,7 +278,7 @@ mod tests {
             "an answer for each part"
         );
         assert!(pauses.is_empty());
-        let hash = ModuleHash::of(&file);
+        let hash = ModuleHash::of_bytes(&file);
         assert_eq!(*node.uploads.borrow().complete_file(&[], &hash, Instant::now()).unwrap(), file);
         // A file that the node has is not sent again.
         assert_eq!(send(&node, &file).1, ["655360 of 655360"]);
@@ -291,7 +292,7 @@ mod tests {
             let node = Rc::new(Node { breaks: vec![usize::MAX, at].into(), ..Node::default() });
             let (sent, told, _) = send(&node, &file);
             sent.unwrap();
-            let hash = ModuleHash::of(&file);
+            let hash = ModuleHash::of_bytes(&file);
             assert_eq!(
                 *node.uploads.borrow().complete_file(&[], &hash, Instant::now()).unwrap(),
                 file,

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_remote::{AcceptCounters, Acceptor};
 
-/// The cause for which an authenticated peer is refused.
+/// The cause for which a node refuses a peer that has proven the possession of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// The peer's credential is not valid on this node. The peer was told the reason.
+pub(crate) enum RefusalCause {
+    /// The peer's credential is not valid on this node. The peer gets the reason.
     Credential,
-    /// The peer's credential is not valid on this node, and the pool of unverified peers was full, so the connection was
-    /// closed without a reply.
-    Unheard,
-    /// The peer has the right to connect, but all slots for it are taken.
+    /// The peer's credential is not valid on this node, and all slots for replies to refused peers are taken. The
+    /// connection is closed without a reply.
+    CredentialNoReply,
+    /// The peer has the right to connect, but all slots for its connections are taken.
     Slots,
     /// The peer has no credential, and all slots of peers without a credential are taken.
     Anonymous,
@@ -24,12 +24,12 @@ pub(crate) enum Cause {
     Thread,
 }
 
-const CAUSES: [(Cause, &str); 5] = [
-    (Cause::Credential, "credential"),
-    (Cause::Unheard, "credential-no-reply"),
-    (Cause::Slots, "slots"),
-    (Cause::Anonymous, "anonymous"),
-    (Cause::Thread, "thread"),
+const CAUSES: [(RefusalCause, &str); 5] = [
+    (RefusalCause::Credential, "credential"),
+    (RefusalCause::CredentialNoReply, "credential-no-reply"),
+    (RefusalCause::Slots, "slots"),
+    (RefusalCause::Anonymous, "anonymous"),
+    (RefusalCause::Thread, "thread"),
 ];
 
 /// Counters of remote access.
@@ -51,13 +51,13 @@ impl Drop for Connected<'_> {
 }
 
 impl RemoteAccessCounters {
-    /// Includes the counters of this acceptor in the status.
-    pub(crate) fn begin(&self, acceptor: &Acceptor) {
+    /// Sets the acceptor of remote connections, whose counters the status includes.
+    pub(crate) fn set_acceptor(&self, acceptor: &Acceptor) {
         _ = self.acceptor.set(acceptor.clone());
     }
 
     /// Counts a refused peer.
-    pub(crate) fn refused(&self, cause: Cause) {
+    pub(crate) fn refused(&self, cause: RefusalCause) {
         if let Some(count) = self.refused.get(cause as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -100,25 +100,28 @@ impl RemoteAccessCounters {
     }
 }
 
-/// The number of refused peers in [`WINDOW`] that counts as a flood.
-const FEW: u64 = 100;
+/// Minimum number of refused peers within [`WINDOW`] that counts as a flood.
+const FLOOD_MIN: u64 = 100;
 /// The time between two log lines on refused peers.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Log lines about floods of refused peers: one when a flood begins, and then one a minute while it lasts.
+/// The log of floods of refused peers: a line when a flood begins, and then one a minute while the flood lasts.
 #[derive(Debug)]
 pub(crate) struct FloodLog {
+    /// Begin of the present window.
     since: Instant,
+    /// Refusals at the begin of the window, by cause.
     before: BTreeMap<String, u64>,
-    is_quiet: bool,
+    /// True if the previous window had no flood.
+    was_quiet: bool,
 }
 
 impl FloodLog {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { since: now, before: BTreeMap::new(), is_quiet: true }
+        Self { since: now, before: BTreeMap::new(), was_quiet: true }
     }
 
-    /// Returns the log line that is due. `refused` are all refusals so far, by cause.
+    /// Returns the log line to write now; `None` if no line is due. `refused` are all refusals so far, by cause.
     pub(crate) fn line(&mut self, refused: &BTreeMap<String, u64>, now: Instant) -> Option<String> {
         let of = |name: &str| self.before.get(name).copied().unwrap_or(0);
         let new: Vec<(&String, u64)> = refused
@@ -127,13 +130,13 @@ impl FloodLog {
             .filter(|(_, count)| *count > 0)
             .collect();
         let sum = new.iter().map(|(_, count)| count).sum::<u64>();
-        let (elapsed, is_flood) = (now.saturating_duration_since(self.since), sum >= FEW);
-        if elapsed < WINDOW && !(is_flood && self.is_quiet) {
+        let (elapsed, is_flood) = (now.saturating_duration_since(self.since), sum >= FLOOD_MIN);
+        if elapsed < WINDOW && !(is_flood && self.was_quiet) {
             return None;
         }
         let line = is_flood.then(|| {
             let mut line = format!(
-                "{sum} connections from elsewhere were refused or given up in the last {} s:",
+                "{sum} remote connections were refused or aborted in the last {} s:",
                 elapsed.as_secs().max(1)
             );
             for (place, (name, count)) in new.iter().enumerate() {
@@ -141,7 +144,7 @@ impl FloodLog {
             }
             line + " (see \"Over the network\" in docs/reference/NODE.md)"
         });
-        (self.since, self.before, self.is_quiet) = (now, refused.clone(), !is_flood);
+        (self.since, self.before, self.was_quiet) = (now, refused.clone(), !is_flood);
         line
     }
 }
@@ -157,8 +160,8 @@ mod tests {
         }
         let access = RemoteAccessCounters::default();
         assert_eq!(access.status(), None);
-        access.begin(&Acceptor::new(weir_trust::gate::GateLimits::default()));
-        access.refused(Cause::Unheard);
+        access.set_acceptor(&Acceptor::new(weir_trust::gate::GateLimits::default()));
+        access.refused(RefusalCause::CredentialNoReply);
         let client = access.connected();
         let status = access.status().unwrap();
         assert_eq!(
@@ -181,11 +184,11 @@ mod tests {
             (1..=36_000).filter_map(|step| log.line(&refused(step * 100), at(step * 100))).collect();
         assert_eq!(lines.len(), 60, "{:?}", lines.first());
         assert!(
-            lines[0].starts_with("103 connections from elsewhere")
-                && lines[0].contains(": closed 3, timeout 100 (")
+            lines[0].starts_with("103 remote connections") && lines[0].contains(": closed 3, timeout 100 (")
         );
         assert!(
-            lines[1].starts_with("60000 connections") && lines[1].contains("in the last 60 s: timeout 60000")
+            lines[1].starts_with("60000 remote connections")
+                && lines[1].contains("in the last 60 s: timeout 60000")
         );
         // A few refusals a minute have no line.
         let mut log = FloodLog::new(begin);

@@ -1,13 +1,13 @@
-//! Decisions on requests, for the ledger: requester, right, request and outcome.
+//! Decisions on requests, for the ledger. A decision consists of requester, credential, request and outcome.
 //!
-//! A completed change and a refused module have an entry of their own at once, up to a number per minute. All other
-//! decisions (queries, refusals, and changes beyond that number) have one entry per kind and minute, with a count. The kind
-//! consists of requester, right, request and outcome. The number of kinds per minute is limited for all holders under one
-//! grant of a root, and for all strangers together. Decisions beyond that limit are only counted, in one entry
-//! ([`LedgerEvent::Unlisted`]). So a flood of refusals does not fill the disk. A *stranger* is a peer without a valid
-//! credential.
+//! A completed change, and the refusal of a module, has an entry of its own at once, up to a number per minute. All
+//! other decisions (queries, refusals, and changes beyond that number) have one entry per kind and minute, with a
+//! count. Decisions are of one kind if requester, credential, request, outcome and reason are equal. The number of
+//! kinds per minute is limited for all holders under one grant of a root, and for all strangers together. Decisions of
+//! further kinds are only counted, in one entry ([`LedgerEvent::Unlisted`]). So a flood of refusals does not fill the
+//! disk. A *stranger* is a peer without a valid credential.
 
-use crate::control::authority::{Asker, SessionOwner, delegation_chain, in_ledger};
+use crate::control::authority::{Requester, SessionOwner, delegation_chain, in_ledger};
 use crate::control::protocol::{ControlRequest, Reply};
 use std::collections::BTreeMap;
 use weir_admission::Name;
@@ -18,29 +18,29 @@ use weir_units::{Nanos, Timestamp};
 
 /// The time for which repeated decisions share an entry.
 const MINUTE: Nanos = Nanos(60 * Nanos::SECOND.0);
-/// The most kinds of decisions in a minute with entries of their own, for one party: all holders under one grant of a root,
-/// or the operator.
+/// Maximum number of kinds of decisions with entries in a minute, for one party: all holders under one grant of a
+/// root, or the operator.
 const PARTY_KINDS_MAX: usize = 32;
-/// The most changes of one party in a minute with entries of their own.
+/// Maximum number of changes of one party with entries of their own in a minute.
 const CHANGES_MAX: usize = 128;
-/// The most kinds of decisions in a minute for all strangers together.
+/// Maximum number of kinds of decisions with entries in a minute, for all strangers together.
 const STRANGER_KINDS_MAX: usize = 8;
-/// The most kinds of decisions in a minute for all parties together.
+/// Maximum number of kinds of decisions with entries in a minute, for all parties together.
 const KINDS_MAX: usize = 512;
-/// The depth of a chain up to which each holder can have half as many entries as its delegator, so that a flood of a
-/// delegate's requests leaves entries for the delegator.
+/// Maximum number of halvings of the limits on entries. Each holder has half the limits of its delegator, so a flood
+/// of a delegate's requests leaves entries for the delegator.
 const DEPTH_MAX: usize = 3;
 
 /// A requester or group of requesters with a common limit on ledger entries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
     Operator,
-    /// The first identifier of the [chain](delegation_chain), so delegates of one holder are one party.
+    /// All holders with this first identifier of the [delegation chain](delegation_chain).
     Holder(DelegationId),
     Stranger,
 }
 
-/// The kind of a decision.
+/// The kind of a decision. Decisions of one kind share an entry of the ledger, with a count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     party: Party,
@@ -57,11 +57,11 @@ struct Kind {
 /// The decisions of one kind in the present minute.
 #[derive(Clone, Copy, Debug)]
 struct KindCounter {
-    /// The time of the first decision without an entry so far.
+    /// Time of the first decision that no entry includes yet.
     first: Timestamp,
-    /// Decisions without an entry so far.
+    /// Number of decisions that no entry includes yet.
     count: u64,
-    /// True if there is an entry of this kind.
+    /// True if the ledger has an entry of this kind from this minute.
     is_entered: bool,
 }
 
@@ -74,26 +74,30 @@ pub(crate) struct PendingDecision {
 }
 
 impl PendingDecision {
-    /// Begins the decision on a request. `session` is the node's name of the request's session.
-    pub(crate) fn for_request(asker: &Asker, ask: &ControlRequest, session: Option<&Name>) -> Self {
-        let (request, is_change) = described(ask);
-        let mut decision = Decision::new(request, DecisionOutcome::Allowed);
+    /// Begins the decision on a request. `session` is the node's name for the session that the request is about.
+    pub(crate) fn for_request(
+        requester: &Requester,
+        request: &ControlRequest,
+        session: Option<&Name>,
+    ) -> Self {
+        let (name, is_change) = described(request);
+        let mut decision = Decision::new(name, DecisionOutcome::Allowed);
         decision.session = session.map(|session| LedgerText::new(session.as_str()));
-        let called = ask.session().filter(|called| Some(*called) != session);
+        let called = request.session().filter(|called| Some(*called) != session);
         decision.called = called.map(|called| LedgerText::new(called.as_str()));
-        let party = match asker {
-            Asker::Operator(key) => {
+        let party = match requester {
+            Requester::Operator(key) => {
                 decision.key = key.as_ref().map(|key| LedgerText::new(&key.to_string()));
                 Party::Operator
             }
-            Asker::Holder(credential) => enter_requester(&mut decision, credential),
+            Requester::Holder(credential) => enter_requester(&mut decision, credential),
         };
         Self { party, decision, is_change }
     }
 
-    /// Begins the decision on a request that was not read.
-    pub(crate) fn unread(asker: &Asker) -> Self {
-        Self::for_request(asker, &ControlRequest::Show, None).called("(not read)")
+    /// Begins the decision on a request that is refused before it is read.
+    pub(crate) fn unread(requester: &Requester) -> Self {
+        Self::for_request(requester, &ControlRequest::Show, None).called("(not read)")
     }
 
     fn called(mut self, request: &str) -> Self {
@@ -101,7 +105,7 @@ impl PendingDecision {
         self
     }
 
-    /// Begins the decision on a peer without a valid credential, or beyond the limit of peers.
+    /// Begins the decision on the connection of a peer that has no valid credential, or exceeds the limit of peers.
     pub(crate) fn of_stranger(key: &PublicKey, request: &str) -> Self {
         let decision = Decision {
             key: Some(LedgerText::new(&key.to_string())),
@@ -110,25 +114,26 @@ impl PendingDecision {
         Self { party: Party::Stranger, decision, is_change: false }
     }
 
-    /// Begins the decision on a remote operator.
+    /// Begins the decision on the connection of a remote operator.
     pub(crate) fn of_operator(key: &PublicKey) -> Self {
         let key = Some(LedgerText::new(&key.to_string()));
         let decision = Decision { key, ..Decision::new("connect", DecisionOutcome::Allowed) };
         Self { party: Party::Operator, decision, is_change: false }
     }
 
-    /// Begins the decision on a peer with a valid credential.
+    /// Begins the decision on the connection of a peer with a valid credential.
     pub(crate) fn of_peer(credential: &VerifiedCredential) -> Self {
         let mut decision = Decision::new("connect", DecisionOutcome::Allowed);
         let party = enter_requester(&mut decision, credential);
         Self { party, decision, is_change: false }
     }
 
-    /// Begins the decision to restore a saved session when the node starts. `owner` is `None` for the operator's sessions.
+    /// Begins the decision to restore a saved session when the node starts. `owner` is `None` for the operator's
+    /// sessions.
     pub(crate) fn for_restore(session: &Name, owner: Option<&SessionOwner>) -> Self {
         let mut decision = Decision::new("restore", DecisionOutcome::Allowed);
         decision.session = Some(LedgerText::new(session.as_str()));
-        decision.called = owner.map(|owner| LedgerText::new(owner.given.as_str()));
+        decision.called = owner.map(|owner| LedgerText::new(owner.session_name.as_str()));
         let party = owner.map_or(Party::Operator, |owner| enter_requester(&mut decision, &owner.credential));
         Self { party, decision, is_change: true }
     }
@@ -162,8 +167,8 @@ impl PendingDecision {
         self.with_outcome(DecisionOutcome::Refused, Some(why))
     }
 
-    /// Completes the decision by the reply. `is_refusal` is true if a refusing reply is due to a lack of rights, and
-    /// false if it is due to a failure.
+    /// Completes the decision by the reply to the request. `is_refusal` says how a [`Reply::Refused`] counts: true for
+    /// a lack of rights, false for a failure.
     pub(crate) fn answered(self, reply: &Reply, is_refusal: bool) -> Self {
         match reply {
             Reply::Refused { why } if is_refusal => self.refused(why),
@@ -179,7 +184,7 @@ impl PendingDecision {
     }
 }
 
-/// Enters the requester and the requester's delegation chain into a decision. Returns the requester's party.
+/// Writes the requester's key and delegation chain into a decision. Returns the requester's party.
 fn enter_requester(decision: &mut Decision, credential: &VerifiedCredential) -> Party {
     let (key, credentials) = in_ledger(credential);
     (decision.key, decision.credentials) = (Some(key), credentials);
@@ -190,14 +195,14 @@ fn party_of(credential: &VerifiedCredential) -> Party {
     delegation_chain(credential).next().map_or(Party::Stranger, |(first, _)| Party::Holder(first))
 }
 
-/// Returns the depth of a holder with this number of credentials in the delegation chain.
+/// Returns the number of halvings of the limits for a holder with this length of the delegation chain.
 fn depth_of(chain_len: usize) -> usize {
     chain_len.saturating_sub(1).min(DEPTH_MAX)
 }
 
-/// Returns the word for a request, and true if it changes anything.
-fn described(ask: &ControlRequest) -> (&'static str, bool) {
-    match ask {
+/// Returns the ledger's word for a request, and true if a permitted request changes the node.
+fn described(request: &ControlRequest) -> (&'static str, bool) {
+    match request {
         ControlRequest::Show => ("show", false),
         ControlRequest::Watch { .. } => ("watch", false),
         ControlRequest::Create(_) => ("create", true),
@@ -218,16 +223,16 @@ fn described(ask: &ControlRequest) -> (&'static str, bool) {
     }
 }
 
-/// An entry that is due: its begin, its end, and the event.
+/// An entry to write now: the begin and the end of its interval, and the event.
 pub(crate) type Due = (Timestamp, Timestamp, LedgerEvent);
 
-/// Decisions of the present minute.
+/// The decisions of the present minute.
 #[derive(Debug)]
 pub(crate) struct Decisions {
     began: Timestamp,
     kinds: BTreeMap<Kind, KindCounter>,
     /// The number of kinds of each party.
-    of: BTreeMap<Party, usize>,
+    kinds_of_party: BTreeMap<Party, usize>,
     /// The number of changes of each party that have entries of their own.
     changes: BTreeMap<Party, usize>,
     /// The number of allowed decisions without an entry.
@@ -239,39 +244,39 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// Creates a minute that begins now.
+    /// Creates the decisions of a minute that begins at this time.
     pub(crate) fn since(began: Timestamp) -> Self {
-        let (kinds, of, changes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { began, kinds, of, changes, allowed: 0, refused: 0, handshakes: 0 }
+        let (kinds, kinds_of_party, changes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { began, kinds, kinds_of_party, changes, allowed: 0, refused: 0, handshakes: 0 }
     }
 
-    /// Adds a decision. Returns an event that needs an entry of its own at once.
-    pub(crate) fn add(&mut self, at: Timestamp, asked: PendingDecision) -> Option<LedgerEvent> {
-        let PendingDecision { party, decision, is_change } = asked;
+    /// Adds a decision. Returns its event if it gets an entry of its own at once.
+    pub(crate) fn add(&mut self, at: Timestamp, pending: PendingDecision) -> Option<LedgerEvent> {
+        let PendingDecision { party, decision, is_change } = pending;
         let depth = depth_of(decision.credentials.len());
         if is_change && decision.outcome == DecisionOutcome::Allowed && self.take_change(&party, depth) {
             return Some(LedgerEvent::Decision(Box::new(decision)));
         }
         let Decision { key, credentials, claims, request, session, called, outcome, reason, .. } = decision;
-        let most = if party == Party::Stranger { STRANGER_KINDS_MAX } else { PARTY_KINDS_MAX >> depth };
+        let kinds_max = if party == Party::Stranger { STRANGER_KINDS_MAX } else { PARTY_KINDS_MAX >> depth };
         let kind = Kind { party, key, credentials, claims, request, session, called, outcome, reason };
         if let Some(counter) = self.kinds.get_mut(&kind) {
             counter.count = counter.count.saturating_add(1);
             return None;
         }
-        let kind_count = self.of.get(&kind.party).copied().unwrap_or(0);
-        if kind_count >= most || self.kinds.len() >= KINDS_MAX {
+        let kind_count = self.kinds_of_party.get(&kind.party).copied().unwrap_or(0);
+        if kind_count >= kinds_max || self.kinds.len() >= KINDS_MAX {
             let unlisted =
                 if outcome == DecisionOutcome::Allowed { &mut self.allowed } else { &mut self.refused };
             *unlisted = unlisted.saturating_add(1);
             return None;
         }
-        self.of.insert(kind.party.clone(), kind_count + 1);
+        self.kinds_of_party.insert(kind.party.clone(), kind_count + 1);
         self.kinds.insert(kind, KindCounter { first: at, count: 1, is_entered: false });
         None
     }
 
-    /// Counts a change. Returns true if it gets an entry of its own. The operator has no limit.
+    /// Counts a change of a party. Returns true if the change gets an entry of its own. The operator has no limit.
     fn take_change(&mut self, party: &Party, depth: usize) -> bool {
         if *party == Party::Operator {
             return true;
@@ -283,8 +288,8 @@ impl Decisions {
         is_listed
     }
 
-    /// Returns true if the outcome of a change gets an entry beside that of the decision on the change. An outcome without
-    /// an entry is counted.
+    /// Returns true if the outcome of a change gets an entry, in addition to the entry of the decision on the change. An
+    /// outcome without an entry is counted.
     pub(crate) fn lists_outcome(&mut self, owner: Option<&SessionOwner>, is_done: bool) -> bool {
         let party = owner.map_or(Party::Operator, |owner| party_of(&owner.credential));
         let depth = depth_of(owner.map_or(0, |owner| owner.credential.chain().len()));
@@ -301,8 +306,8 @@ impl Decisions {
         self.handshakes = self.handshakes.saturating_add(count);
     }
 
-    /// Returns the entries that are due: each kind at its first occurrence, and once more at the end of the minute if
-    /// it was repeated. `is_last` ends the minute now.
+    /// Returns the entries to write now: each new kind, and at the end of the minute each kind that was repeated, with
+    /// the number of repetitions. `is_last` ends the minute now.
     pub(crate) fn due(&mut self, now: Timestamp, is_last: bool) -> Vec<Due> {
         let is_over = is_last || now.since(self.began) >= MINUTE || now < self.began;
         let mut due = Vec::new();
@@ -372,18 +377,18 @@ mod tests {
         let session = Name::new("s").unwrap();
         let close = ControlRequest::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
-        let asked = || PendingDecision::for_request(&Asker::Operator(None), &close, Some(&session));
-        let entered = decisions.add(at(1), asked().answered(&done, false));
+        let pending = || PendingDecision::for_request(&Requester::Operator(None), &close, Some(&session));
+        let entered = decisions.add(at(1), pending().answered(&done, false));
         let Some(LedgerEvent::Decision(decision)) = entered else { panic!("{entered:?}") };
         assert_eq!((decision.request.as_str(), decision.outcome), ("close", DecisionOutcome::Allowed));
         assert_eq!(decision.session, Some(LedgerText::new("s")));
         for second in 1..=30 {
-            assert_eq!(decisions.add(at(second), asked().refused("no")), None);
+            assert_eq!(decisions.add(at(second), pending().refused("no")), None);
         }
         // The first is entered soon, the others at the end of the minute.
         assert_eq!(listed(&decisions.due(at(30), false)), [("no".to_owned(), 30)]);
         for second in 31..=40 {
-            decisions.add(at(second), asked().refused("no"));
+            decisions.add(at(second), pending().refused("no"));
         }
         assert_eq!(decisions.due(at(40), false), []);
         let due = decisions.due(at(60), false);
@@ -399,11 +404,11 @@ mod tests {
         let close = ControlRequest::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
         let by = |party: Party| {
-            let asked = PendingDecision {
+            let pending = PendingDecision {
                 party,
-                ..PendingDecision::for_request(&Asker::Operator(None), &close, Some(&session))
+                ..PendingDecision::for_request(&Requester::Operator(None), &close, Some(&session))
             };
-            asked.answered(&done, false)
+            pending.answered(&done, false)
         };
         let holder = || Party::Holder(DelegationId::of_root(&key(1)));
         let entered = |decisions: &mut Decisions, party: &dyn Fn() -> Party| {
@@ -425,13 +430,13 @@ mod tests {
         let close = ControlRequest::Close { session: session.clone() };
         let party = || Party::Holder(DelegationId::of_root(&key(1)));
         let by = |links: usize| {
-            let mut asked = PendingDecision {
+            let mut pending = PendingDecision {
                 party: party(),
-                ..PendingDecision::for_request(&Asker::Operator(None), &close, Some(&session))
+                ..PendingDecision::for_request(&Requester::Operator(None), &close, Some(&session))
             };
-            asked.decision.credentials =
+            pending.decision.credentials =
                 (0..links).map(|link| LedgerText::new(&format!("weir-id:{link}"))).collect();
-            asked
+            pending
         };
         let done = Reply::Done { notes: Vec::new() };
         for number in 0..1000 {
@@ -452,13 +457,13 @@ mod tests {
         for second in 0..3600_u64 {
             for n in 0..50_u64 {
                 let reason = format!("{second} {n}");
-                let asked =
+                let pending =
                     PendingDecision::of_stranger(&key(u8::try_from(n).unwrap()), "connect").refused(&reason);
-                assert_eq!(decisions.add(at(second), asked), None);
+                assert_eq!(decisions.add(at(second), pending), None);
                 decisions.handshakes_failed(1);
             }
             let operator =
-                PendingDecision::for_request(&Asker::Operator(None), &ControlRequest::Reload, None);
+                PendingDecision::for_request(&Requester::Operator(None), &ControlRequest::Reload, None);
             decisions.add(at(second), operator.refused(&format!("{}", second / 60)));
             entries += decisions.due(at(second), false).len();
         }
@@ -479,12 +484,12 @@ mod tests {
         for n in 0..1000 {
             decisions.add(
                 at(1),
-                PendingDecision::for_request(&Asker::Operator(None), &ControlRequest::Show, None)
+                PendingDecision::for_request(&Requester::Operator(None), &ControlRequest::Show, None)
                     .refused(&n.to_string()),
             );
             decisions.add(
                 at(1),
-                PendingDecision::for_request(&Asker::Operator(None), &ControlRequest::Show, None),
+                PendingDecision::for_request(&Requester::Operator(None), &ControlRequest::Show, None),
             );
         }
         let due = decisions.due(at(2), true);

@@ -1,12 +1,12 @@
-//! Lists with a maximum length, which is checked while a list is read. A list that is too long is refused while its request
-//! is parsed. So these limits bound the cost of a request before its rights are checked, whatever the length of its line.
+//! Serde functions that read lists of bounded length. A list that is too long is refused while its request is parsed.
+//! So the cost of a request is bounded before its rights are checked, whatever the length of its line.
 
 use crate::control::link_spec::OutputSpec;
 use crate::control::preprocessing::ShardField;
 use crate::control::quantity::{self, Exact, QuantityText};
 use crate::control::services::{OfferSpec, UseSpec};
 use crate::control::share::{SHARES_MAX, ShareGrant};
-use crate::control::spec::{ChannelSpec, ModuleSpec, PARTS_MAX, ProcessorSpec, TomlValue};
+use crate::control::spec::{ChannelSpec, LIST_ENTRIES_MAX, ModuleSpec, ProcessorSpec, TomlValue};
 use crate::control::table_grant::TableGrant;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
@@ -16,19 +16,19 @@ use std::marker::PhantomData;
 use weir_admission::{Name, ParameterValue};
 use weir_wire::WriteFields;
 
-/// The longest name or path of a module, in bytes: the longest path of the system.
+/// Maximum length of a module's name or path, in bytes: that of a path in Linux (`PATH_MAX`).
 const MODULE_BYTES_MAX: usize = 4096;
 
-/// The type of a list's entries.
+/// The type of the entries of a list with a maximum length.
 pub(crate) trait SpecList {
-    /// Plural of the kind of entry.
+    /// Plural of the entries' kind, for errors.
     const PLURAL: &'static str;
-    /// The most entries of one list.
-    const COUNT_MAX: usize = PARTS_MAX;
+    /// Maximum number of entries in one list.
+    const COUNT_MAX: usize = LIST_ENTRIES_MAX;
 }
 
 macro_rules! bounded {
-    ($($of:ty = $what:literal;)+) => { $(impl SpecList for $of { const PLURAL: &'static str = $what; })+ };
+    ($($entry:ty = $plural:literal;)+) => { $(impl SpecList for $entry { const PLURAL: &'static str = $plural; })+ };
 }
 
 bounded! {
@@ -53,7 +53,7 @@ impl SpecList for ShareGrant {
 
 impl SpecList for TomlValue {
     const PLURAL: &'static str = "values in a list";
-    /// The longest parameter, in bytes: no list has more values, even with one byte each.
+    /// Maximum length of a parameter in bytes: even with values of one byte, no parameter contains more.
     const COUNT_MAX: usize = ParameterValue::BYTES_MAX;
 }
 
@@ -84,17 +84,17 @@ impl<'de, T: Deserialize<'de> + SpecList> Visitor<'de> for List<T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
         let mut all = Vec::new();
-        while let Some(one) = from.next_element()? {
+        while let Some(entry) = from.next_element()? {
             if all.len() >= T::COUNT_MAX {
                 return Err(too_many::<T, _>());
             }
-            all.push(one);
+            all.push(entry);
         }
         Ok(all)
     }
 }
 
-/// For `#[serde(with = "bounded_list::texts")]`: values written as text.
+/// Reads and writes a list of values as texts, for `#[serde(with = "bounded_list::texts")]`.
 pub(crate) mod texts {
     use super::*;
 
@@ -114,28 +114,28 @@ pub(crate) mod texts {
     }
 }
 
-/// For `#[serde(deserialize_with = "bounded_list::writes")]`: writable fields.
+/// Reads a list of writable fields by name, for `#[serde(deserialize_with = "bounded_list::writes")]`.
 pub(crate) fn writes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WriteFields>, D::Error> {
     let names: Vec<WritableField> = list(from)?;
     names
         .iter()
-        .map(|name| WriteFields::named(&name.0).map_err(D::Error::custom))
+        .map(|name| WriteFields::find_field(&name.0).map_err(D::Error::custom))
         .collect::<Result<_, _>>()
         .map(Some)
 }
 
-/// For `#[serde(deserialize_with = "bounded_list::module")]`: name or path of a module.
+/// Reads the name or path of a module, for `#[serde(deserialize_with = "bounded_list::module")]`.
 pub(crate) fn module<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let module = String::deserialize(from)?;
     if module.len() > MODULE_BYTES_MAX {
-        let has = module.len();
-        let why = format_args!("the name or path of a module has {has} bytes ({MODULE_BYTES_MAX} at most)");
+        let len = module.len();
+        let why = format_args!("the name or path of a module has {len} bytes ({MODULE_BYTES_MAX} at most)");
         return Err(D::Error::custom(why));
     }
     Ok(module)
 }
 
-/// For `#[serde(deserialize_with = "bounded_list::settings")]`: parameters of a module.
+/// Reads the parameters of a module, for `#[serde(deserialize_with = "bounded_list::settings")]`.
 pub(crate) fn settings<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, TomlValue>, D::Error> {
     from.deserialize_map(Settings)
 }
@@ -212,8 +212,8 @@ impl<'de> Visitor<'de> for TomlValueVisitor {
 #[cfg(test)]
 mod tests {
     use crate::control::protocol::request_reader::{ParsedRequest, read_request};
-    use crate::control::protocol::{Ask, ControlRequest, LINE_BYTES_MAX};
-    use crate::control::spec::{PARTS_MAX, SessionSpec, TomlValue};
+    use crate::control::protocol::{ControlRequest, LINE_BYTES_MAX, RequestLine};
+    use crate::control::spec::{LIST_ENTRIES_MAX, SessionSpec, TomlValue};
 
     /// A list of `count` entries, with `N` replaced by the index.
     fn list(one: &str, count: usize) -> String {
@@ -259,26 +259,27 @@ mod tests {
         let set = format!(r#","set":{{{}}}"#, list(r#""aN":1"#, count));
         all.push((load(&set, ""), "parameters of a module"));
         all.push((load("", &format!(r#","signatures":[{}]"#, list(r#""""#, count))), "signatures"));
-        let explained = |(ask, what): &(String, _)| (format!(r#"{{"explain":{{"request":{ask}}}}}"#), *what);
+        let explained =
+            |(request, what): &(String, _)| (format!(r#"{{"explain":{{"request":{request}}}}}"#), *what);
         let explained: Vec<_> = all.iter().map(explained).collect();
         all.into_iter().chain(explained).collect()
     }
 
-    fn said(ask: &str) -> ParsedRequest {
-        let line = format!("{{\"weir\":1,\"request\":{ask}}}\n");
+    fn said(request: &str) -> ParsedRequest {
+        let line = format!("{{\"weir\":1,\"request\":{request}}}\n");
         assert!(line.len() <= LINE_BYTES_MAX, "{} bytes", line.len());
         read_request(&mut line.as_bytes()).unwrap()
     }
 
     #[test]
     fn every_list_in_a_request_is_bounded() {
-        for (request, what) in requests(PARTS_MAX) {
+        for (request, what) in requests(LIST_ENTRIES_MAX) {
             assert!(matches!(said(&request), ParsedRequest::Request(..)), "{what}: {:?}", said(&request));
         }
-        // One more entry, and as many as fit on a line, of which most are not even stored.
-        for (request, what) in requests(PARTS_MAX + 1).into_iter().chain(requests(20_000)) {
+        // Lists with one entry too many, and lists that fill a line, most of whose entries are not stored.
+        for (request, what) in requests(LIST_ENTRIES_MAX + 1).into_iter().chain(requests(20_000)) {
             let ParsedRequest::Invalid(why) = said(&request) else { panic!("{what}: it was read") };
-            let says = format!("this is no request: too many {what} (64 at most) at line 1 column ");
+            let says = format!("the line is not a request: too many {what} (64 at most) at line 1 column ");
             let column = why.strip_prefix(&says).unwrap_or_else(|| panic!("{what}: {why}"));
             assert!(column.parse::<usize>().unwrap() < 8192, "{what}: {why}");
         }
@@ -308,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn lists_in_a_configuration_are_bounded_as_well_and_so_is_a_modules_name() {
-        let channels = "[[channel]]\ninterface = \"e\"\n".repeat(PARTS_MAX + 1);
+    fn lists_in_a_configuration_and_names_of_modules_are_bounded() {
+        let channels = "[[channel]]\ninterface = \"e\"\n".repeat(LIST_ENTRIES_MAX + 1);
         let error = toml::from_str::<SessionSpec>(&format!("name = \"s\"\n{channels}")).unwrap_err();
         assert!(error.message().contains("too many channels (64 at most)"), "{error}");
         for (len, is_read) in [(4096, true), (4097, false)] {
@@ -317,9 +318,9 @@ mod tests {
             let line = format!(
                 r#"{{"weir":1,"request":{{"load":{{"session":"s","module":{{"module":"{module}"}}}}}}}}"#
             );
-            let read = serde_json::from_str::<Ask>(&line);
+            let read = serde_json::from_str::<RequestLine>(&line);
             assert_eq!(
-                matches!(read, Ok(Ask { ask: ControlRequest::Load { .. }, .. })),
+                matches!(read, Ok(RequestLine { request: ControlRequest::Load { .. }, .. })),
                 is_read,
                 "{len}: {read:?}"
             );

@@ -1,4 +1,5 @@
-//! The node's configuration: one TOML file, which is accepted as a whole or refused.
+//! The node's configuration: one TOML file, which is either accepted as a whole or refused. Defines its sections and
+//! checks the parts that need no node.
 
 use crate::control::isolation_config::{FIRST_USER_MAX, FIRST_USER_MIN, IsolationConfig};
 use crate::control::link_spec::LinkConfig;
@@ -17,13 +18,13 @@ use weir_trust::grant::{NodeName, NodeNameError};
 use weir_trust::key::PublicKey;
 use weir_units::{Bytes, Nanos};
 
-/// The longest configuration, in bytes.
+/// Maximum length of a configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
-/// Longest packet that a module is shown: the largest IP packet with its headers in front. Longer packets are cut at
-/// capture. The MTU of the interface is no limit here, because the kernel merges packets (GRO) and weir reassembles
-/// datagrams.
+/// Maximum number of bytes of a packet that a module can read: the largest IP packet with the headers before it.
+/// Longer packets are cut at capture. Packets can be longer than the interface's MTU, because the kernel merges
+/// packets (GRO) and weir reassembles datagrams.
 pub const PACKET_BYTES_MAX: u32 = (64 << 10) + 256;
-/// The most sessions of a node.
+/// Maximum number of sessions of a node.
 pub const SESSIONS_MAX: usize = 4096;
 
 /// The configuration of a node.
@@ -36,10 +37,10 @@ pub struct NodeConfiguration {
     /// Remote access; none by default.
     #[serde(default)]
     pub remote: Option<RemoteConfig>,
-    /// Folder with profiles, roots of trust and revocation lists, beside those of this file.
+    /// Folder of the operator's policy, which adds to the profiles, roots of trust and revocation lists of this file.
     #[serde(default)]
     pub policy: Option<PolicyConfig>,
-    /// Isolation of the processes that the node starts.
+    /// Isolation of the node's child processes.
     #[serde(default)]
     pub isolation: IsolationConfig,
     /// Cores and their scheduling.
@@ -57,7 +58,7 @@ pub struct NodeConfiguration {
     /// Named tables of the operator.
     #[serde(default, rename = "table")]
     pub tables: Vec<TableConfig>,
-    /// Sessions that exist from the start.
+    /// Sessions that the node creates when it starts.
     #[serde(default, rename = "session")]
     pub sessions: Vec<SessionSpec>,
 }
@@ -75,24 +76,24 @@ pub struct NodeConfig {
     pub socket: PathBuf,
     /// State folder, for the ledger and the sessions' records.
     pub state: PathBuf,
-    /// True if sessions that requests have created come back after a restart.
+    /// True if a restart restores sessions that were created by requests.
     pub restore: bool,
-    /// Loopback address of the metrics server (HTTP, /metrics); none by default.
+    /// Loopback address of the metrics server (HTTP, path `/metrics`); no server by default.
     pub metrics: Option<SocketAddr>,
-    /// Interval of ledger entries, which bounds the loss in a crash.
+    /// Interval at which usage is written to the ledger. A crash loses the usage of at most one interval.
     #[serde(with = "quantity::text")]
     pub ledger_interval: Nanos,
-    /// Size at which a stream's file is completed, in bytes.
+    /// Size at which a record file is completed and the next one begun, in bytes.
     #[serde(with = "quantity::text")]
     pub record_file_size: Bytes,
-    /// Age at which a stream's file is completed.
+    /// Age at which a record file is completed and the next one begun.
     #[serde(with = "quantity::text")]
     pub record_file_age: Nanos,
-    /// Memory that sessions can reserve together.
+    /// Memory that all sessions together can reserve.
     #[serde(with = "quantity::text")]
     pub memory: Bytes,
-    /// Additional memory for waiting packets of credential holders' modules. Each party gets at most a quarter. Packets
-    /// for the operator's sessions are not limited.
+    /// Memory for packets that wait for the modules of credential holders, in addition to `memory`. Each party, all
+    /// holders under one grant of a root, gets at most a quarter. Packets for the operator's sessions are not limited.
     #[serde(with = "quantity::text")]
     pub packet_memory: Bytes,
 }
@@ -100,7 +101,8 @@ pub struct NodeConfig {
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
-            name: Name::new("node").unwrap_or_else(|_| unreachable!("the tests read it")),
+            name: Name::new("node")
+                .unwrap_or_else(|_| unreachable!("the tests check that `node` is a valid name")),
             log: crate::log::LogFormat::default(),
             socket: PathBuf::from("/run/weir/node.sock"),
             state: PathBuf::from("/var/lib/weir"),
@@ -121,17 +123,16 @@ impl Default for NodeConfig {
 pub struct RemoteConfig {
     /// TCP address to listen at.
     pub listen: SocketAddr,
-    /// File of the node's private key, as `weir key new` writes it without a passphrase; relative to the configuration's
-    /// file.
+    /// File of the node's private key, which `weir key new` writes, without a passphrase. The path is relative to the
+    /// configuration's file.
     pub key: PathBuf,
-    /// Name of the node in credentials, such as `ix-1.example`; the node's own name by default.
+    /// Name of the node in credentials, such as `ix-1.example`; by default the `name` in `[node]`.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub name: Option<NodeName>,
-    /// Public keys of the roots whose credentials count without a limit. Roots with a limit are in files of the policy's
-    /// folder.
+    /// Public keys of roots without a limit. Roots with a limit are in files of the policy's folder.
     #[serde(default, with = "quantity::texts")]
     pub roots: Vec<PublicKey>,
-    /// Public keys of remote operators, who have all rights of the local socket without a credential; none by default.
+    /// Public keys of remote operators, who need no credential and may make every request; none by default.
     #[serde(default, with = "quantity::texts")]
     pub operators: Vec<PublicKey>,
     /// Files with revocation lists of the roots, relative to the configuration's file. A reload reads them again.
@@ -153,24 +154,24 @@ pub struct PolicyConfig {
 pub struct CpuConfig {
     /// Cores on which modules run, with one thread bound to each; by default the last core of the machine.
     pub cores: Vec<u16>,
-    /// Longest time for which a module may keep a core.
-    #[serde(with = "quantity::text")]
-    pub blocking: Nanos,
+    /// Maximum time for which a module may keep a core.
+    #[serde(rename = "blocking", with = "quantity::text")]
+    pub blocking_max: Nanos,
     /// Reservable share of a core, in percent.
     pub reservable: u8,
     /// Core of the receive threads; any by default.
     pub receive_core: Option<u16>,
-    /// True if receive threads poll for packets instead of waiting. Polling threads need a core of their own.
+    /// True if receive threads poll for packets, false if they wait for them. Polling threads need a core of their own.
     pub poll: bool,
-    /// Folder for traces of the cores' schedulers, from which their decisions can be replayed; none by default.
+    /// Folder for traces of the schedulers' inputs, from which their decisions can be replayed; no traces by default.
     pub trace: Option<PathBuf>,
 }
 
 impl CpuConfig {
-    /// Returns the configuration of each core's scheduler.
-    pub(crate) fn of_cores(&self) -> CoreConfig {
+    /// Returns the configuration of the scheduler of each core.
+    pub(crate) fn scheduler_config(&self) -> CoreConfig {
         let cap = Ppm(u32::from(self.reservable) * 10_000);
-        CoreConfig { blocking_max: self.blocking, cap, ..CoreConfig::default() }
+        CoreConfig { blocking_max: self.blocking_max, cap, ..CoreConfig::default() }
     }
 
     /// Returns the cores on which modules run.
@@ -182,9 +183,8 @@ impl CpuConfig {
         vec![u16::try_from(count - 1).unwrap_or(0)]
     }
 
-    /// Returns the cores for work on which no module waits: compilers and holders' requests. These are the cores that the
-    /// calling thread may use and on which no module runs. The receive core is left out if others remain. `None` if modules
-    /// run on all cores.
+    /// Returns the cores for compilers and for holders' requests: the cores that the calling thread may use and on
+    /// which no module runs. The receive core is left out if others remain. `None` if modules run on all cores.
     pub(crate) fn other_cores(&self) -> Option<Cores> {
         let modules = self.module_cores();
         let with_receiver: Vec<u16> = modules.iter().copied().chain(self.receive_core).collect();
@@ -196,7 +196,7 @@ impl Default for CpuConfig {
     fn default() -> Self {
         Self {
             cores: Vec::new(),
-            blocking: Nanos(100_000),
+            blocking_max: Nanos(100_000),
             reservable: 90,
             receive_core: None,
             poll: false,
@@ -217,13 +217,14 @@ pub struct InterfaceConfig {
     /// Memory for received packets.
     #[serde(with = "quantity::text", default = "arena_default")]
     pub arena: Bytes,
-    /// True to receive packets for other machines too.
+    /// True to receive packets for other machines, too (promiscuous mode).
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// True to see packets that this machine sends too. False for interfaces whose packets are forwarded.
+    /// True to receive packets that this machine sends, too. Must be false if a channel forwards packets of the
+    /// interface.
     #[serde(default = "yes")]
     pub outgoing: bool,
-    /// With AF_XDP: true if the card writes into the arena itself, which needs support by its driver.
+    /// With AF_XDP: true if the network card writes into the arena directly, which its driver must support.
     #[serde(default)]
     pub zero_copy: bool,
 }
@@ -270,9 +271,9 @@ pub enum ReceiveMethod {
     /// The kind that suits the interface.
     #[default]
     Auto,
-    /// AF_PACKET: the kernel processes each packet as well.
+    /// AF_PACKET: received packets are copies, and the kernel also processes the originals.
     Packet,
-    /// AF_XDP: selected packets bypass the kernel.
+    /// AF_XDP: packets that channels select bypass the kernel's network stack.
     Xdp,
 }
 
@@ -310,14 +311,14 @@ pub enum NodeConfigError {
         message: String,
     },
     /// The text is longer than [`CONFIG_BYTES_MAX`].
-    #[error("it has {0} bytes; {CONFIG_BYTES_MAX} is the most")]
+    #[error("the configuration has {0} bytes; {CONFIG_BYTES_MAX} is the most")]
     TooLong(usize),
     /// A session's description is invalid.
     #[error(transparent)]
     Session(#[from] SpecError),
-    /// Two parts have one name.
+    /// Two parts of one kind have the same name.
     #[error("there are two {what}s called `{name}`")]
-    Twice {
+    Duplicate {
         /// Kind of the parts: interface, profile or session.
         what: &'static str,
         /// Name of the parts.
@@ -325,16 +326,16 @@ pub enum NodeConfigError {
     },
     /// A table has two publishers.
     #[error("table `{table}` has two publishers: {first}, and session `{second}`")]
-    Published {
+    TwoPublishers {
         /// Name of the table.
         table: Name,
         /// First publisher.
         first: String,
-        /// Session that publishes the table as well.
+        /// Second publisher: a session.
         second: Name,
     },
     /// There are too many sessions.
-    #[error("{0} sessions; {SESSIONS_MAX} is the most")]
+    #[error("there are {0} sessions in the configuration; {SESSIONS_MAX} is the most")]
     TooMany(usize),
     /// A value is out of range.
     #[error("[{section}]: `{key}` is {given}; it must be {wanted}")]
@@ -369,8 +370,8 @@ impl NodeConfiguration {
     ///
     /// # Errors
     ///
-    /// Without a `name` in `[remote]`: the node's own name is not valid in credentials.
-    pub fn name(&self) -> Result<NodeName, NodeNameError> {
+    /// The configuration has no `name` in `[remote]`, and the node's own name is not valid in credentials.
+    pub fn credential_name(&self) -> Result<NodeName, NodeNameError> {
         match self.remote.as_ref().and_then(|remote| remote.name.as_ref()) {
             Some(name) => Ok(name.clone()),
             None => self.node.name.as_str().parse(),
@@ -385,12 +386,12 @@ impl NodeConfiguration {
 
     fn check(&self) -> Result<(), NodeConfigError> {
         self.check_ranges()?;
-        twice("interface", self.interfaces.iter().map(|interface| interface.name.as_str()))?;
-        twice("link", self.links.iter().map(|link| link.interface.as_str()))?;
+        check_unique("interface", self.interfaces.iter().map(|interface| interface.name.as_str()))?;
+        check_unique("link", self.links.iter().map(|link| link.interface.as_str()))?;
         self.links.iter().try_for_each(LinkConfig::check)?;
-        twice("profile", self.profiles.iter().map(|profile| profile.name.as_str()))?;
-        twice("table", self.tables.iter().map(|table| table.name.as_str()))?;
-        twice("session", self.sessions.iter().map(|session| session.name.as_str()))?;
+        check_unique("profile", self.profiles.iter().map(|profile| profile.name.as_str()))?;
+        check_unique("table", self.tables.iter().map(|table| table.name.as_str()))?;
+        check_unique("session", self.sessions.iter().map(|session| session.name.as_str()))?;
         if self.sessions.len() > SESSIONS_MAX {
             return Err(NodeConfigError::TooMany(self.sessions.len()));
         }
@@ -398,7 +399,7 @@ impl NodeConfiguration {
             self.interfaces.iter().map(|interface| interface.name.clone()).collect();
         let mut profiles: Vec<Name> = self.profiles.iter().map(|profile| profile.name.clone()).collect();
         if self.policy.is_some() {
-            // The profiles of the folder are known only after it has been read.
+            // A session may name a profile of the policy's folder, which is read and checked later.
             profiles.extend(self.sessions.iter().filter_map(|session| session.profile.clone()));
         }
         self.sessions.iter().try_for_each(|session| session.check(&interfaces, &profiles))?;
@@ -417,7 +418,7 @@ impl NodeConfiguration {
             for grant in &session.publish {
                 if let Some(first) = publishers.insert(&grant.table, format!("session `{}`", session.name)) {
                     let (table, second) = (grant.table.clone(), session.name.clone());
-                    return Err(NodeConfigError::Published { table, first, second });
+                    return Err(NodeConfigError::TwoPublishers { table, first, second });
                 }
             }
         }
@@ -444,7 +445,7 @@ impl NodeConfiguration {
         range(bytes.0 >= 1 << 20, "node", "record_file_size", bytes.to_string(), "at least 1 MiB")?;
         let given = node.packet_memory;
         let wanted =
-            "at least 8 MiB: of that one party has a quarter, in which one long packet has to find room";
+            "at least 8 MiB, so that a quarter, the share of one party, holds a packet of maximum length";
         range(given.0 >= 8 << 20, "node", "packet_memory", given.to_string(), wanted)?;
         if let Some(address) = node.metrics {
             let wanted = "a loopback address, such as 127.0.0.1:9137: metrics show all sessions";
@@ -453,9 +454,15 @@ impl NodeConfiguration {
         let first = self.isolation.first_uid;
         let users = (FIRST_USER_MIN..=FIRST_USER_MAX).contains(&first);
         range(users, "isolation", "first_uid", first.to_string(), "between 65536 and 2147482623")?;
-        let blocking = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
-        let given = cpu.blocking.to_string();
-        range(blocking.contains(&cpu.blocking), "cpu", "blocking", given, "between 10 us and 10 ms")?;
+        let blocking_range = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
+        let given = cpu.blocking_max.to_string();
+        range(
+            blocking_range.contains(&cpu.blocking_max),
+            "cpu",
+            "blocking",
+            given,
+            "between 10 us and 10 ms",
+        )?;
         let given = cpu.reservable.to_string();
         range((1..=100).contains(&cpu.reservable), "cpu", "reservable", given, "between 1 and 100 percent")?;
         let mut cores = cpu.cores.clone();
@@ -470,11 +477,11 @@ impl NodeConfiguration {
     }
 }
 
-fn twice<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), NodeConfigError> {
+fn check_unique<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), NodeConfigError> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         if !seen.insert(name) {
-            return Err(NodeConfigError::Twice { what, name: name.to_owned() });
+            return Err(NodeConfigError::Duplicate { what, name: name.to_owned() });
         }
     }
     Ok(())
@@ -488,13 +495,13 @@ mod tests {
     fn an_empty_configuration_is_a_node_with_nothing_to_do() {
         let config = NodeConfiguration::parse("").unwrap();
         assert_eq!(config.node.name.as_str(), "node");
-        assert_eq!((config.cpu.blocking, config.cpu.reservable), (Nanos(100_000), 90));
+        assert_eq!((config.cpu.blocking_max, config.cpu.reservable), (Nanos(100_000), 90));
     }
 
     #[test]
     fn the_example_configuration_is_valid_and_its_comments_are_true() {
         let config = NodeConfiguration::parse(include_str!("../../../../docs/node/node.toml")).unwrap();
-        // The defaults in its comments are true.
+        // The comments of the example state the defaults.
         let example = NodeConfig { metrics: None, ..config.node };
         assert_eq!(example, NodeConfig::default());
         assert_eq!(config.cpu, CpuConfig::default());
@@ -502,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_is_read_whole() {
+    fn all_sections_of_a_configuration_are_read() {
         let config = NodeConfiguration::parse(
             r#"
             [node]

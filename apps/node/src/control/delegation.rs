@@ -1,15 +1,15 @@
-//! The delegation chain of a credential.
+//! The delegation chain of a credential, for the fair division of resources.
 
 use weir_trust::credential::{DelegationId, VerifiedCredential};
 use weir_trust::grant::{CpuShare, Grant};
 
-/// Returns the delegation chain of a credential, root first: the identifier of each delegation, with its CPU share if the
-/// grant states one.
+/// Returns the delegation chain of a credential, root first: the identifier of each delegation, with its CPU share if
+/// the grant states one.
 ///
-/// The first identifier names a *party*. Parties get shares of resources such as memory for queues, whatever the number
-/// of holders in a party. Without a limit for the root in the node's configuration, all holders under one grant of the
-/// operator are one party. With such a limit, the chain begins with the root's identifier, so that all holders under the
-/// root are one party: the root's owner can make any number of grants.
+/// The first identifier names a *party*. Each party gets a share of resources such as memory for queues, whatever the
+/// number of its holders. If the policy has no limit for the root, all holders under one grant of the root are one
+/// party. If it has one, the chain begins with the root's identifier, and all holders under the root are one party:
+/// otherwise the root could gain shares by making more grants.
 pub(crate) fn delegation_chain(
     credential: &VerifiedCredential,
 ) -> impl Iterator<Item = (DelegationId, Option<CpuShare>)> {

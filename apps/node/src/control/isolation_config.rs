@@ -1,12 +1,12 @@
-//! The isolation of the node's child processes, as its configuration states it.
+//! The configuration section `[isolation]`: user numbers and control groups of the node's child processes.
 
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 use weir_os::spawner::{GroupSetting, PROCESSES_MAX};
 
-/// The lowest allowed user number for isolated processes. Lower numbers are for the system's services and people.
+/// The lowest allowed user number for isolated processes. Lower numbers belong to system services and people.
 pub const FIRST_USER_MIN: u32 = 65_536;
-/// The highest allowed first user number, so that all numbers of the range fit into 31 bits.
+/// The highest allowed first user number: with it, all numbers of the range are below 2^31.
 pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
 
 /// The configuration section `[isolation]`.
@@ -15,8 +15,8 @@ pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
 pub struct IsolationConfig {
     /// The first of 1,024 user numbers that only the isolated processes use, if root starts the node.
     pub first_uid: u32,
-    /// The parent of the processes' control groups: `delegated` (a group that a service manager has delegated to the node),
-    /// `none`, or a folder.
+    /// The parent of the processes' control groups: `delegated` (a group that a service manager has delegated to the
+    /// node), `none`, or a folder.
     #[serde(deserialize_with = "group")]
     pub cgroup: GroupSetting,
 }
@@ -35,7 +35,7 @@ fn group<'de, D: Deserializer<'de>>(from: D) -> Result<GroupSetting, D::Error> {
         "none" => Ok(GroupSetting::None),
         path if path.starts_with('/') => Ok(GroupSetting::At(PathBuf::from(path))),
         _ => Err(serde::de::Error::custom(
-            "cgroup is `delegated`, `none`, or a folder beneath a mount of cgroup2",
+            "`cgroup` must be `delegated`, `none`, or the absolute path of a folder in a mounted cgroup2 hierarchy",
         )),
     }
 }

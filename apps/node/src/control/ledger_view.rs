@@ -1,13 +1,16 @@
 //! The part of the ledger that a reader may see.
 //!
-//! The operator reads the whole ledger. The holder of a credential reads usage and events of their own sessions, decisions
-//! on their own requests, and decisions on requests about their sessions by earlier holders of their chain. Of a delegate's
-//! session the holder reads the usage, the reservations, the begin and the end, and decisions on requests about it by
-//! others than its owner. The holder reads neither the modules of that session nor its owner's requests. Nothing reveals
-//! other holders: entries and sessions are renumbered for each reader, since the ledger's numbers count the activity of
-//! all holders. Readers see their own sessions under the names that they gave them.
+//! The operator reads the whole ledger. The holder of a credential reads
+//!
+//! - usage and events of their own sessions, and decisions on their own requests;
+//! - decisions on requests about their sessions by earlier holders of their chain;
+//! - of a delegate's session: the usage, the reservations, the begin and the end, and decisions on requests about the
+//!   session by the holder or earlier holders of the chain, but neither its modules nor its owner's requests.
+//!
+//! Nothing reveals other holders: entries and sessions are renumbered for each reader, since the ledger's numbers
+//! count the activity of all holders. Readers see their own sessions under the names that they gave them.
 
-use crate::control::protocol::{LedgerAsk, LedgerPart};
+use crate::control::protocol::{LedgerPart, LedgerRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_admission::Name;
 use weir_ledger::{
@@ -18,18 +21,21 @@ use weir_ledger_files::EntryFilter;
 use weir_trust::credential::VerifiedCredential;
 use weir_units::Timestamp;
 
-/// The most sessions at a time. A node has fewer sessions, but the entry of a session's end may be missing if the ledger
-/// could not be written.
+/// Maximum number of sessions that a view follows at a time. A node has fewer sessions at a time, but a view also
+/// follows closed sessions whose last entry could not be written.
 const SESSIONS_MAX: usize = 16_384;
-/// The most names of a holder's closed sessions that are remembered for later decisions about them.
+/// Maximum number of remembered names of a holder's sessions. Names of closed sessions are remembered because
+/// decisions about these sessions can follow.
 const NAMES_MAX: usize = 4096;
 
-/// The ledger has too many sessions at a time for a summary.
+/// A view of a ledger would follow more than [`SESSIONS_MAX`] sessions at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are more than {SESSIONS_MAX} sessions at a time in this ledger: ask for one with --session")]
+#[error(
+    "there are more than {SESSIONS_MAX} sessions at a time in this ledger: select one of them with --session"
+)]
 pub(crate) struct TooManySessions;
 
-/// A reader's view of a ledger, which takes all entries in order.
+/// A reader's view of a ledger: converts all entries of the ledger, in order, to the entries for the reader.
 #[derive(Debug)]
 pub(crate) struct LedgerView {
     holder_view: Option<HolderView>,
@@ -39,22 +45,22 @@ pub(crate) struct LedgerView {
 }
 
 impl LedgerView {
-    /// Creates the view of a credential's holder, or of the operator without one. `present` are the present sessions of
-    /// the node with their owners.
+    /// Creates the view of a credential's holder, or of the operator if `holder` is `None`. `present` are the present
+    /// sessions of the node with their owners.
     pub(crate) fn new(
         holder: Option<&VerifiedCredential>,
-        ask: &LedgerAsk,
+        request: &LedgerRequest,
         present: impl IntoIterator<Item = (SessionId, CredentialHolder)>,
     ) -> Self {
         let holder_view = holder.map(|holder| HolderView::for_holder(holder, present));
         let (since, until) =
-            (Timestamp(ask.since_ns.unwrap_or(0)), Timestamp(ask.until_ns.unwrap_or(u64::MAX)));
-        let filter = EntryFilter { session: ask.session.clone(), since, until };
-        Self { holder_view, part: ask.part, filter, usage: UsageSummary::new(since, until) }
+            (Timestamp(request.since_ns.unwrap_or(0)), Timestamp(request.until_ns.unwrap_or(u64::MAX)));
+        let filter = EntryFilter { session: request.session.clone(), since, until };
+        Self { holder_view, part: request.part, filter, usage: UsageSummary::new(since, until) }
     }
 
-    /// Takes an entry, and adds the entries that the reader gets now.
-    pub(crate) fn take(
+    /// Processes the next entry of the ledger, and adds to `out` the entries for the reader.
+    pub(crate) fn add(
         &mut self,
         entry: LedgerEntry,
         out: &mut Vec<LedgerEntry>,
@@ -84,8 +90,8 @@ impl LedgerView {
         Ok(())
     }
 
-    /// Sums usage. A session is reported when it has ended, so that the number of sums is bounded by the sessions at a
-    /// time.
+    /// Adds an entry to the sums of usage. The sum of a session is reported when the session ends, so the number of
+    /// sums is bounded by the number of sessions at a time.
     fn add_usage(&mut self, entry: LedgerEntry, out: &mut Vec<LedgerEntry>) -> Result<(), TooManySessions> {
         if let LedgerEvent::SessionClosed { session, .. } = &entry.event {
             let row = self.usage.take(session);
@@ -93,7 +99,7 @@ impl LedgerView {
             return Ok(());
         }
         match self.filter.pick(entry) {
-            // The usage of a backlog belongs to no single session.
+            // A backlog entry has the usage of several sessions.
             Some(entry) if matches!(entry.event, LedgerEvent::Backlog { .. }) => out.push(entry),
             Some(entry) => self.usage.add(&entry),
             None => {}
@@ -112,7 +118,7 @@ impl LedgerView {
         let requests: Vec<LedgerEntry> = requests.collect();
         let rows = self.usage.take_all().map(|(session, row)| usage_entry(node, session, row));
         let rows = rows.chain(requests).collect();
-        let gap = "the node's ledger could not be written for a while, and is not complete: sessions or what became of them may be missing here";
+        let gap = "the node's ledger could not be written for a while: entries may be missing here";
         let has_gaps = self.holder_view.is_some_and(|holder_view| holder_view.has_gaps);
         (rows, has_gaps.then(|| gap.to_owned()).into_iter().collect())
     }
@@ -128,21 +134,22 @@ fn usage_entry(node: &Name, session: SessionId, row: SummaryRow) -> LedgerEntry 
 /// The sessions and decisions that concern a holder.
 #[derive(Debug)]
 struct HolderView {
-    /// The identifiers of the reader's delegation chain, the reader's own identifier last.
+    /// Identifiers of the reader's delegation chain; the last one is that of the reader's credential.
     chain: Vec<LedgerText>,
-    /// Present sessions with the reader's names, for sessions whose entry of creation is missing.
+    /// Sessions that are on the node now, with the reader's names. They are needed if a session's entry of creation is
+    /// missing.
     present: BTreeMap<SessionId, Name>,
-    /// Sessions that exist at the present entry, by the ledger's id, with the reader's id.
+    /// Sessions that existed at the time of the latest entry: the ledger's id, and the reader's id.
     sessions: BTreeMap<SessionId, SessionId>,
-    /// Present sessions of delegates.
+    /// Sessions of delegates that are on the node now.
     delegates_present: BTreeSet<SessionId>,
-    /// Sessions of delegates that exist at the present entry.
+    /// Sessions of delegates that existed at the time of the latest entry.
     delegates: BTreeSet<SessionId>,
-    /// The reader's names of sessions, by the ledger's names.
+    /// The reader's name of each session, by the ledger's name.
     names: BTreeMap<Name, Name>,
-    /// Count of sessions so far.
-    count: u64,
-    /// Count of entries that the reader got.
+    /// Number of sessions so far, from which the reader's ids are assigned.
+    session_count: u64,
+    /// Number of entries for the reader so far, from which their sequence numbers are assigned.
     entries: u64,
     /// True if entries are missing because the ledger could not be written.
     has_gaps: bool,
@@ -155,7 +162,7 @@ impl HolderView {
     ) -> Self {
         let mut holder_view = Self::with_chain(crate::control::authority::in_ledger(credential).1);
         for (session, holder) in present {
-            let Some(called) = holder_view.called(&session, &holder) else { continue };
+            let Some(called) = holder_view.reader_name(&session, &holder) else { continue };
             if !holder_view.is_own(&holder) {
                 holder_view.delegates_present.insert(session.clone());
             }
@@ -172,28 +179,28 @@ impl HolderView {
             delegates_present: BTreeSet::new(),
             delegates: BTreeSet::new(),
             names: BTreeMap::new(),
-            count: 0,
+            session_count: 0,
             entries: 0,
             has_gaps: false,
         }
     }
 
-    /// Returns the reader's name of a session, if it belongs to the reader or to a delegate.
-    fn called(&self, session: &SessionId, holder: &CredentialHolder) -> Option<Name> {
+    /// Returns the reader's name of a session; `None` if the session belongs neither to the reader nor to a delegate.
+    fn reader_name(&self, session: &SessionId, holder: &CredentialHolder) -> Option<Name> {
         let own_id = self.chain.last()?;
-        if !holder.credentials.iter().any(|id| is_same(id, own_id)) {
+        if !holder.credentials.iter().any(|id| is_same_id(id, own_id)) {
             return None;
         }
-        let is_own = holder.credentials.last().is_some_and(|id| is_same(id, own_id));
+        let is_own = holder.credentials.last().is_some_and(|id| is_same_id(id, own_id));
         Some(if is_own { holder.called.clone() } else { session.name.clone() })
     }
 
-    /// Returns true if a session of this holder is the reader's own.
+    /// Returns true if a session with this owner belongs to the reader.
     fn is_own(&self, holder: &CredentialHolder) -> bool {
-        self.chain.last().zip(holder.credentials.last()).is_some_and(|(own_id, id)| is_same(id, own_id))
+        self.chain.last().zip(holder.credentials.last()).is_some_and(|(own_id, id)| is_same_id(id, own_id))
     }
 
-    /// Returns the reader's id of a session, if it concerns the reader.
+    /// Returns the reader's id of a session; `None` if the session does not concern the reader.
     fn reader_id(&mut self, session: &SessionId) -> Result<Option<SessionId>, TooManySessions> {
         if let Some(id) = self.sessions.get(session) {
             return Ok(Some(id.clone()));
@@ -209,9 +216,9 @@ impl HolderView {
         if self.sessions.len() >= SESSIONS_MAX {
             return Err(TooManySessions);
         }
-        self.count += 1;
+        self.session_count += 1;
         self.remember(&session.name, &name);
-        let id = SessionId { name, id: self.count };
+        let id = SessionId { name, id: self.session_count };
         self.sessions.insert(session.clone(), id.clone());
         Ok(id)
     }
@@ -235,16 +242,16 @@ impl HolderView {
                 let shown = idle.clone().map_sessions(|session| self.sessions.get(&session).cloned());
                 return Ok(shown.map(|idle| LedgerEntry { event: LedgerEvent::Idle { idle }, ..entry }));
             }
-            LedgerEvent::Decision(decision) => return Ok(self.shows_decision(decision).then_some(entry)),
-            // The reader gets the usage of their own requests, and of their delegates' requests.
+            LedgerEvent::Decision(decision) => return Ok(self.convert_decision(decision).then_some(entry)),
+            // The reader gets the cost of their own requests and of their delegates' requests.
             LedgerEvent::Requests { credentials, .. } => {
                 let own = self.chain.last();
-                let is_below = own.is_some_and(|own| credentials.iter().any(|id| is_same(id, own)));
+                let is_below = own.is_some_and(|own| credentials.iter().any(|id| is_same_id(id, own)));
                 return Ok(is_below.then_some(entry));
             }
             LedgerEvent::SessionCreated { session, holder: Some(holder), .. } => {
                 if let Some(name) =
-                    self.called(session, holder).filter(|_| !self.sessions.contains_key(session))
+                    self.reader_name(session, holder).filter(|_| !self.sessions.contains_key(session))
                 {
                     if !self.is_own(holder) {
                         self.delegates.insert(session.clone());
@@ -256,7 +263,7 @@ impl HolderView {
         }
         let is_end = matches!(entry.event, LedgerEvent::SessionClosed { .. });
         // Only the owner of a session reads about its modules.
-        let is_run = matches!(
+        let is_about_module = matches!(
             entry.event,
             LedgerEvent::ModuleLoaded { .. }
                 | LedgerEvent::ModuleUnloaded { .. }
@@ -264,7 +271,7 @@ impl HolderView {
         );
         let Some(session) = entry.event.session_mut() else { return Ok(None) };
         let Some(id) = self.reader_id(session)? else { return Ok(None) };
-        if is_run && self.delegates.contains(session) {
+        if is_about_module && self.delegates.contains(session) {
             return Ok(None);
         }
         if is_end {
@@ -283,21 +290,22 @@ impl HolderView {
         self.names.insert(name.clone(), called.clone());
     }
 
-    /// Returns true if the reader gets a decision, which is changed to the reader's name of the session.
-    fn shows_decision(&self, decision: &mut Decision) -> bool {
+    /// Returns true if the reader may read a decision. Replaces the session's name in the decision by the reader's name.
+    fn convert_decision(&self, decision: &mut Decision) -> bool {
         let own_id = self.chain.last();
         let known = decision.session.as_ref().and_then(|name| {
             let name = Name::new(name.as_str()).ok()?;
             self.names.get(&name).map(|called| LedgerText::new(called.as_str()))
         });
         // A reader gets the decisions on their own requests, but not those on their delegates' requests.
-        let is_own = own_id.zip(decision.credentials.last()).is_some_and(|(own_id, id)| is_same(id, own_id));
-        // A decision about a session without a credential of the requester is on a request of the operator, since requests
-        // of strangers are never examined.
-        let is_above = known.is_some()
+        let is_own =
+            own_id.zip(decision.credentials.last()).is_some_and(|(own_id, id)| is_same_id(id, own_id));
+        // A decision that names a session but no credential is on a request of the operator: strangers' requests are
+        // refused before their session is known.
+        let is_by_delegator = known.is_some()
             && decision.credentials.len() <= self.chain.len()
-            && decision.credentials.iter().zip(&self.chain).all(|(id, own_id)| is_same(id, own_id));
-        if !is_own && !is_above {
+            && decision.credentials.iter().zip(&self.chain).all(|(id, own_id)| is_same_id(id, own_id));
+        if !is_own && !is_by_delegator {
             return false;
         }
         if decision.credentials.is_empty() {
@@ -312,8 +320,8 @@ impl HolderView {
     }
 }
 
-/// Compares identifiers without their times, which entries of earlier versions lack.
-fn is_same(one: &LedgerText, other: &LedgerText) -> bool {
+/// Compares identifiers without the times at which they expire, because entries of earlier versions lack these times.
+fn is_same_id(one: &LedgerText, other: &LedgerText) -> bool {
     fn id(text: &LedgerText) -> &str {
         text.as_str().split_once('@').map_or(text.as_str(), |(id, _)| id)
     }
@@ -340,8 +348,8 @@ mod tests {
     /// Creates the view of a delegate.
     fn view(part: LedgerPart) -> LedgerView {
         let holder_view = HolderView::with_chain(MINE.iter().map(|id| LedgerText::new(id)).collect());
-        let ask = LedgerAsk { part, ..LedgerAsk::default() };
-        LedgerView { holder_view: Some(holder_view), ..LedgerView::new(None, &ask, []) }
+        let request = LedgerRequest { part, ..LedgerRequest::default() };
+        LedgerView { holder_view: Some(holder_view), ..LedgerView::new(None, &request, []) }
     }
 
     fn entry(event: LedgerEvent) -> LedgerEntry {
@@ -359,9 +367,9 @@ mod tests {
         }
     }
 
-    fn take_one(view: &mut LedgerView, event: LedgerEvent) -> Option<LedgerEvent> {
+    fn add_one(view: &mut LedgerView, event: LedgerEvent) -> Option<LedgerEvent> {
         let mut shown = Vec::new();
-        view.take(entry(event), &mut shown).unwrap();
+        view.add(entry(event), &mut shown).unwrap();
         assert!(shown.len() <= 1, "{shown:?}");
         shown.pop().map(|entry| entry.event)
     }
@@ -371,25 +379,25 @@ mod tests {
     #[test]
     fn a_holder_reads_about_their_own_idle_sessions() {
         let mut view = view(LedgerPart::Entries);
-        let memory = ByteSeconds::of(Bytes(1 << 20), Nanos::SECOND);
+        let memory = ByteSeconds::held_for(Bytes(1 << 20), Nanos::SECOND);
         let idle = |sessions: &[SessionId]| {
             Idle::entries(sessions.iter().map(|session| (session.clone(), memory)))
                 .pop()
                 .map(|idle| LedgerEvent::Idle { idle })
         };
         let (mine, others) = (session("s-mine", 7), session("s-others", 8));
-        take_one(&mut view, created(&others, &["weir-id:other"]));
+        add_one(&mut view, created(&others, &["weir-id:other"]));
         // Neither those of the reader's delegator.
-        take_one(&mut view, created(&session("s-first", 6), &MINE[..1]));
-        assert_eq!(take_one(&mut view, idle(&[mine.clone(), others.clone()]).unwrap()), None);
-        take_one(&mut view, created(&mine, MINE));
+        add_one(&mut view, created(&session("s-first", 6), &MINE[..1]));
+        assert_eq!(add_one(&mut view, idle(&[mine.clone(), others.clone()]).unwrap()), None);
+        add_one(&mut view, created(&mine, MINE));
         let both = || idle(&[mine.clone(), others.clone(), session("s-first", 6)]).unwrap();
-        assert_eq!(take_one(&mut view, both()), idle(&[session("s", 1)]));
+        assert_eq!(add_one(&mut view, both()), idle(&[session("s", 1)]));
         // After a restart the same numbers belong to others.
         let start =
             LedgerEvent::NodeStart { version: LedgerText::new(""), configuration: weir_ledger::Digest::NONE };
-        assert_eq!(take_one(&mut view, start), None);
-        assert_eq!(take_one(&mut view, both()), None);
+        assert_eq!(add_one(&mut view, start), None);
+        assert_eq!(add_one(&mut view, both()), None);
     }
 
     #[test]
@@ -400,20 +408,20 @@ mod tests {
             let mut view = view(LedgerPart::Decisions);
             view.holder_view =
                 Some(HolderView::with_chain(mine.iter().map(|id| LedgerText::new(id)).collect()));
-            assert!(take_one(&mut view, created(&session("s-mine", 7), entered)).is_none());
+            assert!(add_one(&mut view, created(&session("s-mine", 7), entered)).is_none());
             let decided = |chain: &[&str]| Decision {
                 credentials: chain.iter().map(|id| LedgerText::new(id)).collect(),
                 session: Some(LedgerText::new("s-mine")),
                 ..Decision::new("close", DecisionOutcome::Refused)
             };
             for chain in [entered, &entered[..1]] {
-                let shown = take_one(&mut view, LedgerEvent::Decision(Box::new(decided(chain))));
+                let shown = add_one(&mut view, LedgerEvent::Decision(Box::new(decided(chain))));
                 assert!(
                     matches!(shown, Some(LedgerEvent::Decision(it)) if it.session == Some(LedgerText::new("s")))
                 );
             }
             let beside = ["weir-id:first", "weir-id:hi@2027-01-01T00:00:00Z"];
-            assert_eq!(take_one(&mut view, LedgerEvent::Decision(Box::new(decided(&beside)))), None);
+            assert_eq!(add_one(&mut view, LedgerEvent::Decision(Box::new(decided(&beside)))), None);
         }
     }
 
@@ -433,10 +441,10 @@ mod tests {
         for (key, chain) in
             [(Some("k"), &[FIRST][..]), (Some("d"), &[FIRST, "weir-id:below"]), (None, &["weir-id:first"])]
         {
-            assert!(take_one(&mut view, requests(key, chain)).is_some(), "{chain:?}");
+            assert!(add_one(&mut view, requests(key, chain)).is_some(), "{chain:?}");
         }
         for chain in [&["weir-id:other"][..], &["weir-id:other", "weir-id:below"], &[]] {
-            assert_eq!(take_one(&mut view, requests(None, chain)), None, "{chain:?}");
+            assert_eq!(add_one(&mut view, requests(None, chain)), None, "{chain:?}");
         }
     }
 
@@ -444,7 +452,7 @@ mod tests {
     fn a_holder_reads_their_own_decisions_and_those_of_others_about_their_sessions() {
         let mut view = view(LedgerPart::Decisions);
         let mine = session("s-mine", 7);
-        take_one(&mut view, created(&mine, MINE));
+        add_one(&mut view, created(&mine, MINE));
         let mut decided = |key: Option<&str>, chain: &[&str], session: Option<&str>| {
             let decision = Decision {
                 key: key.map(LedgerText::new),
@@ -452,7 +460,7 @@ mod tests {
                 session: session.map(LedgerText::new),
                 ..Decision::new("close", DecisionOutcome::Refused)
             };
-            take_one(&mut view, LedgerEvent::Decision(Box::new(decision))).map(|event| match event {
+            add_one(&mut view, LedgerEvent::Decision(Box::new(decision))).map(|event| match event {
                 LedgerEvent::Decision(decision) => decision.session.map(|session| session.to_string()),
                 other => panic!("{other:?}"),
             })
@@ -474,13 +482,13 @@ mod tests {
         assert_eq!(decided(Some("k"), &[], None), None);
         assert_eq!(decided(Some("k"), &["weir-id:first", "weir-id:beside"], Some("s-mine")), None);
         // After the close come decisions about the session.
-        let closed = LedgerEvent::SessionClosed { session: mine, reason: CloseReason::Asked };
-        assert_eq!(take_one(&mut view, closed), None);
-        let asked = Decision {
+        let closed = LedgerEvent::SessionClosed { session: mine, reason: CloseReason::Requested };
+        assert_eq!(add_one(&mut view, closed), None);
+        let requested = Decision {
             session: Some(LedgerText::new("s-mine")),
             ..Decision::new("close", DecisionOutcome::Allowed)
         };
-        assert!(take_one(&mut view, LedgerEvent::Decision(Box::new(asked))).is_some());
+        assert!(add_one(&mut view, LedgerEvent::Decision(Box::new(requested))).is_some());
     }
 
     #[test]
@@ -489,29 +497,30 @@ mod tests {
         let (own, delegates) = (session("s-mine", 7), session("s-below", 8));
         let of = |session: &SessionId| {
             let (session, module) = (session.clone(), name("rtt"));
-            let unloaded = weir_ledger::UnloadReason::Asked;
+            let unloaded = weir_ledger::UnloadReason::Requested;
             let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
             let run = LedgerEvent::ModuleUnloaded { session: session.clone(), module, reason: unloaded };
             (run, LedgerEvent::Usage { session, intervals: 1, usage })
         };
         let mut view = view(LedgerPart::Entries);
-        assert!(take_one(&mut view, created(&own, MINE)).is_some());
-        assert!(take_one(&mut view, created(&delegates, below)).is_some());
+        assert!(add_one(&mut view, created(&own, MINE)).is_some());
+        assert!(add_one(&mut view, created(&delegates, below)).is_some());
         for (session, shows_run) in [(&own, true), (&delegates, false)] {
             let (run, usage) = of(session);
-            assert_eq!(take_one(&mut view, run).is_some(), shows_run);
-            assert!(take_one(&mut view, usage).is_some());
+            assert_eq!(add_one(&mut view, run).is_some(), shows_run);
+            assert!(add_one(&mut view, usage).is_some());
         }
-        let closed = LedgerEvent::SessionClosed { session: delegates.clone(), reason: CloseReason::Asked };
-        assert!(take_one(&mut view, closed).is_some());
+        let closed =
+            LedgerEvent::SessionClosed { session: delegates.clone(), reason: CloseReason::Requested };
+        assert!(add_one(&mut view, closed).is_some());
         assert!(view.holder_view.as_ref().is_some_and(|holder_view| holder_view.delegates.is_empty()));
         // The same if the entry of the session's begin is missing.
         let holder_view = view.holder_view.as_mut().unwrap();
         holder_view.present.insert(delegates.clone(), delegates.name.clone());
         holder_view.delegates_present.insert(delegates.clone());
         let (run, usage) = of(&delegates);
-        assert_eq!(take_one(&mut view, run), None);
-        assert!(take_one(&mut view, usage).is_some());
+        assert_eq!(add_one(&mut view, run), None);
+        assert!(add_one(&mut view, usage).is_some());
     }
 
     #[test]
@@ -524,12 +533,12 @@ mod tests {
             let of = Decision::new("create", DecisionOutcome::Refused);
             LedgerEvent::Decision(Box::new(Decision { credentials, session, called, ..of }))
         };
-        let Some(LedgerEvent::Decision(decision)) = take_one(&mut view, refused(MINE)) else {
+        let Some(LedgerEvent::Decision(decision)) = add_one(&mut view, refused(MINE)) else {
             panic!("not shown")
         };
         assert_eq!((decision.session, decision.called), (Some(LedgerText::new("more")), None));
         // A delegate's session of that name is another one.
-        assert_eq!(take_one(&mut view, refused(&[MINE[0], MINE[1], "weir-id:below"])), None);
+        assert_eq!(add_one(&mut view, refused(&[MINE[0], MINE[1], "weir-id:below"])), None);
     }
 
     #[test]
@@ -544,9 +553,9 @@ mod tests {
                 created(&session, MINE),
                 LedgerEvent::Usage { session: session.clone(), intervals: 1, usage: usage.clone() },
                 LedgerEvent::Usage { session: session.clone(), intervals: 1, usage },
-                LedgerEvent::SessionClosed { session, reason: CloseReason::Asked },
+                LedgerEvent::SessionClosed { session, reason: CloseReason::Requested },
             ] {
-                view.take(entry(event), &mut shown).unwrap();
+                view.add(entry(event), &mut shown).unwrap();
             }
             assert!(shown.len() <= 1 && view.usage.count() == 0);
             shown.drain(..).for_each(|entry| sum.add(&entry));
@@ -561,7 +570,7 @@ mod tests {
         assert!(sum.rows().all(|(_, row)| row.intervals == 2));
         // Ends that are missing, because they were lost.
         let begin = |view: &mut LedgerView, id| {
-            view.take(entry(created(&session("s-more", id), MINE)), &mut Vec::new())
+            view.add(entry(created(&session("s-more", id), MINE)), &mut Vec::new())
         };
         for id in 0..SESSIONS_MAX as u64 {
             assert_eq!(begin(&mut view, id), Ok(()));
@@ -576,11 +585,11 @@ mod tests {
         let holder_view = view.holder_view.as_mut().unwrap();
         holder_view.present.insert(mine.clone(), name("s"));
         let lost = LedgerEvent::Backlog { merged: 0, lost: 1, others: Box::default() };
-        assert_eq!(take_one(&mut view, lost), None);
+        assert_eq!(add_one(&mut view, lost), None);
         let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
         for session in [mine, session("s-others", 8)] {
             let used = LedgerEvent::Usage { session, intervals: 1, usage: usage.clone() };
-            assert_eq!(take_one(&mut view, used), None);
+            assert_eq!(add_one(&mut view, used), None);
         }
         let (rows, notes) = view.finish(&name(NODE));
         let rows: Vec<_> = rows.into_iter().map(|row| row.event).collect();

@@ -1,4 +1,5 @@
-//! Descriptions of links and output channels, for the node's configuration and for requests.
+//! Descriptions of links and output channels, for the node's configuration and for requests, with the checks that need
+//! no node.
 
 use crate::control::config::NodeConfigError;
 use crate::control::quantity;
@@ -11,7 +12,7 @@ use weir_sched::link::{
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// The most output channels on one link.
+/// Maximum number of output channels on one link.
 const CHANNELS_MAX: u32 = 4096;
 /// The lowest and the highest rate of a link.
 const RATES: std::ops::RangeInclusive<BitsPerSecond> = BitsPerSecond(8_000)..=BitsPerSecond(1 << 44);
@@ -34,23 +35,24 @@ pub struct LinkConfig {
     /// Share of the rate that sessions can reserve together, in percent.
     #[serde(default = "reservable_default")]
     pub reservable: u8,
-    /// Bytes on the wire for each frame in addition to the frame itself.
+    /// Bytes on the wire for each frame in addition to the frame, such as preamble and gap.
     #[serde(default = "overhead_default")]
     pub overhead: u32,
-    /// Longest frame, with its link header, in bytes. Its sending time bounds the time for which a frame waits for another
-    /// one that is being sent.
+    /// Maximum length of a frame with its link header, in bytes. The time to send a frame of this length bounds the
+    /// wait of another frame for a transmission that has begun.
     #[serde(default = "frame_default")]
     pub frame_max: u32,
-    /// Longest delay for which the link thread compensates by sending frames back to back, after it was woken late.
+    /// Maximum delay of the link thread that is made up: if the thread wakes late by at most this time, it sends the
+    /// delayed frames back to back.
     #[serde(with = "quantity::text", default = "catch_up_default")]
     pub catch_up: Nanos,
 }
 
-/// A change of a link. Missing keys stay as they are.
+/// A change of a link's rate. Keys that are left out do not change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkRateChange {
-    /// Interface of the link.
+    /// Name of the link: its interface.
     pub link: String,
     /// Rate on the wire, in bits per second.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
@@ -69,7 +71,7 @@ fn overhead_default() -> u32 {
 }
 
 fn frame_default() -> u32 {
-    // Ethernet with one tag.
+    // The longest Ethernet frame without tags has 1514 bytes; one VLAN tag has 4.
     1518
 }
 
@@ -104,7 +106,7 @@ impl LinkConfig {
             == (&other.interface, &other.overhead, &other.frame_max, &other.catch_up)
     }
 
-    /// Checks all parts that need no node.
+    /// Checks the parts that need no node.
     pub(crate) fn check(&self) -> Result<(), NodeConfigError> {
         let range = |is_right: bool, key, given: String, wanted| {
             if is_right {
@@ -113,10 +115,8 @@ impl LinkConfig {
                 Err(NodeConfigError::Range { section: "link", key, given, wanted })
             }
         };
-        is_interface(&self.interface).map_or_else(
-            || range(false, "interface", self.interface.escape_debug().to_string(), "an interface's name"),
-            |()| Ok(()),
-        )?;
+        let interface = self.interface.escape_debug().to_string();
+        range(is_interface_name(&self.interface), "interface", interface, "an interface's name")?;
         let wanted = "between 8 kbit/s and 2^44 bit/s";
         range(RATES.contains(&self.rate), "rate", self.rate.to_string(), wanted)?;
         range(
@@ -143,29 +143,31 @@ pub struct OutputSpec {
     pub name: Name,
     /// Interface of the link.
     pub link: String,
-    /// Guaranteed rate on the wire, in bits per second. It is evenly spread, or granted once in each `period`.
+    /// Guaranteed rate on the wire, in bits per second. With `period`, the bytes of a whole period can be sent at once;
+    /// otherwise the rate is evenly spread.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub reserve: Option<BitsPerSecond>,
-    /// Period after which the reservation is renewed. Up to `reserve_bytes` may be sent at once.
+    /// Period after which the reservation is renewed.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub period: Option<Nanos>,
-    /// Guaranteed bytes on the wire in each period, in place of `reserve`.
+    /// Guaranteed bytes on the wire in each period, as an alternative to `reserve`.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub reserve_bytes: Option<Bytes>,
     /// Highest rate on the wire, in bits per second.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub cap: Option<BitsPerSecond>,
-    /// Weight among the channels that share the rest of the bandwidth; 0 for none. The default is 0 with a reservation,
-    /// and 100 without.
+    /// Weight in the division of the bandwidth that reservations leave; 0 for no share of it. The default is 0 with a
+    /// reservation, and 100 without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
-    /// Length of the queue, in frames. The session's memory is charged for all of them.
+    /// Length of the queue, in frames. The memory of a full queue is taken from the session's reservation.
     #[serde(default = "queue_default")]
     pub queue: u32,
     /// Filter of the frames that may be sent, in the language of pcap-filter(7); empty for all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub filter: String,
-    /// TAP device, which is created if it is missing. Frames that programs send into it are sent through this channel.
+    /// TAP device, which is created if it is missing. Frames that programs send into the device are sent through this
+    /// channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<String>,
 }
@@ -175,7 +177,7 @@ fn queue_default() -> u32 {
 }
 
 impl OutputSpec {
-    /// Returns the reservation.
+    /// Returns the reservation; `None` without one, or if it is less than a byte in each period.
     pub fn reservation(&self) -> Option<LinkReservation> {
         match (self.reserve, self.reserve_bytes, self.period) {
             (Some(rate), None, None) => LinkReservation::rate(rate),
@@ -188,8 +190,8 @@ impl OutputSpec {
         }
     }
 
-    /// Returns the weight.
-    pub fn share(&self) -> u16 {
+    /// Returns the stated or default weight.
+    pub fn effective_weight(&self) -> u16 {
         self.weight.unwrap_or(if self.reservation().is_some() { 0 } else { WEIGHT })
     }
 
@@ -200,8 +202,9 @@ impl OutputSpec {
 
     /// Returns the terms for the scheduler of a link.
     pub(crate) fn terms(&self, link: &Scheduled) -> ChannelTerms {
-        // A channel whose reservation equals its cap has to reach this rate. So the cap allows a burst: two frames, since
-        // frames of other channels come in between, and the bytes of the time by which the link thread may be late.
+        // A channel whose reservation equals its cap must be able to reach its rate. So the cap allows a burst: two
+        // frames, because frames of other channels are sent in between, and the bytes of the time by which the link
+        // thread may be late.
         let frames = 2 * u64::from(link.framing.on_wire(link.frame_max));
         let late = match link.pacing {
             Pacing::Link { catch_up } => catch_up,
@@ -214,13 +217,13 @@ impl OutputSpec {
         ChannelTerms {
             reservation: self.reservation(),
             cap: self.cap.and_then(capped),
-            weight: self.share(),
-            // The queue is limited at its entry.
+            weight: self.effective_weight(),
+            // The queue's length is limited where frames enter it.
             queue: QueueLimit { packets: QUEUE_PACKETS_MAX, bytes: Bytes(u64::MAX) },
         }
     }
 
-    /// Checks all parts that need no node.
+    /// Checks the parts that need no node.
     pub(crate) fn check(&self, session: &Name) -> Result<(), SpecError> {
         let range = |key, given: String, wanted: &str| SpecError::Range {
             session: session.clone(),
@@ -239,12 +242,12 @@ impl OutputSpec {
         if let Some(period) = self.period.filter(|period| !PERIODS.contains(period)) {
             return Err(range("period", period.to_string(), "between 100 us and 10 s"));
         }
-        let is_whole = match (self.reserve, self.reserve_bytes, self.period) {
+        let is_consistent = match (self.reserve, self.reserve_bytes, self.period) {
             (None, None, None) | (Some(_), None, _) => true,
             (None, Some(limit), Some(_)) => limit.0 <= 1 << 40,
             _ => false,
         };
-        if !is_whole {
+        if !is_consistent {
             let wanted = "`reserve`, or `reserve` with `period`, or `reserve_bytes` with `period`, e.g. reserve_bytes = \"25000\", period = \"6ms\"";
             return Err(range(
                 "reserve_bytes",
@@ -261,10 +264,10 @@ impl OutputSpec {
         if let (Some(reservation), Some(cap)) = (reservation, self.cap)
             && cap < reservation.bits_per_second()
         {
-            let wanted = format!("at least what is reserved, {}", reservation.bits_per_second());
+            let wanted = format!("at least the reserved rate, {}", reservation.bits_per_second());
             return Err(range("cap", cap.to_string(), &wanted));
         }
-        if reservation.is_none() && self.share() == 0 {
+        if reservation.is_none() && self.effective_weight() == 0 {
             return Err(range("weight", "0".to_owned(), "above 0 where nothing is reserved"));
         }
         if !(1..=QUEUE_PACKETS_MAX).contains(&self.queue) {
@@ -273,7 +276,7 @@ impl OutputSpec {
         if self.filter.len() > FILTER_BYTES_MAX {
             return Err(range("filter", format!("{} bytes long", self.filter.len()), "at most 4096"));
         }
-        if let Some(tap) = self.tap.as_deref().filter(|tap| is_interface(tap).is_none()) {
+        if let Some(tap) = self.tap.as_deref().filter(|tap| !is_interface_name(tap)) {
             let wanted = "an interface's name: 1 to 15 letters, digits, dots, dashes or underscores";
             return Err(range("tap", tap.escape_debug().to_string(), wanted));
         }
@@ -281,11 +284,12 @@ impl OutputSpec {
     }
 }
 
-/// Returns `None` for a name that no interface can have, or that has characters with a special meaning for the kernel.
-fn is_interface(name: &str) -> Option<()> {
+/// Returns true for a possible name of an interface without characters that have a special meaning for the kernel,
+/// such as `%`.
+fn is_interface_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':');
     let fits = (1..=INTERFACE_NAME_MAX).contains(&name.len()) && name.chars().all(is_plain);
-    (fits && !matches!(name, "." | "..")).then_some(())
+    fits && !matches!(name, "." | "..")
 }
 
 #[cfg(test)]
@@ -312,7 +316,13 @@ mod tests {
             (BitsPerSecond(40_000_000), Nanos(5_000_000))
         );
         assert_eq!(rate("reserve_bytes = \"25000\"\nperiod = \"6ms\""), Some(BitsPerSecond(33_333_334)));
-        assert_eq!([output("").unwrap().share(), output("reserve = \"1Mbit/s\"").unwrap().share()], [100, 0]);
+        assert_eq!(
+            [
+                output("").unwrap().effective_weight(),
+                output("reserve = \"1Mbit/s\"").unwrap().effective_weight()
+            ],
+            [100, 0]
+        );
     }
 
     #[test]
@@ -343,7 +353,7 @@ mod tests {
             ),
             ("reserve = \"8 bit/s\"\nperiod = \"1ms\"", "at least a byte in each period"),
             ("reserve = \"2Mbit/s\"\nperiod = \"11s\"", "`period` is 11 s"),
-            ("reserve = \"2Mbit/s\"\ncap = \"1Mbit/s\"", "at least what is reserved, 2 Mbit/s"),
+            ("reserve = \"2Mbit/s\"\ncap = \"1Mbit/s\"", "at least the reserved rate, 2 Mbit/s"),
             ("weight = 0", "`weight` is 0; it must be above 0 where nothing is reserved"),
             ("queue = 0", "`queue` is 0"),
             ("tap = \"a/b\"", "`tap` is a/b; it must be an interface's name"),
@@ -357,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_says_the_same_in_toml_and_in_json() {
+    fn an_output_channel_has_the_same_meaning_in_toml_and_in_json() {
         let spec = output(
             "reserve_bytes = \"25000\"\nperiod = \"6ms\"\ncap = \"50 Mbit/s\"\nfilter = \"udp\"\ntap = \"weir0\"",
         );

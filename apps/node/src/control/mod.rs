@@ -1,12 +1,13 @@
-//! Control: requests, descriptions, configuration and authorisation.
+//! Control: requests, descriptions, configuration and authorisation. Nothing here depends on a running node.
 //!
 //! - [`protocol`]: messages between clients and a node. [`status`]: the state of a node, which the messages contain.
-//! - [`config`], [`spec`], [`link_spec`], [`services`], [`table_grant`], [`share`]: descriptions of a node and its sessions.
-//! - `authority`: the check of each request against a credential, as (state, request, time) -> decision.
-//! - [`policy`]: profiles, roots of trust, revocations and cases of an operator.
-//! - `audit`, `ledger_view`: decisions for the ledger, and the part of the ledger that a reader may see.
-//! - `quantity`, `bounded_list`, `resource_keys`: how values, lists and amounts are read and written.
-//! - [`renamed_keys`]: advice for earlier spellings and other unknown keys.
+//! - [`config`], [`spec`], [`link_spec`], [`services`], [`table_grant`], [`share`]: descriptions of a node, its links
+//!   and its sessions.
+//! - `authority`: the decision on each request by the rights of its requester.
+//! - [`policy`]: profiles, roots of trust, revocation lists and test cases of an operator.
+//! - `audit`: the decisions that are written to the ledger. `ledger_view`: the part of the ledger that a reader may see.
+//! - `quantity`, `bounded_list`, `resource_keys`: serde functions for values, lists and amounts.
+//! - [`renamed_keys`]: advice in errors about earlier spellings and other unknown keys.
 
 pub(crate) mod access;
 pub(crate) mod audit;

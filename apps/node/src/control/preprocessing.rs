@@ -1,4 +1,5 @@
-//! The preprocessing that a channel requests for its packets.
+//! The preprocessing that a channel requests for its packets: checksum validation, reassembly and sub-flows. Contains
+//! the checks of these settings against the channel's view.
 
 use crate::control::bounded_list;
 use crate::control::spec::{ChannelSpec, MappedPackets, QUEUE_USUAL};
@@ -10,7 +11,7 @@ use weir_wire::PacketView;
 /// The most sub-flows of a channel.
 pub const SUBFLOWS_MAX: u16 = 1024;
 
-/// The handling of checksums.
+/// The requested validation of checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Checksum {
@@ -18,19 +19,20 @@ pub enum Checksum {
     Verify,
 }
 
-/// Division of a channel's queue into queues of equal length for sub-flows. A module gets packets of the sub-flows in turn,
-/// and the packets of each sub-flow in the order of arrival.
+/// Division of a channel's queue into queues of equal length for sub-flows. A module gets packets of these queues in
+/// turn, and the packets of each queue in the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubFlowSpec {
     /// Fields that all packets of a sub-flow have in common.
     #[serde(deserialize_with = "bounded_list::list")]
     pub by: Vec<ShardField>,
-    /// Number of queues. A keyed hash of the fields chooses the queue of a packet, so several sub-flows can share a queue.
+    /// Number of queues. A keyed hash of the fields chooses the queue of a packet, so several sub-flows can share a
+    /// queue.
     pub queues: u16,
 }
 
-/// A field that divides packets into sub-flows.
+/// A header field by whose value packets are divided into sub-flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardField {
@@ -38,7 +40,8 @@ pub enum ShardField {
     SrcAddr,
     /// Destination address.
     DstAddr,
-    /// TCP or UDP source port. Fragments count as packets without ports, so all fragments of a datagram are in one sub-flow.
+    /// TCP or UDP source port. Fragments count as packets without ports, so all fragments of a datagram are in one
+    /// sub-flow.
     SrcPort,
     /// TCP or UDP destination port.
     DstPort,
@@ -63,20 +66,20 @@ impl SubFlowSpec {
     }
 }
 
-/// A faulty key: its name, the given value, and the allowed values.
-type Wrong = (&'static str, String, String);
+/// An invalid setting: its key, the given value, and the allowed values.
+type InvalidSetting = (&'static str, String, String);
 
 impl ChannelSpec {
-    /// Returns true if packets are preprocessed before a module sees them.
+    /// Returns true if checksums are validated or datagrams reassembled before a module sees the packets.
     pub(crate) fn is_preprocessed(&self) -> bool {
         self.checksum.is_some() || self.reassemble
     }
 
-    pub(crate) fn check_preprocessing(&self) -> Result<(), Wrong> {
+    pub(crate) fn check_preprocessing(&self) -> Result<(), InvalidSetting> {
         self.check_view()?;
         if self.reassemble && self.visibility == MappedPackets::All {
             let wanted =
-                "false where `visibility` is \"all\": whole datagrams are in memory of their own".to_owned();
+                "false where `visibility` is \"all\": reassembled datagrams are outside of the interface's memory".to_owned();
             return Err(("reassemble", "true".to_owned(), wanted));
         }
         if let Some(subflows) = &self.subflows {
@@ -93,30 +96,29 @@ impl ChannelSpec {
         Ok(())
     }
 
-    /// Checks that no other setting of the channel reveals the fields that its view hides: the packets of a view need memory
-    /// of their own, and are not forwarded.
-    fn check_view(&self) -> Result<(), Wrong> {
-        let view = self.shows();
+    /// Checks that no other setting of the channel reveals the fields that its view hides. The transformed packets of
+    /// a view are in separate memory, and cannot be forwarded.
+    fn check_view(&self) -> Result<(), InvalidSetting> {
+        let view = self.effective_view();
         if view == PacketView::ALL {
             return Ok(());
         }
         if self.visibility == MappedPackets::All {
             let wanted = format!(
-                "\"selected\" where its packets are shown by a view (`{view}`): the interface's own memory has them as they are"
+                "\"selected\" where its packets are shown by a view (`{view}`): the interface's memory contains the original packets"
             );
             return Err(("visibility", "\"all\"".to_owned(), wanted));
         }
         if self.subflows.is_some() && self.is_preprocessed() {
             let wanted = format!(
-                "left out where its packets are shown by a view (`{view}`) and something is done with them before (`checksum`, `reassemble`): they would be \
-                 divided by what is hidden"
+                "left out where its packets are shown by a view (`{view}`) and are preprocessed (`checksum`, `reassemble`): sub-flows would reveal hidden fields"
             );
             return Err(("subflows", "there".to_owned(), wanted));
         }
         if let Some(target) = &self.forward {
             let wanted = format!(
-                "left out where its packets are shown by a view (`{view}`): what would go on is either changed, or has in it what is hidden. \
-                 Have a channel without a view forward them, or let the module send frames of its own"
+                "left out where its packets are shown by a view (`{view}`): a forwarded packet would be changed by the view, or contain hidden fields. \
+                 Let a channel without a view forward packets, or let the module send frames of its own"
             );
             return Err(("forward", target.clone(), wanted));
         }

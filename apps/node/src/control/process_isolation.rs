@@ -1,4 +1,5 @@
-//! Sessions whose modules run in processes of their own, and the parts that such sessions cannot have.
+//! The choice of the process for a session's modules, and checks that modules in sandbox processes use only features
+//! that are available there.
 
 use crate::control::spec::{MappedPackets, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
@@ -8,15 +9,15 @@ use weir_admission::Admitted;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Process {
-    /// The node's process, in which each module has a sandbox.
+    /// The node's process, with a WebAssembly sandbox for each module.
     #[default]
     Node,
-    /// A process for each module, which has only the memory that the module may see.
+    /// A sandbox process for each module, which contains only memory that the module may read.
     Own,
 }
 
 impl SessionSpec {
-    /// Checks that a session whose modules run in processes of their own has only parts that such modules can use.
+    /// Checks that a session whose modules run in sandbox processes has only parts that are available in them.
     pub(crate) fn check_process(&self) -> Result<(), SpecError> {
         let sees_all = self.channels.iter().any(|channel| channel.visibility == MappedPackets::All);
         let what = match self.process {
@@ -30,16 +31,16 @@ impl SessionSpec {
     }
 }
 
-/// Returns the first property of a module that is not available in a process of its own.
+/// Returns the first feature of a module that is not available in a sandbox process, as a verb with its object.
 pub(crate) fn unsupported_in_own_process(admitted: &Admitted) -> Option<&'static str> {
     let manifest = admitted.manifest();
     [
         (!manifest.tables.is_empty(), "has named tables"),
-        (!manifest.services.is_empty() || !manifest.calls.is_empty(), "has to do with services"),
+        (!manifest.services.is_empty() || !manifest.calls.is_empty(), "offers or calls services"),
         (manifest.keep > 0, "keeps packets"),
     ]
     .into_iter()
-    .find_map(|(wants, what)| wants.then_some(what))
+    .find_map(|(is_used, what)| is_used.then_some(what))
 }
 
 #[cfg(test)]

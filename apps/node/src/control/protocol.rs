@@ -1,13 +1,13 @@
-//! Messages over the node's sockets.
+//! The messages between clients and a node, over its local socket and over remote associations.
 //!
 //! A message is one line of JSON: at most [`LINE_BYTES_MAX`] bytes from a client, and at most [`ANSWER_BYTES_MAX`]
 //! bytes from a node. A message with a `body` of N is followed by N bytes, such as the file of a module or table. The
 //! node answers the requests of a client in their order. A [`ControlRequest::Follow`] or [`ControlRequest::Watch`] is
-//! answered again and again until the client disconnects.
+//! answered repeatedly until the client disconnects.
 //!
 //! A file that is too long for one message is uploaded first, in [parts](ControlRequest::Upload), and the request names
-//! the file by its hash. An upload can continue after a connection has broken. Every message carries the protocol's
-//! version. A node refuses a request of another version, and names its own.
+//! the file by its hash. An upload can continue on another connection. Every message contains the protocol's version. A
+//! node refuses a request of another version, and states the version that it supports.
 
 pub(crate) mod request_reader;
 
@@ -15,8 +15,8 @@ pub use crate::control::link_spec::LinkRateChange;
 pub use crate::control::spec::Change;
 pub use crate::control::status::{
     ChannelStatus, CoreStatus, DelegatedStatus, InterfaceStatus, LimitUsage, LimitsStatus, LinkStatus,
-    ModuleStatus, OutputStatus, ProcessStatus, RemoteStatus, RevocationCounts, RevocationsStatus,
-    ServicesStatus, SessionStatus, Snapshot, TableStatus, Taken, ViewStatus, VirtualCpuStatus,
+    MemoryStatus, ModuleStatus, OutputStatus, ProcessStatus, RemoteStatus, RevocationCounts,
+    RevocationsStatus, ServicesStatus, SessionStatus, Snapshot, TableStatus, ViewStatus, VirtualCpuStatus,
 };
 
 use crate::control::bounded_list;
@@ -40,27 +40,26 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// long enough that few parts are needed.
 pub const PART_BYTES_MAX: usize = 256 << 10;
 
-/// A message of a client.
+/// A message of a client: the line that begins each request, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ask {
-    /// Version of the protocol.
+pub struct RequestLine {
+    /// Version of the protocol: [`VERSION`].
     pub weir: u32,
     /// The request.
-    #[serde(rename = "request")]
-    pub ask: ControlRequest,
+    pub request: ControlRequest,
     /// Length of the body that follows the line, in bytes.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub body: u32,
-    /// Hash of a file that was uploaded before, in place of a body.
+    /// Hash of an uploaded file, which takes the place of the body.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub file: Option<ModuleHash>,
 }
 
-impl Ask {
+impl RequestLine {
     /// Creates a message without a body.
-    pub fn new(ask: ControlRequest) -> Self {
-        Self { weir: VERSION, ask, body: 0, file: None }
+    pub fn new(request: ControlRequest) -> Self {
+        Self { weir: VERSION, request, body: 0, file: None }
     }
 }
 
@@ -86,8 +85,8 @@ pub enum ControlRequest {
         #[serde(with = "quantity::text")]
         session: Name,
     },
-    /// Loads a module into a session: [`Reply::Done`]. The body is the module's file, unless
-    /// `module` names a module that comes with weir.
+    /// Loads a module into a session: [`Reply::Done`]. The body is the module's file. It can be left out if `module`
+    /// names a module that comes with weir.
     Load {
         /// Name of the session.
         #[serde(with = "quantity::text")]
@@ -98,8 +97,8 @@ pub enum ControlRequest {
         #[serde(default, deserialize_with = "bounded_list::list", skip_serializing_if = "Vec::is_empty")]
         signatures: Vec<String>,
     },
-    /// Uploads a part of a module's file: [`Reply::Uploaded`]. The body is the part. A request without a body asks how
-    /// much of the file the node has.
+    /// Uploads a part of a module's file: [`Reply::Uploaded`]. The body is the part. A request without a body uploads
+    /// nothing, and gets the number of bytes that the node has.
     Upload(FilePart),
     /// Unloads a module: [`Reply::Done`].
     Unload {
@@ -136,15 +135,15 @@ pub enum ControlRequest {
     },
     /// Changes the rate of a link: [`Reply::Done`].
     Rate(LinkRateChange),
-    /// Explains the rights of a credential on this node, and the result of a request: [`Reply::Explained`]. The body is
-    /// the module's file, if the request loads one.
+    /// Explains the rights of a credential on this node, and the decision on a request: [`Reply::Explained`]. If that
+    /// request loads a module, the body is the module's file.
     Explain(Box<Explain>),
-    /// Reads the ledger: [`Reply::Entries`] until its end, then [`Reply::Done`]. The holder of a credential gets the
-    /// entries about their own sessions, and the usage of their delegates' sessions.
-    Ledger(LedgerAsk),
+    /// Reads the ledger: [`Reply::Entries`] until the ledger's end, then [`Reply::Done`]. The holder of a credential
+    /// gets the entries about their own sessions, and the usage of their delegates' sessions.
+    Ledger(LedgerRequest),
     /// Delivers a revocation list: [`Reply::Done`]. The body is the text of the list. Every peer may deliver a list
-    /// that a root has signed. A body with the header of a list alone is an offer, and [`Reply::Uploaded`] requests the
-    /// whole list.
+    /// that a root has signed. A body with only the header of a list offers the list; the node requests the whole list
+    /// by [`Reply::Uploaded`].
     Revoke,
     /// Requests all revocations under the root of the requester's credential, or under all roots for an operator:
     /// [`Reply::Revocations`].
@@ -154,7 +153,7 @@ pub enum ControlRequest {
 }
 
 impl ControlRequest {
-    /// Returns the session that the request is about.
+    /// Returns the session that the request names; `None` for a request that is not about one session.
     pub fn session(&self) -> Option<&Name> {
         match self {
             Self::Create(spec) => Some(&spec.name),
@@ -178,7 +177,7 @@ impl ControlRequest {
     }
 }
 
-/// A part of a file.
+/// A part of a file that is uploaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilePart {
@@ -187,21 +186,20 @@ pub struct FilePart {
     pub file: ModuleHash,
     /// Length of the whole file, in bytes.
     pub bytes: u32,
-    /// Offset of the part in the file. It has to be the number of bytes that the node has already; a part with another
-    /// offset is refused.
+    /// Offset of the part in the file. A part is refused unless its offset equals the number of bytes that the node has.
     pub from: u32,
 }
 
-/// A request for an explanation.
+/// A request to explain a credential, and optionally to judge a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Explain {
     /// The credential, as text. Without it, the credential of the connection is explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// A request to judge by the credential.
-    #[serde(default, rename = "request", skip_serializing_if = "Option::is_none")]
-    pub ask: Option<ControlRequest>,
+    /// The request to judge: the explanation states whether the credential allows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<ControlRequest>,
 }
 
 /// The rights of a credential on a node.
@@ -218,28 +216,29 @@ pub struct Explanation {
     /// Identifiers of the delegations in the credential's chain, root first, each with the time at which it expires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
-    /// Reason why the credential is not valid here and now. The other fields are empty then.
+    /// Reason why the credential is not valid on this node at this time; `None` for a valid credential. The rights and
+    /// usage of an invalid credential are empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
-    /// Rights in words: part of the grant, and its text.
+    /// Rights in words: for each part of the grant, its name and its text.
     #[serde(default)]
     pub allows: Vec<(String, String)>,
-    /// Usage under the credential: the sum over the sessions of its holder and of the holder's delegates. For the
-    /// operator also the sums under each earlier holder of the chain, and under the root.
+    /// Usage under the credential: the sum over the sessions of its holder and of the holder's delegates. For an
+    /// operator there are also the sums under each earlier holder of the chain, and under the root.
     #[serde(default)]
     pub used: Vec<UsedStatus>,
-    /// Rights over sessions that the holder shares with others, and that others share with the holder.
+    /// Shares of the holder's sessions, and shares of delegates' sessions with the holder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<SharedStatus>,
-    /// Result of the request to judge; `None` without a request.
+    /// Judgement of the given request; `None` without a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<RequestVerdict>,
 }
 
-/// A granted amount and its usage.
+/// A granted amount of a resource, and its usage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsedStatus {
-    /// Holder of the ceiling.
+    /// Holder whose grant has the ceiling, by key; or a description of the root.
     pub holder: String,
     /// Name of the resource.
     pub resource: String,
@@ -249,35 +248,35 @@ pub struct UsedStatus {
     pub granted: String,
 }
 
-/// A right over a session that its owner shares.
+/// A share of a session, in an explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedStatus {
-    /// Name that the credential's holder has for the session.
+    /// Name by which the credential's holder calls the session.
     pub session: String,
     /// The right and the key of its holder: `follow=KEY` or `manage=KEY`.
     pub share: String,
 }
 
-/// The judgement of a request that was not executed.
+/// The decision on a request that is judged without carrying it out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestVerdict {
-    /// Reason of a refusal; `None` if the request would be permitted.
+    /// Reason for which the request would be refused; `None` if it would be permitted.
     pub refused: Option<String>,
 }
 
-/// A query of the ledger.
+/// A request for a part of the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LedgerAsk {
+pub struct LedgerRequest {
     /// Part of the ledger.
     pub part: LedgerPart,
-    /// Only entries about sessions that the requester calls by this name.
+    /// Restricts the answer to entries about sessions that the requester calls by this name.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub session: Option<Name>,
-    /// Only entries that end after this time, in ns since 1970; 0 for all.
+    /// Restricts the answer to entries that end after this time, in ns since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ns: Option<u64>,
-    /// Only entries that end at this time or before, in ns since 1970.
+    /// Restricts the answer to entries that end at this time or before, in ns since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ns: Option<u64>,
 }
@@ -295,15 +294,15 @@ pub enum LedgerPart {
     Entries,
 }
 
-/// Returns the kind of file that a request's body contains, and its longest length in bytes; 0 for a request without a
-/// file.
-pub fn body_of(ask: &ControlRequest) -> (&'static str, usize) {
-    match ask {
+/// Returns the kind of file in a request's body, and the maximum length of the body in bytes. The length is 0 for a
+/// request that has no body.
+pub fn body_of(request: &ControlRequest) -> (&'static str, usize) {
+    match request {
         ControlRequest::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
         ControlRequest::Upload(_) => ("part", PART_BYTES_MAX),
         ControlRequest::Revoke => ("revocation list", LIST_BYTES_MAX),
         ControlRequest::Load { .. } => ("module", MODULE_BYTES_MAX),
-        ControlRequest::Explain(explain) => match &explain.ask {
+        ControlRequest::Explain(explain) => match &explain.request {
             Some(load @ ControlRequest::Load { .. }) => body_of(load),
             _ => ("request", 0),
         },
@@ -314,7 +313,7 @@ pub fn body_of(ask: &ControlRequest) -> (&'static str, usize) {
 /// A message of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
-    /// Version of the protocol.
+    /// Version of the protocol: [`VERSION`].
     pub weir: u32,
     /// The reply.
     pub reply: Reply,
@@ -324,42 +323,43 @@ pub struct Response {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// The request is done.
+    /// The request has been carried out.
     Done {
         /// Notes for the requester.
         notes: Vec<String>,
     },
-    /// The request is refused, and nothing has changed.
+    /// The request is refused or has failed, and nothing has changed.
     Refused {
-        /// Reason, and advice.
+        /// Reason of the refusal, and advice.
         why: String,
     },
-    /// The state of the node.
+    /// The state of the node, as far as the requester may see it.
     Snapshot(Box<Snapshot>),
-    /// A row of a stream: its fields by name.
+    /// A record of the followed stream: its fields by name.
     Record(BTreeMap<String, TomlValue>),
-    /// The node has the first `bytes` bytes of a file.
+    /// The node has the first `bytes` bytes of the uploaded file.
     Uploaded {
         /// Number of bytes.
         bytes: u32,
     },
-    /// Rights of a credential.
+    /// The explanation of a credential.
     Explained(Box<Explanation>),
-    /// The next entries of the ledger. The list can be empty where the ledger is about other holders.
+    /// The next entries of the ledger. The list is empty if the part of the ledger that was read concerns only other
+    /// holders.
     Entries {
-        /// Entries; for a holder, reduced to what concerns the holder.
+        /// Entries; for a holder, only those that concern the holder.
         entries: Vec<LedgerEntry>,
-        /// Part of the ledger that has been read so far, in thousandths. `None` for a holder, because it would reveal the
-        /// activity of others.
+        /// Part of the ledger that has been read so far, in thousandths. `None` for a holder, because the part would
+        /// reveal the activity of other holders.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         read: Option<u16>,
     },
-    /// Rows that a slow follower has missed.
+    /// A slow follower has missed records.
     Missed {
-        /// Number of rows.
+        /// Number of missed records.
         rows: u64,
     },
-    /// All revocations, by root.
+    /// The revocations, by root.
     Revocations(Vec<RevocationsStatus>),
 }
 
@@ -375,27 +375,27 @@ mod tests {
             module: toml::from_str("module = \"theirs.wasm\"\nset = { port = 53 }").unwrap(),
             signatures: Vec::new(),
         };
-        for (ask, line) in [
-            (Ask::new(ControlRequest::Show), r#"{"weir":1,"request":"show"}"#),
+        for (request, line) in [
+            (RequestLine::new(ControlRequest::Show), r#"{"weir":1,"request":"show"}"#),
             (
-                Ask::new(ControlRequest::Watch { every: Nanos(500_000_000) }),
+                RequestLine::new(ControlRequest::Watch { every: Nanos(500_000_000) }),
                 r#"{"weir":1,"request":{"watch":{"every":"500000000ns"}}}"#,
             ),
             (
-                Ask::new(ControlRequest::Close { session: name("alice") }),
+                RequestLine::new(ControlRequest::Close { session: name("alice") }),
                 r#"{"weir":1,"request":{"close":{"session":"alice"}}}"#,
             ),
             (
-                Ask { file: Some(ModuleHash([0xab; 32])), ..Ask::new(load.clone()) },
+                RequestLine { file: Some(ModuleHash([0xab; 32])), ..RequestLine::new(load.clone()) },
                 &format!(
                     r#"{{"weir":1,"request":{{"load":{{"session":"alice","module":{{"module":"theirs.wasm","set":{{"port":53}},"channel":"main","cpu":"main"}}}}}},"file":"{}"}}"#,
                     "ab".repeat(32)
                 ),
             ),
             (
-                Ask {
+                RequestLine {
                     body: 2,
-                    ..Ask::new(ControlRequest::Upload(FilePart {
+                    ..RequestLine::new(ControlRequest::Upload(FilePart {
                         file: ModuleHash([1; 32]),
                         bytes: 9,
                         from: 7,
@@ -407,12 +407,12 @@ mod tests {
                 ),
             ),
             (
-                Ask { body: 4, ..Ask::new(load) },
+                RequestLine { body: 4, ..RequestLine::new(load) },
                 r#"{"weir":1,"request":{"load":{"session":"alice","module":{"module":"theirs.wasm","set":{"port":53},"channel":"main","cpu":"main"}}},"body":4}"#,
             ),
         ] {
-            assert_eq!(serde_json::to_string(&ask).unwrap(), line);
-            assert_eq!(serde_json::from_str::<Ask>(line).unwrap(), ask);
+            assert_eq!(serde_json::to_string(&request).unwrap(), line);
+            assert_eq!(serde_json::from_str::<RequestLine>(line).unwrap(), request);
         }
     }
 
@@ -427,7 +427,7 @@ mod tests {
             (r#"{"weir":1,"request":"show","file":"../x"}"#, "is no hash of a module"),
             (r#"{"weir":1,"request":{"upload":{"file":"00","bytes":1,"from":0}}}"#, "is no hash of a module"),
         ] {
-            let error = serde_json::from_str::<Ask>(line).unwrap_err().to_string();
+            let error = serde_json::from_str::<RequestLine>(line).unwrap_err().to_string();
             assert!(error.contains(says), "{line}: {error}");
         }
     }
@@ -439,7 +439,9 @@ mod tests {
         assert!(examples.len() >= 8, "{examples:?}");
         for line in examples {
             if line.starts_with(r#"{"weir":1,"request":"#) {
-                serde_json::from_str::<Ask>(line).map(drop).unwrap_or_else(|error| panic!("{line}: {error}"));
+                serde_json::from_str::<RequestLine>(line)
+                    .map(drop)
+                    .unwrap_or_else(|error| panic!("{line}: {error}"));
             } else {
                 serde_json::from_str::<Response>(line)
                     .map(drop)

@@ -1,4 +1,5 @@
-//! Quantities and names in configuration and messages, read from text and written without loss.
+//! Text forms of quantities and names in configurations and messages, for the serde attributes of structures. A
+//! written text is read as the same value.
 
 use crate::control::share::ShareGrant;
 use crate::control::table_grant::TableGrant;
@@ -10,9 +11,9 @@ use weir_trust::grant::{GrantFilter, InterfaceName, ModuleHash, NodeName, NodePa
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// A quantity or a name that is written as text.
+/// A quantity or a name with a text form that loses nothing.
 pub(crate) trait Exact: FromStr<Err: Display> + Display {
-    /// Returns a text that is read as the same value.
+    /// Returns the text from which [`read`](Self::read) gets the same value.
     fn exact(&self) -> String {
         self.to_string()
     }
@@ -23,7 +24,7 @@ pub(crate) trait Exact: FromStr<Err: Display> + Display {
     }
 }
 
-// The usual texts of the next three types are rounded, so they have an exact text of their own.
+// `Display` rounds these three types, so their exact texts differ from it.
 impl Exact for Nanos {
     fn exact(&self) -> String {
         format!("{}ns", self.0)
@@ -54,12 +55,12 @@ impl Exact for PacketView {}
 impl Exact for NodePattern {}
 impl Exact for Second {}
 
-/// For `#[serde(skip_serializing_if = "quantity::is_default")]`.
+/// Returns true for the default value, for `#[serde(skip_serializing_if = "quantity::is_default")]`.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A quantity in a list or a map.
+/// A quantity or a name that serde reads from its text, as an entry of a list or a map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QuantityText<T>(pub(crate) T);
 
@@ -69,7 +70,7 @@ impl<'de, T: Exact> Deserialize<'de> for QuantityText<T> {
     }
 }
 
-/// For `#[serde(with = "quantity::text")]`.
+/// Reads and writes one value as text, for `#[serde(with = "quantity::text")]`.
 pub(crate) mod text {
     use super::*;
 
@@ -82,7 +83,7 @@ pub(crate) mod text {
     }
 }
 
-/// For `#[serde(with = "quantity::texts")]`: a list.
+/// Reads and writes a list of values as texts, for `#[serde(with = "quantity::texts")]`.
 pub(crate) mod texts {
     use super::*;
     use serde::ser::SerializeSeq;
@@ -98,11 +99,11 @@ pub(crate) mod texts {
     }
 }
 
-/// For `#[serde(default, with = "quantity::maybe")]`: a key that may be missing.
+/// Reads and writes a value whose key may be missing, for `#[serde(default, with = "quantity::maybe")]`.
 pub(crate) mod maybe {
     use super::*;
 
-    #[expect(clippy::ref_option, reason = "what serde calls it with")]
+    #[expect(clippy::ref_option, reason = "serde passes a reference to the option")]
     pub(crate) fn serialize<T: Exact, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(value) => to.serialize_some(&value.exact()),

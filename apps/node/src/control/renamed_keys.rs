@@ -1,11 +1,13 @@
-//! Advice for unknown keys and values: the present spelling of an earlier one, or the most similar known word.
+//! Advice in the error message for an unknown key, value or option: its present spelling, or the most similar known
+//! word.
 //!
-//! Earlier spellings are refused everywhere: in configurations, policies, descriptions of sessions, requests and options.
+//! Earlier spellings are refused everywhere: in configurations, policies, descriptions of sessions, requests and
+//! options.
 
 /// A key, value or option whose spelling differs from that of an earlier version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    /// Place of the word: a section of a file, a key with further keys, or a command.
+    /// Place of the word: a section of a file, a key that contains further keys, or a command.
     pub place: &'static str,
     /// Earlier spelling, which is refused.
     pub old: &'static str,
@@ -17,8 +19,8 @@ const fn renamed(place: &'static str, old: &'static str, new: &'static str) -> R
     Renamed { place, old, new }
 }
 
-/// The renamed keys and values of files, requests and `KEY=VALUE` options. A row applies only to places in which the present
-/// spelling is known.
+/// The renamed keys and values of files, requests and `KEY=VALUE` options. A row applies only to places in which the
+/// present spelling is known.
 pub const KEYS: &[Renamed] = &[
     renamed("[node]", "interval", "ledger_interval"),
     renamed("[node]", "records_bytes", "record_file_size"),
@@ -72,7 +74,7 @@ pub const OPTIONS: &[Renamed] = &[
 /// The longest unknown word for which a similar one is searched.
 const WORD_MAX: usize = 40;
 
-/// Completes the message of a deserializer about an unknown key or value by the word that was probably meant. Returns other
+/// Adds the word that was probably meant to a deserializer's message about an unknown key or value. Returns other
 /// messages unchanged.
 pub fn with_advice(message: &str) -> String {
     let Some((given, known)) = unknown(message) else { return message.to_owned() };
@@ -91,7 +93,7 @@ pub fn present_option(old: &str) -> Option<&'static str> {
     OPTIONS.iter().find(|row| row.old == old).map(|row| row.new)
 }
 
-/// Splits a message of serde into the unknown word and the known ones.
+/// Splits a message of serde into the unknown word and the known words. `None` for a message about something else.
 fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     let rest =
         ["unknown field `", "unknown variant `"].into_iter().find_map(|kind| message.strip_prefix(kind))?;
@@ -99,19 +101,20 @@ fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((given, known.split('`').skip(1).step_by(2).collect()))
 }
 
-/// Returns the known word that differs from `given` by at most two letters. Otherwise returns the word that begins or ends
-/// with `given`, if there is only one.
+/// Returns the known word that differs from `given` by at most two letters. If there is none, returns the only known
+/// word that begins or ends with `given`.
 fn most_similar<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     if given.len() > WORD_MAX || given.len() < 2 {
         return None;
     }
-    let spelt = given.to_lowercase().replace('-', "_");
-    let compared = |word: &str| word.replace('-', "_");
-    let distances = known.iter().map(|word| (strsim::levenshtein(&compared(word), &spelt), *word));
+    let normalised = given.to_lowercase().replace('-', "_");
+    let normalise = |word: &str| word.replace('-', "_");
+    let distances = known.iter().map(|word| (strsim::levenshtein(&normalise(word), &normalised), *word));
     // The distance must be less than half of the length, since short words are similar to many others.
-    let nearest = distances.min().filter(|(distance, _)| *distance <= 2 && 2 * distance < spelt.len());
+    let nearest = distances.min().filter(|(distance, _)| *distance <= 2 && 2 * distance < normalised.len());
     nearest.map(|(_, word)| word).or_else(|| {
-        let is_part = |word: &&&str| compared(word).starts_with(&spelt) || compared(word).ends_with(&spelt);
+        let is_part =
+            |word: &&&str| normalise(word).starts_with(&normalised) || normalise(word).ends_with(&normalised);
         let mut parts = known.iter().filter(is_part);
         parts.next().filter(|_| parts.next().is_none()).copied()
     })
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
     use crate::control::config::NodeConfiguration;
     use crate::control::policy::Policy;
-    use crate::control::protocol::{Ask, Change};
+    use crate::control::protocol::{Change, RequestLine};
     use serde::de::DeserializeOwned;
 
     /// A value of a key that is valid in the example of its place.
@@ -161,8 +164,8 @@ mod tests {
             "on_lag" => session(&format!(
                 "channel = [{{ interface = \"e\", visibility = \"all\", on_lag = \"{spelling}\" }}]"
             )),
-            "message" => json::<Ask>(&format!("{{\"weir\": 1, \"{spelling}\": \"show\"}}")),
-            "ledger" => json::<Ask>(&format!(
+            "message" => json::<RequestLine>(&format!("{{\"weir\": 1, \"{spelling}\": \"show\"}}")),
+            "ledger" => json::<RequestLine>(&format!(
                 "{{\"weir\": 1, \"request\": {{\"ledger\": {{\"part\": \"{spelling}\"}}}}}}"
             )),
             "change" => {
@@ -240,7 +243,7 @@ mod tests {
                 advice.map_or(message.to_owned(), |word| format!("{message}; did you mean `{word}`?"));
             assert_eq!(with_advice(message), expected);
         }
-        // A word is an earlier spelling only where the present one is known.
+        // An earlier spelling is recognised only where the present spelling is a known key.
         assert!(!with_advice("unknown field `late`, expected `name`").contains("is now"));
         for message in ["unknown field `a", "invalid type: string", ""] {
             assert_eq!(with_advice(message), message);

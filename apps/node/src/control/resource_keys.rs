@@ -1,7 +1,8 @@
-//! Amounts of resources in configuration and messages. Their keys are beside the other keys of a structure.
+//! Amounts of resources in configurations and messages, as further keys of a structure.
 //!
-//! Keys and units are those of the [table of resources](Resource). The structure has one field of [`Amounts`]. Keys of that
-//! table are read into this field, and all other keys are read as the structure's own keys.
+//! Keys and units are those of the [table of resources](Resource). The structure has one field of type [`Amounts`].
+//! Keys of the table are read into this field, and all other keys are read as the structure's own keys. The macro
+//! `beside!` implements the reading.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -9,20 +10,20 @@ use serde::ser::{SerializeMap, Serializer};
 use std::fmt;
 use weir_trust::grant::{Amounts, Resource};
 
-/// The set of keys for amounts.
+/// The two sets of keys for amounts.
 #[derive(Clone, Copy)]
 pub(crate) enum AmountKeys {
-    /// The keys of a session's limits.
+    /// Keys of a session's limits, such as `kept_packets`.
     Session,
-    /// The keys of a grant.
+    /// Keys of a grant, such as `kept-packets`.
     Grant,
 }
 
 impl AmountKeys {
     fn resource(self, key: &str) -> Option<Resource> {
         match self {
-            Self::Session => Resource::with_key(key),
-            Self::Grant => Resource::named(key),
+            Self::Session => Resource::by_limit_key(key),
+            Self::Grant => Resource::by_name(key),
         }
     }
 
@@ -34,8 +35,8 @@ impl AmountKeys {
     }
 }
 
-/// Implements reading, and writing if requested, for a structure with `#[serde(remote = "Self")]`: the amounts in `$field`
-/// have keys beside the structure's own keys.
+/// Implements `Deserialize` for a structure with `#[serde(remote = "Self")]`, which reads amounts into `$field` and
+/// all other keys as the structure's own. With `and written`, also implements `Serialize`.
 macro_rules! beside {
     ($type:ident, $field:ident, $keys:expr, and written) => {
         $crate::control::resource_keys::beside!($type, $field, $keys);
@@ -63,7 +64,8 @@ macro_rules! beside {
 
 pub(crate) use beside;
 
-/// For `#[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")]`: the limits of a session.
+/// Writes the limits of a session, for
+/// `#[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")]`.
 pub(crate) fn session<S: Serializer>(amounts: &Amounts, to: S) -> Result<S::Ok, S::Error> {
     let mut map = to.serialize_map(None)?;
     for (resource, amount) in amounts.stated() {
@@ -77,7 +79,7 @@ pub(crate) fn session<S: Serializer>(amounts: &Amounts, to: S) -> Result<S::Ok, 
     map.end()
 }
 
-/// A deserializer of a structure that separates the keys of amounts.
+/// A deserializer of a structure that reads amounts into `amounts`, and passes only the other keys on.
 pub(crate) struct Beside<'a, D> {
     pub(crate) from: D,
     pub(crate) keys: AmountKeys,
@@ -88,7 +90,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Beside<'_, D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.from.deserialize_any(Split { then: visitor, keys: self.keys, amounts: self.amounts })
+        self.from.deserialize_any(Split { inner: visitor, keys: self.keys, amounts: self.amounts })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -97,7 +99,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Beside<'_, D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let split = Split { then: visitor, keys: self.keys, amounts: self.amounts };
+        let split = Split { inner: visitor, keys: self.keys, amounts: self.amounts };
         self.from.deserialize_struct(name, fields, split)
     }
 
@@ -107,9 +109,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Beside<'_, D> {
     }
 }
 
-/// The structure's visitor or map access, without the keys of amounts.
+/// A visitor or map access that hides the keys of amounts from the structure.
 struct Split<'a, T> {
-    then: T,
+    inner: T,
     keys: AmountKeys,
     amounts: &'a mut Amounts,
 }
@@ -118,15 +120,15 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Split<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.then.expecting(f)
+        self.inner.expecting(f)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.then.visit_map(Split { then: map, keys: self.keys, amounts: self.amounts })
+        self.inner.visit_map(Split { inner: map, keys: self.keys, amounts: self.amounts })
     }
 
     fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
-        self.then.visit_seq(list)
+        self.inner.visit_seq(list)
     }
 }
 
@@ -137,11 +139,11 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Split<'_, A> {
         let mut seed = Some(seed);
         loop {
             let key = KeySeed { seed: &mut seed, keys: self.keys };
-            match self.then.next_key_seed(key)? {
+            match self.inner.next_key_seed(key)? {
                 None => return Ok(None),
                 Some(Key::Own(key)) => return Ok(Some(key)),
                 Some(Key::Amount(resource)) => {
-                    let amount = self.then.next_value_seed(AmountSeed(resource))?;
+                    let amount = self.inner.next_value_seed(AmountSeed(resource))?;
                     if self.amounts.get(resource).is_some() {
                         return Err(A::Error::custom(format!(
                             "duplicate field of {}",
@@ -155,21 +157,21 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Split<'_, A> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.then.next_value_seed(seed)
+        self.inner.next_value_seed(seed)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.then.size_hint()
+        self.inner.size_hint()
     }
 }
 
-/// A key of the structure or of an amount.
+/// A key of the structure (`Own`) or of an amount.
 enum Key<T> {
     Own(T),
     Amount(Resource),
 }
 
-/// Seed of a key. If the key is that of an amount, the structure's seed stays for the next key.
+/// Seed for reading a key. An amount's key does not consume the structure's seed, which is used for the next key.
 struct KeySeed<'a, K> {
     seed: &'a mut Option<K>,
     keys: AmountKeys,
@@ -195,26 +197,26 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for KeySeed<'_, K> {
             return Ok(Key::Amount(resource));
         }
         let Some(seed) = self.seed.take() else { return Err(E::custom("a key is read twice")) };
-        let own = seed.deserialize(StrDeserializer::<Unknown>::new(key));
-        own.map(Key::Own).map_err(|Unknown(why)| {
+        let own = seed.deserialize(StrDeserializer::<KeyError>::new(key));
+        own.map(Key::Own).map_err(|KeyError(why)| {
             let more: Vec<String> = self.keys.all().iter().map(|key| format!("`{key}`")).collect();
             E::custom(format_args!("{why}, {}", more.join(", ")))
         })
     }
 }
 
-/// The error of an unknown key, with the known ones.
+/// The structure's error about a key, to which the keys of amounts are added.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Unknown(String);
+struct KeyError(String);
 
-impl de::Error for Unknown {
+impl de::Error for KeyError {
     fn custom<T: fmt::Display>(why: T) -> Self {
         Self(why.to_string())
     }
 }
 
-/// Reads an amount: a number, or text with a unit.
+/// Seed for reading an amount: a number, or a text with a unit.
 struct AmountSeed(Resource);
 
 impl<'de> DeserializeSeed<'de> for AmountSeed {
@@ -246,7 +248,7 @@ mod tests {
     beside!(Thing, limits, AmountKeys::Session, and written);
 
     #[test]
-    fn amounts_stand_beside_other_keys_and_read_back() {
+    fn amounts_are_written_and_read_among_the_structures_own_keys() {
         let limits = Resource::limits().map(|(resource, _)| (resource, 7 + resource as u64)).collect();
         let thing = Thing { name: "a".to_owned(), limits };
         let text = serde_json::to_string(&thing).unwrap();

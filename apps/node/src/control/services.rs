@@ -1,8 +1,9 @@
-//! Services between sessions: offers and uses in a session's description.
+//! Offers and uses of services in a session's description. A service is a request that a module answers for modules of
+//! other sessions.
 
 use crate::control::bounded_list;
 use crate::control::quantity;
-use crate::control::spec::{PARTS_MAX, SessionSpec, SpecError};
+use crate::control::spec::{LIST_ENTRIES_MAX, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
 use weir_admission::{DeclaredService, Name};
 use weir_session::services::{Payer, ServiceOffer, ServiceUse};
@@ -18,15 +19,15 @@ pub struct OfferSpec {
     /// Sessions that may call the service.
     #[serde(with = "bounded_list::texts")]
     pub callers: Vec<Name>,
-    /// The most waiting calls of each caller.
-    #[serde(default = "calls_default")]
+    /// Maximum number of waiting calls of each calling session.
+    #[serde(default = "queue_default")]
     pub queue: u32,
     /// Session that pays for a call's CPU time.
     #[serde(default)]
     pub payer: CallPayer,
 }
 
-fn calls_default() -> u32 {
+fn queue_default() -> u32 {
     16
 }
 
@@ -37,7 +38,7 @@ pub enum CallPayer {
     /// The called session.
     #[default]
     Callee,
-    /// The calling session, up to the amount that it agreed to.
+    /// The calling session, up to the `cost_max` of its use.
     Caller,
 }
 
@@ -51,21 +52,21 @@ pub struct UseSpec {
     /// Session that offers the service.
     #[serde(with = "quantity::text")]
     pub session: Name,
-    /// The most CPU time that the caller pays for a call; nothing by default.
+    /// The most CPU time that the calling session pays for a call; nothing by default.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub cost_max: Option<Nanos>,
 }
 
 impl SessionSpec {
-    /// Returns the use of a service that the session's modules call by this name: its provider and the most that the session
-    /// pays. `None` if the session does not use the service.
-    pub fn used(&self, service: &Name) -> Option<ServiceUse> {
+    /// Returns the session's use of a service: the providing session, and the most CPU time that this session pays for a
+    /// call. `None` if the session does not use the service.
+    pub fn service_use(&self, service: &Name) -> Option<ServiceUse> {
         let used = self.uses.iter().find(|used| used.service == *service)?;
-        Some(ServiceUse { of: used.session.clone(), service: service.clone(), pays: used.cost_max })
+        Some(ServiceUse { provider: used.session.clone(), service: service.clone(), pays: used.cost_max })
     }
 
-    /// Returns the offers of a module that has these services: name, number and terms of each.
-    pub fn offered(&self, services: &[DeclaredService]) -> Vec<(Name, u32, ServiceOffer)> {
+    /// Returns the offers of a module whose manifest has these services: name, index in the manifest, and terms of each.
+    pub fn module_offers(&self, services: &[DeclaredService]) -> Vec<(Name, u32, ServiceOffer)> {
         let bytes = |bytes: Bytes| u32::try_from(bytes.0).unwrap_or(u32::MAX);
         let terms = |(number, service): (u32, &DeclaredService)| {
             let offer = self.offers.iter().find(|offer| offer.service == service.name)?;
@@ -83,44 +84,46 @@ impl SessionSpec {
 
 impl OfferSpec {
     pub(crate) fn check(&self, session: &Name) -> Result<(), SpecError> {
-        if (1..=weir_abi::limit::CALLS).contains(&self.queue) && self.callers.len() <= PARTS_MAX {
+        if (1..=weir_abi::limit::CALLS).contains(&self.queue) && self.callers.len() <= LIST_ENTRIES_MAX {
             return Ok(());
         }
-        let is_queue = self.callers.len() <= PARTS_MAX;
+        let is_queue_wrong = self.callers.len() <= LIST_ENTRIES_MAX;
         Err(SpecError::Range {
             session: session.clone(),
             what: "offer",
             name: self.service.clone(),
-            key: if is_queue { "queue" } else { "callers" },
-            given: if is_queue { self.queue.to_string() } else { self.callers.len().to_string() },
-            wanted: if is_queue {
+            key: if is_queue_wrong { "queue" } else { "callers" },
+            given: if is_queue_wrong { self.queue.to_string() } else { self.callers.len().to_string() },
+            wanted: if is_queue_wrong {
                 format!("between 1 and {} calls", weir_abi::limit::CALLS)
             } else {
-                format!("at most {PARTS_MAX} sessions")
+                format!("at most {LIST_ENTRIES_MAX} sessions")
             },
         })
     }
 }
 
-/// Returns the reason why a session cannot call a service that it uses, if `sessions` are all sessions. A session that is
-/// created later may remove the obstacle.
+/// Returns the reason why a session cannot call a service that it uses, or `None` if it can. `sessions` are all
+/// sessions. A session that is created later may offer the service.
 pub fn obstacle(user: &SessionSpec, used: &UseSpec, sessions: &[SessionSpec]) -> Option<String> {
-    let UseSpec { service, session: of, .. } = used;
-    let Some(offering) = sessions.iter().find(|session| session.name == *of) else {
+    let UseSpec { service, session: provider, .. } = used;
+    let Some(offering) = sessions.iter().find(|session| session.name == *provider) else {
         return Some(format!(
-            "it uses service `{service}` of session `{of}`, and there is none of that name"
+            "it uses service `{service}` of session `{provider}`, but there is no session `{provider}`"
         ));
     };
     let Some(offer) = offering.offers.iter().find(|offer| offer.service == *service) else {
-        return Some(format!("it uses service `{service}` of session `{of}`, which does not offer it"));
+        return Some(format!("it uses service `{service}` of session `{provider}`, which does not offer it"));
     };
     if !offer.callers.contains(&user.name) {
         return Some(format!(
-            "it uses service `{service}`, which session `{of}` does not offer to it (`callers`)"
+            "it uses service `{service}`, which session `{provider}` offers only to the sessions in its `callers`"
         ));
     }
     (offer.payer == CallPayer::Caller && used.cost_max.is_none()).then(|| {
-        format!("it uses service `{service}` of session `{of}`, whose callers pay, and does not agree to that (`cost_max`)")
+        format!(
+            "it uses service `{service}` of session `{provider}`, whose callers pay, and states no `cost_max`"
+        )
     })
 }
 
@@ -153,9 +156,9 @@ mod tests {
             (alice("free", ""), None),
             (alice("dear", ", cost_max = \"1ms\""), None),
             (alice("dear", ""), Some("whose callers pay")),
-            (alice("closed", ""), Some("does not offer to it (`callers`)")),
+            (alice("closed", ""), Some("offers only to the sessions in its `callers`")),
             (alice("silent", ""), Some("which does not offer it")),
-            (alice("missing", ""), Some("there is none of that name")),
+            (alice("missing", ""), Some("but there is no session `missing`")),
         ] {
             let found = obstacle(&user, &user.uses[0], &all);
             assert_eq!(found.is_some(), says.is_some(), "{found:?}");

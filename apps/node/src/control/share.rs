@@ -1,11 +1,11 @@
-//! Rights over a session that its owner gives to earlier holders in the chain of the owner's credential.
+//! Shares: rights over a session that its owner gives to earlier holders in the chain of the owner's credential.
 
 use crate::control::spec::{SessionSpec, SpecError};
 use std::fmt;
 use std::str::FromStr;
 use weir_trust::key::PublicKey;
 
-/// The most shares of one session: two for each holder that a chain can have before its owner.
+/// Maximum number of shares of one session: two for each earlier holder that a chain can have.
 pub const SHARES_MAX: usize = 16;
 
 /// A right that can be shared.
@@ -18,7 +18,7 @@ pub enum ShareableRight {
 }
 
 impl ShareableRight {
-    /// Returns the word of the right.
+    /// Returns the word for the right in a share's text.
     pub fn word(self) -> &'static str {
         match self {
             Self::Follow => "follow",
@@ -27,7 +27,7 @@ impl ShareableRight {
     }
 }
 
-/// A right over a session, for the holder of a key: `follow=KEY` or `manage=KEY`.
+/// A share: a right over a session, for the holder of a key. Its text is `follow=KEY` or `manage=KEY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareGrant {
     /// Shared right.
@@ -38,7 +38,7 @@ pub struct ShareGrant {
 
 /// Error of a text that is not a share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` shares nothing: write follow=KEY or manage=KEY, with the public key of an earlier holder of your credential", .0.escape_debug())]
+#[error("`{}` is not a share: write follow=KEY or manage=KEY, with the public key of an earlier holder of your credential", .0.escape_debug())]
 pub struct ShareError(String);
 
 impl fmt::Display for ShareGrant {
@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(share.to_string().parse(), Ok(share));
         }
         for text in ["", "follow", "follow=", "own=x", &format!("read={}", key(1)), &key(1).to_string()] {
-            assert!(text.parse::<ShareGrant>().unwrap_err().to_string().contains("shares nothing"), "{text}");
+            assert!(text.parse::<ShareGrant>().unwrap_err().to_string().contains("is not a share"), "{text}");
         }
     }
 

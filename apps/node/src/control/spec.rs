@@ -1,5 +1,5 @@
-//! The description of a session: one structure for the node's configuration, requests and command lines, and the change
-//! that is derived from it.
+//! The description of a session, and the change of a session. Both are derived from one table of keys
+//! (`derived::session!`), for the node's configuration, requests and command lines.
 
 mod check;
 mod derived;
@@ -28,14 +28,14 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
 use weir_wire::view::RequestedView;
 
-/// The most channels of one session, the most virtual CPUs, the most modules, and the most entries of any other list of a
-/// request.
-pub const PARTS_MAX: usize = 64;
-/// The longest filter expression, in bytes.
+/// Maximum number of channels, of virtual CPUs and of modules of one session, and of entries of any other list
+/// of a request.
+pub const LIST_ENTRIES_MAX: usize = 64;
+/// Maximum length of a filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
-/// The most packets that wait for a module of a channel without a `queue`.
+/// Maximum number of packets that wait for a module on a channel without a `queue`.
 pub const QUEUE_USUAL: u32 = 4096;
-/// The shortest and the longest period of a virtual CPU.
+/// Minimum and maximum period of a virtual CPU.
 pub const PERIOD: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
 
 derived::session! {
@@ -43,11 +43,11 @@ derived::session! {
         /// The session's name, unique on the node.
         #[serde(with = "quantity::text")]
         name: Name;
-        /// The memory ceiling when the session's modules last changed `memory`, if `memory_max` is not stated. The
-        /// modules can reserve up to it again.
+        /// The memory ceiling of a session without `memory_max` whose modules have changed `memory` by themselves: the
+        /// ceiling before their change, up to which they may still extend the reservation.
         #[serde(skip)]
-        memory_max_before: Option<Bytes>;
-        /// The stated limits: a key for each [resource](Resource) that has one.
+        retained_memory_max: Option<Bytes>;
+        /// The stated limits, with a key for each limited [resource](Resource).
         #[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")]
         limits: Amounts;
         /// The modules.
@@ -55,10 +55,10 @@ derived::session! {
         modules: Vec<ModuleSpec>;
     }
     values {
-        /// The most memory of all its modules together.
+        /// The reserved memory of all its modules together.
         #[serde(default = "memory_default", with = "quantity::text")]
         memory: Bytes = memory_default(), "memory BYTES", #[serde(with = "quantity::maybe")] change memory;
-        /// The process of its modules: the node's, or one for each module with only the memory that the module may see [default: node].
+        /// The process of its modules: the node's process, or a process for each module with only the memory that the module may read [default: node].
         #[serde(default, skip_serializing_if = "quantity::is_default")]
         process: Process = Process::Node, "process node|own";
         /// Order in which sessions lose packets under overload, the lowest first.
@@ -72,7 +72,7 @@ derived::session! {
         /// Fields of packets that its modules may write, such as ttl,dscp; or none, or all [default: all].
         #[serde(deserialize_with = "bounded_list::writes")]
         writes: WriteFields, "write FIELDS";
-        /// The profile of the node's configuration that admits its modules, from the next load on.
+        /// The profile by which modules that are loaded from now on are admitted, from the node's configuration.
         #[serde(with = "quantity::maybe")]
         profile: Name, "profile NAME";
     }
@@ -80,22 +80,22 @@ derived::session! {
         /// A virtual processor: name, core, period, slice, borrow (also take spare time), weight.
         #[serde(deserialize_with = "bounded_list::list")]
         "cpu" processors: ProcessorSpec, "cpu KEY=VALUE[,...]", "virtual processor" by |cpu| &cpu.name,
-        " An existing one of the name is replaced, another is added";
+        " An existing entry of this name is replaced; otherwise a new one is added";
         /// A channel: name, interface, filter, view (such as payload=none), queue, visibility (selected or all), lag_max, on_lag (drop or close), checksum=verify (drops packets with a wrong one), reassemble, forward (output channel or TAP device), on_no_module (pass or drop). Write \, for a comma in a filter, or put the filter between double quotes.
         #[serde(deserialize_with = "bounded_list::list")]
         "channel" channels: ChannelSpec, "channel KEY=VALUE[,...]", "channel" by |channel| &channel.name,
-        " An existing one of the name is replaced if it has no module, another is added";
+        " An existing channel of this name is replaced, which must have no module; otherwise a new one is added";
         /// An output channel, a share of a link: name, link, reserve, period, reserve_bytes, cap, weight, queue, filter (of the frames that may be sent), tap.
         #[serde(deserialize_with = "bounded_list::list")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "output" outputs: OutputSpec, "output KEY=VALUE[,...]", "output channel" by |output| &output.name,
-        " An existing one of the name is replaced, another is added";
+        " An existing entry of this name is replaced; otherwise a new one is added";
         /// A service of its modules that other sessions may call: service, callers (sessions, separated by spaces), queue, payer (callee or caller).
         #[serde(deserialize_with = "bounded_list::list")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "offer" offers: OfferSpec, "offer KEY=VALUE[,...]", "offer" by |offer| &offer.service,
-        " An existing one of the name is replaced, another is added",
-        gone {
+        " An existing entry of this name is replaced; otherwise a new one is added",
+        remove {
             /// Withdraw the offer of this service. Accepted calls are still answered.
             remove_offer: Name, "remove-offer SERVICE"
         };
@@ -103,8 +103,8 @@ derived::session! {
         #[serde(deserialize_with = "bounded_list::list")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "use" uses: UseSpec, "use KEY=VALUE[,...]", "use" by |used| &used.service,
-        " An existing one of the name is replaced, another is added",
-        gone {
+        " An existing entry of this name is replaced; otherwise a new one is added",
+        remove {
             /// Withdraw the use of this service.
             remove_use: Name, "remove-use SERVICE"
         };
@@ -112,8 +112,8 @@ derived::session! {
         #[serde(with = "bounded_list::texts")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "publish" publish: TableGrant, "publish TABLE", "own table" by |table| &table.local,
-        " An existing one of the local name is replaced, another is added",
-        gone {
+        " An existing entry of this local name is replaced; otherwise a new one is added",
+        remove {
             /// Withdraw the right to publish this table, by its local name: its contents are removed, and other sessions may publish it.
             remove_publish: Name, "remove-publish LOCAL"
         };
@@ -121,16 +121,16 @@ derived::session! {
         #[serde(with = "bounded_list::texts")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "read" read: TableGrant, "read TABLE", "readable table" by |table| &table.local,
-        " An existing one of the local name is replaced, another is added",
-        gone {
-            /// Withdraw the right to read this table, by its local name: it is empty for the modules from their next call on.
+        " An existing entry of this local name is replaced; otherwise a new one is added",
+        remove {
+            /// Withdraw the right to read this table, by its local name: the table is empty for the modules from their next call on.
             remove_read: Name, "remove-read LOCAL"
         };
         /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both let the holder see its channels and modules. Without a share the holder can only close it and read its sums.
         #[serde(with = "bounded_list::texts")]
         #[create(skip_serializing_if = "Vec::is_empty")]
         "share" share: ShareGrant, "share RIGHT=KEY", "share" by |share| share, "",
-        gone {
+        remove {
             /// Withdraw this share at once, also from a running `weir follow`.
             remove_share: ShareGrant, "remove-share RIGHT=KEY"
         };
@@ -144,14 +144,14 @@ fn memory_default() -> Bytes {
     Bytes(64 << 20)
 }
 
-/// A virtual CPU: a slice of a core in each period, or a share of the time that reservations leave.
+/// A virtual CPU: a guaranteed slice of a core in each period, or a share of the time that reservations leave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessorSpec {
     /// Name in the session.
     #[serde(with = "quantity::text", default = "main")]
     pub name: Name,
-    /// Core; the node chooses one with capacity where none is given.
+    /// Number of the core; by default the first core with capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u16>,
     /// Period after which the slice is renewed. Given together with `slice`, or not at all.
@@ -160,10 +160,10 @@ pub struct ProcessorSpec {
     /// Guaranteed CPU time in each period.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub slice: Option<Nanos>,
-    /// True if the virtual CPU also takes time that is not reserved, or that others do not use.
+    /// True if the virtual CPU also gets spare time: time of the core that is not reserved or not used.
     #[serde(default)]
     pub borrow: bool,
-    /// Weight among virtual CPUs without a reservation, and for spare time.
+    /// Weight in the division of spare time.
     #[serde(default = "weight_default")]
     pub weight: u32,
 }
@@ -184,7 +184,7 @@ impl Default for ProcessorSpec {
     }
 }
 
-/// A channel: the packets of an interface that a filter selects, and a queue for them.
+/// A channel: the packets of an interface that a filter selects, with a queue for each module that reads them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelSpec {
@@ -202,28 +202,28 @@ pub struct ChannelSpec {
     /// Restrictions of the owner's credential, set by the node. Neither a configuration nor a request contains them.
     #[serde(skip)]
     pub(crate) bounds: GrantedVisibility,
-    /// The most packets that wait for each module, in memory of the session. Without it, up to [`QUEUE_USUAL`] packets
-    /// wait while the node has memory.
+    /// Maximum number of packets that wait for each module, in memory of the session. By default up to [`QUEUE_USUAL`]
+    /// packets wait, in memory of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
-    /// Memory that the session's modules may read.
+    /// Packets that are mapped for the session's modules.
     #[serde(default)]
     pub visibility: MappedPackets,
-    /// The most bytes of traffic by which the oldest waiting packet may lag behind the newest packet of the interface; by
+    /// Maximum lag: bytes of traffic between the oldest waiting packet and the newest packet of the interface; by
     /// default half of the interface's arena. Only for channels with `visibility = "all"`.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub lag_max: Option<Bytes>,
-    /// Action for a module that lags further behind.
+    /// Action for a module whose lag exceeds `lag_max`.
     #[serde(default)]
     pub on_lag: OnLag,
-    /// Target of forwarded packets: an output channel of the session, or a TAP device of one. The channel's module
-    /// decides about each packet, and may change it.
+    /// Destination of forwarded packets: the name of an output channel of the session, or of its TAP device. The
+    /// channel's module decides for each packet whether it is forwarded, and may change the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<String>,
-    /// Action for packets to forward while the channel has no module.
+    /// Action for the packets of a forwarding channel while the channel has no module.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub on_no_module: OnNoModule,
-    /// Division into sub-flows, so that no flow fills the whole queue.
+    /// Division of the queue for sub-flows, so that no flow fills the whole queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subflows: Option<SubFlowSpec>,
     /// Checksum validation.
@@ -241,22 +241,22 @@ pub enum OnNoModule {
     /// Packets are forwarded.
     #[default]
     Pass,
-    /// Packets are dropped, for channels whose module makes forwarding safe.
+    /// Packets are dropped: for channels whose packets must not be forwarded unchecked.
     Drop,
 }
 
-/// Memory that is mapped for the modules of a channel.
+/// Packets that are mapped into the memory of a channel's modules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MappedPackets {
-    /// A copy of the packets that the filter selects, and nothing else.
+    /// Only the packets that the channel's filter selects, as copies.
     #[default]
     Selected,
-    /// The interface's arena with all of its packets, without a copy.
+    /// All packets of the interface: its arena, without copies.
     All,
 }
 
-/// Action for a module that lags too far behind.
+/// Action for a module whose lag exceeds the channel's `lag_max`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLag {
@@ -274,7 +274,8 @@ pub struct ModuleSpec {
     /// Name in the session; the module's own name by default.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// Name of a shipped module, or in the configuration the path of a file. A request carries the file's bytes.
+    /// Name of a module that comes with weir, or the path of a file. The path is read only from the configuration;
+    /// with a request the file's bytes are sent.
     #[serde(deserialize_with = "bounded_list::module")]
     pub module: String,
     /// Parameters.
@@ -304,11 +305,11 @@ pub enum TomlValue {
     List(Vec<TomlValue>),
 }
 
-// Values are compared only to detect a changed configuration, so it does not matter that NaN differs from itself.
+// Values are compared only to detect a changed configuration. NaN, which differs from itself, counts as a change.
 impl Eq for TomlValue {}
 
 impl TomlValue {
-    /// Returns the value as command-line words.
+    /// Returns the value as the words of a command line, one for each entry of a list.
     fn words(&self) -> Vec<String> {
         match self {
             Self::Bool(value) => vec![value.to_string()],
@@ -333,32 +334,32 @@ impl SessionSpec {
         Self::described(name, None, Amounts::default(), Vec::new())
     }
 
-    /// Returns the session after a change.
+    /// Returns the description of the session after a change.
     ///
     /// # Errors
     ///
-    /// A removed part is missing, or a list is too long.
+    /// The change removes a missing part, or a list is too long.
     pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
         let mut spec = self.clone();
         if change.memory.is_some() {
-            spec.memory_max_before = None;
+            spec.retained_memory_max = None;
         }
         spec.limits = change.limits.with_defaults(spec.limits);
         spec.processors = spec.all_processors();
-        spec.take(change)?;
+        spec.apply(change)?;
         spec.check_shares()?;
         Ok(spec)
     }
 
-    /// Returns the limit of a resource: the stated one, or the default.
-    pub fn limit(&self, of: Resource) -> Option<u64> {
-        let usual = of.definition().limit.as_ref().and_then(|limit| limit.default);
-        self.limits.get(of).or(usual).filter(|most| *most < u64::MAX)
+    /// Returns the limit of a resource: the stated limit, or the default; `None` for an unlimited resource.
+    pub fn limit(&self, resource: Resource) -> Option<u64> {
+        let default = resource.definition().limit.as_ref().and_then(|limit| limit.default);
+        self.limits.get(resource).or(default).filter(|limit| *limit < u64::MAX)
     }
 
     /// Returns the memory up to which the session's modules may extend the reservation by themselves.
     pub fn memory_ceiling(&self) -> Bytes {
-        self.memory_max.or(self.memory_max_before).unwrap_or(self.memory).max(self.memory)
+        self.memory_max.or(self.retained_memory_max).unwrap_or(self.memory).max(self.memory)
     }
 
     /// Returns the session's virtual CPUs, or the default virtual CPU if none is stated.
@@ -368,7 +369,7 @@ impl SessionSpec {
 }
 
 impl ProcessorSpec {
-    /// Returns period and slice, if the virtual CPU has a reservation.
+    /// Returns period and slice, or `None` for a virtual CPU without a reservation.
     pub fn reservation(&self) -> Option<(Nanos, Nanos)> {
         self.period.zip(self.slice)
     }
@@ -405,7 +406,7 @@ mod tests {
     "#;
 
     #[test]
-    fn a_session_says_the_same_in_toml_and_in_json() {
+    fn a_session_has_the_same_meaning_in_toml_and_in_json() {
         let spec = checked(WHOLE).unwrap();
         assert_eq!(spec.processors[0].reservation(), Some((Nanos(10_000_000), Nanos(2_500_000))));
         assert_eq!(spec.channels[0].lag_max, Some(Bytes(8 << 20)));
@@ -496,7 +497,7 @@ mod tests {
             ),
             (
                 "name = \"a\"\nchannel = [{ interface = \"eth0\", view = \"ports=zeroed\", checksum = \"verify\", subflows = { by = [\"src_port\"], queues = 4 } }]",
-                "they would be divided by what is hidden",
+                "sub-flows would reveal hidden fields",
             ),
             (
                 "name = \"a\"\nmodule = [{ module = \"rtt\" }]",

@@ -1,11 +1,11 @@
-//! Grants of named tables to sessions.
+//! Grants in a session's description of named tables, which its modules may read or publish.
 
 use crate::control::spec::{SessionSpec, SpecError, distinct};
 use std::fmt;
 use std::str::FromStr;
 use weir_admission::{Name, NameError};
 
-/// A table of the node, and its local name in the session's modules: `NAME`, or `LOCAL=NAME`.
+/// A named table of the node, with the name that the session's modules use for it: `NAME`, or `LOCAL=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableGrant {
     /// Name of the table in the manifests of the session's modules.
@@ -34,7 +34,8 @@ impl FromStr for TableGrant {
 }
 
 impl SessionSpec {
-    /// Checks that each local name and each published table is unique.
+    /// Checks that no two readable tables and no two published tables have one local name, and that no table is
+    /// published under two local names.
     pub(crate) fn check_tables(&self) -> Result<(), SpecError> {
         distinct(&self.name, "readable table", self.read.iter().map(|grant| &grant.local))?;
         distinct(&self.name, "own table", self.publish.iter().map(|grant| &grant.local))?;

@@ -1,5 +1,5 @@
-//! The channel from modules to the records thread. No module waits on it: output beyond its own share stays with the
-//! module, or is lost for that module alone.
+//! The sender of a module's output to the records thread. A module never waits for that thread: output beyond the module's
+//! share stays with the module, and further output is then lost for that module alone.
 
 use crate::core_thread::task::BatchOutput;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use weir_units::Bytes;
 
-/// The most bytes of one module in flight. A single output may be longer.
+/// The maximum number of bytes of one module that the records thread has not written. A single output may be longer.
 const IN_FLIGHT_MAX: Bytes = Bytes(1 << 20);
-/// The approximate overhead of an output or a line.
+/// The approximate overhead of an output or of a line of text, in bytes.
 const OVERHEAD: u64 = 256;
 
-/// A module's end of the channel.
+/// The sender of one module's output to the records thread.
 #[derive(Debug)]
 pub(crate) struct RecordSender {
     outputs: Sender<BatchOutput>,
@@ -46,17 +46,17 @@ impl RecordSender {
         Self { outputs, in_flight: Arc::default() }
     }
 
-    /// Sends an output. Returns it if the module has too much in flight, or the records thread has ended.
+    /// Sends an output. Returns the output if the module has too many bytes in flight, or the records thread has ended.
     pub(crate) fn offer(&self, mut output: BatchOutput) -> Result<(), BatchOutput> {
         let text = output.log.iter().map(|line| line.text.len()).chain(output.faults.iter().map(String::len));
         let bytes =
             output.records.bytes() as u64 + text.map(|len| len as u64 + OVERHEAD).sum::<u64>() + OVERHEAD;
-        // Only this task adds to the count.
+        // Only the module's own task adds to the count, so the check and the addition need no lock.
         let before = self.in_flight.load(Ordering::Relaxed);
         if before > 0 && before.saturating_add(bytes) > IN_FLIGHT_MAX.0 {
             return Err(output);
         }
-        output.load = Some(BytesInFlight::new(&self.in_flight, bytes));
+        output.in_flight = Some(BytesInFlight::new(&self.in_flight, bytes));
         self.outputs.send(output).map_err(|back| back.0)
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     fn output(bytes: usize) -> BatchOutput {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(0), 0, &vec![0; bytes]);
-        BatchOutput { module: 0, records, log: Vec::new(), faults: Vec::new(), end: None, load: None }
+        BatchOutput { module: 0, records, log: Vec::new(), faults: Vec::new(), end: None, in_flight: None }
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod mailbox;
 
 use crate::core_thread::cpu_clock::{CpuClock, LateWakeup};
 use crate::core_thread::task::{ModuleTask, Progress};
-use crate::core_thread::trace::{Recorder, Shared, Trace, recorder};
+use crate::core_thread::trace::{Recorder, SharedTrace, Trace, recorder};
 use deferred_terms::DeferredTerms;
 use mailbox::Mailbox;
 pub use mailbox::Waker;
@@ -27,16 +27,16 @@ use weir_sandbox::thread_time;
 use weir_sched::cpu::trace::{self, TracedCore, first_line};
 use weir_sched::cpu::{
     CoreConfig, CpuAllocation, CpuDecision, CpuTerms, Debt, LoadShedder, PoolDepth, PoolId, Pools, Ppm,
-    QueueLoad, ReservationRefusal, RunOutcome, Stats, VcpuWork, VpId,
+    QueueLoad, ReservationRefusal, RunOutcome, Stats, VcpuId, VcpuWork,
 };
 use weir_units::Nanos;
 
 /// Longest time for an answer of a core thread. A run is far shorter, so a thread that takes longer is stuck.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest sleep of an idle thread.
-const IDLE: Duration = Duration::from_secs(1);
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Most pending work items of a module: one for all packets, one for all events, and one tick.
-const EVENTS: u16 = 3;
+const WORK_ITEMS_MAX: u16 = 3;
 
 /// Handle of a core thread, which ends when the handle is dropped.
 pub struct CoreThread {
@@ -53,11 +53,11 @@ pub struct Stuck {
     pub core: u16,
 }
 
-/// Error of the start of a core thread. The node is to blame.
+/// Error of the start of a core thread.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The operating system refuses a thread.
-    #[error("there is no thread for core {core}: {source}")]
+    #[error("the thread of core {core} cannot be started: {source}")]
     Thread {
         /// Number of the core.
         core: u16,
@@ -65,7 +65,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The trace file cannot be written.
-    #[error("what core {core} decides cannot be recorded: {source}; `trace` in [cpu] names a folder")]
+    #[error("the trace of core {core} cannot be written: {source}; `trace` in [cpu] names its folder")]
     Trace {
         /// Number of the core.
         core: u16,
@@ -128,26 +128,26 @@ impl CoreThread {
     }
 
     /// Runs a job on the thread between two runs, and waits for its result.
-    pub fn ask<R: Send + 'static>(
+    pub fn execute<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Runner) -> R + Send + 'static,
     ) -> Result<R, Stuck> {
         let (sender, receiver) = channel();
-        self.tell(move |runner| _ = sender.send(job(runner)));
-        receiver.recv_timeout(ANSWER).map_err(|error| match error {
+        self.submit(move |runner| _ = sender.send(job(runner)));
+        receiver.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
             RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected => Stuck { core: self.number },
         })
     }
 
     /// Runs a job on the thread between two runs, without waiting for it.
-    pub fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
-        self.waker().tell(job);
+    pub fn submit(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
+        self.waker().submit(job);
     }
 }
 
 impl Drop for CoreThread {
     fn drop(&mut self) {
-        self.tell(|runner| runner.has_ended = true);
+        self.submit(|runner| runner.has_ended = true);
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
@@ -159,7 +159,7 @@ pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     let core = usize::from(core);
     if core >= rustix::thread::CpuSet::MAX_CPU {
         return Err(std::io::Error::other(format!(
-            "there are no more than {}",
+            "core numbers are below {}",
             rustix::thread::CpuSet::MAX_CPU
         )));
     }
@@ -192,15 +192,15 @@ struct VcpuTask {
     has_event_item: bool,
     /// The deadline of the module's earliest service call, as registered with the runner.
     deadline: Option<Instant>,
-    /// The channel that gets the task after its stop call; set while the module stops.
-    leaves: Option<Sender<ModuleTask>>,
+    /// Gets the task after its stop call; set while the module stops.
+    stop_receiver: Option<Sender<ModuleTask>>,
 }
 
 impl VcpuTask {
     /// Queues the next work of a module after a run, and registers its timers.
     fn queue_next_work(
         &mut self,
-        served: Progress,
+        progress: Progress,
         pools: &mut Pools<WorkItem>,
         ticks: &mut BinaryHeap<Reverse<(Nanos, u64)>>,
         deadlines: &mut BTreeSet<(Instant, u64)>,
@@ -213,10 +213,10 @@ impl VcpuTask {
             task.has_tick_timer = true;
             ticks.push(Reverse((at, task.number)));
         }
-        if served == Progress::More && !self.has_packet_item {
+        if progress == Progress::More && !self.has_packet_item {
             self.has_packet_item = pools.push(self.pool, WorkItem::Packets(task.number)).is_ok();
         }
-        if served != Progress::Suspended && !self.has_event_item && task.has_event() {
+        if progress != Progress::Suspended && !self.has_event_item && task.has_event() {
             self.has_event_item = pools.push(self.pool, WorkItem::Event(task.number)).is_ok();
         }
         let deadline = task.next_deadline();
@@ -237,7 +237,7 @@ struct Vp {
     settlement: TimeSettlement,
 }
 
-/// Time for which one session's virtual CPU pays for work of other sessions' modules or is paid, and its stolen time.
+/// Processor time that a virtual CPU pays to and gets from others for calls of services, and its stolen time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSettlement {
     /// CPU time of other virtual CPUs that this virtual CPU pays for.
@@ -252,9 +252,9 @@ pub struct TimeSettlement {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoreStats {
     /// Reserved share of the core.
-    pub promised: Ppm,
+    pub reserved: Ppm,
     /// Reservable share of the core.
-    pub cap: Ppm,
+    pub reservable: Ppm,
     /// Sums over all virtual CPUs.
     pub total: Stats,
     /// CPU time of the core thread. Its excess over the sums is the cost of scheduling and waking.
@@ -266,12 +266,12 @@ pub struct CoreStats {
 /// State of a core thread.
 pub struct Runner {
     core: TracedCore<Recorder>,
-    trace: Shared,
+    trace: SharedTrace,
     overload: LoadShedder,
     mailbox: Arc<Mailbox>,
-    vps: BTreeMap<VpId, Vp>,
+    vps: BTreeMap<VcpuId, Vp>,
     /// The virtual CPU of each module.
-    vp_of_module: BTreeMap<u64, VpId>,
+    vp_of_module: BTreeMap<u64, VcpuId>,
     /// Tick timers, by the monotonic clock, since the wall clock can be set.
     ticks: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// Deadlines of service calls, at most one for each module.
@@ -292,7 +292,7 @@ impl std::fmt::Debug for Runner {
 impl Runner {
     fn new(config: CoreConfig, mailbox: Arc<Mailbox>, trace: Option<Trace<trace::TraceEvent>>) -> Self {
         let origin = Instant::now();
-        let trace = Shared::new(RefCell::new(trace));
+        let trace = SharedTrace::new(RefCell::new(trace));
         Self {
             core: TracedCore::new(config, recorder(&trace)),
             trace,
@@ -312,7 +312,7 @@ impl Runner {
 
     fn run(mut self) {
         while !self.has_ended {
-            if self.mailbox.any.swap(false, Ordering::AcqRel) {
+            if self.mailbox.has_requests.swap(false, Ordering::AcqRel) {
                 self.read_mailbox();
                 continue;
             }
@@ -322,17 +322,17 @@ impl Runner {
             match self.core.next(begin) {
                 CpuDecision::Run { vp, budget, .. } => {
                     // The virtual CPU had work while the thread slept: it waited for its next period.
-                    self.add_stolen(vp, self.late_wakeup.by);
+                    self.add_stolen(vp, self.late_wakeup.delay);
                     self.late_wakeup = LateWakeup::default();
                     self.run_vp(vp, budget, begin);
                 }
                 CpuDecision::Idle { until } => {
-                    // No virtual CPU waited, so the time is not stolen from any.
-                    _ = self.clock.take_between();
+                    // No virtual CPU had work, so this time is stolen from none of them.
+                    _ = self.clock.take_stolen_between_runs();
                     let asleep = self.now();
                     self.wait(until);
                     // Sleep is not stolen time, but the delay between waking and running is.
-                    self.late_wakeup = LateWakeup::new(self.clock.slept(asleep, self.now()));
+                    self.late_wakeup = LateWakeup::new(self.clock.record_sleep(asleep, self.now()));
                 }
             }
         }
@@ -364,12 +364,12 @@ impl Runner {
     }
 
     /// Adds time for which a virtual CPU had work while programs outside the node had the core.
-    fn add_stolen(&mut self, id: VpId, by: Nanos) {
-        if by.0 > 0
+    fn add_stolen(&mut self, id: VcpuId, time: Nanos) {
+        if time.0 > 0
             && self.late_wakeup.is_first_for(id)
             && let Some(vp) = self.vps.get_mut(&id)
         {
-            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(by.0);
+            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(time.0);
         }
     }
 
@@ -378,21 +378,21 @@ impl Runner {
         let Some(&id) = self.vp_of_module.get(&module) else { return };
         let Some(vp) = self.vps.get_mut(&id) else { return };
         let Some(entry) = vp.tasks.get_mut(&module) else { return };
-        let owed = entry.task.take_debit();
+        let debit = entry.task.take_debit();
         let is_new = !entry.has_packet_item;
         if is_new {
             entry.has_packet_item = vp.pools.push(entry.pool, WorkItem::Packets(module)).is_ok();
         }
-        self.debit_imposed(id, owed, at);
+        self.debit_imposed(id, debit, at);
         if is_new {
             _ = self.core.wake(id, at);
-            self.add_stolen(id, self.late_wakeup.by.min(Nanos(self.now().0.saturating_sub(at.0))));
+            self.add_stolen(id, self.late_wakeup.delay.min(Nanos(self.now().0.saturating_sub(at.0))));
         }
         self.shed_overload(id, module);
     }
 
     /// Sheds the packets of modules with the lowest priority while the core is overloaded.
-    fn shed_overload(&mut self, id: VpId, module: u64) {
+    fn shed_overload(&mut self, id: VcpuId, module: u64) {
         let fill = |entry: &VcpuTask| entry.task.queue_fill();
         let entry = self.vps.get(&id).and_then(|vp| vp.tasks.get(&module));
         if !self.overload.is_shedding() && entry.is_none_or(|entry| fill(entry) * 2 < 1000) {
@@ -413,23 +413,23 @@ impl Runner {
             let load = move |entry: &VcpuTask| QueueLoad {
                 priority: entry.task.priority(),
                 filled: entry.task.queue_fill(),
-                shares: is_best_effort || takes_spare,
+                takes_unreserved: is_best_effort || takes_spare,
                 is_best_effort,
             };
             vp.tasks.values().map(move |entry| (load(entry), entry))
         })
     }
 
-    /// Debits a virtual CPU for time that other threads spent for it.
-    fn debit_imposed(&mut self, id: VpId, owed: Nanos, now: Nanos) {
-        if owed.0 > 0 {
-            _ = self.core.debit(id, owed, Debt::Imposed, now);
+    /// Debits a virtual CPU for work that other threads did for its packets and records.
+    fn debit_imposed(&mut self, id: VcpuId, debit: Nanos, now: Nanos) {
+        if debit.0 > 0 {
+            _ = self.core.debit(id, debit, Debt::Imposed, now);
         }
     }
 
     /// Debits a virtual CPU for work that other threads did at its session's request. The session's usage includes that
     /// time already.
-    pub(crate) fn charge(&mut self, id: VpId, used: Nanos) {
+    pub(crate) fn charge(&mut self, id: VcpuId, used: Nanos) {
         let now = self.now();
         _ = self.core.debit(id, used, Debt::Agreed, now);
     }
@@ -442,11 +442,12 @@ impl Runner {
         if !entry.has_event_item {
             entry.has_event_item = vp.pools.push(entry.pool, WorkItem::Event(module)).is_ok();
             _ = self.core.wake(id, at);
-            self.add_stolen(id, self.late_wakeup.by.min(Nanos(self.now().0.saturating_sub(at.0))));
+            self.add_stolen(id, self.late_wakeup.delay.min(Nanos(self.now().0.saturating_sub(at.0))));
         }
     }
 
-    /// Releases the packets of a module before this position. A call suspended on them ends when it is resumed.
+    /// Releases the packets of a module before this position of its channel. A call that is suspended on one of these
+    /// packets is aborted.
     fn evict_packets(&mut self, module: u64, position: u64) {
         let vp = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
         if let Some(entry) = vp.and_then(|vp| vp.tasks.get_mut(&module)) {
@@ -494,18 +495,19 @@ impl Runner {
         }
     }
 
-    fn run_vp(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
-        let (mut outcome, mut owed, mut ran, mut left) = (RunOutcome::Idle, Nanos(0), None, None);
+    fn run_vp(&mut self, id: VcpuId, budget: Nanos, begin: Nanos) {
+        let (mut outcome, mut debit, mut ran_module, mut stopped_task) =
+            (RunOutcome::Idle, Nanos(0), None, None);
         let mut has_stopped = false;
         if let Some(vp) = self.vps.get_mut(&id)
             && let Some(work) = vp.pools.take()
         {
             let (VcpuWork::Begin { thread, .. } | VcpuWork::Resume(thread)) = work;
             let entry = vp.tasks.values_mut().find(|entry| entry.pool == thread.pool);
-            let mut served = Progress::Done;
+            let mut progress = Progress::Done;
             if let Some(entry) = entry {
                 let task = &mut entry.task;
-                served = match work {
+                progress = match work {
                     VcpuWork::Begin { event: WorkItem::Packets(_), .. } => {
                         entry.has_packet_item = false;
                         task.serve(budget)
@@ -521,63 +523,65 @@ impl Runner {
                     VcpuWork::Begin { event: WorkItem::Stop, .. } => task.stop(budget),
                     VcpuWork::Resume(_) => task.resume(budget),
                 };
-                owed = task.take_debit();
-                ran = Some(task.number);
+                debit = task.take_debit();
+                ran_module = Some(task.number);
                 // The sandbox process works while the thread waits for it, so that time is not stolen.
                 self.clock.skip(Nanos(0), task.take_waited());
-                if entry.leaves.is_none() {
-                    entry.queue_next_work(served, &mut vp.pools, &mut self.ticks, &mut self.deadlines);
+                if entry.stop_receiver.is_none() {
+                    entry.queue_next_work(progress, &mut vp.pools, &mut self.ticks, &mut self.deadlines);
                 } else {
-                    has_stopped = served != Progress::Suspended;
+                    has_stopped = progress != Progress::Suspended;
                 }
             }
             let used = Nanos(Nanos::from(self.origin.elapsed()).0.saturating_sub(begin.0));
-            if served == Progress::Suspended {
+            if progress == Progress::Suspended {
                 vp.pools.suspend(thread, used);
                 outcome = RunOutcome::Suspended;
             } else {
                 vp.pools.done(thread, used);
             }
-            if has_stopped && let Some(entry) = ran.and_then(|module| vp.tasks.remove(&module)) {
+            if has_stopped && let Some(entry) = ran_module.and_then(|module| vp.tasks.remove(&module)) {
                 vp.pools.close(entry.pool);
-                left = Some(entry);
+                stopped_task = Some(entry);
             }
             if outcome == RunOutcome::Idle && vp.pools.has_work() {
                 outcome = RunOutcome::Ready;
             }
         }
         let end = self.now();
-        let used = self.clock.used(begin, end, budget);
-        let between = self.clock.take_between();
+        let used = self.clock.cpu_time(begin, end, budget);
+        let stolen_before = self.clock.take_stolen_between_runs();
         if let Some(vp) = self.vps.get_mut(&id) {
-            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(between.0);
+            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(stolen_before.0);
         }
         if let Some(vp) = self.vps.get_mut(&id)
-            && let Some(entry) = ran.and_then(|module| vp.tasks.get_mut(&module))
+            && let Some(entry) = ran_module.and_then(|module| vp.tasks.get_mut(&module))
         {
             let paid = entry.task.charge_payer(used);
             vp.settlement.credit.0 = vp.settlement.credit.0.saturating_add(paid.0);
         }
         _ = self.core.charge(used, end, outcome);
-        self.debit_imposed(id, owed, end);
-        if let Some(module) = ran {
+        self.debit_imposed(id, debit, end);
+        if let Some(module) = ran_module {
             self.shed_overload(id, module);
         }
         // The task leaves only after its last run is charged.
-        if let Some(VcpuTask { task, leaves: Some(receiver), .. }) = left {
+        if let Some(VcpuTask { task, stop_receiver: Some(receiver), .. }) = stopped_task {
             _ = receiver.send(task);
         }
     }
 
     fn wait(&self, until: Option<Nanos>) {
-        let until = until.into_iter().chain(self.deferred_terms.next()).min();
-        let until = until.map_or(IDLE, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
-        let alarm = self.ticks.peek();
-        let alarm =
-            alarm.map(|Reverse((at, _))| Duration::from_nanos(at.0.saturating_sub(monotonic_clock().0)));
+        let until = until.into_iter().chain(self.deferred_terms.next_due()).min();
+        let until =
+            until.map_or(SLEEP_MAX, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
+        let next_tick = self.ticks.peek();
+        let next_tick =
+            next_tick.map(|Reverse((at, _))| Duration::from_nanos(at.0.saturating_sub(monotonic_clock().0)));
         let deadline = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
-        let time = until.min(IDLE).min(alarm.unwrap_or(IDLE)).min(deadline.unwrap_or(IDLE));
-        if !time.is_zero() && !self.mailbox.any.load(Ordering::Acquire) {
+        let time =
+            until.min(SLEEP_MAX).min(next_tick.unwrap_or(SLEEP_MAX)).min(deadline.unwrap_or(SLEEP_MAX));
+        if !time.is_zero() && !self.mailbox.has_requests.load(Ordering::Acquire) {
             std::thread::park_timeout(time);
         }
     }
@@ -586,14 +590,14 @@ impl Runner {
 /// Requests of other threads.
 impl Runner {
     /// Admits a virtual CPU.
-    pub fn create(&mut self, terms: CpuTerms) -> Result<VpId, ReservationRefusal> {
+    pub fn create(&mut self, terms: CpuTerms) -> Result<VcpuId, ReservationRefusal> {
         let id = self.core.create(terms, self.now())?;
         self.vps.insert(id, Vp::default());
         Ok(id)
     }
 
-    /// Changes the share of a virtual CPU, but not its overrun.
-    pub fn change(&mut self, vp: VpId, share: CpuAllocation) -> Result<(), ReservationRefusal> {
+    /// Changes the share of a virtual CPU. The overrun of the virtual CPU stays the same.
+    pub fn change(&mut self, vp: VcpuId, share: CpuAllocation) -> Result<(), ReservationRefusal> {
         let overrun = self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
         self.deferred_terms.forget(vp);
@@ -601,7 +605,7 @@ impl Runner {
     }
 
     /// Closes a virtual CPU without modules.
-    pub fn close(&mut self, vp: VpId) -> Result<Stats, ReservationRefusal> {
+    pub fn close(&mut self, vp: VcpuId) -> Result<Stats, ReservationRefusal> {
         let stats = self.core.close(vp, self.now())?;
         self.vps.remove(&vp);
         self.deferred_terms.forget(vp);
@@ -611,7 +615,7 @@ impl Runner {
     /// Raises the overrun of a virtual CPU to that of a module's calls, if it is lower.
     pub fn allow_overrun(
         &mut self,
-        vp: VpId,
+        vp: VcpuId,
         share: CpuAllocation,
         overrun: Nanos,
     ) -> Result<(), ReservationRefusal> {
@@ -624,13 +628,13 @@ impl Runner {
     }
 
     /// Adds a module to a virtual CPU. Returns the task as an error if the virtual CPU is gone or full.
-    pub fn add_task(&mut self, vp: VpId, task: ModuleTask) -> Result<(), Box<ModuleTask>> {
+    pub fn add_task(&mut self, vp: VcpuId, task: ModuleTask) -> Result<(), Box<ModuleTask>> {
         let number = task.number;
-        let Some(home) = self.vps.get_mut(&vp) else { return Err(Box::new(task)) };
-        let Some(pool) = home.pools.open(PoolDepth { events: EVENTS, concurrency: 1 }) else {
+        let Some(cpu) = self.vps.get_mut(&vp) else { return Err(Box::new(task)) };
+        let Some(pool) = cpu.pools.open(PoolDepth { events: WORK_ITEMS_MAX, concurrency: 1 }) else {
             return Err(Box::new(task));
         };
-        home.tasks.insert(
+        cpu.tasks.insert(
             number,
             VcpuTask {
                 task,
@@ -638,12 +642,12 @@ impl Runner {
                 has_packet_item: false,
                 has_event_item: false,
                 deadline: None,
-                leaves: None,
+                stop_receiver: None,
             },
         );
         self.vp_of_module.insert(number, vp);
-        // Packets and events may have come meanwhile.
-        if home.tasks.get(&number).is_some_and(|entry| entry.task.has_packets()) {
+        // Packets and events may have arrived before the task was on this core.
+        if cpu.tasks.get(&number).is_some_and(|entry| entry.task.has_packets()) {
             self.queue_packets(number, self.now());
         }
         self.queue_event(number, self.now());
@@ -659,7 +663,7 @@ impl Runner {
     }
 
     /// Stops a module: its running call is aborted, and it gets no more packets and events. The task is sent to
-    /// `receiver` after the stop call, or at once if the stop call would keep the core for too long.
+    /// `receiver` after the stop call; or at once, before the stop call, if that call would keep the core for too long.
     pub fn stop_task(&mut self, module: u64, receiver: Sender<ModuleTask>) {
         let Some(&id) = self.vp_of_module.get(&module) else { return };
         let stops_here = self.vps.get_mut(&id).and_then(|vp| {
@@ -667,10 +671,10 @@ impl Runner {
             entry.task.abort();
             vp.pools.close(entry.pool);
             // Replaces the pool closed above.
-            entry.pool = vp.pools.open(PoolDepth { events: EVENTS, concurrency: 1 })?;
+            entry.pool = vp.pools.open(PoolDepth { events: WORK_ITEMS_MAX, concurrency: 1 })?;
             entry.task.stops_in_slices().then_some(())?;
             vp.pools.push(entry.pool, WorkItem::Stop).ok()?;
-            entry.leaves = Some(receiver.clone());
+            entry.stop_receiver = Some(receiver.clone());
             Some(())
         });
         if stops_here.is_none() {
@@ -686,7 +690,7 @@ impl Runner {
         _ = self.core.wake(id, now);
     }
 
-    /// Removes a module.
+    /// Removes a module at once, without a stop call. Returns its task, or `None` if the module is not on this core.
     pub fn remove_task(&mut self, module: u64) -> Option<ModuleTask> {
         self.vp_of_module.remove(&module);
         let (&id, vp) = self.vps.iter_mut().find(|(_, vp)| vp.tasks.contains_key(&module))?;
@@ -708,12 +712,12 @@ impl Runner {
     }
 
     /// Returns the statistics of a virtual CPU.
-    pub fn stats(&self, vp: VpId) -> Option<Stats> {
+    pub fn stats(&self, vp: VcpuId) -> Option<Stats> {
         self.core.core().stats(vp)
     }
 
     /// Returns the settlement of a virtual CPU.
-    pub fn settlement(&self, vp: VpId) -> TimeSettlement {
+    pub fn settlement(&self, vp: VcpuId) -> TimeSettlement {
         self.vps.get(&vp).map(|vp| vp.settlement).unwrap_or_default()
     }
 
@@ -721,11 +725,11 @@ impl Runner {
     pub fn core_stats(&mut self) -> CoreStats {
         let now = self.now();
         CoreStats {
-            promised: self.core.reserved_share(now),
-            cap: self.core.core().config().cap,
+            reserved: self.core.reserved_share(now),
+            reservable: self.core.core().config().cap,
             total: self.core.core().totals(),
             thread: thread_time(),
-            stolen: self.clock.stolen(now),
+            stolen: self.clock.stolen_total(now),
         }
     }
 }

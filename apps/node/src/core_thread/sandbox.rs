@@ -21,7 +21,7 @@ pub(crate) enum SandboxInstance {
     Remote {
         /// The process.
         instance: Box<RemoteInstance>,
-        /// Keeps the module's grants for the session's tables. A module in a process of its own publishes nothing.
+        /// Keeps the module's rights to the session's tables. A module in a process of its own publishes no table.
         _publisher: Arc<dyn TablePublisher>,
     },
 }
@@ -126,13 +126,15 @@ impl SandboxInstance {
         Ok(())
     }
 
-    pub(crate) fn open_outputs(&mut self, open: u8) {
+    /// Tells the module which of its outputs are connected, one bit each.
+    pub(crate) fn connect_outputs(&mut self, open: u8) {
         match self {
-            Self::InProcess(instance) => instance.open_outputs(open),
-            Self::Remote { instance, .. } => instance.open_outputs(open),
+            Self::InProcess(instance) => instance.connect_outputs(open),
+            Self::Remote { instance, .. } => instance.connect_outputs(open),
         }
     }
 
+    /// Discards the module's patches from now on.
     pub(crate) fn ignore_patches(&mut self) {
         match self {
             Self::InProcess(instance) => instance.ignore_patches(),
@@ -140,13 +142,14 @@ impl SandboxInstance {
         }
     }
 
-    /// Applies new versions of the readable tables. A module in a process of its own reads none.
+    /// Applies new versions of the readable tables. A module in a process of its own reads no table.
     pub(crate) fn refresh(&mut self, tables: &mut dyn TableUpdates) {
         if let Self::InProcess(instance) = self {
             tables.refresh(instance);
         }
     }
 
+    /// Returns the event of low memory, if memory has become low since the last call.
     pub(crate) fn low_memory(&mut self) -> Option<ModuleEvent> {
         match self {
             Self::InProcess(instance) => instance.low_memory(),
@@ -171,7 +174,7 @@ impl SandboxInstance {
     /// Returns the state of the sandbox, as in [`TaskCounters::ended`](crate::core_thread::task::TaskCounters).
     pub(crate) fn end_state(&self) -> u64 {
         match self {
-            Self::Remote { instance, .. } if instance.is_gone() => 2,
+            Self::Remote { instance, .. } if instance.has_lost_process() => 2,
             _ => self.has_ended().into(),
         }
     }
@@ -183,7 +186,7 @@ impl SandboxInstance {
         }
     }
 
-    /// Returns the private memory with that of kept packets.
+    /// Returns the module's private memory plus the memory of its kept packets.
     pub(crate) fn memory(&self) -> Bytes {
         match self {
             Self::InProcess(instance) => Bytes(instance.memory().0.saturating_add(instance.kept().0)),
@@ -191,13 +194,13 @@ impl SandboxInstance {
         }
     }
 
-    /// Returns the messages of the faults after the first `after`.
-    pub(crate) fn faults(&self, after: usize) -> Vec<String> {
+    /// Returns the messages of the module's faults, without the first `skipped`.
+    pub(crate) fn faults(&self, skipped: usize) -> Vec<String> {
         match self {
             Self::InProcess(instance) => {
-                instance.incidents().iter().skip(after).map(|incident| incident.fault.to_string()).collect()
+                instance.incidents().iter().skip(skipped).map(|incident| incident.fault.to_string()).collect()
             }
-            Self::Remote { instance, .. } => instance.faults().iter().skip(after).cloned().collect(),
+            Self::Remote { instance, .. } => instance.faults().iter().skip(skipped).cloned().collect(),
         }
     }
 

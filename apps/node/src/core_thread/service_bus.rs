@@ -1,7 +1,7 @@
 //! The service bus: calls of services between the modules of a node.
 //!
-//! [`weir_session::services`] decides which calls are allowed, which wait, and which are late. The bus gives it the present
-//! time, and wakes the modules that have messages.
+//! [`weir_session::services`] decides which calls are allowed, which wait, and which have missed their deadline. The bus
+//! tells it the present time, and wakes the modules that have messages.
 
 use crate::core_thread::runner::Waker;
 use crate::sync::{LeafMutex, OrderedMutex, rank};
@@ -22,7 +22,7 @@ use {weir_admission::Name, weir_session::MemoryReservation};
 #[derive(Debug)]
 pub struct ServiceBus {
     inner: OrderedMutex<Inner, { rank::SERVICES }>,
-    /// Origin of the times of the exchange.
+    /// Time zero of the exchange's clock.
     origin: Instant,
 }
 
@@ -32,12 +32,12 @@ struct Inner {
     exchange: ServiceExchange,
     /// The number of each endpoint's module, and the waker of the module's core.
     modules: BTreeMap<EndpointId, (u64, Waker)>,
-    next: u64,
+    last_id: u64,
 }
 
 impl Inner {
-    fn wake(&self, party: EndpointId) {
-        if let Some((module, waker)) = self.modules.get(&party) {
+    fn wake(&self, id: EndpointId) {
+        if let Some((module, waker)) = self.modules.get(&id) {
             waker.wake_for_event(*module);
         }
     }
@@ -67,14 +67,14 @@ impl ServiceBus {
     /// effect with [`open`](Self::open).
     pub fn new_endpoint(self: &Arc<Self>, uses: Vec<Option<ServiceUse>>) -> Arc<ServiceEndpoint> {
         let mut inner = self.inner.lock();
-        inner.next += 1;
+        inner.last_id += 1;
         let is_used = AtomicBool::new(uses.iter().any(Option::is_some));
         let uses = LeafMutex::new(uses);
-        Arc::new(ServiceEndpoint { party: EndpointId(inner.next), uses, bus: Arc::clone(self), is_used })
+        Arc::new(ServiceEndpoint { id: EndpointId(inner.last_id), uses, bus: Arc::clone(self), is_used })
     }
 
-    /// Opens an endpoint whose module is on a core now. The module offers these services under their numbers, except
-    /// services that another module of its session offers.
+    /// Opens an endpoint whose module is on a core now. The module offers these services, each with its number in the
+    /// module's manifest, except services that another module of its session offers.
     pub fn open(
         &self,
         endpoint: &ServiceEndpoint,
@@ -86,25 +86,25 @@ impl ServiceBus {
     ) {
         let mut inner = self.inner.lock();
         endpoint.is_used.fetch_or(!offers.is_empty(), Ordering::Relaxed);
-        inner.modules.insert(endpoint.party, (module, waker));
-        inner.exchange.enter(endpoint.party, session, memory);
+        inner.modules.insert(endpoint.id, (module, waker));
+        inner.exchange.add_module(endpoint.id, session, memory);
         for (name, service, offer) in offers {
-            inner.exchange.offer(endpoint.party, &name, service, offer);
+            inner.exchange.offer(endpoint.id, &name, service, offer);
         }
     }
 
     /// Closes an endpoint and fails the calls to it. Returns its counters.
     pub fn close(&self, endpoint: &ServiceEndpoint) -> ServiceCounters {
         let mut inner = self.inner.lock();
-        let (callers, counters) = inner.exchange.leave(endpoint.party);
-        inner.modules.remove(&endpoint.party);
-        callers.into_iter().for_each(|party| inner.wake(party));
+        let (callers, counters) = inner.exchange.remove_module(endpoint.id);
+        inner.modules.remove(&endpoint.id);
+        callers.into_iter().for_each(|id| inner.wake(id));
         counters
     }
 
     /// Debits a module for time that another module has worked for it.
-    pub fn debit(&self, party: EndpointId, time: Nanos) {
-        if let Some((module, waker)) = self.inner.lock().modules.get(&party) {
+    pub fn debit(&self, id: EndpointId, time: Nanos) {
+        if let Some((module, waker)) = self.inner.lock().modules.get(&id) {
             waker.debit(*module, time);
         }
     }
@@ -114,7 +114,7 @@ impl ServiceBus {
 #[derive(Debug)]
 pub struct ServiceEndpoint {
     bus: Arc<ServiceBus>,
-    party: EndpointId,
+    id: EndpointId,
     uses: LeafMutex<Vec<Option<ServiceUse>>>,
     /// True if a message is possible at all. Without services, an endpoint never takes the lock of the bus.
     is_used: AtomicBool,
@@ -126,9 +126,9 @@ impl ServiceEndpoint {
         let mut inner = self.bus.inner.lock();
         let is_used = uses.iter().any(Option::is_some) || !offers.is_empty();
         self.uses.set(uses);
-        // Calls of earlier services are still under way.
+        // Calls of the services before the change may still be under way, so the flag is never cleared.
         self.is_used.fetch_or(is_used, Ordering::Relaxed);
-        inner.exchange.offer_only(self.party, offers);
+        inner.exchange.replace_offers(self.id, offers);
     }
 
     fn is_used(&self) -> bool {
@@ -140,29 +140,29 @@ impl ServiceEndpoint {
         &self.bus
     }
 
-    /// Returns the next message: answers first, then calls.
+    /// Returns the module's next message: answers first, then calls.
     pub fn next_message(&self) -> Option<ServiceMessage> {
         if !self.is_used() {
             return None;
         }
         let mut inner = self.bus.inner.lock();
         let now = self.bus.now();
-        inner.exchange.expire(now, self.party);
-        match inner.exchange.answer(self.party) {
+        inner.exchange.expire(now, self.id);
+        match inner.exchange.next_reply(self.id) {
             Some(answer) => Some(ServiceMessage::Answer(answer)),
-            None => inner.exchange.take(now, self.party).map(ServiceMessage::Serve),
+            None => inner.exchange.next_call(now, self.id).map(ServiceMessage::Serve),
         }
     }
 
-    /// Returns true if a message waits.
+    /// Returns true if a message waits for the module.
     pub fn has_message(&self) -> bool {
-        self.is_used() && self.bus.inner.lock().exchange.has_pending(self.party)
+        self.is_used() && self.bus.inner.lock().exchange.has_pending(self.id)
     }
 
     /// Fails the service call with this number, because the module's entry-point call that served it was aborted.
     pub fn fail(&self, call: u64) {
         let mut inner = self.bus.inner.lock();
-        if let Some(caller) = inner.exchange.fail(self.party, call) {
+        if let Some(caller) = inner.exchange.fail(self.id, call) {
             inner.wake(caller);
         }
     }
@@ -172,14 +172,14 @@ impl ServiceEndpoint {
         if !self.is_used() {
             return None;
         }
-        let deadline = self.bus.inner.lock().exchange.next_deadline(self.party)?;
+        let deadline = self.bus.inner.lock().exchange.next_deadline(self.id)?;
         self.bus.origin.checked_add(Duration::from_nanos(deadline.0))
     }
 
-    /// Returns the counters, and the number of waiting calls.
+    /// Returns the module's counters, and the number of calls that wait for the module.
     pub fn counters(&self) -> (ServiceCounters, usize) {
         let inner = self.bus.inner.lock();
-        (inner.exchange.counters(self.party), inner.exchange.waiting(self.party))
+        (inner.exchange.counters(self.id), inner.exchange.waiting(self.id))
     }
 }
 
@@ -187,9 +187,9 @@ impl MessageHandler for ServiceEndpoint {
     fn call(&self, service: u32, message: &[u8], within: Nanos) -> i64 {
         let mut inner = self.bus.inner.lock();
         let used = self.uses.with(|uses| uses.get(service as usize).cloned());
-        let Some(what) = used else { return code::UNKNOWN.into() };
+        let Some(service_use) = used else { return code::UNKNOWN.into() };
         let now = self.bus.now();
-        match inner.exchange.call(now, self.party, what.as_ref(), message, within) {
+        match inner.exchange.call(now, self.id, service_use.as_ref(), message, within) {
             Ok((ticket, callee)) => {
                 inner.wake(callee);
                 i64::try_from(ticket).unwrap_or(i64::MAX)
@@ -204,7 +204,7 @@ impl MessageHandler for ServiceEndpoint {
     fn reply(&self, call: u64, message: &[u8]) -> i32 {
         let mut inner = self.bus.inner.lock();
         let now = self.bus.now();
-        match inner.exchange.reply(now, self.party, call, message) {
+        match inner.exchange.reply(now, self.id, call, message) {
             Ok(caller) => {
                 inner.wake(caller);
                 code::OK

@@ -13,6 +13,7 @@ pub(crate) trait TableUpdates: Debug + Send {
 
 /// The limits of a session's records.
 pub(crate) trait RecordLimits: Debug + Send + Sync {
-    /// Truncates records to the first ones that the limits allow now. Returns their usage, and the drops.
+    /// Removes the last records, from the first one that exceeds a limit on. Returns the usage of the other records, and
+    /// the drops.
     fn enforce(&self, records: &mut Records) -> Usage;
 }

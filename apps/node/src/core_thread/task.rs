@@ -30,11 +30,11 @@ use {
     weir_session::Records,
 };
 
-// The most packets of one call.
-const _: () = assert!(BATCH as usize == BATCH_PACKETS);
+/// Maximum number of packets of one call.
 const BATCH: u32 = 64;
+const _: () = assert!(BATCH as usize == BATCH_PACKETS);
 
-/// Counters of a module, for status and ledger. All but the memory only grow.
+/// Counters of a module, for status and ledger, with its present memory and state. Counters only grow.
 #[derive(Debug, Default)]
 pub struct TaskCounters {
     /// Packets that the module has seen.
@@ -61,7 +61,7 @@ pub struct TaskCounters {
     pub refused: AtomicU64,
     /// Records of aborted calls.
     pub discarded: AtomicU64,
-    /// Effect of the session's limits: records refused, and bytes of the records accepted.
+    /// Effect of the session's record limits: refused records, and bytes of accepted records.
     pub limited: LeafMutex<Usage>,
     /// Records lost because the records thread was behind.
     pub unwritten: AtomicU64,
@@ -86,8 +86,8 @@ pub struct BatchOutput {
     pub faults: Vec<String>,
     /// End of the module's output. The records thread closes the files and then signals here.
     pub end: Option<Sender<()>>,
-    /// Guard that counts the output as in flight until it is dropped.
-    pub load: Option<BytesInFlight>,
+    /// Guard that counts the output's bytes as in flight until the output is dropped.
+    pub in_flight: Option<BytesInFlight>,
 }
 
 /// Longest times for which a module keeps a core.
@@ -119,7 +119,7 @@ impl PacketTime {
         self.empty.0.saturating_add(slope.saturating_mul(bytes).div_ceil(PACKET_BYTES_MAX.into()))
     }
 
-    /// Returns the first packets of a queue entry that take at most `left` together, and at least one packet.
+    /// Returns a mask of the first packets of a queue entry that take at most `left` together; at least one packet.
     fn packets_within(self, queued: &QueueEntry, left: Nanos) -> u64 {
         if self.longest.0.saturating_mul(BATCH.into()) <= left.0 {
             return queued.mask;
@@ -145,17 +145,20 @@ impl CallTimes {
         let calibration = &admitted.assessment().calibrated_profile().calibration;
         let time = |entry, bytes: u32| {
             let Some(bound) = admitted.analysis().entry(entry) else { return Nanos(0) };
-            let most =
-                if admitted.tier() == Tier::Proved { bound.usage.fuel } else { admitted.limits().of(entry) };
-            calibration.time(most.at(bytes.into()))
+            let fuel = if admitted.tier() == Tier::Proved {
+                bound.usage.fuel
+            } else {
+                admitted.limits().for_entry(entry)
+            };
+            calibration.time(fuel.at(bytes.into()))
         };
         let entries = || admitted.info().entries.iter();
         let entry = entries().find(|entry| entry.packets() > 0).unwrap_or(EntryPoint::Packet);
         let packet = PacketTime { empty: time(entry, 0), longest: time(entry, PACKET_BYTES_MAX) };
-        let is_between = |entry: &EntryPoint| {
+        let runs_between_packets = |entry: &EntryPoint| {
             matches!(entry.definition().work_limit, WorkLimit::EmptyPacket | WorkLimit::Tick)
         };
-        let others = entries().filter(is_between).map(|entry| time(entry, PACKET_BYTES_MAX));
+        let others = entries().filter(runs_between_packets).map(|entry| time(entry, PACKET_BYTES_MAX));
         let call = others.fold(packet.longest, Nanos::max);
         let stops_in_slices = time(EntryPoint::Stop, PACKET_BYTES_MAX) <= call;
         Self { packet: Some(packet), call, stops_in_slices }
@@ -165,7 +168,7 @@ impl CallTimes {
     /// suspension can take two pieces.
     pub fn suspendable(admitted: &Admitted) -> Self {
         let calibration = &admitted.assessment().calibrated_profile().calibration;
-        let piece = calibration.time(admitted.limits().piece);
+        let piece = calibration.time(admitted.limits().check_interval);
         Self { packet: None, call: Nanos(piece.0.saturating_mul(2)), stops_in_slices: true }
     }
 }
@@ -180,7 +183,7 @@ pub struct FuelRate {
 }
 
 impl FuelRate {
-    /// Returns the fuel and the end, in cycles, of a budget of `left` from now on.
+    /// Converts the time `left` to a budget: an amount of fuel, and the value of the cycle counter at the end of that time.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -269,12 +272,12 @@ pub struct ModuleTask {
     /// Packets taken from the queue that did not fit into the slice.
     deferred_packets: Option<QueueEntry>,
     forward: Option<ForwardState>,
-    /// Queue of each output of the manifest, by its index; `None` for one that is not connected.
+    /// Queue of each output of the manifest, by its index; `None` for an output that is not connected.
     outputs: Vec<Option<TxPacketSink>>,
     /// Queues that replace `outputs` before the next call.
     next_outputs: Option<Vec<Option<TxPacketSink>>>,
     tables: Option<Box<dyn TableUpdates>>,
-    /// Limits that all modules of the session share.
+    /// Record limits that all modules of the session share.
     limits: Option<Arc<dyn RecordLimits>>,
     /// Arena and number of the last block.
     block: Option<(u64, u64)>,
@@ -313,7 +316,7 @@ impl ModuleTask {
         call_times: CallTimes,
         fuel_rate: Arc<FuelRate>,
     ) -> Self {
-        driver.instance.open_outputs(0);
+        driver.instance.connect_outputs(0);
         Self {
             number,
             driver,
@@ -344,7 +347,7 @@ impl ModuleTask {
 
     /// Connects the outputs of the manifest, by index. A module is told which of its outputs are connected.
     pub(crate) fn with_outputs(mut self, outputs: Vec<Option<TxPacketSink>>) -> Self {
-        self.open_outputs(outputs);
+        self.connect_outputs(outputs);
         self
     }
 
@@ -353,14 +356,14 @@ impl ModuleTask {
         self.next_outputs = Some(outputs);
     }
 
-    fn open_outputs(&mut self, outputs: Vec<Option<TxPacketSink>>) {
+    fn connect_outputs(&mut self, outputs: Vec<Option<TxPacketSink>>) {
         let open =
             outputs.iter().take(8).enumerate().map(|(i, output_queue)| u8::from(output_queue.is_some()) << i);
-        self.driver.instance.open_outputs(open.fold(0, |all, bit| all | bit));
+        self.driver.instance.connect_outputs(open.fold(0, |all, bit| all | bit));
         self.outputs = outputs;
     }
 
-    /// Adds the readable tables. Each call sees the newest version.
+    /// Adds the readable tables. Each call sees the newest version of each table.
     pub(crate) fn with_tables(mut self, tables: Box<dyn TableUpdates>) -> Self {
         self.tables = Some(tables);
         self
@@ -375,7 +378,7 @@ impl ModuleTask {
     /// Applies changes that are visible from the next call on: outputs, and versions of tables.
     fn apply_updates(&mut self) {
         if let Some(outputs) = self.next_outputs.take() {
-            self.open_outputs(outputs);
+            self.connect_outputs(outputs);
         }
         if let Some(tables) = &mut self.tables {
             self.driver.instance.refresh(&mut **tables);
@@ -460,7 +463,7 @@ impl ModuleTask {
             self.apply_updates();
             let (block, batch) = (&queued.block, queued.block.batch(queued.batch));
             if self.driver.map_block(block).is_err() {
-                // The address space is used up, so this batch cannot be mapped. Later batches may be.
+                // The address space is used up, so this batch is lost. Later batches may find space.
                 self.counters.unseen.fetch_add(queued.packets().into(), Ordering::Relaxed);
                 continue;
             }
@@ -501,7 +504,7 @@ impl ModuleTask {
     pub fn tick(&mut self, at: ClockReading, budget: Nanos) -> Progress {
         let slice = self.slice(budget);
         self.apply_updates();
-        // On a node, ticks follow the clock and not the packets. Each tick has an allowance of its own.
+        // On a node, ticks follow the clock, so each tick has an allowance of its own.
         self.driver.instance.begin_block();
         let is_done = self.driver.begin_tick(at, &|| slice.part());
         self.finish_run(is_done, &slice)
@@ -516,7 +519,7 @@ impl ModuleTask {
             None => match self.endpoint.next_message() {
                 None => return self.finish_run(true, &slice),
                 Some(ServiceMessage::Answer(answer)) => {
-                    let event = ModuleEvent::Answer { ticket: answer.ticket, status: answer.status.code() };
+                    let event = ModuleEvent::Answer { ticket: answer.ticket, status: answer.outcome.code() };
                     self.driver.instance.set_message(answer.message);
                     event
                 }
@@ -648,7 +651,7 @@ impl ModuleTask {
         self.finish_run(is_done, &slice)
     }
 
-    /// Ends the task. Its last output is sent, if the records thread accepts it within a second. A stop call that is too
+    /// Ends the task. Its last output is sent; it is lost if the records thread does not accept it within a second. A stop call that is too
     /// long for the core thread runs on the calling thread; its time is charged as well.
     pub fn finish(mut self) {
         let begin = thread_time();
@@ -681,7 +684,7 @@ impl ModuleTask {
                     self.counters.limited.with(|all| all.merge(&limited));
                 }
             }
-            // The records thread has not even accepted the previous output.
+            // The records thread has not accepted the previous output yet.
             Some(emitted) => _ = self.counters.unwritten.fetch_add(emitted.len() as u64, Ordering::Relaxed),
             None => {}
         }
@@ -700,7 +703,8 @@ impl ModuleTask {
         if !self.unsent.is_empty() || !log.is_empty() || !faults.is_empty() {
             let records = std::mem::take(&mut self.unsent);
             let count = records.iter().count() as u64;
-            let output = BatchOutput { module: self.number, records, log, faults, end: None, load: None };
+            let output =
+                BatchOutput { module: self.number, records, log, faults, end: None, in_flight: None };
             match self.record_sender.offer(output) {
                 Ok(()) => _ = self.counters.records.fetch_add(count, Ordering::Relaxed),
                 Err(output) => self.unsent = output.records,
@@ -711,15 +715,15 @@ impl ModuleTask {
 
     fn update_counters(&self, used: Nanos) {
         let (counters, instance) = (&self.counters, &self.driver.instance);
-        let of_instance = instance.counters();
+        let instance_counters = instance.counters();
         let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
-        set(&counters.packets, of_instance.packets);
-        set(&counters.trapped, of_instance.lost - of_instance.over_limit);
-        set(&counters.over_limit, of_instance.over_limit);
-        set(&counters.faults, of_instance.faults);
-        set(&counters.strikes, of_instance.strikes);
-        set(&counters.refused, of_instance.records_dropped);
-        set(&counters.discarded, of_instance.records_discarded);
+        set(&counters.packets, instance_counters.packets);
+        set(&counters.trapped, instance_counters.lost - instance_counters.over_limit);
+        set(&counters.over_limit, instance_counters.over_limit);
+        set(&counters.faults, instance_counters.faults);
+        set(&counters.strikes, instance_counters.strikes);
+        set(&counters.refused, instance_counters.records_dropped);
+        set(&counters.discarded, instance_counters.records_discarded);
         set(&counters.memory, instance.memory().0);
         set(&counters.ended, instance.end_state());
         counters.used.fetch_add(used.0, Ordering::Relaxed);

@@ -15,13 +15,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use weir_os::private::PrivateFolder;
 use weir_sched::cpu::trace::TraceEvent;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// Number of events that are handed to the writing thread together.
-const PORTION: usize = 4096;
+const PORTION_EVENTS: usize = 4096;
 /// Maximum number of portions that wait to be written.
-const PORTIONS: usize = 64;
-/// The most events in a trace: about half a gigabyte.
+const PORTIONS_MAX: usize = 64;
+/// Maximum number of events in a trace: about half a gigabyte.
 const EVENTS_MAX: usize = 16 << 20;
 
 /// A trace that is being written.
@@ -38,10 +38,10 @@ pub struct Trace<E> {
 pub type Recorder = Box<dyn FnMut(TraceEvent)>;
 
 /// The present trace of a core thread, if there is one.
-pub type Shared = Rc<RefCell<Option<Trace<TraceEvent>>>>;
+pub type SharedTrace = Rc<RefCell<Option<Trace<TraceEvent>>>>;
 
 /// Returns a function that adds events to the trace, or drops them if there is no trace.
-pub fn recorder(trace: &Shared) -> Recorder {
+pub fn recorder(trace: &SharedTrace) -> Recorder {
     let trace = Rc::clone(trace);
     Box::new(move |event| {
         if let Some(trace) = &mut *trace.borrow_mut() {
@@ -62,15 +62,15 @@ impl<E: Display + Send + 'static> Trace<E> {
         file.set_len(0)?;
         let mut file = BufWriter::new(file);
         writeln!(file, "{head}")?;
-        let (portions, waiting) = sync_channel(PORTIONS);
-        let named = path.clone();
+        let (portions, waiting) = sync_channel(PORTIONS_MAX);
+        let path_of_thread = path.clone();
         let write = move || {
             if let Err(error) = write(&waiting, file) {
-                warn(&format_args!("{}: the record ends here: {error}", named.shown()));
+                warn(&format_args!("{}: the trace ends here: {error}", path_of_thread.escaped()));
             }
         };
         let thread = std::thread::Builder::new().name("weir-trace".to_owned()).spawn(write)?;
-        let events = Vec::with_capacity(PORTION);
+        let events = Vec::with_capacity(PORTION_EVENTS);
         Ok(Self { path, portions: Some(portions), events, count: 0, thread: Some(thread) })
     }
 
@@ -78,13 +78,13 @@ impl<E: Display + Send + 'static> Trace<E> {
     pub fn add(&mut self, event: E) {
         let Some(portions) = &self.portions else { return };
         self.events.push(event);
-        if self.events.len() < PORTION {
+        if self.events.len() < PORTION_EVENTS {
             return;
         }
-        self.count += PORTION;
-        let portion = std::mem::replace(&mut self.events, Vec::with_capacity(PORTION));
+        self.count += PORTION_EVENTS;
+        let portion = std::mem::replace(&mut self.events, Vec::with_capacity(PORTION_EVENTS));
         if portions.try_send(portion).is_err() || self.count >= EVENTS_MAX {
-            info(&format!("{}: the record ends after {} events", self.path.shown(), self.count));
+            info(&format!("{}: the trace ends after {} events", self.path.escaped(), self.count));
             self.portions = None;
         }
     }
@@ -93,7 +93,7 @@ impl<E: Display + Send + 'static> Trace<E> {
 impl<E> Drop for Trace<E> {
     fn drop(&mut self) {
         if let Some(portions) = self.portions.take() {
-            // At the end, no core waits for this thread, so a blocking send is safe.
+            // A trace is dropped when its scheduler has ended or its file is to be complete, so a blocking send is safe.
             _ = portions.send(std::mem::take(&mut self.events));
         }
         if let Some(thread) = self.thread.take() {

@@ -1,10 +1,11 @@
-//! Simulation of an operator's cases on an imagined node, by the functions that decide on live requests.
+//! Tries the test cases of a policy on a simulated node: requests with their expected results. The functions that decide on
+//! live requests decide on these requests, too.
 
 use crate::control::ShippedModules;
 use crate::control::authority::ceilings::UsageReader;
-use crate::control::authority::{Asker, SessionOwner, SharedRights, ceilings, explain, permit};
+use crate::control::authority::{Requester, SessionOwner, SharedRights, ceilings, explain, permit};
 use crate::control::config::NodeConfiguration;
-use crate::control::policy::{Case, CaseKey, CaseSubject, Expect, Policy};
+use crate::control::policy::{Case, CaseCredential, CaseKey, Expect, Policy};
 use crate::control::protocol::{ControlRequest, Explanation, RequestVerdict};
 use crate::control::spec::SessionSpec;
 use crate::server::daemon::DaemonError;
@@ -19,12 +20,12 @@ use weir_trust::credential::{Credential, MintError, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::Identity;
 
-/// The environment of a simulation.
+/// The environment of a simulated node.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseEnvironment<'a> {
     /// Name of the node in credentials.
     pub node: &'a NodeName,
-    /// Configuration with the node's interfaces, links and profiles; without one, every name of them counts as known.
+    /// Configuration with the node's interfaces, links and profiles. Without a configuration, all their names are accepted.
     pub config: Option<&'a NodeConfiguration>,
     /// Modules that come with weir.
     pub shipped: ShippedModules,
@@ -39,61 +40,64 @@ pub struct CaseResult {
     pub line: usize,
     /// Name of the case.
     pub name: String,
-    /// Difference from the expected result; `None` if there is none.
-    pub wrong: Option<String>,
+    /// Difference between the expected and the actual result; `None` if the case holds.
+    pub difference: Option<String>,
 }
 
 impl Policy {
-    /// Tries all cases.
+    /// Tries all test cases of the policy.
     pub fn try_cases(&self, environment: &CaseEnvironment<'_>) -> Vec<CaseResult> {
         let tried = |case: &Case| {
             let (file, line, name) = (case.file.clone(), case.line, case.name.clone());
-            CaseResult { file, line, name, wrong: self.try_case(case, environment) }
+            CaseResult { file, line, name, difference: self.try_case(case, environment) }
         };
         self.cases.iter().map(tried).collect()
     }
 
     fn try_case(&self, case: &Case, environment: &CaseEnvironment<'_>) -> Option<String> {
-        let mut world = SimulatedNode::new(self, *environment);
-        for before in self.before(case) {
-            if let Err(why) = world.ask_as(before) {
-                return Some(format!("`{}`, which it comes after, is refused: {why}", before.name));
+        let mut node = SimulatedNode::new(self, *environment);
+        for before in self.prerequisites(case) {
+            if let Err(why) = node.apply_case(before) {
+                return Some(format!(
+                    "`{}`, an earlier case that this case needs, is refused: {why}",
+                    before.name
+                ));
             }
         }
-        match (&case.expect, world.ask_as(case)) {
+        match (&case.expect, node.apply_case(case)) {
             (Expect::Allowed, Ok(())) => None,
             (Expect::Allowed, Err(why)) => Some(format!("expected: allowed; came: refused: {why}")),
             (Expect::Refused(text), Ok(())) => Some(format!(
                 "expected: refused, with `{}` in the reason; came: allowed",
-                weir_units::shown(text)
+                weir_units::escaped(text)
             )),
             (Expect::Refused(text), Err(why)) if why.contains(text) => None,
             (Expect::Refused(text), Err(why)) => Some(format!(
                 "expected: refused, with `{}` in the reason; came: refused, but: {why}",
-                weir_units::shown(text)
+                weir_units::escaped(text)
             )),
         }
     }
 
     /// Returns the cases that a case follows, directly or indirectly, in the order of the file.
-    fn before(&self, case: &Case) -> Vec<&Case> {
+    fn prerequisites(&self, case: &Case) -> Vec<&Case> {
         let mut wanted: Vec<&str> = case.after.iter().map(String::as_str).collect();
-        let mut before = Vec::new();
+        let mut prerequisites = Vec::new();
         // A case can follow only earlier cases of its file.
         let earlier =
             self.cases.iter().rev().filter(|other| other.file == case.file && other.line < case.line);
         for other in earlier {
             if wanted.contains(&other.name.as_str()) {
                 wanted.extend(other.after.iter().map(String::as_str));
-                before.push(other);
+                prerequisites.push(other);
             }
         }
-        before.reverse();
-        before
+        prerequisites.reverse();
+        prerequisites
     }
 }
 
-/// An imagined node: its sessions and their owners.
+/// A simulated node: its policy, and the sessions that requests have created, with their owners.
 pub struct SimulatedNode<'a> {
     policy: &'a Policy,
     environment: CaseEnvironment<'a>,
@@ -102,7 +106,7 @@ pub struct SimulatedNode<'a> {
 }
 
 impl<'a> SimulatedNode<'a> {
-    /// Creates a node without sessions.
+    /// Creates a simulated node without sessions.
     pub fn new(policy: &'a Policy, environment: CaseEnvironment<'a>) -> Self {
         let trust = Trust::new(environment.node.clone(), policy);
         Self { policy, environment, trust, sessions: BTreeMap::new() }
@@ -114,21 +118,23 @@ impl<'a> SimulatedNode<'a> {
     ///
     /// The stored revocations cannot be read, or are damaged.
     pub fn with_revocations(self, state: &Path) -> Result<Self, DaemonError> {
-        let now = Second::of(weir_datapath::clock::wall_clock());
+        let now = Second::containing(weir_datapath::clock::wall_clock());
         let (trust, _) =
             self.trust.with_revocations([&crate::server::revocation_files::read_all(state)?], now);
         Ok(Self { trust, ..self })
     }
 
-    /// Makes the request of a case.
-    fn ask_as(&mut self, case: &Case) -> Result<(), String> {
+    /// Decides and applies the request of a case.
+    fn apply_case(&mut self, case: &Case) -> Result<(), String> {
         let mut trust = match &case.node {
             Some(node) => Trust::new(node.clone(), self.policy),
             None => self.trust.clone(),
         };
-        let (credential, holder) = match &case.who {
-            CaseSubject::Shown(credential) => (credential.as_ref().clone(), *credential.claimed_holder()),
-            CaseSubject::Described { root, chain } => {
+        let (credential, holder) = match &case.credential {
+            CaseCredential::FromFile(credential) => {
+                (credential.as_ref().clone(), *credential.claimed_holder())
+            }
+            CaseCredential::Described { root, chain } => {
                 // The root's private key is not available, so a stand-in key signs, and is trusted in the root's place
                 // for this case only.
                 let stand_in = named_identity(&format!("in the place of {root}"));
@@ -138,13 +144,13 @@ impl<'a> SimulatedNode<'a> {
                 (credential, holder)
             }
         };
-        let peer = match &case.by {
+        let peer = match &case.requester {
             None => holder,
             Some(CaseKey::Key(key)) => *key,
             Some(CaseKey::Called(name)) => named_identity(name).public(),
         };
         let verified = trust.verify(&credential, &peer, case.at).map_err(|refusal| refusal.to_string())?;
-        self.ask(&Arc::new(verified), case.ask.clone(), case.body.as_deref(), None)
+        self.apply_request(&Arc::new(verified), case.request.clone(), case.body.as_deref(), None)
     }
 
     /// Explains the rights of a credential, and the result of a request.
@@ -152,7 +158,7 @@ impl<'a> SimulatedNode<'a> {
         &mut self,
         credential: &Credential,
         at: Second,
-        ask: Option<(ControlRequest, &[u8])>,
+        request: Option<(ControlRequest, &[u8])>,
     ) -> Explanation {
         let node = self.environment.node;
         let verified = match self.trust.verify(credential, credential.claimed_holder(), at) {
@@ -161,24 +167,24 @@ impl<'a> SimulatedNode<'a> {
         };
         let sessions = self.sessions.values().map(|(owner, spec)| (owner, spec));
         let explained = explain::explanation(&verified, sessions, node, at, UsageReader::Operator);
-        let verdict = ask.map(|(ask, body)| {
+        let verdict = request.map(|(request, body)| {
             let body = Some(body).filter(|body| !body.is_empty());
-            let imagined = SessionOwner::imagined(&verified, &ask);
-            RequestVerdict { refused: self.ask(&verified, ask, body, imagined).err() }
+            let imagined = SessionOwner::hypothetical(&verified, &request);
+            RequestVerdict { refused: self.apply_request(&verified, request, body, imagined).err() }
         });
         Explanation { verdict, ..explained }
     }
 
-    /// Makes a request of a credential's holder. If the session of the request does not exist, `imagined` counts as its
-    /// owner.
+    /// Decides a request of a credential's holder, and applies it to the simulated sessions. If the session of the request
+    /// does not exist, `imagined` counts as its owner.
     ///
     /// # Errors
     ///
     /// The reason of the refusal.
-    fn ask(
+    fn apply_request(
         &mut self,
-        who: &Arc<VerifiedCredential>,
-        ask: ControlRequest,
+        holder: &Arc<VerifiedCredential>,
+        request: ControlRequest,
         body: Option<&[u8]>,
         imagined: Option<SessionOwner>,
     ) -> Result<(), String> {
@@ -189,9 +195,9 @@ impl<'a> SimulatedNode<'a> {
             let (owner, share) = known.or_else(|| Some((imagined()?, Vec::new())))?;
             Some(SharedRights { owner: owner.clone(), share })
         };
-        let permitted = permit(&Asker::Holder(Arc::clone(who)), ask, body, &owner_of, &shipped);
+        let permitted = permit(&Requester::Holder(Arc::clone(holder)), request, body, &owner_of, &shipped);
         let permitted = permitted.map_err(|refusal| refusal.to_string())?;
-        match (permitted.ask, permitted.owner) {
+        match (permitted.request, permitted.owner) {
             (ControlRequest::Create(spec), Some(owner)) => {
                 if self.sessions.contains_key(&spec.name) {
                     return Err(crate::NodeError::Exists(spec.name).to_string());
@@ -212,6 +218,7 @@ impl<'a> SimulatedNode<'a> {
         Ok(())
     }
 
+    /// Checks a session against the configuration and the ceilings of its owner's credential, as a node does.
     fn check(&self, owner: &SessionOwner, spec: &SessionSpec) -> Result<(), String> {
         if let Some(config) = self.environment.config {
             let interfaces: Vec<String> = config.interfaces.iter().map(|it| it.name.clone()).collect();
@@ -228,9 +235,9 @@ impl<'a> SimulatedNode<'a> {
     }
 }
 
-/// Returns the key of a named person, the same in every case. Anyone can compute it, and no node trusts it.
+/// Returns the key pair of a name in a case, the same in every case. Anyone can compute it, and no node trusts it.
 fn named_identity(name: &str) -> Identity {
-    Identity::from_seed(&Digest::of(format!("somebody in a case: {name}").as_bytes()).0)
+    Identity::from_seed(&Digest::of_bytes(format!("somebody in a case: {name}").as_bytes()).0)
 }
 
 /// Creates the described credential. Equal descriptions give equal credentials, so that cases can build on each other.
@@ -238,7 +245,7 @@ fn mint_described(root: &Identity, chain: &[(String, Grant)]) -> Result<Credenti
     let mut credential: Option<(Credential, Identity)> = None;
     for (number, (to, grant)) in chain.iter().enumerate() {
         let next = named_identity(to);
-        let mut random = Repeatable::of(&chain[..=number]);
+        let mut random = DeterministicRng::from_chain(&chain[..=number]);
         let passed_on = match &credential {
             None => Credential::mint(root, next.public(), grant.clone(), None, &mut random)?,
             Some((credential, holder)) => {
@@ -250,19 +257,19 @@ fn mint_described(root: &Identity, chain: &[(String, Grant)]) -> Result<Credenti
     credential.map(|(credential, _)| credential).ok_or(MintError::Token)
 }
 
-/// Deterministic bytes in place of randomness. Keys made of them are worth nothing outside a case.
-struct Repeatable {
+/// A deterministic generator in place of randomness. Its keys are predictable, and are used only in cases.
+struct DeterministicRng {
     seed: Digest,
     count: u64,
 }
 
-impl Repeatable {
-    fn of(chain: &[(String, Grant)]) -> Self {
-        Self { seed: Digest::of(format!("{chain:?}").as_bytes()), count: 0 }
+impl DeterministicRng {
+    fn from_chain(chain: &[(String, Grant)]) -> Self {
+        Self { seed: Digest::of_bytes(format!("{chain:?}").as_bytes()), count: 0 }
     }
 }
 
-impl RngCore for Repeatable {
+impl RngCore for DeterministicRng {
     fn next_u32(&mut self) -> u32 {
         impls::next_u32_via_fill(self)
     }
@@ -271,18 +278,18 @@ impl RngCore for Repeatable {
         impls::next_u64_via_fill(self)
     }
 
-    fn fill_bytes(&mut self, to: &mut [u8]) {
-        for part in to.chunks_mut(32) {
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(32) {
             self.count += 1;
-            let bytes = Digest::of(&[&self.seed.0[..], &self.count.to_be_bytes()].concat()).0;
-            part.copy_from_slice(bytes.get(..part.len()).unwrap_or_default());
+            let digest = Digest::of_bytes(&[&self.seed.0[..], &self.count.to_be_bytes()].concat()).0;
+            part.copy_from_slice(digest.get(..part.len()).unwrap_or_default());
         }
     }
 
-    fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), Error> {
-        self.fill_bytes(to);
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        self.fill_bytes(bytes);
         Ok(())
     }
 }
 
-impl CryptoRng for Repeatable {}
+impl CryptoRng for DeterministicRng {}

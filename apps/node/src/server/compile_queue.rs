@@ -4,13 +4,13 @@
 //! enter a [fair queue](queue) over processor time:
 //!
 //! - Under each root grant one job runs at a time, and in all a limited number.
-//! - The holder that has used the least of their share comes first.
+//! - The holder that has used the least of its share comes first.
 //! - A running job is paused, with its compiler process, while other holders come first.
 //! - A job's processor time is paid from the shares of the holder's chain before the holder's next job begins. The
 //!   processor time of requests outside of the queue is paid from the holder's own share alone.
 //!
-//! All compilation of one request shares one [budget](REQUEST_BUDGET). A ledger query uses many short jobs. The operator
-//! never waits.
+//! All compilation of one request shares one [budget](REQUEST_BUDGET). A ledger query is read in many short jobs, each
+//! within the queue. The operator never waits.
 
 mod queue;
 
@@ -25,11 +25,11 @@ use weir_units::Nanos;
 
 /// The maximum processor time for all compilation of one request of a holder.
 pub(crate) const REQUEST_BUDGET: Nanos = Nanos(10 * Nanos::SECOND.0);
-/// The minimum of the number of jobs that run concurrently.
+/// The number of jobs that run concurrently, even on a machine with few processors.
 const RUNNING_MIN: usize = 2;
 /// The maximum number of paused jobs. A paused job keeps the memory of its compiler process.
 const PAUSED_MAX: usize = 4;
-/// The time to pay off a debt beyond which a holder's job is refused at once.
+/// The longest time that a holder may need to pay off its debt. With a larger debt, its job is refused at once.
 const DEBT_TIME_MAX: Duration = Duration::from_secs(20);
 /// The maximum time for which a job waits to start.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -43,8 +43,8 @@ pub(crate) fn budget_for(owner: Option<&SessionOwner>) -> RequestBudget {
     RequestBudget { cpu, skips_queue: false }
 }
 
-/// Returns the compilation budget for a part of a session that the node restores at its start. Its jobs do not enter
-/// the queue, as one thread restores all sessions; the caller charges the holder afterwards
+/// Returns the compilation budget for a part of a session that the node restores at its start. The jobs do not enter the
+/// queue, as one thread restores all sessions. The caller charges the holder afterwards
 /// ([`FairCompileQueue::charge_outside`]).
 pub(crate) fn budget_for_restore(owner: Option<&SessionOwner>) -> RequestBudget {
     RequestBudget { skips_queue: true, ..budget_for(owner) }
@@ -54,7 +54,7 @@ pub(crate) fn budget_for_restore(owner: Option<&SessionOwner>) -> RequestBudget 
 #[derive(Debug)]
 pub(crate) struct RequestBudget {
     pub(crate) cpu: CpuBudget,
-    /// True if its jobs run without waiting in the queue.
+    /// True if the request's jobs run without waiting in the queue.
     skips_queue: bool,
 }
 
@@ -65,8 +65,8 @@ impl RequestBudget {
     }
 
     /// Returns the processor time that the requesting thread itself has used.
-    pub(crate) fn here(&self) -> Nanos {
-        self.cpu.here()
+    pub(crate) fn used_in_caller(&self) -> Nanos {
+        self.cpu.used_in_caller()
     }
 }
 
@@ -159,7 +159,7 @@ impl FairCompileQueue {
     }
 
     /// Charges a holder for processor time outside of the queue. The next jobs of the holder and of its descendants wait
-    /// until that time is paid; those of ancestors and siblings do not.
+    /// until that time is paid. The jobs of ancestors and siblings do not wait for it.
     pub(crate) fn charge_outside(&self, holder: &VerifiedCredential, used: Nanos) {
         let chain: Vec<CompilePayer> = delegation_chain(holder).collect();
         self.lock().charge_outside(&chain, used, self.now());
@@ -169,7 +169,7 @@ impl FairCompileQueue {
 /// The permission for one job to run. The job leaves the queue when the permission is dropped.
 #[derive(Debug)]
 pub(crate) struct CompilePermit<'a> {
-    /// None for the operator, whose jobs do not enter the queue.
+    /// `None` for the operator, whose jobs do not enter the queue.
     queue: Option<&'a FairCompileQueue>,
     number: u64,
     entered: Instant,
@@ -219,8 +219,8 @@ impl CpuMeter for CompilePermit<'_> {
         self.charged = Nanos(0);
     }
 
-    fn spend_here(&mut self, used: Nanos) {
-        self.budget.spend_here(used);
+    fn spend_in_caller(&mut self, used: Nanos) {
+        self.budget.spend_in_caller(used);
         self.charge(used);
     }
 
@@ -280,7 +280,7 @@ mod tests {
             [CpuBudget::new(REQUEST_BUDGET), CpuBudget::new(REQUEST_BUDGET), CpuBudget::new(REQUEST_BUDGET)];
         let [one, two, operators] = &mut budgets;
         let mut first = start_job(&queue, &payers("a", 5), one).unwrap();
-        first.spend_here(Nanos(2 * Nanos::SECOND.0));
+        first.spend_in_caller(Nanos(2 * Nanos::SECOND.0));
         assert_eq!(first.used(), Nanos(2 * Nanos::SECOND.0));
         drop(queue.acquire_for(None, operators).unwrap());
         drop(first);

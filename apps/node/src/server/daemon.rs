@@ -22,7 +22,7 @@ pub use error::{DaemonError, RequestRefused};
 use crate::control::ShippedModules;
 use crate::control::access::RemoteAccessCounters;
 use crate::control::audit::{Decisions, PendingDecision};
-use crate::control::authority::{self, Asker, Permitted, RequestRefusal, SessionOwner, SharedRights};
+use crate::control::authority::{self, Permitted, RequestRefusal, Requester, SessionOwner, SharedRights};
 use crate::control::config::NodeConfiguration;
 use crate::control::policy::Policy;
 use crate::control::protocol::{ControlRequest, Snapshot};
@@ -63,7 +63,7 @@ use weir_admission::{CalibratedProfile, Calibration, Name, Profile};
 use weir_datapath::clock::ClockReading;
 use weir_datapath::event::ObservedEvent;
 use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, UnloadReason};
-use weir_ledger_files::{LedgerOptions, LedgerWriter, Start};
+use weir_ledger_files::{LedgerOptions, LedgerWriter, NodeStart};
 use weir_os::child::Cores;
 use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions};
 use weir_trust::credential::{CredentialRefusal, VerifiedCredential};
@@ -88,7 +88,7 @@ pub struct Setup {
     pub shipped: ShippedModules,
 }
 
-/// The age up to which holders get a cached snapshot. With the cache, many holders cause no more snapshots than one.
+/// The age up to which holders get a cached snapshot. The cache bounds the number of snapshots for any number of holders.
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_millis(50);
 
 /// The interval of watchdog messages to the service manager.
@@ -108,39 +108,41 @@ struct LoadedConfig {
     /// The line numbers of the configuration's sections.
     lines: ConfigLines,
     profiles: BTreeMap<Name, CalibratedProfile>,
+    /// The profile for modules whose configuration names none.
     default: CalibratedProfile,
     tables: Vec<TableFile>,
     trust: Option<Arc<Trust>>,
     /// The files with revocation lists.
-    lists: Vec<PathBuf>,
+    list_files: Vec<PathBuf>,
     /// A folder to which further files with revocation lists can be added while the node runs.
-    revoked: Option<PathBuf>,
+    list_folder: Option<PathBuf>,
     /// The hash of the configuration and all its files, for the ledger.
     digest: Digest,
 }
 
-fn read(path: &Path, most: usize) -> Result<Vec<u8>, DaemonError> {
-    read_at_most(path, most).map_err(|source| DaemonError::Read { path: path.to_owned(), source })
+fn read(path: &Path, bytes_max: usize) -> Result<Vec<u8>, DaemonError> {
+    read_at_most(path, bytes_max).map_err(|source| DaemonError::Read { path: path.to_owned(), source })
 }
 
-/// Reads a file, but at most `most` + 1 bytes, so that the caller can detect a longer one.
-pub(crate) fn read_at_most(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+/// Reads a file, but at most `bytes_max` + 1 bytes, so that the caller can detect a longer file.
+pub(crate) fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
     // Only a regular file is opened: a FIFO would block until it has a writer.
     let file = weir_os::private::open_regular(path)?;
-    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn read_text(path: &Path, most: usize) -> Result<String, DaemonError> {
-    String::from_utf8(read(path, most)?).map_err(|_| DaemonError::Read {
+fn read_text(path: &Path, bytes_max: usize) -> Result<String, DaemonError> {
+    String::from_utf8(read(path, bytes_max)?).map_err(|_| DaemonError::Read {
         path: path.to_owned(),
         source: io::Error::other("is not UTF-8 text"),
     })
 }
 
-fn load(
+/// Reads a configuration and all files that it names, and tries the cases of its policy.
+fn load_config(
     path: &Path,
     calibration: &Calibration,
     shipped: ShippedModules,
@@ -156,16 +158,17 @@ fn load(
     let mut hashed = text.into_bytes();
     hashed.append(&mut policy.bytes);
     let profiles = policy.profiles.into_iter();
-    let profiles = profiles.map(|(name, profile)| (name, terms(profile, &config, calibration))).collect();
+    let profiles =
+        profiles.map(|(name, profile)| (name, calibrated(profile, &config, calibration))).collect();
     let mut tables = Vec::new();
     for table in &config.tables {
         let file = TableFile::new(table.name.clone(), read_file(&resolve_path(path, &table.file))?);
         hashed.extend_from_slice(&file.digest.0);
         tables.push(file);
     }
-    let default = terms(Profile::default(), &config, calibration);
-    let (lists, revoked, digest) = (policy.lists, policy.revoked, Digest::of(&hashed));
-    Ok(LoadedConfig { config, lines, profiles, default, tables, trust, lists, revoked, digest })
+    let default = calibrated(Profile::default(), &config, calibration);
+    let (list_files, list_folder, digest) = (policy.lists, policy.revoked, Digest::of_bytes(&hashed));
+    Ok(LoadedConfig { config, lines, profiles, default, tables, trust, list_files, list_folder, digest })
 }
 
 /// Tries the cases of a policy, which all have to hold before the policy takes effect.
@@ -178,23 +181,23 @@ fn try_cases(
     if policy.cases.is_empty() {
         return Ok(());
     }
-    let node = &config.name().map_err(|_| DaemonError::Trust {
+    let node = &config.credential_name().map_err(|_| DaemonError::Trust {
         path: path.to_owned(),
         source: RemoteConfigError::Name(config.node.name.clone()),
     })?;
     let trials = policy.try_cases(&CaseEnvironment { node, config: Some(config), shipped });
-    let of = trials.len();
+    let total = trials.len();
     let mut failed =
-        trials.into_iter().filter_map(|trial| Some((trial.wrong?, trial.file, trial.line, trial.name)));
-    let Some((wrong, file, line, name)) = failed.next() else { return Ok(()) };
-    let (name, more) = (weir_units::shown(&name), failed.count());
-    Err(DaemonError::Case { path: file, line, name, wrong, more, of })
+        trials.into_iter().filter_map(|trial| Some((trial.difference?, trial.file, trial.line, trial.name)));
+    let Some((difference, file, line, name)) = failed.next() else { return Ok(()) };
+    let (name, other_failures) = (weir_units::escaped(&name), failed.count());
+    Err(DaemonError::Case { path: file, line, name, difference, other_failures, total })
 }
 
 /// Returns a profile with this node's calibration. The profile's check interval is lowered, if necessary, so that a module
 /// that can be suspended yields at least four times in the longest time for which it may keep a core.
-fn terms(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> CalibratedProfile {
-    let check_interval = profile.check_interval.min(Nanos(config.cpu.blocking.0 / 4));
+fn calibrated(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> CalibratedProfile {
+    let check_interval = profile.check_interval.min(Nanos(config.cpu.blocking_max.0 / 4));
     CalibratedProfile { profile: Profile { check_interval, ..profile }, calibration: calibration.clone() }
 }
 
@@ -273,9 +276,9 @@ fn now() -> Timestamp {
 ///
 /// The node does not start, or its spawner process ends. Other errors are logged and counted, and do not end the node.
 pub fn run(setup: Setup) -> Result<(), DaemonError> {
-    let loaded = load(&setup.config, &setup.calibration, setup.shipped)?;
+    let loaded = load_config(&setup.config, &setup.calibration, setup.shipped)?;
     log::begin(loaded.config.node.log, &loaded.config.node.name);
-    // The check comes before any file of the node is created or changed.
+    // The configuration is checked before any file of the node is created or changed.
     check::verify(&setup, &loaded)?;
     let cache = Cache::of_user()
         .map_err(|error| warn(&format_args!("compiled modules are not cached: {error}")))
@@ -337,7 +340,7 @@ fn new_module_loader(
     };
     let engine = Arc::new(Engine::new(options, cache)?);
     let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
-    Ok(ModuleLoader::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking))
+    Ok(ModuleLoader::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking_max))
 }
 
 /// Makes a panic abort the process, unless it is in a thread that serves a client. A node that goes on without a core's or
@@ -366,7 +369,7 @@ impl Daemon {
         let checked = check::check_modules(&setup, &loaded, &loader)?;
         state_version::update(&confine::make_private(&loaded.config.node.state)?)?;
         let (event_sender, events) = channel();
-        let start = Start {
+        let start = NodeStart {
             node: loaded.config.node.name.clone(),
             version: LedgerText::new(env!("CARGO_PKG_VERSION")),
             configuration: loaded.digest,
@@ -380,7 +383,7 @@ impl Daemon {
         let before = ledger.head().map_or(0, |head| head.sequence);
         let tables = std::mem::take(&mut loaded.tables);
         let node = Node::start(loaded.config.clone(), loader, before, &event_sender).and_then(|node| {
-            // Tables are published before the sessions are created, whose modules may read them when they start.
+            // Tables are published before sessions are created, as modules may read tables when they start.
             loaded.tables = node.loader.registry.configure(tables)?;
             Ok(node)
         });
@@ -434,7 +437,8 @@ impl Daemon {
         Ok((daemon, events))
     }
 
-    /// Creates a session of the configuration, and charges it for the check of its modules, whose times are in `checked`.
+    /// Creates a session of the configuration, and charges it for the check of its modules. `checked` has the processor time
+    /// of that check for each session.
     fn create_checked(
         &self,
         session: SessionSpec,
@@ -464,7 +468,7 @@ impl Daemon {
         events: &Receiver<ObservedEvent>,
     ) -> Result<(), DaemonError> {
         let interval = Duration::from_nanos(self.node.lock().config.node.ledger_interval.0);
-        let mut next = Instant::now() + interval;
+        let mut interval_end = Instant::now() + interval;
         let mut watchdog_sent = Instant::now();
         let (mut watched, mut spawner) = (WatchedFiles::default(), SpawnerWatch::default());
         let (restored, mut noted_survival) = (OnceLock::new(), NotedSurvival::default());
@@ -478,8 +482,9 @@ impl Daemon {
             });
             scope.spawn(|| self.save_delayed(&is_ending));
             loop {
-                let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
-                match signals.recv_timeout(left) {
+                let timeout =
+                    interval_end.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+                match signals.recv_timeout(timeout) {
                     Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                     // A reload has a thread of its own, as it compiles modules: ledger intervals and watchdog messages go on
                     // meanwhile.
@@ -499,8 +504,8 @@ impl Daemon {
                 self.close_expired();
                 self.uploads.remove_expired(Instant::now());
                 self.note_survival(restored.get(), &mut noted_survival);
-                if Instant::now() >= next {
-                    next += interval;
+                if Instant::now() >= interval_end {
+                    interval_end += interval;
                     self.end_interval();
                     self.retry_revocation_writes();
                     self.unload_failed();
@@ -515,19 +520,20 @@ impl Daemon {
         })
     }
 
+    /// Writes the usage, the requests and the decisions of the current interval to the ledger, and begins the next interval.
     fn end_interval(&self) {
         let mut ledger = self.ledger.lock();
-        let moment = ClockReading::now();
-        let (begin, end, length) = ledger.interval.until(moment);
+        let reading = ClockReading::now();
+        let (begin, end, length) = ledger.interval.until(reading);
         let (used, changed) = {
             let mut node = self.node.lock_after(&ledger);
             node.release_unused();
-            let used = ledger.usage.usages(&node, length);
-            let changed = node.self_changed_reservations();
+            let used = ledger.usage.usage_of_all(&node, length);
+            let changed = node.reservations_changed_by_modules();
             self.save_queue.with(|queue| changed.iter().for_each(|session| queue.add(session)));
             (used, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
         };
-        ledger.interval = Interval::begin(moment);
+        ledger.interval = Interval::begin(reading);
         used.events().for_each(|event| ledger.writer.push(begin, end, event));
         let (requests, debts) = self.requests.with(RequestAccounts::end_interval);
         self.node.lock_after(&ledger).debit(debts);
@@ -543,7 +549,7 @@ impl Daemon {
         ledger.commit();
     }
 
-    /// Stops the node in order.
+    /// Stops the node in order: closes its sessions, and writes the last entries of the ledger.
     fn stop(&self) {
         self.stop_after(true);
     }
@@ -557,7 +563,7 @@ impl Daemon {
                 log::session(&name).warn(&format_args!("session {name}: {error}"));
             }
         }
-        self.node.lock().end_records();
+        self.node.lock().finish_traces();
         self.write_revocations_at_stop();
         let mut ledger = self.ledger.lock();
         let (begin, end, _) = ledger.interval.until(ClockReading::now());
@@ -594,7 +600,7 @@ impl LedgerState {
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (remote, revocations) = (self.access.status(), self.revocation_counts());
-        let (processes, refused_processes) = (isolation::started(), isolation::refused());
+        let (processes, refused_processes) = (isolation::started_processes(), isolation::refused_starts());
         Snapshot { remote, revocations, processes, refused_processes, ..self.node.lock().snapshot() }
     }
 
@@ -629,21 +635,22 @@ impl Daemon {
     /// Decides whether a client may make a request.
     pub(crate) fn permit(
         &self,
-        asker: &Asker,
-        ask: ControlRequest,
+        requester: &Requester,
+        request: ControlRequest,
         body: Option<&[u8]>,
     ) -> Result<Permitted, RequestRefusal> {
-        let asker = &self.with_current_credential(asker)?;
-        authority::permit(asker, ask, body, &|name| self.shared(name), &self.setup.shipped)
+        let requester = &self.with_current_credential(requester)?;
+        authority::permit(requester, request, body, &|name| self.shared_rights(name), &self.setup.shipped)
     }
 
-    /// Returns the node's name of the session that a request names. Each holder has a namespace of its own; a name that is
-    /// not in the holder's namespace is the node's name of another holder's session.
-    pub(crate) fn session_of(&self, asker: &Asker, ask: &ControlRequest) -> Option<Name> {
-        let requested = ask.session()?;
-        let Asker::Holder(credential) = asker else { return Some(requested.clone()) };
+    /// Returns the node's name of the session that a request names. Each holder has a namespace of its own. A name
+    /// outside the holder's namespace is taken as the node's name of another holder's session.
+    pub(crate) fn session_of(&self, requester: &Requester, request: &ControlRequest) -> Option<Name> {
+        let requested = request.session()?;
+        let Requester::Holder(credential) = requester else { return Some(requested.clone()) };
         let own = SessionOwner::name_of(credential, requested);
-        let is_own = matches!(ask, ControlRequest::Create(_)) || self.node.lock().sessions.contains_key(&own);
+        let is_own =
+            matches!(request, ControlRequest::Create(_)) || self.node.lock().sessions.contains_key(&own);
         Some(if is_own { own } else { requested.clone() })
     }
 
@@ -661,16 +668,16 @@ impl Daemon {
     }
 
     /// Checks that a client's right still holds: its operator's key, or its credential.
-    pub(crate) fn check_right(&self, asker: &Asker) -> Result<(), RequestRefusal> {
-        self.with_current_credential(asker).map(drop)
+    pub(crate) fn check_right(&self, requester: &Requester) -> Result<(), RequestRefusal> {
+        self.with_current_credential(requester).map(drop)
     }
 
     /// Returns the client with its credential verified again.
-    fn with_current_credential(&self, asker: &Asker) -> Result<Asker, RequestRefusal> {
-        match asker {
-            Asker::Operator(Some(key)) if !self.is_operator(key) => Err(RequestRefusal::NoOperator),
-            Asker::Operator(_) => Ok(asker.clone()),
-            Asker::Holder(credential) => Ok(Asker::Holder(self.reverify(credential)?)),
+    fn with_current_credential(&self, requester: &Requester) -> Result<Requester, RequestRefusal> {
+        match requester {
+            Requester::Operator(Some(key)) if !self.is_operator(key) => Err(RequestRefusal::NotOperator),
+            Requester::Operator(_) => Ok(requester.clone()),
+            Requester::Holder(credential) => Ok(Requester::Holder(self.reverify(credential)?)),
         }
     }
 
@@ -690,7 +697,7 @@ impl Daemon {
         credential: &Arc<VerifiedCredential>,
     ) -> Result<Arc<VerifiedCredential>, RequestRefusal> {
         match self.trust() {
-            Some(trust) => Ok(trust.current(credential, Second::of(now()))?),
+            Some(trust) => Ok(trust.current(credential, Second::containing(now()))?),
             None => Err(CredentialRefusal::UnknownRoot(*credential.root()).into()),
         }
     }
@@ -701,7 +708,7 @@ impl Daemon {
 
     /// Returns the owner of a session, and the rights over the session that the owner shares. `None` for the operator's
     /// sessions.
-    fn shared(&self, session: &Name) -> Option<SharedRights> {
+    fn shared_rights(&self, session: &Name) -> Option<SharedRights> {
         let node = self.node.lock();
         let state = node.sessions.get(session)?;
         Some(SharedRights { owner: state.owner.clone()?, share: state.spec.share.clone() })
@@ -711,13 +718,13 @@ impl Daemon {
     /// belongs to another holder.
     pub(crate) fn check_share(
         &self,
-        asker: &Asker,
+        requester: &Requester,
         session: &Name,
         by: Option<&ShareGrant>,
     ) -> Result<(), RequestRefusal> {
-        self.check_right(asker)?;
-        let (Some(by), Asker::Holder(credential)) = (by, asker) else { return Ok(()) };
-        match self.shared(session) {
+        self.check_right(requester)?;
+        let (Some(by), Requester::Holder(credential)) = (by, requester) else { return Ok(()) };
+        match self.shared_rights(session) {
             Some(shared) if shared.owner.relation(credential).is_some() && shared.share.contains(by) => {
                 Ok(())
             }
@@ -728,8 +735,8 @@ impl Daemon {
 
     /// Returns a snapshot of all that a client may see. Holders share a cached snapshot, since taking a snapshot uses time
     /// of every core that is charged to no session.
-    pub(crate) fn snapshot_for(&self, asker: &Asker) -> Snapshot {
-        let Asker::Holder(credential) = asker else { return self.snapshot() };
+    pub(crate) fn snapshot_for(&self, requester: &Requester) -> Snapshot {
+        let Requester::Holder(credential) = requester else { return self.snapshot() };
         let holder_snapshot = self.holder_snapshots.get(|| {
             let node = self.node.lock();
             let owned =
@@ -742,7 +749,7 @@ impl Daemon {
         authority::snapshot_of(credential, &holder_snapshot.snapshot, &holder_snapshot.owners)
     }
 
-    /// Makes sure, after a change, that the next snapshot for a holder is a new one.
+    /// Makes the next snapshot for a holder a new one. To be called after a change of the node.
     pub(crate) fn invalidate_snapshots(&self) {
         self.holder_snapshots.invalidate();
     }

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use weir_trust::revocation::RevocationError;
 
-/// The time between two log lines on refused lists.
-const WINDOW: Duration = Duration::from_secs(60);
+/// The minimum time between two log lines on refused lists.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The outcomes of a delivery that [`RevocationError::COUNTERS`] does not contain: acceptance, and refusals that are not due
 /// to the list.
@@ -20,14 +20,15 @@ pub(crate) fn outcomes() -> impl Iterator<Item = &'static str> {
 
 /// Counters of delivered lists by outcome: `accepted` (applied), `known` (no change), or the reason of the refusal.
 #[derive(Debug, Default)]
-pub(crate) struct Deliveries(OrderedMutex<Counts, { rank::ALONE }>);
+pub(crate) struct Deliveries(OrderedMutex<Counts, { rank::INDEPENDENT }>);
 
+/// The counters, and the refusals that have no log line yet.
 #[derive(Debug, Default)]
 struct Counts {
     by_outcome: BTreeMap<&'static str, u64>,
     /// Refusals since the last log line, by reason.
     unlogged: BTreeMap<&'static str, u64>,
-    logged: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 impl Deliveries {
@@ -41,10 +42,10 @@ impl Deliveries {
         self.count(reason);
         let mut counts = self.0.lock();
         *counts.unlogged.entry(reason).or_default() += 1;
-        if counts.logged.is_some_and(|logged| now.saturating_duration_since(logged) < WINDOW) {
+        if counts.last_logged.is_some_and(|last| now.saturating_duration_since(last) < LOG_INTERVAL) {
             return None;
         }
-        counts.logged = Some(now);
+        counts.last_logged = Some(now);
         let unlogged = std::mem::take(&mut counts.unlogged);
         let mut line =
             format!("{} deliveries of revocation lists were refused:", unlogged.values().sum::<u64>());

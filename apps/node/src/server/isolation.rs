@@ -17,14 +17,14 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Returns the part of the control groups' names that identifies the node: a hash of its state folder's path.
 fn label(state: &Path) -> String {
     let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
-    Digest::of(state.as_os_str().as_encoded_bytes()).to_string().chars().take(16).collect()
+    Digest::of_bytes(state.as_os_str().as_encoded_bytes()).to_string().chars().take(16).collect()
 }
 
 /// Starts the spawner process. Must be called by the first thread, before the process is confined.
 pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>) -> Result<(), DaemonError> {
     let (first_user, group) = (config.first_uid, config.cgroup.clone());
     let settings = Settings { first_user, group, label: label(state), key };
-    let spawner = spawner(&settings)?;
+    let spawner = start_spawner(&settings)?;
     let isolation = spawner.isolation();
     if isolation.has(Isolation::NAMESPACES) {
         info(&format!("processes of modules are isolated: {isolation}"));
@@ -49,18 +49,18 @@ pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>
 pub(crate) fn start_for_check(config: &IsolationConfig, key: Option<PathBuf>) -> Result<(), DaemonError> {
     let label = format!("check{}", std::process::id());
     let settings = Settings { first_user: config.first_uid, group: GroupSetting::None, label, key };
-    Launcher::install(Arc::new(spawner(&settings)?));
+    Launcher::install(Arc::new(start_spawner(&settings)?));
     Ok(())
 }
 
-fn spawner(settings: &Settings) -> Result<Spawner, DaemonError> {
-    // This path is that of the running program, even if its file was replaced.
+fn start_spawner(settings: &Settings) -> Result<Spawner, DaemonError> {
+    // This path leads to the running program, even if another file has replaced the program's file.
     Spawner::start(Path::new("/proc/self/exe"), settings)
         .map_err(|source| DaemonError::System { what: "starting the spawner process", source })
 }
 
 /// Returns the numbers of processes that were started since the node's start, by role and isolation.
-pub(crate) fn started() -> Vec<ProcessStatus> {
+pub(crate) fn started_processes() -> Vec<ProcessStatus> {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return Vec::new() };
     let status = |(role, isolation, count): (&str, Isolation, u64)| ProcessStatus {
         role: role.to_owned(),
@@ -70,7 +70,7 @@ pub(crate) fn started() -> Vec<ProcessStatus> {
     spawner.started().into_iter().map(status).collect()
 }
 
-/// Runs `work`, and does not count the processes that it starts as [`started`].
+/// Runs `work`, and does not count the processes that it starts as [started](started_processes).
 pub(crate) fn without_counting<T>(work: impl FnOnce() -> T) -> T {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return work() };
     let before = spawner.counts();
@@ -80,7 +80,7 @@ pub(crate) fn without_counting<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Returns the number of processes that could not be started since the node's start.
-pub(crate) fn refused() -> u64 {
+pub(crate) fn refused_starts() -> u64 {
     match Launcher::of_process() {
         Launcher::Spawner(spawner) => spawner.refused().count,
         Launcher::Direct(_) => 0,
@@ -106,11 +106,11 @@ impl SpawnerWatch {
         if let Some(line) = self.log_line(&spawner.refused(), now) {
             warn(&line);
         }
-        let Some(how) = spawner.ended() else { return Ok(()) };
+        let Some(status) = spawner.ended() else { return Ok(()) };
         warn(&format_args!(
-            "the spawner process has ended ({how}): no module can be loaded any more, so the node closes its sessions and ends"
+            "the spawner process has ended ({status}): no module can be loaded any more, so the node closes its sessions and ends"
         ));
-        Err(DaemonError::Spawner(how))
+        Err(DaemonError::Spawner(status))
     }
 
     /// Returns the log line that is due, if any.

@@ -8,8 +8,8 @@ use weir_units::Nanos;
 
 /// The maximum number of holders with a ledger entry of their own in an interval.
 const HOLDERS_MAX: usize = 256;
-/// The maximum number of root grants with an entry that sums up all holders under the grant who have no entry of their own.
-/// One last entry sums up the requests of the remaining holders.
+/// The maximum number of root grants with an entry in an interval. A root grant is the first delegation of a chain. Its
+/// entry sums up the holders under it that have no entry of their own. One last entry sums up the remaining holders.
 const ROOT_GRANTS_MAX: usize = 256;
 
 /// The usage of a holder's requests and connections.
@@ -35,7 +35,9 @@ impl RequestUsage {
 pub(crate) struct RequestAccounts {
     /// The key, the credential identifiers of the chain and the usage of each holder.
     holders: BTreeMap<DelegationId, (LedgerText, Vec<LedgerText>, RequestUsage)>,
+    /// The sums for root grants.
     root_grants: BTreeMap<DelegationId, RequestUsage>,
+    /// The sum for all others.
     others: RequestUsage,
 }
 
@@ -79,7 +81,7 @@ impl RequestAccounts {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use weir_trust::credential::{Credential, Situation};
+    use weir_trust::credential::{Credential, VerificationContext};
     use weir_trust::grant::{Grant, Second};
     use weir_trust::key::Identity;
     use weir_trust::revocation::Revocations;
@@ -88,7 +90,7 @@ mod tests {
         let holder = Identity::from_seed(&[seed; 32]).public();
         let grant = Grant { expires: Some(Second::MAX), ..Grant::default() };
         let credential = Credential::mint(operator, holder, grant, None, &mut rand_core::OsRng).unwrap();
-        let situation = Situation {
+        let situation = VerificationContext {
             roots: &[operator.public()],
             revocations: &Revocations::default(),
             peer: &holder,

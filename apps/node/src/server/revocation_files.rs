@@ -1,7 +1,7 @@
 //! The node's folder of revocations: one file for each root.
 //!
 //! A file is replaced atomically, so a crash leaves the old or the new file. Earlier versions of weir stored whole lists
-//! (`ROOT.list`). These files are read, and removed once the state of their root has been written.
+//! (`ROOT.list`). Such a file is read, and is removed when the revocations of its root are written in the present format.
 
 use crate::server::daemon::DaemonError;
 use crate::server::trust::RemoteConfigError;
@@ -12,7 +12,7 @@ use weir_os::private::{PrivateError, PrivateFolder};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
-    LIST_BYTES_MAX, Reception, RevocationList, Revocations, RootRevocations, STATE_BYTES_MAX,
+    LIST_BYTES_MAX, ListReception, RevocationList, Revocations, RootRevocations, STATE_BYTES_MAX,
 };
 
 /// The name of the folder within the node's state folder.
@@ -61,43 +61,43 @@ fn read(open: &PrivateFolder) -> Result<Revocations, DaemonError> {
     }
     let has_extension =
         |path: &Path, extension: &str| path.extension().is_some_and(|found| found == extension);
-    // States are read first, since lists add entries to them.
+    // Files in the present format are read first, since lists add entries to them.
     paths.sort_by_key(|path| !has_extension(path, STATE_EXTENSION));
-    let mut kept = Revocations::default();
+    let mut stored = Revocations::default();
     for path in paths {
-        let wrong = |source| DaemonError::Trust { path: path.clone(), source };
+        let damaged = |source| DaemonError::Trust { path: path.clone(), source };
         if has_extension(&path, NEW_EXTENSION) {
             // The file was left incomplete by a crash, and is ignored.
         } else if has_extension(&path, STATE_EXTENSION) {
             let text = read_text(open, &path, STATE_BYTES_MAX)?;
-            let (root, revoked) =
-                RootRevocations::from_text(&text).map_err(|error| wrong(RemoteConfigError::State(error)))?;
-            kept.insert(root, revoked);
+            let (root, revoked) = RootRevocations::from_text(&text)
+                .map_err(|error| damaged(RemoteConfigError::StoredRevocations(error)))?;
+            stored.insert(root, revoked);
         } else {
             let list: RevocationList = read_text(open, &path, LIST_BYTES_MAX)?
                 .parse()
-                .map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
+                .map_err(|error| damaged(RemoteConfigError::StoredList(error)))?;
             // Entries are kept even if they have expired, so the time of reception does not matter.
             let roots = [*list.issuer().affected_root()];
-            let taken = kept.accept(&list, &Reception::new(&roots, Second::default()));
-            taken.map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
+            let accepted = stored.accept(&list, &ListReception::new(&roots, Second::default()));
+            accepted.map_err(|error| damaged(RemoteConfigError::StoredList(error)))?;
         }
     }
-    Ok(kept)
+    Ok(stored)
 }
 
-fn read_text(folder: &PrivateFolder, path: &Path, most: usize) -> Result<String, DaemonError> {
+fn read_text(folder: &PrivateFolder, path: &Path, bytes_max: usize) -> Result<String, DaemonError> {
     let mut text = String::new();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     folder
         .open_file(&name)
         .map_err(PrivateError::into)
-        .and_then(|file| file.take(most as u64 + 1).read_to_string(&mut text))
+        .and_then(|file| file.take(bytes_max as u64 + 1).read_to_string(&mut text))
         .map_err(|source| DaemonError::Read { path: path.to_owned(), source })?;
     Ok(text)
 }
 
-/// Replaces the stored revocations of a root. The new ones survive a crash once this function returns.
+/// Replaces the stored revocations of a root. After this function has returned, the new revocations survive a crash.
 pub(crate) fn write(state: &Path, root: &PublicKey, revoked: &RootRevocations) -> io::Result<()> {
     let path = state.join(FOLDER);
     let folder = PrivateFolder::make(&path)?;
@@ -133,7 +133,7 @@ mod tests {
         let (roots, mut known) = ([root(of).public()], Revocations::default());
         let ids = ids.iter().map(|of| id(*of)).collect();
         let list = RevocationList::sign(&root(of), 1, Second::default(), ids).unwrap();
-        known.accept(&list, &Reception::new(&roots, Second::default())).unwrap();
+        known.accept(&list, &ListReception::new(&roots, Second::default())).unwrap();
         known
     }
 

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! The first two lines are the same in all formats. A folder without the file is of format 0, from weir 0.1 before
-//! 2026-11-25. Each file in the folder has a version of its own beside this one.
+//! 2026-11-25. Besides, each file in the folder states its own version.
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 use weir_os::private::{PrivateError, PrivateFolder};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The format of state folders that this weir writes. It reads all formats up to this one.
 ///
@@ -22,38 +22,38 @@ use weir_units::Shown as _;
 pub(crate) const STATE_FORMAT: u32 = 1;
 /// The name of the file in the state folder.
 const FILE: &str = "version";
-/// The longest file, in bytes. Later formats may add lines.
+/// The maximum number of bytes that are read from the file. Later formats may add lines.
 const FILE_BYTES_MAX: u64 = 4096;
-/// The longest shown name of a version of weir.
+/// The maximum length of a version's name, in bytes.
 const WEIR_BYTES_MAX: usize = 32;
 /// The version of this weir.
-const OWN: &str = env!("CARGO_PKG_VERSION");
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The reason why a node must not use a state folder. The operator is to blame.
+/// The reason why a node must not use a state folder.
 #[derive(Debug, thiserror::Error)]
 pub enum StateVersionError {
     /// A later weir has used the folder.
     #[error(
-        "{}: weir {weir} has used this state folder, in format {format}; this is weir {OWN}, which reads formats up to {STATE_FORMAT}: start weir {weir} or later, or restore the copy of the folder that was made before the upgrade", path.shown()
+        "{}: weir {weir} has used this state folder, in format {format}; this is weir {OWN_VERSION}, which reads formats up to {STATE_FORMAT}: start weir {weir} or later, or restore the copy of the folder that was made before the upgrade", path.escaped()
     )]
     Later {
         /// The folder.
         path: PathBuf,
-        /// Its format.
+        /// The folder's format.
         format: u32,
-        /// The version of weir that last started on it.
+        /// The version of weir that last started on the folder.
         weir: String,
     },
     /// The file is not one that weir has written.
     #[error(
-        "{}: it is damaged, so a later weir may have used this state folder: start the weir that used it last, or remove the file if that was weir {OWN} or an earlier one", path.shown()
+        "{}: it is damaged, so a later weir may have used this state folder: start the weir that used it last, or remove the file if that was weir {OWN_VERSION} or an earlier one", path.escaped()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
     },
     /// The file cannot be read or written.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     File {
         /// The file.
         path: PathBuf,
@@ -80,8 +80,9 @@ struct StateVersion {
 }
 
 impl StateVersion {
+    /// Returns the contents that this weir writes.
     fn own() -> Self {
-        Self { format: STATE_FORMAT, weir: OWN.to_owned() }
+        Self { format: STATE_FORMAT, weir: OWN_VERSION.to_owned() }
     }
 
     fn to_text(&self) -> String {
@@ -125,8 +126,8 @@ pub(crate) fn check(folder: &PrivateFolder) -> Result<(), StateVersionError> {
     }
 }
 
-/// Brings a state folder to the format of this weir, and states that in it. A folder that is of it already, and was
-/// last used by this version, is not written.
+/// Brings a state folder to the format of this weir, and writes the format and this weir's version to it. Nothing is written
+/// if the folder states both already.
 ///
 /// # Errors
 /// As [`check`]; also if the file cannot be written.
@@ -154,7 +155,7 @@ mod tests {
         assert!(!file.exists());
         update(&folder).unwrap();
         let text = fs::read_to_string(&file).unwrap();
-        assert_eq!(text, format!("weir state {STATE_FORMAT}\nweir {OWN}\n"));
+        assert_eq!(text, format!("weir state {STATE_FORMAT}\nweir {OWN_VERSION}\n"));
         let written = file.metadata().unwrap().modified().unwrap();
         update(&folder).unwrap();
         assert_eq!(file.metadata().unwrap().modified().unwrap(), written);
@@ -168,7 +169,7 @@ mod tests {
         fs::write(&file, later).unwrap();
         for error in [check(&folder).unwrap_err(), update(&folder).unwrap_err()] {
             let said = error.to_string();
-            assert!(said.contains("weir 7.0.0-beta.1 has used") && said.contains(OWN), "{said}");
+            assert!(said.contains("weir 7.0.0-beta.1 has used") && said.contains(OWN_VERSION), "{said}");
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), later);
     }

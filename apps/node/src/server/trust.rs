@@ -9,10 +9,10 @@ use std::sync::{Arc, LazyLock};
 use weir_admission::Name;
 use weir_os::Launcher;
 use weir_remote::{KEY_AGENT_ARGUMENT, KeyAgent};
-use weir_trust::credential::{Credential, CredentialRefusal, Situation, VerifiedCredential};
+use weir_trust::credential::{Credential, CredentialRefusal, VerificationContext, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
-use weir_trust::revocation::{Accepted, Reception, RevocationError, RevocationList, Revocations};
+use weir_trust::revocation::{Accepted, ListReception, RevocationError, RevocationList, Revocations};
 
 /// The roots of trust of a node, with their limits and revocations, and the node's operators.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Trust {
     revocations: Revocations,
 }
 
-/// The error of a file of `[remote]`.
+/// The error of a file that `[remote]` names, or that the node has stored for remote access.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteConfigError {
     /// The node's private key cannot be used.
@@ -34,10 +34,10 @@ pub enum RemoteConfigError {
     Key(#[from] weir_remote::AgentError),
     /// A list that an earlier version of the node stored is damaged.
     #[error("{0}. The node has stored this file: remove it, and have all lists of this root delivered again")]
-    Kept(weir_trust::revocation::RevocationError),
+    StoredList(weir_trust::revocation::RevocationError),
     /// The stored revocations of a root are damaged.
     #[error("{0}: remove the file, and have all lists of its root delivered again")]
-    State(weir_trust::revocation::StateError),
+    StoredRevocations(weir_trust::revocation::StateError),
     /// The node's name cannot be used in credentials.
     #[error(
         "the node's name, `{0}`, cannot be used in credentials: set another one with `name` under [remote]"
@@ -54,7 +54,7 @@ impl Trust {
         path: &Path,
     ) -> Result<Option<Arc<Self>>, DaemonError> {
         let Some(remote) = &config.remote else { return Ok(None) };
-        let name = config.name().map_err(|_| DaemonError::Trust {
+        let name = config.credential_name().map_err(|_| DaemonError::Trust {
             path: path.to_owned(),
             source: RemoteConfigError::Name(config.node.name.clone()),
         })?;
@@ -83,11 +83,12 @@ impl Trust {
         now: Second,
     ) -> Result<VerifiedCredential, CredentialRefusal> {
         let Self { name, roots, revocations, .. } = self;
-        let verified = credential.verify(&Situation { roots, revocations, peer, node: name, now })?;
-        verified.within(self.limit(verified.root()), name, now)
+        let verified =
+            credential.verify(&VerificationContext { roots, revocations, peer, node: name, now })?;
+        verified.limited_to(self.limit(verified.root()), name, now)
     }
 
-    /// Verifies a credential again that was valid before.
+    /// Verifies again a credential that was valid before, and narrows it to the present limit of its root.
     ///
     /// # Errors
     /// The credential has expired, was revoked, or its root is not trusted any more.
@@ -99,9 +100,9 @@ impl Trust {
         if !self.roots.contains(credential.root()) {
             return Err(CredentialRefusal::UnknownRoot(*credential.root()));
         }
-        let late =
+        let expired_block =
             credential.chain().iter().position(|link| link.grant.expires.is_some_and(|until| now >= until));
-        if let Some(block) = late {
+        if let Some(block) = expired_block {
             return Err(CredentialRefusal::Expired { block, until: credential.expires(), now });
         }
         if let Some(revoked) = credential.revoked_by(&self.revocations) {
@@ -111,7 +112,7 @@ impl Trust {
         if limit == credential.limit() && now < credential.expires() {
             return Ok(Arc::clone(credential));
         }
-        credential.within(limit, &self.name, now).map(Arc::new)
+        credential.limited_to(limit, &self.name, now).map(Arc::new)
     }
 
     /// Returns true if a key has the rights of the operator.
@@ -126,8 +127,8 @@ impl Trust {
 
     /// Returns the limit of a root's grants.
     pub(crate) fn limit(&self, root: &PublicKey) -> &Grant {
-        static NONE: LazyLock<Grant> = LazyLock::new(Grant::default);
-        self.limits.get(root).unwrap_or(&NONE)
+        static NO_LIMIT: LazyLock<Grant> = LazyLock::new(Grant::default);
+        self.limits.get(root).unwrap_or(&NO_LIMIT)
     }
 
     /// Returns a copy to which a delivered list is applied, and the changes. `credential` is that of the client who delivers
@@ -142,12 +143,12 @@ impl Trust {
         now: Second,
     ) -> Result<(Self, Accepted), RevocationError> {
         let mut revocations = self.revocations.clone();
-        let accepted = revocations.accept(list, &Reception { roots: &self.roots, shown: credential, now })?;
+        let accepted = revocations.accept(list, &ListReception { roots: &self.roots, credential, now })?;
         Ok((Self { revocations, ..self.clone() }, accepted))
     }
 
-    /// Returns a copy with known revocations of the trusted roots added, and the number of entries that were left out. If
-    /// there are too many entries, those of `known` take precedence over the present ones.
+    /// Returns a copy to which known revocations of the trusted roots are added, and the number of entries that are left out.
+    /// If there are too many entries, those of `known` take precedence over the present ones.
     pub(crate) fn with_revocations<'a>(
         &self,
         known: impl IntoIterator<Item = &'a Revocations>,

@@ -1,17 +1,17 @@
-//! Roots whose revocations are in force but could not be written to the state folder.
+//! Roots whose revocations are in effect but could not be written to the state folder.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 use weir_trust::key::PublicKey;
 
-/// Least time between two log lines about unwritten states.
-const WINDOW: Duration = Duration::from_secs(60);
-/// Least time between two attempts to write an unchanged state, since known lists may arrive at any rate.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Minimum time between two log lines about unwritten revocations.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum time between two attempts to write. Clients can deliver known lists at any rate, and each list causes an attempt.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Roots whose state has to be written again, with the error of the last attempt. A node has few roots of trust, so the
-/// number is small.
+/// Roots whose revocations still have to be written, each with the error of the last attempt. A node has few roots of trust,
+/// so the map is small.
 #[derive(Debug, Default)]
 pub(crate) struct UnwrittenRevocations {
     roots: BTreeMap<PublicKey, String>,
@@ -20,24 +20,24 @@ pub(crate) struct UnwrittenRevocations {
 }
 
 impl UnwrittenRevocations {
-    /// Returns true if every state is written.
+    /// Returns true if the revocations of all roots are written.
     pub(crate) fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }
 
-    /// Returns the error of the last attempt to write the state of a root, or `None` if it is written.
-    pub(crate) fn why(&self, root: &PublicKey) -> Option<&str> {
+    /// Returns the error of the last attempt to write the revocations of a root; `None` if they are written.
+    pub(crate) fn error_of(&self, root: &PublicKey) -> Option<&str> {
         self.roots.get(root).map(String::as_str)
     }
 
-    /// Returns the roots whose state is not written.
+    /// Returns the roots whose revocations are not written.
     pub(crate) fn roots(&self) -> Vec<PublicKey> {
         self.roots.keys().copied().collect()
     }
 
-    /// Returns the roots whose state has to be written now: all of them, or none shortly after the last attempt.
+    /// Returns the roots whose revocations have to be written now: all unwritten ones, or none shortly after the last attempt.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<PublicKey> {
-        if self.last_attempt.is_some_and(|tried| now.saturating_duration_since(tried) < AGAIN) {
+        if self.last_attempt.is_some_and(|tried| now.saturating_duration_since(tried) < RETRY_INTERVAL) {
             return Vec::new();
         }
         self.last_attempt = Some(now);
@@ -56,17 +56,20 @@ impl UnwrittenRevocations {
             let is_last = self.roots.remove(root).is_some() && self.roots.is_empty();
             return is_last.then(|| {
                 self.last_logged = None;
-                "all revocations are kept again".to_owned()
+                "all revocations are written again".to_owned()
             });
         };
         self.roots.insert(*root, error.to_string());
         self.last_attempt = Some(now);
-        if self.last_logged.is_some_and(|last_logged| now.saturating_duration_since(last_logged) < WINDOW) {
+        if self
+            .last_logged
+            .is_some_and(|last_logged| now.saturating_duration_since(last_logged) < LOG_INTERVAL)
+        {
             return None;
         }
         self.last_logged = Some(now);
         Some(format!(
-            "the revocations of {root} hold, and cannot be kept: {error}; they are lost when the node ends"
+            "the revocations of {root} are in effect, but cannot be written: {error}; they are lost when the node ends"
         ))
     }
 }
@@ -91,12 +94,12 @@ mod tests {
             }
         }
         assert_eq!((lines.len(), tries), (3, 179), "{lines:?}");
-        assert!(lines[0].contains("cannot be kept") && unwritten.why(&root).is_some());
+        assert!(lines[0].contains("cannot be written") && unwritten.error_of(&root).is_some());
         let now = begin + Duration::from_secs(180);
         assert_eq!(unwritten.due(now), [root]);
         let line = unwritten.note(&root, &Ok(()), now);
-        assert!(line.is_some_and(|line| line.contains("kept again")));
-        assert!(unwritten.is_empty() && unwritten.why(&root).is_none());
+        assert!(line.is_some_and(|line| line.contains("written again")));
+        assert!(unwritten.is_empty() && unwritten.error_of(&root).is_none());
         // The next failure is logged at once.
         assert!(unwritten.note(&root, &full, now).is_some());
         // One that was never unwritten is no news.

@@ -45,13 +45,13 @@ pub(crate) enum UploadError {
         max = Bytes(CHAIN_BYTES_MAX as u64), idle = IDLE_MAX.as_secs() / 60
     )]
     ChainLimit,
-    #[error("the node's memory for uploads is full with files of others; try again")]
+    #[error("the node's memory for uploads is full with files of other holders; try again")]
     Full,
 }
 
 /// All uploaded files, complete or not.
 #[derive(Debug, Default)]
-pub(crate) struct Uploads(OrderedMutex<Vec<Upload>, { rank::ALONE }>);
+pub(crate) struct Uploads(OrderedMutex<Vec<Upload>, { rank::INDEPENDENT }>);
 
 /// An uploaded file of one holder.
 #[derive(Debug)]
@@ -66,6 +66,7 @@ struct Upload {
     last_used: Instant,
 }
 
+/// The received bytes of a file.
 #[derive(Debug)]
 enum Content {
     /// The received beginning, and the state of its hash.
@@ -75,7 +76,8 @@ enum Content {
 }
 
 impl Upload {
-    fn is_of(&self, chain: &[DelegationId], file: &ModuleHash) -> bool {
+    /// Returns true if this is a client's upload of this file.
+    fn belongs_to(&self, chain: &[DelegationId], file: &ModuleHash) -> bool {
         self.chain.last() == chain.last() && self.file == *file
     }
 
@@ -86,9 +88,8 @@ impl Upload {
         }
     }
 
-    /// The number of bytes that the file counts as.
-    fn size(&self) -> usize {
-        size(self.length)
+    fn counted_bytes(&self) -> usize {
+        counted_bytes(self.length)
     }
 
     fn is_expired(&self, now: Instant) -> bool {
@@ -97,7 +98,8 @@ impl Upload {
     }
 }
 
-fn size(length: usize) -> usize {
+/// Returns the number of bytes that a file of this length counts as.
+fn counted_bytes(length: usize) -> usize {
     length.max(FILE_BYTES_MIN)
 }
 
@@ -107,7 +109,7 @@ impl Uploads {
         self.0.lock().retain(|upload| !upload.is_expired(now));
     }
 
-    /// Adds a part to a file, if it is the next one. Returns the number of bytes received so far.
+    /// Adds a part to a file, if the part continues the received beginning. Returns the number of bytes received so far.
     pub(crate) fn add_part(
         &self,
         chain: &[DelegationId],
@@ -122,12 +124,12 @@ impl Uploads {
         let mut uploads = self.0.lock();
         uploads.retain(|upload| !upload.is_expired(now));
         // If the client announces another length than before, the upload starts again with the new length.
-        uploads.retain(|upload| !upload.is_of(chain, &part.file) || upload.length == length);
-        let index = match uploads.iter().position(|upload| upload.is_of(chain, &part.file)) {
+        uploads.retain(|upload| !upload.belongs_to(chain, &part.file) || upload.length == length);
+        let index = match uploads.iter().position(|upload| upload.belongs_to(chain, &part.file)) {
             Some(index) => index,
             None if part.from > 0 || bytes.is_empty() => return Ok(0),
             None => {
-                evict_for(&mut uploads, chain, size(length))?;
+                evict_for(&mut uploads, chain, counted_bytes(length))?;
                 uploads.push(Upload {
                     chain: chain.to_vec(),
                     file: part.file,
@@ -142,7 +144,7 @@ impl Uploads {
         };
         let Some(upload) = uploads.get_mut(index) else { return Ok(0) };
         let received = upload.received();
-        let mut is_wrong = false;
+        let mut has_wrong_hash = false;
         if let Content::Partial(beginning, hash) = &mut upload.content
             && usize::try_from(part.from) == Ok(received)
             && !bytes.is_empty()
@@ -154,13 +156,13 @@ impl Uploads {
             beginning.extend_from_slice(bytes);
             hash.update(bytes);
             if end == length {
-                is_wrong = ModuleHash(hash.clone().finalize().into()) != part.file;
+                has_wrong_hash = ModuleHash(hash.clone().finalize().into()) != part.file;
                 upload.content = Content::Complete(Arc::new(std::mem::take(beginning)));
             }
         }
         upload.last_used = now;
         let received = upload.received();
-        if is_wrong {
+        if has_wrong_hash {
             uploads.remove(index);
             return Err(UploadError::WrongHash(part.file));
         }
@@ -178,7 +180,7 @@ impl Uploads {
         let mut uploads = self.0.lock();
         uploads.retain(|upload| !upload.is_expired(now));
         let missing = UploadError::Missing(*file);
-        let upload = uploads.iter_mut().find(|upload| upload.is_of(chain, file)).ok_or(missing)?;
+        let upload = uploads.iter_mut().find(|upload| upload.belongs_to(chain, file)).ok_or(missing)?;
         upload.last_used = now;
         match &upload.content {
             Content::Complete(bytes) => Ok(Arc::clone(bytes)),
@@ -189,9 +191,9 @@ impl Uploads {
 
 /// Removes files until there is capacity for a new file that counts as `size` bytes.
 fn evict_for(uploads: &mut Vec<Upload>, chain: &[DelegationId], size: usize) -> Result<(), UploadError> {
-    for (depth, link) in chain.iter().enumerate() {
-        while sum(uploads, |upload| upload.chain.contains(link)) + size > CHAIN_BYTES_MAX {
-            evict_under(uploads, chain, (depth, link), size).ok_or(UploadError::ChainLimit)?;
+    for (depth, delegation) in chain.iter().enumerate() {
+        while sum(uploads, |upload| upload.chain.contains(delegation)) + size > CHAIN_BYTES_MAX {
+            evict_under(uploads, chain, (depth, delegation), size).ok_or(UploadError::ChainLimit)?;
         }
     }
     // The operator's files and those of holders have separate limits.
@@ -213,42 +215,44 @@ fn evict_for(uploads: &mut Vec<Upload>, chain: &[DelegationId], size: usize) -> 
     Ok(())
 }
 
-/// Removes one file under a delegation of the uploader's chain: a file of the uploader's descendants, if there is one.
-/// Otherwise, a file of the child of that delegation with the most memory, if the uploader's branch would still have less
-/// with the new file. Otherwise, a file of the uploader. Files of the uploader's ancestors are never removed.
+/// Removes one file under a delegation of the uploader's chain. Files of the uploader's descendants are removed first. The
+/// second choice is a file under the child of that delegation with the most memory, if the uploader's branch would still
+/// have less memory with the new file. The last choice is a file of the uploader. Files of the uploader's ancestors are never
+/// removed.
 fn evict_under(
     uploads: &mut Vec<Upload>,
     chain: &[DelegationId],
-    (depth, link): (usize, &DelegationId),
+    (depth, delegation): (usize, &DelegationId),
     size: usize,
 ) -> Option<()> {
     let is_below = |upload: &Upload| upload.chain.len() > chain.len() && upload.chain.starts_with(chain);
     if let Some(()) = evict_oldest(uploads, is_below) {
         return Some(());
     }
-    let is_of = |upload: &Upload, child: &DelegationId| {
-        upload.chain.get(depth) == Some(link) && upload.chain.get(depth + 1) == Some(child)
+    let is_under = |upload: &Upload, child: &DelegationId| {
+        upload.chain.get(depth) == Some(delegation) && upload.chain.get(depth + 1) == Some(child)
     };
-    let bytes_of = |uploads: &[Upload], child: &DelegationId| sum(uploads, |upload| is_of(upload, child));
-    let children = uploads.iter().filter(|upload| upload.chain.get(depth) == Some(link));
+    let bytes_of = |uploads: &[Upload], child: &DelegationId| sum(uploads, |upload| is_under(upload, child));
+    let children = uploads.iter().filter(|upload| upload.chain.get(depth) == Some(delegation));
     let largest = children.filter_map(|upload| upload.chain.get(depth + 1).copied());
     let largest = largest.max_by_key(|child| bytes_of(uploads, child));
     if let (Some(own), Some(largest)) = (chain.get(depth + 1), largest)
         && bytes_of(uploads, &largest) > bytes_of(uploads, own) + size
     {
-        return evict_oldest(uploads, |upload| is_of(upload, &largest));
+        return evict_oldest(uploads, |upload| is_under(upload, &largest));
     }
     evict_oldest(uploads, |upload| upload.chain.last() == chain.last())
 }
 
-fn sum(uploads: &[Upload], which: impl Fn(&Upload) -> bool) -> usize {
-    uploads.iter().filter(|upload| which(upload)).map(Upload::size).sum()
+/// Returns the bytes that the matching files count as, together.
+fn sum(uploads: &[Upload], matches: impl Fn(&Upload) -> bool) -> usize {
+    uploads.iter().filter(|upload| matches(upload)).map(Upload::counted_bytes).sum()
 }
 
 /// Removes the least recently used file among those that match. Returns `None` if no file matches.
-fn evict_oldest(uploads: &mut Vec<Upload>, which: impl Fn(&Upload) -> bool) -> Option<()> {
-    let all = uploads.iter().enumerate().filter(|(_, upload)| which(upload));
-    let (index, _) = all.min_by_key(|(_, upload)| upload.last_used)?;
+fn evict_oldest(uploads: &mut Vec<Upload>, matches: impl Fn(&Upload) -> bool) -> Option<()> {
+    let candidates = uploads.iter().enumerate().filter(|(_, upload)| matches(upload));
+    let (index, _) = candidates.min_by_key(|(_, upload)| upload.last_used)?;
     uploads.remove(index);
     Some(())
 }
@@ -271,7 +275,7 @@ mod tests {
 
     fn part(whole: &[u8], from: usize) -> FilePart {
         let [bytes, from] = [whole.len(), from].map(|count| u32::try_from(count).unwrap());
-        FilePart { file: ModuleHash::of(whole), bytes, from }
+        FilePart { file: ModuleHash::of_bytes(whole), bytes, from }
     }
 
     /// Uploads a file in parts of `each` bytes.
@@ -294,7 +298,7 @@ mod tests {
         let (uploads, now) = (Uploads::default(), Instant::now());
         let (alice, bob) = (chain(&[1]), chain(&[2]));
         let whole = file(0, 1000);
-        let hash = ModuleHash::of(&whole);
+        let hash = ModuleHash::of_bytes(&whole);
         assert_eq!(uploads.add_part(&alice, &part(&whole, 0), &whole[..400], now), Ok(400));
         assert_eq!(uploads.complete_file(&alice, &hash, now), Err(UploadError::Missing(hash)));
         // A part that is not the next one changes nothing: after a gap, or received before.
@@ -316,7 +320,7 @@ mod tests {
     fn a_file_without_the_announced_hash_or_length_is_never_available() {
         let (uploads, now, alice) = (Uploads::default(), Instant::now(), chain(&[1]));
         let whole = file(0, 1000);
-        let hash = ModuleHash::of(&whole);
+        let hash = ModuleHash::of_bytes(&whole);
         let mut other = whole.clone();
         other[17] ^= 1;
         assert_eq!(uploads.add_part(&alice, &part(&whole, 0), &other[..400], now), Ok(400));
@@ -385,8 +389,8 @@ mod tests {
         assert_eq!(uploads.add_part(&chain(&[5]), &part(&most(3), 0), &[1], later), Ok(1));
         // An uploader's own file is removed for its next one.
         assert_eq!(uploads.add_part(&first, &part(&most(4), 0), &[1], later), Ok(1));
-        assert!(uploads.complete_file(&first, &ModuleHash::of(&most(1)), later).is_err());
-        assert!(uploads.complete_file(&second, &ModuleHash::of(&most(2)), later).is_ok());
+        assert!(uploads.complete_file(&first, &ModuleHash::of_bytes(&most(1)), later).is_err());
+        assert!(uploads.complete_file(&second, &ModuleHash::of_bytes(&most(2)), later).is_ok());
     }
 
     #[test]
@@ -463,7 +467,7 @@ mod tests {
                 if let Ok(received) = uploads.add_part(&chain, &part(whole, from), &bytes, now) {
                     prop_assert!(received <= 64);
                 }
-                if let Ok(given) = uploads.complete_file(&chain, &ModuleHash::of(whole), now) {
+                if let Ok(given) = uploads.complete_file(&chain, &ModuleHash::of_bytes(whole), now) {
                     prop_assert_eq!(&*given, whole);
                 }
                 let uploads_now = uploads.0.lock();

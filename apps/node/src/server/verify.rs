@@ -1,7 +1,7 @@
 //! The check of a configuration against this machine, by a node's start and by `weir config check`.
 //!
-//! Both use this module, so they refuse the same configurations with the same messages. The check has no lasting effects,
-//! and has two parts:
+//! A start and `weir config check` call the same functions, so they refuse the same configurations with the same messages.
+//! The check has no lasting effects, and has two parts:
 //!
 //! - [`check_machine`] checks all but the modules' code. A start calls it before it creates or changes anything.
 //! - [`check_modules`] compiles and starts the modules, and opens TAP devices. The process is confined before this part. A
@@ -25,14 +25,14 @@ use crate::sessions::tables::TableFile;
 pub(crate) use config_lines::ConfigLines;
 pub(crate) use context::CheckContext;
 use devices::Devices;
-pub(crate) use devices::unchecked;
+pub(crate) use devices::unchecked_properties;
 use sessions::ModuleCheck;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use weir_admission::{CalibratedProfile, Name};
 use weir_trust::grant::Second;
-use weir_units::{Nanos, Shown as _};
+use weir_units::{Escape as _, Nanos};
 
 /// A remark on a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,16 +47,16 @@ impl Remark {
     /// Returns the remark as text, after the file and the line.
     pub fn at(&self, path: &Path) -> String {
         let line = self.line.map_or_else(String::new, |line| format!(":{line}"));
-        format!("{}{line}: {}", path.shown(), self.what.shown())
+        format!("{}{line}: {}", path.escaped(), self.what.escaped())
     }
 }
 
-/// Remarks on the file of a configuration.
+/// The result of a check: remarks on a configuration's file.
 #[derive(Clone, Debug, Default)]
 pub struct Remarks {
-    /// Errors with which a node does not start.
+    /// Errors that keep a node from starting.
     pub problems: Vec<Remark>,
-    /// Warnings, with which a node starts.
+    /// Warnings. A node starts in spite of them.
     pub warnings: Vec<Remark>,
     /// The processor time for analysis, compilation and start of each session's modules. A node's start charges it to the
     /// session.
@@ -65,9 +65,11 @@ pub struct Remarks {
 
 /// A configuration to check, with the profiles and shipped modules that it can name.
 pub(crate) struct Subject<'a> {
+    /// The configuration's file.
     pub(crate) path: &'a Path,
     pub(crate) config: &'a NodeConfiguration,
     pub(crate) lines: &'a ConfigLines,
+    /// The profile for modules whose configuration names none.
     pub(crate) default: &'a CalibratedProfile,
     pub(crate) profiles: &'a BTreeMap<Name, CalibratedProfile>,
     pub(crate) shipped: ShippedModules,
@@ -76,9 +78,9 @@ pub(crate) struct Subject<'a> {
 }
 
 /// Displays numbers of cores as a list.
-pub(crate) struct Listed<'a>(pub(crate) &'a [u16]);
+struct CoreList<'a>(&'a [u16]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for CoreList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<String> = self.0.iter().map(u16::to_string).collect();
         f.write_str(&all.join(", "))
@@ -89,48 +91,48 @@ impl fmt::Display for Listed<'_> {
 pub(crate) fn check_machine(subject: &Subject<'_>) -> Remarks {
     let mut remarks = Remarks::default();
     let Subject { config, lines, path, .. } = subject;
-    remarks.cores(config, lines);
-    remarks.folders(subject);
-    remarks.interfaces(subject);
-    remarks.links(subject);
-    remarks.addresses(subject);
-    remarks.policy(config, path, subject.shipped);
-    remarks.sessions(subject, Devices::of(config), None);
+    remarks.check_cores(config, lines);
+    remarks.check_folders(subject);
+    remarks.check_interfaces(subject);
+    remarks.check_links(subject);
+    remarks.check_addresses(subject);
+    remarks.check_policy(config, path, subject.shipped);
+    remarks.check_sessions(subject, Devices::find(config), None);
     for session in &config.sessions {
         for what in session.uses.iter().filter_map(|used| obstacle(session, used, &config.sessions)) {
-            remarks.warning(lines.session(&session.name), format!("session `{}`: {what}", session.name));
+            remarks.add_warning(lines.session(&session.name), format!("session `{}`: {what}", session.name));
         }
     }
     remarks
 }
 
-/// Compiles and starts the modules of all sessions with a loader that only this check uses, and opens TAP devices. Modules
-/// and devices are kept until the end of the check, as on a node. `progress` is called before each module.
+/// Compiles and starts the modules of all sessions, and opens TAP devices. No other code uses `loader`. Modules and devices
+/// are kept until the end of the check, as on a node. `progress` is called before each module.
 pub(crate) fn check_modules(
     subject: &Subject<'_>,
     loader: ModuleLoader,
     progress: &mut dyn FnMut(&str),
 ) -> Remarks {
     let mut remarks = Remarks::default();
-    remarks.records(subject);
+    remarks.check_record_folders(subject);
     if let Err(error) = loader.registry.configure(subject.tables.to_vec()) {
-        remarks.problem(None, error.to_string());
+        remarks.add_problem(None, error.to_string());
     }
-    remarks.sessions(subject, Devices::of(subject.config), Some(ModuleCheck { loader, progress }));
+    remarks.check_sessions(subject, Devices::find(subject.config), Some(ModuleCheck { loader, progress }));
     remarks
 }
 
 impl Remarks {
-    fn problem(&mut self, line: Option<usize>, what: String) {
+    fn add_problem(&mut self, line: Option<usize>, what: String) {
         self.problems.push(Remark { line, what });
     }
 
-    fn warning(&mut self, line: Option<usize>, what: String) {
+    fn add_warning(&mut self, line: Option<usize>, what: String) {
         self.warnings.push(Remark { line, what });
     }
 
     /// Checks that threads can be bound to the named cores.
-    fn cores(&mut self, config: &NodeConfiguration, lines: &ConfigLines) {
+    fn check_cores(&mut self, config: &NodeConfiguration, lines: &ConfigLines) {
         let named = config.cpu.module_cores().into_iter().chain(config.cpu.receive_core);
         let missing: Vec<u16> = named.filter(|core| !can_bind(*core)).collect();
         if missing.is_empty() {
@@ -138,25 +140,27 @@ impl Remarks {
         }
         let available = cores();
         for core in missing {
-            let available = Listed(&available);
-            self.problem(
+            let available = CoreList(&available);
+            self.add_problem(
                 lines.cpu,
-                format!("[cpu]: there is no core {core} for the node; available is {available}"),
+                format!("[cpu]: there is no core {core} for the node; available: {available}"),
             );
         }
     }
 
     /// Warns of questionable parts of the operator's policy. Its test cases have been tried before.
-    fn policy(&mut self, config: &NodeConfiguration, path: &Path, shipped: ShippedModules) {
+    fn check_policy(&mut self, config: &NodeConfiguration, path: &Path, shipped: ShippedModules) {
         if config.policy.is_none() && config.remote.is_none() {
             return;
         }
-        let (Ok(policy), Ok(node)) = (Policy::from_config(config, path, shipped), config.name()) else {
+        let (Ok(policy), Ok(node)) = (Policy::from_config(config, path, shipped), config.credential_name())
+        else {
             return;
         };
-        for finding in policy.findings(Some((config, &node)), Second::of(weir_datapath::clock::wall_clock()))
+        for finding in
+            policy.findings(Some((config, &node)), Second::containing(weir_datapath::clock::wall_clock()))
         {
-            self.warning(None, format!("{}: {}", finding.file.shown(), finding.what));
+            self.add_warning(None, format!("{}: {}", finding.file.escaped(), finding.what));
         }
     }
 }
@@ -164,19 +168,19 @@ impl Remarks {
 /// Returns true if a thread of this process can be bound to a core.
 fn can_bind(core: u16) -> bool {
     let Ok(before) = rustix::thread::sched_getaffinity(None) else { return false };
-    let can = crate::core_thread::runner::bind(core).is_ok();
+    let can_bind = crate::core_thread::runner::bind(core).is_ok();
     _ = rustix::thread::sched_setaffinity(None, &before);
-    can
+    can_bind
 }
 
 /// Returns the cores of this machine that threads of this process can be bound to.
 pub fn cores() -> Vec<u16> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    listed(&online).into_iter().filter(|core| can_bind(*core)).collect()
+    parse_core_list(&online).into_iter().filter(|core| can_bind(*core)).collect()
 }
 
 /// Parses a list of cores such as `0-3,6`. Invalid parts are ignored.
-fn listed(list: &str) -> Vec<u16> {
+fn parse_core_list(list: &str) -> Vec<u16> {
     let range = |text: &str| {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         Some(first.trim().parse::<u16>().ok()?..=last.trim().parse::<u16>().ok()?)
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn lists_of_cores_are_parsed() {
-        assert_eq!(listed("0-3,6\n"), [0, 1, 2, 3, 6]);
-        assert_eq!(listed("x,5-,-1,\n"), Vec::<u16>::new());
+        assert_eq!(parse_core_list("0-3,6\n"), [0, 1, 2, 3, 6]);
+        assert_eq!(parse_core_list("x,5-,-1,\n"), Vec::<u16>::new());
     }
 }

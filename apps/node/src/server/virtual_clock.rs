@@ -47,44 +47,45 @@ impl VirtualClocks {
         Nanos(latest.map_or(0, |time| time.saturating_sub(now.0)))
     }
 
-    /// Selects the candidate to be served next; each is a number and a chain. An ancestor comes before its descendants.
-    /// Among siblings the earliest common clock comes first, and among equal clocks the lowest number.
+    /// Selects the candidate to be served next. A candidate is a number and a chain. An ancestor is served before its
+    /// descendants, among siblings the one with the earliest common clock, and among equal clocks the lowest number.
     pub(crate) fn select<'a>(
         &self,
         candidates: impl Iterator<Item = (u64, &'a [DelegationId])>,
     ) -> Option<u64> {
-        let mut left: Vec<(u64, &[DelegationId])> = candidates.collect();
+        let mut remaining: Vec<(u64, &[DelegationId])> = candidates.collect();
         let mut depth = 0;
         loop {
-            let own = left.iter().filter(|(_, chain)| chain.len() == depth).map(|(number, _)| *number).min();
+            let own =
+                remaining.iter().filter(|(_, chain)| chain.len() == depth).map(|(number, _)| *number).min();
             if own.is_some() {
                 return own;
             }
             let id_at_depth = |chain: &[DelegationId]| chain.get(depth).copied();
             let clock = |id: DelegationId| self.common.get(&id).map_or(Nanos(0), |clock| clock.time);
-            let (_, _, next) = left
+            let (_, _, next) = remaining
                 .iter()
                 .filter_map(|(number, chain)| id_at_depth(chain).map(|id| (clock(id), *number, id)))
                 .min_by_key(|(clock, number, _)| (*clock, *number))?;
-            left.retain(|(_, chain)| id_at_depth(chain) == Some(next));
+            remaining.retain(|(_, chain)| id_at_depth(chain) == Some(next));
             depth += 1;
         }
     }
 
-    /// Advances the clocks of a served chain. Each identifier comes with the time by which its clocks advance.
-    pub(crate) fn charge(&mut self, links: impl Iterator<Item = (DelegationId, Nanos)>, now: Nanos) {
+    /// Advances the clocks of a served chain, each by the time beside its credential's identifier.
+    pub(crate) fn charge(&mut self, chain: impl Iterator<Item = (DelegationId, Nanos)>, now: Nanos) {
         let mut last = None;
-        for (depth, (id, cost)) in links.enumerate() {
+        for (depth, (id, cost)) in chain.enumerate() {
             advance(&mut self.common, (depth, id), cost, now);
             last = Some(((depth, id), cost));
         }
-        if let Some((link, cost)) = last {
-            advance(&mut self.own, link, cost, now);
+        if let Some((credential, cost)) = last {
+            advance(&mut self.own, credential, cost, now);
         }
     }
 
     /// Advances only the clocks of a chain's last credential, which has `depth` ancestors.
-    pub(crate) fn charge_last_link(&mut self, depth: usize, id: DelegationId, cost: Nanos, now: Nanos) {
+    pub(crate) fn charge_last(&mut self, depth: usize, id: DelegationId, cost: Nanos, now: Nanos) {
         advance(&mut self.common, (depth, id), cost, now);
         advance(&mut self.own, (depth, id), cost, now);
     }
@@ -188,12 +189,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_idle_link_saves_nothing_up_and_the_number_of_clocks_is_bounded() {
+    fn an_idle_credential_saves_nothing_up_and_the_number_of_clocks_is_bounded() {
         let mut clocks = VirtualClocks::default();
         for _ in 0..10 {
             serve(&mut clocks, "a", 10, 0);
         }
-        // After a pause it does not wait, and alternates with a new link.
+        // After a pause it does not wait, and alternates with a new credential.
         assert_eq!(clocks.lead(&chain("a"), Nanos(1000)), Nanos(0));
         let mut order = String::new();
         for _ in 0..6 {

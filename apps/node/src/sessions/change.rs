@@ -1,4 +1,4 @@
-//! Changes of running sessions.
+//! The request to change a running session: all parts of the change are applied, or none.
 
 use crate::control::spec::{Change, ChannelSpec, ProcessorSpec};
 use crate::log::warn;
@@ -14,11 +14,11 @@ use {
     weir_session::{MemoryReservation, MemoryState},
 };
 
-/// The applied steps of a change, to be undone if a later step is refused.
+/// The applied steps of a change, which are undone if a later step is refused.
 struct AppliedChanges {
     session: Name,
     reservation: Arc<MemoryReservation>,
-    /// Reservation before the change.
+    /// Memory reservation before the change.
     memory: MemoryState,
     /// The present virtual CPUs.
     vps: BTreeMap<Name, Vp>,
@@ -29,11 +29,11 @@ struct AppliedChanges {
 }
 
 impl Node {
-    /// Changes a session's reservations and rights: all of them, or none.
+    /// Changes a session's reservations, channels and rights: all of them, or none.
     pub(crate) fn change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let changed = self.make_change(change, compiled);
         // Releases the selections of replaced channels, or those of new channels if the change was refused.
-        self.forget_selections();
+        self.drop_unused_selections();
         changed
     }
 
@@ -43,19 +43,19 @@ impl Node {
         if state.is_closing && !(change.channels.is_empty() && change.outputs.is_empty()) {
             return Err(NodeError::Closing(name.clone()));
         }
-        // The session's modules may have changed the reservation.
+        // The session's modules may have changed the memory reservation by themselves.
         let (reservation, memory) = (Arc::clone(&state.memory), state.memory.state());
         let limits = Arc::clone(&state.limits);
         let mut present = state.spec.clone();
         if present.memory != memory.reserved {
-            (present.memory, present.memory_max_before) = (memory.reserved, Some(memory.ceiling));
+            (present.memory, present.retained_memory_max) = (memory.reserved, Some(memory.ceiling));
         }
         let spec = present.changed(change)?;
         self.check(&spec)?;
         self.check_ceilings(state.owner.as_ref(), &spec)?;
         change.processors.iter().try_for_each(|cpu| self.check_tiers(state, cpu))?;
-        change.channels.iter().try_for_each(|channel| check_idle(state, channel))?;
-        // Released when dropped, if a later step is refused.
+        change.channels.iter().try_for_each(|channel| check_unused(state, channel))?;
+        // If a later step is refused, dropping `claims` releases the tables.
         let claims = state.claims.claim_more(&spec)?;
         let (vps, vps_before) = (state.vps.clone(), Vec::new());
         let mut channels = Vec::new();
@@ -71,11 +71,11 @@ impl Node {
         let rest = self
             .change_processors(&change.processors, &mut done)
             .and_then(|()| self.change_channels(channels, &mut done))
-            .and_then(|()| limits.narrow(&present, &spec).map_err(still_kept))
+            .and_then(|()| limits.lower(&present, &spec).map_err(still_kept))
             .and_then(|()| self.change_outputs(name, &change.outputs, compiled));
         if let Err(error) = rest {
-            // The earlier limit is not lower, so it cannot be refused.
-            _ = limits.narrow(&present, &present);
+            // The limit before the change is not lower than the present one, so this cannot be refused.
+            _ = limits.lower(&present, &present);
             self.undo_change(done);
             return Err(error);
         }
@@ -83,7 +83,7 @@ impl Node {
             session.priority.store(spec.priority, Ordering::Relaxed);
             session.limits.apply(&spec);
             (session.spec, session.vps) = (spec, done.vps);
-            // A revoked table ends before another session gets it.
+            // A table whose grant has ended is withdrawn before another session can publish it.
             session.modules.values().for_each(|module| module.tables.change(&session.spec));
             session.claims.replace(&session.spec, claims);
             // The usage of replaced channels stays with the session.
@@ -96,7 +96,7 @@ impl Node {
             self.update_outputs(name)?;
         }
         // Priority and forwarding may have changed.
-        self.route_all(name)
+        self.route_session(name)
     }
 
     fn change_processors(
@@ -150,13 +150,13 @@ impl Node {
                     }
                 }
             }
-            // The earlier filters fitted, so they fit again.
-            if let Err(error) = self.route_everything() {
+            // The earlier filters have fitted before, so this cannot fail.
+            if let Err(error) = self.route_all_interfaces() {
                 warn(&error);
             }
         }
         self.undo_processors(vps_before, &vps);
-        // Memory that a module has taken meanwhile stays reserved.
+        // If a module has taken memory meanwhile, the earlier reservation is too small and is refused.
         _ = reservation.change(memory.reserved, memory.ceiling);
     }
 
@@ -165,17 +165,17 @@ impl Node {
         let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         let queues = self.output_queues(session);
         for module in state.modules.values().filter(|module| !module.outputs.is_empty()) {
-            let (number, output_queues) = (module.number, connect_outputs(&module.outputs, &queues));
+            let (number, output_queues) = (module.number, queues_for_outputs(&module.outputs, &queues));
             if let Some(core) = state.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core)) {
-                core.ask(move |runner| runner.set_outputs(number, output_queues))?;
+                core.execute(move |runner| runner.set_outputs(number, output_queues))?;
             }
         }
         Ok(())
     }
 }
 
-/// Returns the queue for each output of a module's manifest, by name.
-pub(crate) fn connect_outputs(
+/// Returns the tx queue for each output of a module's manifest: that of the output channel of the same name, or `None`.
+pub(crate) fn queues_for_outputs(
     outputs: &[Name],
     queues: &[(Name, TxPacketSink)],
 ) -> Vec<Option<TxPacketSink>> {
@@ -184,8 +184,8 @@ pub(crate) fn connect_outputs(
     outputs.iter().map(queue).collect()
 }
 
-/// Checks that no module uses the channel that is to be replaced.
-fn check_idle(session: &SessionState, channel: &ChannelSpec) -> Result<(), NodeError> {
+/// Checks that no module reads the channel that is to be replaced.
+fn check_unused(session: &SessionState, channel: &ChannelSpec) -> Result<(), NodeError> {
     let mut modules = session.modules.values().chain(session.stopping.values());
     match modules.find(|module| module.spec.channel == channel.name) {
         None => Ok(()),

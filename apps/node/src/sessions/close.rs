@@ -1,5 +1,6 @@
-//! Stopping of modules and closing of sessions. A module stops on its core, in slices like any other call, and its last
-//! records are written. That can take long, so only the requester waits for it.
+//! Stopping of modules and closing of sessions. The stop call of a module runs on the module's core, in slices like
+//! any other call, and then the module's last records are written. This can take seconds, so the requester waits
+//! without the node lock.
 
 use crate::core_thread::runner::{CoreThread, Stuck, Waker};
 use crate::core_thread::task::{BatchOutput, ModuleTask};
@@ -17,12 +18,12 @@ use weir_datapath::plan::ChannelPlanCounters;
 use weir_datapath::queue::PacketQueue;
 use weir_ledger::{CloseReason, UnloadReason};
 
-/// The longest wall time for which a module may stop, since its slices can be short. The stop is aborted then.
+/// Maximum wall time of a module's stop call. The call is aborted then.
 const STOP_MAX: Duration = Duration::from_secs(10);
-/// The longest time for which a core thread may take to remove a module.
+/// Maximum time that a core thread may take to remove a module after this.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// A module that is stopping and gets no more packets. Its session is still charged for it.
+/// A module that is stopping and gets no more packets. It still counts for its session's usage.
 #[derive(Debug)]
 pub(crate) struct StoppingModule {
     session: Name,
@@ -44,7 +45,7 @@ pub(crate) struct WithdrawnModule {
 }
 
 impl WithdrawnModule {
-    /// Starts to stop the module. The interfaces must have stopped sending packets to it.
+    /// Begins to stop the module. The routes must have been changed, so that interfaces send no more packets to it.
     pub(crate) fn stop(self) -> StoppingModule {
         let Self { leaving, sender, queue, counters } = self;
         let lost = queue.close().unwrap_or(0);
@@ -53,13 +54,14 @@ impl WithdrawnModule {
         }
         let number = leaving.number;
         if let Some((_, core)) = &leaving.core {
-            core.tell(move |runner| runner.stop_task(number, sender));
+            core.submit(move |runner| runner.stop_task(number, sender));
         }
         leaving
     }
 }
 
-/// Takes modules out of a session. Interfaces send packets to their queues until the routes are changed.
+/// Takes modules out of a session without stopping them. Interfaces send packets to the modules' queues until the
+/// routes are changed.
 pub(crate) fn withdraw(
     state: &mut SessionState,
     modules: &[Name],
@@ -68,21 +70,22 @@ pub(crate) fn withdraw(
 ) -> Vec<WithdrawnModule> {
     let mut all = Vec::new();
     for module in modules {
-        let Some(gone) = state.modules.remove(module) else { continue };
-        let number = gone.number;
+        let Some(withdrawn) = state.modules.remove(module) else { continue };
+        let number = withdrawn.number;
         state.notifier.remove(number);
         // Pending calls of the module's services fail, so their callers no longer wait.
-        let services = gone.endpoint.bus().close(&gone.endpoint);
+        let services = withdrawn.endpoint.bus().close(&withdrawn.endpoint);
         state.closed_services.merge(&services);
-        let core = state.vps.get(&gone.spec.cpu).and_then(|vp| cores.get(vp.core));
+        let core = state.vps.get(&withdrawn.spec.cpu).and_then(|vp| cores.get(vp.core));
         let core = core.map(|core| (core.number(), core.waker()));
-        let counters = state.channels.get(&gone.spec.channel).map(|channel| Arc::clone(&channel.counters));
+        let counters =
+            state.channels.get(&withdrawn.spec.channel).map(|channel| Arc::clone(&channel.counters));
         let ((sender, stopped), outputs) = (channel(), writer.outputs());
         let (session, module, id) = (state.spec.name.clone(), module.clone(), state.id);
-        let queue = Arc::clone(&gone.queue);
+        let queue = Arc::clone(&withdrawn.queue);
         let leaving = StoppingModule { session, id, module, number, core, stopped, outputs };
         all.push(WithdrawnModule { leaving, sender, queue, counters });
-        state.stopping.insert(number, gone);
+        state.stopping.insert(number, withdrawn);
     }
     all
 }
@@ -97,15 +100,15 @@ pub(crate) struct StopResult {
     result: Result<(), Stuck>,
 }
 
-/// Waits until all of these modules have stopped and their last records are written, and calls `has_stopped` for each. All
-/// modules share one timeout. The caller must not hold the node lock.
+/// Waits until these modules have stopped and their last records are written. Calls `has_stopped` with the result for
+/// each module. One timeout applies to all modules together. The caller must not hold the node lock.
 pub(crate) fn wait_for(all: Vec<StoppingModule>, mut has_stopped: impl FnMut(StopResult)) {
     let until = Instant::now() + STOP_MAX;
     let mut late = Vec::new();
     for leaving in all {
         match leaving.stopped.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(task) => has_stopped(leaving.finish(Some(task))),
-            // The module had no core.
+            // The module has no core thread.
             Err(RecvTimeoutError::Disconnected) => has_stopped(leaving.finish(None)),
             Err(RecvTimeoutError::Timeout) => late.push((leaving.remove_from_core(), leaving)),
         }
@@ -117,7 +120,7 @@ pub(crate) fn wait_for(all: Vec<StoppingModule>, mut has_stopped: impl FnMut(Sto
 }
 
 impl StoppingModule {
-    /// Completes the stop of a module: sends its last output and closes its record files.
+    /// Completes the stop of a module: sends the task's last output and closes the module's record files.
     fn finish(self, task: Option<ModuleTask>) -> StopResult {
         if let Some(task) = task {
             task.finish();
@@ -134,21 +137,22 @@ impl StoppingModule {
         }
     }
 
-    /// Tells the core to remove the task. The task arrives at the returned receiver; `None` if the core does not have it.
+    /// Tells the core to remove the module's task. The returned receiver gets the task; `None` if the core does not
+    /// have it.
     fn remove_from_core(&self) -> Receiver<Option<ModuleTask>> {
         let ((sender, receiver), number) = (channel(), self.number);
         if let Some((_, core)) = &self.core {
-            core.tell(move |runner| _ = sender.send(runner.remove_task(number)));
+            core.submit(move |runner| _ = sender.send(runner.remove_task(number)));
         }
         receiver
     }
 
-    /// Completes the stop of a module that did not stop in time.
+    /// Completes the stop of a module whose stop call exceeded the timeout.
     fn finish_late(self, removed: &Receiver<Option<ModuleTask>>, until: Instant) -> StopResult {
-        let gone = removed.recv_timeout(until.saturating_duration_since(Instant::now()));
-        let (Err(RecvTimeoutError::Timeout), Some((core, _))) = (&gone, &self.core) else {
-            // The module may have stopped meanwhile.
-            let task = gone.ok().flatten().or_else(|| self.stopped.try_recv().ok());
+        let task = removed.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let (Err(RecvTimeoutError::Timeout), Some((core, _))) = (&task, &self.core) else {
+            // The module may have stopped before its task was removed.
+            let task = task.ok().flatten().or_else(|| self.stopped.try_recv().ok());
             if task.is_some() {
                 let (session, module, seconds) = (&self.session, &self.module, STOP_MAX.as_secs());
                 log::session(session).module(module).warn(&format_args!(
@@ -164,8 +168,8 @@ impl StoppingModule {
 
 impl Node {
     /// Takes a module out of its session and stops it. The caller [waits](wait_for) for the module and then calls
-    /// [`end_unload`](Self::end_unload). With `number`, only the module of that number is unloaded. A module that stops
-    /// for another reason than a request stays in the session's status.
+    /// [`end_unload`](Self::end_unload). With `number`, the module is unloaded only if it has this number. A module
+    /// that stops for another reason than a request stays in the session's status.
     pub(crate) fn begin_unload(
         &mut self,
         session: &Name,
@@ -190,21 +194,22 @@ impl Node {
         self.sessions.get_mut(session).is_some_and(|state| state.stopped.forget(module))
     }
 
-    /// Takes modules out of a session, all of them before the first one stops. With `is_silenced`, the output channels are
-    /// closed first, so the modules' last packets are not sent.
+    /// Takes modules out of a session, and then stops them. With `is_silenced`, the output channels are closed first,
+    /// so the modules' stop calls cannot send packets.
     fn take_out(&mut self, session: &Name, modules: &[Name], is_silenced: bool) -> Vec<StoppingModule> {
         let Some(state) = self.sessions.get_mut(session) else { return Vec::new() };
         let all = withdraw(state, modules, &self.cores, &self.writer);
-        // The routes are changed before the modules stop, so that no more packets come. With fewer readers than before,
-        // this cannot fail.
-        let routed = if is_silenced { self.stop_outputs(session) } else { self.route_all(session) };
+        // The routes are changed before the modules stop, so that the modules get no more packets. A change to fewer
+        // readers cannot fail.
+        let routed = if is_silenced { self.stop_outputs(session) } else { self.route_session(session) };
         if let Err(error) = routed {
             warn(&error);
         }
         all.into_iter().map(WithdrawnModule::stop).collect()
     }
 
-    /// Completes an unload: adds the module's usage to its session, if the session still exists.
+    /// Completes an unload: adds the module's usage to its session, if the session still exists. Returns the error of
+    /// a core that did not answer.
     pub(crate) fn end_unload(&mut self, stop: StopResult) -> Result<(), NodeError> {
         let StopResult { session, id, number, result, .. } = stop;
         if let Some(state) = self.sessions.get_mut(&session).filter(|state| state.id == id)
@@ -216,12 +221,13 @@ impl Node {
     }
 
     /// Returns true while modules of the session are stopping.
-    pub(crate) fn has_leaving(&self, session: &Name, id: u64) -> bool {
+    pub(crate) fn has_stopping_modules(&self, session: &Name, id: u64) -> bool {
         self.session_with_id(session, id).is_ok_and(|state| !state.stopping.is_empty())
     }
 
-    /// Begins to close the session with this number: no module is added any more, and all modules stop. If the session
-    /// has lost its right, nothing is sent any more, not even by the stop calls.
+    /// Begins to close the session with this number: from now on no module can be added, and all modules stop. If the
+    /// session is closed for lack of a right or for misbehaviour, its output channels are closed first, so that even
+    /// the stop calls send nothing.
     pub(crate) fn begin_close(
         &mut self,
         session: &Name,
@@ -232,34 +238,34 @@ impl Node {
         let state = state.ok_or_else(|| NodeError::NoSession(session.clone()))?;
         state.is_closing = true;
         let modules: Vec<Name> = state.modules.keys().cloned().collect();
-        let has_no_right = matches!(
+        let is_silenced = matches!(
             reason,
             CloseReason::Expired | CloseReason::Revoked | CloseReason::Parent | CloseReason::Misbehaved
         );
-        Ok(self.take_out(session, &modules, has_no_right))
+        Ok(self.take_out(session, &modules, is_silenced))
     }
 
-    /// Closes a session and frees its reservations. Its modules have been taken out before. A module that has not stopped
-    /// is removed from its core.
+    /// Closes a session and frees its reservations. The modules must have been taken out before. Modules that have not
+    /// stopped are removed from their cores.
     pub(crate) fn close(&mut self, session: &Name) -> Result<(), NodeError> {
         if let Err(error) = self.stop_outputs(session) {
             warn(&error);
         }
-        if let Some(gone) = self.sessions.remove(session) {
-            self.remove_tasks(&gone.stopping);
-            self.close_vps(&gone.vps);
-            gone.retired.iter().for_each(|vp| self.close_vp(vp));
+        if let Some(closed) = self.sessions.remove(session) {
+            self.remove_tasks(&closed.stopping);
+            self.close_vps(&closed.vps);
+            closed.retired.iter().for_each(|vp| self.close_vp(vp));
         }
-        self.forget_selections();
-        self.route_everything()
+        self.drop_unused_selections();
+        self.route_all_interfaces()
     }
 
-    /// Removes modules that a requester still waits for.
-    fn remove_tasks(&self, leaving: &BTreeMap<u64, SessionModule>) {
-        for number in leaving.keys().copied() {
-            // The module's virtual CPU may have been replaced, so all cores are asked.
+    /// Removes the tasks of modules that have not stopped from their cores.
+    fn remove_tasks(&self, stopping: &BTreeMap<u64, SessionModule>) {
+        for number in stopping.keys().copied() {
+            // The module's virtual CPU may have been replaced by one on another core, so every core is asked.
             for core in &self.cores {
-                if let Err(error) = core.ask(move |runner| drop(runner.remove_task(number))) {
+                if let Err(error) = core.execute(move |runner| drop(runner.remove_task(number))) {
                     warn(&error);
                 }
             }

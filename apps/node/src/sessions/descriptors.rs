@@ -1,4 +1,5 @@
-//! The limit of the process's file descriptors, of which each session takes some.
+//! Checks of the process's limit on file descriptors. Each session and module takes some descriptors; a reserve is
+//! kept for requests.
 
 use crate::sessions::error::NodeError;
 use std::io;
@@ -6,15 +7,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 use weir_netio::file_descriptor_limit;
 
-/// The number of descriptors that sessions and modules cannot take, or a quarter of the limit if that is less. Connections
-/// and requests need them: without a reserve, no client could ask the node to close a session.
+/// The number of descriptors that sessions and modules cannot take; a quarter of the limit, if that is lower.
+/// Connections and requests need them: without a reserve, no client could connect to close a session.
 const RESERVE: u64 = 512;
 
 /// The longest wait for the descriptors of sessions that are being closed.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Waits until descriptors are free for a session or module. `tidy` closes unused descriptors, and returns true if none is
-/// left to close: receive threads release the memory of closed sessions with a delay.
+/// Waits until descriptors are free for a session or module. Receive threads release the memory of closed sessions
+/// with a delay. `tidy` closes the released descriptors, and returns true if no more will be released.
 ///
 /// # Errors
 ///
@@ -22,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 pub(crate) fn wait_for_free(tidy: impl Fn() -> bool) -> Result<(), NodeError> {
     let begin = Instant::now();
     while check().is_err() {
-        // A receive thread that has failed never releases its memory, so the wait is limited.
+        // A failed receive thread never releases its memory, so the wait is limited.
         if tidy() || begin.elapsed() >= WAIT_MAX {
             return check();
         }
@@ -47,19 +48,19 @@ pub(crate) fn check() -> Result<(), NodeError> {
     }
 }
 
-/// The number of reserved descriptors at this limit.
+/// Returns the number of reserved descriptors under this limit.
 fn reserve(limit: u64) -> u64 {
     RESERVE.min(limit / 4)
 }
 
-/// The maximum number of half-open remote connections: `most`, but at most half of the reserve, so that a local operator
-/// can always connect.
-pub(crate) fn half_open(most: usize) -> usize {
-    file_descriptor_limit().map_or(most, |limit| half_of_reserve(limit, most))
+/// Returns the maximum number of half-open remote connections: `wanted_max`, but at most half of the reserve, so that
+/// a local operator can always connect.
+pub(crate) fn half_open_max(wanted_max: usize) -> usize {
+    file_descriptor_limit().map_or(wanted_max, |limit| half_of_reserve(limit, wanted_max))
 }
 
-fn half_of_reserve(limit: u64, most: usize) -> usize {
-    usize::try_from(reserve(limit) / 2).unwrap_or(most).min(most)
+fn half_of_reserve(limit: u64, wanted_max: usize) -> usize {
+    usize::try_from(reserve(limit) / 2).unwrap_or(wanted_max).min(wanted_max)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Errors of operations on a node.
+//! The errors of operations on a node, with their messages.
 
 use crate::control::config::NodeConfigError;
 use crate::control::spec::SpecError;
@@ -20,16 +20,17 @@ use {
     weir_session::{ReservationError, StillKept},
 };
 
-/// The error of a compile job that could not start. The client can send the request again.
+/// The reason why a compile job was not started. The client can send the request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileQueueFull {
-    /// The holder still has to pay for earlier work. Contains the time until it is paid.
+    /// The holder's earlier compile jobs have used more CPU time than its share. Contains the time until the share
+    /// suffices.
     #[error(
         "earlier requests under this credential have used its share of processor time in advance: try again in {} s", .0.as_secs() + 1
     )]
     Debt(Duration),
-    /// Other holders came first. Contains the time that the job waited.
-    #[error("the compile queue is busy with other holders' requests, and this one has waited for {} s: try again", .0.as_secs())]
+    /// The queue was busy with jobs of other holders. Contains the time for which the job has waited.
+    #[error("the compile queue is busy with other holders' requests: this request has waited for {} s; try again", .0.as_secs())]
     Others(Duration),
 }
 
@@ -44,29 +45,29 @@ pub enum NodeError {
     NotPermitted(#[from] Box<crate::control::authority::RequestRefusal>),
     /// The compile queue has not started the request's compile job.
     #[error(transparent)]
-    NoTurn(#[from] CompileQueueFull),
-    /// The profile of the session is gone.
+    NotCompiled(#[from] CompileQueueFull),
+    /// A reload has removed the profile of the session.
     #[error(
-        "profile `{0}`, which admits the session's modules, is gone: give the session another one with `weir session change --profile`"
+        "profile `{0}` of the session does not exist any more: give the session another profile with `weir session change --profile`"
     )]
     NoProfile(Name),
-    /// The session exists already.
+    /// A session of this name exists already.
     #[error("there is a session `{0}` already")]
     Exists(Name),
-    /// Unknown session.
+    /// No session has this name.
     #[error("there is no session `{0}`")]
     NoSession(Name),
-    /// Unknown module.
+    /// No module of the session has this name.
     #[error("session `{session}` has no module `{module}`")]
     NoModule {
         /// Name of the session.
         session: Name,
-        /// The given name.
+        /// Name of the module in the request.
         module: Name,
     },
-    /// The session has a module of this name.
+    /// The session has a module of this name already.
     #[error(
-        "session `{session}` has a module `{module}` already; give the other one a name of its own (`--name`)"
+        "session `{session}` has a module `{module}` already; give the new module another name (`--name`)"
     )]
     ModuleExists {
         /// Name of the session.
@@ -83,7 +84,7 @@ pub enum NodeError {
     /// The core does not run modules.
     #[error("virtual processor `{name}`: core {core} is none of the node's ({cores:?})")]
     NoCore {
-        /// Virtual CPU.
+        /// Name of the virtual CPU.
         name: Name,
         /// The given core.
         core: u16,
@@ -93,24 +94,24 @@ pub enum NodeError {
     /// A core refuses a virtual CPU.
     #[error("virtual processor `{name}`, core {core}: {refusal}")]
     Cpu {
-        /// Virtual CPU.
+        /// Name of the virtual CPU.
         name: Name,
         /// Number of the core.
         core: u16,
         /// Reason.
         refusal: CpuRefusal,
     },
-    /// The node lacks memory to reserve.
+    /// The node has less memory left than a session would reserve.
     #[error("{wanted} of memory are more than is left: {left}", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
     Memory {
         /// Requested memory.
         wanted: Bytes,
-        /// Memory left.
+        /// Memory that is left.
         left: Bytes,
     },
-    /// The session's memory does not suffice for a module's start.
+    /// The session has less memory left than a module needs at its start.
     #[error(
-        "module `{module}` wants {wanted} of memory at its start, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change {session} --memory`",
+        "module `{module}` wants {wanted} of memory at its start, and session `{session}` has {left} left of its {reserved}; reserve more memory with `weir session change {session} --memory`",
         wanted = wanted.map_or_else(|| "more".to_owned(), |wanted| beside(wanted, &[*left, *reserved])),
         left = beside(*left, &wanted.iter().copied().chain([*reserved]).collect::<Vec<_>>()),
         reserved = beside(*reserved, &wanted.iter().copied().chain([*left]).collect::<Vec<_>>())
@@ -122,12 +123,12 @@ pub enum NodeError {
         module: Name,
         /// Requested memory, if known.
         wanted: Option<Bytes>,
-        /// Memory left.
+        /// Memory that is left.
         left: Bytes,
         /// Reserved memory of the session.
         reserved: Bytes,
     },
-    /// A reservation would be less than the memory in use.
+    /// A reservation would be lower than the memory in use.
     #[error("session `{session}` cannot have {wanted} of memory: it uses {used}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
     MemoryUsed {
         /// Name of the session.
@@ -137,10 +138,10 @@ pub enum NodeError {
         /// Memory in use.
         used: Bytes,
     },
-    /// The secret for views is not usable.
+    /// The secret of the node's views is not usable.
     #[error(transparent)]
     Views(#[from] crate::sessions::view::SecretError),
-    /// A channel's filter is invalid, or the interface has no capacity for it.
+    /// A channel's filter is invalid, or the channel does not fit into the forwarding plan of its interface.
     #[error("channel `{channel}`: {error}")]
     Channel {
         /// Name of the channel.
@@ -148,7 +149,7 @@ pub enum NodeError {
         /// Reason.
         error: PlanError,
     },
-    /// An output channel is refused.
+    /// An output channel cannot be opened or changed.
     #[error("output channel `{output}`: {error}")]
     Output {
         /// Name of the output channel.
@@ -156,7 +157,7 @@ pub enum NodeError {
         /// Reason.
         error: OutputError,
     },
-    /// The session's memory does not suffice for the queues of output channels.
+    /// The session has less memory left than the queues of output channels need.
     #[error(
         "queues of output channels need {wanted} of memory, and session `{session}` has {left} left; use a shorter `queue` or more `memory`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
@@ -166,12 +167,12 @@ pub enum NodeError {
         session: Name,
         /// Memory of the queues.
         wanted: Bytes,
-        /// Memory left.
+        /// Memory that is left.
         left: Bytes,
     },
-    /// The session's memory does not suffice for waiting fragments.
+    /// The session has less memory left than the waiting fragments of a module need.
     #[error(
-        "channel `{channel}` puts datagrams together, in {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`",
+        "channel `{channel}` reassembles datagrams, in {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; reserve more memory with `weir session change`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ReassemblyMemory {
@@ -181,12 +182,12 @@ pub enum NodeError {
         wanted: Bytes,
         /// Name of the session.
         session: Name,
-        /// Memory left.
+        /// Memory that is left.
         left: Bytes,
     },
-    /// The session's memory does not suffice for a queue of packets.
+    /// The session has less memory left than a module's queue of packets needs.
     #[error(
-        "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`, or let it have a shorter `queue`"
+        "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; reserve more memory with `weir session change`, or shorten the `queue`"
     )]
     WaitingMemory {
         /// Name of the channel.
@@ -197,12 +198,12 @@ pub enum NodeError {
         wanted: Bytes,
         /// Name of the session.
         session: Name,
-        /// Memory left.
+        /// Memory that is left.
         left: Bytes,
     },
-    /// The session's memory does not suffice for a view.
+    /// The session has less memory left than the tables of a view need.
     #[error(
-        "channel `{channel}` shows packets with other addresses, which takes {wanted} of the session's memory, for its modules and filters, and session `{session}` has {left} left; more can be reserved with `weir session change`",
+        "the view of channel `{channel}` replaces addresses, which takes {wanted} of the session's memory, and session `{session}` has {left} left; reserve more memory with `weir session change`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ViewMemory {
@@ -212,19 +213,19 @@ pub enum NodeError {
         wanted: Bytes,
         /// Name of the session.
         session: Name,
-        /// Memory left.
+        /// Memory that is left.
         left: Bytes,
     },
     /// A link's interface is not usable.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Unknown link.
+    /// No link has this name.
     #[error(transparent)]
     NoLink(#[from] UnknownLink),
     /// The new rate or reservable share of a link is invalid.
     #[error(transparent)]
-    Terms(#[from] NodeConfigError),
-    /// A link refuses a rate.
+    LinkConfig(#[from] NodeConfigError),
+    /// A link cannot have a lower rate, because its reservations would not fit.
     #[error("link {link}: {refused}")]
     Rate {
         /// Interface of the link.
@@ -234,9 +235,9 @@ pub enum NodeError {
     },
     /// A forwarding channel has a module already.
     #[error(
-        "channel `{channel}` of session `{session}` forwards its packets, and module `{module}` decides which: a forwarding channel has only one module"
+        "channel `{channel}` of session `{session}` forwards packets, and module `{module}` decides which: a forwarding channel has only one module"
     )]
-    Decided {
+    ForwardingModuleExists {
         /// Name of the session.
         session: Name,
         /// Name of the channel.
@@ -244,33 +245,33 @@ pub enum NodeError {
         /// Name of the present module.
         module: Name,
     },
-    /// The module is not admitted.
+    /// The module is refused by admission.
     #[error("module `{module}`: {refusal}")]
     Refused {
-        /// The given name.
+        /// Name of the module in the request.
         module: String,
         /// Reason.
         refusal: ModuleRefusal,
     },
     /// A call of the module could keep a core for too long.
     #[error(
-        "module `{module}`: it cannot be suspended for {longest}, and a module may keep a core for {blocking} at most: use a smaller `check-interval` in its \
+        "module `{module}` can run for {longest} without a suspension, and a module may keep a core for {blocking_max} at most: use a smaller `check-interval` in its \
          profile, or a longer `blocking` in [cpu]"
     )]
-    TooLong {
-        /// The given name.
+    CallTooLong {
+        /// Name of the module in the request.
         module: String,
-        /// Longest time of a call.
+        /// Maximum time between two suspensions of a call.
         longest: Nanos,
-        /// Longest time that the node allows.
-        blocking: Nanos,
+        /// Maximum time for which a module may keep a core.
+        blocking_max: Nanos,
     },
-    /// Only proved modules run without a reservation.
+    /// A module that is not proved would run on a virtual CPU without a reservation.
     #[error(
-        "module `{module}` is {tier}, and virtual processor `{cpu}` has no reservation: without one there are only proved modules; reserve a period and a slice"
+        "module `{module}` is {tier}, and virtual processor `{cpu}` has no reservation: a module that is not proved needs one; reserve a period and a slice"
     )]
     BestEffort {
-        /// The given name.
+        /// Name of the module in the request.
         module: String,
         /// Tier of the module.
         tier: Tier,
@@ -279,7 +280,7 @@ pub enum NodeError {
     },
     /// The node has nearly used up its file descriptors.
     #[error(
-        "the node has nearly the most files open that it may have ({limit}): close a session, or start the node with a higher limit (ulimit -n; LimitNOFILE= in its unit)"
+        "the node has nearly reached its limit of open files ({limit}): close a session, or start the node with a higher limit (ulimit -n; LimitNOFILE= in its unit)"
     )]
     Descriptors {
         /// Limit of descriptors.
@@ -288,7 +289,7 @@ pub enum NodeError {
     /// The module cannot be compiled or started.
     #[error("module `{module}`: {error}")]
     Load {
-        /// The given name.
+        /// Name of the module in the request.
         module: String,
         /// Reason.
         error: LoadError,
@@ -296,30 +297,30 @@ pub enum NodeError {
     /// The start call of the module failed.
     #[error("module `{module}` did not start: {fault}")]
     Start {
-        /// The given name.
+        /// Name of the module in the request.
         module: String,
         /// Reason.
         fault: String,
     },
-    /// The module needs a part that is not available in a process of its own.
+    /// The module needs a feature that is not available in a sandbox process.
     #[error(
-        "module `{module}` {what}, which is not possible in a process of its own: use a session without `process = \"own\"`"
+        "module `{module}` {what}, which is not possible in a process of its own: load the module into a session without `process = \"own\"`"
     )]
     OwnProcess {
-        /// The given name.
+        /// Name of the module in the request.
         module: String,
-        /// The use of that part, as a verb with its object.
+        /// The use of the feature, as a verb with its object.
         what: &'static str,
     },
     /// The name is not that of a shipped module, and no file came with the request.
     #[error(
-        "there is no module `{0}`: it is none of those that come with weir, and no file of that name was given"
+        "there is no module `{0}`: no module of this name comes with weir, and no file of this name was given"
     )]
-    Unknown(String),
+    UnknownModule(String),
     /// A module's file cannot be read.
     #[error("module `{module}`: {source}")]
     File {
-        /// The given name.
+        /// Name of the module in the request.
         module: String,
         /// Error of the operating system.
         source: std::io::Error,
@@ -330,7 +331,7 @@ pub enum NodeError {
     /// Packets cannot be mapped into the sandbox.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// There is no memory for a selection.
+    /// The operating system has no memory for the packets of a channel.
     #[error("there is no memory for the packets of channel `{channel}`: {source}")]
     Selection {
         /// Name of the channel.
@@ -340,21 +341,21 @@ pub enum NodeError {
     },
     /// The packet memory of the owner's party is used up.
     #[error(
-        "packets of channel `{0}` have no memory to wait in: waiting packets under this credential use up its share of `packet_memory` in the node's configuration. Use fewer channels, or one filter for several"
+        "packets of channel `{0}` have no memory to wait in: waiting packets under this credential use up its share of `packet_memory` in the node's configuration. Use fewer channels, or join several channels into one"
     )]
-    PacketRoom(Name),
+    PacketMemory(Name),
     /// A virtual CPU has the maximum number of modules.
-    #[error("virtual processor `{0}` has as many modules as it can have")]
-    Full(Name),
+    #[error("virtual processor `{0}` has the maximum number of modules")]
+    VirtualCpuFull(Name),
     /// A core does not answer.
     #[error(transparent)]
-    Stuck(#[from] Stuck),
+    CoreStuck(#[from] Stuck),
     /// A core's thread does not start.
     #[error(transparent)]
     Core(#[from] StartError),
     /// The new limit of kept packets would be lower than the number of packets kept now.
     #[error(
-        "session `{session}`: {error}; the limit can be that number or more, or fewer once the modules have released some"
+        "session `{session}`: {error}; set a limit of at least this number, or a lower limit after the modules have released packets"
     )]
     StillKept {
         /// Name of the session.
@@ -364,16 +365,16 @@ pub enum NodeError {
     },
     /// An interface cannot be opened.
     #[error(transparent)]
-    Source(#[from] ReceiveError),
+    Interface(#[from] ReceiveError),
     /// The records thread does not start.
-    #[error("there is no thread for records: {0}")]
+    #[error("the records thread cannot be started: {0}")]
     Writer(std::io::Error),
     /// A table cannot be used.
     #[error(transparent)]
     Table(#[from] TableError),
     /// A channel with a module cannot be replaced.
     #[error(
-        "channel `{channel}` of session `{session}` has a module, {module}, and does not change as long as it is there: unload that, or add a channel of another name"
+        "channel `{channel}` of session `{session}` has a module, {module}, and cannot be replaced while the module is loaded: unload the module, or add a channel of another name"
     )]
     ChannelInUse {
         /// Name of the session.
@@ -388,15 +389,15 @@ pub enum NodeError {
     Changed(Name),
 }
 
-/// Returns a message about a session, which names the session once.
+/// Returns a message about a session. The session's name is added unless the message contains it.
 pub(crate) fn of_session(session: &Name, what: &dyn std::fmt::Display) -> String {
     let (what, name) = (what.to_string(), format!("session `{session}`"));
     if what.contains(&name) { what } else { format!("{name}: {what}") }
 }
 
 impl NodeError {
-    /// Returns the message for the holder of a credential. Without sums over the sessions of other holders, it only says
-    /// that less is left than requested.
+    /// Returns the message for the holder of a credential. It omits amounts that depend on the sessions of other
+    /// holders.
     pub(crate) fn for_holder(&self) -> String {
         match self {
             Self::Memory { wanted, .. } => format!("{wanted} of memory are more than is left on the node"),
@@ -407,7 +408,7 @@ impl NodeError {
                 output,
                 error: OutputError::Refused { link, refused: LinkRefusal::OverReserved { wanted, .. } },
             } => format!(
-                "output channel `{output}`: link {link}: {wanted} more is to be reserved than is left"
+                "output channel `{output}`: link {link}: {wanted} is more than this link has left to reserve"
             ),
             other => other.to_string(),
         }
@@ -415,22 +416,22 @@ impl NodeError {
 }
 
 impl NodeError {
-    /// Returns the error for an error of the memory for a channel's packets.
+    /// Converts an error of the memory for a channel's packets.
     pub(crate) fn of_selection(channel: &Name, source: std::io::Error) -> Self {
         match source.kind() {
-            std::io::ErrorKind::OutOfMemory => Self::PacketRoom(channel.clone()),
+            std::io::ErrorKind::OutOfMemory => Self::PacketMemory(channel.clone()),
             _ => Self::Selection { channel: channel.clone(), source },
         }
     }
 
-    /// Returns the error for an error of a session's memory reservation.
+    /// Converts an error of a session's memory reservation.
     pub(crate) fn of_memory(session: &Name, error: ReservationError) -> Self {
         match error {
             ReservationError::Left { wanted, left } => Self::Memory { wanted, left },
             ReservationError::Used { wanted, used } => {
                 Self::MemoryUsed { session: session.clone(), wanted, used }
             }
-            // Only requests that modules make themselves are limited by a ceiling, so no request of a client gets here.
+            // The ceiling limits only the requests of modules, so a client's request does not get this error.
             ReservationError::Ceiling { wanted, ceiling } => Self::Memory { wanted, left: ceiling },
         }
     }

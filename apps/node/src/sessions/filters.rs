@@ -1,7 +1,7 @@
-//! Filters of channels, compiled without the node lock.
+//! Filters and views of channels, compiled before the node is locked.
 //!
-//! A filter is untrusted text. Compiling it takes milliseconds at most, needs no name lookup, and is debited from the
-//! requester. It is done before the node is locked, so that other requests do not wait.
+//! A filter is untrusted text. Its compilation takes at most a few milliseconds, needs no name lookup, and is debited
+//! from the requester. Filters are compiled before the node is locked, so that other requests do not wait.
 
 use crate::sessions::channel_plan::PlanError;
 use crate::sessions::error::NodeError;
@@ -18,7 +18,7 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
 
-/// Maximum number of cached filter programs, each of at most 4,096 instructions.
+/// Maximum number of cached filter programs. A program has at most 4,096 instructions.
 const CACHED_MAX: usize = 256;
 
 /// Text of a filter, and link type of the packets that it is for.
@@ -29,22 +29,22 @@ type Key = (String, LinkType);
 pub(crate) enum FilterRequest {
     /// A filter to compile.
     Filter {
-        /// Channel or output channel of the filter, for an error.
-        of: FilterOwner,
+        /// Channel or output channel of the filter, for errors.
+        owner: FilterOwner,
         key: Key,
     },
     /// A view and its key. Computing the tables of its transformation takes 1 to 10 ms.
     View(KeyedView, Box<ViewKey>),
 }
 
-/// Part of a session that has a filter.
+/// The part of a session that a filter belongs to.
 #[derive(Clone, Debug)]
 pub(crate) enum FilterOwner {
     Channel(Name),
     Output(Name),
 }
 
-/// A compiler of filters with a cache of recent ones.
+/// A compiler of filters, with a cache of the filters that were compiled last.
 #[derive(Debug, Default)]
 pub(crate) struct RequestFilters {
     /// Filter programs, newest last.
@@ -58,14 +58,14 @@ pub(crate) struct CompiledFilters {
     transforms: HashMap<KeyedView, Transform>,
 }
 
-/// Returns the trimmed text, or `None` for an empty one, which selects everything.
+/// Returns a filter's text without surrounding white space, or `None` for an empty filter, which selects all packets.
 pub(crate) fn trimmed(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
 impl RequestFilters {
-    /// Returns the programs of these filters from the cache, or `None` if one of them is missing, or if a view is
-    /// requested.
+    /// Returns the programs of the wanted filters from the cache. `None` if a filter is not in the cache, or if a view
+    /// is wanted.
     pub(crate) fn cached(&self, wanted: &[FilterRequest]) -> Option<CompiledFilters> {
         let mut compiled = CompiledFilters::default();
         for wanted in wanted {
@@ -75,8 +75,8 @@ impl RequestFilters {
         Some(compiled)
     }
 
-    /// Compiles these filters and computes these views' transformations. Debits the CPU time from `meter`. Stops at the
-    /// first error.
+    /// Compiles the wanted filters and computes the transformations of the wanted views. Debits the CPU time from
+    /// `meter`. Stops at the first error.
     pub(crate) fn compile(
         &self,
         wanted: Vec<FilterRequest>,
@@ -84,8 +84,8 @@ impl RequestFilters {
     ) -> Result<CompiledFilters, NodeError> {
         let mut compiled = CompiledFilters::default();
         for wanted in wanted {
-            let (of, key) = match wanted {
-                FilterRequest::Filter { of, key } => (of, key),
+            let (owner, key) = match wanted {
+                FilterRequest::Filter { owner, key } => (owner, key),
                 FilterRequest::View(keyed_view, view_key) => {
                     metered(meter, |_| {
                         compiled
@@ -102,7 +102,7 @@ impl RequestFilters {
             match self.program(&key, meter) {
                 Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
-                    return Err(match of {
+                    return Err(match owner {
                         FilterOwner::Channel(channel) => NodeError::Channel { channel, error },
                         FilterOwner::Output(output) => NodeError::Output { output, error: error.into() },
                     });
@@ -116,7 +116,8 @@ impl RequestFilters {
         if let Some(program) = self.cached_program(key) {
             return Ok(program);
         }
-        // The length of a text bounds the work, so the budget is checked before each text only.
+        // The work for one filter is bounded by the length of its text, so a check of the budget before each filter
+        // suffices.
         if meter.left() == Nanos(0) {
             return Err(PlanError::Budget(meter.limit()));
         }
@@ -141,9 +142,9 @@ impl RequestFilters {
 }
 
 impl CompiledFilters {
-    /// Returns the conjunction of the filters with these texts. Empty texts are ignored; without any other text, the
-    /// result selects all packets.
-    pub(crate) fn all<'a>(
+    /// Returns the conjunction of the filters with these texts. Empty texts are ignored. The conjunction of no filter
+    /// selects all packets.
+    pub(crate) fn conjunction<'a>(
         &self,
         texts: impl IntoIterator<Item = &'a str>,
         link_type: LinkType,
@@ -151,13 +152,13 @@ impl CompiledFilters {
         let mut joined: Option<Arc<FilterProgram>> = None;
         for text in texts.into_iter().filter_map(trimmed) {
             let key = (text.to_owned(), link_type);
-            let program = self.programs.get(&key).ok_or(PlanError::Another)?;
+            let program = self.programs.get(&key).ok_or(PlanError::NotCompiled)?;
             joined = Some(match joined {
                 None => Arc::clone(program),
                 Some(joined) => Arc::new(joined.and(program)?),
             });
         }
-        Ok(joined.unwrap_or_else(|| Arc::new(FilterProgram::everything())))
+        Ok(joined.unwrap_or_else(|| Arc::new(FilterProgram::accept_all())))
     }
 
     /// Returns the memory of a view's transformation.
@@ -181,7 +182,10 @@ mod tests {
     }
 
     fn wanted(text: &str) -> Vec<FilterRequest> {
-        vec![FilterRequest::Filter { of: FilterOwner::Channel(Name::new("main").unwrap()), key: key(text) }]
+        vec![FilterRequest::Filter {
+            owner: FilterOwner::Channel(Name::new("main").unwrap()),
+            key: key(text),
+        }]
     }
 
     /// Returns a program that accepts packets that begin with this byte.
@@ -197,25 +201,25 @@ mod tests {
         filters.cache.with(|cached| cached.push_back((key("udp"), Arc::new(first_byte(1)))));
         let mut used = Nanos(0);
         let compiled = filters.compile(wanted("udp"), &mut used).unwrap();
-        assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
+        assert_eq!(*compiled.conjunction(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
         assert_eq!(used, Nanos(0), "the program was cached");
         // A request is served from the cache as a whole, or compiles what is missing.
         assert!(filters.cached(&[wanted("udp"), wanted("tcp")].concat()).is_none());
         let found = filters.cached(&wanted("udp")).unwrap();
         let cached = filters.cache.take();
         assert!(filters.cached(&wanted("udp")).is_none());
-        assert_eq!(*found.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
+        assert_eq!(*found.conjunction(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
         filters.cache.set(cached);
         // The same text for another link type is another program.
-        let of = FilterOwner::Output(Name::new("up").unwrap());
-        let raw = FilterRequest::Filter { of: of.clone(), key: ("udp".to_owned(), LinkType::Raw) };
+        let owner = FilterOwner::Output(Name::new("up").unwrap());
+        let raw = FilterRequest::Filter { owner: owner.clone(), key: ("udp".to_owned(), LinkType::Raw) };
         let raw = filters.compile(vec![raw], &mut used).unwrap();
-        assert_ne!(*raw.all(["udp"], LinkType::Raw).unwrap(), first_byte(1));
+        assert_ne!(*raw.conjunction(["udp"], LinkType::Raw).unwrap(), first_byte(1));
         assert!(used > Nanos(0), "compiling is debited");
         assert_eq!(filters.cache.with(|cached| cached.len()), 2);
         // An invalid text is an error with its position, and is not cached.
         let before = used;
-        let wrong = FilterRequest::Filter { of, key: ("udp prot 5".to_owned(), LinkType::Raw) };
+        let wrong = FilterRequest::Filter { owner, key: ("udp prot 5".to_owned(), LinkType::Raw) };
         let error = filters.compile(vec![wrong], &mut used).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("at byte 4"), "{error}");
         assert!(used > before, "compiling a refused filter is debited, too");
@@ -230,12 +234,12 @@ mod tests {
     fn a_conjunction_needs_all_filters_and_ignores_empty_ones() {
         let programs = [(key("a"), Arc::new(first_byte(1))), (key("b"), Arc::new(first_byte(2)))].into();
         let compiled = CompiledFilters { programs, ..CompiledFilters::default() };
-        let all = |texts: &[&str]| compiled.all(texts.iter().copied(), LinkType::Ethernet);
-        assert_eq!(*all(&[]).unwrap(), FilterProgram::everything());
-        assert_eq!(*all(&["", " \n"]).unwrap(), FilterProgram::everything());
+        let all = |texts: &[&str]| compiled.conjunction(texts.iter().copied(), LinkType::Ethernet);
+        assert_eq!(*all(&[]).unwrap(), FilterProgram::accept_all());
+        assert_eq!(*all(&["", " \n"]).unwrap(), FilterProgram::accept_all());
         assert_eq!(*all(&[" a ", ""]).unwrap(), first_byte(1));
         assert_eq!(*all(&["a", "b"]).unwrap(), first_byte(1).and(&first_byte(2)).unwrap());
-        assert!(matches!(all(&["a", "c"]), Err(PlanError::Another)));
+        assert!(matches!(all(&["a", "c"]), Err(PlanError::NotCompiled)));
     }
 
     #[test]

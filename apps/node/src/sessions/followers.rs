@@ -1,7 +1,7 @@
-//! Followers of a module's record stream. They get the rows of the stream as the module emits them.
+//! Followers of a module's record stream: clients that get the rows of the stream when the module emits them.
 //!
-//! No module waits for a follower. The rows that wait for a follower are limited in number and in bytes, since a row can
-//! have long texts. A slow follower misses rows. In their place it gets a message with their number.
+//! No module waits for a follower. The rows that wait for a follower are limited in number and in bytes. A slow follower
+//! misses rows, and gets a message with the number of missed rows instead.
 
 use crate::control::spec::TomlValue;
 use crate::core_thread::record_sender::BytesInFlight;
@@ -16,14 +16,14 @@ use {
     weir_session::Record,
 };
 
-/// The most rows that wait for a follower.
+/// Maximum number of rows that wait for a follower.
 const ROWS_MAX: usize = 4096;
-/// The most bytes of the rows that wait for a follower. A single row may be longer.
+/// Maximum number of bytes of the rows that wait for a follower. A single row may be longer.
 const BYTES_MAX: Bytes = Bytes(1 << 20);
 /// The approximate memory overhead of a row, and of each of its fields, in bytes.
 const OVERHEAD: u64 = 64;
 
-/// Sender of rows to a follower.
+/// The records thread's end of a follower: sends rows to it.
 #[derive(Debug)]
 pub(crate) struct Follower {
     stream: u16,
@@ -47,10 +47,10 @@ pub struct FollowedRecord {
     /// A row, or the number of missed rows.
     pub(crate) item: FollowedItem,
     /// Guard that counts the bytes of the message as waiting.
-    pub(crate) load: BytesInFlight,
+    pub(crate) in_flight: BytesInFlight,
 }
 
-/// A follower's end: its rows and the number of missed rows.
+/// The client's end of a follower: receives rows, and the number of missed rows.
 #[derive(Debug)]
 pub struct Following {
     rows: Receiver<FollowedRecord>,
@@ -74,12 +74,12 @@ impl Following {
 }
 
 /// The result of sending a message to a follower.
-enum Offered {
-    /// The follower has the message.
-    Taken,
+enum SendOutcome {
+    /// The message was sent.
+    Accepted,
     /// The follower has too many waiting rows.
     Full,
-    /// The follower has ended.
+    /// The client's end has been dropped.
     Gone,
 }
 
@@ -92,51 +92,52 @@ impl Follower {
         (Self { stream, rows: sender, waiting, missed }, following)
     }
 
-    /// Offers a row of a stream. It is sent if the follower follows this stream and has capacity. Returns false if the
-    /// follower is gone.
+    /// Sends a row of a stream, if the follower follows this stream and has capacity. Without capacity, the row counts
+    /// as missed. Returns false if the client's end has been dropped.
     pub(crate) fn offer(&self, stream: u16, row: impl FnOnce() -> BTreeMap<String, TomlValue>) -> bool {
         if self.stream != stream {
             return true;
         }
         let missed = self.missed.load(Ordering::Relaxed);
         if missed > 0 {
-            // The report waits until half of the capacity is free. If it took the first free capacity, a slow follower
-            // would get reports and rows in turn.
+            // The number of missed rows is sent only when half of the capacity is free. Otherwise a slow follower
+            // would get such a message after each row.
             let is_behind = self.waiting.load(Ordering::Relaxed) > BYTES_MAX.0 / 2;
             let sent =
-                if is_behind { Offered::Full } else { self.send(FollowedItem::Missed(missed), OVERHEAD) };
+                if is_behind { SendOutcome::Full } else { self.send(FollowedItem::Missed(missed), OVERHEAD) };
             match sent {
-                Offered::Taken => self.missed.store(0, Ordering::Relaxed),
-                Offered::Full => return self.miss(),
-                Offered::Gone => return false,
+                SendOutcome::Accepted => self.missed.store(0, Ordering::Relaxed),
+                SendOutcome::Full => return self.miss(),
+                SendOutcome::Gone => return false,
             }
         }
         let row = row();
         let bytes = row.iter().map(|(name, value)| OVERHEAD + name.len() as u64 + size(value)).sum::<u64>()
             + OVERHEAD;
         match self.send(FollowedItem::Row(row), bytes) {
-            Offered::Taken => true,
-            Offered::Full => self.miss(),
-            Offered::Gone => false,
+            SendOutcome::Accepted => true,
+            SendOutcome::Full => self.miss(),
+            SendOutcome::Gone => false,
         }
     }
 
-    /// Counts a missed row.
+    /// Counts a missed row. Returns true, since the follower still exists.
     fn miss(&self) -> bool {
         self.missed.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    fn send(&self, item: FollowedItem, bytes: u64) -> Offered {
-        // Only this thread adds to the count.
+    fn send(&self, item: FollowedItem, bytes: u64) -> SendOutcome {
+        // Only this thread raises the count, so the check stays valid.
         let waiting = self.waiting.load(Ordering::Relaxed);
         if waiting > OVERHEAD && waiting.saturating_add(bytes) > BYTES_MAX.0 {
-            return Offered::Full;
+            return SendOutcome::Full;
         }
-        match self.rows.try_send(FollowedRecord { item, load: BytesInFlight::new(&self.waiting, bytes) }) {
-            Ok(()) => Offered::Taken,
-            Err(TrySendError::Full(_)) => Offered::Full,
-            Err(TrySendError::Disconnected(_)) => Offered::Gone,
+        match self.rows.try_send(FollowedRecord { item, in_flight: BytesInFlight::new(&self.waiting, bytes) })
+        {
+            Ok(()) => SendOutcome::Accepted,
+            Err(TrySendError::Full(_)) => SendOutcome::Full,
+            Err(TrySendError::Disconnected(_)) => SendOutcome::Gone,
         }
     }
 }
@@ -150,7 +151,8 @@ fn size(value: &TomlValue) -> u64 {
     }
 }
 
-/// Returns a row by field name. Bytes are hexadecimal digits; integers beyond JSON's are text.
+/// Returns the fields of a row by name. Bytes become hexadecimal digits, and integers beyond the range of `i64` become
+/// text.
 pub(crate) fn fields(stream: &DeclaredStream, record: &Record<'_>) -> BTreeMap<String, TomlValue> {
     let value = |field: &StreamField, value: FieldValue<'_>| match value {
         FieldValue::Unsigned(value) => {

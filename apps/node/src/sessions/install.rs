@@ -1,4 +1,5 @@
-//! Installation of modules: a module is first prepared for its session, which can fail, and then added to its core.
+//! Installation of started modules: a module's task is built for its session, which can fail, and then added to its
+//! core.
 
 use crate::control::authority::Signed;
 use crate::control::spec::ModuleSpec;
@@ -6,12 +7,12 @@ use crate::core_thread::record_sender::RecordSender;
 use crate::core_thread::runner::Runner;
 use crate::core_thread::session_part::RecordLimits;
 use crate::core_thread::task::{BatchOutput, Inbox, ModuleTask, ShedPriority, TaskCounters};
-use crate::sessions::change::connect_outputs;
+use crate::sessions::change::queues_for_outputs;
 use crate::sessions::error::NodeError;
 use crate::sessions::module_loader::StartedModule;
 use crate::sessions::node::{Node, SessionChannel, SessionModule, SessionState, Vp};
 use crate::sessions::preprocessing;
-use crate::sessions::processors::share;
+use crate::sessions::processors::allocation;
 use crate::sessions::view;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
@@ -29,8 +30,8 @@ use weir_units::{Bytes, Nanos};
 pub(crate) struct ModuleAllocation {
     /// Number of the module on the node.
     number: u64,
-    /// Number of the module's own selection, if packets are transformed for it alone.
-    shown: u64,
+    /// Number of the module's own selection, which is used if packets are transformed for this module alone.
+    selection_number: u64,
     /// Limit on the memory of the module's waiting packets; `None` for an operator's module.
     waiting: Option<Arc<MemoryQuota>>,
 }
@@ -50,12 +51,12 @@ impl PreparedModule {
     }
 }
 
-/// Job that adds a module to its core. Returns true if the virtual CPU had capacity.
+/// A job for a core thread that adds a module's task to its virtual CPU. Returns true if the virtual CPU had capacity.
 pub(crate) type AddTask = Box<dyn FnOnce(&mut Runner) -> bool + Send>;
 
-/// Checks that a session can take one more module, of this name. A channel that forwards packets (`forwards`) can have only
-/// one module.
-fn check_beside(
+/// Checks that a session can have one more module, of this name. With `forwards`, the channel forwards packets, and
+/// can have only one module.
+fn check_new_module(
     state: &SessionState,
     spec: &ModuleSpec,
     name: &Name,
@@ -71,13 +72,14 @@ fn check_beside(
         None => Ok(()),
         Some((module, _)) => {
             let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
-            Err(NodeError::Decided { session, channel, module })
+            Err(NodeError::ForwardingModuleExists { session, channel, module })
         }
     }
 }
 
 impl Node {
-    /// Installs a module, if its session's owner still has the right to run it.
+    /// Installs a started module into a session, if the session's owner still has the right to run it. Returns the
+    /// module's name in the session.
     pub(crate) fn install(
         &mut self,
         session: &Name,
@@ -93,9 +95,10 @@ impl Node {
         if state.is_closing {
             return Err(NodeError::Closing(session.clone()));
         }
-        // The session may have lost rights since the module was prepared.
-        let is_as_before = prepared.binding.holds(&state.spec) && prepared.profile == state.spec.profile;
-        if !prepared.tables.belong_to(&state.memory) || !is_as_before {
+        // The session's grants and profile may have changed since the module was prepared.
+        let is_unchanged =
+            prepared.binding.is_unchanged(&state.spec) && prepared.profile == state.spec.profile;
+        if !prepared.tables.belongs_to(&state.memory) || !is_unchanged {
             return Err(NodeError::Changed(session.clone()));
         }
         let checked =
@@ -111,39 +114,39 @@ impl Node {
         }
         let core = self.cores.get(vp.core).ok_or_else(|| NodeError::Changed(session.clone()))?;
         let add_task = self.open(state, &module, ready);
-        let is_added = core.ask(add_task)?;
+        let is_added = core.execute(add_task)?;
         if !is_added {
             state.notifier.remove(module.number);
             module.endpoint.bus().close(&module.endpoint);
             crate::sessions::writer::close(&outputs, module.number);
-            return Err(NodeError::Full(module.spec.cpu));
+            return Err(NodeError::VirtualCpuFull(module.spec.cpu));
         }
         if let Some(session) = self.sessions.get_mut(session) {
             session.stopped.forget(&name);
             session.modules.insert(name.clone(), module);
         }
-        self.route_all(session)?;
+        self.route_session(session)?;
         Ok(name)
     }
 
-    /// Raises the overrun of a virtual CPU to that of a module, if it is lower.
+    /// Raises the overrun for which a virtual CPU has capacity to that of a module, if it is lower.
     fn allow_overrun(&self, vp: &Vp, overrun: Nanos) -> Result<(), NodeError> {
         let Some(core) = self.cores.get(vp.core) else { return Ok(()) };
-        let (id, share, number) = (vp.id, share(&vp.spec), core.number());
-        let result = core.ask(move |runner| runner.allow_overrun(id, share, overrun))?;
+        let (id, share, number) = (vp.id, allocation(&vp.spec), core.number());
+        let result = core.execute(move |runner| runner.allow_overrun(id, share, overrun))?;
         result.map_err(|refusal| NodeError::Cpu { name: vp.spec.name.clone(), core: number, refusal })
     }
 
     /// Allocates the numbers and memory of the next module. `party` is the party of its channel.
     pub(crate) fn allocate_module(&mut self, party: Option<DelegationId>) -> ModuleAllocation {
-        let waiting = self.buffers_of(party);
+        let waiting = self.packet_quota_of(party);
         self.next_module += 1;
         self.next_selection += 1;
-        ModuleAllocation { number: self.next_module, shown: self.next_selection, waiting }
+        ModuleAllocation { number: self.next_module, selection_number: self.next_selection, waiting }
     }
 
-    /// Returns the longest overrun of a module on this channel: the time of its longest call or that of a packet's
-    /// preprocessing, whichever is longer. One run never exceeds its budget by both.
+    /// Returns the maximum overrun of a module on this channel: the time of its longest call, or the time to
+    /// preprocess a packet, whichever is longer. One run never exceeds its budget by both.
     pub(crate) fn overrun_of(&self, prepared: &StartedModule, channel: &SessionChannel) -> Nanos {
         let preprocessing_time = preprocessing::fuel_max(&channel.spec, channel.stages.len());
         let preprocessing_time =
@@ -151,7 +154,7 @@ impl Node {
         prepared.call_times.call.max(preprocessing_time)
     }
 
-    /// Prepares a module for a session, which need not be on the node yet.
+    /// Builds the task of a module and opens its record files. The session may be a draft that is not on the node yet.
     pub(crate) fn build(
         &self,
         state: &SessionState,
@@ -167,14 +170,14 @@ impl Node {
         } = prepared;
         let vp = state.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
         let egress = self.egress_of(state, &channel.spec);
-        check_beside(state, &spec, &name, egress.is_some())?;
+        check_new_module(state, &spec, &name, egress.is_some())?;
         if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
         }
         let failed = |source| NodeError::of_selection(&spec.channel, source);
-        let fragments = state.reassembly(&channel.spec)?;
-        // On a channel with a view, each module has tables of its own.
+        let fragments = state.reassembly_memory(&channel.spec)?;
+        // On a channel with view stages, each module has its own tables for them.
         let wanted = if channel.stages.is_empty() { Bytes(0) } else { channel.tables.bytes() };
         let tables_memory = view::tables(session, &spec.channel, &state.memory, wanted)?;
         let waiting = allocation.waiting.as_ref();
@@ -182,7 +185,7 @@ impl Node {
             preprocessing::for_channel(channel, fragments, tables_memory, waiting).map_err(failed)?;
         let ring = self.ring_of(channel, preprocessor.as_ref()).ok_or_else(changed)?;
         let transformed = preprocessor.as_ref().and_then(Preprocessor::transformed);
-        let tick = admitted.tick().map(|period| period.0);
+        let tick = admitted.tick_period().map(|period| period.0);
         let queue =
             Arc::new(channel.spec.new_queue().with_overflow(self.queue_memory(state, channel, waiting)?));
         let (counters, account): (Arc<TaskCounters>, Arc<DeferredCharges>) = Default::default();
@@ -214,7 +217,8 @@ impl Node {
             outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
             tables: binding,
             queue: Arc::clone(&queue),
-            shown: transformed.map(|transformed: Arc<AtomicU64>| (allocation.shown, transformed)),
+            own_selection: transformed
+                .map(|transformed: Arc<AtomicU64>| (allocation.selection_number, transformed)),
             counters: Arc::clone(&counters),
             account: Arc::clone(&account),
             written,
@@ -225,7 +229,7 @@ impl Node {
         };
         let queues: Vec<_> =
             state.outputs.iter().map(|(name, output)| (name.clone(), output.tx_queue.clone())).collect();
-        let output_queues = connect_outputs(&module.outputs, &queues);
+        let output_queues = queues_for_outputs(&module.outputs, &queues);
         tables.register(number, &format!("{session}/{name}"), &core.waker());
         let fuel_rate = Arc::clone(&self.loader.fuel_rate);
         let inbox = Inbox { queue, preprocessor, endpoint };
@@ -262,7 +266,7 @@ impl Node {
             (None, Visibility::Selected(selection)) => {
                 Some(selection.lock().unwrap_or_else(PoisonError::into_inner).descriptors().clone())
             }
-            // The selection before the view stages: no module maps its packets.
+            // This selection contains the packets before the view stages, which no module maps.
             (None, Visibility::Preprocessed(_)) => None,
         }
     }
@@ -278,11 +282,11 @@ impl Node {
         self.writer.set_limits(&state.spec.name, &state.limits);
         let waker =
             self.cores.get(vp.core).map(crate::core_thread::runner::CoreThread::waker).unwrap_or_default();
-        let offers = state.spec.offered(&module.services);
+        let offers = state.spec.module_offers(&module.services);
         let (endpoint, session) = (&module.endpoint, &state.spec.name);
         endpoint.bus().open(endpoint, module.number, waker.clone(), session, &state.memory, offers.clone());
-        // The services that the module may call can have changed since it was prepared.
-        endpoint.change(module.calls.iter().map(|name| state.spec.used(name)).collect(), offers);
+        // The session's uses may have changed since the module was prepared.
+        endpoint.change(module.calls.iter().map(|name| state.spec.service_use(name)).collect(), offers);
         state.notifier.add(module.number, waker);
         let id = vp.id;
         Box::new(move |runner: &mut Runner| runner.add_task(id, task).is_ok())

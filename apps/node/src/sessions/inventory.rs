@@ -1,4 +1,4 @@
-//! Read-only inventory of the node, so that requests are validated without the node lock.
+//! A copy of the node's interfaces, links and profiles, with which requests are validated without the node lock.
 
 use crate::control::link_spec::OutputSpec;
 use crate::control::spec::{ChannelSpec, SessionSpec};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use weir_admission::Name;
 use weir_wire::LinkType;
 
-/// The operator's interfaces, links and profiles at one time. Interfaces and links never change; a profile may be gone
-/// when the node is locked.
+/// The operator's interfaces, links and profiles at one time. Interfaces and links never change. A reload may remove a
+/// profile afterwards, so profiles are checked again when the node is locked.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeInventory {
     pub(crate) interfaces: BTreeMap<String, LinkType>,
     pub(crate) links: BTreeMap<String, LinkType>,
-    /// Interfaces that also see packets sent by this machine.
+    /// Interfaces that also receive packets sent by this machine.
     pub(crate) outgoing: Vec<String>,
     pub(crate) profiles: Vec<Name>,
     pub(crate) secret: Arc<Secret>,
@@ -44,29 +44,34 @@ impl NodeInventory {
         Self { profiles, ..self }
     }
 
-    /// Checks a session's description, as far as the inventory allows.
+    /// Checks the parts of a session's description that depend only on the inventory.
     pub(crate) fn check(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let interfaces: Vec<String> = self.interfaces.keys().cloned().collect();
         spec.check(&interfaces, &self.profiles)?;
         self.check_links(spec)
     }
 
-    /// Returns the filters and views to compile for these channels, each text once for each link type. Unknown
-    /// interfaces and links are refused later, with a better message.
-    pub(crate) fn filters_of(&self, channels: &[ChannelSpec], outputs: &[OutputSpec]) -> Vec<FilterRequest> {
+    /// Returns the filters and views to compile for these channels, each text once for each link type. Channels of
+    /// unknown interfaces and links are left out; [`check`](Self::check) refuses them.
+    pub(crate) fn filter_requests(
+        &self,
+        channels: &[ChannelSpec],
+        outputs: &[OutputSpec],
+    ) -> Vec<FilterRequest> {
         let (mut wanted, mut known) = (Vec::new(), HashSet::new());
         for channel in channels {
             let Some(link_type) = self.interfaces.get(&channel.interface) else { continue };
             for (text, _) in channel.filters().filter(|(text, _)| known.insert((*text, *link_type))) {
-                let of = FilterOwner::Channel(channel.name.clone());
-                wanted.push(FilterRequest::Filter { of, key: (text.to_owned(), *link_type) });
+                let owner = FilterOwner::Channel(channel.name.clone());
+                wanted.push(FilterRequest::Filter { owner, key: (text.to_owned(), *link_type) });
             }
         }
         for output in outputs {
             let Some(link_type) = self.links.get(&output.link) else { continue };
             let text = trimmed(&output.filter).filter(|text| known.insert((*text, *link_type)));
-            let of = FilterOwner::Output(output.name.clone());
-            wanted.extend(text.map(|text| FilterRequest::Filter { of, key: (text.to_owned(), *link_type) }));
+            let owner = FilterOwner::Output(output.name.clone());
+            wanted
+                .extend(text.map(|text| FilterRequest::Filter { owner, key: (text.to_owned(), *link_type) }));
         }
         let keyed_views: HashSet<KeyedView> = channels
             .iter()

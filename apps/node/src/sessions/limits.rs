@@ -1,4 +1,5 @@
-//! Limits that all modules of a session share, beside CPU time and memory.
+//! The limits on resources other than CPU time and memory that all modules of a session share, such as records and
+//! kept packets.
 
 use crate::control::authority::SessionOwner;
 use crate::control::spec::SessionSpec;
@@ -18,12 +19,13 @@ use weir_wire::WriteFields;
 /// A rate limit for the records of a session.
 struct RateLimit {
     resource: Resource,
-    /// The drop cause of a record beyond the limit.
+    /// Drop cause of records beyond the limit.
     cause: DropCause,
-    /// The cost of one record.
+    /// Amount that one record takes of the limit.
     size: fn(&Record<'_>) -> u64,
-    /// True if a session without a credential's limit starts with the credit of one second. Under a credential's limit a
-    /// session starts without credit; otherwise each new session would bring more.
+    /// True if a session starts with the credit of one second, unless its credential limits the resource. Under a
+    /// credential's limit a session starts without credit, because otherwise new sessions would give additional
+    /// credit.
     may_begin_full: bool,
 }
 
@@ -37,20 +39,20 @@ const RATES: &[RateLimit] = &[
     RateLimit {
         resource: Resource::RecordBytes,
         cause: DropCause::RecordBytes,
-        // Bytes as the module emitted them, so compressible records cost as much.
+        // The bytes before compression, as the module emitted them.
         size: |record| (record.row.len() + record.tail.len()) as u64,
         may_begin_full: true,
     },
 ];
 
-/// Limits of a session and their use, shared by the session's modules on several cores.
+/// The limits of a session and their use. The session's modules share them, on several cores.
 #[derive(Debug)]
 pub(crate) struct SessionLimits {
     began: Instant,
-    state: OrderedMutex<State, { rank::ALONE }>,
-    /// Packets that the session's modules keep.
+    state: OrderedMutex<State, { rank::INDEPENDENT }>,
+    /// Limit on the packets that the session's modules keep.
     pub(crate) kept: Arc<KeptPackets>,
-    /// Fields of packets that the session's modules may write.
+    /// The fields of packets that the session's modules may write.
     pub(crate) writes: Arc<WriteRights>,
 }
 
@@ -58,22 +60,22 @@ pub(crate) struct SessionLimits {
 #[derive(Debug)]
 struct State {
     /// The present limits.
-    most: Amounts,
+    limits: Amounts,
     /// Credits of the record rates, in the order of [`RATES`].
     rates: Vec<RecordRate>,
-    /// Use of each limit, reported by the code that enforces it.
+    /// Use of each limit, which the code that enforces the limit reports.
     use_by_resource: BTreeMap<Resource, LimitUsage>,
-    /// Usage of all modules of the session together.
+    /// Usage that is counted for all modules of the session together.
     used: Usage,
 }
 
-/// Returns the stated and default limits of a session.
-fn amounts(spec: &SessionSpec) -> Amounts {
+/// Returns the limits of a session: the stated limits, and the defaults for other resources.
+fn effective_limits(spec: &SessionSpec) -> Amounts {
     Resource::limits().filter_map(|(resource, _)| Some((resource, spec.limit(resource)?))).collect()
 }
 
 impl SessionLimits {
-    /// Creates the limits of a session under its owner's credential.
+    /// Creates the limits of a session. `owner` is `None` for a session of the operator.
     pub(crate) fn new(spec: &SessionSpec, owner: Option<&SessionOwner>) -> Self {
         let is_granted = |resource| {
             owner.is_some_and(|owner| {
@@ -87,8 +89,8 @@ impl SessionLimits {
             let is_full = limit.may_begin_full && !is_granted(limit.resource);
             if is_full { RecordRate::full(most, begin) } else { RecordRate::new(most, begin) }
         });
-        let (rates, most) = (rates.collect(), amounts(spec));
-        let state = State { most, rates, use_by_resource: BTreeMap::new(), used: Usage::default() };
+        let (rates, limits) = (rates.collect(), effective_limits(spec));
+        let state = State { limits, rates, use_by_resource: BTreeMap::new(), used: Usage::default() };
         Self {
             began: Instant::now(),
             state: OrderedMutex::new(state),
@@ -97,36 +99,37 @@ impl SessionLimits {
         }
     }
 
-    /// Sets the limit of kept packets to that of the present or the new description, whichever is lower.
+    /// Prepares a change of the limits: sets the limit of kept packets to that of the present or the new description,
+    /// whichever is lower.
     ///
     /// # Errors
     ///
     /// More packets are kept than the new limit allows.
-    pub(crate) fn narrow(&self, present: &SessionSpec, new: &SessionSpec) -> Result<(), StillKept> {
+    pub(crate) fn lower(&self, present: &SessionSpec, new: &SessionSpec) -> Result<(), StillKept> {
         let least = [present, new].into_iter().filter_map(|spec| spec.limit(Resource::Kept)).min();
         self.kept.change(least)
     }
 
-    /// Applies the limits of a new description. [`narrow`](Self::narrow) must have succeeded for it.
+    /// Applies the limits of a new description. [`lower`](Self::lower) must have succeeded for this description.
     pub(crate) fn apply(&self, spec: &SessionSpec) {
         let now = self.now();
         let mut state = self.state.lock();
-        state.most = amounts(spec);
+        state.limits = effective_limits(spec);
         for (limit, rate) in RATES.iter().zip(&mut state.rates) {
             rate.change(spec.limit(limit.resource), now);
         }
         drop(state);
-        // `narrow` has lowered the limit already, so this cannot be refused.
+        // A call of `lower` has already set a limit that is not higher, so this cannot be refused.
         _ = self.kept.change(spec.limit(Resource::Kept));
         self.writes.change(spec.writes.unwrap_or(WriteFields::ALL));
     }
 
     /// Returns the present limit of a resource.
     pub(crate) fn get(&self, resource: Resource) -> Option<u64> {
-        self.state.lock().most.get(resource)
+        self.state.lock().limits.get(resource)
     }
 
-    /// Updates the reported use of a limit, and the usage of all modules together.
+    /// Updates the use of a limit, and the usage of all modules together, by `change`.
     pub(crate) fn report(&self, resource: Resource, change: impl FnOnce(&mut LimitUsage, &mut Usage)) {
         let State { use_by_resource, used, .. } = &mut *self.state.lock();
         change(use_by_resource.entry(resource).or_default(), used);
@@ -151,10 +154,10 @@ impl SessionLimits {
     fn limit_status(&self, resource: Resource) -> LimitUsage {
         if resource == Resource::Kept {
             let kept = self.kept.state();
-            return LimitUsage { most: kept.most, taken: kept.kept, beyond: kept.refused };
+            return LimitUsage { limit: kept.limit, in_use: kept.kept, refused: kept.refused };
         }
         let usage = self.state.lock().use_by_resource.get(&resource).copied().unwrap_or_default();
-        LimitUsage { most: self.get(resource), ..usage }
+        LimitUsage { limit: self.get(resource), ..usage }
     }
 
     fn now(&self) -> Nanos {
@@ -168,10 +171,10 @@ impl RecordLimits for SessionLimits {
         let now = self.now();
         let mut beyond = Vec::new();
         let mut state = self.state.lock();
-        // Accepted records are the longest prefix that all rates allow, and only these use up credit.
+        // The longest prefix of the records that all rates allow is accepted. Only accepted records use up credit.
         let mut count = records.len();
         for (limit, rate) in RATES.iter().zip(&mut state.rates) {
-            let Some(mut credit) = rate.room_now(now) else { continue };
+            let Some(mut credit) = rate.acceptable_now(now) else { continue };
             let sizes = || records.iter().take(count).map(|record| (limit.size)(&record));
             let fitting = sizes().take_while(|size| {
                 let left = credit.checked_sub(*size);
@@ -193,7 +196,7 @@ impl RecordLimits for SessionLimits {
         }
         drop(state);
         for (resource, lost) in beyond {
-            self.report(resource, |usage, _| usage.beyond = usage.beyond.saturating_add(lost));
+            self.report(resource, |usage, _| usage.refused = usage.refused.saturating_add(lost));
         }
         used.record_bytes = Bytes(records.bytes() as u64);
         used

@@ -1,4 +1,4 @@
-//! Memory of a node's sessions.
+//! The memory of a node's sessions: lookups for requests, and reservations that modules have changed.
 
 use crate::sessions::error::NodeError;
 use crate::sessions::limits::SessionLimits;
@@ -25,22 +25,22 @@ impl Node {
         Ok(Arc::clone(&state.limits))
     }
 
-    /// Drops the retired forwarding plans of all interfaces, and with them memory and devices of closed sessions. Returns
-    /// false if a receive thread still uses an earlier plan, so that another call is necessary.
+    /// Drops forwarding plans that are no longer in use, with the memory and devices of closed sessions. Returns false
+    /// if a receive thread still uses an earlier plan, so that another call is necessary.
     pub(crate) fn release_unused(&self) -> bool {
-        // `filter` and `count` call every receiver, where `all` would stop at the first that returns false.
+        // Every receiver must be called, so `all`, which stops at the first false, does not fit here.
         self.sources.values().filter(|source| !source.release_unused()).count() == 0
     }
 
-    /// Returns the sessions whose modules have changed the session's memory reservation since the last call, and writes the
-    /// new reservations into the sessions' descriptions.
-    pub(crate) fn self_changed_reservations(&mut self) -> Vec<Name> {
+    /// Returns the sessions whose modules have changed the session's memory reservation since the last call, and
+    /// writes the new reservations into the sessions' descriptions.
+    pub(crate) fn reservations_changed_by_modules(&mut self) -> Vec<Name> {
         let mut changed = Vec::new();
         for (name, session) in &mut self.sessions {
             let memory = session.memory.state();
             if std::mem::replace(&mut session.spec.memory, memory.reserved) != memory.reserved {
-                // A session without `memory_max` keeps the maximum that it had before the change.
-                session.spec.memory_max_before = Some(memory.ceiling);
+                // Without `memory_max`, the ceiling would follow the reservation, so the present ceiling is retained.
+                session.spec.retained_memory_max = Some(memory.ceiling);
                 changed.push(name.clone());
             }
         }

@@ -1,4 +1,5 @@
-//! Sessions: their modules, memory, channels, tables, views, links, records and usage on a node.
+//! The sessions of a running node: their modules, memory, channels, tables, views, output channels, records and usage.
+//! The server calls the operations of [`node::Node`].
 
 pub(crate) mod change;
 pub(crate) mod channel_plan;

@@ -1,4 +1,5 @@
-//! Admission, compilation and start of a module. This takes long, so it is done without the node lock.
+//! Admission, compilation and start of modules. They take long, so they are done without the node lock; the started
+//! module is installed afterwards.
 
 use crate::control::ShippedModules;
 use crate::control::process_isolation::{Process, unsupported_in_own_process};
@@ -9,7 +10,7 @@ use crate::core_thread::task::{CallTimes, FuelRate};
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::RequestFilters;
 use crate::sessions::limits::SessionLimits;
-use crate::sessions::tables::{Readings, TableBinding, TableRegistry};
+use crate::sessions::tables::{ReadTables, TableBinding, TableRegistry};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_os::{CpuMeter, Launcher};
@@ -20,23 +21,23 @@ use {
     weir_session::MemoryReservation,
 };
 
-/// Admits, compiles and starts modules, by the node's profiles and with its engine, services and tables.
+/// Admits modules by the node's profiles, and compiles and starts them with its engine, services and tables.
 #[derive(Clone, Debug)]
 pub struct ModuleLoader {
     pub(crate) engine: Arc<Engine>,
-    /// Profile of sessions that name none.
+    /// Profile for sessions that name no profile.
     pub(crate) default: CalibratedProfile,
     pub(crate) profiles: BTreeMap<Name, CalibratedProfile>,
     pub(crate) shipped: ShippedModules,
-    /// Longest time for which a module may keep a core: `blocking` of the configuration's `[cpu]`.
-    pub(crate) blocking: Nanos,
+    /// Maximum time for which a module may keep a core: `blocking` in `[cpu]` of the configuration.
+    pub(crate) blocking_max: Nanos,
     pub(crate) fuel_rate: Arc<FuelRate>,
     pub(crate) service_bus: Arc<ServiceBus>,
     pub(crate) registry: Arc<TableRegistry>,
     pub(crate) filters: Arc<RequestFilters>,
 }
 
-/// A module that is admitted, compiled and started, but not installed yet.
+/// A module that has been admitted, compiled and started. It gets packets once it is installed.
 pub struct StartedModule {
     pub(crate) spec: ModuleSpec,
     pub(crate) name: Name,
@@ -45,7 +46,7 @@ pub struct StartedModule {
     pub(crate) call_times: CallTimes,
     pub(crate) endpoint: Arc<ServiceEndpoint>,
     /// Tables that the module reads.
-    pub(crate) tables: Readings,
+    pub(crate) tables: ReadTables,
     /// Tables that the module reads or publishes, for later changes of the session's grants.
     pub(crate) binding: TableBinding,
     /// Profile by which the module was admitted; `None` for the default.
@@ -66,15 +67,15 @@ pub(crate) struct AdmissionRules<'a> {
     pub(crate) default: &'a CalibratedProfile,
     pub(crate) profiles: &'a BTreeMap<Name, CalibratedProfile>,
     pub(crate) shipped: ShippedModules,
-    /// Longest time for which a module may keep a core.
-    pub(crate) blocking: Nanos,
+    /// Maximum time for which a module may keep a core.
+    pub(crate) blocking_max: Nanos,
 }
 
-/// A module that has been admitted, with the longest times of its calls.
-pub(crate) struct Assessed {
+/// An admitted module, with the maximum times of its calls.
+pub(crate) struct AdmittedModule {
     pub(crate) admitted: Admitted,
     pub(crate) call_times: CallTimes,
-    /// True if calls of the module can be suspended; false if all of them are proved to be short.
+    /// True if calls of the module are compiled with suspension points; false if all calls are proved to be short.
     can_suspend: bool,
     /// Name of the module in the session.
     pub(crate) name: Name,
@@ -82,53 +83,53 @@ pub(crate) struct Assessed {
 
 impl AdmissionRules<'_> {
     /// Admits a module of a session. `file` has the module's bytes; `None` stands for a module that comes with weir.
-    pub(crate) fn assess(
+    pub(crate) fn admit(
         &self,
         session: &SessionSpec,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
-    ) -> Result<Assessed, NodeError> {
+    ) -> Result<AdmittedModule, NodeError> {
         let module = || spec.module.clone();
         let bytes = match file {
             Some(bytes) => bytes,
-            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
+            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::UnknownModule(module()))?.to_vec(),
         };
         let profile = match &session.profile {
             None => self.default,
-            // A reload may have removed the profile. The default profile does not replace it, since it could allow more.
+            // A reload may have removed the profile. The default profile could allow more, so it is not used instead.
             Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
         };
         let refused = |refusal| NodeError::Refused { module: module(), refusal };
         let admitted = Assessment::assess(bytes, &spec.settings(), profile)
             .and_then(Assessment::admit)
             .map_err(refused)?;
-        // Only calls that are proved to be short run without suspension points.
+        // A module runs without suspension points only if all of its calls are proved to be short.
         let mut call_times = CallTimes::from_bounds(&admitted);
-        let can_suspend = call_times.call.0 >= self.blocking.0 / 2 || admitted.tier() != Tier::Proved;
+        let can_suspend = call_times.call.0 >= self.blocking_max.0 / 2 || admitted.tier() != Tier::Proved;
         if can_suspend {
             call_times = CallTimes::suspendable(&admitted);
         }
-        if call_times.call >= self.blocking {
-            let (longest, blocking) = (call_times.call, self.blocking);
-            return Err(NodeError::TooLong { module: module(), longest, blocking });
+        if call_times.call >= self.blocking_max {
+            let (longest, blocking_max) = (call_times.call, self.blocking_max);
+            return Err(NodeError::CallTooLong { module: module(), longest, blocking_max });
         }
         if let Some(what) = unsupported_in_own_process(&admitted).filter(|_| session.process == Process::Own)
         {
             return Err(NodeError::OwnProcess { module: module(), what });
         }
         let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
-        Ok(Assessed { admitted, call_times, can_suspend, name })
+        Ok(AdmittedModule { admitted, call_times, can_suspend, name })
     }
 }
 
 impl ModuleLoader {
-    /// Creates a loader. `default` applies to sessions without a profile.
+    /// Creates a loader. `default` is the profile of sessions that name none.
     pub fn new(
         engine: Arc<Engine>,
         default: CalibratedProfile,
         profiles: BTreeMap<Name, CalibratedProfile>,
         shipped: ShippedModules,
-        blocking: Nanos,
+        blocking_max: Nanos,
     ) -> Self {
         let calibration = default.calibration.clone();
         let nanos_per_cycle = weir_sandbox::ClockCheck::begin().nanos_per_cycle();
@@ -138,7 +139,7 @@ impl ModuleLoader {
             default,
             profiles,
             shipped,
-            blocking,
+            blocking_max,
             fuel_rate,
             service_bus: Arc::default(),
             registry: Arc::default(),
@@ -146,8 +147,8 @@ impl ModuleLoader {
         }
     }
 
-    /// Returns a loader with the same engine and profiles, but with services, tables and filters of its own. Modules that
-    /// are only checked do not appear on the node.
+    /// Returns a loader with the same engine and profiles, and with services, tables and filters of its own, for
+    /// modules that are only checked.
     pub(crate) fn for_checks(&self) -> Self {
         Self {
             service_bus: Arc::default(),
@@ -163,8 +164,8 @@ impl ModuleLoader {
     }
 
     /// Admits, compiles and starts a module. `file` has the module's bytes; `None` stands for a module that comes with
-    /// weir. Debits the compiler process's CPU time from `meter`, even on failure. The caller debits the CPU time of its
-    /// own thread.
+    /// weir. Debits the CPU time of the compiler process from `meter`, also after an error. The caller debits the CPU
+    /// time of the calling thread.
     pub(crate) fn prepare(
         &self,
         session: &SessionSpec,
@@ -179,9 +180,9 @@ impl ModuleLoader {
             default: &self.default,
             profiles: &self.profiles,
             shipped: self.shipped,
-            blocking: self.blocking,
+            blocking_max: self.blocking_max,
         };
-        let Assessed { admitted, call_times, can_suspend, name } = rules.assess(session, spec, file)?;
+        let AdmittedModule { admitted, call_times, can_suspend, name } = rules.admit(session, spec, file)?;
         let failed = |error| NodeError::Load { module: module(), error };
         let before = memory.state();
         let memory_exhausted = |wanted: Option<Bytes>| NodeError::SessionMemory {
@@ -191,9 +192,9 @@ impl ModuleLoader {
             left: before.left(),
             reserved: before.reserved,
         };
-        // The provider of each service that the module calls; `None` for a service that the session does not use.
-        let providers = admitted.manifest().calls.iter().map(|service| session.used(service)).collect();
-        let endpoint = self.service_bus.new_endpoint(providers);
+        // The use of each service that the module calls; `None` for a service that the session does not use.
+        let uses = admitted.manifest().calls.iter().map(|service| session.service_use(service)).collect();
+        let endpoint = self.service_bus.new_endpoint(uses);
         let (mut tables, publisher, binding) =
             self.registry.bind(session, &name, admitted.manifest(), memory)?;
         let sandbox = match session.process {

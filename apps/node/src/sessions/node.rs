@@ -1,12 +1,12 @@
-//! A node: its cores, interfaces and sessions, and the operations on them.
+//! A node: its cores, interfaces, links and sessions, and the operations on them.
 //!
-//! Requests take the node lock for a decision only. Analysis, compilation and start of a module take long and are done
-//! before, without the lock: see [`ModuleLoader::prepare`].
+//! The server keeps a [`Node`] behind one lock. Work that takes long, such as the compilation of a module, is done
+//! before the lock is taken: see [`ModuleLoader::prepare`].
 
 use crate::control::authority::{self, RequestRefusal, SessionOwner, Signed, ceilings};
 use crate::control::config::NodeConfiguration;
 use crate::control::spec::{
-    ChannelSpec, MappedPackets, ModuleSpec, OnLag, OnNoModule, PARTS_MAX, ProcessorSpec, SessionSpec,
+    ChannelSpec, LIST_ENTRIES_MAX, MappedPackets, ModuleSpec, OnLag, OnNoModule, ProcessorSpec, SessionSpec,
     SpecError,
 };
 use crate::core_thread::runner::CoreThread;
@@ -45,7 +45,7 @@ use weir_datapath::receive::Receiver;
 use weir_demux::{FilterProgram, SubFlows};
 use weir_ledger::{UnloadReason, Usage};
 use weir_netio::{MemoryQuota, ViewStage};
-use weir_sched::cpu::VpId;
+use weir_sched::cpu::VcpuId;
 use weir_session::services::ServiceCounters;
 use weir_trust::credential::{DelegationId, VerifiedCredential};
 use weir_units::Nanos;
@@ -60,7 +60,7 @@ pub(crate) struct Vp {
     pub(crate) spec: ProcessorSpec,
     /// Index of the virtual CPU's core on the node.
     pub(crate) core: usize,
-    pub(crate) id: VpId,
+    pub(crate) id: VcpuId,
 }
 
 /// A channel of a session.
@@ -71,10 +71,10 @@ pub(crate) struct SessionChannel {
     flows: Option<SubFlows>,
     program: Arc<FilterProgram>,
     pub(crate) visibility: Visibility,
-    /// View stages that transform packets for each module of the channel, if packets are
-    /// [preprocessed](Visibility::Preprocessed).
+    /// View stages by which packets are transformed for each module separately, if packets are
+    /// [preprocessed](Visibility::Preprocessed); otherwise empty.
     pub(crate) stages: Vec<ViewStage>,
-    /// Reserved memory of the tables of these stages.
+    /// Memory of the session for the tables of the channel's view.
     pub(crate) tables: HeldMemory,
     pub(crate) counters: Arc<ChannelPlanCounters>,
     /// Charges for packets that are forwarded without a module.
@@ -86,9 +86,9 @@ pub(crate) struct SessionChannel {
 pub(crate) struct SessionModule {
     pub(crate) number: u64,
     pub(crate) spec: ModuleSpec,
-    /// File from which a restart loads the module again; `None` for a module of the configuration.
+    /// File from which a restart loads the module again; `None` for a module that is not saved.
     pub(crate) origin: Option<ModuleOrigin>,
-    /// Right by which the module may run; `None` for an operator's session.
+    /// Hash and signers, by which the owner's credential allows the module; `None` in a session of the operator.
     pub(crate) signed: Option<Signed>,
     pub(crate) title: String,
     pub(crate) tier: Tier,
@@ -99,13 +99,13 @@ pub(crate) struct SessionModule {
     pub(crate) services: Vec<DeclaredService>,
     /// Services that the manifest calls.
     pub(crate) calls: Vec<Name>,
-    /// Outputs of the manifest, in order.
+    /// Outputs of the manifest, in the order of the manifest.
     pub(crate) outputs: Vec<Name>,
     pub(crate) tables: TableBinding,
     pub(crate) queue: Arc<PacketQueue>,
-    /// Number of the module's own selection and count of transformed packets, if packets are transformed for this module
-    /// alone.
-    pub(crate) shown: Option<(u64, Arc<AtomicU64>)>,
+    /// Number and count of packets of the module's own selection; `None` unless packets are transformed for this
+    /// module alone.
+    pub(crate) own_selection: Option<(u64, Arc<AtomicU64>)>,
     pub(crate) counters: Arc<TaskCounters>,
     pub(crate) account: Arc<DeferredCharges>,
     pub(crate) written: Arc<WriteCounters>,
@@ -119,9 +119,9 @@ pub(crate) struct SessionState {
     pub(crate) spec: SessionSpec,
     /// The owner; `None` for the operator.
     pub(crate) owner: Option<SessionOwner>,
-    /// Number under which the session is saved, so that a restart of the node restores it; `None` if it is not saved.
+    /// Number under which the session is saved; `None` for a session that a restart does not restore.
     pub(crate) saved_as: Option<u64>,
-    /// Modules that are still to be restored.
+    /// Saved modules that are still to be restored.
     pub(crate) unrestored: Vec<SavedModule>,
     /// Earlier credentials in the owner's delegation chain whose holders had a session when this session was created.
     pub(crate) parents: BTreeSet<DelegationId>,
@@ -130,29 +130,29 @@ pub(crate) struct SessionState {
     pub(crate) retired: Vec<Vp>,
     pub(crate) channels: BTreeMap<Name, SessionChannel>,
     pub(crate) outputs: SessionOutputs,
-    /// Tables that the session publishes. They are released with its last module.
+    /// Ownership of the tables that the session may publish.
     pub(crate) claims: TableClaims,
     pub(crate) modules: BTreeMap<Name, SessionModule>,
-    /// Modules that stop, by number.
+    /// Modules that are stopping, by number.
     pub(crate) stopping: BTreeMap<u64, SessionModule>,
-    /// True once the session begins to close: no module is added any more.
+    /// True once the session has begun to close: from then on no module can be added.
     pub(crate) is_closing: bool,
     pub(crate) refusals: u64,
-    /// CPU time of the analysis and compilation of its requests.
+    /// CPU time of analysis and compilation for the session's requests.
     pub(crate) compiled: Nanos,
     pub(crate) memory: Arc<MemoryReservation>,
-    /// Limits beside memory.
+    /// Limits on resources other than CPU time and memory.
     pub(crate) limits: Arc<SessionLimits>,
-    /// Record files; `None` before the session is complete, and for a session that only serves a check.
+    /// Record files; `None` before the session is on the node, and for a session that is only checked.
     pub(crate) records: Option<Arc<SessionFiles>>,
     pub(crate) notifier: Arc<SessionNotifier>,
     /// Priority of the session, as its tasks read it.
     pub(crate) priority: Arc<AtomicU8>,
     /// Usage of the session's parts that are closed, such as modules and channels.
     pub(crate) closed_usage: Usage,
-    /// Total usage at the last report.
+    /// Total usage at the latest computation, below which later totals do not fall.
     pub(crate) reported: LeafMutex<Usage>,
-    /// Modules that the node stopped.
+    /// Modules that the node stopped without a request.
     pub(crate) stopped: StoppedModules,
     pub(crate) closed_services: ServiceCounters,
 }
@@ -196,8 +196,8 @@ impl SessionState {
         }
     }
 
-    /// Checks the session and its modules against its owner's credential. `others` are the other sessions with owners,
-    /// which may share ceilings with this one.
+    /// Checks that the owner's credential allows the session and its modules. `others` are the other sessions with
+    /// owners, whose usage counts under common ceilings.
     fn check_ceilings<'a>(
         &self,
         others: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)> + Clone,
@@ -224,11 +224,11 @@ impl SessionState {
         (counters, waiting)
     }
 
-    /// Checks that one more module is allowed. Stopping modules count, as they keep their resources until they have
-    /// stopped.
+    /// Checks that the session can have one more module. Stopping modules count, because they keep their resources
+    /// until they have stopped.
     pub(crate) fn check_module_count(&self, name: &Name) -> Result<(), SpecError> {
         let count = self.modules.len() + self.stopping.len() + 1;
-        if count <= PARTS_MAX {
+        if count <= LIST_ENTRIES_MAX {
             return Ok(());
         }
         Err(SpecError::TooMany { session: name.clone(), what: "module", count })
@@ -243,7 +243,8 @@ pub struct Node {
     pub(crate) cores: Vec<CoreThread>,
     pub(crate) sources: BTreeMap<String, Arc<Receiver>>,
     pub(crate) links: BTreeMap<String, NodeLink>,
-    pub(crate) notices: Sender<ObservedEvent>,
+    /// Sender for the events of interfaces and links.
+    pub(crate) events: Sender<ObservedEvent>,
     /// Selections of packets, each shared by all channels with the same key.
     pub(crate) selections: HashMap<SelectionKey, SharedSelection>,
     pub(crate) next_selection: u64,
@@ -253,7 +254,7 @@ pub struct Node {
     pub(crate) memory: Arc<NodeMemory>,
     /// Memory for waiting packets of the modules of all credential holders.
     pub(crate) packet_buffers: Arc<MemoryQuota>,
-    /// Part of that memory that each party may use.
+    /// Each party's part of `packet_buffers`.
     pub(crate) party_buffers: BTreeMap<DelegationId, Arc<MemoryQuota>>,
     pub(crate) writer: RecordWriter,
     pub(crate) records: PathBuf,
@@ -264,15 +265,15 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the threads of a node's cores and interfaces. The caller [creates](Self::create) the sessions. `before` is
-    /// the highest session number that earlier runs of the node have used.
+    /// Starts the threads of a node's cores and interfaces. The caller [creates](Self::create) the sessions.
+    /// `last_session` is the highest session number that earlier runs of the node have used.
     pub fn start(
         config: NodeConfiguration,
         loader: ModuleLoader,
-        before: u64,
-        notices: &Sender<ObservedEvent>,
+        last_session: u64,
+        events: &Sender<ObservedEvent>,
     ) -> Result<Self, NodeError> {
-        let core_config = config.cpu.of_cores();
+        let core_config = config.cpu.scheduler_config();
         let numbers = config.cpu.module_cores();
         let trace = config.cpu.trace.as_deref();
         let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config, trace));
@@ -284,12 +285,12 @@ impl Node {
         for interface in &config.interfaces {
             let (polls, core) = (config.cpu.poll, config.cpu.receive_core);
             let bind = move || _ = core.map(crate::core_thread::runner::bind);
-            let source = Receiver::start(&interface.name, interface.options(), polls, bind, notices.clone())?;
+            let source = Receiver::start(&interface.name, interface.options(), polls, bind, events.clone())?;
             sources.insert(interface.name.clone(), Arc::new(source));
         }
         let mut links = BTreeMap::new();
         for link in &config.links {
-            links.insert(link.interface.clone(), NodeLink::start(link.clone(), notices, trace)?);
+            links.insert(link.interface.clone(), NodeLink::start(link.clone(), events, trace)?);
         }
         let method = Method::read(&config.node.state);
         let secret = Arc::new(Secret::open(&config.node.state)?);
@@ -303,7 +304,7 @@ impl Node {
             cores,
             sources,
             links,
-            notices: notices.clone(),
+            events: events.clone(),
             selections: HashMap::new(),
             next_selection: 0,
             secret,
@@ -312,7 +313,7 @@ impl Node {
             records,
             next_module: 0,
             next_channel: 0,
-            next_session: before,
+            next_session: last_session,
             started: Instant::now(),
         })
     }
@@ -330,16 +331,16 @@ impl Node {
             .ok_or_else(|| NodeError::NoSession(session.clone()))
     }
 
-    /// Creates a session with its virtual CPUs and channels. Its filters have been
-    /// [compiled](crate::sessions::filters). Its modules are loaded afterwards.
+    /// Creates a session with its virtual CPUs, channels and output channels, from its
+    /// [compiled](crate::sessions::filters) filters. Its modules are loaded afterwards.
     pub(crate) fn create(
         &mut self,
         spec: SessionSpec,
         owner: Option<SessionOwner>,
         compiled: &CompiledFilters,
     ) -> Result<(), NodeError> {
-        // A refused request leaves no selection behind.
-        self.build_session(spec, owner, compiled).inspect_err(|_| self.forget_selections())
+        // After an error, selections that were created for the session are released.
+        self.build_session(spec, owner, compiled).inspect_err(|_| self.drop_unused_selections())
     }
 
     /// Checks a session's description against the node's inventory.
@@ -399,17 +400,18 @@ impl Node {
         (session.owner, session.parents) = (owner, parents);
         (session.vps, session.channels, session.outputs) = (vps, channels, outputs);
         self.sessions.insert(name.clone(), session);
-        // Even a valid filter can be one too many for the interface's decision graph.
-        if let Err(error) = self.route_all(&name) {
+        // The forwarding plan of an interface can be full, so that it has no room for a valid filter.
+        if let Err(error) = self.route_session(&name) {
             if let Some(session) = self.sessions.remove(&name) {
                 self.close_vps(&session.vps);
                 self.close_outputs(session.outputs);
             }
-            // Some interfaces may have routes to the session already.
-            self.route_everything()?;
+            // Interfaces that already have routes to the session get their routes without it.
+            self.route_all_interfaces()?;
             return Err(error);
         }
-        // The record files are opened last, so that a refused request does not affect earlier records of this name.
+        // The record files are opened last, because opening them applies the session's limit to earlier files of this
+        // name.
         let records = self.writer.session(&name, &limits, holder);
         if let Some(session) = self.sessions.get_mut(&name) {
             session.records = Some(records);
@@ -417,14 +419,14 @@ impl Node {
         Ok(())
     }
 
-    /// Checks a session's description against its owner's credential.
+    /// Checks that the owner's credential allows a session with this description.
     pub(crate) fn check_ceilings(
         &self,
         owner: Option<&SessionOwner>,
         spec: &SessionSpec,
     ) -> Result<(), NodeError> {
         let Some(owner) = owner else {
-            // The operator has no delegator to share with.
+            // A session of the operator has no earlier holders with whom it can be shared.
             return match spec.share.first() {
                 None => Ok(()),
                 Some(share) => Err(Box::new(RequestRefusal::not_from(&spec.name, share)).into()),
@@ -436,15 +438,16 @@ impl Node {
     }
 
     /// Completes the trace files of the cores.
-    pub(crate) fn end_records(&self) {
+    pub(crate) fn finish_traces(&self) {
         for core in &self.cores {
-            if let Err(error) = core.ask(crate::core_thread::runner::Runner::finish_trace) {
+            if let Err(error) = core.execute(crate::core_thread::runner::Runner::finish_trace) {
                 warn(&error);
             }
         }
     }
 
-    /// Follows a stream of a module: returns its records from now on.
+    /// Follows a stream of a module from now on. Returns the receiver of its records; `None` if the module has no such
+    /// stream.
     pub fn follow(
         &self,
         session: &Name,
@@ -458,9 +461,9 @@ impl Node {
         Ok(self.writer.follow(found.number, stream))
     }
 
-    /// Replaces the credentials of session owners by `current`, after a root's grant has changed. Returns the sessions
-    /// that exceed the new grant or run a module that the grant does not allow, with the refusal. If several sessions
-    /// exceed the grant together, the oldest stay.
+    /// Replaces each session owner's credential by the result of `current`, after the limit of a root has changed.
+    /// Returns the sessions that the credential does not allow any more, with the refusals. If several sessions
+    /// together exceed a ceiling, the newest of them are returned.
     pub(crate) fn apply_new_grants(
         &mut self,
         current: impl Fn(&Arc<VerifiedCredential>) -> Option<Arc<VerifiedCredential>>,
@@ -508,13 +511,13 @@ impl Node {
         state.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
-    /// Returns the name of the session with the number `id`, if it has the channel with the number `channel`.
-    pub(crate) fn with_channel(&self, id: u64, channel: u64) -> Option<&Name> {
+    /// Returns the name of the session with the number `id`, if the session has the channel with the number `channel`.
+    pub(crate) fn session_with_channel(&self, id: u64, channel: u64) -> Option<&Name> {
         let (name, state) = self.sessions.iter().find(|(_, state)| state.id == id)?;
         state.channels.values().any(|it| it.number == channel).then_some(name)
     }
 
-    /// Returns the session of this name, if it still belongs to the owner (`None`: the operator).
+    /// Returns the session of this name, if it belongs to this owner; `None` stands for the operator.
     pub(crate) fn session_of_owner(
         &self,
         name: &Name,
@@ -525,8 +528,9 @@ impl Node {
         self.sessions.get(name).filter(is_owned).ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
-    /// Returns the modules that get no more packets: session, module, its number, and the reason.
-    pub(crate) fn stopped_modules(&self) -> Vec<(Name, Name, u64, UnloadReason)> {
+    /// Returns the modules that have ended and are still to be unloaded: session, module, number of the module, and
+    /// the reason.
+    pub(crate) fn ended_modules(&self) -> Vec<(Name, Name, u64, UnloadReason)> {
         let ended_of = |(session, state): (&Name, &SessionState)| {
             let ended = state.modules.iter().filter_map(|(name, module)| {
                 let why = match module.counters.ended.load(Ordering::Relaxed) {
@@ -550,7 +554,8 @@ impl Node {
 }
 
 impl Node {
-    /// Creates a channel of a session. It gets packets once its session is on the node and the interface is routed.
+    /// Creates a channel of a session. The channel gets packets once it is part of a session on the node and the
+    /// routes of its interface have been set.
     pub(crate) fn channel(
         &mut self,
         session: &Name,
@@ -575,7 +580,7 @@ impl Node {
         let link_type = source.link_type();
         let tables = view::tables(session, &spec.name, memory, share.memory(compiled))?;
         let filters = share.filters.iter().map(String::as_str);
-        let program = compiled.all(filters, link_type).map_err(failed)?;
+        let program = compiled.conjunction(filters, link_type).map_err(failed)?;
         let mut stages = Vec::new();
         let visibility = match spec.visibility {
             MappedPackets::All => {
@@ -592,7 +597,7 @@ impl Node {
         };
         self.next_channel += 1;
         let flows = spec.subflows.as_ref().map(|subflows| {
-            // A secret key keeps senders of packets from choosing flows that share a queue.
+            // The key is secret, so that senders of packets cannot choose flows that share a queue.
             SubFlows::new(&subflows.fields(), subflows.queues, RandomState::new().hash_one(self.next_channel))
         });
         Ok(SessionChannel {
@@ -608,7 +613,8 @@ impl Node {
         })
     }
 
-    /// Returns memory for a queue whose packets cannot wait for long in the arena: see [`queue_memory::for_channel`].
+    /// Returns the memory for waiting packets of a module on this channel, if packets cannot wait in the arena: see
+    /// [`queue_memory::for_channel`].
     pub(crate) fn queue_memory(
         &self,
         session: &SessionState,
@@ -626,8 +632,8 @@ impl Node {
         )
     }
 
-    /// Sets the routes of all interfaces of a session's channels.
-    pub(crate) fn route_all(&mut self, session: &Name) -> Result<(), NodeError> {
+    /// Sets the routes of all interfaces that a session's channels name.
+    pub(crate) fn route_session(&mut self, session: &Name) -> Result<(), NodeError> {
         let Some(state) = self.sessions.get(session) else { return Ok(()) };
         let channels = state.channels.values().map(|channel| channel.spec.clone()).collect::<Vec<_>>();
         let mut routed: Vec<&String> = Vec::new();
@@ -641,10 +647,10 @@ impl Node {
         Ok(())
     }
 
-    /// Sets the routes of all interfaces. An error is logged.
-    pub(crate) fn route_everything(&mut self) -> Result<(), NodeError> {
+    /// Sets the routes of all interfaces. Errors are logged.
+    pub(crate) fn route_all_interfaces(&mut self) -> Result<(), NodeError> {
         for interface in self.sources.keys().cloned().collect::<Vec<_>>() {
-            // Only earlier filters are routed, and these have fitted.
+            // The routes are those of channels that were routed before, so this should not fail.
             if let Err(error) = self.route(&interface) {
                 log::interface(&interface).warn(&format_args!("{interface}: {error}"));
             }
@@ -652,13 +658,13 @@ impl Node {
         Ok(())
     }
 
-    /// Sets the routes of an interface to all sessions.
+    /// Sets the routes of an interface: to the channels of all sessions.
     pub(crate) fn route(&self, interface: &str) -> Result<(), PlanError> {
         let Some(source) = self.sources.get(interface) else { return Ok(()) };
         Ok(source.set_routes(self.routes(interface, self.sessions.values()))?)
     }
 
-    /// Returns the routes of an interface's packets to these sessions.
+    /// Returns the routes of an interface's packets to the channels of these sessions.
     pub(crate) fn routes<'a>(
         &self,
         interface: &str,

@@ -1,4 +1,4 @@
-//! Notification of a session's modules that memory is low.
+//! Waking of a session's modules when the session's memory is low, so that they can handle this event.
 
 use crate::core_thread::runner::Waker;
 use crate::sync::{OrderedMutex, rank};
@@ -11,7 +11,7 @@ pub(crate) struct SessionNotifier {
 }
 
 impl SessionNotifier {
-    /// Adds a module by its number on the node.
+    /// Adds a module, by its number on the node, with the waker of its core.
     pub(crate) fn add(&self, module: u64, waker: Waker) {
         self.modules.lock().insert(module, waker);
     }

@@ -1,4 +1,4 @@
-//! Preprocessing of a channel's packets, in memory that its session has reserved.
+//! The preprocessor of a module (checksum validation, reassembly, views), in memory from its session's reservation.
 
 use crate::control::spec::{ChannelSpec, Checksum};
 use crate::sessions::error::NodeError;
@@ -14,14 +14,15 @@ use {
 };
 
 impl SessionState {
-    /// Takes the memory for a module's waiting fragments from the session's reservation, if the channel reassembles.
-    pub(crate) fn reassembly(&self, channel: &ChannelSpec) -> Result<Option<HeldMemory>, NodeError> {
-        reassembly(&self.spec.name, &self.memory, channel)
+    /// Takes the memory for a module's waiting fragments from the session's reservation; `None` if the channel does not
+    /// reassemble.
+    pub(crate) fn reassembly_memory(&self, channel: &ChannelSpec) -> Result<Option<HeldMemory>, NodeError> {
+        reassembly_memory(&self.spec.name, &self.memory, channel)
     }
 }
 
-/// Takes the memory for waiting fragments from a reservation, if the channel reassembles.
-pub(crate) fn reassembly(
+/// Takes the memory for waiting fragments from a session's reservation; `None` if the channel does not reassemble.
+pub(crate) fn reassembly_memory(
     session: &Name,
     memory: &Arc<MemoryReservation>,
     channel: &ChannelSpec,
@@ -31,7 +32,7 @@ pub(crate) fn reassembly(
     }
     let wanted = ReassemblyLimits::default().bytes;
     match HeldMemory::take(memory, wanted) {
-        Some(holding) => Ok(Some(holding)),
+        Some(memory) => Ok(Some(memory)),
         None => Err(NodeError::ReassemblyMemory {
             channel: channel.name.clone(),
             wanted,
@@ -42,7 +43,8 @@ pub(crate) fn reassembly(
 }
 
 /// Creates the preprocessor of a module on this channel, or returns `None` if the channel needs none. `fragments` is
-/// the memory of waiting fragments, and `tables` that of the view.
+/// the memory for waiting fragments, `tables` the memory for the tables of the view stages, and `waiting` the limit on
+/// the memory of waiting packets.
 pub(crate) fn for_channel(
     channel: &SessionChannel,
     fragments: Option<HeldMemory>,
@@ -53,12 +55,13 @@ pub(crate) fn for_channel(
         return Ok(None);
     }
     let verifies = channel.spec.checksum == Some(Checksum::Verify);
-    let asked = PreprocessConfig { verifies, fragments: fragments.as_ref().map(HeldMemory::bytes) };
+    let requested = PreprocessConfig { verifies, fragments: fragments.as_ref().map(HeldMemory::bytes) };
     let reserved = Box::new((fragments, tables));
-    Preprocessor::new(asked, &channel.counters, &channel.stages, waiting, reserved).map(Some)
+    Preprocessor::new(requested, &channel.counters, &channel.stages, waiting, reserved).map(Some)
 }
 
-/// Returns the most fuel for one packet of the channel through this many view stages, or `None` without preprocessing.
+/// Returns the maximum fuel for preprocessing one packet of a channel with this number of view stages; `None` without
+/// preprocessing.
 pub(crate) fn fuel_max(spec: &ChannelSpec, stages: usize) -> Option<u64> {
     spec.is_preprocessed().then(|| Preprocessor::packet_fuel_max(stages))
 }

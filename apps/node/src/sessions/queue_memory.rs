@@ -1,4 +1,4 @@
-//! Memory of packet queues, and the account that it is charged to.
+//! Memory for packets that wait in modules' queues, and the account that this memory is charged to.
 
 use crate::control::spec::{ChannelSpec, MappedPackets, OnLag};
 use crate::log::warn;
@@ -11,7 +11,7 @@ use {
     weir_session::{HeldMemory, MemoryReservation},
 };
 
-/// The account that a queue's memory is charged to.
+/// The account that the memory of a queue is charged to.
 #[derive(Debug)]
 enum Account {
     /// The session's reservation, taken when the queue is created.
@@ -23,26 +23,29 @@ enum Account {
 }
 
 impl QueueMemory for Account {
-    fn make(&self, packets: u32, is_first: bool) -> Option<Selection> {
-        // A queue takes file descriptors, and some of them are reserved for requests.
+    fn allocate(&self, packets: u32, is_first: bool) -> Option<Selection> {
+        // The memory takes file descriptors, some of which are reserved for requests.
         let made = crate::sessions::descriptors::check().map_err(|error| error.to_string());
         let buffers = if let Self::Party(buffers) = self { Some(buffers) } else { None };
         let made =
             made.and_then(|()| Selection::of_queue(packets, buffers).map_err(|error| error.to_string()));
-        // A party that has used up its share is not logged: it is no fault of the node, and its lost packets are counted.
+        // A lack of memory of a party is not logged, because it is no fault of the node. The lost packets are counted.
         if let Err(error) = &made
             && is_first
             && buffers.is_none()
         {
-            warn(&format_args!("there is no memory for a queue, which loses packets: {error}"));
+            warn(&format_args!(
+                "there is no memory for the waiting packets of a queue, which are lost: {error}"
+            ));
         }
         made.ok()
     }
 }
 
-/// Returns the memory of a channel's queue, if its packets would otherwise occupy a selection or a ring that is filled
-/// in turn. In a ring, packets of a channel with `lag_max` or `on_lag = "close"` stay in place. The memory of a queue
-/// with a stated length is reserved here.
+/// Returns the memory to which waiting packets of a channel are copied before their arena or ring is reused; `None` if
+/// the packets stay in place. Packets are copied from selections, and from rings that are filled in turn
+/// (`is_filled_in_turn`) unless the channel has `lag_max` or `on_lag = "close"`. For a queue with a stated length, the
+/// memory is taken from the session's reservation here.
 pub(crate) fn for_channel(
     spec: &ChannelSpec,
     is_filled_in_turn: bool,

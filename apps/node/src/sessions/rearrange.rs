@@ -1,12 +1,12 @@
-//! Sessions that are created, changed and closed together: all of them, or none.
+//! Sessions that are created, changed and closed together, when the configuration is reloaded: all of them, or none.
 //!
 //! A [draft] does everything that can fail. It prepares the new sessions beside the present ones, with channels, output
-//! channels and modules, and proves that the result fits. No party sees the draft. A [switch] replaces the present
-//! sessions by the draft, and cannot fail. The node is locked from the beginning of the draft to the end of the switch,
-//! so no other request takes capacity that one session gives up for another.
+//! channels and modules, and checks that the resulting reservations fit. A draft has no effect on running sessions. A
+//! [switch] replaces the present sessions by the draft, and cannot fail. The node is locked from the beginning of the
+//! draft to the end of the switch, so no other request takes capacity that one session gives up for another.
 //!
 //! A session that changes keeps its number, usage and reservations: only the difference is reserved or given up. Its
-//! earlier modules keep their memory, beside that of the new ones, until they have stopped.
+//! earlier modules keep their memory, in addition to the memory of the new modules, until they have stopped.
 
 mod draft;
 mod processors;
@@ -41,13 +41,13 @@ pub(crate) struct NewSession {
 
 /// Sessions, links and tables that change together.
 pub(crate) struct Rearrangement<'a> {
-    /// Sessions that close or are replaced.
-    pub(crate) gone: &'a [Name],
-    /// Sessions that are created, or replace those of their names.
-    pub(crate) come: Vec<NewSession>,
+    /// Names of the sessions that close or are replaced.
+    pub(crate) removed: &'a [Name],
+    /// Sessions that are created, or replace the present sessions of their names.
+    pub(crate) added: Vec<NewSession>,
     /// Links with new rates.
     pub(crate) links: &'a [LinkConfig],
-    /// The operator's present tables.
+    /// The operator's tables before the change.
     pub(crate) tables: &'a [TableFile],
     /// The operator's tables after the change.
     pub(crate) new_tables: Vec<TableFile>,
@@ -66,7 +66,7 @@ pub(crate) struct Switched {
     /// Sessions that continue with other modules.
     pub(crate) changed: Vec<StoppingModules>,
     /// Sessions to close when their modules have stopped.
-    pub(crate) gone: Vec<StoppingModules>,
+    pub(crate) closing: Vec<StoppingModules>,
     /// Events for the ledger.
     pub(crate) events: Vec<LedgerEvent>,
     /// The operator's tables, without their bytes.
@@ -79,21 +79,21 @@ pub(crate) struct Switched {
 pub(crate) type Refused = (Option<Name>, NodeError);
 
 impl Node {
-    /// Makes the whole change, or none of it.
+    /// Makes the whole change, or no part of it.
     pub(crate) fn rearrange(&mut self, wanted: Rearrangement<'_>) -> Result<Switched, Refused> {
-        let before = self.next_session;
+        let session_number_before = self.next_session;
         let mut incoming = Vec::new();
         let switched = match self.draft(&mut incoming, wanted) {
             Ok(draft) => Ok(self.switch(incoming, draft)),
             Err(refused) => {
                 self.discard(incoming);
                 // No session has used these numbers.
-                self.next_session = before;
+                self.next_session = session_number_before;
                 Err(refused)
             }
         };
-        // Releases the selections of closed sessions, and those of a discarded draft.
-        self.forget_selections();
+        // The selections of closed sessions and of a discarded draft are not used any more.
+        self.drop_unused_selections();
         switched
     }
 }

@@ -1,11 +1,11 @@
-//! The form in which a session is saved, so that a node restores it after a restart.
+//! The form in which a session is saved to the state folder, so that a node restores the session after a restart.
 //!
-//! Only sessions that requests have created are saved. The sessions of the configuration are created again from the
+//! Only sessions that were created by requests are saved. The sessions of the configuration are created again from the
 //! configuration.
 
 use crate::control::authority::SessionOwner;
 use crate::control::quantity;
-use crate::control::spec::{ModuleSpec, PARTS_MAX, SessionSpec};
+use crate::control::spec::{LIST_ENTRIES_MAX, ModuleSpec, SessionSpec};
 use crate::sessions::error::NodeError;
 use crate::sessions::node::{Node, SessionModule, SessionState};
 use serde::{Deserialize, Serialize};
@@ -23,14 +23,15 @@ pub(crate) const SAVED_FORMAT: u32 = 1;
 pub(crate) struct SavedSession {
     /// Version of the format: [`SAVED_FORMAT`].
     pub(crate) weir_session: u32,
-    /// The number that the session had when it was created. Sessions are restored in the order of these numbers, in which
-    /// they were created. A restored session has another number on the node, and is saved with this one.
+    /// The number that the session had when it was created. Sessions are restored in the order of these numbers, which
+    /// is the order of creation. A restored session has another number on the node, and is still saved with this
+    /// number.
     pub(crate) number: u64,
     /// The owner; `None` for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<SavedOwner>,
-    /// The description without modules. Its name is the one that the session has on the node; the owner's name for the
-    /// session is [`SavedOwner::called`].
+    /// The description without modules. It contains the node's name of the session; the owner's name of the session is
+    /// [`SavedOwner::called`].
     pub(crate) session: SessionSpec,
     /// The modules, oldest first.
     #[serde(default)]
@@ -46,8 +47,8 @@ pub(crate) struct SavedOwner {
     /// The name by which the owner calls the session.
     #[serde(with = "quantity::text")]
     pub(crate) called: Name,
-    /// Identifiers of those blocks before the last one of the credential whose holders had a session when this session was
-    /// created.
+    /// Identifiers of the earlier delegations in the credential's chain whose holders had a session when this session
+    /// was created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) parents: Vec<String>,
 }
@@ -58,7 +59,7 @@ pub(crate) struct SavedOwner {
 pub(crate) struct SavedModule {
     /// The description, with the module's name in the session.
     pub(crate) module: ModuleSpec,
-    /// The hash of its file; `None` for a module that comes with weir.
+    /// Hash of the module's file; `None` for a module that comes with weir.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<ModuleHash>,
     /// Signatures of the file.
@@ -69,22 +70,22 @@ pub(crate) struct SavedModule {
 /// The file that a module was loaded from, with its signatures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleOrigin {
-    /// The hash of its file; `None` for a module that comes with weir.
+    /// Hash of the module's file; `None` for a module that comes with weir.
     pub(crate) file: Option<ModuleHash>,
     /// Signatures of the file.
     pub(crate) signatures: Vec<String>,
 }
 
-/// The origin of a session.
+/// The origin of a session, which decides whether the session is saved.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum SessionOrigin {
     /// The node's configuration.
     #[default]
     Configuration,
-    /// A request. The session is saved.
+    /// A request: the session is saved.
     Request,
-    /// A saved session: its [`SavedSession::number`], the modules that are still to be restored, and the identifiers in
-    /// [`SavedOwner::parents`].
+    /// A saved session, which stays saved: its [`SavedSession::number`], the modules that are still to be restored,
+    /// and the identifiers in [`SavedOwner::parents`].
     Saved(u64, Vec<SavedModule>, BTreeSet<DelegationId>),
 }
 
@@ -99,15 +100,16 @@ impl SavedSession {
         })
     }
 
-    /// Checks the conditions that the parser does not check.
-    pub(crate) fn is_sound(&self) -> bool {
+    /// Returns true if the session meets the conditions that its parser does not check: format, lengths, and names of
+    /// modules.
+    pub(crate) fn is_valid(&self) -> bool {
         self.weir_session == SAVED_FORMAT
-            && self.modules.len() <= PARTS_MAX
+            && self.modules.len() <= LIST_ENTRIES_MAX
             && self.session.modules.is_empty()
             && self
                 .modules
                 .iter()
-                .all(|module| module.module.name.is_some() && module.signatures.len() <= PARTS_MAX)
+                .all(|module| module.module.name.is_some() && module.signatures.len() <= LIST_ENTRIES_MAX)
     }
 }
 
@@ -115,7 +117,7 @@ impl SavedOwner {
     fn new(owner: &SessionOwner, parents: &BTreeSet<DelegationId>) -> Option<Self> {
         let credential = Credential::parse(owner.credential.as_bytes()).ok()?.to_string();
         let parents = parents.iter().map(DelegationId::to_string).collect();
-        Some(Self { credential, called: owner.given.clone(), parents })
+        Some(Self { credential, called: owner.session_name.clone(), parents })
     }
 }
 
@@ -132,7 +134,7 @@ impl SessionState {
             SessionOrigin::Configuration => self.saved_as = None,
             SessionOrigin::Request => self.saved_as = Some(self.id),
             SessionOrigin::Saved(number, modules, parents) => {
-                // The order of creation stays the same over restarts.
+                // The session keeps its saved number, so the order of creation stays the same over restarts.
                 (self.saved_as, self.unrestored) = (Some(number), modules);
                 if let Some(owner) = &self.owner {
                     let chain = owner.credential.chain().iter().map(|link| link.id);
@@ -143,16 +145,16 @@ impl SessionState {
     }
 
     /// Returns the session in the form to be saved; `None` for a session that is not saved, or is being closed.
-    fn saved(&self) -> Option<SavedSession> {
+    fn to_saved(&self) -> Option<SavedSession> {
         let number = self.saved_as.filter(|_| !self.is_closing)?;
         let owner = match &self.owner {
             Some(owner) => Some(SavedOwner::new(owner, &self.parents)?),
             None => None,
         };
         let mut session = SessionSpec { modules: Vec::new(), ..self.spec.clone() };
-        // If the session's modules have changed the reservation, `memory_max_before` is the maximum up to which they can
-        // reserve. It holds after the restart, too.
-        session.memory_max = session.memory_max.or(session.memory_max_before);
+        // If the session's modules have changed the reservation, `retained_memory_max` is the memory ceiling. The
+        // ceiling must stay the same after a restart.
+        session.memory_max = session.memory_max.or(session.retained_memory_max);
         let mut modules: Vec<(u64, SavedModule)> = self
             .modules
             .iter()
@@ -160,15 +162,15 @@ impl SessionState {
             .collect();
         modules.sort_by_key(|(number, _)| *number);
         let modules = modules.into_iter().map(|(_, module)| module).chain(self.unrestored.iter().cloned());
-        let modules = modules.take(PARTS_MAX).collect();
+        let modules = modules.take(LIST_ENTRIES_MAX).collect();
         Some(SavedSession { weir_session: SAVED_FORMAT, number, owner, session, modules })
     }
 }
 
 impl Node {
-    /// Returns a session in the form to be saved; `None` for a session that is not saved, or is gone.
+    /// Returns a session in the form to be saved; `None` for a session that is not saved, or does not exist any more.
     pub(crate) fn saved_session(&self, name: &Name) -> Option<SavedSession> {
-        self.sessions.get(name)?.saved()
+        self.sessions.get(name)?.to_saved()
     }
 
     /// Sets the file that a module was loaded from, so that the module can be saved.
@@ -179,7 +181,7 @@ impl Node {
         }
     }
 
-    /// Removes a module from those that are still to be restored. Returns false if it is not among them.
+    /// Removes a module from the modules that are still to be restored. Returns false if it is none of them.
     pub(crate) fn forget_unrestored(&mut self, session: &Name, id: u64, module: &Name) -> bool {
         let Some(state) = self.sessions.get_mut(session).filter(|state| state.id == id) else { return false };
         let before = state.unrestored.len();
@@ -187,7 +189,7 @@ impl Node {
         state.unrestored.len() < before
     }
 
-    /// Checks that a session still lacks a module that is being restored.
+    /// Checks that a module which is being restored is still to be restored.
     pub(crate) fn check_unrestored(&self, session: &Name, id: u64, module: &Name) -> Result<(), NodeError> {
         let state = self.session_with_id(session, id)?;
         match state.unrestored.iter().any(|saved| saved.module.name.as_ref() == Some(module)) {
@@ -231,9 +233,9 @@ mod tests {
         };
         let text = serde_json::to_string(&session).unwrap();
         assert_eq!(saved(&text).unwrap(), session);
-        assert!(session.is_sound() && session.claimed_chain().is_empty());
+        assert!(session.is_valid() && session.claimed_chain().is_empty());
         let other = SavedSession { weir_session: 2, ..session };
-        assert!(!saved(&serde_json::to_string(&other).unwrap()).unwrap().is_sound());
+        assert!(!saved(&serde_json::to_string(&other).unwrap()).unwrap().is_valid());
     }
 
     proptest! {
@@ -244,7 +246,7 @@ mod tests {
             let mut bytes = text.as_bytes().to_vec();
             bytes[at] = byte;
             if let Ok(read) = serde_json::from_slice::<SavedSession>(&bytes) {
-                _ = (read.is_sound(), read.claimed_chain());
+                _ = (read.is_valid(), read.claimed_chain());
             }
             prop_assert!(serde_json::from_slice::<SavedSession>(&text.as_bytes()[..cut]).is_err());
         }

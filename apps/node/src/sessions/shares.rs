@@ -1,4 +1,4 @@
-//! Shared rights over a session, checked at the time of a request.
+//! Checks, when the node is locked, that a request on a session is still permitted.
 
 use crate::control::authority::{RequestRefusal, SessionOwner};
 use crate::control::share::ShareGrant;
@@ -20,17 +20,17 @@ impl SessionState {
     }
 }
 
-/// The right by which a request was permitted: the owner of its session, and the share by which another holder asks.
-/// Both are `None` for the operator.
+/// The right by which a request was permitted: the owner of the session, and the share by which another holder than
+/// the owner makes the request. Both are `None` for an operator.
 pub(crate) type PermittedBy = (Option<SessionOwner>, Option<ShareGrant>);
 
 impl Node {
-    /// Returns the session of a request, if the request is still permitted. The caller must hold the node lock from
-    /// this check to the end of the request.
+    /// Returns the session of a request, if the request is still permitted. The result is valid while the caller holds
+    /// the node lock.
     ///
     /// # Errors
     ///
-    /// The session belongs to another owner or is gone, or the share has been withdrawn.
+    /// The session has been closed or belongs to another owner, or the share has been withdrawn.
     pub(crate) fn permitted_session(
         &self,
         session: &Name,

@@ -1,8 +1,8 @@
-//! Snapshot of a node's state, for status and metrics.
+//! The snapshot of a node's state, for status and metrics.
 
 use crate::control::authority::SessionOwner;
 use crate::control::status::{
-    ChannelStatus, CoreStatus, InterfaceStatus, ServicesStatus, SessionStatus, Snapshot, Taken,
+    ChannelStatus, CoreStatus, InterfaceStatus, MemoryStatus, ServicesStatus, SessionStatus, Snapshot,
     VirtualCpuStatus,
 };
 use crate::sessions::node::{Node, SessionChannel, SessionState, Vp};
@@ -17,15 +17,15 @@ use weir_sched::cpu::Stats;
 use weir_wire::PacketView;
 
 impl Node {
-    /// Takes a snapshot. Cores that do not answer are left out.
+    /// Returns the present state. Cores that do not answer are left out.
     pub fn snapshot(&self) -> Snapshot {
         let cores = self.cores.iter().filter_map(|core| {
-            let stats = core.ask(crate::core_thread::runner::Runner::core_stats).ok()?;
+            let stats = core.execute(crate::core_thread::runner::Runner::core_stats).ok()?;
             let used = stats.total.used().0;
             Some(CoreStatus {
                 core: core.number(),
-                reserved_ppm: stats.promised.0,
-                reservable_ppm: stats.cap.0,
+                reserved_ppm: stats.reserved.0,
+                reservable_ppm: stats.reservable.0,
                 busy_ns: used,
                 overhead_ns: stats.thread.0.saturating_sub(used),
                 stolen_ns: stats.stolen.0,
@@ -45,11 +45,11 @@ impl Node {
             interfaces: self.interfaces(),
             links: self.link_statuses(),
             sessions,
-            memory: Taken { reserved: reserved.0, reservable: reservable.0 },
+            memory: MemoryStatus { reserved: reserved.0, reservable: reservable.0 },
             record_deletions_failed: self.writer.deletions_failed(),
             tables: self.loader.registry.statuses(),
             views: self.view_statuses(),
-            // Set by the server.
+            // The server adds the following fields.
             processes: Vec::new(),
             refused_processes: 0,
             remote: None,
@@ -83,7 +83,8 @@ impl Node {
             session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats.of(vp).unwrap_or_default().0));
         let memory = session.memory.state();
         let (counters, waiting) = session.services();
-        let accounts = || session.vps.values().filter_map(|vp| stats.of(vp).map(|(_, account)| account));
+        let settlements =
+            || session.vps.values().filter_map(|vp| stats.of(vp).map(|(_, settlement)| settlement));
         let services = ServicesStatus {
             calls: counters.calls,
             refused: counters.refused,
@@ -93,8 +94,8 @@ impl Node {
             served: counters.served,
             waiting,
             discarded: counters.discarded,
-            debit_ns: accounts().map(|account| account.debit.0).sum(),
-            credit_ns: accounts().map(|account| account.credit.0).sum(),
+            debit_ns: settlements().map(|settlement| settlement.debit.0).sum(),
+            credit_ns: settlements().map(|settlement| settlement.credit.0).sum(),
         };
         SessionStatus {
             name: name.to_string(),
@@ -139,8 +140,8 @@ impl Node {
     }
 }
 
-/// Returns the number of fragments by fate.
-pub(crate) fn fates(counters: &FragmentCounters) -> [(&'static str, u64); 5] {
+/// Returns the number of fragments for each way in which they were handled.
+pub(crate) fn named_fragments(counters: &FragmentCounters) -> [(&'static str, u64); 5] {
     let FragmentCounters { first, followed, unknown, displaced, repeated } = *counters;
     [
         ("first", first),
@@ -151,10 +152,10 @@ pub(crate) fn fates(counters: &FragmentCounters) -> [(&'static str, u64); 5] {
     ]
 }
 
-/// Returns the number of fragments by fate, without fates that have not occurred.
+/// Returns the nonzero numbers of [`named_fragments`].
 fn fragments(counters: &FragmentCounters) -> BTreeMap<String, u64> {
-    let any = fates(counters).into_iter().filter(|(_, count)| *count > 0);
-    any.map(|(name, count)| (name.to_owned(), count)).collect()
+    let nonzero = named_fragments(counters).into_iter().filter(|(_, count)| *count > 0);
+    nonzero.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
 fn get(counter: &AtomicU64) -> u64 {
@@ -172,7 +173,7 @@ fn status(name: &Name, channel: &SessionChannel, session: &SessionState) -> Chan
         name: name.to_string(),
         interface: channel.spec.interface.clone(),
         filter: channel.spec.filter.clone(),
-        view: Some(channel.spec.shows())
+        view: Some(channel.spec.effective_view())
             .filter(|view| *view != PacketView::ALL)
             .map_or_else(String::new, |view| view.to_string()),
         waiting: waiting.into(),

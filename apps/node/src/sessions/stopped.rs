@@ -1,7 +1,7 @@
-//! Modules that the node stopped. They stay in the session's status, with their last counters, so that an alert can name
-//! them.
+//! Modules that the node stopped without a request, for example because of strikes. They stay in the session's status,
+//! with their last counters, so that an alert can name them.
 
-use crate::control::spec::PARTS_MAX;
+use crate::control::spec::LIST_ENTRIES_MAX;
 use crate::control::status::ModuleStatus;
 use crate::core_thread::task::TaskCounters;
 use crate::sessions::node::SessionModule;
@@ -12,7 +12,7 @@ use weir_admission::Name;
 use weir_datapath::account::DeferredCharges;
 use weir_ledger::UnloadReason;
 
-/// The last modules of a session that were stopped without a request.
+/// The modules of a session that were stopped last without a request, at most [`LIST_ENTRIES_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct StoppedModules(Vec<(Name, StoppedModule)>);
 
@@ -23,7 +23,7 @@ struct StoppedModule {
     counters: StopCounters,
 }
 
-/// The counters of a module, which go on until the module has stopped.
+/// The counters of a module. They are shared, because they count until the module has stopped.
 #[derive(Clone, Debug)]
 pub(crate) struct StopCounters {
     counters: Arc<TaskCounters>,
@@ -32,17 +32,17 @@ pub(crate) struct StopCounters {
 }
 
 impl StoppedModules {
-    /// Adds a module that stops, unless it stops by request or with its session.
+    /// Adds a module that is being stopped, unless the reason is a request or the end of its session.
     pub(crate) fn add(&mut self, name: &Name, module: &SessionModule, reason: UnloadReason) {
         let state = match reason {
             UnloadReason::Strikes => "ended: over its limits too often",
             UnloadReason::ProcessEnded => "ended: its process has ended",
             UnloadReason::StartFailed => "ended: its start failed",
             UnloadReason::Lagged => "ended: it lagged too far behind",
-            UnloadReason::Asked | UnloadReason::SessionClosed | UnloadReason::NodeStop => return,
+            UnloadReason::Requested | UnloadReason::SessionClosed | UnloadReason::NodeStop => return,
         };
         self.forget(name);
-        if self.0.len() >= PARTS_MAX {
+        if self.0.len() >= LIST_ENTRIES_MAX {
             self.0.remove(0);
         }
         let counters = StopCounters::new(module);
@@ -63,7 +63,7 @@ impl StoppedModules {
         let status = |(_, stopped): &(Name, StoppedModule)| {
             let mut status = stopped.status.clone();
             stopped.counters.fill(&mut status);
-            // A stopped module has no memory.
+            // The memory of a stopped module has been released.
             status.memory = 0;
             status
         };
@@ -98,7 +98,7 @@ impl StopCounters {
     }
 }
 
-/// Returns the status of a module.
+/// Returns the status of a module that has not been stopped.
 pub(crate) fn status(name: &Name, module: &SessionModule) -> ModuleStatus {
     let is_ended = module.counters.ended.load(Ordering::Relaxed) != 0;
     let mut status = ModuleStatus {

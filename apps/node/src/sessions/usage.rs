@@ -1,4 +1,4 @@
-//! Usage of sessions since the previous report, for the ledger.
+//! The usage of sessions: in total, for the status; and since the previous report, for the ledger.
 
 use crate::core_thread::runner::{self, CoreThread};
 use crate::sessions::link;
@@ -14,8 +14,8 @@ use weir_sched::cpu::Stats;
 use weir_trust::credential::DelegationId;
 use weir_units::{Nanos, Timestamp};
 
-/// An interval of the ledger. Entries have wall-clock times; amounts are by the monotonic clock, because the wall clock
-/// can be set.
+/// An interval of the ledger. Entries have wall-clock times. Amounts of time are measured by the monotonic clock,
+/// because the wall clock can be set.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
     begin: ClockReading,
@@ -27,19 +27,19 @@ impl Interval {
         Self { begin: now }
     }
 
-    /// Returns the interval that ends now: its begin and end by the wall clock, and its length by the monotonic clock. If
-    /// the wall clock was set back, the begin is the end.
+    /// Ends the interval. Returns its begin and end by the wall clock, and its length by the monotonic clock. If the
+    /// wall clock was set back, begin and end are equal.
     pub fn until(&self, now: ClockReading) -> (Timestamp, Timestamp, Nanos) {
         let length = Nanos(now.monotonic.0.saturating_sub(self.begin.monotonic.0));
         (self.begin.wall.min(now.wall), now.wall, length)
     }
 }
 
-/// Computes the usage of sessions since the previous report. Keeps the usage that has been reported so far for each
-/// session, by number.
+/// Computes the usage of sessions since the previous report. Remembers the reported usage of each session, by the
+/// session's number.
 #[derive(Debug, Default)]
 pub struct UsageRecorder {
-    before: HashMap<u64, Usage>,
+    reported: HashMap<u64, Usage>,
 }
 
 /// Usage of sessions in an interval.
@@ -51,7 +51,7 @@ pub struct IntervalUsage {
 }
 
 impl IntervalUsage {
-    /// Adds the usage of a session, unless it is empty.
+    /// Adds the usage of a session, unless the session has used nothing.
     fn add(&mut self, session: SessionId, usage: Usage) {
         if !usage.is_idle() {
             self.busy.push((session, usage));
@@ -69,19 +69,20 @@ impl IntervalUsage {
 }
 
 impl UsageRecorder {
-    /// Returns the usage of each session in an interval of this length. Reserved memory counts as usage.
-    pub fn usages(&mut self, node: &Node, interval: Nanos) -> IntervalUsage {
+    /// Returns the usage of each session since it was last reported. `interval` is the length of this time, by which
+    /// reserved memory is multiplied.
+    pub fn usage_of_all(&mut self, node: &Node, interval: Nanos) -> IntervalUsage {
         let stats = node.processor_stats(node.sessions.values());
         let mut all = IntervalUsage::default();
         for (name, session) in &node.sessions {
-            let usage = self.usage_of(&stats, session, interval);
+            let usage = self.usage_since_report(&stats, session, interval);
             all.add(SessionId { name: name.clone(), id: session.id }, usage);
         }
         all
     }
 
-    /// Returns the usage of one session since it was last reported.
-    pub fn usage(
+    /// Returns the usage of one session since it was last reported. `interval` is the length of this time.
+    pub fn usage_of_session(
         &mut self,
         node: &Node,
         name: &Name,
@@ -89,22 +90,29 @@ impl UsageRecorder {
         interval: Nanos,
     ) -> IntervalUsage {
         let mut one = IntervalUsage::default();
-        let usage = self.usage_of(&node.processor_stats(std::iter::once(session)), session, interval);
+        let usage =
+            self.usage_since_report(&node.processor_stats(std::iter::once(session)), session, interval);
         one.add(SessionId { name: name.clone(), id: session.id }, usage);
         one
     }
 
-    fn usage_of(&mut self, stats: &ProcessorStats, session: &SessionState, interval: Nanos) -> Usage {
+    fn usage_since_report(
+        &mut self,
+        stats: &ProcessorStats,
+        session: &SessionState,
+        interval: Nanos,
+    ) -> Usage {
         let mut usage = self.since_reported(session.id, total_usage(session, stats));
-        usage.memory = ByteSeconds::of(session.memory.take_peak(), interval);
+        usage.memory = ByteSeconds::held_for(session.memory.take_peak(), interval);
         session.reported.with(|reported| reported.memory = reported.memory.saturating_add(usage.memory));
         usage
     }
 
-    /// Returns the difference between a session's total usage and its reported usage.
+    /// Returns the difference between a session's total usage `now` and its reported usage.
     fn since_reported(&mut self, session: u64, mut now: Usage) -> Usage {
-        let before = self.before.entry(session).or_default();
-        // The total lacks the virtual CPUs of a core that does not answer. Their usage is reported later, and only once.
+        let before = self.reported.entry(session).or_default();
+        // If a core did not answer, the total lacks its virtual CPUs. `raise_to` keeps the total from falling, so
+        // their usage is reported later, and only once.
         now.raise_to(before);
         if now == *before {
             return Usage::default();
@@ -116,14 +124,14 @@ impl UsageRecorder {
 
     /// Forgets a session that is gone.
     pub fn forget(&mut self, session: u64) {
-        self.before.remove(&session);
+        self.reported.remove(&session);
     }
 }
 
 impl Node {
-    /// Charges a session for analysis and compilation. If the session has an owner, the time is also debited from the
-    /// virtual CPU `cpu`, or from another one if the session has no such virtual CPU. Its modules then wait until the
-    /// time is paid.
+    /// Charges a session for the CPU time of analysis and compilation. If the session has an owner, the time is also
+    /// debited from the next slices of the virtual CPU `cpu`, or of another one if the session has no virtual CPU of
+    /// this name.
     pub(crate) fn charge(&mut self, session: &Name, cpu: Option<&Name>, used: Nanos) {
         let Some(state) = self.sessions.get_mut(session).filter(|_| used.0 > 0) else { return };
         state.compiled.0 = state.compiled.0.saturating_add(used.0);
@@ -133,7 +141,7 @@ impl Node {
         }
     }
 
-    /// Debits CPU time of holders from the next slices of their oldest sessions.
+    /// Debits the CPU time in `debts` from the next slices of each holder's oldest session.
     pub(crate) fn debit(&self, mut debts: BTreeMap<DelegationId, Nanos>) {
         let has_debt = |state: &&SessionState| {
             state.owner.as_ref().is_some_and(|owner| debts.contains_key(&owner.credential.id()))
@@ -179,12 +187,12 @@ impl Node {
 fn debit_vp(cores: &[CoreThread], vp: &Vp, used: Nanos) {
     if let Some(core) = cores.get(vp.core) {
         let id = vp.id;
-        core.waker().tell(move |runner| runner.charge(id, used));
+        core.waker().submit(move |runner| runner.charge(id, used));
     }
 }
 
-/// Adds the usage of a module since it was loaded, with the time that other threads spent for it. Its time on its virtual
-/// CPU is part of the virtual CPU's usage ([`add_processor`]).
+/// Adds the usage of a module since it was loaded, with the CPU time that other threads spent for the module. The
+/// module's time on its virtual CPU is part of the virtual CPU's usage ([`add_processor`]).
 pub fn add_module(used: &mut Usage, module: &SessionModule) {
     let (counters, written) = (&module.counters, &module.written);
     add_account(used, &module.account);
@@ -218,13 +226,13 @@ pub fn add_module(used: &mut Usage, module: &SessionModule) {
     }
 }
 
-/// Adds the time that other threads spent.
+/// Adds the CPU time that other threads spent for a module or channel.
 fn add_account(used: &mut Usage, account: &DeferredCharges) {
     used.cpu.0 = used.cpu.0.saturating_add(account.total().0);
     used.receive.0 = used.receive.0.saturating_add(account.receiving().0);
 }
 
-/// Adds the usage and drops of a channel since it was created, beside those of its modules.
+/// Adds the usage and the drops of a channel since it was created, without those of its modules.
 pub fn add_channel(used: &mut Usage, channel: &SessionChannel) {
     let counters = &channel.counters;
     add_account(used, &channel.account);
@@ -235,16 +243,16 @@ pub fn add_channel(used: &mut Usage, channel: &SessionChannel) {
     }
 }
 
-/// Adds the usage of a virtual CPU.
+/// Adds the usage of a virtual CPU since it was created.
 pub fn add_processor(used: &mut Usage, stats: &Stats, account: &runner::TimeSettlement) {
-    // The credit is work that other sessions pay for: it is in their usage as their debit.
+    // The credit is time that other sessions pay for. It is in the usage of these sessions, as their debit.
     used.cpu.0 += (stats.used().0 + account.debit.0).saturating_sub(account.credit.0);
     used.stolen.0 += stats.stolen.0 + account.stolen.0;
     used.periods_missed += stats.periods_missed;
 }
 
-/// Returns the usage of a session since it was created, as metrics and status show it. The sum of its ledger entries is
-/// the same. Memory-time is that of the reported intervals.
+/// Returns the usage of a session since it was created, for the status and metrics. It equals the sum of the session's
+/// ledger entries, once they are written. The memory-time is that of the reported intervals.
 pub(crate) fn total_usage(session: &SessionState, stats: &ProcessorStats) -> Usage {
     let mut used = session.closed_usage.clone();
     used.refusals += session.refusals;
@@ -262,7 +270,7 @@ pub(crate) fn total_usage(session: &SessionState, stats: &ProcessorStats) -> Usa
     used.drops.add(DropCause::Deadline, services.late);
     used.drops.add(DropCause::ServiceGone, services.failed);
     session.reported.with(|reported| {
-        // The total does not fall when a core does not answer.
+        // The total must not fall if a core does not answer.
         used.raise_to(reported);
         reported.clone_from(&used);
     });
@@ -299,12 +307,12 @@ mod tests {
             monotonic: Nanos(monotonic * SECOND),
         };
         let interval = Interval::begin(moment(10_000, 70));
-        let twelve = ByteSeconds::of(Bytes(8 << 20), Nanos(12 * SECOND));
+        let twelve = ByteSeconds::held_for(Bytes(8 << 20), Nanos(12 * SECOND));
         // The wall clock goes on, or was set forward or back by an hour.
         for (wall, begin) in [(10_012, 10_000), (13_612, 10_000), (6412, 6412)] {
             let (from, to, length) = interval.until(moment(wall, 82));
             assert_eq!((from, to), (Timestamp(begin * SECOND), Timestamp(wall * SECOND)));
-            assert_eq!(ByteSeconds::of(Bytes(8 << 20), length), twelve);
+            assert_eq!(ByteSeconds::held_for(Bytes(8 << 20), length), twelve);
         }
     }
 
@@ -340,7 +348,7 @@ mod tests {
                         now.cpu = Nanos(0);
                     }
                     let mut usage = recorder.since_reported(id, now);
-                    usage.memory = ByteSeconds::of(Bytes(memory), Nanos(time));
+                    usage.memory = ByteSeconds::held_for(Bytes(memory), Nanos(time));
                     *limited = limited.saturating_add(usage.memory);
                     *intervals += u64::from(!usage.is_empty());
                     busy += usize::from(!usage.is_idle());

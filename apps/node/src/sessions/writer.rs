@@ -1,7 +1,7 @@
-//! The records thread: it writes records to files, and sends them to followers.
+//! The records thread, which writes the records of all modules to files and sends them to followers.
 //!
-//! One thread encodes and writes, so that no core waits for a disk. The thread's CPU time is charged to the sessions of the
-//! modules. The thread holds no lock that a core thread takes.
+//! One thread encodes and writes, so that no core thread waits for a disk. The thread's CPU time is charged to the
+//! sessions of the modules. The thread holds no lock that a core thread takes.
 
 mod storage;
 
@@ -21,7 +21,7 @@ pub(crate) use storage::{SessionFiles, StorageHolder};
 use weir_datapath::account::DeferredCharges;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
-use weir_units::{Bytes, Nanos, Shown as _};
+use weir_units::{Bytes, Escape as _, Nanos};
 use {
     weir_admission::{Manifest, Name},
     weir_session::{Record, Records},
@@ -29,14 +29,14 @@ use {
 
 /// Folder of records in the state folder.
 pub(crate) const RECORDS: &str = "records";
-/// Interval at which the thread checks the age of open files.
+/// Interval at which the thread checks the age of open files and the storage limits.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// Delay of the next file after an error, such as a full disk.
+/// Time after an error, such as a full disk, until the thread tries to write again.
 const RETRY: Duration = Duration::from_secs(1);
-/// Longest wait for a slow disk at the end of a module's files.
+/// Maximum wait for a slow disk when a module's files are completed.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// Counters of a module's records. They only grow.
+/// Counters of a module's records. They never decrease.
 #[derive(Debug, Default)]
 pub struct WriteCounters {
     /// Rows in completed files.
@@ -47,19 +47,19 @@ pub struct WriteCounters {
     pub lost: AtomicU64,
 }
 
-/// Limits at which a file is completed and the next one begun.
+/// Limits at which a module's files are completed and the next files begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Bytes of the file's rows, before encoding.
+    /// Bytes of the rows in the files, before encoding.
     pub bytes: Bytes,
-    /// Age of the file.
+    /// Age of the files.
     pub time: Nanos,
 }
 
 /// The followers of a module's streams.
 type Followers = Arc<LeafMutex<Vec<Follower>>>;
 
-/// An entry of the list of modules, for the records thread and for requests.
+/// A module in the list of modules, which the records thread and requests use.
 #[derive(Debug)]
 struct ModuleEntry {
     streams: Vec<Name>,
@@ -80,39 +80,40 @@ struct ModuleWriter {
     manifest: Manifest,
     folder: PathBuf,
     files: Option<ModuleFiles>,
-    /// Name of the files' folder.
+    /// Name of the folder of the open files: `MODULE-NUMBER`.
     label: String,
     storage: Arc<SessionFiles>,
     since: Instant,
     /// Bytes of the rows in the open files, as the module emitted them.
     bytes: u64,
-    /// Bytes of the open files on the disk at the last look, plus the bytes of the rows written since.
+    /// Estimated bytes of the open files on the disk: their size when it was last read, plus the bytes of rows written
+    /// since.
     on_disk: u64,
-    /// Time of the last flush of the open files' log.
+    /// Time of the last flush of the open files' write-ahead log.
     flushed: Instant,
-    /// Rows in the open files, which are not counted yet.
+    /// Rows in the open files. They are counted when the files are completed.
     rows: u64,
-    numbers: Arc<Numbers>,
-    /// Number of the last files if they were given up without rows; the next files get it.
+    numbers: Arc<FileNumbers>,
+    /// Number of the last files if these were given up without rows. The next files reuse the number.
     unused: Option<u64>,
     written: Arc<WriteCounters>,
     account: Arc<DeferredCharges>,
     followers: Followers,
-    /// Time of the last error, until writing succeeds again. Only the first of these errors is logged.
+    /// Time of the last error; `None` once files have been completed without an error. Only the first error is logged.
     failed: Option<Instant>,
     /// True if the last error was a full disk.
     is_disk_full: bool,
 }
 
-/// The next file number by session and module. A module's folder is searched only once for earlier files, since there can
-/// be many.
+/// The next file number of each module, by session and module. The session's folder is searched for earlier files only
+/// when a module's number is not known yet, since there can be many files.
 #[derive(Debug, Default)]
-struct Numbers(LeafMutex<HashMap<(Name, Name), u64>>);
+struct FileNumbers(LeafMutex<HashMap<(Name, Name), u64>>);
 
-/// The most modules whose next number is remembered.
+/// Maximum number of modules whose next number is remembered.
 const NUMBERS_MAX: usize = 4096;
 
-impl Numbers {
+impl FileNumbers {
     fn next(&self, folder: &Path, session: &Name, module: &Name) -> u64 {
         let key = (session.clone(), module.clone());
         self.0.with(|numbers| {
@@ -127,11 +128,11 @@ impl Numbers {
     }
 }
 
-/// Handle of the records thread. Dropping it writes all pending output and ends the thread.
+/// The handle of the records thread. Dropping it writes all pending output and ends the thread.
 #[derive(Debug)]
 pub struct RecordWriter {
     modules: Modules,
-    numbers: Arc<Numbers>,
+    numbers: Arc<FileNumbers>,
     storage: Arc<RecordStorage>,
     /// Files of open sessions by name.
     sessions: LeafMutex<HashMap<Name, Weak<SessionFiles>>>,
@@ -140,8 +141,8 @@ pub struct RecordWriter {
     recovery: Option<Recovery>,
 }
 
-/// The thread that completes files left by a crash. Dropping this value ends the thread early; the next start of the node
-/// continues.
+/// The thread that completes record files which a crash has left. Dropping this value ends the thread early; the next
+/// start of the node completes the remaining files.
 #[derive(Debug)]
 struct Recovery {
     ends: Arc<AtomicBool>,
@@ -158,7 +159,7 @@ impl RecordWriter {
         let storage = RecordStorage::new(records.to_owned());
         let stored = Arc::clone(&storage);
         let thread = std::thread::Builder::new().name("weir-records".to_owned()).spawn(move || {
-            // No file is completed before the scan, so files of an earlier run are older than all others.
+            // Files are completed only after the scan, so that files of earlier runs count as older than new files.
             stored.scan();
             _ = scanned.send(());
             run_records_thread(&waiting, &modules_of_thread, &stored, rotation);
@@ -176,7 +177,8 @@ impl RecordWriter {
         })
     }
 
-    /// Opens the record files of a session and its holder. They are open until all returned values are dropped.
+    /// Opens the record files of a session with its limits and its holder. The session's files count as open until all
+    /// returned values are dropped.
     pub(crate) fn session(
         &self,
         name: &Name,
@@ -191,7 +193,7 @@ impl RecordWriter {
         files
     }
 
-    /// Returns the files of a session, which are opened as an operator's session if they are not open.
+    /// Returns the record files of a session. Files that are not open are opened as those of an operator's session.
     pub(crate) fn operators_session(&self, name: &Name, limits: &Arc<SessionLimits>) -> Arc<SessionFiles> {
         let known = self.sessions.with(|sessions| sessions.get(name).and_then(Weak::upgrade));
         known.unwrap_or_else(|| self.session(name, limits, StorageHolder::default()))
@@ -207,7 +209,7 @@ impl RecordWriter {
         self.outputs.clone()
     }
 
-    /// Opens a module's record files, in `folder`/SESSION/MODULE-NUMBER. CPU time is charged to `account`, and the
+    /// Opens a module's record files, in `folder`/SESSION/MODULE-NUMBER. Writing is charged to `account`. The
     /// session's limits apply to the files.
     ///
     /// # Errors
@@ -263,7 +265,7 @@ impl RecordWriter {
         }
     }
 
-    /// Follows a stream of a module from now on.
+    /// Follows a stream of a module from now on. `None` if the module or the stream does not exist.
     pub fn follow(&self, module: u64, stream: &Name) -> Option<Following> {
         let modules = self.modules.lock();
         let known = modules.get(&module)?;
@@ -274,7 +276,7 @@ impl RecordWriter {
     }
 }
 
-/// Completes a module's files after all of its output is in them.
+/// Completes a module's files, after the output that the module has sent before is in them.
 pub(crate) fn close(outputs: &Sender<BatchOutput>, module: u64) {
     let (sender, receiver) = channel();
     let end = BatchOutput {
@@ -283,7 +285,7 @@ pub(crate) fn close(outputs: &Sender<BatchOutput>, module: u64) {
         log: Vec::new(),
         faults: Vec::new(),
         end: Some(sender),
-        load: None,
+        in_flight: None,
     };
     if outputs.send(end).is_ok() {
         _ = receiver.recv_timeout(END_WAIT);
@@ -310,7 +312,7 @@ fn run_records_thread(
     rotation: Rotation,
 ) {
     let writer = |module: u64| modules.lock().get(&module).map(|known| Arc::clone(&known.writer));
-    // Only modules with rows in open files can be due.
+    // Modules with rows in open files. Only these files can have to be completed.
     let mut written = BTreeSet::new();
     let mut checked = Instant::now();
     loop {
@@ -321,7 +323,7 @@ fn run_records_thread(
                 if let Some(known) = known {
                     known.writer.lock().end();
                 }
-                // Fails if the requester has stopped waiting.
+                // Sending fails if the requester does not wait any more.
                 _ = requester.send(());
             }
             Ok(output) => {
@@ -343,8 +345,8 @@ fn run_records_thread(
     }
 }
 
-/// Enforces the sessions' limits, also without new records, since limits change. The CPU time is charged to the
-/// sessions whose files were deleted.
+/// Enforces the storage limits. This is done even without new records, because limits can change. The CPU time is
+/// charged to the sessions that pay for the deletions.
 fn enforce(storage: &RecordStorage, modules: &Modules) {
     let begin = thread_time();
     let done = storage.enforce(Instant::now());
@@ -368,7 +370,7 @@ impl Recovery {
         let (ends, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
         let ended = Arc::clone(&ends);
         let thread = std::thread::Builder::new().name("weir-recovery".to_owned()).spawn(move || {
-            // The storage has listed all files before any of them is renamed.
+            // Files are completed, and so renamed, only after the storage has listed all files.
             _ = is_scanned.recv();
             for session in folders(&records) {
                 for files in folders(&session) {
@@ -377,7 +379,7 @@ impl Recovery {
                     }
                     let found = weir_records::recover(&files);
                     if !found.is_empty() {
-                        storage.recovered(&session, &files);
+                        storage.update_recovered(&session, &files);
                     }
                     found.into_iter().for_each(log_recovered);
                 }
@@ -396,7 +398,7 @@ impl Drop for Recovery {
     }
 }
 
-/// Returns the folders in a folder. Links are not followed.
+/// Returns the folders in a folder. Symbolic links are not followed.
 fn folders(of: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(of).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
@@ -406,13 +408,13 @@ fn log_recovered(found: Result<Recovered, RecordsError>) {
     match found {
         Ok(Recovered { path, rows }) => crate::log::info(&format!(
             "an earlier run of the node crashed; its {rows} rows are complete in {}",
-            path.shown()
+            path.escaped()
         )),
         Err(error) => crate::log::warn(&error),
     }
 }
 
-/// Returns the first unused file number of a module, so that files of an earlier run are never replaced.
+/// Returns the number after the highest file number of a module in the folder, so that earlier files are never replaced.
 fn first_free(folder: &Path, module: &Name) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let numbers = entries.flatten().filter_map(|entry| {
@@ -436,11 +438,11 @@ impl ModuleWriter {
             let files = named.and_then(|()| {
                 ModuleFiles::create(Some(&self.folder), &label, &self.manifest, Durability::Seconds)
             });
-            // A number whose file could not be created is used again.
+            // The number is used again if the file cannot be created.
             self.unused = Some(number);
             self.files = Some(files.inspect_err(|_| self.storage.end(&label))?);
             (self.since, self.bytes, self.rows) = (Instant::now(), 0, 0);
-            self.on_disk = self.storage.grow(&label);
+            self.on_disk = self.storage.update_bytes(&label);
             self.label = label;
         }
         Ok(self.files.get_or_insert_with(|| unreachable!("the files were created above")))
@@ -452,7 +454,7 @@ impl ModuleWriter {
             self.log(&format!("{level}: {}", line.text));
         }
         for fault in &output.faults {
-            self.log(&format!("lost a call: {fault}"));
+            self.log(&format!("a call was lost: {fault}"));
         }
         for record in output.records.iter() {
             match self.write(&record) {
@@ -465,7 +467,7 @@ impl ModuleWriter {
                 Err(error) => {
                     self.note_error(&error);
                     self.count_lost(1);
-                    // The failed files are completed; the next files may find free space.
+                    // The files are completed as far as possible. The next files may find free space.
                     self.end();
                 }
             }
@@ -474,7 +476,7 @@ impl ModuleWriter {
         _ = self.rotate(rotation);
     }
 
-    /// Writes a row. Returns false without trying for a while after an error.
+    /// Writes a row. Returns false, without trying, during the time [`RETRY`] after an error.
     fn write(&mut self, record: &Record<'_>) -> Result<bool, RecordsError> {
         if self.failed.is_some_and(|at| at.elapsed() < RETRY) {
             return Ok(false);
@@ -489,7 +491,7 @@ impl ModuleWriter {
         counter.fetch_add(rows, Ordering::Relaxed);
     }
 
-    /// Logs an error once, until files are complete again.
+    /// Records an error, and logs it unless an earlier error has been logged since files were last completed.
     fn note_error(&mut self, error: &RecordsError) {
         self.is_disk_full = error.is_disk_full();
         if self.failed.replace(Instant::now()).is_none() {
@@ -497,7 +499,8 @@ impl ModuleWriter {
         }
     }
 
-    /// Completes the files if they are due, or flushes their log. Returns true if they are open and have rows.
+    /// Flushes the write-ahead log of the open files if it is time to, and completes the files if they have reached a
+    /// limit. Returns true if the files stay open and have rows.
     fn check(&mut self, rotation: Rotation) -> bool {
         let begin = thread_time();
         if self.flushed.elapsed() >= FLUSH {
@@ -507,15 +510,15 @@ impl ModuleWriter {
                 self.end();
             }
             if self.files.is_some() {
-                self.on_disk = self.storage.grow(&self.label);
+                self.on_disk = self.storage.update_bytes(&self.label);
             }
         }
-        let goes_on = self.rotate(rotation);
+        let has_rows = self.rotate(rotation);
         self.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
-        goes_on
+        has_rows
     }
 
-    /// Completes the files if they are due. Returns true if they are open and have rows.
+    /// Completes the files if they have reached a limit. Returns true if the files stay open and have rows.
     fn rotate(&mut self, rotation: Rotation) -> bool {
         let age = self.since.elapsed().as_nanos();
         let is_full = self.bytes >= rotation.bytes.0 || self.on_disk >= self.storage.file_bytes_max();
@@ -525,7 +528,7 @@ impl ModuleWriter {
         self.rows > 0
     }
 
-    /// Completes the files. Rows that could not be written are counted as lost.
+    /// Completes the files. Rows that are not in the completed files are counted as lost.
     fn end(&mut self) {
         let Some(files) = self.files.take() else { return };
         let ended = files.end();
@@ -539,7 +542,7 @@ impl ModuleWriter {
         let late: u64 = ended.streams.iter().map(|stream| stream.late).sum();
         if late > 0 {
             self.log(&format!(
-                "{late} times are after 2262-04-11: its files have the last time that they can hold instead"
+                "{late} times are after 2262-04-11: its files contain the latest time of their format instead"
             ));
         }
         match &ended.error {
@@ -563,7 +566,7 @@ impl ModuleWriter {
     }
 }
 
-/// Returns true if a file has the name of a complete one.
+/// Returns true if the path is that of a completed file.
 fn is_complete(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "parquet")
 }
@@ -581,7 +584,7 @@ mod tests {
     fn row(module: u64) -> BatchOutput {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(0), 0, &7u64.to_le_bytes());
-        BatchOutput { module, records, log: Vec::new(), faults: Vec::new(), end: None, load: None }
+        BatchOutput { module, records, log: Vec::new(), faults: Vec::new(), end: None, in_flight: None }
     }
 
     #[test]
@@ -623,7 +626,7 @@ mod tests {
         let open = (&session, &limits);
         let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
         let outputs = writer.outputs().unwrap();
-        let kept = || limits.status().of(Resource::RecordStorage).taken;
+        let kept = || limits.status().of(Resource::RecordStorage).in_use;
         let wait = |is_so: &dyn Fn() -> bool| {
             let begin = Instant::now();
             while !is_so() {

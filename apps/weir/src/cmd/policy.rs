@@ -11,7 +11,7 @@ use weir_node::control::policy::{Policy, PolicyError, Root};
 use weir_node::server::case_simulation::CaseEnvironment;
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// `weir policy`.
 #[derive(Debug, Subcommand)]
@@ -62,41 +62,41 @@ pub enum Error {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The configuration cannot be used.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     Config {
         /// The file.
         path: PathBuf,
-        /// The fault.
+        /// The error in the file.
         source: NodeConfigError,
     },
     /// The node's name in credentials is not valid.
-    #[error("{}: {source}: give the node another one with `name` under [remote]", path.shown())]
+    #[error("{}: {source}: give the node another name, by `name` under [remote]", path.escaped())]
     Name {
         /// The file.
         path: PathBuf,
-        /// The fault of the name.
+        /// The error in the name.
         source: weir_trust::grant::NodeNameError,
     },
-    /// The policy contradicts itself.
+    /// The policy contradicts itself, in this number of findings.
     #[error("{} in the policy", if *.0 == 1 { "1 contradiction".to_owned() } else { format!("{} contradictions", .0) })]
     Contradictions(usize),
     /// Test cases failed.
-    #[error("{failed} of {of} {} {}", if *.of == 1 { "case" } else { "cases" }, if *.failed == 1 { "does not hold" } else { "do not hold" })]
+    #[error("{failed} of {total} {} {}", if *.total == 1 { "case" } else { "cases" }, if *.failed == 1 { "does not hold" } else { "do not hold" })]
     Cases {
         /// The number of failed cases.
         failed: usize,
         /// The number of all cases.
-        of: usize,
+        total: usize,
     },
 }
 
-/// A policy, with the node's configuration if there is one.
+/// A policy that has been read, with the configuration of its node if the command names one.
 pub struct LoadedPolicy {
     /// The policy.
     pub policy: Policy,
-    /// The configuration.
+    /// The configuration of the node.
     pub config: Option<NodeConfiguration>,
-    /// The node's name in credentials.
+    /// The node's name in credentials; `node` without a configuration.
     pub node: NodeName,
 }
 
@@ -111,7 +111,7 @@ pub fn policy(out: &mut impl Write, command: &PolicyCommand) -> Result<(), Failu
 impl PolicyArgs {
     fn read(&self) -> Result<LoadedPolicy, Failure> {
         match (&self.config, &self.dir) {
-            (Some(config), _) => read_of_config(config),
+            (Some(config), _) => read_with_config(config),
             (None, dir) => {
                 let dir = dir.as_deref().unwrap_or(Path::new("."));
                 let policy = Policy::read(dir, shipped_bytes).map_err(Error::Policy)?;
@@ -122,28 +122,31 @@ impl PolicyArgs {
     }
 }
 
-/// The bytes of a shipped module.
+/// Returns the WebAssembly binary of a shipped module; `None` for any other name.
 pub fn shipped_bytes(name: &str) -> Option<&'static [u8]> {
     shipped::find(name).map(|shipped| shipped.wasm)
 }
 
 /// Reads a node's configuration file and its policy.
-pub fn read_of_config(path: &Path) -> Result<LoadedPolicy, Failure> {
+pub fn read_with_config(path: &Path) -> Result<LoadedPolicy, Failure> {
     let text = crate::cmd::node::read(path, CONFIG_BYTES_MAX)?;
-    let wrong = |source| Error::Config { path: path.to_owned(), source };
-    let config = NodeConfiguration::parse(&text).map_err(wrong)?;
+    let config_error = |source| Error::Config { path: path.to_owned(), source };
+    let config = NodeConfiguration::parse(&text).map_err(config_error)?;
     let policy = Policy::from_config(&config, path, shipped_bytes).map_err(Error::Policy)?;
-    let node = config.name().map_err(|source| Error::Name { path: path.to_owned(), source })?;
+    let node = config.credential_name().map_err(|source| Error::Name { path: path.to_owned(), source })?;
     Ok(LoadedPolicy { policy, config: Some(config), node })
 }
 
-/// The current time.
+/// Returns the current time, in seconds of Unix time.
 pub fn now() -> Second {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Second::new(since.as_secs()).unwrap_or(Second::MAX)
 }
 
-/// Describes a policy and prints its findings.
+/// Prints a description of a policy to `out`, and its contradictions and warnings to standard error.
+///
+/// # Errors
+/// The policy contradicts itself, or the output cannot be written.
 fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPolicy) -> Result<(), Failure> {
     for name in policy.profiles.keys() {
         writeln!(out, "profile `{name}`: {}", users(policy, config.as_ref(), name))?;
@@ -152,7 +155,7 @@ fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPol
         describe_root(out, root)?;
     }
     for (root, revoked) in policy.revocations.roots() {
-        let (number, count) = (revoked.sequence(), revoked.live());
+        let (number, count) = (revoked.sequence(), revoked.entry_count());
         writeln!(out, "revocation list {number} of {root}: {count} revoked")?;
     }
     match policy.cases.len() {
@@ -163,7 +166,7 @@ fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPol
     let findings = policy.findings(config.as_ref().map(|config| (config, node)), now());
     for finding in &findings {
         let kind = if finding.is_contradiction { "" } else { "warning: " };
-        let _ = writeln!(io::stderr(), "weir: {}: {kind}{}", finding.file.shown(), finding.what);
+        let _ = writeln!(io::stderr(), "weir: {}: {kind}{}", finding.file.escaped(), finding.what);
     }
     match findings.iter().filter(|finding| finding.is_contradiction).count() {
         0 => Ok(()),
@@ -171,25 +174,26 @@ fn check(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPol
     }
 }
 
-/// The roots and sessions that may have modules admitted by a profile.
+/// Names the roots and sessions whose modules may be admitted by a profile.
 fn users(policy: &Policy, config: Option<&NodeConfiguration>, profile: &weir_admission::Name) -> String {
     let allows_profile =
         |root: &&Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
-    let mut users: Vec<String> = policy.roots.iter().filter(allows_profile).map(Root::shown).collect();
+    let mut users: Vec<String> = policy.roots.iter().filter(allows_profile).map(Root::in_words).collect();
     let sessions = config.map(|config| &config.sessions).into_iter().flatten();
     let with_profile = sessions.into_iter().filter(|session| session.profile.as_ref() == Some(profile));
     users.extend(with_profile.map(|session| format!("session `{}`", session.name)));
     if users.is_empty() { "for the operator only".to_owned() } else { format!("for {}", users.join(", ")) }
 }
 
-/// Prints the limits of a root's credentials.
+/// Prints the limits that the policy sets to the credentials of a root.
 fn describe_root(out: &mut impl Write, root: &Root) -> io::Result<()> {
     let words = explain::grant(&root.limit, false);
-    let who = if root.name.is_some() { format!("{}, {}", root.shown(), root.key) } else { root.shown() };
+    let name =
+        if root.name.is_some() { format!("{}, {}", root.in_words(), root.key) } else { root.in_words() };
     if words.is_empty() {
-        return writeln!(out, "{who}: its credentials have no limit");
+        return writeln!(out, "{name}: its credentials have no limit");
     }
-    writeln!(out, "{who}: the limit of all its credentials together")?;
+    writeln!(out, "{name}: the limit of all its credentials together")?;
     for (part, words) in words {
         writeln!(out, "    {:<20} {words}", format!("{part}:"))?;
     }
@@ -201,15 +205,15 @@ fn test(out: &mut impl Write, LoadedPolicy { policy, config, node }: &LoadedPoli
     let environment = CaseEnvironment { node, config: config.as_ref(), shipped: shipped_bytes };
     let trials = policy.try_cases(&environment);
     for trial in &trials {
-        let (file, line, name) = (trial.file.shown(), trial.line, weir_units::shown(&trial.name));
-        match &trial.wrong {
+        let (file, line, name) = (trial.file.escaped(), trial.line, weir_units::escaped(&trial.name));
+        match &trial.difference {
             None => writeln!(out, "ok      {file}:{line}: {name}")?,
-            Some(what) => writeln!(out, "FAILED  {file}:{line}: {name}\n        {what}")?,
+            Some(difference) => writeln!(out, "FAILED  {file}:{line}: {name}\n        {difference}")?,
         }
     }
-    let failed = trials.iter().filter(|trial| trial.wrong.is_some()).count();
+    let failed = trials.iter().filter(|trial| trial.difference.is_some()).count();
     if failed > 0 {
-        return Err(Error::Cases { failed, of: trials.len() }.into());
+        return Err(Error::Cases { failed, total: trials.len() }.into());
     }
     match trials.len() {
         0 => writeln!(out, "no test cases")?,

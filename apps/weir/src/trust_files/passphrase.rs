@@ -14,43 +14,45 @@ const ERASE: [u8; 2] = [0x08, 0x7f];
 /// Ctrl-U.
 const ERASE_ALL: u8 = 0x15;
 
-/// Asks for a passphrase. Returns `None` if standard input or standard error is not a terminal.
+/// Asks for the passphrase of the key file `name`. Returns `None` if standard input or standard error is not a
+/// terminal.
 ///
 /// # Errors
 /// The terminal fails, or the user presses Ctrl-C.
-pub fn ask(name: &str) -> io::Result<Option<Zeroizing<String>>> {
-    with_terminal(|terminal| read(terminal, &format!("Passphrase of {name}: ")))
+pub fn prompt(name: &str) -> io::Result<Option<Zeroizing<String>>> {
+    with_terminal(|terminal| read_hidden_line(terminal, &format!("Passphrase of {name}: ")))
 }
 
-/// Asks for a new passphrase, twice to detect typing errors.
+/// Asks for a new passphrase of the key file `name`, twice to detect typing errors. Returns `None` if standard input or
+/// standard error is not a terminal.
 ///
 /// # Errors
-/// As for [`ask`]; or the passphrase is empty, or the two differ.
-pub fn ask_new(name: &str) -> io::Result<Option<Zeroizing<String>>> {
+/// As for [`prompt`]; or the passphrase is empty, or the two entries differ.
+pub fn prompt_new(name: &str) -> io::Result<Option<Zeroizing<String>>> {
     with_terminal(|terminal| {
-        let first = read(terminal, &format!("New passphrase of {name}: "))?;
+        let first = read_hidden_line(terminal, &format!("New passphrase of {name}: "))?;
         if first.is_empty() {
             return Err(io::Error::other("the passphrase must not be empty"));
         }
-        let again = read(terminal, "Repeat the passphrase: ")?;
-        if first != again {
+        let repeated = read_hidden_line(terminal, "Repeat the passphrase: ")?;
+        if first != repeated {
             return Err(io::Error::other("the two passphrases differ"));
         }
         Ok(first)
     })
 }
 
-fn with_terminal<T>(ask: impl FnOnce(&Stdin) -> io::Result<T>) -> io::Result<Option<T>> {
+fn with_terminal<T>(prompt: impl FnOnce(&Stdin) -> io::Result<T>) -> io::Result<Option<T>> {
     let terminal = io::stdin();
     if !terminal.is_terminal() || !io::stderr().is_terminal() {
         return Ok(None);
     }
     let _no_echo = NoEcho::enable(&terminal)?;
-    ask(&terminal).map(Some)
+    prompt(&terminal).map(Some)
 }
 
-/// A terminal without echo, in non-canonical mode and without signals: a Ctrl-C would end the program without restoring the echo.
-/// Dropping it restores the terminal.
+/// A terminal without echo, in non-canonical mode and without signals from keys. With signals, Ctrl-C would end the
+/// program and leave the terminal without echo. Dropping this value restores the terminal's earlier modes.
 struct NoEcho<'a> {
     terminal: &'a Stdin,
     before: Termios,
@@ -63,7 +65,7 @@ impl<'a> NoEcho<'a> {
         modes.local_modes -= LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG;
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // Flushes input typed before, as it was echoed.
+        // Discards the keys typed before, which the terminal has echoed.
         tcsetattr(terminal, OptionalActions::Flush, &modes)?;
         Ok(Self { terminal, before })
     }
@@ -75,11 +77,11 @@ impl Drop for NoEcho<'_> {
     }
 }
 
-fn read(terminal: &Stdin, prompt: &str) -> io::Result<Zeroizing<String>> {
+fn read_hidden_line(terminal: &Stdin, prompt: &str) -> io::Result<Zeroizing<String>> {
     let mut out = io::stderr();
     out.write_all(prompt.as_bytes())?;
     out.flush()?;
-    // Bypasses the buffer of standard input, which is not wiped.
+    // Bypasses the buffer of `Stdin`, which is not overwritten with zeros.
     let typed = line(|| {
         let mut key = [0];
         loop {
@@ -95,9 +97,9 @@ fn read(terminal: &Stdin, prompt: &str) -> io::Result<Zeroizing<String>> {
     typed
 }
 
-/// Reads a line of keys, handling the editing keys.
+/// Reads keys from `next` up to the end of the line or of the input. Backspace, delete and Ctrl-U edit the line.
 fn line(mut next: impl FnMut() -> io::Result<Option<u8>>) -> io::Result<Zeroizing<String>> {
-    // Allocated at full size: a reallocation would leave an unwiped copy.
+    // Allocated at full size: a reallocation would leave a copy of the passphrase that is not overwritten with zeros.
     let mut typed = Zeroizing::new(Vec::with_capacity(PASSPHRASE_BYTES_MAX));
     loop {
         match next()? {

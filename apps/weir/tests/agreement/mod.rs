@@ -8,13 +8,15 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Starts a node, and stops it as soon as it runs. Returns whether it ran, and its standard error.
-fn start(config: &Path) -> (bool, String) {
-    started(weir().args(["node", "-c"]).arg(config))
+/// Starts a node with a configuration, and stops the node as soon as it runs. Returns true if it ran, and its standard
+/// error.
+fn run_node_until_started(config: &Path) -> (bool, String) {
+    run_until_started(weir().args(["node", "-c"]).arg(config))
 }
 
-/// Like `start`, for this command.
-fn started(command: &mut Command) -> (bool, String) {
+/// Runs `command`, which starts a node, and stops the node as soon as it runs. Returns true if it ran, and its standard
+/// error.
+fn run_until_started(command: &mut Command) -> (bool, String) {
     let mut node = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = String::new();
     let mut runs = false;
@@ -85,14 +87,14 @@ fn start_and_check_agree_on_configurations() {
         let ended = check();
         assert_eq!(ended.text(), "", "{text}");
         let stderr = ended.fails(1, &[says]).stderr;
-        assert_eq!(start(&config), (false, stderr), "{text}");
+        assert_eq!(run_node_until_started(&config), (false, stderr), "{text}");
         // The start had not begun, so the next start reports no crash.
         assert!(!ledger.exists(), "{text}");
     }
     let long = "s".repeat(120);
     fs::write(&config, head(&long)).unwrap();
     let stderr = check().fails(1, &["the path of a socket has 1 to 107 bytes"]).stderr;
-    assert_eq!(start(&config), (false, stderr));
+    assert_eq!(run_node_until_started(&config), (false, stderr));
     assert!(!ledger.exists());
 
     // An interface that does not exist yet is waited for.
@@ -103,9 +105,12 @@ fn start_and_check_agree_on_configurations() {
         [("", ""), (waits.as_str(), "there is no interface `weir-later` on this machine now"), (&whole, "")]
     {
         fs::write(&config, head("node.sock") + text).unwrap();
-        let ended = check().good();
-        assert!(ended.text().contains(says) && ended.text().ends_with("a node can be started with it\n"));
-        let (runs, stderr) = start(&config);
+        let ended = check().succeeds();
+        assert!(
+            ended.text().contains(says)
+                && ended.text().ends_with("a node can be started with this configuration\n")
+        );
+        let (runs, stderr) = run_node_until_started(&config);
         assert!(runs && stderr.contains(says), "{stderr}");
     }
 }
@@ -120,18 +125,18 @@ fn a_failed_start_is_not_reported_as_a_crash() {
         fs::write(&config, text).unwrap();
     };
     write("node.sock", "");
-    assert!(start(&config).0);
+    assert!(run_node_until_started(&config).0);
     // Here the start has begun: the check does not know of files that the start creates.
     let core = std::thread::available_parallelism().unwrap().get() - 1;
     let traced = format!("[cpu]\ncores = [{core}]\ntrace = \"{}/traces\"\n", at.display());
     write(&format!("traces/core-{core}.trace"), &traced);
-    let (runs, stderr) = start(&config);
+    let (runs, stderr) = run_node_until_started(&config);
     assert!(!runs && stderr.contains("there is a regular file, not a socket"), "{stderr}");
     write("node.sock", "");
-    let (runs, stderr) = start(&config);
+    let (runs, stderr) = run_node_until_started(&config);
     assert!(runs && !stderr.contains("did not stop in order"), "{stderr}");
     let ledger = at.join("state/ledger");
-    let printed = run([Path::new("ledger"), &ledger, Path::new("--entries")]).good();
+    let printed = run([Path::new("ledger"), &ledger, Path::new("--entries")]).succeeds();
     let count = |kind: &str| printed.text().matches(&format!("\"kind\":\"{kind}\"")).count();
     assert_eq!((count("node-start"), count("node-stop"), count("recovered")), (3, 3, 0));
 }

@@ -1,6 +1,6 @@
 //! Tests of valid configurations whose folders, files, addresses, devices or modules keep a node from starting.
 
-use super::start;
+use super::run_node_until_started;
 use crate::run::module::{MANIFEST, assemble, text};
 use crate::run::net::cables;
 use crate::run::process::PROGRAM;
@@ -74,7 +74,7 @@ impl Bench {
         assert!(!ended.text().contains("a node can be started"), "{says}: {}", ended.text());
         let stderr = ended.fails(1, &[says]).stderr;
         assert_eq!(self.files(), before, "{says}");
-        let (runs, started) = start(&self.config());
+        let (runs, started) = run_node_until_started(&self.config());
         assert!(!runs && started.ends_with(&stderr), "the check:\n{stderr}\nthe start:\n{started}");
         assert_eq!(self.entries(), entries, "{says}");
     }
@@ -83,10 +83,14 @@ impl Bench {
     #[track_caller]
     fn assert_runs(&self) {
         let before = self.files();
-        let ended = check(&self.config()).good();
-        assert!(ended.text().ends_with("a node can be started with it\n"), "{}", ended.text());
+        let ended = check(&self.config()).succeeds();
+        assert!(
+            ended.text().ends_with("a node can be started with this configuration\n"),
+            "{}",
+            ended.text()
+        );
         assert_eq!(self.files(), before);
-        let (runs, stderr) = start(&self.config());
+        let (runs, stderr) = run_node_until_started(&self.config());
         assert!(runs, "{stderr}");
     }
 
@@ -212,7 +216,7 @@ fn start_and_check_agree_on_addresses_and_keys() {
     let bench = Bench::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, key) = (taken.local_addr().unwrap(), bench.at("node.key"));
-    let public = run(["key", "new", key.to_str().unwrap()]).good().text().trim().to_owned();
+    let public = run(["key", "new", key.to_str().unwrap()]).succeeds().text().trim().to_owned();
     let remote = |listen: &str| {
         format!("[remote]\nlisten = \"{listen}\"\nkey = \"node.key\"\noperators = [\"{public}\"]\n")
     };
@@ -291,7 +295,8 @@ fn start_and_check_agree_on_modules() {
 fn start_and_check_agree_on_a_module_that_cannot_be_compiled() {
     let bench = Bench::new();
     let shape = ComplexityLimit::Flow;
-    fs::write(bench.at("hard.wasm"), crate::shapes::module(shape, shape.most() - shape.most() / 8)).unwrap();
+    fs::write(bench.at("hard.wasm"), crate::shapes::module(shape, shape.maximum() - shape.maximum() / 8))
+        .unwrap();
     bench.configure("", &session("hard"));
     // Accepted modules compile if the compiler has enough memory. Here it has 100 MiB, of which weir itself takes less than half, and this module needs more than twice as much.
     let limited = |arguments: &[&str]| {
@@ -309,7 +314,7 @@ fn start_and_check_agree_on_a_module_that_cannot_be_compiled() {
     let ended = crate::run::process::finish(&mut limited(&["config", "check"]), None);
     let stderr =
         ended.fails(1, &["session `alice`: module `hard.wasm`: the module cannot be compiled"]).stderr;
-    let (runs, started) = super::started(&mut limited(&["node", "-c"]));
+    let (runs, started) = super::run_until_started(&mut limited(&["node", "-c"]));
     assert!(!runs && started.ends_with(&stderr), "the check:\n{stderr}\nthe start:\n{started}");
     assert_eq!(bench.entries(), 0);
     bench.assert_runs();
@@ -332,7 +337,7 @@ fn a_check_beside_a_running_node_reports_it_and_does_not_disturb_it() {
     bench.module("quiet", MANIFEST, "");
     bench.configure(&format!("name = \"ix-7\"\nmetrics = \"{free}\""), &session("quiet"));
     let mut node = running(&bench.config());
-    let ended = check(&bench.config()).good();
+    let ended = check(&bench.config()).succeeds();
     let warnings: Vec<&str> = ended.text().lines().filter(|line| line.starts_with("warning: ")).collect();
     for in_use in ["`socket` is", "metrics: "] {
         let warning = warnings.iter().find(|line| line.contains(in_use));
@@ -341,14 +346,14 @@ fn a_check_beside_a_running_node_reports_it_and_does_not_disturb_it() {
             "{warnings:?}"
         );
     }
-    assert!(ended.text().ends_with("a node can be started with it\n"), "{}", ended.text());
+    assert!(ended.text().ends_with("a node can be started with this configuration\n"), "{}", ended.text());
     // A second node does not start.
-    let (runs, stderr) = start(&bench.config());
+    let (runs, stderr) = run_node_until_started(&bench.config());
     assert!(!runs && stderr.contains("is being written by another node"), "{stderr}");
     let socket = bench.at("run/node.sock");
-    let listed = run(["session", "list", "--socket", socket.to_str().unwrap()]).good();
+    let listed = run(["session", "list", "--socket", socket.to_str().unwrap()]).succeeds();
     assert!(listed.text().contains("alice"), "{}", listed.text());
-    run(["reload", "--socket", socket.to_str().unwrap()]).good();
+    run(["reload", "--socket", socket.to_str().unwrap()]).succeeds();
     let id = node.id().to_string();
     assert!(Command::new("kill").arg(&id).status().unwrap().success());
     assert!(node.wait().unwrap().success());
@@ -370,24 +375,26 @@ fn start_and_check_agree_on_devices() {
     let interfaces =
         || fs::read_dir("/proc/self/task").map(|_| crate::run::net::shell("ip -o link show")).unwrap();
     bench.configure("", &device("b"));
-    bench.assert_refused("an interface of this name is there, and is no such device");
+    bench.assert_refused("an interface of another kind has this name");
     let second = device("weir0")
         .replace("output = [", "output = [{ name = \"one\", link = \"a\", tap = \"weir0\" }, ");
     bench.configure("", &second);
     bench.assert_refused("weir0");
     let before = interfaces();
     bench.configure("", &device("weir0"));
-    assert!(check(&bench.config()).good().text().ends_with("a node can be started with it\n"));
+    assert!(
+        check(&bench.config()).succeeds().text().ends_with("a node can be started with this configuration\n")
+    );
     assert_eq!(interfaces().lines().count(), before.lines().count());
     bench.assert_runs();
     // The check does not try all of AF_XDP, and reports what it left out.
     bench.configure("", "[[interface]]\nname = \"b\"\nkind = \"xdp\"\n");
-    let checked = check(&bench.config()).good();
+    let checked = check(&bench.config()).succeeds();
     assert!(checked.text().contains("AF_XDP and `zero_copy` are not checked"), "{}", checked.text());
     // A device that another program holds.
     crate::run::net::shell("ip tuntap add dev weir1 mode tun");
     bench.configure("", &device("weir1"));
-    bench.assert_refused("weir1: an interface of this name is there, and is no such device");
+    bench.assert_refused("weir1: an interface of another kind has this name");
 }
 
 #[test]
@@ -405,7 +412,7 @@ fn a_check_by_another_user_reports_what_it_did_not_try() {
     let user = STRANGER.to_string();
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps=-all"]);
     command.arg(PROGRAM).args(["config", "check"]).arg(bench.config()).env("HOME", "/");
-    let ended = crate::run::process::finish(&mut command, None).good();
+    let ended = crate::run::process::finish(&mut command, None).succeeds();
     let not_tried: Vec<&str> =
         ended.text().lines().filter(|line| line.contains(": not checked, as user 54321")).collect();
     assert!(not_tried.iter().any(|line| line.contains("`state` is")), "{}", ended.text());

@@ -38,7 +38,7 @@ impl Capture {
     }
 
     /// A capture of Ethernet packets, one per microsecond from [`BEGIN`] on.
-    pub fn of(packets: &[Packet]) -> Self {
+    pub fn from_packets(packets: &[Packet]) -> Self {
         let mut capture = Self::new(ETHERNET);
         for (ts, packet) in (BEGIN..).step_by(1000).zip(packets) {
             capture.push(ts, packet.ethernet());

@@ -23,7 +23,7 @@ fn totals(row: &Row) -> [i128; 4] {
     ["matched", "marked", "already", "refused"].map(|name| row.number(name))
 }
 
-fn from(source: &str, tos: u8) -> Packet {
+fn packet_from(source: &str, tos: u8) -> Packet {
     Packet { tos, ..Packet::tcp(source, "192.0.2.1:80", ACK).payload("data") }
 }
 
@@ -45,21 +45,21 @@ fn assert_checksums(frame: &[u8]) {
 
 #[test]
 fn packets_from_the_prefix_get_the_code_point_and_keep_their_ecn_bits() {
-    let capture = Capture::of(&[
-        from("10.1.2.3:1000", 0),
-        from("10.255.0.1:1000", 3),
-        from("11.0.0.1:1000", 1),
-        from("10.0.0.1:1000", EF | 2),
+    let capture = Capture::from_packets(&[
+        packet_from("10.1.2.3:1000", 0),
+        packet_from("10.255.0.1:1000", 3),
+        packet_from("11.0.0.1:1000", 1),
+        packet_from("10.0.0.1:1000", EF | 2),
         // To the prefix instead of from it.
         Packet::tcp("192.0.2.1:80", "10.1.2.3:1000", ACK),
     ]);
     let (written, row) = marked(&capture, "");
     assert_eq!(totals(&row), [3, 2, 1, 0]);
-    let expected = Capture::of(&[
-        from("10.1.2.3:1000", EF),
-        from("10.255.0.1:1000", EF | 3),
-        from("11.0.0.1:1000", 1),
-        from("10.0.0.1:1000", EF | 2),
+    let expected = Capture::from_packets(&[
+        packet_from("10.1.2.3:1000", EF),
+        packet_from("10.255.0.1:1000", EF | 3),
+        packet_from("11.0.0.1:1000", 1),
+        packet_from("10.0.0.1:1000", EF | 2),
         Packet::tcp("192.0.2.1:80", "10.1.2.3:1000", ACK),
     ]);
     assert_eq!(written.frames, expected.frames, "as if they had been sent like that, checksums included");
@@ -68,14 +68,15 @@ fn packets_from_the_prefix_get_the_code_point_and_keep_their_ecn_bits() {
 
 #[test]
 fn any_code_point_can_be_set_over_any_other() {
-    let all: Vec<Packet> = (0..=255).map(|tos| from("10.0.0.1:1000", tos)).collect();
+    let all: Vec<Packet> = (0..=255).map(|tos| packet_from("10.0.0.1:1000", tos)).collect();
     for dscp in [0, 1, 10, 63] {
-        let (written, row) = marked(&Capture::of(&all), &format!(",dscp={dscp}"));
+        let (written, row) = marked(&Capture::from_packets(&all), &format!(",dscp={dscp}"));
         assert_eq!(totals(&row), [256, 252, 4, 0]);
-        let expected: Vec<Packet> = (0..=255).map(|tos| from("10.0.0.1:1000", dscp << 2 | tos & 3)).collect();
-        assert_eq!(written.frames, Capture::of(&expected).frames, "dscp={dscp}");
+        let expected: Vec<Packet> =
+            (0..=255).map(|tos| packet_from("10.0.0.1:1000", dscp << 2 | tos & 3)).collect();
+        assert_eq!(written.frames, Capture::from_packets(&expected).frames, "dscp={dscp}");
     }
-    assert!(refusal(&Capture::of(&all), &["-m", "dscp-mark,dscp=64"]).contains("dscp"));
+    assert!(refusal(&Capture::from_packets(&all), &["-m", "dscp-mark,dscp=64"]).contains("dscp"));
 }
 
 #[test]
@@ -85,14 +86,14 @@ fn the_traffic_class_of_ipv6_is_set_between_version_and_flow_label() {
         flow_label: 0xA_BCDE,
         ..Packet::udp(source, "[2001:db8::99]:53").payload("query")
     };
-    let capture = Capture::of(&[
+    let capture = Capture::from_packets(&[
         packet("[2001:db8::1]:9", 0xFD),
         packet("[2001:db8::2]:9", 0),
         packet("[2001:db8::1]:9", 0x28),
     ]);
     let (written, row) = marked(&capture, ",source=2001:db8::1/128,dscp=10");
     assert_eq!(totals(&row), [2, 1, 1, 0]);
-    let expected = Capture::of(&[
+    let expected = Capture::from_packets(&[
         packet("[2001:db8::1]:9", 0x29),
         packet("[2001:db8::2]:9", 0),
         packet("[2001:db8::1]:9", 0x28),
@@ -105,12 +106,12 @@ fn the_traffic_class_of_ipv6_is_set_between_version_and_flow_label() {
 
 #[test]
 fn a_prefix_matches_only_its_own_address_family() {
-    let capture = Capture::of(
+    let capture = Capture::from_packets(
         &[
-            from("10.0.0.1:1000", 0),
-            from("[2001:db8::1]:1000", 0),
+            packet_from("10.0.0.1:1000", 0),
+            packet_from("[2001:db8::1]:1000", 0),
             // Adjacent to the IPv4-mapped addresses.
-            from("[::fffe:a00:1]:1000", 0),
+            packet_from("[::fffe:a00:1]:1000", 0),
         ]
         .map(|packet| {
             if packet.from.is_ipv4() {
@@ -181,7 +182,7 @@ fn missing_and_wrong_checksums_are_preserved() {
 
 #[test]
 fn packets_with_vlan_tags_and_on_other_link_types_are_marked() {
-    let (before, after) = (from("10.0.0.1:1000", 1), from("10.0.0.1:1000", EF | 1));
+    let (before, after) = (packet_from("10.0.0.1:1000", 1), packet_from("10.0.0.1:1000", EF | 1));
     let cooked =
         |packet: &Packet| [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0][..], &packet.ip()].concat();
     type Link<'a> = &'a dyn Fn(&Packet) -> Vec<u8>;
@@ -198,8 +199,8 @@ fn packets_with_vlan_tags_and_on_other_link_types_are_marked() {
 
 #[test]
 fn without_an_output_packets_are_only_counted() {
-    let rows =
-        run(&Capture::of(&[from("10.0.0.1:1000", 0)]), &["-m", "dscp-mark"]).rows("dscp-mark", "totals");
+    let rows = run(&Capture::from_packets(&[packet_from("10.0.0.1:1000", 0)]), &["-m", "dscp-mark"])
+        .rows("dscp-mark", "totals");
     assert_eq!(totals(&rows[0]), [1, 1, 0, 0]);
 }
 

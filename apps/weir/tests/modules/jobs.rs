@@ -89,7 +89,7 @@ fn full_tables_evict_the_same_entries_for_any_number_of_instances() {
             );
         }
     }
-    let capture = Capture::of(&packets);
+    let capture = Capture::from_packets(&packets);
     let modules =
         ["-m", "rtt,table-size=256", "-m", "trajectory,one-in=2,table-size=256", "-m", "payload-match"];
     let one = run(&capture, &[&modules[..], &["-j", "1"]].concat());

@@ -15,7 +15,7 @@ fn segment(payload: impl AsRef<[u8]>) -> Packet {
 /// The index and offset of each match.
 fn matches(module: &str, payloads: &[&[u8]]) -> Vec<(i128, i128)> {
     let packets: Vec<Packet> = payloads.iter().map(segment).collect();
-    let rows = run(&Capture::of(&packets), &["-m", module]).rows("payload-match", "matches");
+    let rows = run(&Capture::from_packets(&packets), &["-m", module]).rows("payload-match", "matches");
     rows.iter().map(|row| ((row.number("time") - i128::from(BEGIN)) / 1000, row.number("offset"))).collect()
 }
 
@@ -40,7 +40,7 @@ fn a_needle_cut_off_by_the_end_of_the_payload_does_not_match() {
 
 #[test]
 fn a_row_has_sender_and_receiver() {
-    let capture = Capture::of(&[
+    let capture = Capture::from_packets(&[
         segment("GET /bin/sh HTTP/1.0"),
         Packet::udp(CLIENT, SERVER).payload("GET /bin/sh HTTP/1.0"),
         Packet::tcp("[2001:db8::1]:9", "[2001:db8::2]:23", ACK).payload("0 /bin/ls"),
@@ -59,14 +59,14 @@ fn a_row_has_sender_and_receiver() {
 
 #[test]
 fn padding_of_a_short_frame_is_not_payload() {
-    let mut capture = Capture::of(&[segment("ab/bi")]);
+    let mut capture = Capture::from_packets(&[segment("ab/bi")]);
     capture.frames[0].bytes.extend_from_slice(b"n/");
     assert_eq!(run(&capture, &["-m", "payload-match"]).rows("payload-match", "matches"), []);
 }
 
 #[test]
 fn only_captured_bytes_are_searched() {
-    let mut capture = Capture::of(&[segment("xx/bin/"), segment("xx/bin/")]);
+    let mut capture = Capture::from_packets(&[segment("xx/bin/"), segment("xx/bin/")]);
     capture.frames[0].bytes.truncate(14 + 20 + 20 + 6);
     let rows = run(&capture, &["-m", "payload-match"]).rows("payload-match", "matches");
     assert_eq!(rows.len(), 1);
@@ -85,7 +85,7 @@ fn string_and_range_are_parameters() {
 
 #[test]
 fn unsatisfiable_parameters_are_refused_with_the_reason() {
-    let capture = Capture::of(&[segment("x")]);
+    let capture = Capture::from_packets(&[segment("x")]);
     for (module, reason) in [
         ("payload-match,needle=", "needle: give 1 to 256 bytes"),
         ("payload-match,needle=abc,first=5,last=6", "the range is shorter than the needle"),

@@ -106,7 +106,8 @@ fn directions_are_counted_separately_in_intervals_and_totals() {
 
 #[test]
 fn bytes_are_the_lengths_on_the_link_even_of_truncated_packets() {
-    let mut capture = Capture::of(&[Packet::udp("10.0.0.1:5000", "10.0.0.2:53").payload([0; 1000])]);
+    let mut capture =
+        Capture::from_packets(&[Packet::udp("10.0.0.1:5000", "10.0.0.2:53").payload([0; 1000])]);
     capture.frames[0].bytes.truncate(64);
     let rows = run(&capture, &["-m", "port-count"]).rows("port-count", "totals");
     assert_eq!(counts(&rows[0]), [1, 14 + 20 + 8 + 1000, 0, 0]);
@@ -114,7 +115,7 @@ fn bytes_are_the_lengths_on_the_link_even_of_truncated_packets() {
 
 #[test]
 fn the_list_may_have_duplicate_and_extreme_ports_up_to_its_maximum_length() {
-    let capture = Capture::of(&[Packet::udp("10.0.0.1:0", "10.0.0.2:65535")]);
+    let capture = Capture::from_packets(&[Packet::udp("10.0.0.1:0", "10.0.0.2:65535")]);
     let totals = |module: &str| run(&capture, &["-m", module]).rows("port-count", "totals");
     let rows = totals("port-count,ports=65535,0,53,53");
     let rows: Vec<_> = rows.iter().map(|row| (row.number("port"), counts(row))).collect();

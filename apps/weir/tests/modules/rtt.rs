@@ -163,7 +163,7 @@ fn a_flood_evicts_handshakes_from_a_small_table_and_rows_count_them() {
     let ends = |port: u16| format!("10.0.0.1:{port}");
     let syns = (1..=5000).map(|port| Packet::tcp(&ends(port), SERVER, SYN).numbers(100, 0));
     let acks = (1..=5000).map(|port| Packet::tcp(&ends(port), SERVER, ACK).numbers(101, 1));
-    let capture = Capture::of(&syns.chain(acks).collect::<Vec<_>>());
+    let capture = Capture::from_packets(&syns.chain(acks).collect::<Vec<_>>());
     let rows = |size: &str| run(&capture, &["-m", &format!("rtt,table-size={size}")]).rows("rtt", "rtts");
 
     let few = rows("256");

@@ -114,12 +114,12 @@ fn the_hash_covers_exactly_the_bytes_that_routers_do_not_change() {
         Packet { tcp_flags: None, ..packet.clone() },
     ];
     let count = variants.len();
-    let samples = samples_of(&Capture::of(&variants), "trajectory,one-in=1");
+    let samples = samples_of(&Capture::from_packets(&variants), "trajectory,one-in=1");
     let hashes: HashSet<i128> = samples.iter().map(|sample| sample.1).collect();
     assert_eq!((samples.len(), hashes.len()), (count, count));
 
     // Another seed gives other hashes.
-    let others = samples_of(&Capture::of(&variants), "trajectory,one-in=1,seed=1");
+    let others = samples_of(&Capture::from_packets(&variants), "trajectory,one-in=1,seed=1");
     assert!(others.iter().all(|sample| !hashes.contains(&sample.1)));
 }
 
@@ -189,7 +189,7 @@ fn a_flow_is_described_once_and_its_samples_carry_its_label() {
     let back = |payload: &str| Packet::tcp("10.0.0.2:80", "10.0.0.1:1000", ACK).payload(payload);
     let v6 = Packet::udp("[2001:db8::1]:5353", "[ff02::fb]:5353").payload("mdns");
     let run = run(
-        &Capture::of(&[one("a"), one("b"), back("a"), v6, one("c"), back("b")]),
+        &Capture::from_packets(&[one("a"), one("b"), back("a"), v6, one("c"), back("b")]),
         &["-m", "trajectory,one-in=1"],
     );
     let flows = run.rows("trajectory", "flows");
@@ -259,8 +259,9 @@ fn fragments_have_one_flow_and_are_sampled_individually() {
     assert_ne!(samples[0].number("packet"), samples[1].number("packet"));
 }
 
-/// Every packet is sampled, so there is a row for each. Whenever the file is truncated, the rows are those of the first packets, whose
-/// number the warning states. No row is computed from zeros in place of lost bytes.
+/// Every packet is sampled, so each packet that is read has a row. The file is truncated at any time of the run. The
+/// rows are then those of the first packets, whose number the warning states, and no row is computed from zeros in
+/// place of lost bytes.
 #[test]
 fn truncating_the_file_during_the_run_gives_no_row_from_lost_bytes() {
     const PACKETS: u32 = 100_000;

@@ -24,9 +24,9 @@ fn hits(capture: &Capture, module: &str) -> Vec<Row> {
 }
 
 /// For each hit the packet's number, the signature's index and the offset.
-fn found(payloads: &[&[u8]], module: &str) -> Vec<(i128, i128, i128)> {
+fn match_positions(payloads: &[&[u8]], module: &str) -> Vec<(i128, i128, i128)> {
     let packets: Vec<Packet> = payloads.iter().map(segment).collect();
-    let hits = hits(&Capture::of(&packets), module);
+    let hits = hits(&Capture::from_packets(&packets), module);
     let packet = |row: &Row| (row.number("time") - i128::from(BEGIN)) / 1000;
     hits.iter().map(|row| (packet(row), row.number("signature"), row.number("offset"))).collect()
 }
@@ -34,7 +34,7 @@ fn found(payloads: &[&[u8]], module: &str) -> Vec<(i128, i128, i128)> {
 #[test]
 fn both_code_reds_are_found_with_sender_and_victim() {
     let request = segment("GET /index.html HTTP/1.0\r\n\r\n");
-    let capture = Capture::of(&[request, segment(code_red(b'N')), segment(code_red(b'X'))]);
+    let capture = Capture::from_packets(&[request, segment(code_red(b'N')), segment(code_red(b'X'))]);
     let hits = hits(&capture, "worm");
     let code = |offset: i128| (2, offset, "%u9090%u6858%ucbd3%u7801");
     let expected = [
@@ -70,14 +70,14 @@ fn exactly_the_attacks_in_the_sample_are_found() {
 
 #[test]
 fn only_tcp_is_searched() {
-    let capture = Capture::of(&[Packet::udp(ATTACKER, VICTIM).payload(code_red(b'N'))]);
+    let capture = Capture::from_packets(&[Packet::udp(ATTACKER, VICTIM).payload(code_red(b'N'))]);
     assert_eq!(hits(&capture, "worm"), []);
 }
 
 #[test]
 fn ipv6_is_searched() {
     let (from, to) = ("[2001:db8::7]:40000", "[2001:db8::10]:80");
-    let capture = Capture::of(&[Packet::tcp(from, to, ACK).payload(code_red(b'N'))]);
+    let capture = Capture::from_packets(&[Packet::tcp(from, to, ACK).payload(code_red(b'N'))]);
     let hits = hits(&capture, "worm,hits-per-packet=1");
     assert_eq!(hits.len(), 1);
     assert_eq!((hits[0].end("source").as_str(), hits[0].end("destination").as_str()), (from, to));
@@ -86,7 +86,7 @@ fn ipv6_is_searched() {
 #[test]
 fn a_signature_split_over_two_segments_is_not_found() {
     let whole = code_red(b'N');
-    assert_eq!(found(&[&whole[..20], &whole[20..200]], "worm"), []);
+    assert_eq!(match_positions(&[&whole[..20], &whole[20..200]], "worm"), []);
 }
 
 #[test]
@@ -94,20 +94,23 @@ fn signatures_can_have_commas_equals_signs_and_any_byte() {
     let module = r"worm,signatures=a\,b,\x00\xff\n,key\x3Dvalue,GET /=,\\";
     let payloads: &[&[u8]] =
         &[b"..a,b", b"\x00\xff\n", b"\x00\xff", b"a b key=value", b"GET /=", b"\\", b"a", b""];
-    assert_eq!(found(payloads, module), [(0, 0, 2), (1, 1, 0), (3, 2, 4), (4, 3, 0), (5, 4, 0)]);
+    assert_eq!(match_positions(payloads, module), [(0, 0, 2), (1, 1, 0), (3, 2, 4), (4, 3, 0), (5, 4, 0)]);
 }
 
 #[test]
 fn the_longest_signature_at_an_offset_wins_and_hits_do_not_overlap() {
-    assert_eq!(found(&[b"abcabab"], "worm,signatures=ab,abc,bc"), [(0, 1, 0), (0, 0, 3), (0, 0, 5)]);
-    assert_eq!(found(&[b"aaaaa"], "worm,signatures=aa"), [(0, 0, 0), (0, 0, 2)]);
+    assert_eq!(
+        match_positions(&[b"abcabab"], "worm,signatures=ab,abc,bc"),
+        [(0, 1, 0), (0, 0, 3), (0, 0, 5)]
+    );
+    assert_eq!(match_positions(&[b"aaaaa"], "worm,signatures=aa"), [(0, 0, 0), (0, 0, 2)]);
 }
 
 #[test]
 fn matching_can_ignore_case() {
     let payloads: &[&[u8]] = &[b"get /CMD.EXE", b"get /cmd.exe"];
-    assert_eq!(found(payloads, "worm,signatures=cmd.exe"), [(1, 0, 5)]);
-    assert_eq!(found(payloads, "worm,signatures=cmd.exe,ignore-case=true"), [(0, 0, 5), (1, 0, 5)]);
+    assert_eq!(match_positions(payloads, "worm,signatures=cmd.exe"), [(1, 0, 5)]);
+    assert_eq!(match_positions(payloads, "worm,signatures=cmd.exe,ignore-case=true"), [(0, 0, 5), (1, 0, 5)]);
 }
 
 #[test]
@@ -115,7 +118,7 @@ fn the_number_of_hits_per_packet_is_limited() {
     let many = [b'a'; 1400];
     for (module, count) in [("worm,signatures=a", 8), ("worm,signatures=a,hits-per-packet=64", 64)] {
         let expected: Vec<_> = (0..count).map(|offset| (0, 0, offset)).collect();
-        assert_eq!(found(&[&many], module), expected);
+        assert_eq!(match_positions(&[&many], module), expected);
     }
 }
 
@@ -125,12 +128,12 @@ fn the_maximum_number_of_signatures_are_all_found() {
     let module = format!("worm,signatures={}", signatures.join(","));
     let payloads: Vec<&[u8]> = signatures.iter().map(String::as_bytes).collect();
     let expected: Vec<_> = (0..1024).map(|i| (i, i, 0)).collect();
-    assert_eq!(found(&payloads, &module), expected);
+    assert_eq!(match_positions(&payloads, &module), expected);
 }
 
 #[test]
 fn invalid_lists_of_signatures_are_refused_with_the_reason() {
-    let capture = Capture::of(&[segment("x")]);
+    let capture = Capture::from_packets(&[segment("x")]);
     assert!(start_failure(&capture, &["-m", "worm,signatures=a,"]).contains("signatures: one is empty"));
     let many = format!("worm,signatures={}", vec!["x"; 1025].join(","));
     let said = start_failure(&capture, &["-m", &many]);

@@ -455,21 +455,21 @@ fn truncated_huge_or_foreign_messages_affect_no_other_client() {
         (
             "of a version that no number is",
             b"{\"weir\":1e999,\"request\":\"show\"}\n".to_vec(),
-            Some("no request"),
+            Some("not a request"),
         ),
-        ("nothing", b"\n".to_vec(), Some("no request")),
-        ("no text", vec![0xff, 0xfe, b'\n'], Some("no request")),
-        ("deep", deep, Some("no request")),
+        ("nothing", b"\n".to_vec(), Some("not a request")),
+        ("no text", vec![0xff, 0xfe, b'\n'], Some("not a request")),
+        ("deep", deep, Some("not a request")),
         ("a line without an end", line, Some("a line has at most")),
         ("a file that is too long", load(u32::MAX.into()).into_bytes(), Some("has at most")),
-        ("a length that is none", load(u64::MAX).into_bytes(), Some("no request")),
+        ("a length that is none", load(u64::MAX).into_bytes(), Some("not a request")),
         (
             "a part that is too long",
             b"{\"weir\":1,\"request\":{\"upload\":{\"file\":\"00\",\"bytes\":1,\"from\":0}},\"body\":9999999}\n"
                 .to_vec(),
-            Some("no request"),
+            Some("not a request"),
         ),
-        ("cut in a line", b"{\"weir\":1,\"request\":{\"clo".to_vec(), Some("no request")),
+        ("cut in a line", b"{\"weir\":1,\"request\":{\"clo".to_vec(), Some("not a request")),
         ("cut in a file", [load(100).into_bytes(), vec![0; 50]].concat(), None),
         (
             "two at once",
@@ -500,7 +500,7 @@ fn truncated_huge_or_foreign_messages_affect_no_other_client() {
     assert!(net.testbed.stop().success());
 }
 
-/// As many numbered copies of an element as fit into a line.
+/// Returns the line of a request with the maximum length: `before`, numbered copies of `one`, and `after`.
 fn full_line(before: &str, one: &str, after: &str) -> String {
     let (mut line, mut number) = (format!("{{\"weir\":1,\"request\":{before}"), 0);
     while line.len() + one.len() + 8 + after.len() < LINE_BYTES_MAX {

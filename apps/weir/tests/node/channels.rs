@@ -131,7 +131,7 @@ fn datagrams_are_reassembled_and_overlapping_fragments_are_dropped() {
     assert!(text.contains("b: fragments: "), "{text}");
     assert!(testbed.stop().success());
     // Forty short frames of 60 bytes, and forty of 14 + 20 + 8 + 1500.
-    assert_eq!(testbed.billed("alice", "bytes_in"), 40 * 60 + 40 * 1542);
+    assert_eq!(testbed.ledger_usage("alice", "bytes_in"), 40 * 60 + 40 * 1542);
 }
 
 #[test]
@@ -160,10 +160,7 @@ fn fragments_wait_in_memory_that_their_session_has_reserved() {
     // For each channel a page, and 1 MiB for waiting fragments.
     assert_eq!(used(&testbed)[0], 2 * (65_536 + (1 << 20)));
     let why = testbed.load("poor", json!({"module": "small.wasm"}), &module)["refused"]["why"].to_string();
-    assert!(
-        why.contains("channel `main` puts datagrams together, in 1 MiB of the session's memory"),
-        "{why}"
-    );
+    assert!(why.contains("channel `main` reassembles datagrams, in 1 MiB of the session's memory"), "{why}");
     assert_eq!(used(&testbed)[1], 0);
     let plain = testbed.load("poor", json!({"module": "small.wasm", "channel": "plain"}), &module);
     assert!(plain.get("done").is_some(), "{plain}");
@@ -193,8 +190,8 @@ fn sub_flows_are_served_in_turn_without_loss() {
     assert_eq!(channel(&testbed, "alice")["drops"], json!({}));
 }
 
-/// A proved module that takes this many rounds for each packet.
-fn slow(rounds: u32) -> Vec<u8> {
+/// A proved module that runs a loop of `rounds` iterations for each packet.
+fn slow_module(rounds: u32) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
             (local $i i32)
@@ -217,7 +214,7 @@ fn under_overload_the_highest_priority_loses_nothing() {
     };
     let mut testbed = Testbed::new(&(session("low", 1) + &session("high", 5)));
     for name in ["low", "high"] {
-        let reply = testbed.load(name, json!({"module": "slow.wasm"}), &slow(200_000));
+        let reply = testbed.load(name, json!({"module": "slow.wasm"}), &slow_module(200_000));
         assert!(reply.get("done").is_some(), "{reply}");
     }
     // Repeatedly more than half of the capacity of the highest-priority queue, but never more than its capacity.
@@ -226,7 +223,7 @@ fn under_overload_the_highest_priority_loses_nothing() {
     while sent < 8000 || shed(&testbed) == 0 {
         assert!(sent < 200_000, "no module makes way: {}", channel(&testbed, "low"));
         // Received packets are counted before they are in the queue, so the margin is large.
-        testbed.until("the queue has room", |testbed| sent - had(testbed, "high", "slow") < 300);
+        testbed.until("the queue has room", |testbed| sent - received_or_lost(testbed, "high", "slow") < 300);
         testbed.send(&vec![udp(1, b"x"); 600]);
         sent += 600;
     }
@@ -236,8 +233,9 @@ fn under_overload_the_highest_priority_loses_nothing() {
     assert_eq!(channel(&testbed, "high")["drops"], json!({}));
     assert!(shed(&testbed) > 0);
     // After the overload all waiting packets are handled.
-    testbed
-        .until("the lowest priority has received all packets", |testbed| had(testbed, "low", "slow") == sent);
+    testbed.until("the lowest priority has received all packets", |testbed| {
+        received_or_lost(testbed, "low", "slow") == sent
+    });
     let before = testbed.count("low", "slow", "packets");
     testbed.send(&vec![udp(1, b"x"); 50]);
     testbed.until("the lowest priority is served again", |testbed| {
@@ -261,7 +259,7 @@ fn when_an_xdp_interfaces_memory_is_full_the_lowest_priority_is_shed_even_if_the
     let mut testbed =
         Testbed::new(&("kind = \"xdp\"\n".to_owned() + &session("low", 1, 2) + &session("high", 5, 1)));
     for name in ["low", "high"] {
-        let reply = testbed.load(name, json!({"module": "slow.wasm"}), &slow(400_000));
+        let reply = testbed.load(name, json!({"module": "slow.wasm"}), &slow_module(400_000));
         assert!(reply.get("done").is_some(), "{reply}");
     }
     // Fewer packets than blocks, in case each is a block of its own.
@@ -302,7 +300,7 @@ fn when_an_xdp_interfaces_memory_is_full_the_lowest_priority_is_shed_even_if_the
 }
 
 /// The number of packets that a module has received, or that its channel has lost.
-fn had(testbed: &Testbed, session: &str, module: &str) -> u64 {
+fn received_or_lost(testbed: &Testbed, session: &str, module: &str) -> u64 {
     let lost = channel(testbed, session)["drops"]
         .as_object()
         .unwrap()
@@ -336,7 +334,7 @@ fn a_session_that_lags_too_far_is_closed_and_its_memory_released() {
             testbed.send(&vec![udp(1, &[7; 1000]); 200]);
             sent += 200;
             testbed.until("the good module has received the packets", |testbed| {
-                had(testbed, "good", "trajectory") == sent
+                received_or_lost(testbed, "good", "trajectory") == sent
             });
             testbed.log().matches("session lazy lags further behind").count() > closed
         });
@@ -352,7 +350,7 @@ fn a_session_that_lags_too_far_is_closed_and_its_memory_released() {
         testbed.send(&vec![udp(1, &[7; 1000]); 200]);
         sent += 200;
         testbed.until("the good module has received the packets", |testbed| {
-            had(testbed, "good", "trajectory") == sent
+            received_or_lost(testbed, "good", "trajectory") == sent
         });
     }
     assert_eq!(channel(&testbed, "good")["drops"], before);
@@ -386,7 +384,7 @@ fn work_of_other_threads_is_charged_to_its_session_and_a_recorded_run_replays() 
     assert_eq!(cpu(&testbed, "idle")["debited_ns"], 0, "nothing was received for it");
     assert!(testbed.stop().success());
     for (name, used) in ["alice", "bob"].into_iter().zip(used) {
-        assert!(testbed.billed(name, "cpu_ns") >= used, "{name}");
+        assert!(testbed.ledger_usage(name, "cpu_ns") >= used, "{name}");
     }
     let mut replayed = 0;
     for file in std::fs::read_dir(testbed.path().join("trace")).unwrap() {

@@ -142,13 +142,13 @@ fn a_holder_that_keeps_compilers_busy_delays_no_other_and_is_charged() {
     // Each holder's session is charged, and debited in its slices; the operator's session is charged, too.
     let (greedys, modests) = (greedy.name_of("study"), modest.name_of("study"));
     for session in [&greedys, &modests, &"operators".to_owned()] {
-        net.testbed.until("the usage is charged", |testbed| testbed.billed(session, "compile_ns") > 0);
+        net.testbed.until("the usage is charged", |testbed| testbed.ledger_usage(session, "compile_ns") > 0);
         // Read in this order, as both counters grow.
-        let compiled = net.testbed.billed(session, "compile_ns");
-        assert!(net.testbed.billed(session, "cpu_ns") >= compiled);
+        let compiled = net.testbed.ledger_usage(session, "compile_ns");
+        assert!(net.testbed.ledger_usage(session, "cpu_ns") >= compiled);
     }
     for session in [&greedys, &modests] {
-        let billed = net.testbed.billed(session, "compile_ns");
+        let billed = net.testbed.ledger_usage(session, "compile_ns");
         net.testbed.until("the session is charged", |testbed| {
             testbed.part(session, "cpu", "main")["debited_ns"].as_u64().unwrap() >= billed
         });
@@ -169,8 +169,8 @@ fn many_filters(first: usize) -> Value {
 }
 
 /// Sends a request, and leaves its reply for [`receive_answer`].
-fn send(stream: &mut SecureStream, ask: &Value) {
-    stream.write_all(format!("{}\n", json!({"weir": 1, "request": ask})).as_bytes()).unwrap();
+fn send(stream: &mut SecureStream, request: &Value) {
+    stream.write_all(format!("{}\n", json!({"weir": 1, "request": request})).as_bytes()).unwrap();
 }
 
 fn receive_answer(stream: &mut SecureStream) -> Value {

@@ -45,7 +45,7 @@ fn a_delegator_can_close_sessions_of_delegates_and_change_nothing_else() {
     // A session can be shared only with keys of its owner's delegation chain.
     let stranger = net.operator.identity.public().to_string();
     let to_stranger = ["session", "change", "study", "--share", &format!("manage={stranger}")];
-    net.run_refused(&student, &to_stranger, "shared only with those from whom");
+    net.run_refused(&student, &to_stranger, "shared only with earlier holders");
     net.run(&researcher, &["session", "close", &name]);
     assert!(net.sessions().is_empty());
     assert!(net.testbed.stop().success());

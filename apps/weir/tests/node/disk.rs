@@ -51,9 +51,9 @@ fn a_full_disk_loses_only_counted_records_and_the_node_recovers() {
         testbed.until("all are seen", |testbed| testbed.count("alice", "emitter", "packets") == sent);
         sent
     };
-    let billed = |testbed: &Testbed| testbed.billed("alice", "records_written");
+    let charged_rows = |testbed: &Testbed| testbed.ledger_usage("alice", "records_written");
     send(&mut testbed);
-    testbed.until("the rows are in a file", |testbed| billed(testbed) == 50);
+    testbed.until("the rows are in a file", |testbed| charged_rows(testbed) == 50);
 
     fill(&testbed.disk());
     testbed.until("records are lost, and counted", |testbed| {
@@ -82,22 +82,22 @@ fn a_full_disk_loses_only_counted_records_and_the_node_recovers() {
     testbed.until("the ledger is written again", |testbed| {
         testbed.log().contains("the ledger is written again")
     });
-    let before = billed(&testbed);
+    let before = charged_rows(&testbed);
     testbed.until("records are lost, too", |testbed| {
         send(testbed);
-        testbed.log().contains("records are written again") && billed(testbed) > before
+        testbed.log().contains("records are written again") && charged_rows(testbed) > before
     });
     let sent = send(&mut testbed);
     assert!(testbed.stop().success());
     // All rows are charged, and each is either in a file or counted as lost.
     assert_eq!(
-        (testbed.billed("alice", "packets_in"), testbed.billed("alice", "records_emitted")),
+        (testbed.ledger_usage("alice", "packets_in"), testbed.ledger_usage("alice", "records_emitted")),
         (sent, sent)
     );
     let ledger = testbed.ledger();
     let usages = ledger.iter().filter(|entry| entry["kind"] == "usage");
     let lost: u64 = usages.filter_map(|entry| entry["usage"]["drops"]["disk-full"].as_u64()).sum();
-    let written = testbed.billed("alice", "records_written");
+    let written = testbed.ledger_usage("alice", "records_written");
     assert_eq!(written + lost, sent);
     assert_eq!(rows(&testbed.disk().join("records/alice")), written);
     assert!(lost > 0 && written > 50, "{written} and {lost}");

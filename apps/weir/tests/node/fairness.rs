@@ -10,7 +10,7 @@ fn module(name: &str, body: &str) -> Vec<u8> {
 }
 
 /// A proved module that takes long for each packet.
-fn slow() -> Vec<u8> {
+fn slow_module() -> Vec<u8> {
     module(
         "slow",
         r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -21,7 +21,7 @@ fn slow() -> Vec<u8> {
     )
 }
 
-/// The same as a metered module.
+/// A metered module that takes long for each packet, as `slow_module` does.
 fn slow_and_metered() -> Vec<u8> {
     module(
         "slow",
@@ -71,7 +71,7 @@ fn a_slow_session_costs_others_of_the_same_filter_nothing() {
     );
     ip("link set dev a mtu 65535");
     ip("link set dev b mtu 65535");
-    assert!(testbed.load("bad", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    assert!(testbed.load("bad", json!({"module": "slow.wasm"}), &slow_module())["done"].is_object());
     // More blocks than the shared memory has pages of descriptors: with so few packets in each, all can still wait.
     send_one_by_one(&mut testbed, 400);
     assert_eq!((drops(&testbed, "good"), drops(&testbed, "bad")), (json!({}), json!({})));
@@ -101,7 +101,7 @@ fn a_queue_holds_its_configured_number_of_packets_at_any_rate() {
             let mut testbed = Testbed::new(
                 &(of_interface + &session("slow", "period = \"10s\", slice = \"100us\"", &channel, "")),
             );
-            assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+            assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow_module())["done"].is_object());
             // A few packets in each block, and more blocks than there are pages of descriptors or blocks in a ring.
             for _ in 0..1500 {
                 testbed.send(&vec![udp(1, b"x"); 2]);
@@ -132,8 +132,8 @@ fn a_queue_holds_its_configured_number_of_packets_at_any_rate() {
     }
 }
 
-/// Packets of 1,500 bytes, each with its number.
-fn long(first: u32, count: u32) -> Vec<Vec<u8>> {
+/// Packets of 1,500 bytes, each with its number as the first four bytes of its payload.
+fn long_packets(first: u32, count: u32) -> Vec<Vec<u8>> {
     (first..first + count).map(|number| udp(1, &[&number.to_be_bytes()[..], &[7; 1454]].concat())).collect()
 }
 
@@ -150,12 +150,12 @@ fn a_queue_can_be_longer_than_the_memory_of_its_selection() {
     };
     let mut testbed =
         Testbed::new(&(session("slow", "period = \"10s\", slice = \"100us\"") + &session("quick", QUICK)));
-    assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow_module())["done"].is_object());
     assert!(testbed.load("quick", json!({"module": "trajectory"}), &[])["done"].is_object());
     let count = |value: &Value| value.as_u64().unwrap();
     let (mut sent, came) = (0, u64::from(queue));
     while sent < queue {
-        testbed.send(&long(sent, 2000));
+        testbed.send(&long_packets(sent, 2000));
         sent += 2000;
         // Each part is received before the next one is sent, so the interface loses nothing on a busy machine.
         testbed.until("a part has arrived", |testbed| {
@@ -180,9 +180,9 @@ fn a_full_queue_of_a_slow_reader_takes_no_memory_from_new_packets() {
     // The reader handles a packet now and then, so the waiting packets are spread over the whole memory.
     let channel = "filter = \"udp\", queue = 200";
     let mut testbed = Testbed::new(&session("slow", "period = \"10ms\", slice = \"100us\"", channel, ""));
-    assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow_module())["done"].is_object());
     for round in 0..200 {
-        testbed.send(&long(round * 1000, 1000));
+        testbed.send(&long_packets(round * 1000, 1000));
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let all = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -347,7 +347,11 @@ fn refused_requests_leave_nothing_behind_and_every_request_is_answered() {
         (0..80).map(part).collect::<Vec<_>>().join(" or ")
     };
     let mut made = 0;
-    while testbed.ask(create(&format!("heavy{made}"), &[("b", &heavy(made))], "1us")).get("done").is_some() {
+    while testbed
+        .send_request(create(&format!("heavy{made}"), &[("b", &heavy(made))], "1us"))
+        .get("done")
+        .is_some()
+    {
         made += 1;
     }
     let before = testbed.descriptors_and_mappings().0;
@@ -364,14 +368,17 @@ fn refused_requests_leave_nothing_behind_and_every_request_is_answered() {
     // As many sessions as possible; the node can still be asked to close them.
     let mut sessions = 0;
     let why = loop {
-        let reply =
-            testbed.ask(create(&format!("s{sessions}"), &[("b", &format!("udp port {sessions}"))], "1us"));
+        let reply = testbed.send_request(create(
+            &format!("s{sessions}"),
+            &[("b", &format!("udp port {sessions}"))],
+            "1us",
+        ));
         match reply["refused"]["why"].as_str() {
             None => sessions += 1,
             Some(why) => break why.to_owned(),
         }
     };
-    assert!(why.contains("the most files open that it may have (256)"), "{why}");
+    assert!(why.contains("its limit of open files (256)"), "{why}");
     for number in 0..sessions {
         testbed.request(json!({"close": {"session": format!("s{number}")}}));
     }
@@ -415,7 +422,7 @@ fn a_new_session_is_not_closed_because_of_an_old_one_of_its_name() {
         while lags.is_null() && !testbed.snapshot()["sessions"].as_array().unwrap().is_empty() {
             lags = testbed.snapshot()["sessions"][0]["channels"][0]["drops"]["reader-ended"].clone();
         }
-        if testbed.ask(json!({"close": {"session": "lazy"}})).get("done").is_some() {
+        if testbed.send_request(json!({"close": {"session": "lazy"}})).get("done").is_some() {
             break;
         }
     }

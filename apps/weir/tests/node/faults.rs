@@ -21,10 +21,10 @@ fn after_a_kill_sessions_are_restored_and_the_ledger_is_valid() {
         testbed.send(&vec![udp(1, b"x"); 500]);
         testbed.until("the records are charged", |testbed| {
             testbed.count("alice", "trajectory", "packets") == 500
-                && testbed.billed("alice", "packets_in") == 500 * round
+                && testbed.ledger_usage("alice", "packets_in") == 500 * round
         });
         testbed.kill();
-        assert_eq!(testbed.billed("alice", "packets_in"), 500 * round);
+        assert_eq!(testbed.ledger_usage("alice", "packets_in"), 500 * round);
         testbed.start();
     }
     let recovered = testbed.ledger().iter().filter(|entry| entry["kind"] == "recovered").count();
@@ -73,7 +73,7 @@ fn a_node_without_its_socket_file_stops_in_order() {
     });
     std::fs::remove_file(testbed.path().join("node.sock")).unwrap();
     assert!(testbed.stop().success());
-    assert_eq!(testbed.billed("alice", "packets_in"), 10);
+    assert_eq!(testbed.ledger_usage("alice", "packets_in"), 10);
     let last = testbed.ledger().pop().unwrap();
     assert_eq!(last["kind"], "node-stop", "{last}");
 }
@@ -152,10 +152,10 @@ fn silent_and_invalid_clients_affect_no_other() {
     let mut silent: Vec<_> = (0..40).map(|_| testbed.connect()).collect();
     silent[0].write_all(b"{\"weir\": 1, \"request\"").unwrap();
     for (line, says) in [
-        (&b"GET / HTTP/1.1\r\n\r\n"[..], "this is no request"),
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "the line is not a request"),
         (b"{\"weir\": 2, \"request\": \"show\"}\n", "speaks version 1 of the protocol, not 2"),
         (b"{\"weir\": 1, \"request\": {\"close\": {\"session\": \"../../etc\"}}}\n", "is not a name"),
-        (b"\xff\xfe\n", "this is no request"),
+        (b"\xff\xfe\n", "the line is not a request"),
         (b"{\"weir\": 1, \"request\": \"show\", \"body\": 1}\n", "this request has no file"),
         (
             b"{\"weir\": 1, \"request\": {\"put-table\": {\"table\": \"t\"}}, \"body\": 4294967295}\n",
@@ -215,7 +215,7 @@ fn a_node_waits_for_an_interface_that_appears_after_its_start() {
     testbed.until("the interface is up", |testbed| state(testbed) == "up");
     let mut sink = weir_netio::LiveSink::open("other", weir_netio::SocketKind::Packet).unwrap();
     let frames = vec![udp(1, b"x"); 10];
-    let taken = sink.send(&frames.iter().map(Vec::as_slice).collect::<Vec<_>>()).taken;
+    let taken = sink.send(&frames.iter().map(Vec::as_slice).collect::<Vec<_>>()).consumed;
     assert_eq!(taken, 10);
     testbed.until("packets arrive", |testbed| testbed.count("alice", "trajectory", "packets") == 10);
     assert!(testbed.stop().success());

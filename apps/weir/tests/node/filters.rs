@@ -55,7 +55,7 @@ fn host_names_and_invalid_filters_are_refused_everywhere() {
     ] {
         let channel = json!([{"interface": "b", "filter": filter}]);
         let output = json!([{"link": "c", "filter": filter}]);
-        for (ask, of) in [
+        for (request, of) in [
             (create("eve", filter), "channel `main`: filter expression"),
             (
                 json!({"create": {"name": "eve", "output": output}}),
@@ -70,7 +70,7 @@ fn host_names_and_invalid_filters_are_refused_everywhere() {
                 "output channel `main`: filter expression",
             ),
         ] {
-            let why = testbed.request_refused(ask);
+            let why = testbed.request_refused(request);
             assert!(why.contains(of) && why.contains(says), "{filter}: {why}");
             assert!(why.len() < 1500 && !why.contains(char::is_control), "{why}");
         }

@@ -26,9 +26,9 @@ fn long_row_module() -> Vec<u8> {
 
 fn follow(testbed: &Testbed) -> Lines<BufReader<UnixStream>> {
     let mut stream = testbed.connect();
-    let ask =
+    let request =
         json!({"weir": 1, "request": {"follow": {"session": "alice", "module": "talker", "stream": "both"}}});
-    writeln!(stream, "{ask}").unwrap();
+    writeln!(stream, "{request}").unwrap();
     let mut lines = BufReader::new(stream).lines();
     assert!(lines.next().unwrap().unwrap().contains("done"));
     lines

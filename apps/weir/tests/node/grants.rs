@@ -2,7 +2,8 @@
 
 use crate::module::{MANIFEST, assemble, text};
 use crate::tables::{
-    WINDOW, error_of, follow, load, memory_used, next, output_of, publisher, reader, seen, session, table,
+    WINDOW, emitted_value, error_of, follow, load, memory_used, next_value, output_of, publisher, reader,
+    session, table,
 };
 use crate::testbed::{Testbed, is_inside, udp};
 use serde_json::{Value, json};
@@ -53,9 +54,9 @@ fn the_tables_that_a_session_may_read_change_while_its_modules_run() {
     let mut rows = follow(&testbed, "alice");
     let mut look = |testbed: &mut Testbed| {
         testbed.send(&[udp(2, b"x")]);
-        next(&mut rows)
+        next_value(&mut rows)
     };
-    assert_eq!(look(&mut testbed), seen(1, b"geo!"));
+    assert_eq!(look(&mut testbed), emitted_value(1, b"geo!"));
     let publish = |testbed: &mut Testbed, version: u64| {
         testbed.send(&[udp(1, b"x")]);
         testbed.until("the table is published", |testbed| {
@@ -67,7 +68,7 @@ fn the_tables_that_a_session_may_read_change_while_its_modules_run() {
     // To another session's table, whose memory it holds, and back to none.
     let free = memory_used(&testbed, "alice");
     change(&testbed, "alice", &["--read", "t=counts"]);
-    assert_eq!(look(&mut testbed), seen(1, &1u32.to_le_bytes()));
+    assert_eq!(look(&mut testbed), emitted_value(1, &1u32.to_le_bytes()));
     assert_eq!(memory_used(&testbed, "alice"), free + 65_536);
     let readers = |testbed: &Testbed, name: &str| table(testbed, name).unwrap()["readers"].clone();
     assert_eq!((readers(&testbed, "geo"), readers(&testbed, "counts")), (json!([]), json!(["alice/m"])));
@@ -80,7 +81,7 @@ fn the_tables_that_a_session_may_read_change_while_its_modules_run() {
     publish(&mut testbed, 2);
     assert_eq!(look(&mut testbed), 0, "what is new is not shown either");
     change(&testbed, "alice", &["--read", "t=counts"]);
-    assert_eq!(look(&mut testbed), seen(2, &2u32.to_le_bytes()));
+    assert_eq!(look(&mut testbed), emitted_value(2, &2u32.to_le_bytes()));
 
     // A refused change changes nothing.
     let why =
@@ -91,7 +92,7 @@ fn the_tables_that_a_session_may_read_change_while_its_modules_run() {
         &["session", "change", "alice", "--read", "t=geo", "--publish", "counts", "--memory", "8MiB"],
     );
     assert!(why.contains("table `counts` is published by session maker"), "{why}");
-    assert_eq!(look(&mut testbed), seen(2, &2u32.to_le_bytes()));
+    assert_eq!(look(&mut testbed), emitted_value(2, &2u32.to_le_bytes()));
     assert_eq!(reserved(&testbed, "alice"), 4 << 20);
     assert!(output_of(&testbed, &["session", "show", "alice"]).contains("\ntables: reads t=counts\n"));
     assert_eq!(testbed.count("alice", "m", "faults"), 0);
@@ -124,9 +125,9 @@ fn a_session_without_the_grant_cannot_publish_a_table_and_another_can() {
     };
     let mut look = |testbed: &mut Testbed| {
         testbed.send(&[udp(2, b"x")]);
-        next(&mut alice)
+        next_value(&mut alice)
     };
-    assert_eq!((make(&mut testbed), look(&mut testbed)), (0, seen(1, &1u32.to_le_bytes())));
+    assert_eq!((make(&mut testbed), look(&mut testbed)), (0, emitted_value(1, &1u32.to_le_bytes())));
     let take = ["session", "change", "other", "--publish", "t=counts", "--memory", "8MiB"];
     assert!(error_of(&testbed, &take).contains("table `counts` is published by session maker"));
     assert_eq!(reserved(&testbed, "other"), 4 << 20);
@@ -137,7 +138,7 @@ fn a_session_without_the_grant_cannot_publish_a_table_and_another_can() {
     assert_eq!((&shot["publisher"], &shot["version"]), (&Value::Null, &json!(0)));
     assert_eq!((make(&mut testbed), look(&mut testbed)), (DENIED, 0));
     put(&testbed, "counts", b"mine");
-    assert_eq!((make(&mut testbed), look(&mut testbed)), (DENIED, seen(2, b"mine")));
+    assert_eq!((make(&mut testbed), look(&mut testbed)), (DENIED, emitted_value(2, b"mine")));
     assert!(error_of(&testbed, &take).contains("table `counts` is published by the operator"));
     output_of(&testbed, &["table", "remove", "counts"]);
     output_of(&testbed, &take);
@@ -145,7 +146,7 @@ fn a_session_without_the_grant_cannot_publish_a_table_and_another_can() {
     testbed.send(&[udp(3, b"x")]);
     testbed.until("the table is published", |testbed| table(testbed, "counts").unwrap()["version"] == 3);
     for _ in 0..20 {
-        assert_eq!((make(&mut testbed), look(&mut testbed)), (DENIED, seen(3, &1u32.to_le_bytes())));
+        assert_eq!((make(&mut testbed), look(&mut testbed)), (DENIED, emitted_value(3, &1u32.to_le_bytes())));
     }
     let back = ["session", "change", "maker", "--publish", "t=counts"];
     assert!(error_of(&testbed, &back).contains("table `counts` is published by session other"));
@@ -157,7 +158,7 @@ fn a_session_without_the_grant_cannot_publish_a_table_and_another_can() {
     assert_eq!(shown(&testbed), 1);
     testbed.request(json!({"unload": {"session": "maker", "module": "m"}}));
     assert_eq!(shown(&testbed), 0);
-    assert_eq!(look(&mut testbed), seen(3, &1u32.to_le_bytes()));
+    assert_eq!(look(&mut testbed), emitted_value(3, &1u32.to_le_bytes()));
     testbed.request(json!({"close": {"session": "maker"}}));
     assert_eq!(table(&testbed, "mine"), None);
     assert_eq!(testbed.count("other", "m", "faults"), 0);
@@ -199,9 +200,9 @@ fn a_call_sees_one_version_of_a_table_to_its_end() {
             // While the module runs, or is about to.
             testbed.send(&[udp(1, b"x")]);
             change(&testbed, "alice", &options);
-            assert_eq!(next(&mut rows) % 10, 1, "round {round}");
+            assert_eq!(next_value(&mut rows) % 10, 1, "round {round}");
             testbed.send(&[udp(1, b"x")]);
-            assert_eq!(next(&mut rows), version * 10 + 1, "round {round}");
+            assert_eq!(next_value(&mut rows), version * 10 + 1, "round {round}");
         }
     }
     assert_eq!((testbed.count("alice", "m", "faults"), testbed.count("alice", "m", "strikes")), (0, 0));

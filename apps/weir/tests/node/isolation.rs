@@ -160,5 +160,5 @@ fn a_long_tick_is_executed_in_slices() {
         (0, 0)
     );
     assert!(testbed.stop().success());
-    assert_eq!(testbed.billed("long", "packets_in"), 6000);
+    assert_eq!(testbed.ledger_usage("long", "packets_in"), 6000);
 }

@@ -241,16 +241,18 @@ fn the_oldest_records_are_deleted_at_the_storage_limit_also_those_of_earlier_run
 
     // A lower limit is applied to existing files, even without new records.
     testbed.configure(&sessions("2 MB"));
-    assert_eq!(testbed.ask(json!("reload"))["done"]["notes"], json!(["session flood is changed"]));
+    assert_eq!(testbed.send_request(json!("reload"))["done"]["notes"], json!(["session flood is changed"]));
     load_flood(&testbed);
     testbed.until("less is stored", |testbed| on_disk(testbed, "flood") <= 2 * MB);
     let left = files(&testbed, "flood");
     assert!(!left.is_empty());
     assert!(testbed.stop().success());
-    let (files_deleted, bytes_deleted) =
-        (testbed.billed("flood", "record_files_deleted"), testbed.billed("flood", "record_bytes_deleted"));
+    let (files_deleted, bytes_deleted) = (
+        testbed.ledger_usage("flood", "record_files_deleted"),
+        testbed.ledger_usage("flood", "record_bytes_deleted"),
+    );
     assert!(files_deleted >= 3 && bytes_deleted >= 3 * MB, "{files_deleted} files, {bytes_deleted} bytes");
-    assert_eq!(testbed.billed("good", "record_files_deleted"), 0);
+    assert_eq!(testbed.ledger_usage("good", "record_files_deleted"), 0);
 
     // After a restart the node counts the files of the earlier run.
     testbed.configure(&sessions("10 kB"));

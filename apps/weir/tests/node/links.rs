@@ -103,11 +103,15 @@ fn without_a_module_packets_are_forwarded_unchanged() {
     testbed.until("the packet is counted", |testbed| lost(testbed, "alice", "too-long") == 1);
     assert!(testbed.stop().success());
     let bytes: usize = frames.iter().map(Vec::len).sum();
-    assert_eq!(testbed.billed("alice", "packets_out"), 2000);
-    assert_eq!(testbed.billed("alice", "bytes_out"), bytes as u64);
-    assert_eq!(testbed.billed("alice", "packets_in"), 2001);
+    assert_eq!(testbed.ledger_usage("alice", "packets_out"), 2000);
+    assert_eq!(testbed.ledger_usage("alice", "bytes_out"), bytes as u64);
+    assert_eq!(testbed.ledger_usage("alice", "packets_in"), 2001);
     // The session has no module, but is charged for forwarding its packets.
-    assert!(testbed.billed("alice", "cpu_ns") > 2001 * 20, "{}", testbed.billed("alice", "cpu_ns"));
+    assert!(
+        testbed.ledger_usage("alice", "cpu_ns") > 2001 * 20,
+        "{}",
+        testbed.ledger_usage("alice", "cpu_ns")
+    );
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn the_last_usage_entry_of_a_session_has_all_forwarded_packets() {
     // All packets for a channel are charged to the only session.
     assert!(wanted > 10 * 100, "{wanted}");
     assert!(testbed.stop().success());
-    assert_eq!(testbed.billed("alice", "packets_in"), wanted);
+    assert_eq!(testbed.ledger_usage("alice", "packets_in"), wanted);
 }
 
 #[test]
@@ -168,18 +172,18 @@ fn a_links_rate_can_change_and_its_reservations_hold() {
     testbed.request(rate("60 Mbit/s", 80));
     let now = link(&testbed);
     assert_eq!((&now["rate_bits"], &now["reservable_bits"]), (&json!(60_000_000), &json!(48_000_000)));
-    for (ask, says) in [
+    for (request, says) in [
         (rate("44 Mbit/s", 90), "40 Mbit/s"),
         (rate("1 bit/s", 90), "`rate` is 1 bit/s; it must be between 8 kbit/s"),
         (rate("60 Mbit/s", 101), "`reservable` is 101; it must be a percentage"),
         (json!({"rate": {"link": "nowhere", "rate": "1 Mbit/s"}}), "there is no link `nowhere`; there is c"),
     ] {
-        let why = testbed.request_refused(ask);
+        let why = testbed.request_refused(request);
         assert!(why.contains(says), "{why}");
     }
     assert_eq!(link(&testbed), now);
     let text = output_of(&testbed, &["link", "change", "c", "--rate", "200Mbit/s"]);
-    assert!(text.contains("link c has 200 Mbit/s now, of which 80 % can be reserved"), "{text}");
+    assert!(text.contains("link c now has 200 Mbit/s, of which 80 % can be reserved"), "{text}");
     assert!(output_of(&testbed, &["link", "list"]).contains("200 Mbit/s"));
     assert!(output_of(&testbed, &["link", "show", "c"]).contains("alice"));
     assert_eq!(link(&testbed)["rate_bits"], 200_000_000);

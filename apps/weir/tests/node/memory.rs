@@ -27,7 +27,8 @@ fn growing_module(name: &str, asks: bool) -> Vec<u8> {
     assemble(&text, Some(MANIFEST.replace("NAME", name).replace("2 MiB", "64 MiB").as_bytes()))
 }
 
-fn of(testbed: &Testbed, session: &str, what: &str) -> u64 {
+/// Returns the number `what` of a session's status.
+fn status_field(testbed: &Testbed, session: &str, what: &str) -> u64 {
     let snapshot = testbed.snapshot();
     let sessions = snapshot["sessions"].as_array().unwrap();
     sessions.iter().find(|shot| shot["name"] == session).unwrap()[what].as_u64().unwrap()
@@ -69,15 +70,18 @@ fn a_session_has_its_reservation_is_told_of_low_memory_and_is_charged_for_growth
         testbed.count("modest", "grower", "records") > 0 && testbed.count("modest", "second", "records") > 0
     });
     assert_eq!(
-        (of(&testbed, "modest", "memory_reserved"), of(&testbed, "modest", "memory_used")),
+        (
+            status_field(&testbed, "modest", "memory_reserved"),
+            status_field(&testbed, "modest", "memory_used")
+        ),
         (16 * PAGE, 16 * PAGE)
     );
-    assert!(of(&testbed, "modest", "memory_refused") > 0);
+    assert!(status_field(&testbed, "modest", "memory_refused") > 0);
     // The other session has doubled its reservation twice, which is its maximum.
     testbed.until("the module has asked for memory", |testbed| {
-        of(testbed, "greedy", "memory_reserved") == 64 * PAGE
+        status_field(testbed, "greedy", "memory_reserved") == 64 * PAGE
     });
-    assert_eq!(of(&testbed, "greedy", "memory_used"), 64 * PAGE);
+    assert_eq!(status_field(&testbed, "greedy", "memory_used"), 64 * PAGE);
     assert_eq!(testbed.count("greedy", "grower", "faults") + testbed.count("modest", "grower", "faults"), 0);
 
     // The operator can increase a reservation, but not reduce it below the used memory.
@@ -85,11 +89,13 @@ fn a_session_has_its_reservation_is_told_of_low_memory_and_is_charged_for_growth
     assert!(testbed.request_refused(change("960 KiB")).contains("it uses 1 MiB"));
     testbed.request(change("2 MiB"));
     testbed.send(&vec![udp(1, b"x"); 2]);
-    testbed.until("the module grows again", |testbed| of(testbed, "modest", "memory_used") > 16 * PAGE);
+    testbed.until("the module grows again", |testbed| {
+        status_field(testbed, "modest", "memory_used") > 16 * PAGE
+    });
     // A module does not start if no memory is left.
     testbed.until("all memory is used", |testbed| {
         testbed.send(&[udp(1, b"x")]);
-        of(testbed, "greedy", "memory_refused") > 0
+        status_field(testbed, "greedy", "memory_refused") > 0
     });
     let reply = testbed.load(
         "greedy",
@@ -152,7 +158,7 @@ fn idle_sessions_are_charged_for_memory_in_shared_ledger_entries() {
     let reply = testbed.load("alice", json!({"module": "grower.wasm"}), &growing_module("grower", false));
     assert!(reply.get("done").is_some(), "{reply}");
     testbed.send(&[udp(1, b"x")]);
-    testbed.until("the usage is in the ledger", |testbed| testbed.billed("alice", "packets_in") == 1);
+    testbed.until("the usage is in the ledger", |testbed| testbed.ledger_usage("alice", "packets_in") == 1);
     let before = shared(&testbed);
     testbed.until("all sessions are idle again", |testbed| shared(testbed) > before);
     assert!(testbed.stop().success());

@@ -45,7 +45,7 @@ fn series(session: &str) -> Vec<(String, Vec<&'static str>, f64)> {
 }
 
 /// The sum of a counter over all usage entries of a session.
-fn billed(ledger: &[Value], session: &str, field: &[&str]) -> f64 {
+fn ledger_usage(ledger: &[Value], session: &str, field: &[&str]) -> f64 {
     let of = ledger.iter().filter(|entry| entry["kind"] == "usage" && entry["session"]["name"] == session);
     let value = |entry: &Value| field.iter().fold(&entry["usage"], |value, key| &value[*key]).as_f64();
     of.filter_map(value).sum()
@@ -90,7 +90,7 @@ fn on_a_quiet_node_metrics_status_and_the_ledger_have_the_same_numbers() {
         for (name, field, unit) in sessions.iter().flat_map(|(name, _)| series(name)) {
             let session = name.split('"').nth(1).unwrap();
             let (shown, billed) =
-                ((page[&name] * unit).round(), [&before, &after].map(|it| billed(it, session, &field)));
+                ((page[&name] * unit).round(), [&before, &after].map(|it| ledger_usage(it, session, &field)));
             let there = status["sessions"].as_array().unwrap().iter().find(|it| it["name"] == session);
             let of = field.iter().fold(&there.unwrap()["used"], |value, key| &value[*key]);
             if billed != [shown; 2] || of.as_f64().unwrap_or(0.0) != shown {

@@ -46,7 +46,7 @@ fn offloaded_checksums_are_completed_in_forwarded_packets() {
         return;
     }
     let (mut testbed, hosts) = forwarding_testbed(FORWARDING);
-    let (mut near, mut far) = (Arrivals::at("b"), hosts[1].arrivals());
+    let (mut near, mut far) = (Arrivals::capture("b"), hosts[1].arrivals());
     hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
     let [one, other] = &hosts;
     offload::datagrams(one, other);
@@ -88,7 +88,7 @@ fn segments_too_long_for_the_link_are_counted_and_others_are_forwarded() {
     let (mut testbed, hosts) = forwarding_testbed(FORWARDING);
     hosts.iter().for_each(|host| host.leaves_segments_to_the_card(true));
     let [one, other] = &hosts;
-    offload::too_long(one, other, &mut Arrivals::at("b"));
+    offload::too_long(one, other, &mut Arrivals::capture("b"));
     testbed.until("they are counted", |testbed| {
         let drops = output(testbed, "up")["drops"].clone();
         drops["too-long"].as_u64().unwrap_or(0) > 0 && drops.as_object().unwrap().len() == 1
@@ -99,7 +99,7 @@ fn segments_too_long_for_the_link_are_counted_and_others_are_forwarded() {
     testbed.configure(&longer.replace("64 MiB", "512 MiB"));
     testbed.start();
     let sent = |testbed: &Testbed| output(testbed, "up")["packets"].as_u64().unwrap();
-    offload::too_long(one, other, &mut Arrivals::at("b"));
+    offload::too_long(one, other, &mut Arrivals::capture("b"));
     testbed.until("they are counted", |testbed| {
         output(testbed, "up")["drops"]["too-long"].as_u64().unwrap_or(0) > 0
     });

@@ -444,7 +444,7 @@ fn a_policy_whose_test_cases_fail_does_not_take_effect() {
     // Only the operator can ask about another holder's credential.
     let bob = net.granted("bob", modest_grant());
     let asked = json!({"explain": {"credential": std::fs::read_to_string(&bob.credential).unwrap()}});
-    assert_eq!(net.testbed.ask(asked)["explained"]["holder"], bob.identity.public().to_string());
+    assert_eq!(net.testbed.send_request(asked)["explained"]["holder"], bob.identity.public().to_string());
     assert!(net.testbed.request_refused(json!({"explain": {}})).contains("name the credential to explain"));
     assert!(net.testbed.stop().success());
 }

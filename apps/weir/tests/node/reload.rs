@@ -1,6 +1,6 @@
 //! Reloads of the configuration: each is applied as a whole, or changes nothing.
 
-use crate::tables::{follow, next, publisher, table};
+use crate::tables::{follow, next_value, publisher, table};
 use crate::testbed::{Testbed, cable, is_inside, udp};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -50,15 +50,16 @@ struct Competitor {
 }
 
 impl Competitor {
-    fn of(testbed: &Testbed, ask: &Value) -> Self {
-        let (socket, ask) = (testbed.path().join("node.sock"), json!({"weir": 1, "request": ask, "body": 0}));
+    fn start(testbed: &Testbed, request: &Value) -> Self {
+        let (socket, request) =
+            (testbed.path().join("node.sock"), json!({"weir": 1, "request": request, "body": 0}));
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
             let (mut refused, mut done) = (0, 0);
             while !ends.load(Ordering::Relaxed) || refused == 0 {
                 let mut stream = UnixStream::connect(&socket).unwrap();
-                writeln!(stream, "{ask}").unwrap();
+                writeln!(stream, "{request}").unwrap();
                 let mut line = String::new();
                 BufReader::new(stream).read_line(&mut line).unwrap();
                 let is_done = line.contains("\"done\"");
@@ -96,7 +97,7 @@ fn a_session_changes_on_a_full_core_and_keeps_its_reservation() {
     for round in 0..20 {
         let port = if round % 2 == 0 { 4 } else { 2 };
         testbed.configure(&sessions(port));
-        let notes = testbed.ask(json!("reload"))["done"]["notes"].clone();
+        let notes = testbed.send_request(json!("reload"))["done"]["notes"].clone();
         assert_eq!(notes, json!(["session bob is changed"]), "{round}: {}", testbed.log());
         assert_eq!(reserved(&testbed), full);
         assert!(testbed.request_refused(more.clone()).contains("is more than this core has left"));
@@ -109,7 +110,7 @@ fn a_session_changes_on_a_full_core_and_keeps_its_reservation() {
     assert!(testbed.stop().success());
     let (created, closed) = session_history(&testbed, "bob");
     assert_eq!((created.len(), closed), (1, 1), "it is one session from the beginning to the node's end");
-    assert_eq!(testbed.billed("bob", "packets_in"), 200, "with one bill");
+    assert_eq!(testbed.ledger_usage("bob", "packets_in"), 200, "with one bill");
     let modules = |kind: &str| {
         testbed.ledger().iter().filter(|it| it["kind"] == kind && it["session"]["name"] == "bob").count()
     };
@@ -252,11 +253,11 @@ fn resources_that_one_session_releases_another_gets_in_any_order() {
     let taken =
         json!({"create": {"name": "eve", "memory": "0", "cpu": [{"period": "100ms", "slice": "30ms"}]}});
     let memory = json!({"create": {"name": "eva", "memory": "1 MiB"}});
-    let competitors = [&taken, &memory].map(|ask| Competitor::of(&testbed, ask));
+    let competitors = [&taken, &memory].map(|request| Competitor::start(&testbed, request));
     for round in 0..6 {
         let (alice, bob) = if round % 2 == 0 { (little, much) } else { (much, little) };
         testbed.configure(&both(alice, bob));
-        let reply = testbed.ask(json!("reload"));
+        let reply = testbed.send_request(json!("reload"));
         assert!(reply.get("done").is_some(), "{round}: {reply}");
         assert_eq!(shape(&testbed), wanted(&[big(alice), big(bob)]));
         // No other session can take the resources in between.
@@ -314,7 +315,7 @@ fn a_session_whose_module_file_is_renamed_uses_the_new_file() {
     assert_eq!(testbed.count("alice", "m", "packets"), 10);
     assert!(testbed.stop().success());
     let (created, _) = session_history(&testbed, "alice");
-    assert_eq!((created.len(), testbed.billed("alice", "packets_in")), (1, 20));
+    assert_eq!((created.len(), testbed.ledger_usage("alice", "packets_in")), (1, 20));
 }
 
 #[test]
@@ -337,7 +338,7 @@ fn modules_of_created_and_changed_sessions_publish_their_tables() {
         testbed.request(json!("reload"));
         let mut rows = follow(&testbed, "alice");
         testbed.send(&[udp(1, b"x")]);
-        assert_eq!(next(&mut rows), 0, "{slice} {name}: it is answered that the version is shown");
+        assert_eq!(next_value(&mut rows), 0, "{slice} {name}: it is answered that the version is shown");
         let shown = table(&testbed, name).unwrap();
         assert!(shown["version"].as_u64().unwrap() > 0, "{shown}");
     }

@@ -70,11 +70,11 @@ pub fn modest_grant() -> Grant {
 
 impl Net {
     pub fn new() -> Self {
-        Self::with("")
+        Self::with_interface_lines("")
     }
 
-    /// As [`Self::new`], with further lines in the section of the interface.
-    pub fn with(before: &str) -> Self {
+    /// As [`Self::new`], with the further lines `before` in the section of the interface.
+    pub fn with_interface_lines(before: &str) -> Self {
         ip("link set dev lo up");
         let folder = tempfile::tempdir().unwrap();
         let (operator, node) = (person(folder.path(), "operator"), person(folder.path(), "node"));
@@ -163,10 +163,12 @@ fn a_remote_holder_loads_a_module_and_sees_only_its_own_session() {
     if !is_inside("remote::a_remote_holder_loads_a_module_and_sees_only_its_own_session") {
         return;
     }
-    let mut net = Net::with("[[link]]\ninterface = \"a\"\nrate = \"100 Mbit/s\"\n");
+    let mut net = Net::with_interface_lines("[[link]]\ninterface = \"a\"\nrate = \"100 Mbit/s\"\n");
     net.testbed.request(json!({"create": {"name": "operators", "channel": [{"interface": "b"}],
         "output": [{"name": "operators-way", "link": "a"}]}}));
-    let put = net.testbed.ask_with(json!({"put-table": {"table": "operators-table"}}), b"a page of it");
+    let put = net
+        .testbed
+        .send_request_with_body(json!({"put-table": {"table": "operators-table"}}), b"a page of it");
     assert!(put.get("done").is_some(), "{put}");
     net.testbed.load("operators", json!({"module": "port-count"}), &[]);
     let filters = ["udp".parse().unwrap()].into();
@@ -202,18 +204,18 @@ fn a_remote_holder_loads_a_module_and_sees_only_its_own_session() {
     // Tables truncate long names.
     let beginning = &name[..20];
     let looked = [&["top", "--once"][..], &["link", "list"], &["table", "list"]];
-    let [top, links, tables] = looked.map(|ask| net.run(&researcher, ask));
+    let [top, links, tables] = looked.map(|request| net.run(&researcher, request));
     assert!(top.contains("study") && top.contains("port-count"), "{top}");
     assert!(!top.contains("operators") && !top.contains("100M") && !top.contains(beginning), "{top}");
     assert_eq!((links.lines().count(), tables.lines().count()), (1, 1), "{links}{tables}");
     // The operator sees all of it.
-    let [top, links, tables] = looked.map(|ask| operator_output(&net, ask));
+    let [top, links, tables] = looked.map(|request| operator_output(&net, request));
     assert!(top.contains("operators") && top.contains("100M") && top.contains(beginning), "{top}");
     assert!(links.contains("100 Mbit/s") && tables.contains("operators-table"), "{links}{tables}");
     net.run_refused(
         &researcher,
         &["session", "close", "operators"],
-        "no session `operators` that the credential has to do with",
+        "no session `operators` under this credential",
     );
     net.run_refused(&researcher, &["load", "operators", "port-count"], "no session `operators`");
     net.run_refused(&researcher, &["reload"], "only the node's operator");
@@ -281,11 +283,17 @@ fn a_request_beyond_a_credential_is_refused_with_the_reason() {
     net.run_refused(&researcher, &create(&["--priority", "1"]), "priority");
     net.run_refused(&researcher, &create(&["--read", "t"]), "named tables");
     // Another module than granted, other packets, and the whole memory of an interface.
-    let modules =
-        Modules::from(ModuleSet { hashes: [ModuleHash::of(b"another one")].into(), ..ModuleSet::default() });
+    let modules = Modules::from(ModuleSet {
+        hashes: [ModuleHash::of_bytes(b"another one")].into(),
+        ..ModuleSet::default()
+    });
     let filters = ["udp".parse().unwrap()].into();
     let narrow = net.granted("narrow", Grant { modules, filters, ..modest_grant() });
-    net.run_refused(&narrow, &create(&["--channel", "interface=b,visibility=all"]), "for a part of it");
+    net.run_refused(
+        &narrow,
+        &create(&["--channel", "interface=b,visibility=all"]),
+        "allows only some packets or fields",
+    );
     net.run(&narrow, &create(&["--channel", "interface=b"]));
     net.run_refused(&narrow, &["load", "s", "port-count"], "modules: asked for `port-count`, ");
     // The filter of a credential is applied in addition to that of a channel.

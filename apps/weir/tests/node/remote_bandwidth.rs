@@ -22,7 +22,8 @@ fn bandwidth_of_delegates_is_capped_and_counts_for_their_delegator() {
         return;
     }
     links::far_cable();
-    let mut net = Net::with("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
+    let mut net =
+        Net::with_interface_lines("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
     let mut far = links::FarEnd::open();
     let bandwidth = |rate: u64| Some(BitsPerSecond(rate));
     let ceilings = Ceilings {

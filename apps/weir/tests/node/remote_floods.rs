@@ -113,7 +113,10 @@ fn holders_are_served_while_peers_with_invalid_credentials_occupy_connections() 
     }
     // The attack causes few log lines.
     let said = net.testbed.log();
-    assert!(said.lines().filter(|line| line.contains("connections from elsewhere")).count() <= 3, "{said}");
+    assert!(
+        said.lines().filter(|line| line.contains("remote connections were refused")).count() <= 3,
+        "{said}"
+    );
     net.testbed.until("all clients have left", |testbed| testbed.snapshot()["remote"]["clients"] == 0);
     assert!(net.testbed.stop().success());
 }

@@ -164,7 +164,10 @@ fn record_files_of_closed_sessions_count_and_the_limit_can_change() {
         on_disk(testbed, &one) < MB / 10
     });
     assert!(net.testbed.stop().success());
-    assert!(net.testbed.billed(&two, "record_files_deleted") > 0, "the session for which they went has them");
+    assert!(
+        net.testbed.ledger_usage(&two, "record_files_deleted") > 0,
+        "the session for which they went has them"
+    );
 }
 
 #[test]
@@ -214,7 +217,8 @@ fn fields_without_a_grant_are_never_written() {
         return;
     }
     links::far_cable();
-    let mut net = Net::with("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
+    let mut net =
+        Net::with_interface_lines("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
     let mut far = links::FarEnd::open();
     let writes = |names: &[&str]| Some(names.iter().map(|name| name.parse().unwrap()).collect());
     let ceilings = Ceilings { bandwidth: Some(BitsPerSecond(10_000_000)), ..modest_grant().ceilings };
@@ -329,7 +333,7 @@ fn no_holder_can_take_all_channels_of_an_interface() {
     }
     // A delegate cannot create more either.
     for who in [&researcher, &student] {
-        net.run_refused(who, &session("e", 1), "have at most 256 channels of an interface together");
+        net.run_refused(who, &session("e", 1), "can have at most 256 channels of an interface");
     }
     net.run(&other, &session("a", 64));
     net.run(&researcher, &["session", "close", "a"]);

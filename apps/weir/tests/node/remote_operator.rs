@@ -10,7 +10,7 @@ fn a_remote_operator_has_all_local_rights_until_its_key_is_removed() {
     if !is_inside("remote_operator::a_remote_operator_has_all_local_rights_until_its_key_is_removed") {
         return;
     }
-    let mut net = Net::with("[[link]]\ninterface = \"b\"\nrate = \"100 Mbit/s\"\n");
+    let mut net = Net::with_interface_lines("[[link]]\ninterface = \"b\"\nrate = \"100 Mbit/s\"\n");
     let (admin, stranger) = (person(net.folder.path(), "admin"), person(net.folder.path(), "stranger"));
     let researcher = net.granted("researcher", modest_grant());
     net.run(&researcher, &SESSION);
@@ -39,11 +39,11 @@ fn a_remote_operator_has_all_local_rights_until_its_key_is_removed() {
         said
     };
     for nobody in [&net.operator, &stranger, &researcher] {
-        for ask in [&["reload"][..], &["session", "list"], &["ledger"], &["session", "close", "study"]] {
-            let (is_done, said) = weir(&nobody.key, ask);
+        for request in [&["reload"][..], &["session", "list"], &["ledger"], &["session", "close", "study"]] {
+            let (is_done, said) = weir(&nobody.key, request);
             assert!(
                 !is_done && said.contains("name the credential's file with --credential"),
-                "{ask:?}: {said}"
+                "{request:?}: {said}"
             );
         }
     }
@@ -108,7 +108,7 @@ fn a_remote_operator_has_all_local_rights_until_its_key_is_removed() {
     operators("");
     let ended = watching.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(!ended.status.success() && said.contains("none of the node's operators any more"), "{said}");
+    assert!(!ended.status.success() && said.contains("not an operator key of this node any more"), "{said}");
     let (is_done, said) = weir(&admin.key, &["session", "list"]);
     assert!(!is_done && said.contains("a peer without a credential"), "{said}");
     assert!(net.testbed.stop().success());

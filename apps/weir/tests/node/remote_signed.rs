@@ -90,7 +90,7 @@ fn a_delegation_can_only_reduce_the_accepted_signers() {
         net.granted("researcher", Grant { modules: signed_by(&[&author, &other]).modules, ..modest_grant() });
     let by_author = net.delegated(&researcher, "by-author", signed_by(&[&author]));
     // A module that is granted by its hash has to be signed by one of the signers, too.
-    let hashes = [ModuleHash::of(&row_module("teller"))].into();
+    let hashes = [ModuleHash::of_bytes(&row_module("teller"))].into();
     let modules = Modules::from(ModuleSet { hashes, ..ModuleSet::default() });
     let by_hash = net.delegated(&researcher, "by-hash", Grant { modules, ..Grant::default() });
     let create = [
@@ -130,8 +130,9 @@ fn invalid_signatures_are_refused_and_cost_the_node_nothing() {
     let bytes = row_module("teller");
     net.testbed.request(json!({"create": {"name": "s", "channel": [{"interface": "b"}]}}));
     let load = |net: &Net, signatures: Vec<String>| {
-        let ask = json!({"load": {"session": "s", "module": {"module": "t.wasm"}, "signatures": signatures}});
-        net.testbed.ask_with(ask, &bytes)
+        let request =
+            json!({"load": {"session": "s", "module": {"module": "t.wasm"}, "signatures": signatures}});
+        net.testbed.send_request_with_body(request, &bytes)
     };
     let right = ModuleSignature::sign(&author.identity, &bytes).to_string();
     let other = ModuleSignature::sign(&author.identity, b"other bytes").to_string();

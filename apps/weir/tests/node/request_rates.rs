@@ -11,11 +11,12 @@ use weir_node::control::protocol::PART_BYTES_MAX;
 use weir_remote::SecureStream;
 
 /// Sends all of these requests at once. Returns their replies.
-fn send_all(stream: &mut SecureStream, asks: &[Value]) -> Vec<Value> {
-    let lines: String = asks.iter().map(|ask| format!("{}\n", json!({"weir": 1, "request": ask}))).collect();
+fn send_all(stream: &mut SecureStream, requests: &[Value]) -> Vec<Value> {
+    let lines: String =
+        requests.iter().map(|request| format!("{}\n", json!({"weir": 1, "request": request}))).collect();
     stream.write_all(lines.as_bytes()).unwrap();
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
-    while said.iter().filter(|byte| **byte == b'\n').count() < asks.len() {
+    while said.iter().filter(|byte| **byte == b'\n').count() < requests.len() {
         let len = stream.read(&mut part).unwrap();
         assert!(len > 0, "{}", String::from_utf8_lossy(&said));
         said.extend_from_slice(&part[..len]);
@@ -34,12 +35,12 @@ fn a_holder_with_endless_requests_is_rate_limited_and_others_are_not_delayed() {
     let (guest, other) = (net.granted("guest", modest_grant()), net.granted("other", modest_grant()));
     let mut stream = authenticated_stream(&net, &guest);
     // The part of a file that was never uploaded: the cheapest request.
-    let ask = json!({"upload": {"file": "00".repeat(32), "bytes": 1, "from": 0}});
+    let request = json!({"upload": {"file": "00".repeat(32), "bytes": 1, "from": 0}});
     let begin = Instant::now();
     std::thread::scope(|scope| {
         let flood = scope.spawn(|| {
             for _ in 0..7 {
-                let answers = send_all(&mut stream, &vec![ask.clone(); 100]);
+                let answers = send_all(&mut stream, &vec![request.clone(); 100]);
                 assert!(answers.iter().all(|answer| answer.get("uploaded").is_some()), "{answers:?}");
             }
         });
@@ -53,7 +54,7 @@ fn a_holder_with_endless_requests_is_rate_limited_and_others_are_not_delayed() {
 
 /// Invalid requests, with different reasons, some of which take much processor time.
 fn invalid_request(number: usize) -> String {
-    let asks = [
+    let requests = [
         json!({"load": {"session": "none", "module": {"module": "port-count"}}}),
         json!({"create": {"name": format!("s{number}"), "memory": "512 MiB", "channel": [{"interface": "b"}]}}),
         json!({"close": {"session": format!("t{number}")}}),
@@ -61,7 +62,7 @@ fn invalid_request(number: usize) -> String {
         json!("reload"),
         json!({"create": {"name": "s", "channel": (0..64).map(|n| json!({"name": format!("c{n}"), "interface": "none", "filter": format!("port {n} or {}", "port 1 or ".repeat(300))})).collect::<Vec<_>>()}}),
     ];
-    format!("{}\n", json!({"weir": 1, "request": asks[number % asks.len()]}))
+    format!("{}\n", json!({"weir": 1, "request": requests[number % requests.len()]}))
 }
 
 /// Ends the flood when a test ends, even by a failed assertion.
@@ -116,17 +117,17 @@ fn a_delegator_is_served_during_a_delegates_flood_and_the_delegate_is_charged() 
         }
         let mut longest = Duration::ZERO;
         let create = json!({"create": {"name": "s", "memory": "1 MiB", "channel": [{"interface": "b"}]}});
-        let asks = [json!("show"), create, json!({"close": {"session": "s"}}), json!("show")];
+        let requests = [json!("show"), create, json!({"close": {"session": "s"}}), json!("show")];
         let (mut answered, mut meanwhile) = (0, Vec::new());
         // If the delegator had to alternate with the delegate's eight connections, each of its requests would wait for
         // eight others. On a busy machine some may come between.
         for _ in 0..3 {
             let before = refused.load(Ordering::Acquire);
-            for ask in asks.iter().cycle().take(48) {
+            for request in requests.iter().cycle().take(48) {
                 let asked_at = Instant::now();
-                let answer = &send_all(&mut own, std::slice::from_ref(ask))[0];
+                let answer = &send_all(&mut own, std::slice::from_ref(request))[0];
                 longest = longest.max(asked_at.elapsed());
-                assert!(answer.get("refused").is_none(), "{ask}: {answer}");
+                assert!(answer.get("refused").is_none(), "{request}: {answer}");
                 answered += 1;
             }
             meanwhile.push(refused.load(Ordering::Acquire) - before);
@@ -167,9 +168,9 @@ fn a_delegator_is_served_during_a_delegates_flood_and_the_delegate_is_charged() 
         .arg(net.testbed.path().join("state/ledger"))
         .output()
         .unwrap();
-    let bill = String::from_utf8(output.stdout).unwrap();
-    let row = bill.lines().find(|line| line.starts_with(&format!("(requests of {key})")));
-    assert!(row.is_some_and(|row| row.contains(&format!(",{refused},"))), "{bill}");
+    let usage_csv = String::from_utf8(output.stdout).unwrap();
+    let row = usage_csv.lines().find(|line| line.starts_with(&format!("(requests of {key})")));
+    assert!(row.is_some_and(|row| row.contains(&format!(",{refused},"))), "{usage_csv}");
 }
 
 #[test]
@@ -187,9 +188,9 @@ fn snapshots_are_shared_by_holders_and_a_change_is_visible_at_once() {
     let create = json!({"create": {"name": "s", "memory": "1 MiB", "channel": [{"interface": "b"}]}});
     let close = json!({"close": {"session": "s"}});
     let show = json!("show");
-    let asks = [show.clone(), create, show.clone(), close, show];
+    let requests = [show.clone(), create, show.clone(), close, show];
     for _ in 0..10 {
-        let answers = send_all(&mut stream, &asks);
+        let answers = send_all(&mut stream, &requests);
         let seen: Vec<usize> = [0, 2, 4]
             .map(|at| {
                 answers[at]["snapshot"]["sessions"].as_array().unwrap_or_else(|| panic!("{answers:?}")).len()
@@ -210,7 +211,7 @@ fn a_body_that_fits_no_request_or_right_is_refused_unread() {
     net.run(&guest, &SESSION);
     let load = json!({"load": {"session": "study", "module": {"module": "m"}}});
     let create = json!({"create": {"name": "t"}});
-    for (ask, body, says) in [
+    for (request, body, says) in [
         (json!("show"), 1, "this request has no file"),
         (create.clone(), 8 << 20, "this request has no file"),
         (json!({"explain": {"request": create}}), 1, "this request has no file"),
@@ -219,10 +220,10 @@ fn a_body_that_fits_no_request_or_right_is_refused_unread() {
     ] {
         // The announced body is never sent: the reply does not wait for it.
         let mut stream = authenticated_stream(&net, &guest);
-        writeln!(stream, "{}", json!({"weir": 1, "request": ask, "body": body})).unwrap();
+        writeln!(stream, "{}", json!({"weir": 1, "request": request, "body": body})).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains(says), "{ask}: {answer}");
+        assert!(answer.contains(says), "{request}: {answer}");
     }
     // A body of the maximum length is read and checked.
     let mut stream = authenticated_stream(&net, &guest);

@@ -94,7 +94,7 @@ fn sessions_of_the_configuration_the_operator_and_holders_come_back_also_after_a
     ) {
         return;
     }
-    let mut net = Net::with(CONFIGURED);
+    let mut net = Net::with_interface_lines(CONFIGURED);
     let bytes = module_bytes("passing");
     let file = net.folder.path().join("passing.wasm");
     fs::write(&file, &bytes).unwrap();
@@ -166,7 +166,7 @@ fn sessions_of_the_configuration_the_operator_and_holders_come_back_also_after_a
     assert!(listed.contains("study") && listed.contains(&of_student[..20]), "{listed}");
     net.run(&researcher, &["unload", &of_student, "port-count"]);
     // Its processor time is charged, also for compiling.
-    net.testbed.until("it is charged", |testbed| testbed.billed(&of_researcher, "compile_ns") > 0);
+    net.testbed.until("it is charged", |testbed| testbed.ledger_usage(&of_researcher, "compile_ns") > 0);
     for session in ["own", &of_student, &of_researcher] {
         net.testbed.until("it is in the ledger", |testbed| {
             decisions(testbed, session).iter().filter(|(outcome, _)| outcome == "allowed").count() == 2

@@ -120,9 +120,9 @@ fn a_module_behaves_the_same_in_a_sandbox_process() {
     let (here, apart) = (of("here"), of("apart"));
     assert!(here.len() > 1000);
     assert_eq!(here, apart);
-    assert_eq!(testbed.billed("here", "packets_in"), testbed.billed("apart", "packets_in"));
+    assert_eq!(testbed.ledger_usage("here", "packets_in"), testbed.ledger_usage("apart", "packets_in"));
     // The session is charged for the sandbox process's time.
-    assert!(testbed.billed("apart", "cpu_ns") > 0);
+    assert!(testbed.ledger_usage("apart", "cpu_ns") > 0);
 }
 
 #[test]

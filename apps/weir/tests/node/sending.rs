@@ -33,7 +33,7 @@ fn packets_of_a_module_leave_only_through_an_existing_output() {
         (0..).zip(frames).filter(|(port, _)| *port != 7).map(|(_, frame)| frame).collect();
     assert_eq!(far.datagrams(999), expected);
     assert!(testbed.stop().success());
-    assert_eq!(testbed.billed("alice", "packets_out"), 999);
+    assert_eq!(testbed.ledger_usage("alice", "packets_out"), 999);
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn a_service_call_is_charged_to_the_session_that_agreed_to_pay() {
     let owed = count(&testbed, "alice", "debit_ns");
     assert!(owed <= 40_000_000, "no call costs more than was agreed to: {owed}");
     assert!(testbed.stop().success());
-    assert!(testbed.billed("alice", "cpu_ns") >= owed);
+    assert!(testbed.ledger_usage("alice", "cpu_ns") >= owed);
 }
 
 #[test]
@@ -195,9 +195,9 @@ fn hostile_callees_delay_and_trap_no_caller() {
     testbed.until("the call is refused", |testbed| count(testbed, "of-leaving", "refused") == 1);
     assert!(testbed.stop().success());
     // Calls without a reply are charged to the callers.
-    let bills = testbed.ledger();
+    let entries = testbed.ledger();
     let lost = |name: &str, cause: &str| -> u64 {
-        let of = bills.iter().filter(|entry| entry["session"]["name"] == format!("of-{name}"));
+        let of = entries.iter().filter(|entry| entry["session"]["name"] == format!("of-{name}"));
         of.filter_map(|entry| entry["usage"]["drops"][cause].as_u64()).sum()
     };
     let of = |name| [lost(name, "deadline"), lost(name, "service-gone")];

@@ -73,7 +73,7 @@ fn channels_are_added_and_changed_while_others_of_the_session_work() {
     });
     assert_eq!(testbed.part("alice", "channels", "main")["packets"], 6, "only what it selects now");
     assert!(testbed.stop().success());
-    assert_eq!(testbed.billed("alice", "packets_in"), 15 + 8 + 6);
+    assert_eq!(testbed.ledger_usage("alice", "packets_in"), 15 + 8 + 6);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_refused_change_leaves_channels_unchanged_and_nothing_behind() {
     let channel = |filter: &str| json!([{"interface": "b", "filter": filter}, {"name": "new", "interface": "b", "filter": "tcp"}]);
     for round in 0..60 {
         let filter = format!("udp port {round}");
-        for (ask, says) in [
+        for (request, says) in [
             (json!({"session": "alice", "channel": channel("udp prot 1")}), "syntax error"),
             (
                 json!({"session": "alice", "channel": [{"interface": "z", "filter": filter}]}),
@@ -104,7 +104,7 @@ fn a_refused_change_leaves_channels_unchanged_and_nothing_behind() {
                 "there is no link `nowhere`",
             ),
         ] {
-            let why = testbed.request_refused(json!({"change": ask}));
+            let why = testbed.request_refused(json!({"change": request}));
             assert!(why.contains(says), "{why}");
         }
     }
@@ -132,12 +132,12 @@ fn a_channel_can_forward_to_a_new_or_an_existing_output() {
         testbed.part(session, "outputs", "up")["packets"].as_u64().unwrap()
     };
     // First all new in one change; then a replacement of an existing channel.
-    let asks = [
+    let requests = [
         json!({"session": "bob", "channel": [{"interface": "b", "filter": "udp port 2", "forward": "up"}],
             "output": [{"name": "up", "link": "c"}]}),
         json!({"session": "alice", "channel": [{"interface": "b", "filter": "udp port 3", "forward": "up"}]}),
     ];
-    asks.into_iter().for_each(|ask| testbed.request(json!({"change": ask})));
+    requests.into_iter().for_each(|request| testbed.request(json!({"change": request})));
     for port in 1..=3 {
         testbed.send(&frames(port));
     }
@@ -156,7 +156,10 @@ fn a_channel_can_forward_to_a_new_or_an_existing_output() {
     testbed.send(&frames(4));
     testbed.until("the packets have been sent", |testbed| sent(testbed, "bob") == 10);
     assert!(testbed.stop().success());
-    assert_eq!((testbed.billed("bob", "packets_in"), testbed.billed("bob", "packets_out")), (10, 10));
+    assert_eq!(
+        (testbed.ledger_usage("bob", "packets_in"), testbed.ledger_usage("bob", "packets_out")),
+        (10, 10)
+    );
 }
 
 #[test]

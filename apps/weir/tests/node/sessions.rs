@@ -6,7 +6,7 @@ use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use weir_node::control::spec::PARTS_MAX;
+use weir_node::control::spec::LIST_ENTRIES_MAX;
 
 const TWO: &str = r#"
 [[session]]
@@ -51,15 +51,15 @@ fn each_session_gets_its_packets_and_is_charged_for_its_own_usage() {
     assert!(emitted > 0);
     assert!(testbed.stop().success());
 
-    assert_eq!(testbed.billed("alice", "packets_in"), 1000);
-    assert_eq!(testbed.billed("bob", "packets_in"), 3000);
+    assert_eq!(testbed.ledger_usage("alice", "packets_in"), 1000);
+    assert_eq!(testbed.ledger_usage("bob", "packets_in"), 3000);
     let bytes: usize = frames.iter().map(Vec::len).sum();
-    assert_eq!(testbed.billed("bob", "bytes_in"), bytes as u64);
-    assert!(testbed.billed("alice", "cpu_ns") > 0);
+    assert_eq!(testbed.ledger_usage("bob", "bytes_in"), bytes as u64);
+    assert!(testbed.ledger_usage("alice", "cpu_ns") > 0);
     // Rows that were emitted at the end are in the file, and charged.
     let written = rows(&testbed.path().join("state/records/bob/trajectory-0"));
-    assert_eq!(testbed.billed("bob", "records_written"), u64::try_from(written).unwrap());
-    assert_eq!(testbed.billed("bob", "records_emitted"), u64::try_from(written).unwrap());
+    assert_eq!(testbed.ledger_usage("bob", "records_written"), u64::try_from(written).unwrap());
+    assert_eq!(testbed.ledger_usage("bob", "records_emitted"), u64::try_from(written).unwrap());
 }
 
 #[test]
@@ -106,8 +106,9 @@ fn sessions_are_created_changed_and_refused_while_the_node_runs() {
     testbed.request(json!({"close": {"session": "carol"}}));
     assert!(testbed.request_refused(json!({"close": {"session": "carol"}})).contains("no session `carol`"));
     // The slice of the closed session is free again.
-    testbed
-        .until("the slice is free", |testbed| testbed.ask(session("erin", "1500us")).get("done").is_some());
+    testbed.until("the slice is free", |testbed| {
+        testbed.send_request(session("erin", "1500us")).get("done").is_some()
+    });
     assert!(testbed.stop().success());
     let ledger = testbed.ledger();
     let kinds = |name: &str| -> Vec<String> {
@@ -130,8 +131,8 @@ fn a_stream_can_be_followed_while_it_is_emitted() {
     }
     let mut testbed = Testbed::new(TWO);
     let mut follower = testbed.connect();
-    let ask = json!({"weir": 1, "request": {"follow": {"session": "bob", "module": "trajectory", "stream": "samples"}}});
-    writeln!(follower, "{ask}").unwrap();
+    let request = json!({"weir": 1, "request": {"follow": {"session": "bob", "module": "trajectory", "stream": "samples"}}});
+    writeln!(follower, "{request}").unwrap();
     let mut lines = BufReader::new(follower).lines();
     assert!(lines.next().unwrap().unwrap().contains("done"));
     testbed.send(&(0..2000u16).map(|i| udp(i, &i.to_be_bytes())).collect::<Vec<_>>());
@@ -230,16 +231,16 @@ fn the_number_of_a_sessions_modules_is_limited_for_every_kind_of_request() {
         let cpu = if number.is_multiple_of(2) { "one" } else { "two" };
         testbed.load("many", json!({"module": "m.wasm", "name": format!("m{number}"), "cpu": cpu}), &bytes)
     };
-    for number in 0..PARTS_MAX {
+    for number in 0..LIST_ENTRIES_MAX {
         let reply = load(&testbed, number);
         assert!(reply.get("done").is_some(), "{number}: {reply}");
     }
-    let reply = load(&testbed, PARTS_MAX);
+    let reply = load(&testbed, LIST_ENTRIES_MAX);
     let why = reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{reply}"));
     assert_eq!(why, "session `many` has 65 modules; 64 is the most");
     // In the place of an unloaded module.
     testbed.request(json!({"unload": {"session": "many", "module": "m7"}}));
-    assert!(load(&testbed, PARTS_MAX).get("done").is_some());
+    assert!(load(&testbed, LIST_ENTRIES_MAX).get("done").is_some());
     assert!(load(&testbed, 7).get("refused").is_some());
     assert!(testbed.stop().success());
 }

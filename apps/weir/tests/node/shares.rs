@@ -109,7 +109,7 @@ struct MeasuredShare {
 }
 
 impl MeasuredShare {
-    /// Returns none if one of the sessions ran out of packets.
+    /// Returns `None` if one of the sessions ran out of packets.
     fn measure(testbed: &Testbed) -> Option<Self> {
         let both_want = || has_waiting_packets(testbed, "gold") && has_waiting_packets(testbed, "flood");
         if !both_want() {
@@ -173,7 +173,7 @@ fn a_guarantee_holds_against_a_flood_and_can_be_changed() {
     let lost = testbed.part("flood", "outputs", "up")["drops"]["link-queue-full"].as_u64().unwrap();
     assert!(lost > 0);
     assert!(testbed.stop().success());
-    assert!(testbed.billed("gold", "bytes_out") > 0 && testbed.billed("flood", "bytes_out") > 0);
+    assert!(testbed.ledger_usage("gold", "bytes_out") > 0 && testbed.ledger_usage("flood", "bytes_out") > 0);
     // The scheduler makes the same decisions when the recorded trace is replayed without packets.
     let text = std::fs::read_to_string(testbed.path().join("trace/link-c.trace")).unwrap();
     let mut replay = weir_sched::link::trace::Replay::default();

@@ -74,8 +74,8 @@ fn stolen_time_of_a_core_is_in_status_metrics_and_the_ledger() {
     assert!(core_stolen > TENTH && stolen > TENTH, "{before:?} {after:?}");
     assert!(missed > 0 && missed == of_cpu, "{before:?} {after:?}");
     testbed.until("the entry is in the ledger", |testbed| {
-        testbed.billed("alice", "stolen_ns") >= after[1]
-            && testbed.billed("alice", "periods_missed") >= after[2]
+        testbed.ledger_usage("alice", "stolen_ns") >= after[1]
+            && testbed.ledger_usage("alice", "periods_missed") >= after[2]
     });
     testbed.until("the metrics show it", |_| {
         let page = page();

@@ -11,8 +11,8 @@ use std::process::{Command, Output};
 /// The address of the first table's window, as a literal in WebAssembly text.
 pub const WINDOW: i32 = 0xC000_0000_u32.cast_signed();
 
-/// A module that executes `act` with each packet, and emits a million times the version of the table `t` plus its first
-/// four bytes.
+/// A module that executes `act` with each packet. It emits the version of the table `t`, times a million, plus the
+/// number in the table's first four bytes.
 pub fn reader(act: &str) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -29,8 +29,8 @@ pub fn reader(act: &str) -> Vec<u8> {
     assemble(&text(&body), Some(manifest.as_bytes()))
 }
 
-/// A module that publishes the table `t` `times` times with each packet, with `bytes` bytes that begin with a counter,
-/// and emits each result.
+/// A module that publishes the table `t` with each packet, `times` times. The table has `bytes` bytes, which begin with
+/// a counter. The module emits each result.
 pub fn publisher(name: &str, times: u32, bytes: u32) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32) (local $left i32)
@@ -65,21 +65,21 @@ pub fn load(testbed: &Testbed, session: &str, module: &[u8]) {
 /// The rows of a session's module, as they arrive.
 pub fn follow(testbed: &Testbed, session: &str) -> Lines<BufReader<UnixStream>> {
     let mut stream = testbed.connect();
-    let ask =
+    let request =
         json!({"weir": 1, "request": {"follow": {"session": session, "module": "m", "stream": "rows"}}});
-    writeln!(stream, "{ask}").unwrap();
+    writeln!(stream, "{request}").unwrap();
     let mut lines = BufReader::new(stream).lines();
     assert!(lines.next().unwrap().unwrap().contains("done"));
     lines
 }
 
-pub fn next(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
+pub fn next_value(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
     let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
     row["reply"]["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
 }
 
-/// The value that a reader emits for this version of these bytes.
-pub fn seen(version: u64, bytes: &[u8; 4]) -> u64 {
+/// The value that a reader emits for version `version` of a table that begins with `bytes`.
+pub fn emitted_value(version: u64, bytes: &[u8; 4]) -> u64 {
     version * 1_000_000 + u64::from(u32::from_le_bytes(*bytes))
 }
 
@@ -138,19 +138,19 @@ fn the_operators_tables_are_read_with_a_grant_and_change_atomically() {
     testbed.request(json!("reload"));
     let reply = testbed.load("bob", json!({"module": "m.wasm", "name": "m"}), &reader(""));
     let why = reply["refused"]["why"].as_str().unwrap();
-    let says = "module `m` reads table `t`, and session `bob` may not: `weir session change bob --read t` grants it, or `--read t=NAME` where";
+    let says = "module `m` reads table `t`, for which session `bob` has no grant: `weir session change bob --read t` grants it, or `--read t=NAME` if";
     assert!(why.starts_with(says), "{why}");
     load(&testbed, "alice", &reader(""));
     let mut rows = follow(&testbed, "alice");
     let mut look = |testbed: &mut Testbed| {
         testbed.send(&[udp(1, b"x")]);
-        next(&mut rows)
+        next_value(&mut rows)
     };
-    assert_eq!(look(&mut testbed), seen(1, b"one "));
+    assert_eq!(look(&mut testbed), emitted_value(1, b"one "));
     // At run time, with the command.
     output_of(&testbed, &["table", "put", "geo", &file("two", b"two")]);
-    assert_eq!(look(&mut testbed), seen(2, b"two\0"));
-    assert_eq!(look(&mut testbed), seen(2, b"two\0"));
+    assert_eq!(look(&mut testbed), emitted_value(2, b"two\0"));
+    assert_eq!(look(&mut testbed), emitted_value(2, b"two\0"));
     let list = output_of(&testbed, &["table", "list"]);
     let row: Vec<&str> =
         list.lines().find(|line| line.starts_with("geo")).unwrap().split_whitespace().collect();
@@ -169,12 +169,18 @@ fn the_operators_tables_are_read_with_a_grant_and_change_atomically() {
         ),
     ));
     assert!(testbed.request_refused(json!("reload")).contains("session `carol`"));
-    assert_eq!(look(&mut testbed), seen(2, b"two\0"), "what a reload that fails has put is taken back");
+    assert_eq!(
+        look(&mut testbed),
+        emitted_value(2, b"two\0"),
+        "what a reload that fails has put is taken back"
+    );
     testbed.configure(&sessions(""));
     assert!(
-        testbed.ask(json!("reload"))["done"]["notes"].to_string().contains("table geo has a new version")
+        testbed.send_request(json!("reload"))["done"]["notes"]
+            .to_string()
+            .contains("table geo has a new version")
     );
-    assert_eq!(look(&mut testbed) % 1_000_000, seen(0, b"thre") % 1_000_000);
+    assert_eq!(look(&mut testbed) % 1_000_000, emitted_value(0, b"thre") % 1_000_000);
     // A version that is longer than the module's window: the module sees no version, and the operator gets a warning.
     output_of(&testbed, &["table", "put", "geo", &file("long", &[1; 4097])]);
     assert_eq!(look(&mut testbed), 0);
@@ -187,7 +193,7 @@ fn the_operators_tables_are_read_with_a_grant_and_change_atomically() {
         testbed.log()
     );
     output_of(&testbed, &["table", "put", "geo", &file("exact", &[1; 4096])]);
-    assert_eq!(look(&mut testbed) % 1_000_000, seen(0, &[1; 4]) % 1_000_000);
+    assert_eq!(look(&mut testbed) % 1_000_000, emitted_value(0, &[1; 4]) % 1_000_000);
     output_of(&testbed, &["table", "remove", "geo"]);
     assert_eq!(look(&mut testbed), 0);
     assert!(error_of(&testbed, &["table", "remove", "geo"]).contains("there is no table `geo`"));
@@ -215,9 +221,12 @@ fn a_published_table_belongs_to_its_session_and_ends_with_it() {
     let number = |number: u32| number.to_le_bytes();
     for round in 1..=5 {
         testbed.send(&[udp(1, b"x")]);
-        assert_eq!(next(&mut all[0]), 0);
+        assert_eq!(next_value(&mut all[0]), 0);
         testbed.send(&[udp(2, b"x")]);
-        assert_eq!([next(&mut all[1]), next(&mut all[2])], [seen(round.into(), &number(round)); 2]);
+        assert_eq!(
+            [next_value(&mut all[1]), next_value(&mut all[2])],
+            [emitted_value(round.into(), &number(round)); 2]
+        );
     }
     // No other session can publish it.
     let owned = "table `counts` is published by session maker; another publisher is possible only after it has been withdrawn";
@@ -237,7 +246,7 @@ fn a_published_table_belongs_to_its_session_and_ends_with_it() {
     testbed
         .until("the reader has released the table", |testbed| memory_used(testbed, "alice") == used - 65_536);
     testbed.send(&[udp(2, b"x")]);
-    assert_eq!([next(&mut all[1]), next(&mut all[2])], [0, 0]);
+    assert_eq!([next_value(&mut all[1]), next_value(&mut all[2])], [0, 0]);
     assert_eq!(memory_used(&testbed, "maker"), before);
     // The name still belongs to the session. When the session ends, other sessions can use it.
     assert!(error_of(&testbed, &create).contains(owned));
@@ -275,7 +284,7 @@ fn flooding_publishers_and_misbehaving_readers_leave_nothing_and_affect_no_other
             testbed.count("maker", "m", "packets") == u64::from(round)
         });
         testbed.send(&[udp(2, b"x")]);
-        assert_eq!(next(&mut good), seen(u64::from(round) * 20, &(round * 20).to_le_bytes()));
+        assert_eq!(next_value(&mut good), emitted_value(u64::from(round) * 20, &(round * 20).to_le_bytes()));
     }
     testbed.until("all other calls have failed", |testbed| {
         ["storing", "beyond"].iter().all(|session| testbed.count(session, "m", "faults") == 59)
@@ -304,7 +313,7 @@ fn a_session_without_memory_for_a_table_is_refused() {
         testbed.load("short", json!({"module": "m.wasm", "name": "m"}), &publisher("publisher", 1, 8));
     let why = reply["refused"]["why"].as_str().unwrap();
     assert!(
-        why.contains("publishes table `t`, which takes 128 KiB of memory, twice what it declares"),
+        why.contains("publishes table `t`, which takes 128 KiB of memory, twice the declared size"),
         "{why}"
     );
     load(&testbed, "maker", &publisher("publisher", 1, 8));
@@ -314,14 +323,14 @@ fn a_session_without_memory_for_a_table_is_refused() {
     testbed.send(&[udp(1, b"x")]);
     testbed.until("the table is published", |testbed| table(testbed, "other").unwrap()["version"] == 1);
     testbed.send(&[udp(2, b"x")]);
-    assert_eq!(next(&mut rows), 0);
+    assert_eq!(next_value(&mut rows), 0);
     let problems = table(&testbed, "other").unwrap()["problems"].to_string();
     assert!(problems.contains("it takes 64 KiB of memory, and the session has less left"), "{problems}");
     testbed.request(json!({"change": {"session": "reader", "memory": "200 KiB"}}));
     testbed.send(&[udp(1, b"x")]);
     testbed.until("it is published again", |testbed| table(testbed, "other").unwrap()["version"] == 2);
     testbed.send(&[udp(2, b"x")]);
-    assert_eq!(next(&mut rows), seen(2, &2u32.to_le_bytes()));
+    assert_eq!(next_value(&mut rows), emitted_value(2, &2u32.to_le_bytes()));
     assert!(testbed.stop().success());
 }
 
@@ -336,9 +345,9 @@ fn invalid_table_files_are_refused_with_the_reason() {
     let huge = testbed.path().join("huge");
     std::fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
     for (path, says) in [
-        ("/dev/zero", "/dev/zero: is no regular file; a table is made of one"),
-        (pipe.to_str().unwrap(), "pipe: is no regular file"),
-        ("/", "/: is no regular file"),
+        ("/dev/zero", "/dev/zero: is not a regular file, from which a table is read"),
+        (pipe.to_str().unwrap(), "pipe: is not a regular file"),
+        ("/", "/: is not a regular file"),
         (huge.to_str().unwrap(), "huge: has 1099511627776 bytes, and 67108864 are the most for a table"),
         ("/nowhere/at/all", "/nowhere/at/all: No such file"),
     ] {
@@ -455,7 +464,8 @@ fn a_thousand_table_versions_and_sessions_leave_nothing_behind() {
     let mut testbed = Testbed::new(&session("alice", 1, "read = [\"t\"]"));
     load(&testbed, "alice", &reader(""));
     let put = |testbed: &Testbed, round: usize| {
-        let reply = testbed.ask_with(json!({"put-table": {"table": "t"}}), &vec![1; round * 4 % 4097]);
+        let reply =
+            testbed.send_request_with_body(json!({"put-table": {"table": "t"}}), &vec![1; round * 4 % 4097]);
         assert!(reply.get("done").is_some(), "{reply}");
     };
     let create = |testbed: &Testbed, round: usize| {
@@ -478,6 +488,6 @@ fn a_thousand_table_versions_and_sessions_leave_nothing_behind() {
     assert_eq!(testbed.snapshot()["tables"].as_array().unwrap().len(), 1);
     let mut rows = follow(&testbed, "alice");
     testbed.send(&[udp(1, b"x")]);
-    assert_eq!(next(&mut rows), seen(1019, &[1; 4]));
+    assert_eq!(next_value(&mut rows), emitted_value(1019, &[1; 4]));
     assert!(testbed.stop().success());
 }

@@ -149,8 +149,8 @@ fn programs_communicate_through_a_tap_device_and_their_session_is_charged() {
         || Command::new("ip").args(["link", "show", "dev", "weir0"]).output().unwrap().status.success();
     testbed.until("the device is gone", |_| !is_there());
     assert!(testbed.stop().success());
-    assert!(testbed.billed("alice", "bytes_out") > MUCH as u64);
-    assert!(testbed.billed("alice", "packets_in") > 0);
+    assert!(testbed.ledger_usage("alice", "bytes_out") > MUCH as u64);
+    assert!(testbed.ledger_usage("alice", "packets_in") > 0);
 }
 
 #[test]

@@ -144,17 +144,17 @@ impl Testbed {
 
     /// As [`Self::new`], with further lines in the section `[node]`.
     pub fn with_node(node: &str, sessions: &str) -> Self {
-        Self::with(node, "", sessions, None)
+        Self::with_sections(node, "", sessions, None)
     }
 
     /// As [`Self::new`], with further lines in the section `[cpu]`; `PATH` stands for the test's folder.
     pub fn with_cpu(cpu: &str, sessions: &str) -> Self {
-        Self::with("", cpu, sessions, None)
+        Self::with_sections("", cpu, sessions, None)
     }
 
     /// As [`Self::with_node`], with a simulated service manager that listens on this socket.
     pub fn managed(node: &str, sessions: &str, manager: &Path) -> Self {
-        Self::with(node, "", sessions, Some(manager))
+        Self::with_sections(node, "", sessions, Some(manager))
     }
 
     /// As [`Self::with_node`], with the state folder on a file system of this size. Returns none, with a line on standard error,
@@ -177,10 +177,10 @@ impl Testbed {
 
     /// As [`Self::new`], with further lines in both sections.
     pub fn with_parts(node: &str, cpu: &str, sessions: &str) -> Self {
-        Self::with(node, cpu, sessions, None)
+        Self::with_sections(node, cpu, sessions, None)
     }
 
-    fn with(node: &str, cpu: &str, sessions: &str, manager: Option<&Path>) -> Self {
+    fn with_sections(node: &str, cpu: &str, sessions: &str, manager: Option<&Path>) -> Self {
         let mut testbed = Self::prepared(node, cpu, manager);
         testbed.configure(sessions);
         testbed.start();
@@ -256,7 +256,7 @@ impl Testbed {
             }
             if begin.elapsed() >= TIMEOUT {
                 let is_there = self.path().join("node.sock").exists();
-                let shown = if is_there { self.ask(json!("show")) } else { Value::Null };
+                let shown = if is_there { self.send_request(json!("show")) } else { Value::Null };
                 panic!("{what}: {}\n{shown}\n{:?}", self.log(), self.descriptors_and_mappings());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -270,14 +270,14 @@ impl Testbed {
     }
 
     /// Sends a request to the node's socket, and returns the reply.
-    pub fn ask(&self, ask: Value) -> Value {
-        self.ask_with(ask, &[])
+    pub fn send_request(&self, request: Value) -> Value {
+        self.send_request_with_body(request, &[])
     }
 
-    /// As [`Self::ask`], with a module's file.
-    pub fn ask_with(&self, ask: Value, body: &[u8]) -> Value {
+    /// As [`Self::request`], with a module's file.
+    pub fn send_request_with_body(&self, request: Value, body: &[u8]) -> Value {
         let mut stream = self.connect();
-        writeln!(stream, "{}", json!({"weir": 1, "request": ask, "body": body.len()})).unwrap();
+        writeln!(stream, "{}", json!({"weir": 1, "request": request, "body": body.len()})).unwrap();
         stream.write_all(body).unwrap();
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
@@ -286,23 +286,23 @@ impl Testbed {
     }
 
     /// Sends a request that has to succeed.
-    pub fn request(&self, ask: Value) {
-        let reply = self.ask(ask.clone());
-        assert!(reply.get("done").is_some(), "{ask}: {reply}");
+    pub fn request(&self, request: Value) {
+        let reply = self.send_request(request.clone());
+        assert!(reply.get("done").is_some(), "{request}: {reply}");
     }
 
     /// Sends a request that has to be refused, and returns the reason.
-    pub fn request_refused(&self, ask: Value) -> String {
-        let reply = self.ask(ask.clone());
-        reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{ask}: {reply}")).to_owned()
+    pub fn request_refused(&self, request: Value) -> String {
+        let reply = self.send_request(request.clone());
+        reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{request}: {reply}")).to_owned()
     }
 
     pub fn load(&self, session: &str, spec: Value, body: &[u8]) -> Value {
-        self.ask_with(json!({"load": {"session": session, "module": spec}}), body)
+        self.send_request_with_body(json!({"load": {"session": session, "module": spec}}), body)
     }
 
     pub fn snapshot(&self) -> Value {
-        self.ask(json!("show"))["snapshot"].clone()
+        self.send_request(json!("show"))["snapshot"].clone()
     }
 
     /// A part of a session's status, by its kind ("modules", "channels", "cpu") and name.
@@ -322,7 +322,7 @@ impl Testbed {
         for portion in frames.chunks(50) {
             let mut rest: Vec<&[u8]> = portion.iter().map(Vec::as_slice).collect();
             while !rest.is_empty() {
-                let taken = self.sink.send(&rest).taken;
+                let taken = self.sink.send(&rest).consumed;
                 rest.drain(..taken);
             }
         }
@@ -405,7 +405,7 @@ impl Testbed {
     }
 
     /// The sum of a counter over all usage entries of a session.
-    pub fn billed(&self, session: &str, what: &str) -> u64 {
+    pub fn ledger_usage(&self, session: &str, what: &str) -> u64 {
         let entries = self.ledger();
         let bills =
             entries.iter().filter(|entry| entry["kind"] == "usage" && entry["session"]["name"] == session);

@@ -53,8 +53,8 @@ fn a_module_stops_in_its_own_slices_and_delays_no_other() {
     // With so small a slice it does not stop before it gets a larger one.
     set_cpu(&testbed, "1s", "100us");
     let mut unloads = testbed.connect();
-    let ask = json!({"weir": 1, "request": {"unload": {"session": "slow", "module": "slow"}}});
-    writeln!(unloads, "{ask}").unwrap();
+    let request = json!({"weir": 1, "request": {"unload": {"session": "slow", "module": "slow"}}});
+    writeln!(unloads, "{request}").unwrap();
     // Meanwhile requests are answered, packets are forwarded, and a session is created and closed.
     let modules = |testbed: &Testbed| -> usize {
         let sessions = testbed.snapshot()["sessions"].as_array().unwrap().clone();
@@ -78,7 +78,10 @@ fn a_module_stops_in_its_own_slices_and_delays_no_other() {
     assert!(used > 2_000_000, "{used}");
     assert!(testbed.stop().success());
     // Its last row is written and charged, with the packets that it had received.
-    assert_eq!((testbed.billed("slow", "records_written"), testbed.billed("slow", "packets_in")), (1, 30));
+    assert_eq!(
+        (testbed.ledger_usage("slow", "records_written"), testbed.ledger_usage("slow", "packets_in")),
+        (1, 30)
+    );
 }
 
 #[test]
@@ -90,8 +93,8 @@ fn a_session_is_closed_after_all_its_modules_have_stopped() {
     assert!(testbed.load("slow", json!({"module": "slow.wasm"}), &slow_stop_module()).get("done").is_some());
     set_cpu(&testbed, "1s", "100us");
     let mut unloads = testbed.connect();
-    let ask = json!({"weir": 1, "request": {"unload": {"session": "slow", "module": "slow"}}});
-    writeln!(unloads, "{ask}").unwrap();
+    let request = json!({"weir": 1, "request": {"unload": {"session": "slow", "module": "slow"}}});
+    writeln!(unloads, "{request}").unwrap();
     testbed.until("the module gets no more packets", |testbed| {
         testbed.snapshot()["sessions"]
             .as_array()
@@ -107,7 +110,7 @@ fn a_session_is_closed_after_all_its_modules_have_stopped() {
     BufReader::new(unloads).read_line(&mut line).unwrap();
     assert!(line.contains("done"), "{line}");
     assert!(testbed.stop().success());
-    assert_eq!(testbed.billed("slow", "records_written"), 2);
+    assert_eq!(testbed.ledger_usage("slow", "records_written"), 2);
     let ledger = testbed.ledger();
     let kinds: Vec<_> = ledger
         .iter()
@@ -215,7 +218,7 @@ fn all_modules_of_a_closing_session_get_no_packets_before_the_first_has_stopped(
     BufReader::new(closes).read_line(&mut line).unwrap();
     assert!(line.contains("done"), "{line}");
     assert!(testbed.stop().success());
-    assert_eq!(testbed.billed("slow", "records_written"), 30);
+    assert_eq!(testbed.ledger_usage("slow", "records_written"), 30);
     let ledger = testbed.ledger();
     let of_slow = ledger.iter().filter(|entry| entry["session"]["name"] == "slow");
     let kinds: Vec<_> = of_slow.filter_map(|entry| entry["kind"].as_str()).collect();
@@ -229,7 +232,8 @@ fn a_revoked_session_gets_no_packets_at_once_however_long_its_module_stops() {
         return;
     }
     links::far_cable();
-    let mut net = Net::with("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
+    let mut net =
+        Net::with_interface_lines("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
     let ceilings = Ceilings {
         cpu: Some(CpuShare(500_000)),
         bandwidth: Some(BitsPerSecond(10_000_000)),
@@ -248,7 +252,7 @@ fn a_revoked_session_gets_no_packets_at_once_however_long_its_module_stops() {
     let credential: Credential = std::fs::read_to_string(&guest.credential).unwrap().parse().unwrap();
     let ids = [credential.claimed_blocks().last().unwrap().id].into();
     let list = RevocationList::sign(&net.operator.identity, 1, seconds_from_now(0), ids).unwrap();
-    let reply = net.testbed.ask_with(json!("revoke"), list.to_string().as_bytes());
+    let reply = net.testbed.send_request_with_body(json!("revoke"), list.to_string().as_bytes());
     assert!(reply.get("done").is_some(), "{reply}");
     // The session receives and forwards nothing while its first module has not stopped yet.
     let shot = wait_until_first_is_out(&mut net.testbed, &name);
@@ -259,7 +263,7 @@ fn a_revoked_session_gets_no_packets_at_once_however_long_its_module_stops() {
     net.testbed
         .until("it is closed", |testbed| testbed.snapshot()["sessions"].as_array().unwrap().len() == 1);
     assert!(net.testbed.stop().success());
-    assert_eq!(net.testbed.billed(&name, "records_written"), 30);
+    assert_eq!(net.testbed.ledger_usage(&name, "records_written"), 30);
     let ledger = net.testbed.ledger();
     let last = ledger.iter().rfind(|entry| entry["session"]["name"] == name.as_str()).unwrap();
     assert_eq!((&last["kind"], &last["reason"]), (&json!("session-closed"), &json!("revoked")));
@@ -277,7 +281,7 @@ fn a_revocation_during_a_reload_takes_effect_at_once() {
         )
     };
     let sessions = names.map(session).concat();
-    let mut net = Net::with(&sessions);
+    let mut net = Net::with_interface_lines(&sessions);
     let file = net.folder.path().join("revoked");
     let list = |number, ids: &[_]| {
         let ids = ids.iter().copied().collect();
@@ -297,7 +301,7 @@ fn a_revocation_during_a_reload_takes_effect_at_once() {
     let credential: Credential = std::fs::read_to_string(&guest.credential).unwrap().parse().unwrap();
     let set_session_cpu = |testbed: &Testbed, name: &str, period: &str| {
         let cpu = json!([{"period": period, "slice": "100us"}]);
-        testbed.ask(json!({"change": {"session": name, "cpu": cpu}}))
+        testbed.send_request(json!({"change": {"session": name, "cpu": cpu}}))
     };
     for name in names {
         let reply = net.testbed.load(name, json!({"module": "m.wasm"}), &silent_slow_stop_module());

@@ -138,7 +138,7 @@ fn node_location(net: &Net, who: &Person) -> NodeLocation {
 
 fn part(file: &[u8], from: usize) -> FilePart {
     let [bytes, from] = [file.len(), from].map(|count| u32::try_from(count).unwrap());
-    FilePart { file: ModuleHash::of(file), bytes, from }
+    FilePart { file: ModuleHash::of_bytes(file), bytes, from }
 }
 
 /// Sends a part. Returns the number of received bytes, or the reason of the refusal.
@@ -155,8 +155,8 @@ fn send(client: &mut Client, part: FilePart, bytes: &[u8]) -> Result<u32, String
 fn load(client: &mut Client, name: &str, file: &[u8]) -> Result<Vec<String>, String> {
     let module: ModuleSpec =
         serde_json::from_value(serde_json::json!({"module": "theirs.wasm", "name": name})).unwrap();
-    let ask = ControlRequest::Load { session: "study".parse().unwrap(), module, signatures: Vec::new() };
-    client.execute_with_file(ask, ModuleHash::of(file)).map_err(|error| error.to_string())
+    let request = ControlRequest::Load { session: "study".parse().unwrap(), module, signatures: Vec::new() };
+    client.execute_with_file(request, ModuleHash::of_bytes(file)).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn an_upload_is_private_to_its_sender_and_has_the_announced_hash() {
     load(&mut second, "y", &file).unwrap();
 
     // The credential's module hashes are compared with the bytes that are loaded.
-    let named = ModuleSet { hashes: [ModuleHash::of(&file)].into(), ..ModuleSet::default() };
+    let named = ModuleSet { hashes: [ModuleHash::of_bytes(&file)].into(), ..ModuleSet::default() };
     let carol = net.granted("carol", Grant { modules: Modules::from(named), ..modest_grant() });
     net.run(&carol, &[&SESSION[..], &cpu].concat());
     let another = module(500 << 10);

@@ -261,15 +261,15 @@ fn reader(at: u32) -> Vec<u8> {
 /// The rows of a module, as they arrive.
 fn follow(testbed: &Testbed, session: &str, module: &str) -> Lines<BufReader<UnixStream>> {
     let mut stream = testbed.connect();
-    let ask =
+    let request =
         json!({"weir": 1, "request": {"follow": {"session": session, "module": module, "stream": "rows"}}});
-    writeln!(stream, "{ask}").unwrap();
+    writeln!(stream, "{request}").unwrap();
     let mut lines = BufReader::new(stream).lines();
     assert!(lines.next().unwrap().unwrap().contains("done"));
     lines
 }
 
-fn next(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
+fn next_value(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
     let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
     row["reply"]["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
 }
@@ -367,18 +367,18 @@ fn a_module_that_searches_its_memory_finds_no_hidden_data() {
     net.testbed.until("all patterns are found", |testbed| {
         testbed.count("all", "searcher", "records") == all.len() as u64
     });
-    let mut found: Vec<u64> = all.iter().map(|_| next(&mut rows[0])).collect();
+    let mut found: Vec<u64> = all.iter().map(|_| next_value(&mut rows[0])).collect();
     found.sort_unstable();
     assert_eq!(found, all);
     // The researcher's module finds only the ports, which are visible; the student's finds nothing.
     let what =
         |number: u64| patterns.get(usize::try_from(number).unwrap()).map_or("flow hash or gap", |it| it.what);
-    assert_eq!(what(next(&mut rows[1])), "ports");
+    assert_eq!(what(next_value(&mut rows[1])), "ports");
     for (session, expected) in [(&some, 1), (&less, 0)] {
         let records = net.testbed.count(session, "searcher", "records");
         if records > expected {
             let more = &mut rows[if *session == some { 1 } else { 2 }];
-            panic!("{session} found {}", what(next(more)));
+            panic!("{session} found {}", what(next_value(more)));
         }
         assert_eq!((records, net.testbed.count(session, "searcher", "records_lost")), (expected, 0));
     }
@@ -436,13 +436,13 @@ fn a_module_that_searches_its_sandbox_process_finds_no_hidden_data() {
     let mut all: Vec<&str> = names.iter().copied().filter(|name| !nowhere.contains(name)).collect();
     net.testbed
         .until("all patterns are found", |testbed| records(testbed, "all", "searcher") >= all.len() as u64);
-    let mut found: Vec<&str> = all.iter().map(|_| what(next(&mut rows[0]))).collect();
+    let mut found: Vec<&str> = all.iter().map(|_| what(next_value(&mut rows[0]))).collect();
     all.sort_unstable();
     found.sort_unstable();
     assert_eq!(found, all);
     // The researcher's modules find only the ports, which are visible.
     for rows in &mut rows[1..] {
-        assert_eq!(what(next(rows)), "ports");
+        assert_eq!(what(next_value(rows)), "ports");
     }
 
     // They see the same pseudonym as modules in the node's process, and it is not the address.
@@ -452,7 +452,7 @@ fn a_module_that_searches_its_sandbox_process_finds_no_hidden_data() {
     net.run(&researcher, &["load", "some", path.to_str().unwrap()]);
     let mut shown = [&here, &some].map(|session| follow(&net.testbed, session, "m"));
     net.testbed.send(&[plain_datagram()]);
-    let [here, apart] = shown.each_mut().map(next);
+    let [here, apart] = shown.each_mut().map(next_value);
     assert_eq!(here, apart);
     assert_ne!(u32::try_from(apart).unwrap().to_le_bytes(), SOURCE);
 
@@ -460,7 +460,7 @@ fn a_module_that_searches_its_sandbox_process_finds_no_hidden_data() {
     for (((session, module), rows), expected) in each.into_iter().zip(&mut rows).zip([all.len() as u64, 1, 1])
     {
         if records(&net.testbed, session, module) > expected {
-            panic!("{session} found {}, too", what(next(rows)));
+            panic!("{session} found {}, too", what(next_value(rows)));
         }
         assert_eq!(net.testbed.count(session, module, "records_lost"), 0);
     }
@@ -543,7 +543,7 @@ fn pseudonyms_are_stable_across_restarts_and_equal_only_for_the_same_view() {
         let name = create_study(net, who, "s", cpu, "interface=b,filter=udp", &path);
         let mut rows = follow(&net.testbed, &name, "m");
         net.testbed.send(&[plain_datagram()]);
-        let seen = next(&mut rows);
+        let seen = next_value(&mut rows);
         net.run(who, &["session", "close", "s"]);
         u32::try_from(seen).unwrap()
     };
@@ -625,7 +625,7 @@ fn a_holders_filter_sees_only_its_view_and_reveals_nothing_hidden() {
         });
     }
     // A filter can use the visible address.
-    let [a, b, c, d] = u32::try_from(next(&mut rows)).unwrap().to_le_bytes();
+    let [a, b, c, d] = u32::try_from(next_value(&mut rows)).unwrap().to_le_bytes();
     net.run(&researcher, &["session", "close", "port"]);
     let channel = format!("interface=b,filter=src host {a}.{b}.{c}.{d}");
     let name = create_study(&net, &researcher, "pseudonym", cpu, &channel, &path);
@@ -707,7 +707,7 @@ fn a_request_for_more_than_the_credential_shows_is_refused() {
     refused(&researcher, &create("payload=much"), "`payload` cannot be `much`");
     // The interface's whole memory, and an output for hidden data.
     let whole = ["session", "create", "s", "--memory", "1 MiB", "--channel", "interface=b,visibility=all"];
-    net.run_refused(&researcher, &whole, "would see all of the interface's memory (`visibility = \"all\"`)");
+    net.run_refused(&researcher, &whole, "would see all of the interface's packets (`visibility = \"all\"`)");
     let done = |who: &Person, arguments: &[String]| net.run(who, &words(arguments));
     done(&researcher, &create("ports=zeroed"));
     done(&student, &create("payload=4"));
@@ -722,7 +722,7 @@ fn a_request_for_more_than_the_credential_shows_is_refused() {
     };
     refused(&researcher, &change("s", "payload=17"), "view: asked for");
     let students = student.name_of("s");
-    refused(&researcher, &change(&students, "payload=6"), "its owner has to share it with you");
+    refused(&researcher, &change(&students, "payload=6"), "the owner has to share the session");
     let share = format!("manage={}", researcher.identity.public());
     net.run(&student, &["session", "change", "s", "--share", &share]);
     refused(&researcher, &change(&students, "payload=16"), "given is payload=8,ttl=zeroed");

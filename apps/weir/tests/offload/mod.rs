@@ -31,13 +31,13 @@ pub struct Host {
     namespace: Child,
     interface: String,
     number: u8,
-    /// True if its addresses are those inside the tunnel.
+    /// True if the host uses its addresses inside the tunnel.
     is_inside: bool,
 }
 
 /// Creates a host for each interface. The hosts have static neighbour entries for each other, so they send no ARP requests.
 pub fn hosts(one: &str, other: &str) -> [Host; 2] {
-    let hosts = [Host::with(one, 1), Host::with(other, 2)];
+    let hosts = [Host::create(one, 1), Host::create(other, 2)];
     for (host, peer) in [(&hosts[0], &hosts[1]), (&hosts[1], &hosts[0])] {
         let (interface, number) = (host.interface.clone(), peer.number);
         host.run(move || {
@@ -90,7 +90,8 @@ pub fn tunnel(hosts: &mut [Host; 2]) -> bool {
 }
 
 impl Host {
-    fn with(interface: &str, number: u8) -> Self {
+    /// Creates a host in a new network namespace, and moves the interface there.
+    fn create(interface: &str, number: u8) -> Self {
         let mut namespace = Command::new("unshare")
             .args(["--net", "sh", "-c", "echo; exec cat"])
             .stdin(Stdio::piped())
@@ -138,7 +139,7 @@ impl Host {
     /// Captures the frames that arrive at its interface from now on.
     pub fn arrivals(&self) -> Arrivals {
         let interface = self.interface.clone();
-        self.run(move || Arrivals::at(&interface))
+        self.run(move || Arrivals::capture(&interface))
     }
 
     fn address(&self, is_v6: bool, port: u16) -> SocketAddr {
@@ -165,8 +166,8 @@ fn ip(arguments: &str) -> String {
 pub struct Arrivals(LiveSource);
 
 impl Arrivals {
-    /// Captures at this interface in the namespace of this thread.
-    pub fn at(interface: &str) -> Self {
+    /// Starts a capture at an interface in the namespace of this thread.
+    pub fn capture(interface: &str) -> Self {
         let options = LiveOptions {
             kind: SocketKind::Packet,
             direction: Direction::Incoming,
@@ -369,7 +370,7 @@ pub fn finished(from: &Host) -> Vec<Vec<u8>> {
     from.run(move || {
         let mut sink = LiveSink::open(&interface, SocketKind::Packet).unwrap();
         for frame in &frames {
-            while sink.send(&[frame]).taken == 0 {
+            while sink.send(&[frame]).consumed == 0 {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }

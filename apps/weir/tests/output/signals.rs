@@ -65,7 +65,7 @@ fn the_first_signal_stops_a_run_of_a_file_properly() {
         reader.read_exact(&mut written).unwrap();
         background.signal(signal);
         let draining = std::thread::spawn(move || reader.read_to_end(&mut written).map(|_| written));
-        let ended = background.end().good();
+        let ended = background.end().succeeds();
         let document = ended.json();
         let packets = counts(&document)[0];
         assert!((1..100_000).contains(&packets), "{signal}: {packets}");
@@ -76,7 +76,7 @@ fn the_first_signal_stops_a_run_of_a_file_properly() {
         assert_stopped(&document, &out, &report);
         let written = read_pcap(&draining.join().unwrap().unwrap());
         assert!(written == traffic(packets), "{signal}: other packets were written");
-        ended.says(&format!("ended by a signal after {packets} packets"));
+        ended.reports(&format!("ended by a signal after {packets} packets"));
     }
 }
 
@@ -101,7 +101,7 @@ fn over_a_pipe(
     };
     pipe.write_all(begin).unwrap();
     act(&background, pipe);
-    let ended = background.end().good();
+    let ended = background.end().succeeds();
     assert_stopped(&ended.json(), &out, &report);
     ended
 }
@@ -176,7 +176,7 @@ fn a_signal_ignored_by_the_parent_process_stays_ignored() {
     std::thread::sleep(Duration::from_millis(2_500));
     pipe.write_all(&capture[50_000..]).unwrap();
     drop(pipe);
-    let ended = background.end().good();
+    let ended = background.end().succeeds();
     assert_eq!(counts(&ended.json())[0], 2_000);
 }
 
@@ -199,11 +199,11 @@ fn two_runs_cannot_write_to_the_same_file() {
         bench.run(&[&["-m", &module], &second[..]].concat()).fails(1, &[says, second[1]]);
     }
     drop(pipe);
-    first.end().good();
+    first.end().succeeds();
     assert!(read_pcap(&fs::read(&written).unwrap()).len() == 1_000);
     assert!(fs::read_to_string(&report).unwrap().ends_with("</html>\n"));
     // The files can be used again.
-    bench.run(&arguments).good();
+    bench.run(&arguments).succeeds();
     // Several runs may write to one device.
     let mut first = BackgroundRun::start(
         weir().args(["run", "-r", "-", "-m", "rtt", "-w", "/dev/null"]).stdin(Stdio::piped()),
@@ -211,7 +211,7 @@ fn two_runs_cannot_write_to_the_same_file() {
     let mut pipe = first.0.stdin.take().unwrap();
     wait_until_it_reads(&first.0);
     pipe.write_all(&pcap(&traffic(10))).unwrap();
-    bench.run(&["-m", "rtt", "-w", "/dev/null"]).good();
+    bench.run(&["-m", "rtt", "-w", "/dev/null"]).succeeds();
     drop(pipe);
-    first.end().good();
+    first.end().succeeds();
 }

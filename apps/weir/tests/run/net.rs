@@ -86,7 +86,7 @@ pub fn interrupt(child: &Child) {
 pub fn send<'a>(interface: &str, frames: impl IntoIterator<Item = &'a [u8]>) {
     let mut sink = LiveSink::open(interface, SocketKind::Packet).expect("an interface to send on");
     for frame in frames {
-        while sink.send(&[frame]).taken == 0 {
+        while sink.send(&[frame]).consumed == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
     }

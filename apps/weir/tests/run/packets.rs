@@ -10,7 +10,8 @@ pub struct Packet {
     pub bytes: Vec<u8>,
 }
 
-/// Returns an Ethernet frame with an IPv4 packet from 10.0.0.`host` of this protocol, and `above` as its payload.
+/// Returns an Ethernet frame with an IPv4 packet from 10.0.0.`host` with the protocol `protocol` and the payload
+/// `above`.
 fn ipv4(host: u8, protocol: u8, above: &[u8]) -> Vec<u8> {
     let len = u16::try_from(20 + above.len()).expect("short").to_be_bytes();
     let mut header =
@@ -54,7 +55,7 @@ pub fn pcap(packets: &[Packet]) -> Vec<u8> {
     pcap_of(1, packets)
 }
 
-/// Like `pcap`, with this link type.
+/// Returns a little-endian pcap with nanoseconds and a link type.
 pub fn pcap_of(link_type: u32, packets: &[Packet]) -> Vec<u8> {
     let mut file = Vec::new();
     for field in [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 262_144, link_type] {

@@ -7,9 +7,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The limit of processor time, above which a run hangs.
+/// The limit of processor time. A run that needs more is taken to hang.
 const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(120);
-/// The limit of wall-clock time, above which a run waits forever. A busy machine can make a run slow.
+/// The limit of wall-clock time. A run that needs more is taken to wait forever. The limit is long, because a busy
+/// machine makes runs slow.
 const WAIT: Duration = Duration::from_secs(900);
 /// Clock ticks per second in /proc, on every Linux machine.
 const TICKS: u64 = 100;
@@ -89,7 +90,8 @@ pub fn has_controls(text: &str) -> bool {
     text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{202a}'..='\u{202e}'))
 }
 
-/// Like `finish`, for a program that was started by this command at this time.
+/// Waits for the end of a program, collects its output, and asserts that there was no panic, no signal and no hang. The
+/// program was started by `command` at the time `begin`.
 pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let (status, stdout, stderr, processor) = std::thread::scope(|scope| {
@@ -133,26 +135,27 @@ fn drain(pipe: Option<&mut impl Read>) -> Vec<u8> {
 }
 
 impl Ended {
-    /// Asserts that it succeeded.
+    /// Asserts that the program succeeded.
     #[track_caller]
-    pub fn good(self) -> Self {
+    pub fn succeeds(self) -> Self {
         assert!(self.status.success(), "{}: {}", self.status, self.stderr);
         self
     }
 
-    /// Asserts that it failed with this exit status, and with one message on standard error that contains these texts and no debug output.
+    /// Asserts that the program failed with exit status `code`, and with one message on standard error. The message
+    /// must contain `parts` and no debug output.
     #[track_caller]
-    pub fn fails(self, code: i32, says: &[&str]) -> Self {
+    pub fn fails(self, code: i32, parts: &[&str]) -> Self {
         assert_eq!(self.status.code(), Some(code), "{}", self.stderr);
-        for part in says {
+        for part in parts {
             assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
         }
         self
     }
 
-    /// Asserts that standard error contains this text.
+    /// Asserts that standard error contains `part`.
     #[track_caller]
-    pub fn says(self, part: &str) -> Self {
+    pub fn reports(self, part: &str) -> Self {
         assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
         self
     }

@@ -3,7 +3,8 @@
 use crate::run::module::{MANIFEST, assemble, text};
 use weir_admission::ComplexityLimit;
 
-/// Builds a module with `count` of what `shape` limits (exactly, where possible) and little else, which is as hard to compile as that allows.
+/// Builds a module that is hard to compile in one way: it has `count` of the elements that `shape` names, exactly if
+/// possible, and little else.
 pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
     // The text around the body adds a few more.
     let repeat = |part: &dyn Fn(u64) -> String| (0..count).map(part).collect::<String>();

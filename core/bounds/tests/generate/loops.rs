@@ -30,11 +30,11 @@ const PUBLISH: &str = r#"
       (call $publish (i32.const 2) (i32.const 3072) (i32.sub (i32.const 48) (i32.and (local.get $first) (i32.const 15)))))
 "#;
 
-/// The table that the modules publish to in this way only.
+/// The index of the table that only `$publish_sequence` publishes to.
 pub const PUBLISHED_TABLE: u32 = 2;
 
-/// Returns true if these bytes are a published value: as many as the first of them says, each one more than the one
-/// before.
+/// Returns true if these bytes are a published value: their number follows from the first byte, and each further byte is
+/// one more than the byte before it.
 pub fn is_published_value(bytes: &[u8]) -> bool {
     let Some(first) = bytes.first() else { return false };
     bytes.len() == 48 - usize::from(first & 15)
@@ -164,7 +164,7 @@ impl Maker<'_, '_> {
                 let cmp = ["gt_u", "gt_s", "ne"][self.below(3)];
                 (self.constant(ty), format!("({t}.add {get} {step})"), format!("({t}.{cmp} {limit} {get})"))
             }
-            // Down from it.
+            // Down from the limit.
             4 | 5 => {
                 let cmp = ["ne", "gt_u", "gt_s", "ge_s", "ge_u"][self.below(5)];
                 let end = if self.seldom(3) { self.constant(ty) } else { zero };

@@ -37,7 +37,7 @@ pub fn unlisted(choices: &mut Unstructured<'_>) -> String {
     if maker.seldom(4) {
         maker.line("(loop $ever (br $ever))");
     }
-    maker.long();
+    maker.long_loop();
     let function = maker.finish("$lone (param $x i32) (param $y i32) (result i32)", 2, "(local.get $y)");
     format!(
         "(table $late 3 funcref)\n(global $kept funcref (ref.func $lone))\n\
@@ -50,7 +50,7 @@ pub fn argument_dependent(choices: &mut Unstructured<'_>) -> String {
     let mut maker = Maker::new(choices, &[("$x", I32)], false, 0);
     let guard = maker.comparison_with(I32, "(local.get $x)");
     maker.line(&format!("(if {guard} (then"));
-    maker.long();
+    maker.long_loop();
     maker.line("))");
     if maker.seldom(2) {
         maker.up_to(I32, "(i32.and (local.get $x) (i32.const 65535))");
@@ -72,8 +72,8 @@ impl Maker<'_, '_> {
     pub fn shape(&mut self) {
         match self.below(16) {
             0 => self.two_edges(),
-            1 => self.two_ways(),
-            2 => self.operands(),
+            1 => self.sums_from_two_paths(),
+            2 => self.counter_on_the_stack(),
             3 => self.indirect_counter(),
             4 => self.summed_limits(),
             5 => self.indexed_descriptors(),
@@ -105,7 +105,7 @@ impl Maker<'_, '_> {
         local
     }
 
-    /// An unknown number, or one of which only the width is known.
+    /// An expression for an unknown number; of some, only the width is known.
     fn unknown(&mut self, ty: Type) -> String {
         let t = ty.name();
         let at = CELLS as usize + 8 * self.below(cells().len());
@@ -147,7 +147,7 @@ impl Maker<'_, '_> {
     }
 
     /// A long loop that ends: an analysis that takes it for unreachable finds too low a bound.
-    fn long(&mut self) {
+    fn long_loop(&mut self) {
         let counter = self.local(I32);
         let label = self.open("loop");
         let again = format!("(i32.lt_u (local.tee {counter} (i32.add {} (i32.const 1)))", get(&counter));
@@ -209,12 +209,12 @@ impl Maker<'_, '_> {
         self.close();
         self.line(&format!("(br {out})"));
         self.close();
-        self.long();
+        self.long_loop();
         self.close();
     }
 
     /// Equal sums from two paths, one of them guarded; and a comparison on one path that is used after they meet.
-    fn two_ways(&mut self) {
+    fn sums_from_two_paths(&mut self) {
         let ty = self.any_type();
         let value = self.unknown(ty);
         let base = self.local_with(ty, &value);
@@ -244,7 +244,7 @@ impl Maker<'_, '_> {
     }
 
     /// The counter and the limit are operands of the loop, which may differ in each iteration.
-    fn operands(&mut self) {
+    fn counter_on_the_stack(&mut self) {
         let (counter, limit) = (self.local(I32), self.local(I32));
         let (start, end) = (self.constant(I32), self.unknown(I32));
         self.line(&start);
@@ -400,7 +400,7 @@ impl Maker<'_, '_> {
         if self.seldom(2) {
             self.up_to(ty, &sum)
         } else {
-            self.long()
+            self.long_loop()
         }
         self.close();
     }
@@ -492,10 +492,10 @@ impl Maker<'_, '_> {
         let ty = self.any_type();
         let t = ty.name();
         let value = if self.has_packet && !self.seldom(3) { self.length(ty) } else { self.unknown(ty) };
-        let (left, taken) = (self.local_with(ty, &value), self.local(ty));
+        let (rest, amount) = (self.local_with(ty, &value), self.local(ty));
         let out = self.open("block");
         if self.seldom(2) {
-            self.line(&format!("(br_if {out} ({t}.eqz {}))", get(&left)));
+            self.line(&format!("(br_if {out} ({t}.eqz {}))", get(&rest)));
         }
         let label = self.open("loop");
         let by = match self.below(4) {
@@ -504,19 +504,19 @@ impl Maker<'_, '_> {
             2 => format!("({t}.add {} {})", self.unknown(ty), number(ty, 1)),
             _ => self.unknown(ty),
         };
-        self.line(&format!("(local.set {taken} {by})"));
+        self.line(&format!("(local.set {amount} {by})"));
         if !self.seldom(3) {
             let cmp = self.one_of(&["gt_u", "gt_u", "gt_s", "ge_u"]);
-            self.line(&format!("(br_if {out} ({t}.{cmp} {} {}))", get(&taken), get(&left)));
+            self.line(&format!("(br_if {out} ({t}.{cmp} {} {}))", get(&amount), get(&rest)));
         }
         if self.seldom(3) {
-            self.line(&format!("(br_if {out} ({t}.eqz {}))", get(&taken)));
+            self.line(&format!("(br_if {out} ({t}.eqz {}))", get(&amount)));
         }
-        self.body(&left, ty);
-        self.line(&format!("(local.set {left} ({t}.sub {} {}))", get(&left), get(&taken)));
+        self.body(&rest, ty);
+        self.line(&format!("(local.set {rest} ({t}.sub {} {}))", get(&rest), get(&amount)));
         let cmp = self.one_of(&["ne", "gt_s", "gt_u", "ge_u"]);
         let end = self.some_number(ty, &[0, 0, 1, 4]);
-        self.line(&format!("(br_if {label} ({t}.{cmp} {} {end}))", get(&left)));
+        self.line(&format!("(br_if {label} ({t}.{cmp} {} {end}))", get(&rest)));
         self.close();
         self.close();
     }

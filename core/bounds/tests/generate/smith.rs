@@ -17,18 +17,18 @@ pub fn module(input: &[u8]) -> Option<Vec<u8>> {
 
 /// The shape of modules that admission accepts.
 fn shape(choice: u8) -> wasm_smith::Config {
-    static OFFERED: OnceLock<Vec<u8>> = OnceLock::new();
+    static IMPORTS: OnceLock<Vec<u8>> = OnceLock::new();
     wasm_smith::Config {
-        available_imports: Some(OFFERED.get_or_init(offered).clone()),
-        exports: Some(wanted(choice)),
-        // The exported one is added to these.
+        available_imports: Some(IMPORTS.get_or_init(all_imports).clone()),
+        exports: Some(entry_points(choice)),
+        // Only the exported memory, which is added to these.
         max_memories: 0,
         max_memory32_bytes: MEMORY_BYTES,
         max_tables: 2,
         max_table_elements: 1000,
         max_instructions: 400,
         bulk_memory_enabled: true,
-        // They bring references to objects, which admission refuses.
+        // Reference types bring references to objects, which admission refuses.
         reference_types_enabled: choice >= 192,
         simd_enabled: true,
         multi_value_enabled: true,
@@ -50,7 +50,7 @@ fn shape(choice: u8) -> wasm_smith::Config {
 }
 
 /// A module with every import of the interface.
-fn offered() -> Vec<u8> {
+fn all_imports() -> Vec<u8> {
     let name = |ty: ValueType| match ty {
         ValueType::I32 => "i32",
         ValueType::I64 => "i64",
@@ -67,9 +67,9 @@ fn offered() -> Vec<u8> {
     text(&format!("(module {imports})"))
 }
 
-/// The entry points: one for packets or batches, and others by choice; `weir_start` rarely, because most arbitrary
-/// start functions end the module.
-fn wanted(choice: u8) -> Vec<u8> {
+/// A module with the entry points: one for packets or batches, and others by choice; `weir_start` rarely, because most
+/// arbitrary start functions end the module.
+fn entry_points(choice: u8) -> Vec<u8> {
     let has = |bits: u8| choice & bits == bits;
     let optional = |there, function| if there { function } else { "" };
     let entry = if has(1) {

@@ -1,4 +1,4 @@
-;; weir_packet: unbounded: walk (byte ..): the loop's trips times its cost are more than can be counted: make its limit smaller
+;; weir_packet: unbounded: walk (byte ..): the loop's trip count times the cost of its body is more than can be counted: make the loop's limit smaller
 ;; Three nested loops with 2^27 iterations each.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32) (local $j i32) (local $k i32)

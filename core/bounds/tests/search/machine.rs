@@ -20,11 +20,13 @@ const CALL_DEPTH_MAX: usize = 40;
 
 struct Code<'a> {
     ty: FuncType,
+    /// The locals that are no parameters: true for i64.
     locals: Vec<bool>,
     operators: Vec<Operator<'a>>,
     costs: Vec<u32>,
-    /// For blocks: the index of their `end`. For `if`: the index of its `else`, or of its end.
+    /// For each `block`, `loop`, `if` and `else`, the index of the matching `end`.
     ends: Vec<usize>,
+    /// For each `if`, the index of its `else`, or of its `end` if it has no `else`.
     elses: Vec<usize>,
 }
 
@@ -52,14 +54,19 @@ pub struct Machine<'a> {
     program: &'a Program<'a>,
     memory: Vec<u8>,
     globals: Vec<u64>,
-    /// The fuel used, and its limit.
+    /// The fuel used so far.
     pub used: u64,
-    pub most: u64,
+    pub fuel_max: u64,
+    /// The state of the random number generator.
     state: u64,
+    /// A random number that chooses which kinds of values the run prefers.
     style: u64,
+    /// The values of descriptor fields that were read, by offset and size.
     fields: HashMap<(u64, u32), u64>,
+    /// The number of captured bytes of the packet.
     pub captured: u32,
-    pub shown: Vec<u64>,
+    /// The values that the module stored at [`SHOWN`].
+    pub shown_values: Vec<u64>,
     depth: usize,
 }
 
@@ -130,18 +137,18 @@ impl<'a> Program<'a> {
     }
 
     /// Creates a run whose invented values follow from this seed.
-    pub fn machine(&self, seed: u64, most: u64) -> Machine<'_> {
+    pub fn machine(&self, seed: u64, fuel_max: u64) -> Machine<'_> {
         let mut machine = Machine {
             program: self,
             memory: vec![0; MEMORY],
             globals: self.globals.clone(),
             used: 0,
-            most,
+            fuel_max,
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             style: 0,
             fields: HashMap::new(),
             captured: 0,
-            shown: Vec::new(),
+            shown_values: Vec::new(),
             depth: 0,
         };
         machine.style = machine.random();
@@ -225,7 +232,7 @@ impl Machine<'_> {
     }
 
     /// An invented number, near the edges of ranges or derived from a local.
-    fn any(&mut self, locals: &[u64]) -> u64 {
+    fn invented_value(&mut self, locals: &[u64]) -> u64 {
         const EDGES: [u64; 16] = [
             0,
             1,
@@ -282,14 +289,16 @@ impl Machine<'_> {
             if let Some(known) = self.fields.get(&(offset, bytes)) {
                 return Ok(*known);
             }
-            let value =
-                if offset == 40 { self.any(&[]) % (u64::from(self.captured) + 1) } else { self.any(&[]) }
-                    & mask;
+            let value = if offset == 40 {
+                self.invented_value(&[]) % (u64::from(self.captured) + 1)
+            } else {
+                self.invented_value(&[])
+            } & mask;
             self.fields.insert((offset, bytes), value);
             return Ok(value);
         }
         if address >= PACKETS {
-            return Ok(self.any(locals) & mask);
+            return Ok(self.invented_value(locals) & mask);
         }
         let at = usize::try_from(address).unwrap_or(usize::MAX);
         let cell = self.memory.get(at..at.saturating_add(bytes as usize)).ok_or(Halt::Trapped)?;
@@ -298,7 +307,7 @@ impl Machine<'_> {
 
     fn store(&mut self, address: u64, bytes: u32, value: u64) -> Result<(), Halt> {
         if address == SHOWN {
-            self.shown.push(value);
+            self.shown_values.push(value);
         }
         let at = usize::try_from(address).unwrap_or(usize::MAX);
         let cell = self.memory.get_mut(at..at.saturating_add(bytes as usize)).ok_or(Halt::Trapped)?;
@@ -333,7 +342,7 @@ impl Machine<'_> {
         let mut at = 0;
         loop {
             self.used += u64::from(code.costs[at]);
-            if self.used > self.most {
+            if self.used > self.fuel_max {
                 return Err(Halt::Spent);
             }
             let mut branch = None;
@@ -405,8 +414,8 @@ impl Machine<'_> {
                 Operator::Unreachable => return Err(Halt::Trapped),
                 Operator::Call { function_index } => {
                     let ty = &program.codes[*function_index as usize - program.imports].ty;
-                    let given = stack.split_off(stack.len() - ty.params().len());
-                    let mut found = self.call(*function_index, &given)?;
+                    let arguments = stack.split_off(stack.len() - ty.params().len());
+                    let mut found = self.call(*function_index, &arguments)?;
                     stack.append(&mut found);
                 }
                 Operator::CallIndirect { type_index, .. } => {
@@ -416,8 +425,8 @@ impl Machine<'_> {
                     if *ty != program.types[*type_index as usize] {
                         return Err(Halt::Trapped);
                     }
-                    let given = stack.split_off(stack.len() - ty.params().len());
-                    let mut found = self.call(function, &given)?;
+                    let arguments = stack.split_off(stack.len() - ty.params().len());
+                    let mut found = self.call(function, &arguments)?;
                     stack.append(&mut found);
                 }
                 Operator::LocalGet { local_index } => stack.push(locals[*local_index as usize]),
@@ -535,7 +544,7 @@ fn binary(operator: &Operator<'_>, a: u64, b: u64) -> Option<u64> {
     let (x, y) = (s32(a), s32(b));
     let (ux, uy) = (x.cast_unsigned(), y.cast_unsigned());
     let (sa, sb) = (a.cast_signed(), b.cast_signed());
-    let by = u32::try_from(b % 64).unwrap_or(0);
+    let shift = u32::try_from(b % 64).unwrap_or(0);
     Some(match operator {
         O::I32Add => w32(x.wrapping_add(y)),
         O::I32Sub => w32(x.wrapping_sub(y)),
@@ -564,11 +573,11 @@ fn binary(operator: &Operator<'_>, a: u64, b: u64) -> Option<u64> {
         O::I64And => a & b,
         O::I64Or => a | b,
         O::I64Xor => a ^ b,
-        O::I64Shl => a << by,
-        O::I64ShrU => a >> by,
-        O::I64ShrS => (sa >> by).cast_unsigned(),
-        O::I64Rotl => a.rotate_left(by),
-        O::I64Rotr => a.rotate_right(by),
+        O::I64Shl => a << shift,
+        O::I64ShrU => a >> shift,
+        O::I64ShrS => (sa >> shift).cast_unsigned(),
+        O::I64Rotl => a.rotate_left(shift),
+        O::I64Rotr => a.rotate_right(shift),
         O::I32Eq => (ux == uy).into(),
         O::I32Ne => (ux != uy).into(),
         O::I32LtU => (ux < uy).into(),

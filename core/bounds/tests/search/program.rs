@@ -46,13 +46,13 @@ struct Maker<'a> {
     choices: &'a [u8],
     out: String,
     labels: Vec<usize>,
-    made: usize,
+    label_count: usize,
     loops: usize,
     statements: usize,
     /// Two base numbers: most constants of the module are near one of them.
     near: [i64; 2],
     /// The number of statements before the probe.
-    until: usize,
+    probe_at: usize,
     probe: Probe,
     /// True inside a helper function, which has no packet.
     in_helper: bool,
@@ -66,20 +66,20 @@ pub fn module(choices: &[u8], probe: Probe) -> String {
         choices,
         out: String::new(),
         labels: Vec::new(),
-        made: 0,
+        label_count: 0,
         loops: 0,
         statements: 0,
         near: [0; 2],
-        until: 0,
+        probe_at: 0,
         probe,
         in_helper: false,
         has_helpers: false,
     };
-    let until = 3 + maker.below(14);
+    let probe_at = 3 + maker.below(14);
     maker.near = [maker.edge(), maker.edge()];
     let mut text = format!("(module {HEAD}\n");
     let helpers = maker.below(4) == 3;
-    maker.until = usize::MAX;
+    maker.probe_at = usize::MAX;
     for name in ["$first", "$second"] {
         maker.out = format!(
             "(func {name} (param $a i32) (param $b i32) (result i32) (local $c i32) (local $d i32) (local $x i64) (local $y i64)\n"
@@ -99,12 +99,12 @@ pub fn module(choices: &[u8], probe: Probe) -> String {
     maker.out = "(func (export \"weir_packet\") (param $p i32) (result i32)
   (local $a i32) (local $b i32) (local $c i32) (local $d i32) (local $x i64) (local $y i64)\n"
         .to_owned();
-    maker.until = until;
+    maker.probe_at = probe_at;
     maker.statements = 0;
     maker.has_helpers = helpers;
     maker.body(2);
-    if maker.statements < maker.until {
-        maker.until = 0;
+    if maker.statements < maker.probe_at {
+        maker.probe_at = 0;
         maker.probe();
     }
     text += &maker.out;
@@ -326,9 +326,9 @@ impl Maker<'_> {
     fn body(&mut self, loops: usize) {
         match self.below(6) {
             0 | 1 => {}
-            2 => return self.multiples(),
-            3 => return self.split(),
-            _ => return self.arms(),
+            2 => return self.unrolled_loop(),
+            3 => return self.split_loop(),
+            _ => return self.similar_back_edges(),
         }
         for _ in 0..self.below(5) {
             let ty = self.any_type();
@@ -347,7 +347,7 @@ impl Maker<'_> {
         }
         for _ in 0..=self.below(loops) {
             if self.below(2) == 0 {
-                self.arms();
+                self.similar_back_edges();
             } else {
                 self.block(true);
             }
@@ -357,9 +357,9 @@ impl Maker<'_> {
     }
 
     fn open(&mut self, what: &str) {
-        self.made += 1;
-        self.line(&format!("({what} $l{}", self.made));
-        self.labels.push(self.made);
+        self.label_count += 1;
+        self.line(&format!("({what} $l{}", self.label_count));
+        self.labels.push(self.label_count);
     }
 
     fn close(&mut self) {
@@ -394,17 +394,17 @@ impl Maker<'_> {
     }
 
     /// A loop with a few back edges, each of which tests and moves one counter, all in similar ways.
-    fn arms(&mut self) {
+    fn similar_back_edges(&mut self) {
         let ty = self.any_type();
-        let (t, about, other) = (ty.name(), self.local(ty), self.local(ty));
+        let (t, counter, other) = (ty.name(), self.local(ty), self.local(ty));
         if self.below(2) == 0 {
             self.line(&format!("(local.set {other} ({t}.load8_u (i32.const 0x80000000)))"));
         }
         self.open("block");
-        let out = self.made;
+        let out = self.label_count;
         self.loops += 1;
         self.open("loop");
-        let again = self.made;
+        let again = self.label_count;
         let (cmp, swapped, at_end) = (COMPARISONS[self.below(10)], self.below(2), self.below(3));
         let (bound, kind) = (self.below(3), self.below(4));
         let arms = 1 + self.below(3);
@@ -417,19 +417,19 @@ impl Maker<'_> {
                 };
                 self.line(&format!("(if {condition} (then"));
             }
-            let taken = self.local(ty);
+            let amount = self.local(ty);
             if self.below(3) == 0 {
                 let value = self.read(ty);
-                self.line(&format!("(local.set {taken} {value})"));
+                self.line(&format!("(local.set {amount} {value})"));
                 for _ in 0..self.below(3) {
                     let (cmp, by) = (COMPARISONS[self.below(10)], self.constant(ty));
-                    self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {taken}) {by}))"));
+                    self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {amount}) {by}))"));
                 }
             }
             // Mostly the same as on the other back edges.
             let kind = if self.below(3) == 0 { self.below(4) } else { kind };
             let cmp = if self.below(4) == 0 { COMPARISONS[self.below(10)] } else { cmp };
-            let mut tested = format!("(local.get {about})");
+            let mut tested = format!("(local.get {counter})");
             if kind != 0 {
                 let op = ["add", "sub"][self.below(2)];
                 let with = if kind == 3 { self.constant(ty) } else { format!("(local.get {other})") };
@@ -441,7 +441,7 @@ impl Maker<'_> {
             }
             let limit = match if self.below(4) == 0 { self.below(3) } else { bound } {
                 0 => format!("({t}.const {})", self.below(3)),
-                1 => format!("(local.get {taken})"),
+                1 => format!("(local.get {amount})"),
                 _ => self.leaf(ty),
             };
             let guard = if swapped == 0 {
@@ -451,11 +451,11 @@ impl Maker<'_> {
             };
             let (op, by) = (["add", "sub"][self.below(2)], 1 + self.below(2));
             let by = match self.below(6) {
-                0 | 1 => format!("(local.get {taken})"),
-                2 => format!("({t}.sub (local.get {taken}) {})", self.constant(ty)),
+                0 | 1 => format!("(local.get {amount})"),
+                2 => format!("({t}.sub (local.get {amount}) {})", self.constant(ty)),
                 _ => format!("({t}.const {by})"),
             };
-            let moved = format!("(local.set {about} ({t}.{op} (local.get {about}) {by}))");
+            let moved = format!("(local.set {counter} ({t}.{op} (local.get {counter}) {by}))");
             if at_end != 0 {
                 self.line(&format!("(br_if $l{out} {guard})"));
             }
@@ -477,12 +477,12 @@ impl Maker<'_> {
 
     /// A loop that a compiler split in two by what its paths change: the inner and the outer loop advance one counter,
     /// mostly by the same step and up to the same limit; or with a small error.
-    fn split(&mut self) {
+    fn split_loop(&mut self) {
         let ty = if self.below(2) == 0 { Type::I64 } else { Type::I32 };
-        let (t, about, other) = (ty.name(), self.local(ty), self.local(ty));
+        let (t, counter, other) = (ty.name(), self.local(ty), self.local(ty));
         if self.below(3) != 0 {
             let value = if self.below(3) == 0 { self.read(ty) } else { self.constant(ty) };
-            self.line(&format!("(local.set {about} {value})"));
+            self.line(&format!("(local.set {counter} {value})"));
         }
         let limit = match self.below(4) {
             0 => self.constant(ty),
@@ -493,21 +493,21 @@ impl Maker<'_> {
         let cmp = ["lt_s", "lt_u", "le_s", "ne", "gt_s", "ge_u"][self.below(6)];
         let (op, by) = (["add", "add", "sub"][self.below(3)], [1, 1, 1, 2, 3][self.below(5)]);
         self.open("block");
-        let out = self.made;
+        let out = self.label_count;
         if self.below(3) == 0 {
             let condition = self.condition(0);
             self.line(&format!("(br_if $l{out} {condition})"));
         }
         self.loops += 2;
         self.open("loop");
-        let outer = self.made;
+        let outer = self.label_count;
         if self.below(4) == 0 {
             self.statement();
         }
         self.open("block");
-        let rare = self.made;
+        let rare = self.label_count;
         self.open("loop");
-        let inner = self.made;
+        let inner = self.label_count;
         for (label, is_inner) in [(inner, true), (outer, false)] {
             if is_inner {
                 let condition = match self.below(4) {
@@ -528,18 +528,18 @@ impl Maker<'_> {
                 4 => limit = format!("(local.get {other})"),
                 _ => {}
             }
-            let moved = format!("({t}.{op} (local.get {about}) ({t}.const {by}))");
+            let moved = format!("({t}.{op} (local.get {counter}) ({t}.const {by}))");
             let test = match self.below(6) {
                 0 => {
-                    self.line(&format!("(local.set {about} {moved})"));
-                    format!("({t}.{cmp} {limit} (local.get {about}))")
+                    self.line(&format!("(local.set {counter} {moved})"));
+                    format!("({t}.{cmp} {limit} (local.get {counter}))")
                 }
                 1 => {
-                    self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {about}) {limit}))"));
-                    self.line(&format!("(local.set {about} {moved})"));
+                    self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {counter}) {limit}))"));
+                    self.line(&format!("(local.set {counter} {moved})"));
                     "(i32.const 1)".to_owned()
                 }
-                _ => format!("({t}.{cmp} (local.tee {about} {moved}) {limit})"),
+                _ => format!("({t}.{cmp} (local.tee {counter} {moved}) {limit})"),
             };
             self.line(&format!("(br_if $l{label} {test})"));
             if is_inner {
@@ -557,9 +557,9 @@ impl Maker<'_> {
 
     /// A loop as compilers unroll it: in steps of a power of two, over a number whose lowest bits were masked or
     /// handled before; or with a small error.
-    fn multiples(&mut self) {
+    fn unrolled_loop(&mut self) {
         let ty = self.any_type();
-        let (t, about, whole) = (ty.name(), self.local(ty), self.local(ty));
+        let (t, counter, whole) = (ty.name(), self.local(ty), self.local(ty));
         let number = match self.below(4) {
             0 => self.read(ty),
             1 => format!("({t}.shl {} ({t}.const {}))", self.read(ty), 1 + self.below(3)),
@@ -577,12 +577,12 @@ impl Maker<'_> {
             }
         }
         self.open("block");
-        let out = self.made;
+        let out = self.label_count;
         let low = [1, 3, 7, 2][self.below(4)];
         let masked = format!("({t}.and (local.get {whole}) ({t}.const {low}))");
         for first in [true, false] {
             for _ in 0..self.below(3) {
-                let (of, cmp) = (if first { whole } else { about }, COMPARISONS[self.below(10)]);
+                let (of, cmp) = (if first { whole } else { counter }, COMPARISONS[self.below(10)]);
                 let limit = match self.below(4) {
                     0 => format!("(local.get {whole})"),
                     1 => masked.clone(),
@@ -591,7 +591,7 @@ impl Maker<'_> {
                 self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {of}) {limit}))"));
             }
             if first {
-                let cut = format!("(local.set {about} ({t}.sub (local.get {whole})");
+                let cut = format!("(local.set {counter} ({t}.sub (local.get {whole})");
                 match self.below(4) {
                     0 => self.line(&format!("{cut} {masked}))")),
                     1 => {
@@ -600,24 +600,24 @@ impl Maker<'_> {
                             0 => format!("({t}.eqz {masked})"),
                             _ => format!("({t}.ne {masked} ({t}.const 0))"),
                         };
-                        self.line(&format!("(local.set {about} (local.get {whole}))"));
+                        self.line(&format!("(local.set {counter} (local.get {whole}))"));
                         self.line(&format!("(if {condition} (then {cut} ({t}.const {by})))))"));
                     }
                     2 => {
                         let mask = [60, -4, 124, -8, 6, 62, 12][self.below(7)];
                         self.line(&format!(
-                            "(local.set {about} ({t}.and (local.get {whole}) ({t}.const {mask})))"
+                            "(local.set {counter} ({t}.and (local.get {whole}) ({t}.const {mask})))"
                         ));
                     }
-                    _ => self.line(&format!("(local.set {about} (local.get {whole}))")),
+                    _ => self.line(&format!("(local.set {counter} (local.get {whole}))")),
                 }
             }
         }
         self.loops += 1;
         self.open("loop");
-        let again = self.made;
+        let again = self.label_count;
         let (op, by) = (["sub", "add"][self.below(4) / 3], [1, 2, 4, 8, 4, 3, 2, 4][self.below(8)]);
-        let moved = format!("({t}.{op} (local.get {about}) ({t}.const {by}))");
+        let moved = format!("({t}.{op} (local.get {counter}) ({t}.const {by}))");
         let end = match self.below(4) {
             0 => format!("(local.get {whole})"),
             1 => format!("({t}.const {})", self.below(9)),
@@ -627,7 +627,7 @@ impl Maker<'_> {
             self.statement();
         }
         let cmp = if self.below(5) == 0 { COMPARISONS[self.below(10)] } else { "ne" };
-        self.line(&format!("(br_if $l{again} ({t}.{cmp} (local.tee {about} {moved}) {end}))"));
+        self.line(&format!("(br_if $l{again} ({t}.{cmp} (local.tee {counter} {moved}) {end}))"));
         self.close();
         self.loops -= 1;
         if self.below(2) == 0 {
@@ -667,7 +667,7 @@ impl Maker<'_> {
 
     fn statement(&mut self) {
         self.statements += 1;
-        if self.statements == self.until {
+        if self.statements == self.probe_at {
             self.probe();
         }
         if self.statements > 24 {
@@ -700,7 +700,7 @@ impl Maker<'_> {
             (16, Some(to)) => {
                 let (other, selector) = (self.target().unwrap_or(to), self.value(Type::I32, 1));
                 self.open("block");
-                let here = self.made;
+                let here = self.label_count;
                 self.line(&format!("(br_table $l{here} $l{to} $l{other} {selector})"));
                 self.close();
             }

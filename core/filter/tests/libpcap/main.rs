@@ -69,7 +69,7 @@ fn compare(
                 }
             };
         }
-        (Err(FilterError { fault: FilterFault::Nothing, .. }), Ok(theirs)) => {
+        (Err(FilterError { fault: FilterFault::SelectsNothing, .. }), Ok(theirs)) => {
             outcome.empty += 1;
             return match packets.iter().find(|packet| theirs.filter(packet)) {
                 None => Ok(()),

@@ -32,9 +32,9 @@ proptest! {
     #[test]
     fn memory_held_adds_up_over_any_split_of_the_time(memory in 0..1u64 << 44, times in proptest::collection::vec(0..1u64 << 40, 0..20)) {
         let parts = times.iter().fold(ByteSeconds::default(), |sum, time| {
-            sum.saturating_add(ByteSeconds::of(Bytes(memory), Nanos(*time)))
+            sum.saturating_add(ByteSeconds::held_for(Bytes(memory), Nanos(*time)))
         });
-        prop_assert_eq!(parts, ByteSeconds::of(Bytes(memory), Nanos(times.iter().sum())));
+        prop_assert_eq!(parts, ByteSeconds::held_for(Bytes(memory), Nanos(times.iter().sum())));
     }
 
     #[test]
@@ -75,7 +75,7 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     let second = 1_000_000_000;
     let mut usage = Usage {
         cpu: Nanos(1_500_000_001),
-        memory: ByteSeconds::of(Bytes(64 << 20), Nanos(1_800 * second)),
+        memory: ByteSeconds::held_for(Bytes(64 << 20), Nanos(1_800 * second)),
         records_emitted: 5,
         records_written: 3,
         packets_in: 10,
@@ -93,7 +93,7 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     lost.event = LedgerEvent::Backlog { merged: 1, lost: 0, others: Box::new(usage) };
     summary.add(&lost);
     // Two of the sessions then were idle.
-    let half = ByteSeconds::of(Bytes(64 << 20), Nanos(900 * second));
+    let half = ByteSeconds::held_for(Bytes(64 << 20), Nanos(900 * second));
     let mut nothing = interval(session(1), 20 * second, 30 * second, Usage::default());
     nothing.event = idle([(session(1), half), (SessionId { name: name("carol"), id: 3 }, half)]);
     summary.add(&nothing);

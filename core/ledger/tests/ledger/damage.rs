@@ -42,8 +42,9 @@ fn every_flipped_bit_is_found_where_it_is() {
                 let mut segments = original.clone();
                 segments[segment][line][at] ^= 1 << bit;
                 // The lines before this one are unchanged: it is enough to verify these two segments from here on.
-                let mut verifier = Verifier::new(LedgerCheck { from: ChainStart::Anywhere, contains: None });
-                verifier.segment(segment as u64 + 1);
+                let mut verifier =
+                    Verifier::new(LedgerCheck { start: ChainStart::Anywhere, kept_head: None });
+                verifier.begin_segment(segment as u64 + 1);
                 let bytes = segments[segment].concat();
                 for text in bytes.split_inclusive(|byte| *byte == b'\n') {
                     if verifier.feed(text).is_err() {
@@ -51,8 +52,8 @@ fn every_flipped_bit_is_found_where_it_is() {
                     }
                 }
                 let found = verifier.finish().unwrap_err();
-                assert_eq!(found.place, expected, "byte {at}, bit {bit}: {found}");
-                assert!(matches!(found.what, Damage::Changed(_)), "{found}");
+                assert_eq!(found.position, expected, "byte {at}, bit {bit}: {found}");
+                assert!(matches!(found.damage, Damage::Changed(_)), "{found}");
                 flips += 1;
             }
         }
@@ -73,20 +74,20 @@ fn removed_lines_are_missing_where_they_were() {
             // Only a head kept elsewhere shows that lines at the end are missing.
             assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok());
             let kept = head(&original);
-            let check = LedgerCheck { contains: Some(kept), ..LedgerCheck::default() };
+            let check = LedgerCheck { kept_head: Some(kept), ..LedgerCheck::default() };
             let found = verify(&joined(&segments), check).0.unwrap_err();
-            assert_eq!(found.what, Damage::Truncated { last: last - 1, kept });
+            assert_eq!(found.damage, Damage::Truncated { last: last - 1, kept });
             continue;
         }
         let found = wrong(&segments);
         // After a segment's last line, the next line is the next segment's first.
         let at = if line + 1 == original[segment].len() { (segment + 1, 0) } else { (segment, line) };
-        assert_eq!(found.place, place(&original, at.0, at.1));
-        assert_eq!(found.what, Damage::Missing { from: sequence, to: sequence });
+        assert_eq!(found.position, place(&original, at.0, at.1));
+        assert_eq!(found.damage, Damage::Missing { from: sequence, to: sequence });
     }
     let mut segments = original.clone();
     segments[0].drain(3..7);
-    assert_eq!(wrong(&segments).what, Damage::Missing { from: 4, to: 7 });
+    assert_eq!(wrong(&segments).damage, Damage::Missing { from: 4, to: 7 });
 }
 
 #[test]
@@ -95,20 +96,20 @@ fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
     let first = original[..1].to_vec();
     let kept = head(&first);
     let verify_second = |from| {
-        let mut verifier = Verifier::new(LedgerCheck { from, contains: Some(head(&original)) });
-        verifier.segment(2);
+        let mut verifier = Verifier::new(LedgerCheck { start: from, kept_head: Some(head(&original)) });
+        verifier.begin_segment(2);
         original[1].iter().for_each(|line| drop(verifier.feed(line)));
         verifier.finish()
     };
-    assert_eq!(verify_second(ChainStart::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 23 });
+    assert_eq!(verify_second(ChainStart::Beginning).unwrap_err().damage, Damage::Missing { from: 1, to: 23 });
     assert_eq!(verify_second(ChainStart::After(kept)).unwrap().first, 24);
     assert_eq!(verify_second(ChainStart::Anywhere).unwrap().entries, 23);
-    let other = LedgerHead { hash: Digest::of(b"other"), ..kept };
-    assert_eq!(verify_second(ChainStart::After(other)).unwrap_err().what, Damage::Unlinked);
+    let other = LedgerHead { hash: Digest::of_bytes(b"other"), ..kept };
+    assert_eq!(verify_second(ChainStart::After(other)).unwrap_err().damage, Damage::Unlinked);
     // The file of another segment under its name.
     let swapped = vec![original[1].concat()];
-    let found = verify(&swapped, LedgerCheck { from: ChainStart::Anywhere, contains: None }).0.unwrap_err();
-    assert_eq!(found.what, Damage::Segment { expected: 1 });
+    let found = verify(&swapped, LedgerCheck { start: ChainStart::Anywhere, kept_head: None }).0.unwrap_err();
+    assert_eq!(found.damage, Damage::Segment { expected: 1 });
 }
 
 #[test]
@@ -119,9 +120,9 @@ fn swapped_lines_are_reordered_where_the_first_of_them_stood() {
             let mut segments = original.clone();
             segments[0].swap(line, other);
             let found = wrong(&segments);
-            assert_eq!(found.place, place(&original, 0, line));
+            assert_eq!(found.position, place(&original, 0, line));
             let (expected, stands) = (line as u64 + 1, other as u64 + 1);
-            assert_eq!(found.what, Damage::Reordered { expected, found: stands }, "{found}");
+            assert_eq!(found.damage, Damage::Reordered { expected, found: stands }, "{found}");
         }
     }
 }
@@ -136,7 +137,7 @@ fn inserted_lines_are_found() {
         segments[segment].insert(line, copy);
         let found = wrong(&segments);
         let sequence = unsealed(&original[segment][line]).entry.sequence;
-        assert_eq!((found.place.line, found.what), (line as u64 + 2, Damage::Duplicate { sequence }));
+        assert_eq!((found.position.line, found.damage), (line as u64 + 2, Damage::Duplicate { sequence }));
 
         // Another line, which follows the one before as it should: then the one after it does not.
         if line == 0 {
@@ -144,11 +145,11 @@ fn inserted_lines_are_found() {
         }
         let mut segments = original.clone();
         let before = unsealed(&original[segment][line - 1]);
-        let event = LedgerEvent::SessionClosed { session: session(9), reason: CloseReason::Asked };
+        let event = LedgerEvent::SessionClosed { session: session(9), reason: CloseReason::Requested };
         let entry = LedgerEntry { sequence: before.entry.sequence + 1, event, ..before.entry };
         segments[segment].insert(line, seal(&entry, before.hash).line);
         let found = wrong(&segments);
-        assert_eq!((found.place.line, found.what), (line as u64 + 2, Damage::Duplicate { sequence }));
+        assert_eq!((found.position.line, found.damage), (line as u64 + 2, Damage::Duplicate { sequence }));
     }
 }
 
@@ -156,7 +157,7 @@ fn inserted_lines_are_found() {
 fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
     let original = ledger();
     let all = lines(&original);
-    let kept = LedgerCheck { contains: Some(head(&original)), ..LedgerCheck::default() };
+    let kept = LedgerCheck { kept_head: Some(head(&original)), ..LedgerCheck::default() };
     for (at, (segment, line)) in all.iter().copied().enumerate() {
         let mut segments = original.clone();
         let LedgerLine { mut entry, prev, .. } = unsealed(&original[segment][line]);
@@ -167,7 +168,7 @@ fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
                 let found = wrong(&segments);
                 let offset = segments[*segment][..*line].iter().map(Vec::len).sum::<usize>() as u64;
                 let expected = LinePosition { offset, ..place(&original, *segment, *line) };
-                assert_eq!((found.place, found.what), (expected, Damage::Unlinked));
+                assert_eq!((found.position, found.damage), (expected, Damage::Unlinked));
             }
             None => assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok()),
         }
@@ -184,7 +185,7 @@ fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
         }
         assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok());
         let found = verify(&joined(&segments), kept).0.unwrap_err();
-        assert!(matches!(found.what, Damage::OtherHead { .. }), "{found}");
+        assert!(matches!(found.damage, Damage::OtherHead { .. }), "{found}");
     }
 }
 
@@ -193,15 +194,15 @@ fn a_ledger_that_is_cut_off_anywhere_is_intact_up_to_there() {
     let original = ledger();
     let bytes = original[1].concat();
     let kept = head(&original);
-    let check = LedgerCheck { from: ChainStart::Anywhere, contains: Some(kept) };
+    let check = LedgerCheck { start: ChainStart::Anywhere, kept_head: Some(kept) };
     for len in 0..bytes.len() {
         let run = |check| {
             let mut verifier = Verifier::new(check);
-            verifier.segment(2);
+            verifier.begin_segment(2);
             bytes[..len].split_inclusive(|byte| *byte == b'\n').for_each(|line| drop(verifier.feed(line)));
             verifier.finish()
         };
-        let verified = run(LedgerCheck { from: ChainStart::Anywhere, contains: None }).unwrap();
+        let verified = run(LedgerCheck { start: ChainStart::Anywhere, kept_head: None }).unwrap();
         let whole: usize = original[1]
             .iter()
             .map(Vec::len)
@@ -214,14 +215,14 @@ fn a_ledger_that_is_cut_off_anywhere_is_intact_up_to_there() {
         assert_eq!(verified.entries, whole as u64);
         let torn = len - original[1][..whole].iter().map(Vec::len).sum::<usize>();
         assert_eq!(verified.torn.map_or(0, |torn| torn.bytes), torn as u64);
-        assert!(matches!(run(check).unwrap_err().what, Damage::Truncated { .. }));
+        assert!(matches!(run(check).unwrap_err().damage, Damage::Truncated { .. }));
     }
     // Cut off in the middle, with lines after it.
     let mut segments = original.clone();
     let last = segments[0].len() - 1;
     segments[0][last].pop();
     let found = wrong(&segments);
-    assert_eq!((found.place, found.what), (place(&original, 0, last), Damage::Cut));
+    assert_eq!((found.position, found.damage), (place(&original, 0, last), Damage::Cut));
 }
 
 #[test]
@@ -242,16 +243,16 @@ fn time_goes_back_only_where_an_entry_says_so() {
     assert!(verify(&joined(&said), LedgerCheck::default()).0.is_ok());
     let time = Damage::Time { before: Timestamp(9), found: Timestamp(5) };
     for events in [vec![(9, segment()), (5, LedgerEvent::NodeStop)], vec![(9, segment()), (5, set(8))]] {
-        assert_eq!(wrong(&seal_all(events)).what, time);
+        assert_eq!(wrong(&seal_all(events)).damage, time);
     }
     for format in [0, FORMAT + 1] {
         let segment = LedgerEvent::Segment { format, segment: 1 };
-        assert_eq!(wrong(&seal_all(vec![(1, segment)])).what, Damage::Format(format));
+        assert_eq!(wrong(&seal_all(vec![(1, segment)])).damage, Damage::Format(format));
     }
     // An entry that the first format does not have.
     let idle = || LedgerEvent::Idle { idle: idle(&[(1, 1)]) };
     let first = LedgerEvent::Segment { format: 1, segment: 1 };
-    assert_eq!(wrong(&seal_all(vec![(1, first), (1, idle())])).what, Damage::NotInFormat(1));
+    assert_eq!(wrong(&seal_all(vec![(1, first), (1, idle())])).damage, Damage::NotInFormat(1));
     // An entry that the second format does not have.
     let second = || LedgerEvent::Segment { format: 2, segment: 1 };
     assert!(verify(&joined(&seal_all(vec![(1, second()), (1, idle())])), LedgerCheck::default()).0.is_ok());
@@ -261,32 +262,32 @@ fn time_goes_back_only_where_an_entry_says_so() {
         LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Parent },
         LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Revoked },
     ] {
-        assert_eq!(wrong(&seal_all(vec![(1, second()), (1, later)])).what, Damage::NotInFormat(2));
+        assert_eq!(wrong(&seal_all(vec![(1, second()), (1, later)])).damage, Damage::NotInFormat(2));
     }
     let third = LedgerEvent::Segment { format: 3, segment: 1 };
     let requests =
         LedgerEvent::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(1) };
-    assert_eq!(wrong(&seal_all(vec![(1, third), (1, requests)])).what, Damage::NotInFormat(3));
+    assert_eq!(wrong(&seal_all(vec![(1, third), (1, requests)])).damage, Damage::NotInFormat(3));
     assert!(verify(&joined(&seal_all(vec![(1, segment()), (1, idle())])), LedgerCheck::default()).0.is_ok());
-    assert_eq!(wrong(&seal_all(vec![(1, LedgerEvent::NodeStop)])).what, Damage::Segment { expected: 1 });
-    assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).what, Damage::SegmentInside);
+    assert_eq!(wrong(&seal_all(vec![(1, LedgerEvent::NodeStop)])).damage, Damage::Segment { expected: 1 });
+    assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).damage, Damage::SegmentInside);
 }
 
 #[test]
 fn a_line_that_does_not_end_is_not_held_in_memory() {
     let mut verifier = Verifier::new(LedgerCheck::default());
-    verifier.segment(1);
+    verifier.begin_segment(1);
     let found = verifier.feed(&vec![b'{'; LINE_BYTES_MAX + 1]).unwrap_err();
-    assert_eq!(found.what, Damage::TooLong);
+    assert_eq!(found.damage, Damage::TooLong);
     // The first damage stays the reported one.
     assert_eq!(verifier.feed(b"x\n"), Err(found));
     assert_eq!(verifier.finish(), Err(found));
     let mut verifier = Verifier::new(LedgerCheck::default());
-    verifier.segment(1);
+    verifier.begin_segment(1);
     let found = verifier.feed(b"\n").unwrap_err();
     assert_eq!(
         found.to_string(),
         "segment 1, line 1 (byte 0): the line was changed: it does not end with a hash"
     );
-    assert_eq!(found.what, Damage::Changed(LedgerLineError::NoHash));
+    assert_eq!(found.damage, Damage::Changed(LedgerLineError::NoHash));
 }

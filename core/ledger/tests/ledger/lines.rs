@@ -33,7 +33,7 @@ fn a_line_is_what_the_documentation_says() {
          \"drops\":{\"queue-full\":7,\"disk-full\":2}},\
          \"prev\":\"0000000000000000000000000000000000000000000000000000000000000000\""
     );
-    assert_eq!(end, format!("\"{}\"}}\n", Digest::of(content.as_bytes())));
+    assert_eq!(end, format!("\"{}\"}}\n", Digest::of_bytes(content.as_bytes())));
     let read: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&read["usage"]["drops"]["disk-full"], &read["seq"]), (&2.into(), &7.into()));
 }
@@ -55,7 +55,7 @@ fn idle_sessions_share_a_line_in_which_each_takes_little_more_than_its_name() {
 
 #[test]
 fn a_thousand_idle_sessions_take_some_15_kb() {
-    let memory = ByteSeconds::of(Bytes(1 << 20), Nanos(1_000_000_001));
+    let memory = ByteSeconds::held_for(Bytes(1 << 20), Nanos(1_000_000_001));
     let session = |id| (SessionId { name: name(&format!("s{id}")), id }, memory);
     let idle = Idle::entries((0..1_000).map(session));
     let lines =
@@ -72,7 +72,10 @@ fn a_ledger_of_the_first_format_is_read_as_it_was() {
     assert_eq!((verified.entries, verified.stopped), (5, true));
     let expected = [
         LedgerEvent::Segment { format: 1, segment: 1 },
-        LedgerEvent::NodeStart { version: LedgerText::new("0.1.0"), configuration: Digest::of(b"toml") },
+        LedgerEvent::NodeStart {
+            version: LedgerText::new("0.1.0"),
+            configuration: Digest::of_bytes(b"toml"),
+        },
         LedgerEvent::SessionCreated { session: session(1), reserved: reserved(), holder: None },
         events().swap_remove(3),
         LedgerEvent::NodeStop,
@@ -110,7 +113,7 @@ fn another_rate_of_a_link_is_a_line_like_this_and_its_numbers_are_what_they_can_
     let (original, _) = text.split_once(",\"hash\":").unwrap();
     for (from, to) in [("50000000", "-1"), ("50000000", "5e7"), (":80", ":256"), ("eth1", "eth1\\n")] {
         let changed = original.replacen(from, to, 1);
-        let line = format!("{changed},\"hash\":\"{}\"}}", Digest::of(changed.as_bytes()));
+        let line = format!("{changed},\"hash\":\"{}\"}}", Digest::of_bytes(changed.as_bytes()));
         assert_eq!(unseal(line.as_bytes()), Err(LedgerLineError::Foreign), "{to}");
     }
 }
@@ -153,7 +156,7 @@ fn the_longest_entry_is_a_line() {
 
     // No two of them have the same memory.
     let session = |_| SessionId { name: entry.node.clone(), id: u64::MAX };
-    let memory = |less: usize| ByteSeconds::of(Bytes(u64::MAX - less as u64), Nanos(999_999_999));
+    let memory = |less: usize| ByteSeconds::held_for(Bytes(u64::MAX - less as u64), Nanos(999_999_999));
     let idle = Idle::entries((0..IDLE_MAX).map(|n| (session(n), memory(n)))).pop().unwrap();
     assert_eq!(idle.count(), IDLE_MAX);
     let entry = LedgerEntry { event: LedgerEvent::Idle { idle }, ..entry };
@@ -168,7 +171,8 @@ fn a_line_that_weir_would_not_write_is_refused_though_its_hash_is_right() {
     let sealed = seal(&entry(event), Digest::NONE);
     let text = String::from_utf8(sealed.line).unwrap();
     let (original, _) = text.split_once(",\"hash\":").unwrap();
-    let rehashed = |content: &str| format!("{content},\"hash\":\"{}\"}}", Digest::of(content.as_bytes()));
+    let rehashed =
+        |content: &str| format!("{content},\"hash\":\"{}\"}}", Digest::of_bytes(content.as_bytes()));
     assert!(unseal(rehashed(original).as_bytes()).is_ok());
     for (from, to) in [
         ("{\"seq\":7,", "{ \"seq\":7,"),
@@ -225,14 +229,14 @@ proptest! {
     fn any_usage_is_read_as_it_was_written(usage in any_usage(), intervals in 1..u64::MAX, at in any::<u64>()) {
         let event = LedgerEvent::Usage { session: session(at), intervals, usage: Box::new(usage) };
         let entry = LedgerEntry { sequence: at, node: name("n"), begin: Timestamp(0), end: Timestamp(at), event };
-        let sealed = seal(&entry, Digest::of(b"before"));
+        let sealed = seal(&entry, Digest::of_bytes(b"before"));
         let line = unseal(content(&sealed.line)).unwrap();
-        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of(b"before"), sealed.hash));
+        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of_bytes(b"before"), sealed.hash));
     }
 
     #[test]
     fn any_idle_sessions_are_read_as_they_were_written(sessions in proptest::collection::vec((0..9u64, any::<u64>()), 1..50)) {
-        let of = |(id, memory)| (session(id), ByteSeconds::of(Bytes(memory), Nanos(memory)));
+        let of = |(id, memory)| (session(id), ByteSeconds::held_for(Bytes(memory), Nanos(memory)));
         let idle = Idle::entries(sessions.iter().copied().map(of)).pop().unwrap();
         let mut kept: Vec<_> = idle.iter().map(|(session, memory)| (session.clone(), memory)).collect();
         let mut given: Vec<_> = sessions.iter().copied().map(of).collect();
@@ -240,9 +244,9 @@ proptest! {
         given.sort();
         prop_assert_eq!(kept, given);
         let entry = entry(LedgerEvent::Idle { idle });
-        let sealed = seal(&entry, Digest::of(b"before"));
+        let sealed = seal(&entry, Digest::of_bytes(b"before"));
         let line = unseal(content(&sealed.line)).unwrap();
-        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of(b"before"), sealed.hash));
+        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of_bytes(b"before"), sealed.hash));
     }
 
     #[test]
@@ -256,7 +260,7 @@ proptest! {
     #[test]
     fn no_json_with_a_right_hash_makes_a_reader_panic(json in any_json(), text in "\\PC{0,40}") {
         for content in [format!("{{\"seq\":1,{json}"), json, text] {
-            let line = format!("{content},\"hash\":\"{}\"}}", Digest::of(content.as_bytes()));
+            let line = format!("{content},\"hash\":\"{}\"}}", Digest::of_bytes(content.as_bytes()));
             prop_assert_eq!(unseal(line.as_bytes()), Err(LedgerLineError::Foreign));
         }
     }

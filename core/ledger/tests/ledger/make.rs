@@ -32,7 +32,9 @@ pub fn seal(entry: &LedgerEntry, prev: Digest) -> Sealed {
 
 /// Some idle sessions, each with so many MiB for a second.
 pub fn idle(sessions: &[(u64, u64)]) -> Idle {
-    let of = |(id, mib): &(u64, u64)| (session(*id), ByteSeconds::of(Bytes(mib << 20), Nanos(1_000_000_001)));
+    let of = |(id, mib): &(u64, u64)| {
+        (session(*id), ByteSeconds::held_for(Bytes(mib << 20), Nanos(1_000_000_001)))
+    };
     Idle::entries(sessions.iter().map(of)).pop().unwrap()
 }
 
@@ -60,16 +62,19 @@ pub fn events() -> Vec<LedgerEvent> {
         cpu: Nanos(123_456_789),
         packets_in: 1_000,
         bytes_in: Bytes(64_000),
-        memory: ByteSeconds::of(Bytes(16 << 20), Nanos(1_000_000_001)),
+        memory: ByteSeconds::held_for(Bytes(16 << 20), Nanos(1_000_000_001)),
         records_emitted: 12,
         records_written: 10,
         ..Usage::default()
     };
     usage.drops.add(DropCause::QueueFull, 7);
     usage.drops.add(DropCause::DiskFull, 2);
-    let (code, usage) = (Digest::of(b"wasm"), Box::new(usage));
+    let (code, usage) = (Digest::of_bytes(b"wasm"), Box::new(usage));
     vec![
-        LedgerEvent::NodeStart { version: LedgerText::new("0.1.0"), configuration: Digest::of(b"toml") },
+        LedgerEvent::NodeStart {
+            version: LedgerText::new("0.1.0"),
+            configuration: Digest::of_bytes(b"toml"),
+        },
         LedgerEvent::SessionCreated {
             session: session(1),
             reserved: reserved(),
@@ -91,8 +96,8 @@ pub fn events() -> Vec<LedgerEvent> {
             module: name("rtt"),
             reason: UnloadReason::Strikes,
         },
-        LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Asked },
-        LedgerEvent::NodeReconfigured { configuration: Digest::of(b"other") },
+        LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Requested },
+        LedgerEvent::NodeReconfigured { configuration: Digest::of_bytes(b"other") },
         LedgerEvent::LinkChanged {
             link: LedgerText::new("eth1"),
             rate: BitsPerSecond(60_000_000),
@@ -150,7 +155,7 @@ pub fn verify(
 ) -> (Result<VerifiedLedger, LedgerProblem>, Vec<LedgerEntry>) {
     let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
     for (number, bytes) in (1..).zip(segments) {
-        verifier.segment(number);
+        verifier.begin_segment(number);
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             if let Ok(LineResult::Entry(entry)) = verifier.feed(line) {
                 entries.push(*entry);
@@ -182,7 +187,7 @@ pub fn any_usage() -> impl Strategy<Value = Usage> {
             bytes_in: Bytes(counts[3]),
             packets_out: counts[4],
             bytes_out: Bytes(counts[5]),
-            memory: ByteSeconds::of(Bytes(memory), Nanos(time)),
+            memory: ByteSeconds::held_for(Bytes(memory), Nanos(time)),
             records_emitted: counts[6],
             records_written: counts[7],
             faults: counts[8],

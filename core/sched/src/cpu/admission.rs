@@ -1,23 +1,25 @@
 //! The admission test of a core.
 //!
-//! The test is Baker's for earliest deadline first with blocking ("Stack-Based Scheduling of Realtime Processes",
-//! Real-Time Systems 3, 1991; for non-preemptible sections see also Jeffay, Stanat and Martel, RTSS 1991), with a
-//! term for overruns. With the reservations sorted by period, for each k:
+//! [`CoreScheduler`](super::CoreScheduler) asks here before it creates or changes a virtual CPU. The test is Baker's
+//! for earliest deadline first with blocking ("Stack-Based Scheduling of Realtime Processes", Real-Time Systems 3,
+//! 1991; for non-preemptible sections see also Jeffay, Stanat and Martel, RTSS 1991), with a term for overruns. With
+//! the reservations sorted by period, for each k:
 //!
 //! ```text
 //! sum over i <= k of slice_i / period_i  +  (blocking + sum over i <= k of overrun_i) / period_k  <=  cap
 //! ```
 //!
-//! The reason: a server schedules all work with a deadline at least one period away ([`super::server`]). So the work
-//! due within an interval of length t comes from servers with period_i <= t. Each contributes at most `t * slice_i /
-//! period_i + overrun_i`, because an overrun is debited from the next budget, and only the last overrun of an
-//! interval is in excess. That work waits for at most one run with a later deadline.
+//! `blocking` is [`CoreConfig::blocking_max`]. The reason: a server schedules all work with a deadline at least one
+//! period away ([`super::server`]). So the work due within an interval of length t comes from servers with period_i <=
+//! t. Each contributes at most `t * slice_i / period_i + overrun_i`, because an overrun is debited from the next
+//! budget, and only the last overrun of an interval is in excess. That work waits for at most one run with a later
+//! deadline.
 //!
 //! Each fraction is rounded down to 2^-40 of the core, and the cap up, so that all of the cap can be reserved. The
 //! sum of 16,384 fractions is too low by at most 15 ns per second, far less than the blocking of one run.
 
 use super::reservation::{
-    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Ppm, ReservationRefusal, VpId,
+    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Ppm, ReservationRefusal, VcpuId,
 };
 use weir_units::Nanos;
 
@@ -27,8 +29,11 @@ const ONE: u128 = 1 << 40;
 /// The load that a reservation puts on a core.
 #[derive(Clone, Copy, Debug)]
 struct Load {
+    /// The period in nanoseconds.
     period: u64,
+    /// The reserved part of the core, in units of 2^-40.
     utilisation: u64,
+    /// The longest overrun in nanoseconds.
     overrun: u64,
 }
 
@@ -56,7 +61,7 @@ impl Load {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// `None` once the virtual CPU is closed, or is best effort.
-    owner: Option<VpId>,
+    owner: Option<VcpuId>,
     load: Load,
     /// The load from `change_at` on.
     next: Option<Load>,
@@ -84,20 +89,20 @@ impl CoreAdmission {
     /// Reserves `terms` for `owner`. The load of its old terms, if any, counts until `until`, when their period ends.
     pub(super) fn admit(
         &mut self,
-        owner: VpId,
+        owner: VcpuId,
         terms: &CpuTerms,
         until: u64,
         now: u64,
         config: &CoreConfig,
     ) -> Result<(), ReservationRefusal> {
         self.apply_due_changes(now);
-        let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
+        let index = self.entries.iter().position(|entry| entry.owner == Some(owner));
         let CpuAllocation::Reserved(reservation) = terms.share else {
             self.release(owner, until);
             return Ok(());
         };
         let requested = Load::new(&reservation, terms.overrun);
-        let before = place.map(|place| self.entries[place].load).filter(|_| until > now);
+        let before = index.map(|index| self.entries[index].load).filter(|_| until > now);
         let load = before.map_or(requested, |before| before.upper_bound(requested));
         let others = self.entries.iter().filter(|entry| entry.owner != Some(owner));
         let free = free_utilisation(others.map(|entry| entry.load).collect(), &load, config);
@@ -107,38 +112,38 @@ impl CoreAdmission {
                 if before.is_some_and(|before| u128::from(before.utilisation) > free) { 0 } else { free };
             return Err(refusal(&reservation, free));
         }
-        self.insert(owner, place, load, requested, until);
+        self.insert(owner, index, load, requested, until);
         Ok(())
     }
 
-    fn insert(&mut self, owner: VpId, place: Option<usize>, load: Load, requested: Load, until: u64) {
-        let change_at = place.map_or(until, |place| until.max(self.entries[place].change_at));
+    fn insert(&mut self, owner: VcpuId, index: Option<usize>, load: Load, requested: Load, until: u64) {
+        let change_at = index.map_or(until, |index| until.max(self.entries[index].change_at));
         let entry = Entry { owner: Some(owner), load, next: Some(requested), change_at };
-        match place {
-            Some(place) => self.entries[place] = entry,
+        match index {
+            Some(index) => self.entries[index] = entry,
             None => self.entries.push(entry),
         }
     }
 
     /// Checks that all of these terms fit together once all changes have taken effect. The reservations of `closed` and
     /// of virtual CPUs that are closed already do not count. On failure returns the index of the first terms that do
-    /// not fit together with those before them.
+    /// not fit together with the terms before them.
     pub(super) fn fits(
         &self,
-        closed: &[VpId],
-        terms: &[(Option<VpId>, CpuTerms)],
+        closed: &[VcpuId],
+        terms: &[(Option<VcpuId>, CpuTerms)],
         config: &CoreConfig,
     ) -> Result<(), (usize, ReservationRefusal)> {
-        let changes = |owner: VpId| terms.iter().any(|(vp, _)| *vp == Some(owner));
-        let stays = |owner: VpId| !closed.contains(&owner) && !changes(owner);
+        let is_changed = |owner: VcpuId| terms.iter().any(|(vp, _)| *vp == Some(owner));
+        let stays = |owner: VcpuId| !closed.contains(&owner) && !is_changed(owner);
         let others = self.entries.iter().filter(|entry| entry.owner.is_some_and(stays));
         let mut loads: Vec<Load> = others.map(|entry| entry.next.unwrap_or(entry.load)).collect();
-        for (place, (_, terms)) in terms.iter().enumerate() {
+        for (index, (_, terms)) in terms.iter().enumerate() {
             let CpuAllocation::Reserved(reservation) = terms.share else { continue };
             let requested = Load::new(&reservation, terms.overrun);
             let free = free_utilisation(loads.clone(), &requested, config);
             if u128::from(requested.utilisation) > free {
-                return Err((place, refusal(&reservation, free)));
+                return Err((index, refusal(&reservation, free)));
             }
             loads.push(requested);
         }
@@ -147,22 +152,22 @@ impl CoreAdmission {
 
     /// Reserves `terms` for `owner` without a check: the caller has checked them with [`Self::fits`]. Returns the time
     /// at which all pending changes have taken effect; before that the core may be overcommitted.
-    pub(super) fn pledge(&mut self, owner: VpId, terms: &CpuTerms, until: u64, now: u64) -> u64 {
+    pub(super) fn pledge(&mut self, owner: VcpuId, terms: &CpuTerms, until: u64, now: u64) -> u64 {
         self.apply_due_changes(now);
         match terms.share {
             CpuAllocation::BestEffort(_) => self.release(owner, until),
             CpuAllocation::Reserved(reservation) => {
-                let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
+                let index = self.entries.iter().position(|entry| entry.owner == Some(owner));
                 let requested = Load::new(&reservation, terms.overrun);
-                let load = place.map_or(requested, |place| self.entries[place].load.upper_bound(requested));
-                self.insert(owner, place, load, requested, until);
+                let load = index.map_or(requested, |index| self.entries[index].load.upper_bound(requested));
+                self.insert(owner, index, load, requested, until);
             }
         }
         self.entries.iter().map(|entry| entry.change_at).fold(now, u64::max)
     }
 
     /// Ends the reservation of `owner` at `until`.
-    pub(super) fn release(&mut self, owner: VpId, until: u64) {
+    pub(super) fn release(&mut self, owner: VcpuId, until: u64) {
         for entry in self.entries.iter_mut().filter(|entry| entry.owner == Some(owner)) {
             (entry.owner, entry.next) = (None, None);
             entry.change_at = entry.change_at.max(until);
@@ -180,6 +185,7 @@ impl CoreAdmission {
     }
 }
 
+/// The refusal of a reservation for which only `free` utilisation is left.
 fn refusal(reservation: &CpuReservation, free: u128) -> ReservationRefusal {
     // The largest slice whose fraction, rounded down, is at most `free`.
     let largest = ((free + 1) * u128::from(reservation.period.0)).saturating_sub(1) / ONE;
@@ -195,14 +201,14 @@ fn free_utilisation(mut loads: Vec<Load>, new: &Load, config: &CoreConfig) -> u1
     loads.push(Load { utilisation: 0, ..*new });
     loads.sort_by_key(|load| load.period);
     let cap = (u128::from(config.cap.0) * ONE).div_ceil(u128::from(Ppm::ONE.0));
-    let (mut taken, mut blocking) = (0, u128::from(config.blocking_max.0));
+    let (mut reserved, mut blocking) = (0, u128::from(config.blocking_max.0));
     let mut free = cap;
-    for (place, load) in loads.iter().enumerate() {
-        taken += u128::from(load.utilisation);
+    for (index, load) in loads.iter().enumerate() {
+        reserved += u128::from(load.utilisation);
         blocking += u128::from(load.overrun);
-        let is_last_of_its_period = loads.get(place + 1).is_none_or(|next| next.period > load.period);
+        let is_last_of_its_period = loads.get(index + 1).is_none_or(|next| next.period > load.period);
         if load.period >= new.period && is_last_of_its_period {
-            let needed = taken + blocking * ONE / u128::from(load.period);
+            let needed = reserved + blocking * ONE / u128::from(load.period);
             free = free.min(cap.saturating_sub(needed));
         }
     }
@@ -218,8 +224,8 @@ mod tests {
         CpuTerms { share: CpuAllocation::Reserved(reservation), overrun: Nanos(overrun) }
     }
 
-    fn id(index: u32) -> VpId {
-        VpId { index, generation: 0 }
+    fn id(index: u32) -> VcpuId {
+        VcpuId { index, generation: 0 }
     }
 
     const CONFIG: CoreConfig = CoreConfig { blocking_max: Nanos(100), cap: Ppm(900_000), arrears: Nanos(0) };

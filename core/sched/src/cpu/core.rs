@@ -1,9 +1,9 @@
-//! The scheduler of one pinned core.
+//! The scheduler of one pinned core: it creates, changes and closes virtual CPUs, and decides which of them runs.
 
 use super::admission::CoreAdmission;
-use super::fair::{Fair, Tag};
+use super::fair::{FairQueue, Tag};
 use super::reservation::{
-    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Debt, Ppm, ReservationRefusal, VPS_MAX, VpId,
+    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Debt, Ppm, ReservationRefusal, VCPUS_MAX, VcpuId,
 };
 use super::server::Server;
 use super::stats::Stats;
@@ -25,14 +25,14 @@ pub enum CpuDecision {
     /// Run `vp` for at most `budget` of CPU time, and then [`CoreScheduler::charge`] it.
     Run {
         /// The virtual CPU to run.
-        vp: VpId,
-        /// The CPU time to run for. With the overrun of the virtual CPU's terms it is at most
-        /// [`CoreConfig::blocking_max`].
+        vp: VcpuId,
+        /// The CPU time to run for. The budget and the overrun that the virtual CPU's terms allow are together at
+        /// most [`CoreConfig::blocking_max`].
         budget: Nanos,
         /// The account that the run is charged to.
         account: RunAccount,
     },
-    /// No virtual CPU may run before `until`; `None` means before one is woken.
+    /// No virtual CPU may run before `until`. If `until` is `None`, the core idles until a virtual CPU is woken.
     Idle {
         /// The start of the next period for which a virtual CPU with work is waiting.
         until: Option<Nanos>,
@@ -58,8 +58,8 @@ pub struct Period {
     /// The end of the period. It is in the past if the slice was not provided in time, or if the virtual CPU has had no
     /// work since.
     pub end: Nanos,
-    /// The rest of the period's slice in CPU time.
-    pub left: Nanos,
+    /// The part of the period's slice, in CPU time, that is not used yet.
+    pub slice_left: Nanos,
 }
 
 /// The error that no run is in progress that could be charged.
@@ -67,8 +67,9 @@ pub struct Period {
 #[error("nothing runs on this core")]
 pub struct NotRunning;
 
+/// A virtual CPU.
 #[derive(Clone, Debug)]
-struct Vp {
+struct Vcpu {
     generation: u32,
     terms: CpuTerms,
     /// Terms that take effect with the next period.
@@ -79,10 +80,11 @@ struct Vp {
     has_work: bool,
 }
 
+/// A run in progress: [`CoreScheduler::next`] decided on it, and it has not been charged yet.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     index: usize,
-    vp: VpId,
+    vp: VcpuId,
     budget: u64,
     account: RunAccount,
     /// The wall time at which the run started.
@@ -91,19 +93,20 @@ struct Run {
     has_new_work: bool,
 }
 
+/// A slot of the table of virtual CPUs.
 #[derive(Clone, Debug)]
 enum Slot {
-    Used(Box<Vp>),
+    Used(Box<Vcpu>),
     /// The generation of the next virtual CPU in this slot.
     Free(u32),
 }
 
 /// The scheduler of the virtual CPUs of one core.
 ///
-/// `now` is wall time on one clock that all calls share; a time before the last one counts as the last one. CPU time is
-/// what the thread really received: time stolen by the hypervisor is part of wall time only. Calls come from the core's
-/// own thread, in the order [`CoreScheduler::next`], the run, [`CoreScheduler::charge`], with the other calls in
-/// between.
+/// `now` is wall time on one clock that all calls share. A time before that of the previous call counts as that of the
+/// previous call. CPU time is the time for which the thread really had the CPU; time stolen by the hypervisor is part
+/// of wall time only. Calls come from the core's own thread, in the order [`CoreScheduler::next`], the run,
+/// [`CoreScheduler::charge`], with the other calls in between.
 #[derive(Clone, Debug)]
 pub struct CoreScheduler {
     config: CoreConfig,
@@ -114,15 +117,15 @@ pub struct CoreScheduler {
     /// Virtual CPUs with work and no budget, by the start of their next period.
     waiting: Heap<u64>,
     /// Virtual CPUs with work that share unreserved time.
-    fair: Fair,
+    fair: FairQueue,
     running: Option<Run>,
     admission: CoreAdmission,
     /// The counters of virtual CPUs that were closed.
     totals: Stats,
     /// The latest wall time passed by the caller.
     now: u64,
-    /// The time by which the reservation clock lags wall time: periods that all reservations forfeited. Deadlines are
-    /// on the reservation clock.
+    /// The time by which the reservation clock lags wall time. The reservation clock is set back when slices are later
+    /// than the arrears allow; all reservations then forfeit this time. Deadlines are on the reservation clock.
     set_back: u64,
 }
 
@@ -135,7 +138,7 @@ impl CoreScheduler {
             free: Vec::new(),
             ready: Heap::default(),
             waiting: Heap::default(),
-            fair: Fair::default(),
+            fair: FairQueue::default(),
             running: None,
             admission: CoreAdmission::new(),
             totals: Stats::default(),
@@ -149,7 +152,7 @@ impl CoreScheduler {
     /// # Errors
     ///
     /// [`ReservationRefusal`] if the terms cannot be admitted; the core is unchanged then.
-    pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
+    pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VcpuId, ReservationRefusal> {
         let now = self.advance(now);
         terms.check(&self.config)?;
         let place = self.free.last().map_or(self.slots.len(), |&index| index as usize);
@@ -157,16 +160,16 @@ impl CoreScheduler {
             Some(Slot::Free(generation)) => *generation,
             _ => 0,
         };
-        let Some(index) = u32::try_from(place).ok().filter(|_| place < VPS_MAX) else {
+        let Some(index) = u32::try_from(place).ok().filter(|_| place < VCPUS_MAX) else {
             return Err(ReservationRefusal::TooMany);
         };
-        let vp = VpId { index, generation };
+        let vp = VcpuId { index, generation };
         self.admission.admit(vp, &terms, 0, now, &self.config)?;
         let server = match terms.share {
             CpuAllocation::Reserved(CpuReservation { period, slice, .. }) => Server::new(period.0, slice.0),
             CpuAllocation::BestEffort(_) => Server::new(1, 1),
         };
-        let slot = Slot::Used(Box::new(Vp {
+        let slot = Slot::Used(Box::new(Vcpu {
             generation,
             terms,
             pending: None,
@@ -187,13 +190,13 @@ impl CoreScheduler {
         Ok(vp)
     }
 
-    /// Changes the terms of `vp`. The old terms of a reservation hold until its present period ends. Until then the
-    /// larger utilisation and the shorter period of both count in the admission of others.
+    /// Changes the terms of `vp`. The old terms of a reservation hold until its present period ends. Until then
+    /// the admission of other virtual CPUs counts the larger utilisation and the shorter period of old and new terms.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal`] if the terms cannot be admitted; the old terms stay in force then.
-    pub fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn change(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         terms.check(&self.config)?;
@@ -201,11 +204,11 @@ impl CoreScheduler {
         let vcpu = &self.slots[index];
         let Slot::Used(vcpu) = vcpu else { return Err(ReservationRefusal::Unknown(vp)) };
         let (until, must_wait) = match vcpu.terms.share {
-            CpuAllocation::Reserved(_) => (vcpu.server.paid_at_latest(), true),
+            CpuAllocation::Reserved(_) => (vcpu.server.fully_paid_at(), true),
             CpuAllocation::BestEffort(_) => (0, is_running),
         };
         self.admission.admit(vp, &terms, until, now, &self.config)?;
-        let Some(vcpu) = self.vp(index) else { return Err(ReservationRefusal::Unknown(vp)) };
+        let Some(vcpu) = self.vcpu_mut(index) else { return Err(ReservationRefusal::Unknown(vp)) };
         vcpu.pending = Some(terms);
         if !must_wait {
             self.apply_pending(index, now);
@@ -213,17 +216,17 @@ impl CoreScheduler {
         Ok(())
     }
 
-    /// Checks that all of these terms, of present or future virtual CPUs, fit together once all changes have taken
-    /// effect, without those in `closed`. The result depends neither on their order nor on the present terms of the
-    /// virtual CPUs that change.
+    /// Checks that all of these terms fit together once all changes have taken effect and the virtual CPUs in `closed`
+    /// are gone. Terms without an identifier are those of a virtual CPU to be created. The result does not depend on
+    /// the order of the terms, or on the present terms of the virtual CPUs that change.
     ///
     /// # Errors
     ///
-    /// The index of the first terms that do not fit beside those before them, and the reason.
+    /// The index of the first terms that do not fit together with the terms before them, and the reason.
     pub fn fits(
         &self,
-        closed: &[VpId],
-        terms: &[(Option<VpId>, CpuTerms)],
+        closed: &[VcpuId],
+        terms: &[(Option<VcpuId>, CpuTerms)],
     ) -> Result<(), (usize, ReservationRefusal)> {
         for (place, (_, terms)) in terms.iter().enumerate() {
             terms.check(&self.config).map_err(|refusal| (place, refusal))?;
@@ -237,13 +240,13 @@ impl CoreScheduler {
     /// # Errors
     ///
     /// [`ReservationRefusal`] if there is no such virtual CPU, or the terms are out of range.
-    pub fn pledge(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
+    pub fn pledge(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
         let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         terms.check(&self.config)?;
         let Slot::Used(vcpu) = &self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
         let until = match vcpu.terms.share {
-            CpuAllocation::Reserved(_) => vcpu.server.paid_at_latest(),
+            CpuAllocation::Reserved(_) => vcpu.server.fully_paid_at(),
             CpuAllocation::BestEffort(_) => 0,
         };
         let free = self.admission.pledge(vp, &terms, until, now);
@@ -256,7 +259,7 @@ impl CoreScheduler {
     ///
     /// [`ReservationRefusal::Running`] if `vp` is running, [`ReservationRefusal::Unknown`] if there is no such virtual
     /// CPU.
-    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, ReservationRefusal> {
+    pub fn close(&mut self, vp: VcpuId, now: Nanos) -> Result<Stats, ReservationRefusal> {
         let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         if self.running.is_some_and(|run| run.index == index) {
@@ -268,7 +271,7 @@ impl CoreScheduler {
             return Err(ReservationRefusal::Unknown(vp));
         };
         self.free.push(vp.index);
-        self.admission.release(vp, vcpu.server.paid_at_latest());
+        self.admission.release(vp, vcpu.server.fully_paid_at());
         self.totals.add(&vcpu.stats);
         Ok(vcpu.stats)
     }
@@ -279,26 +282,26 @@ impl CoreScheduler {
     /// # Errors
     ///
     /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
-    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn wake(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         if let Some(run) = self.running.as_mut().filter(|run| run.index == index) {
             run.has_new_work = true;
             return Ok(());
         }
-        let Some(vcpu) = self.vp(index).filter(|vcpu| !vcpu.has_work) else { return Ok(()) };
+        let Some(vcpu) = self.vcpu_mut(index).filter(|vcpu| !vcpu.has_work) else { return Ok(()) };
         vcpu.has_work = true;
         self.start_work(index, now);
         Ok(())
     }
 
-    /// Reports that `vp` has no work any more, although it has not run. The outcome of a run reports that for a running
-    /// virtual CPU; for it, this call only withdraws a [wake-up](Self::wake) during the run.
+    /// Reports that `vp` has no work any more, although it has not run. If `vp` is running, this call only withdraws a
+    /// [wake-up](Self::wake) during the run; the outcome of the run reports whether `vp` has work.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
-    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn sleep(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         match self.running.as_mut().filter(|run| run.index == index) {
@@ -309,8 +312,8 @@ impl CoreScheduler {
     }
 
     /// Decides on the next run. Of the virtual CPUs with work and budget, the one with the earliest deadline runs. If
-    /// there is none, unreserved time goes to the one that has used the least of it by its weight. The decision stays
-    /// the same until it is charged.
+    /// there is none, unreserved time goes to the virtual CPU that has used the least of it by its weight. The decision
+    /// stays the same until it is charged.
     pub fn next(&mut self, now: Nanos) -> CpuDecision {
         let now = self.advance(now);
         if let Some(run) = self.running {
@@ -328,22 +331,22 @@ impl CoreScheduler {
         } else {
             return CpuDecision::Idle { until: self.waiting.peek().map(|(end, _)| self.wall_time(end)) };
         };
-        let blocking = self.config.blocking_max.0;
-        let Some(vcpu) = self.vp(index) else { return CpuDecision::Idle { until: None } };
-        let most = blocking.saturating_sub(vcpu.terms.overrun.0);
+        let blocking_max = self.config.blocking_max.0;
+        let Some(vcpu) = self.vcpu_mut(index) else { return CpuDecision::Idle { until: None } };
+        let budget_max = blocking_max.saturating_sub(vcpu.terms.overrun.0);
         let budget = match account {
-            RunAccount::Reserved => vcpu.server.budget().min(most),
-            RunAccount::Spare => most,
+            RunAccount::Reserved => vcpu.server.budget().min(budget_max),
+            RunAccount::Spare => budget_max,
         };
-        let vp = VpId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: vcpu.generation };
+        let vp = VcpuId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: vcpu.generation };
         let run = Run { index, vp, budget, account, since: self.now, has_new_work: false };
         self.running = Some(run);
         run.decision()
     }
 
     /// Charges the run that [`CoreScheduler::next`] decided on with `used` CPU time. The rest of its wall time counts
-    /// as stolen and is not charged. A run of zero measured time still counts as a nanosecond for scheduling, or its
-    /// virtual CPU could run for ever.
+    /// as stolen and is not charged. A run of zero measured time counts as a nanosecond for scheduling, because
+    /// otherwise its virtual CPU could run for ever.
     ///
     /// # Errors
     ///
@@ -354,7 +357,7 @@ impl CoreScheduler {
         let Run { index, .. } = run;
         let wall_time = self.now - run.since;
         let Slot::Used(vcpu) = &mut self.slots[index] else { return Err(NotRunning) };
-        vcpu.count(&run, used.0, wall_time);
+        vcpu.count_run(&run, used.0, wall_time);
         let charged = used.0.max(1);
         match run.account {
             RunAccount::Reserved => vcpu.server.spend(charged, now, self.set_back, &mut vcpu.stats),
@@ -374,53 +377,53 @@ impl CoreScheduler {
     }
 
     /// Debits `used`, which was spent for `vp` on another thread, from its slices, or from its share of unreserved
-    /// time. It is counted separately, not as CPU time of this core. The kind of [`Debt`] limits how far the balance
-    /// can go below zero. Returns the part beyond that limit, which is not debited.
+    /// time. The time is counted separately from the CPU time of this core. The kind of [`Debt`] limits how far the
+    /// balance can go below zero. Returns the part beyond that limit, which is not debited.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
     pub fn debit(
         &mut self,
-        vp: VpId,
+        vp: VcpuId,
         used: Nanos,
         debt: Debt,
         now: Nanos,
     ) -> Result<Nanos, ReservationRefusal> {
         let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
-        let (is_running, set_back, most) =
+        let (is_running, set_back, arrears) =
             (self.running.is_some_and(|run| run.index == index), self.set_back, self.config.arrears.0);
         let Slot::Used(vcpu) = &mut self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
         if !vcpu.has_work {
             vcpu.take_pending_if_over(now);
         }
-        let left = match vcpu.terms.share {
+        let undebited = match vcpu.terms.share {
             CpuAllocation::Reserved(_) => {
                 vcpu.server.debit(used.0, debt, vcpu.has_work, now, set_back, &mut vcpu.stats)
             }
             CpuAllocation::BestEffort(weight) => {
                 let debit_max = match debt {
-                    Debt::Imposed => most.saturating_sub(self.fair.ahead(&vcpu.tag, weight.get())),
+                    Debt::Imposed => arrears.saturating_sub(self.fair.ahead(&vcpu.tag, weight.get())),
                     Debt::Agreed => u64::MAX,
                 };
-                let taken = used.0.min(debit_max);
-                self.fair.charge(index, &mut vcpu.tag, taken, weight.get());
-                used.0 - taken
+                let debited = used.0.min(debit_max);
+                self.fair.charge(index, &mut vcpu.tag, debited, weight.get());
+                used.0 - debited
             }
         };
-        vcpu.stats.debited.0 = vcpu.stats.debited.0.saturating_add(used.0 - left);
-        vcpu.stats.undebited.0 = vcpu.stats.undebited.0.saturating_add(left);
+        vcpu.stats.debited.0 = vcpu.stats.debited.0.saturating_add(used.0 - undebited);
+        vcpu.stats.undebited.0 = vcpu.stats.undebited.0.saturating_add(undebited);
         let is_over = matches!(vcpu.terms.share, CpuAllocation::Reserved(_)) && !vcpu.server.has_budget();
         if is_over && vcpu.has_work && !is_running && self.ready.contains(index) {
             self.ready.remove(index);
             self.enqueue(index);
         }
-        Ok(Nanos(left))
+        Ok(Nanos(undebited))
     }
 
     /// The counters of `vp`.
-    pub fn stats(&self, vp: VpId) -> Option<Stats> {
+    pub fn stats(&self, vp: VcpuId) -> Option<Stats> {
         let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
         Some(vcpu.stats)
     }
@@ -437,18 +440,18 @@ impl CoreScheduler {
     }
 
     /// The present terms of `vp`. A change shows once it takes effect.
-    pub fn terms(&self, vp: VpId) -> Option<CpuTerms> {
+    pub fn terms(&self, vp: VcpuId) -> Option<CpuTerms> {
         let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
         Some(vcpu.terms)
     }
 
     /// The present or last period of `vp`; `None` for best effort.
-    pub fn period(&self, vp: VpId) -> Option<Period> {
+    pub fn period(&self, vp: VcpuId) -> Option<Period> {
         let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
         let CpuAllocation::Reserved(reservation) = vcpu.terms.share else { return None };
-        let (end, left) = (vcpu.server.end(), vcpu.server.budget());
+        let (end, slice_left) = (vcpu.server.end(), vcpu.server.budget());
         let begin = end.saturating_sub(reservation.period.0);
-        Some(Period { begin: self.wall_time(begin), end: self.wall_time(end), left: Nanos(left) })
+        Some(Period { begin: self.wall_time(begin), end: self.wall_time(end), slice_left: Nanos(slice_left) })
     }
 
     /// The reserved part of the core.
@@ -464,23 +467,25 @@ impl CoreScheduler {
 }
 
 impl CoreScheduler {
-    /// Advances to `now` and returns the time on the reservation clock. If the earliest deadline has passed for longer
-    /// than the arrears allow, the reservation clock is set back so that it has passed for just that long.
+    /// Advances to `now` and returns the time on the reservation clock. If the earliest deadline passed
+    /// longer ago than the arrears allow, the reservation clock is set back: by its time, the deadline passed exactly
+    /// the arrears ago.
     fn advance(&mut self, now: Nanos) -> u64 {
         self.now = self.now.max(now.0);
         let now = self.now - self.set_back;
-        let first = [self.ready.peek(), self.waiting.peek()].into_iter().flatten().map(|(at, _)| at).min();
-        let late = first.map_or(0, |first| now.saturating_sub(first));
-        let set_back = late.saturating_sub(self.config.arrears.0);
+        let earliest = [self.ready.peek(), self.waiting.peek()].into_iter().flatten().map(|(at, _)| at).min();
+        let lateness = earliest.map_or(0, |earliest| now.saturating_sub(earliest));
+        let set_back = lateness.saturating_sub(self.config.arrears.0);
         self.set_back += set_back;
         now - set_back
     }
 
+    /// Converts a time on the reservation clock to wall time.
     fn wall_time(&self, at: u64) -> Nanos {
         Nanos(at.saturating_add(self.set_back))
     }
 
-    fn find(&self, vp: VpId) -> Option<usize> {
+    fn find(&self, vp: VcpuId) -> Option<usize> {
         let index = vp.index as usize;
         match self.slots.get(index) {
             Some(Slot::Used(vcpu)) if vcpu.generation == vp.generation => Some(index),
@@ -488,17 +493,17 @@ impl CoreScheduler {
         }
     }
 
-    fn vp(&mut self, index: usize) -> Option<&mut Vp> {
+    fn vcpu_mut(&mut self, index: usize) -> Option<&mut Vcpu> {
         match self.slots.get_mut(index) {
             Some(Slot::Used(vcpu)) => Some(vcpu),
             _ => None,
         }
     }
 
-    /// Starts work: the virtual CPU had none, or its terms are new.
+    /// Handles new work, or new terms, of a virtual CPU with work.
     fn start_work(&mut self, index: usize, now: u64) {
         let set_back = self.set_back;
-        let Some(vcpu) = self.vp(index) else { return };
+        let Some(vcpu) = self.vcpu_mut(index) else { return };
         if let CpuAllocation::Reserved(_) = vcpu.terms.share {
             vcpu.take_pending_if_over(now);
             if let CpuAllocation::Reserved(_) = vcpu.terms.share {
@@ -532,7 +537,7 @@ impl CoreScheduler {
         self.waiting.remove(index);
         self.fair.leave(index);
         let set_back = self.set_back;
-        let Some(vcpu) = self.vp(index) else { return };
+        let Some(vcpu) = self.vcpu_mut(index) else { return };
         if vcpu.has_work {
             vcpu.has_work = false;
             vcpu.server.sleep(now, set_back, &mut vcpu.stats);
@@ -543,7 +548,7 @@ impl CoreScheduler {
     fn begin_period(&mut self, index: usize) {
         self.waiting.remove(index);
         let set_back = self.set_back;
-        let Some(vcpu) = self.vp(index) else { return };
+        let Some(vcpu) = self.vcpu_mut(index) else { return };
         vcpu.take_pending();
         if let CpuAllocation::Reserved(_) = vcpu.terms.share {
             vcpu.server.begin(set_back, &mut vcpu.stats);
@@ -553,14 +558,14 @@ impl CoreScheduler {
 
     /// Applies a pending change of a best-effort virtual CPU, which waits only for the end of a run.
     fn adopt_best_effort_change(&mut self, index: usize, now: u64) {
-        let Some(vcpu) = self.vp(index) else { return };
+        let Some(vcpu) = self.vcpu_mut(index) else { return };
         if vcpu.pending.is_some() && matches!(vcpu.terms.share, CpuAllocation::BestEffort(_)) {
             self.apply_pending(index, now);
         }
     }
 
     fn apply_pending(&mut self, index: usize, now: u64) {
-        let Some(vcpu) = self.vp(index) else { return };
+        let Some(vcpu) = self.vcpu_mut(index) else { return };
         vcpu.take_pending();
         if vcpu.has_work {
             self.fair.leave(index);
@@ -569,7 +574,7 @@ impl CoreScheduler {
     }
 }
 
-impl Vp {
+impl Vcpu {
     /// Applies the pending terms.
     fn take_pending(&mut self) {
         let Some(terms) = self.pending.take() else { return };
@@ -579,7 +584,7 @@ impl Vp {
         }
     }
 
-    /// Applies the pending terms if the present period has ended, or its use is paid for.
+    /// Applies the pending terms if the present period has ended, or if its use is paid for (see [`super::server`]).
     fn take_pending_if_over(&mut self, now: u64) {
         let is_reserved = matches!(self.terms.share, CpuAllocation::Reserved(_));
         if is_reserved && (self.server.is_paid(now) || self.server.end() <= now && self.pending.is_some()) {
@@ -588,7 +593,7 @@ impl Vp {
     }
 
     /// Counts a run that used `used` of CPU time in `wall_time`.
-    fn count(&mut self, run: &Run, used: u64, wall_time: u64) {
+    fn count_run(&mut self, run: &Run, used: u64, wall_time: u64) {
         let stats = &mut self.stats;
         stats.runs += 1;
         let account = match run.account {

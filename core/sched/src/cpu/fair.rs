@@ -1,8 +1,9 @@
-//! Unreserved time, shared by weight.
+//! A queue that shares time by weight: the unreserved time of a core among virtual CPUs, and the time of a virtual CPU
+//! among its pools.
 //!
 //! Start-time fair queueing: Goyal, Guo and Vin, "A Hierarchical CPU Scheduler for Multimedia Operating Systems"
-//! (OSDI 1996). It needs to know neither the length of a run nor the amount of time to share, which varies with the
-//! use of reservations. For any two members with work throughout an interval, `|used_a / weight_a - used_b /
+//! (OSDI 1996). The algorithm works for runs of unknown length and for an unknown amount of time to share, which varies
+//! with the use of reservations. For any two members with work throughout an interval, `|used_a / weight_a - used_b /
 //! weight_b| <= longest_run_a / weight_a + longest_run_b / weight_b`.
 
 use crate::heap::Heap;
@@ -19,14 +20,14 @@ pub(super) struct Tag {
 
 /// A fair queue of members with work, least served first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fair {
+pub(super) struct FairQueue {
     queue: Heap<u128>,
-    /// The virtual time of the core: the start tag of the last run. A new member starts there, with neither credit
-    /// nor debt.
+    /// The virtual time of the core: the start tag of the last run. A new member starts at this time,
+    /// without credit or debt.
     now: u128,
 }
 
-impl Fair {
+impl FairQueue {
     pub(super) fn grow(&mut self, members: usize) {
         self.queue.grow(members);
     }
@@ -35,7 +36,8 @@ impl Fair {
         self.queue.peek().is_none()
     }
 
-    /// Adds `member`, which has work. Its earlier use counts until the virtual time of the core has caught up with it.
+    /// Adds `member`, which has work. Its earlier use stays in its tag, and counts until the virtual time
+    /// of the core has reached the tag.
     pub(super) fn enter(&mut self, member: usize, tag: &mut Tag) {
         if !self.queue.contains(member) {
             tag.start = tag.start.max(self.now);
@@ -47,20 +49,21 @@ impl Fair {
         self.queue.remove(member);
     }
 
-    /// The member that was served least.
+    /// The member with the least use by its weight.
     pub(super) fn pick(&mut self) -> Option<usize> {
         let (start, member) = self.queue.peek()?;
         self.now = self.now.max(start);
         Some(member)
     }
 
-    /// The time by which a member of this weight is ahead of the core, in nanoseconds.
+    /// The time in nanoseconds that a member of this weight has used in advance: it has to wait until the others have
+    /// used theirs.
     pub(super) fn ahead(&self, tag: &Tag, weight: u32) -> u64 {
         let ahead = tag.start.saturating_sub(self.now).saturating_mul(u128::from(weight.max(1))) >> SCALE;
         u64::try_from(ahead).unwrap_or(u64::MAX)
     }
 
-    /// Charges `member` with a run of `used` nanoseconds, whether or not it is still in the queue.
+    /// Charges `member` with a run of `used` nanoseconds. The member need not be in the queue any more.
     pub(super) fn charge(&mut self, member: usize, tag: &mut Tag, used: u64, weight: u32) {
         tag.start += (u128::from(used) << SCALE) / u128::from(weight.max(1));
         if self.queue.contains(member) {

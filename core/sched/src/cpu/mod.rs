@@ -18,10 +18,10 @@
 //! not request that work ([`Debt::Imposed`]), the debit is limited to the present and the next period. If it agreed to
 //! pay ([`Debt::Agreed`]), the debit extends over all periods that are needed to pay it.
 //!
-//! Three conditions apply. A run exceeds its budget by no more than the overrun in the terms of its virtual CPU. No run
-//! and no wake-up from idling takes longer than [`CoreConfig::blocking_max`]. Time in which the core neither runs a
-//! virtual CPU nor idles (scheduling, stolen time) is at most `1 - cap` of any interval as long as the shortest period
-//! or longer.
+//! The guarantee has three conditions. A run exceeds its budget by no more than the overrun in the terms of its virtual
+//! CPU. No run and no wake-up from idling takes longer than [`CoreConfig::blocking_max`]. Time in which the core
+//! neither runs a virtual CPU nor idles (scheduling, stolen time) is at most `1 - cap` of any interval as long as the
+//! shortest period or longer.
 //!
 //! If more time is stolen, slices come late, which is counted ([`Stats::periods_missed`]). All of them are provided
 //! in the end, as long as they are not later than [`CoreConfig::arrears`]. Beyond that, all virtual CPUs forfeit time
@@ -38,6 +38,8 @@
 //! | `core` | earliest deadline first; creation, change and end of virtual CPUs |
 //! | `overload` | load shedding by priority |
 //! | `pools` | the order in which a virtual CPU's events run |
+//! | `reservation` | reservations, weights, the configuration of a core, and refusals |
+//! | `stats` | counters |
 //! | `trace` | recording and replay of decisions |
 
 mod admission;
@@ -54,7 +56,7 @@ pub use self::core::{CoreScheduler, CpuDecision, NotRunning, Period, RunAccount,
 pub use overload::{LoadShedder, QueueLoad};
 pub use pools::{EventRefused, POOLS_MAX, PoolDepth, PoolId, Pools, ThreadId, VcpuWork};
 pub use reservation::{
-    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Debt, PERIOD_MAX, Ppm, ReservationRefusal, VPS_MAX,
-    VpId, WEIGHT_MAX, Weight,
+    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Debt, PERIOD_MAX, Ppm, ReservationRefusal,
+    VCPUS_MAX, VcpuId, WEIGHT_MAX, Weight,
 };
 pub use stats::Stats;

@@ -1,7 +1,7 @@
-//! Load shedding on an overloaded core: FLAME, section 3.5, which sheds modules in the order of their priority.
+//! Load shedding on an overloaded core, as in section 3.5 of FLAME, which sheds modules in the order of their priority.
 //!
-//! Reserved time is never taken away. Among virtual CPUs that share unreserved time, the ones with the lowest
-//! priority are shed first, then one more priority at a time until that suffices. The higher priorities then have all
+//! Reserved time is never taken away. Among virtual CPUs that share unreserved time, the ones with the lowest priority
+//! are shed first, then one more priority at a time until the load is low enough. The higher priorities then have all
 //! of the unreserved time.
 
 /// The fill level from which a queue sheds lower priorities: half of the queue, in thousandths.
@@ -21,8 +21,8 @@ pub struct QueueLoad {
     pub priority: u8,
     /// The fill level of the queue in thousandths.
     pub filled: u32,
-    /// True if the virtual CPU shares unreserved time, so that it gets more of it when others are shed.
-    pub shares: bool,
+    /// True if the virtual CPU takes unreserved time. It then gets more time when other virtual CPUs are shed.
+    pub takes_unreserved: bool,
     /// True if the virtual CPU has no reservation, so it can be shed.
     pub is_best_effort: bool,
 }
@@ -31,7 +31,7 @@ pub struct QueueLoad {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadShedder {
     /// The priority below which best-effort virtual CPUs are shed; 0 if none is shed.
-    below: u8,
+    shed_below: u8,
     /// The priority of the queue for which load was shed last, and the queue's fill level at that time.
     last: Option<(u8, u32)>,
 }
@@ -39,32 +39,34 @@ pub struct LoadShedder {
 impl LoadShedder {
     /// Returns true while load is shed. The caller then has to call [`Self::update`] again.
     pub fn is_shedding(&self) -> bool {
-        self.below > 0
+        self.shed_below > 0
     }
 
     /// Returns true if this virtual CPU is shed.
     pub fn sheds(&self, load: &QueueLoad) -> bool {
-        load.is_best_effort && load.priority < self.below
+        load.is_best_effort && load.priority < self.shed_below
     }
 
-    /// Adapts the shed priorities to the queues of a core.
+    /// Adapts the priority below which load is shed to the queues of a core.
     ///
-    /// When a served queue is half full, the lowest priority is shed, if it is below that of the queue. The next
-    /// priority is shed when the queue has grown by a further sixteenth, and at each call while it is almost full and
-    /// does not shrink. Once no served queue is more than an eighth full, all are served again.
+    /// When a served queue is half full, the lowest priority is shed, if it is below the priority of the queue. The
+    /// next priority is shed when the queue has grown by a further sixteenth, and at each call while the queue is
+    /// almost full and does not shrink. When all served queues are at most an eighth full, all priorities are served
+    /// again.
     pub fn update(&mut self, loads: &[QueueLoad]) {
         let served = || loads.iter().filter(|load| !self.sheds(load));
-        let pressed = served().filter(|load| load.shares && load.filled >= HALF_FULL);
+        let pressed = served().filter(|load| load.takes_unreserved && load.filled >= HALF_FULL);
         match pressed.max_by_key(|load| (load.priority, load.filled)) {
             Some(pressed) => {
                 let lower = served().filter(|load| load.is_best_effort && load.priority < pressed.priority);
                 let next = lower.map(|load| load.priority).min();
                 let (priority, filled) = (pressed.priority, pressed.filled);
-                let has_sufficed = |(of, last): (u8, u32)| {
-                    of == priority && filled < (last + STEP).min(ALMOST_FULL.max(last))
+                let has_sufficed = |(last_priority, last_filled): (u8, u32)| {
+                    last_priority == priority
+                        && filled < (last_filled + STEP).min(ALMOST_FULL.max(last_filled))
                 };
                 if let Some(next) = next.filter(|_| !self.last.is_some_and(has_sufficed)) {
-                    self.below = next.saturating_add(1);
+                    self.shed_below = next.saturating_add(1);
                     self.last = Some((priority, filled));
                 }
             }
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     fn load(priority: u8, filled: u32) -> QueueLoad {
-        QueueLoad { priority, filled, shares: true, is_best_effort: true }
+        QueueLoad { priority, filled, takes_unreserved: true, is_best_effort: true }
     }
 
     #[test]
@@ -117,7 +119,7 @@ mod tests {
     fn reservations_are_not_shed_and_a_queue_that_takes_no_spare_time_sheds_nothing() {
         let mut overload = LoadShedder::default();
         let reserved = QueueLoad { is_best_effort: false, ..load(0, 100) };
-        let alone = QueueLoad { shares: false, is_best_effort: false, ..load(9, 1000) };
+        let alone = QueueLoad { takes_unreserved: false, is_best_effort: false, ..load(9, 1000) };
         overload.update(&[reserved, alone, load(1, 0)]);
         assert!(!overload.is_shedding());
         overload.update(&[reserved, alone, load(1, 0), load(2, 500)]);

@@ -5,7 +5,7 @@
 //! execution at once; a suspended event holds its thread. All pools of a virtual CPU get equal time
 //! ([`super::fair`]), however many events wait in each.
 
-use super::fair::{Fair, Tag};
+use super::fair::{FairQueue, Tag};
 use std::collections::VecDeque;
 use weir_units::Nanos;
 
@@ -28,7 +28,7 @@ pub struct PoolId {
     generation: u32,
 }
 
-/// A thread of a pool. It holds the place of an event in execution.
+/// A thread of a pool. Each event in execution occupies one thread. It is not a thread of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId {
     /// The pool of the thread.
@@ -51,7 +51,7 @@ pub enum VcpuWork<E> {
     Resume(ThreadId),
 }
 
-/// An event that was not accepted, which the caller has to count.
+/// An event that was not accepted. The caller has to count the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRefused<E> {
     /// The event.
@@ -60,6 +60,7 @@ pub struct EventRefused<E> {
     pub is_full: bool,
 }
 
+/// The state of a pool's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
     Free,
@@ -67,11 +68,13 @@ enum Thread {
     Suspended,
 }
 
+/// A pool of threads with its waiting events.
 #[derive(Clone, Debug)]
 struct Pool<E> {
     events_max: usize,
     queue: VecDeque<E>,
     threads: Vec<Thread>,
+    /// The numbers of threads without an event.
     free: Vec<u16>,
     /// Threads with a suspended event, the longest suspended first.
     suspended: VecDeque<u16>,
@@ -81,14 +84,15 @@ struct Pool<E> {
 /// The pools of one virtual CPU, with events of type `E`.
 #[derive(Clone, Debug)]
 pub struct Pools<E> {
+    /// The pools by index, each with the generation of its identifier; `None` for an index that is free.
     pools: Vec<(u32, Option<Pool<E>>)>,
     /// Pools that have work to run.
-    fair: Fair,
+    fair: FairQueue,
 }
 
 impl<E> Default for Pools<E> {
     fn default() -> Self {
-        Pools { pools: Vec::new(), fair: Fair::default() }
+        Pools { pools: Vec::new(), fair: FairQueue::default() }
     }
 }
 
@@ -140,7 +144,7 @@ impl<E> Pools<E> {
             return Err(EventRefused { event, is_full: true });
         }
         pool.queue.push_back(event);
-        self.place(id);
+        self.requeue(id);
         Ok(())
     }
 
@@ -165,7 +169,7 @@ impl<E> Pools<E> {
             pool.threads[usize::from(number)] = Thread::Running;
             VcpuWork::Begin { thread: ThreadId { pool: id, number }, event }
         };
-        self.place(id);
+        self.requeue(id);
         Some(work)
     }
 
@@ -199,12 +203,12 @@ impl<E> Pools<E> {
             Thread::Running => {}
         }
         self.fair.charge(usize::from(thread.pool.index), &mut pool.tag, used.0.max(1), 1);
-        self.place(thread.pool);
+        self.requeue(thread.pool);
         true
     }
 
     /// Adds the pool to the fair queue if it has work to run, and removes it otherwise.
-    fn place(&mut self, id: PoolId) {
+    fn requeue(&mut self, id: PoolId) {
         let index = usize::from(id.index);
         let Some((_, Some(pool))) = self.pools.get_mut(index) else { return };
         let can_begin = !pool.queue.is_empty() && !pool.free.is_empty();

@@ -6,7 +6,7 @@ use weir_units::{Nanos, beside};
 /// The longest period that can be reserved.
 pub const PERIOD_MAX: Nanos = Nanos(60_000_000_000);
 /// The most virtual CPUs on a core.
-pub const VPS_MAX: usize = 16_384;
+pub const VCPUS_MAX: usize = 16_384;
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 10_000;
 
@@ -53,7 +53,7 @@ pub struct CpuReservation {
     pub period: Nanos,
     /// The CPU time guaranteed in each period.
     pub slice: Nanos,
-    /// The weight with which it shares unreserved time once its slice is used up; `None` means that it never runs
+    /// The weight with which the virtual CPU shares unreserved time once its slice is used up; `None` if it never runs
     /// beyond its slice.
     pub spare: Option<Weight>,
 }
@@ -72,9 +72,9 @@ pub enum CpuAllocation {
 pub struct CpuTerms {
     /// The share of the core.
     pub share: CpuAllocation,
-    /// The longest CPU time by which a run may exceed its budget. It is the bound of one packet if the length of
-    /// batches follows from bounds, and the time between two checks if calls are metered. Admission takes it into
-    /// account.
+    /// The longest CPU time by which a run may exceed its budget. If the bounds of a module determine the length of its
+    /// runs, the overrun is the bound of one packet. If calls are metered, it is the time between two checks of the
+    /// meter. Admission takes overruns into account.
     pub overrun: Nanos,
 }
 
@@ -85,8 +85,8 @@ pub enum Debt {
     /// slice, or [`CoreConfig::arrears`] of unreserved time. So a flood of packets stops the module from working only
     /// while the flood lasts.
     Imposed,
-    /// The virtual CPU has requested the work and agreed to pay. The debt is unlimited, however many slices it takes.
-    /// Otherwise a session could have others work for it beyond its reservation.
+    /// The virtual CPU has requested the work and agreed to pay. The debt is unlimited, and takes all slices that are
+    /// needed to pay it. With a limit, a session could have other threads work for it beyond its reservation.
     Agreed,
 }
 
@@ -112,12 +112,12 @@ impl Default for CoreConfig {
 
 /// The identifier of a virtual CPU on its core. The identifier of a closed virtual CPU is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VpId {
+pub struct VcpuId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-impl fmt::Display for VpId {
+impl fmt::Display for VcpuId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index, self.generation)
     }
@@ -140,7 +140,7 @@ pub enum ReservationRefusal {
         largest: Nanos,
     },
     /// The period is zero or longer than [`PERIOD_MAX`].
-    #[error("a period of {0} cannot be kept; it is longer than 0 ns and at most {PERIOD_MAX}")]
+    #[error("a period of {0} cannot be reserved; a period is longer than 0 ns and at most {PERIOD_MAX}")]
     Period(Nanos),
     /// The slice is zero or longer than its period.
     #[error("a slice of {slice} does not fit into a period of {period}", slice = beside(*slice, &[*period]), period = beside(*period, &[*slice]))]
@@ -152,28 +152,28 @@ pub enum ReservationRefusal {
     },
     /// The overrun is longer than the blocking time.
     #[error(
-        "an overrun of {overrun} does not fit into the blocking time of {blocking}",
-        overrun = beside(*overrun, &[*blocking]), blocking = beside(*blocking, &[*overrun])
+        "an overrun of {overrun} does not fit into the blocking time of {blocking_max}",
+        overrun = beside(*overrun, &[*blocking_max]), blocking_max = beside(*blocking_max, &[*overrun])
     )]
     Overrun {
         /// The requested overrun.
         overrun: Nanos,
         /// [`CoreConfig::blocking_max`].
-        blocking: Nanos,
+        blocking_max: Nanos,
     },
-    /// The core has [`VPS_MAX`] virtual CPUs.
-    #[error("this core already has {VPS_MAX} virtual CPUs, the maximum")]
+    /// The core has [`VCPUS_MAX`] virtual CPUs.
+    #[error("this core already has {VCPUS_MAX} virtual CPUs, the maximum")]
     TooMany,
     /// There is no virtual CPU of this identifier, or it has been closed.
     #[error("there is no virtual CPU {0} on this core")]
-    Unknown(VpId),
+    Unknown(VcpuId),
     /// The virtual CPU is running, so it cannot be closed before its run is charged.
     #[error("virtual CPU {0} is running; its run has to be charged first")]
-    Running(VpId),
+    Running(VcpuId),
 }
 
 impl CpuTerms {
-    /// Checks that these terms could be kept on an empty core.
+    /// Checks that these terms could be admitted on an empty core.
     pub(super) fn check(&self, config: &CoreConfig) -> Result<(), ReservationRefusal> {
         if let CpuAllocation::Reserved(CpuReservation { period, slice, .. }) = self.share {
             if period.0 == 0 || period > PERIOD_MAX {
@@ -184,12 +184,15 @@ impl CpuTerms {
             }
         }
         if self.overrun >= config.blocking_max {
-            return Err(ReservationRefusal::Overrun { overrun: self.overrun, blocking: config.blocking_max });
+            return Err(ReservationRefusal::Overrun {
+                overrun: self.overrun,
+                blocking_max: config.blocking_max,
+            });
         }
         Ok(())
     }
 
-    /// The weight with which the virtual CPU shares unreserved time, if it does.
+    /// The weight with which the virtual CPU shares unreserved time; `None` if it does not share unreserved time.
     pub(super) fn weight(&self) -> Option<Weight> {
         match self.share {
             CpuAllocation::Reserved(reservation) => reservation.spare,

@@ -5,7 +5,8 @@
 //! (Rajkumar et al., "Resource Kernels", MMCN 1998).
 //!
 //! The original postpones the deadline at once. A server alone on a core then moves its deadline so far ahead that it
-//! gets nothing when others come. Here, time beyond the slice is spare time and changes neither budget nor deadline.
+//! gets no time when other servers have work again. Here, time beyond the slice is spare time and changes neither
+//! budget nor deadline.
 //!
 //! - **Periods** follow one another without a gap as long as there is work. In each period the server has its slice,
 //!   less what earlier runs took beyond their budgets.
@@ -26,20 +27,20 @@
 use super::reservation::Debt;
 use super::stats::Stats;
 
-/// A server. All times are in nanoseconds.
+/// The budget and the deadline of one reservation. All times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     period: u64,
     slice: u64,
     /// The rest of the slice; if negative, the debt to the next slice.
     budget: i64,
-    /// The end of the present period, when the next can start.
+    /// The end of the present period, and the earliest start of the next.
     end: u64,
     /// The deadline while there is budget.
     deadline: u64,
     /// The value of `set_back` when the present period started or resumed.
     set_back: u64,
-    /// True if there was work ever since the present period started.
+    /// True if there has been work at all times since the present period started.
     worked_throughout: bool,
 }
 
@@ -66,8 +67,8 @@ impl Server {
         self.deadline
     }
 
-    /// The latest time at which all use is paid for, debts included, rounded up to whole periods.
-    pub(super) fn paid_at_latest(&self) -> u64 {
+    /// The time from which all use so far is paid for, debts included, rounded up to whole periods.
+    pub(super) fn fully_paid_at(&self) -> u64 {
         let debt = u64::try_from(self.budget.saturating_neg()).unwrap_or(0);
         self.end.saturating_add(debt.div_ceil(self.slice).saturating_mul(self.period))
     }
@@ -116,12 +117,12 @@ impl Server {
 
     /// Debits a run that ended at `now`.
     pub(super) fn spend(&mut self, used: u64, now: u64, set_back: u64, stats: &mut Stats) {
-        let had = self.has_budget();
+        let had_budget = self.has_budget();
         self.budget = self.budget.saturating_sub(signed(used));
-        if !had || self.has_budget() {
+        if !had_budget || self.has_budget() {
             return;
         }
-        // Time beyond the budget was used after the budget, so the budget ended that much earlier.
+        // Time beyond the budget was used last, so the budget was used up that much before `now`.
         let beyond = self.budget.unsigned_abs();
         if !self.is_over(now.saturating_sub(beyond), set_back) {
             stats.periods_served += 1;
@@ -131,18 +132,19 @@ impl Server {
         self.worked_throughout = false;
     }
 
-    /// Debits time used on other threads from the present slice, and the rest from the next one, or from all later
-    /// ones for [`Debt::Agreed`]. Returns the part that is not debited. `awake` is true if there is work.
+    /// Debits time used on other threads from the present slice. The rest is debited from the next slice for
+    /// [`Debt::Imposed`], and from all later slices for [`Debt::Agreed`]. Returns the part that is not debited.
+    /// `has_work` is true if the virtual CPU has work.
     pub(super) fn debit(
         &mut self,
         used: u64,
         debt: Debt,
-        awake: bool,
+        has_work: bool,
         now: u64,
         set_back: u64,
         stats: &mut Stats,
     ) -> u64 {
-        if !awake && self.is_paid(now) {
+        if !has_work && self.is_paid(now) {
             // The server wakes up for the debit and goes back to sleep.
             self.budget = signed(self.slice);
             self.end = now.saturating_add(self.period);
@@ -152,22 +154,22 @@ impl Server {
             Debt::Imposed => u64::try_from(self.budget.saturating_add(signed(self.slice))).unwrap_or(0),
             Debt::Agreed => u64::MAX,
         };
-        let taken = used.min(debit_max);
-        if awake {
-            self.spend(taken, now, set_back, stats);
+        let debited = used.min(debit_max);
+        if has_work {
+            self.spend(debited, now, set_back, stats);
         } else {
-            self.budget = self.budget.saturating_sub(signed(taken));
+            self.budget = self.budget.saturating_sub(signed(debited));
         }
-        used - taken
+        used - debited
     }
 
     /// Starts the next period of a server that has had work all the time. May be called once `end` has passed.
     pub(super) fn begin(&mut self, set_back: u64, stats: &mut Stats) {
-        let meanwhile = set_back - self.set_back;
-        let forfeited = u128::from(meanwhile) * u128::from(self.slice) / u128::from(self.period);
+        let lost_time = set_back - self.set_back;
+        let forfeited = u128::from(lost_time) * u128::from(self.slice) / u128::from(self.period);
         stats.forfeited.0 = stats.forfeited.0.saturating_add(u64::try_from(forfeited).unwrap_or(u64::MAX));
-        stats.periods += meanwhile / self.period;
-        stats.periods_missed += meanwhile / self.period;
+        stats.periods += lost_time / self.period;
+        stats.periods_missed += lost_time / self.period;
         self.budget = self.budget.saturating_add(signed(self.slice));
         self.open_period(self.end, set_back, stats);
     }
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!((slept_longer.budget, slept_longer.end), (10, 230));
         // A debt of more than a slice takes whole periods to pay.
         let mut deep = Server { budget: -25, end: 100, ..slept };
-        assert_eq!(deep.paid_at_latest(), 400);
+        assert_eq!(deep.fully_paid_at(), 400);
         deep.begin(0, &mut stats);
         assert_eq!((deep.budget, deep.end, deep.has_budget()), (-15, 200, false));
     }
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!(server.debit(35, Debt::Agreed, true, 1, 0, &mut stats), 0);
         // Beyond a debt of one slice, nothing imposed is debited.
         assert_eq!(server.debit(5, Debt::Imposed, true, 2, 0, &mut stats), 5);
-        assert_eq!((server.budget, server.paid_at_latest()), (-25, 400));
+        assert_eq!((server.budget, server.fully_paid_at()), (-25, 400));
         for budget in [-15, -5, 5] {
             server.begin(0, &mut stats);
             assert_eq!(server.budget, budget);
@@ -274,7 +276,7 @@ mod tests {
         // After a long sleep, an agreed debt is not paid by the time that passed before.
         server.sleep(350, 0, &mut stats);
         assert_eq!(server.debit(35, Debt::Agreed, false, 1000, 0, &mut stats), 0);
-        assert_eq!((server.budget, server.end, server.paid_at_latest()), (-25, 1100, 1400));
+        assert_eq!((server.budget, server.end, server.fully_paid_at()), (-25, 1100, 1400));
         let mut early = server;
         early.wake(1220, 0, &mut stats);
         assert_eq!((early.budget, early.end, early.has_budget()), (-5, 1300, false));

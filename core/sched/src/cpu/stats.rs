@@ -22,7 +22,7 @@ pub struct Stats {
     /// Periods with work in which the whole slice was used before their end. A period is neither served nor missed if
     /// the virtual CPU slept with budget left, or paid a debt of a whole slice.
     pub periods_served: u64,
-    /// Periods in which the virtual CPU always had work and had not received the slice at their end.
+    /// Periods in which the virtual CPU always had work and did not receive its whole slice before their end.
     pub periods_missed: u64,
     /// Guaranteed CPU time that would have come later than [`super::CoreConfig::arrears`] allows, and is not provided
     /// any more.

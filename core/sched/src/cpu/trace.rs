@@ -5,7 +5,7 @@
 
 use super::{
     CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, NotRunning, Ppm,
-    ReservationRefusal, RunAccount, RunOutcome, Stats, VpId, Weight,
+    ReservationRefusal, RunAccount, RunOutcome, Stats, VcpuId, Weight,
 };
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
@@ -17,15 +17,15 @@ pub enum TraceInput {
     /// A call of [`CoreScheduler::create`].
     Create(CpuTerms),
     /// A call of [`CoreScheduler::change`].
-    Change(VpId, CpuTerms),
+    Change(VcpuId, CpuTerms),
     /// A call of [`CoreScheduler::pledge`].
-    Pledge(VpId, CpuTerms),
+    Pledge(VcpuId, CpuTerms),
     /// A call of [`CoreScheduler::close`].
-    Close(VpId),
+    Close(VcpuId),
     /// A call of [`CoreScheduler::wake`].
-    Wake(VpId),
+    Wake(VcpuId),
     /// A call of [`CoreScheduler::sleep`].
-    Sleep(VpId),
+    Sleep(VcpuId),
     /// A call of [`CoreScheduler::reserved_share`], which advances the clock.
     ReservedShare,
     /// A call of [`CoreScheduler::next`].
@@ -33,7 +33,7 @@ pub enum TraceInput {
     /// A call of [`CoreScheduler::charge`].
     Charge(Nanos, RunOutcome),
     /// A call of [`CoreScheduler::debit`].
-    Debit(VpId, Nanos, Debt),
+    Debit(VcpuId, Nanos, Debt),
 }
 
 /// The result of an input.
@@ -44,7 +44,7 @@ pub enum TraceOutput {
     /// The call was refused.
     Refused,
     /// A virtual CPU was created.
-    Created(VpId),
+    Created(VcpuId),
     /// The next action was decided.
     Decided(CpuDecision),
     /// The part of a debit that exceeds the limit of the debt, and is not debited.
@@ -62,7 +62,7 @@ pub struct TraceEvent {
     pub answer: TraceOutput,
 }
 
-/// A core that passes every event to `sink`.
+/// A core scheduler that passes a [`TraceEvent`] to `sink` for each call.
 pub struct TracedCore<F> {
     core: CoreScheduler,
     sink: F,
@@ -74,7 +74,7 @@ impl<F: FnMut(TraceEvent)> TracedCore<F> {
         TracedCore { core: CoreScheduler::new(config), sink }
     }
 
-    /// The core, for reading.
+    /// The core scheduler, for reading.
     pub fn core(&self) -> &CoreScheduler {
         &self.core
     }
@@ -84,32 +84,32 @@ impl<F: FnMut(TraceEvent)> TracedCore<F> {
     /// # Errors
     ///
     /// The error of [`CoreScheduler::create`].
-    pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
+    pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VcpuId, ReservationRefusal> {
         self.trace(TraceInput::Create(terms), now, |core| core.create(terms, now), TraceOutput::created)
     }
 
     /// Calls and records [`CoreScheduler::change`], with the same errors.
-    pub fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn change(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
         self.trace(TraceInput::Change(vp, terms), now, |core| core.change(vp, terms, now), TraceOutput::done)
     }
 
     /// Calls and records [`CoreScheduler::pledge`], with the same errors.
-    pub fn pledge(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
+    pub fn pledge(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
         self.trace(TraceInput::Pledge(vp, terms), now, |core| core.pledge(vp, terms, now), TraceOutput::done)
     }
 
     /// Calls and records [`CoreScheduler::close`], with the same errors.
-    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, ReservationRefusal> {
+    pub fn close(&mut self, vp: VcpuId, now: Nanos) -> Result<Stats, ReservationRefusal> {
         self.trace(TraceInput::Close(vp), now, |core| core.close(vp, now), TraceOutput::done)
     }
 
     /// Calls and records [`CoreScheduler::wake`], with the same errors.
-    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn wake(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
         self.trace(TraceInput::Wake(vp), now, |core| core.wake(vp, now), TraceOutput::done)
     }
 
     /// Calls and records [`CoreScheduler::sleep`], with the same errors.
-    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn sleep(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
         self.trace(TraceInput::Sleep(vp), now, |core| core.sleep(vp, now), TraceOutput::done)
     }
 
@@ -136,7 +136,7 @@ impl<F: FnMut(TraceEvent)> TracedCore<F> {
     /// Calls and records [`CoreScheduler::debit`], with the same errors.
     pub fn debit(
         &mut self,
-        vp: VpId,
+        vp: VcpuId,
         used: Nanos,
         debt: Debt,
         now: Nanos,
@@ -167,7 +167,7 @@ impl TraceOutput {
         if result.is_ok() { TraceOutput::Done } else { TraceOutput::Refused }
     }
 
-    fn created(result: &Result<VpId, ReservationRefusal>) -> TraceOutput {
+    fn created(result: &Result<VcpuId, ReservationRefusal>) -> TraceOutput {
         result.map_or(TraceOutput::Refused, TraceOutput::Created)
     }
 
@@ -185,7 +185,7 @@ pub enum CpuReplayError {
         /// The line's number, from 1.
         line: usize,
     },
-    /// The core gives another result than the recorded one.
+    /// The core gives a result that differs from the recorded one.
     #[error("line {line} of the trace: the core answers `{answer}`")]
     Diverged {
         /// The line's number, from 1.
@@ -391,9 +391,9 @@ fn nanos(words: &mut Words) -> Option<Nanos> {
     words.next()?.parse().ok().map(Nanos)
 }
 
-fn vp(words: &mut Words) -> Option<VpId> {
+fn vp(words: &mut Words) -> Option<VcpuId> {
     let (index, generation) = words.next()?.split_once('.')?;
-    Some(VpId { index: index.parse().ok()?, generation: generation.parse().ok()? })
+    Some(VcpuId { index: index.parse().ok()?, generation: generation.parse().ok()? })
 }
 
 fn outcome(words: &mut Words) -> Option<RunOutcome> {

@@ -41,17 +41,17 @@ pub enum LinkConfigError {
 pub enum ChannelRefused {
     /// The link has too little unreserved rate.
     #[error(
-        "{wanted} more is requested, {left} is unreserved; {held} is held for closed or lowered channels until {until}",
-        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
+        "{wanted} more is requested, {unreserved} is unreserved; {held} is held for closed or lowered channels until {until}",
+        wanted = beside(*wanted, &[*unreserved]), unreserved = beside(*unreserved, &[*wanted])
     )]
     OverReserved {
         /// The additional rate requested.
         wanted: BitsPerSecond,
         /// The unreserved rate.
-        left: BitsPerSecond,
+        unreserved: BitsPerSecond,
         /// The rate that is held because closed or lowered channels have sent ahead of their clocks.
         held: BitsPerSecond,
-        /// The time, on the caller's clock, at which all of it is free again.
+        /// The time, on the caller's clock, at which all of the held rate is free again.
         until: Nanos,
     },
     /// All channels of the link are open.
@@ -94,7 +94,7 @@ pub enum RateRefused {
         reserved: BitsPerSecond,
         /// The rate that is held because closed or lowered channels have sent ahead of their clocks.
         held: BitsPerSecond,
-        /// The time, on the caller's clock, at which all of it is free again.
+        /// The time, on the caller's clock, at which all of the held rate is free again.
         until: Nanos,
     },
 }
@@ -107,24 +107,35 @@ pub enum RateRefused {
 /// at the expense of the guarantees of other channels.
 #[derive(Debug)]
 pub struct LinkReservations {
+    /// The rate that can be reserved, in bits per second.
     reservable: u64,
+    /// The rate that channels have reserved, in bits per second.
     reserved: u64,
+    /// The sum of the held rates, in bits per second.
     held: u64,
     /// The held rates, each with the time at which it becomes free, the earliest first.
     holds: BinaryHeap<Reverse<(Nanos, u64)>>,
     holds_max: usize,
     /// The time at which the last hold ends.
-    until: Nanos,
+    last_hold_until: Nanos,
 }
 
 impl LinkReservations {
     /// Creates the reservations of a link of which `reservable` can be reserved, with space for `holds_max` holds.
     pub fn new(reservable: BitsPerSecond, holds_max: usize) -> LinkReservations {
         let holds = BinaryHeap::with_capacity(holds_max);
-        LinkReservations { reservable: reservable.0, reserved: 0, held: 0, holds, holds_max, until: Nanos(0) }
+        LinkReservations {
+            reservable: reservable.0,
+            reserved: 0,
+            held: 0,
+            holds,
+            holds_max,
+            last_hold_until: Nanos(0),
+        }
     }
 
-    /// The rate that is neither reserved nor held at `now`. Drops holds that have ended.
+    /// The unreserved rate at `now`: the reservable rate minus the reserved and held rates. Drops holds that have
+    /// ended.
     pub fn unreserved(&mut self, now: Nanos) -> BitsPerSecond {
         while let Some(Reverse((until, rate))) = self.holds.peek().copied()
             && until <= now
@@ -135,16 +146,16 @@ impl LinkReservations {
         BitsPerSecond(self.reservable - self.reserved - self.held)
     }
 
-    /// The rate that is neither reserved nor held at `now`, without changing anything.
+    /// The unreserved rate at `now`, as [`Self::unreserved`] returns it, without dropping holds.
     pub fn unreserved_at(&self, now: Nanos) -> BitsPerSecond {
         let held =
             self.holds.iter().filter(|Reverse((until, _))| *until > now).map(|Reverse((_, rate))| rate);
         BitsPerSecond(self.reservable.saturating_sub(self.reserved).saturating_sub(held.sum()))
     }
 
-    /// Ends holds until `wanted` is unreserved, or no hold is left. For changes by the operator, which assign at once
-    /// the rate that other channels give up. Channels that have sent early keep that advantage once; a holder of
-    /// channels cannot repeat it.
+    /// Ends holds until `wanted` is unreserved, or no hold is left. This is for changes by the operator, which assign
+    /// at once the rate that other channels give up. Channels that have sent early then keep their advantage once; only
+    /// the operator could repeat it.
     pub fn release_held(&mut self, wanted: BitsPerSecond, now: Nanos) {
         while self.unreserved(now) < wanted
             && let Some(Reverse((until, rate))) = self.holds.pop()
@@ -163,7 +174,7 @@ impl LinkReservations {
         BitsPerSecond(self.reserved)
     }
 
-    /// Changes the reservable rate, unless more than the new rate is reserved or held.
+    /// Changes the reservable rate. Refuses a rate below the sum of the reserved and held rates.
     pub fn resize(&mut self, reservable: BitsPerSecond, now: Nanos) -> Result<(), RateRefused> {
         self.unreserved(now);
         if self.reserved + self.held > reservable.0 {
@@ -171,7 +182,7 @@ impl LinkReservations {
                 reservable,
                 reserved: BitsPerSecond(self.reserved),
                 held: BitsPerSecond(self.held),
-                until: if self.held > 0 { self.until } else { now },
+                until: if self.held > 0 { self.last_hold_until } else { now },
             });
         }
         self.reservable = reservable.0;
@@ -186,26 +197,26 @@ impl LinkReservations {
         to: BitsPerSecond,
         now: Nanos,
     ) -> Result<(), ChannelRefused> {
-        let left = self.unreserved(now);
-        if to.0 > from.0 && to.0 - from.0 > left.0 {
+        let unreserved = self.unreserved(now);
+        if to.0 > from.0 && to.0 - from.0 > unreserved.0 {
             return Err(ChannelRefused::OverReserved {
                 wanted: BitsPerSecond(to.0 - from.0),
-                left,
+                unreserved,
                 held: BitsPerSecond(self.held),
-                until: if self.held > 0 { self.until } else { now },
+                until: if self.held > 0 { self.last_hold_until } else { now },
             });
         }
         self.reserved = self.reserved - from.0 + to.0;
         Ok(())
     }
 
-    /// Holds a rate that was given up until `until`.
+    /// Holds, until `until`, a rate that a channel has given up.
     pub fn hold(&mut self, rate: BitsPerSecond, until: Nanos, now: Nanos) {
         if until <= now || rate.0 == 0 {
             return;
         }
         self.held += rate.0;
-        self.until = self.until.max(until);
+        self.last_hold_until = self.last_hold_until.max(until);
         let mut entry = (until, rate.0);
         // If there are too many holds, the new one is merged with the one that ends first.
         if self.holds.len() >= self.holds_max
@@ -249,7 +260,7 @@ mod tests {
         reservations.hold(BitsPerSecond(50), Nanos(10), Nanos(0));
         let refused = ChannelRefused::OverReserved {
             wanted: BitsPerSecond(40),
-            left: BitsPerSecond(30),
+            unreserved: BitsPerSecond(30),
             held: BitsPerSecond(50),
             until: Nanos(10),
         };

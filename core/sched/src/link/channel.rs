@@ -9,12 +9,13 @@ use weir_units::{BitsPerSecond, Nanos};
 /// The greatest initial capacity of a queue in packets. A queue grows once it holds more.
 const QUEUE_CAPACITY: u32 = 64;
 
-/// A packet in a queue.
+/// A packet in a channel's queue.
 #[derive(Debug)]
-pub struct Queued<P> {
+pub struct QueuedPacket<P> {
     pub packet: P,
     /// The length on the wire in bytes.
     pub length: u32,
+    /// The time at which the packet was queued.
     pub arrived: Nanos,
 }
 
@@ -29,16 +30,17 @@ pub struct Tags {
 #[derive(Debug)]
 pub struct LinkChannel<P> {
     pub terms: ChannelTerms,
-    queue: VecDeque<Queued<P>>,
+    queue: VecDeque<QueuedPacket<P>>,
+    /// The bytes on the wire of the packets in `queue`.
     queued_bytes: u64,
     /// The virtual clock (auxVC): the finish of the last packet that the reservation sent, or the arrival of the
     /// first packet after an empty queue, if that is later.
     pub clock: VirtualTime,
-    /// The virtual start and finish of the head; `None` without a head or a reservation.
+    /// The virtual start and finish of the head, the first packet of the queue; `None` without a head or a reservation.
     pub tags: Option<Tags>,
     /// The cap's clock: the time from which the cap would allow the next packet if it had no burst.
     cap_clock: VirtualTime,
-    /// The head's start tag in the virtual time of excess traffic.
+    /// The head's start in the virtual time of excess traffic.
     pub excess_start: u128,
     pub counters: ChannelCounters,
 }
@@ -73,7 +75,7 @@ impl<P> LinkChannel<P> {
     }
 
     /// Appends a packet to the queue. If the queue is full, returns the packet and the cause.
-    pub fn push(&mut self, queued: Queued<P>) -> Result<(), (LinkDropCause, P)> {
+    pub fn push(&mut self, queued: QueuedPacket<P>) -> Result<(), (LinkDropCause, P)> {
         let limit = self.terms.queue;
         let cause = if self.queue.len() >= limit.packets.min(QUEUE_PACKETS_MAX) as usize {
             LinkDropCause::QueuePackets
@@ -84,23 +86,24 @@ impl<P> LinkChannel<P> {
             self.queue.push_back(queued);
             return Ok(());
         };
-        self.counters.dropped(cause, queued.length);
+        self.counters.count_drop(cause, queued.length);
         Err((cause, queued.packet))
     }
 
     /// Takes the head, with its virtual start and finish.
-    pub fn pop(&mut self) -> Option<(Queued<P>, Option<Tags>)> {
+    pub fn pop(&mut self) -> Option<(QueuedPacket<P>, Option<Tags>)> {
         let head = self.queue.pop_front()?;
         self.queued_bytes -= u64::from(head.length);
         Some((head, self.tags.take()))
     }
 
+    /// The packets that wait, in order.
     pub fn into_packets(self) -> Vec<P> {
         self.queue.into_iter().map(|queued| queued.packet).collect()
     }
 
     /// The time from which the cap allows a packet.
-    pub fn allowed_from(&self) -> Nanos {
+    pub fn cap_allows_from(&self) -> Nanos {
         self.terms
             .cap
             .map_or(Nanos(0), |cap| Nanos(self.cap_clock.time().0.saturating_sub(cap.tolerance().0)))
@@ -122,7 +125,7 @@ impl<P> LinkChannel<P> {
     /// Sets the head's virtual start and finish. The start is the virtual finish of the packet sent last, or the time
     /// from which the cap allows the head, if that is later.
     pub fn tag_head(&mut self) {
-        let allowed = self.allowed_from();
+        let allowed = self.cap_allows_from();
         self.tags = match (self.terms.reservation, self.queue.front()) {
             (Some(reservation), Some(head)) => {
                 // The clock itself is moved. Otherwise the time spent waiting for the cap would become credit once
@@ -139,8 +142,8 @@ impl<P> LinkChannel<P> {
     /// finish, if that is earlier.
     pub fn conforms_from(&self) -> Option<Nanos> {
         let (reservation, tags) = (self.terms.reservation?, self.tags?);
-        let ahead = Nanos(tags.finish.time().0.saturating_sub(reservation.period().0));
-        Some(tags.start.time().min(ahead).max(self.allowed_from()))
+        let period_before_finish = Nanos(tags.finish.time().0.saturating_sub(reservation.period().0));
+        Some(tags.start.time().min(period_before_finish).max(self.cap_allows_from()))
     }
 
     /// Changes the terms. Returns the time until which the rate that the channel gives up has to be held, because its
@@ -153,11 +156,11 @@ impl<P> LinkChannel<P> {
         };
         let additional = (terms.queue.packets.min(QUEUE_CAPACITY) as usize).saturating_sub(self.queue.len());
         self.queue.reserve(additional);
-        let ahead = self.tags.map_or(self.clock, |tags| tags.start);
+        let start = self.tags.map_or(self.clock, |tags| tags.start);
         match (old.reservation, terms.reservation) {
             (Some(old), Some(new)) if old == new => now,
             (Some(old), Some(new)) if old.bits_per_second() <= new.bits_per_second() => {
-                self.raise(old.pace(), new.pace(), now);
+                self.raise_rate(old.pace(), new.pace(), now);
                 now
             }
             (Some(_), Some(_)) => {
@@ -170,7 +173,7 @@ impl<P> LinkChannel<P> {
             }
             (Some(_), None) => {
                 self.tags = None;
-                ahead.rounded_up().time()
+                start.rounded_up().time()
             }
             (None, Some(_)) => {
                 self.clock = VirtualTime::at(now);
@@ -182,9 +185,9 @@ impl<P> LinkChannel<P> {
     }
 
     /// Applies a higher rate. The clock stays ahead by the same number of bytes. A head whose virtual start has come
-    /// keeps its virtual finish, or gets the earlier one of the new rate. The finish is not before `now`, because the
-    /// new rate must not count for time before the change.
-    fn raise(&mut self, old: ByteTime, new: ByteTime, now: Nanos) {
+    /// keeps its virtual finish, or gets that of the new rate if it is earlier. The finish is not before `now`, because
+    /// the new rate must not count for time before the change.
+    fn raise_rate(&mut self, old: ByteTime, new: ByteTime, now: Nanos) {
         self.clock = self.clock.rescaled(now, old, new);
         let (Some(tags), Some(head)) = (self.tags, self.queue.front()) else { return };
         self.tags = Some(if tags.start.time() > now {
@@ -199,7 +202,7 @@ impl<P> LinkChannel<P> {
 
     /// After a change of the cap, moves the head's start to where the cap allows it.
     pub fn apply_cap(&mut self) {
-        let allowed = self.allowed_from();
+        let allowed = self.cap_allows_from();
         if self.tags.is_some_and(|tags| tags.start.time() < allowed) {
             self.tag_head();
         }

@@ -12,14 +12,14 @@ pub struct ByteTime {
 }
 
 impl ByteTime {
-    /// The longest period of a fraction. With it and the longest frame, no product exceeds 64 bits.
+    /// The longest time of the fraction, `nanos`. With this limit and the longest frame, no product exceeds 64 bits.
     pub const PERIOD_MAX: Nanos = Nanos(10_000_000_000);
 
-    /// The highest rate in bits per second, and the most bytes in a period, so that no product exceeds 64 bits. It is
-    /// far beyond the rate of any link.
+    /// The highest rate in bits per second, and the most bytes in a period. With this limit no product exceeds 64
+    /// bits. It is far above the rate of any link.
     pub const AMOUNT_MAX: u64 = 1 << 60;
 
-    /// The time of a byte at `rate`; `None` if that is zero or over [`ByteTime::AMOUNT_MAX`].
+    /// The time of a byte at `rate`; `None` if the rate is zero or over [`ByteTime::AMOUNT_MAX`].
     pub fn of_rate(rate: BitsPerSecond) -> Option<ByteTime> {
         ByteTime::new(8 * Nanos::SECOND.0, rate.0)
     }
@@ -35,7 +35,7 @@ impl ByteTime {
         is_legal.then_some(ByteTime { nanos, bytes })
     }
 
-    /// The bytes, and the nanoseconds that they take.
+    /// A number of bytes, and the time that they take.
     pub fn parts(self) -> (Bytes, Nanos) {
         (Bytes(self.bytes), Nanos(self.nanos))
     }
@@ -91,7 +91,7 @@ impl VirtualTime {
         VirtualTime::at(Nanos(self.nanos.saturating_add(u64::from(self.rest > 0))))
     }
 
-    /// Converts a clock from pace `old` to `new`. It stays ahead of `now` by the same number of bytes.
+    /// Converts a clock from pace `old` to `new`. The clock stays ahead of `now` by the same number of bytes.
     pub fn rescaled(self, now: Nanos, old: ByteTime, new: ByteTime) -> VirtualTime {
         let ahead = u128::from(self.nanos.saturating_sub(now.0));
         if ahead == 0 {

@@ -34,16 +34,16 @@ impl Framing {
     }
 }
 
-/// The side that paces the link while a frame is under way.
+/// The side that limits the rate at which frames are sent: the scheduler or the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// The scheduler paces: a frame occupies the link for its length over the link's rate.
+    /// The scheduler limits the rate: a frame occupies the link for its length / the link's rate.
     Link {
         /// The most time that a late caller may make up for by sending back to back. With zero, no frame starts
         /// before the previous one has ended.
         catch_up: Nanos,
     },
-    /// The device paces: the caller asks for the next frame only when the device has space for one.
+    /// The device limits the rate: the caller asks for a frame whenever the device has space for one.
     Device,
 }
 
@@ -56,10 +56,10 @@ pub struct LinkSchedulerConfig {
     pub reservable: BitsPerSecond,
     /// The cost of a frame beside its bytes.
     pub framing: Framing,
-    /// The longest frame, without framing, in bytes. While it is sent, it blocks other
-    /// channels for its length / rate, so every guarantee allows for one such frame.
+    /// The longest frame, without framing, in bytes. While it is sent, it blocks other channels for its length / rate,
+    /// so every guarantee allows for one such frame.
     pub frame_max: u32,
-    /// The side that paces.
+    /// The side that limits the rate at which frames are sent.
     pub pacing: Pacing,
     /// The most channels that can be open.
     pub channels_max: u32,
@@ -80,9 +80,10 @@ impl LinkSchedulerConfig {
     }
 }
 
-/// A reservation guarantees a channel a rate: `limit` bytes in each `period`. *Limit* is Piglet's word for the bytes that
-/// are guaranteed in a period; a channel's upper limit is its [`Cap`]. Piglet schedules the links of SQoSH, and its
-/// `set_vclock` takes a period and a limit (Alexander et al., SQoSH, IEEE Communications Magazine, 2000, section 6.2).
+/// A reservation guarantees a channel a rate: `limit` bytes in each `period`. *Limit* is Piglet's word for the bytes
+/// that are guaranteed in a period; a channel's upper limit is its [`Cap`]. Piglet schedules the links of SQoSH, and
+/// its `set_vclock` takes a period and a limit (Alexander et al., SQoSH, IEEE Communications Magazine, 2000, section
+/// 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReservation {
     pace: ByteTime,
@@ -153,8 +154,8 @@ pub struct Cap {
 
 impl Cap {
     /// A cap without burst: `rate` is exceeded by at most one packet in any interval. A channel loses time while the
-    /// link sends another's packet, so with a reservation of the same rate it needs a burst: [`Cap::with_burst`].
-    /// `None` if the rate is zero or over 2^60.
+    /// link sends a packet of another channel. So a channel with a reservation of the same rate needs a burst:
+    /// [`Cap::with_burst`]. `None` if the rate is zero or over 2^60.
     pub fn strict(rate: BitsPerSecond) -> Option<Cap> {
         Cap::with_burst(rate, Bytes(0))
     }
@@ -193,7 +194,7 @@ impl Cap {
 /// The limits of a channel's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimit {
-    /// The most packets; a greater number than [`QUEUE_PACKETS_MAX`] counts as that.
+    /// The most packets. A number above [`QUEUE_PACKETS_MAX`] counts as [`QUEUE_PACKETS_MAX`].
     pub packets: u32,
     /// The most bytes on the wire.
     pub bytes: Bytes,

@@ -73,12 +73,13 @@ pub struct ChannelCounters {
 }
 
 impl ChannelCounters {
-    pub(super) fn dropped(&mut self, cause: LinkDropCause, length: u32) {
+    /// Counts a packet of `length` bytes on the wire that was not queued.
+    pub(super) fn count_drop(&mut self, cause: LinkDropCause, length: u32) {
         match cause {
             LinkDropCause::QueuePackets => self.dropped_queue_packets.add(length),
             LinkDropCause::QueueBytes => self.dropped_queue_bytes.add(length),
             LinkDropCause::TooLong => self.dropped_too_long.add(length),
-            // There is no channel to count it in: the caller has the packet and the cause.
+            // No channel has a counter for this packet; the caller gets the packet and the cause.
             LinkDropCause::NoSuchChannel => {}
         }
     }

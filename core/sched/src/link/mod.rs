@@ -1,4 +1,5 @@
-//! The packet scheduler of a link: it decides which channel sends the next packet, and when.
+//! The packet scheduler of a link: it decides which channel sends the next packet, and when. A *channel* here is an
+//! output channel: a session's share of the link.
 //!
 //! Each packet is sent by one of two schedulers, for reserved or for excess traffic.
 //!
@@ -32,8 +33,8 @@
 //!   that is being sent. Excess traffic also empties the queues of reserved channels, but only while no head has
 //!   reached its virtual start; the next head then starts later.
 //! - **Rate.** In any interval in which a reserved channel always has packets, it *begins* to send at least rate x
-//!   interval less one longest frame and its lead. The lead is what the reservation has sent early when the channel
-//!   begins to have packets: at most its limit, or one packet of the channel if that is longer. Excess traffic adds
+//!   interval less one longest frame and its lead. The lead is the number of bytes that the reservation has sent early
+//!   when the interval begins: at most its limit, or one packet of the channel if that is longer. Excess traffic adds
 //!   nothing to the lead.
 //! - **Cap.** [`Cap`] states the bound of a capped channel. The cap takes precedence over the reservation.
 //! - **No idling.** The link is not idle while a packet waits that is allowed by its channel's cap, and by its
@@ -45,8 +46,8 @@
 //! lowered, or which is closed, may have a clock ahead of real time. Admission then holds the rate that the channel
 //! gives up until real time has caught up with the clock. [`ChannelRefused::OverReserved`] states how much is held and
 //! how long. If a channel's rate is raised, its clock stays ahead by the same number of bytes. The link's rate can
-//! change, too ([`LinkScheduler::set_rate`]), unless the reservations would not fit; the bounds then hold with the
-//! lowest rate of the interval.
+//! change, too ([`LinkScheduler::set_rate`]), as long as the reservations fit. The bounds then hold with the lowest
+//! rate of the interval.
 //!
 //! A decision takes O(log n) amortised in the number of channels, since each head moves between four heaps at most
 //! twice. No memory is allocated per packet; a queue's capacity grows to the most packets that it ever held.

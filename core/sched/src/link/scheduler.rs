@@ -1,7 +1,7 @@
 //! The scheduler of one link.
 
 use super::admission::{ChannelRefused, LinkConfigError, LinkReservations, RateRefused};
-use super::channel::{LinkChannel, Queued};
+use super::channel::{LinkChannel, QueuedPacket};
 use super::clock::{ByteTime, VirtualTime};
 use super::config::{CHANNELS_MAX, ChannelTerms, FRAME_MAX, LinkSchedulerConfig, Pacing};
 use super::counters::{ChannelCounters, LinkDropCause};
@@ -53,7 +53,7 @@ pub enum LinkDecision<P> {
         /// The scheduler that selected it.
         class: LinkClass,
     },
-    /// Nothing may be sent before `until`, unless a packet arrives or terms change.
+    /// Nothing may be sent before `until`. The caller asks again at `until`, or when a packet arrives or terms change.
     Wait {
         /// The time to ask again, on the caller's clock.
         until: Nanos,
@@ -95,16 +95,16 @@ pub struct LinkScheduler<P> {
     reservations: LinkReservations,
     slots: Vec<Slot<P>>,
     free: Vec<u32>,
-    /// Heads that do not conform yet, by the time from which they do.
+    /// Heads that do not conform yet, by the time from which they conform.
     pending: Heap<Nanos>,
     /// Heads that conform, by their virtual finish.
     conforming: Heap<Nanos>,
-    /// Heads that their cap excludes from excess traffic, by the time until which it does.
+    /// Heads that their cap excludes from excess traffic, by the time from which the cap allows them.
     capped: Heap<Nanos>,
     /// Heads that may be sent as excess traffic, by their start tag.
     excess: Heap<u128>,
-    /// The virtual time of excess traffic: the start tag of the last packet sent, or the last finish of a busy period
-    /// once that has ended.
+    /// The virtual time of excess traffic: the start tag of the last packet sent. When no excess traffic waits any
+    /// more, it is the latest virtual finish.
     excess_time: u128,
     /// The latest virtual finish of excess traffic.
     excess_latest: u128,
@@ -160,8 +160,8 @@ impl<P> LinkScheduler<P> {
         self.reservations.unreserved_at(now)
     }
 
-    /// Releases rate that is held for channels that sent early, until `wanted` can be reserved or no hold is left. For
-    /// changes that lower some channels and raise others at once.
+    /// Releases rate that is held for channels that sent early, until `wanted` can be reserved or no hold is left. This
+    /// is for changes that lower some channels and raise others at once.
     pub fn release_held(&mut self, wanted: BitsPerSecond, now: Nanos) {
         let now = self.advance(now);
         self.reservations.release_held(wanted, now);
@@ -222,7 +222,7 @@ impl<P> LinkScheduler<P> {
         channel.apply_cap();
         self.reservations.hold(BitsPerSecond(old.0.saturating_sub(new.0)), until, now);
         self.unblock(now);
-        self.place(id.slot as usize, now);
+        self.update_heaps(id.slot as usize, now);
         Ok(())
     }
 
@@ -240,8 +240,8 @@ impl<P> LinkScheduler<P> {
         let ahead = channel.tags.map_or(channel.clock, |tags| tags.start).rounded_up().time();
         let rate = channel.reserved();
         // A reduction is never refused.
-        let given_back = self.reservations.exchange(rate, BitsPerSecond(0), now);
-        debug_assert!(given_back.is_ok());
+        let returned = self.reservations.exchange(rate, BitsPerSecond(0), now);
+        debug_assert!(returned.is_ok());
         self.reservations.hold(rate, ahead, now);
         self.waiting -= channel.waiting();
         self.remove_from_heaps(id.slot as usize);
@@ -257,10 +257,10 @@ impl<P> LinkScheduler<P> {
             return Err(Dropped { cause: LinkDropCause::NoSuchChannel, packet });
         };
         if is_too_long {
-            channel.counters.dropped(LinkDropCause::TooLong, on_wire);
+            channel.counters.count_drop(LinkDropCause::TooLong, on_wire);
             return Err(Dropped { cause: LinkDropCause::TooLong, packet });
         }
-        let queued = Queued { packet, length: on_wire, arrived: now };
+        let queued = QueuedPacket { packet, length: on_wire, arrived: now };
         channel.push(queued).map_err(|(cause, packet)| Dropped { cause, packet })?;
         let is_head = channel.waiting() == 1;
         if self.waiting == 0 {
@@ -270,12 +270,12 @@ impl<P> LinkScheduler<P> {
         if is_head {
             channel.wake(now);
             self.unblock(now);
-            self.place(id.slot as usize, now);
+            self.update_heaps(id.slot as usize, now);
         }
         Ok(())
     }
 
-    /// Decides what to send now. If the device paces, it must have space for a frame.
+    /// Decides what to send now. With [`Pacing::Device`], the device must have space for a frame.
     pub fn next(&mut self, now: Nanos) -> LinkDecision<P> {
         let now = self.advance(now);
         if self.waiting == 0 {
@@ -332,7 +332,7 @@ impl<P> LinkScheduler<P> {
         self.now
     }
 
-    /// Ends a time in which packets waited and none was allowed. The link does not make up for that time.
+    /// Ends a time in which packets waited and no packet was allowed. The link does not make up for that time.
     fn unblock(&mut self, now: Nanos) {
         if let Some(until) = self.blocked_until.take() {
             self.busy_until = self.busy_until.no_earlier_than(until.min(now));
@@ -359,8 +359,8 @@ impl<P> LinkScheduler<P> {
         }
     }
 
-    /// Puts a channel's head into the heaps it belongs to.
-    fn place(&mut self, slot: usize, now: Nanos) {
+    /// Puts a channel's head into the heaps where it belongs, and takes it out of the others.
+    fn update_heaps(&mut self, slot: usize, now: Nanos) {
         let Some(channel) = self.slots[slot].channel.as_ref().filter(|channel| channel.waiting() > 0) else {
             return self.remove_from_heaps(slot);
         };
@@ -378,7 +378,7 @@ impl<P> LinkScheduler<P> {
                 self.conforming.remove(slot);
             }
         }
-        let allowed = channel.allowed_from();
+        let allowed = channel.cap_allows_from();
         if channel.terms.weight == 0 {
             self.capped.remove(slot);
             self.leave_excess(slot);
@@ -419,6 +419,7 @@ impl<P> LinkScheduler<P> {
         }
     }
 
+    /// Takes a channel's head out of its queue, counts it, and advances the clocks.
     fn send(&mut self, slot: usize, class: LinkClass, now: Nanos) -> LinkDecision<P> {
         let entry = &mut self.slots[slot];
         let id = ChannelId { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: entry.generation };
@@ -449,10 +450,10 @@ impl<P> LinkScheduler<P> {
         channel.tag_head();
         self.waiting -= 1;
         if let Pacing::Link { catch_up } = self.config.pacing {
-            let floor = Nanos(now.0.saturating_sub(catch_up.0));
-            self.busy_until = self.busy_until.no_earlier_than(floor).after(sent.length, self.pace);
+            let earliest_start = Nanos(now.0.saturating_sub(catch_up.0));
+            self.busy_until = self.busy_until.no_earlier_than(earliest_start).after(sent.length, self.pace);
         }
-        self.place(slot, now);
+        self.update_heaps(slot, now);
         LinkDecision::Send { channel: id, packet: sent.packet, length: sent.length, class }
     }
 }

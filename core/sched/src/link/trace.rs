@@ -1,7 +1,7 @@
 //! Traces of a link's inputs and decisions as lines of text, and their replay.
 //!
-//! A line is a request, ` > `, and the answer. Fields are separated by single spaces, numbers are decimal, and `-`
-//! stands for "none". Times are nanoseconds since the line before. Lengths are without framing in requests, and on
+//! A line is a request, ` > `, and the answer. Fields are separated by single spaces, numbers are decimal, and
+//! `-` stands for "none". Times are nanoseconds since the line before. Lengths are without framing in requests, and on
 //! the wire in answers. A channel is `slot.generation`.
 //!
 //! | request | answer |
@@ -34,11 +34,12 @@ pub struct LinkTraceRecorder<P> {
     link: LinkScheduler<P>,
     /// The lines not taken yet; `None` if nothing is recorded.
     text: Option<String>,
+    /// The time of the last line.
     last: Nanos,
 }
 
 impl<P> LinkTraceRecorder<P> {
-    /// Creates a link without channels that records, as [`LinkScheduler::new`] does without recording.
+    /// Creates a link without channels, as [`LinkScheduler::new`] does, and records it from the beginning.
     pub fn new(config: LinkSchedulerConfig) -> Result<Self, LinkConfigError> {
         let LinkSchedulerConfig { rate, reservable, framing, frame_max, pacing, channels_max } = config;
         let catch_up = match pacing {
@@ -71,7 +72,7 @@ impl<P> LinkTraceRecorder<P> {
     /// Calls and records [`LinkScheduler::open`].
     pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, ChannelRefused> {
         let answer = self.link.open(terms, now);
-        self.line(now, |time, _| {
+        self.record(now, |time, _| {
             let shown = answer.map_or_else(|_| "-".to_owned(), show_channel);
             format!("o {time} {} > {shown}", show_terms(&terms))
         });
@@ -82,14 +83,14 @@ impl<P> LinkTraceRecorder<P> {
     pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), ChannelRefused> {
         let answer = self.link.change(id, terms, now);
         let shown = if answer.is_ok() { '+' } else { '-' };
-        self.line(now, |time, _| format!("m {time} {} {} > {shown}", show_channel(id), show_terms(&terms)));
+        self.record(now, |time, _| format!("m {time} {} {} > {shown}", show_channel(id), show_terms(&terms)));
         answer
     }
 
     /// Calls and records [`LinkScheduler::close`].
     pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<ClosedChannel<P>> {
         let answer = self.link.close(id, now);
-        self.line(now, |time, _| {
+        self.record(now, |time, _| {
             let shown =
                 answer.as_ref().map_or_else(|| "-".to_owned(), |closed| closed.unsent.len().to_string());
             format!("c {time} {} > {shown}", show_channel(id))
@@ -106,14 +107,14 @@ impl<P> LinkTraceRecorder<P> {
     ) -> Result<(), RateRefused> {
         let answer = self.link.set_rate(rate, reservable, now);
         let shown = if answer.is_ok() { '+' } else { '-' };
-        self.line(now, |time, _| format!("r {time} {} {} > {shown}", rate.0, reservable.0));
+        self.record(now, |time, _| format!("r {time} {} {} > {shown}", rate.0, reservable.0));
         answer
     }
 
     /// Calls and records [`LinkScheduler::release_held`].
     pub fn release_held(&mut self, wanted: BitsPerSecond, now: Nanos) {
         self.link.release_held(wanted, now);
-        self.line(now, |time, _| format!("f {time} {} > +", wanted.0));
+        self.record(now, |time, _| format!("f {time} {} > +", wanted.0));
     }
 
     /// Calls and records [`LinkScheduler::enqueue`].
@@ -126,14 +127,14 @@ impl<P> LinkTraceRecorder<P> {
             Err(LinkDropCause::TooLong) => 'l',
             Err(LinkDropCause::NoSuchChannel) => 'n',
         };
-        self.line(now, |time, _| format!("e {time} {} {length} > {shown}", show_channel(id)));
+        self.record(now, |time, _| format!("e {time} {} {length} > {shown}", show_channel(id)));
         answer
     }
 
     /// Calls and records [`LinkScheduler::next`].
     pub fn next(&mut self, now: Nanos) -> LinkDecision<P> {
         let answer = self.link.next(now);
-        self.line(now, |time, last| match &answer {
+        self.record(now, |time, last| match &answer {
             LinkDecision::Send { channel, length, class, .. } => {
                 let class = if *class == LinkClass::Reserved { 'r' } else { 'x' };
                 format!("n {time} > {class} {} {length}", show_channel(*channel))
@@ -146,7 +147,7 @@ impl<P> LinkTraceRecorder<P> {
 
     /// Adds a line, which `line` writes from the time since the previous line and the time of this line. As in the
     /// link, a time before that of the previous line counts as that of the previous line.
-    fn line(&mut self, now: Nanos, line: impl FnOnce(u64, Nanos) -> String) {
+    fn record(&mut self, now: Nanos, line: impl FnOnce(u64, Nanos) -> String) {
         let Some(text) = &mut self.text else { return };
         let time = now.0.saturating_sub(self.last.0);
         self.last.0 += time;
@@ -172,8 +173,8 @@ pub enum LinkReplayError {
         /// The reason why the configuration is refused.
         error: LinkConfigError,
     },
-    /// The link gives another answer than the recorded one.
-    #[error("line {line}: was recorded as `{recorded}`, is now `{replayed}`")]
+    /// The link gives an answer that differs from the recorded one.
+    #[error("line {line} of the trace was recorded as `{recorded}`; the replay gives `{replayed}`")]
     Differs {
         /// The line's number.
         line: usize,
@@ -184,8 +185,8 @@ pub enum LinkReplayError {
     },
 }
 
-/// A replay of a trace on a new link, line by line, which compares the answers with the recorded ones. It uses as much
-/// memory as the recorded link, without the packets.
+/// A replay of a trace on a new link, line by line, which compares the answers with the recorded ones. It needs
+/// the memory of the recorded link without its packets.
 #[derive(Default)]
 pub struct Replay {
     link: Option<LinkTraceRecorder<()>>,
@@ -199,7 +200,7 @@ impl Replay {
         self.line += 1;
         let line = self.line;
         let request = recorded.split(" > ").next().unwrap_or_default();
-        let mut fields = Fields(request.split_whitespace());
+        let mut fields = RequestFields(request.split_whitespace());
         let Some(link) = self.link.as_mut() else {
             let config =
                 fields.config().filter(|_| fields.is_empty()).ok_or(LinkReplayError::Malformed { line })?;
@@ -218,24 +219,28 @@ impl Replay {
 }
 
 /// Makes the request of a line; the recorder writes the answer. `None` if the line is not a request.
-fn apply_line(link: &mut LinkTraceRecorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Option<()> {
+fn apply_line(
+    link: &mut LinkTraceRecorder<()>,
+    now: &mut Nanos,
+    fields: &mut RequestFields<'_>,
+) -> Option<()> {
     let kind = fields.text()?;
     *now = Nanos(now.0.checked_add(fields.number()?)?);
     match kind {
-        "o" => _ = link.open(fields.last(Fields::terms)?, *now),
+        "o" => _ = link.open(fields.last(RequestFields::terms)?, *now),
         "m" => {
             let id = fields.channel()?;
-            _ = link.change(id, fields.last(Fields::terms)?, *now);
+            _ = link.change(id, fields.last(RequestFields::terms)?, *now);
         }
-        "c" => _ = link.close(fields.last(Fields::channel)?, *now),
+        "c" => _ = link.close(fields.last(RequestFields::channel)?, *now),
         "r" => {
             let rate = BitsPerSecond(fields.number()?);
-            _ = link.set_rate(rate, BitsPerSecond(fields.last(Fields::number)?), *now);
+            _ = link.set_rate(rate, BitsPerSecond(fields.last(RequestFields::number)?), *now);
         }
-        "f" => link.release_held(BitsPerSecond(fields.last(Fields::number)?), *now),
+        "f" => link.release_held(BitsPerSecond(fields.last(RequestFields::number)?), *now),
         "e" => {
             let id = fields.channel()?;
-            _ = link.enqueue(id, (), fields.last(Fields::number)?, *now);
+            _ = link.enqueue(id, (), fields.last(RequestFields::number)?, *now);
         }
         "n" if fields.is_empty() => _ = link.next(*now),
         _ => return None,
@@ -256,9 +261,9 @@ fn compare(link: &mut LinkTraceRecorder<()>, recorded: &str, line: usize) -> Res
 }
 
 /// The fields of a request that have not been read yet.
-struct Fields<'a>(SplitWhitespace<'a>);
+struct RequestFields<'a>(SplitWhitespace<'a>);
 
-impl<'a> Fields<'a> {
+impl<'a> RequestFields<'a> {
     fn text(&mut self) -> Option<&'a str> {
         self.0.next()
     }

@@ -89,7 +89,7 @@ fn limits(life: &Life, now: u64, random: &mut Random, broken: &mut Vec<String>) 
 
 /// Best-effort virtual CPUs share by weight and use all unreserved time.
 fn shares(plan: &Plan, out: &Outcome, random: &mut Random, broken: &mut Vec<String>) {
-    let longest = plan.blocking as f64;
+    let longest = plan.blocking_max as f64;
     let all: Vec<(&Life, f64)> = out
         .lives
         .iter()

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use weir_sched::cpu::trace::{TraceEvent, TracedCore, first_line, replay};
 use weir_sched::cpu::{
-    CoreConfig, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, ReservationRefusal, RunOutcome, VpId,
+    CoreConfig, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, ReservationRefusal, RunOutcome, VcpuId,
     Weight,
 };
 use weir_units::Nanos;
@@ -64,7 +64,7 @@ proptest! {
         let lines = Rc::new(RefCell::new(vec![first_line(&config)]));
         let sink = Rc::clone(&lines);
         let mut core = TracedCore::new(config, move |event| sink.borrow_mut().push(event.to_string()));
-        let mut there: Vec<(VpId, Fate)> = Vec::new();
+        let mut there: Vec<(VcpuId, Fate)> = Vec::new();
         for (terms, fate) in present {
             there.extend(core.create(terms, Nanos(0)).ok().map(|vp| (vp, fate)));
         }
@@ -80,13 +80,13 @@ proptest! {
             core.close(*vp, now).unwrap();
         }
         let spare = CpuTerms { share: CpuAllocation::BestEffort(Weight::USUAL), overrun: Nanos(0) };
-        let gone: Vec<VpId> =
+        let gone: Vec<VcpuId> =
             there.iter().filter(|(_, fate)| matches!(fate, Fate::Yields)).map(|(vp, _)| *vp).collect();
         let changes = there.iter().filter_map(|(vp, fate)| match fate {
             Fate::Changes(terms) => Some((Some(*vp), *terms)),
             _ => None,
         });
-        let wanted: Vec<(Option<VpId>, CpuTerms)> = changes.chain(new.into_iter().map(|it| (None, it))).collect();
+        let wanted: Vec<(Option<VcpuId>, CpuTerms)> = changes.chain(new.into_iter().map(|it| (None, it))).collect();
         prop_assume!(core.core().fits(&gone, &wanted).is_ok());
         for vp in gone {
             core.change(vp, spare, now).unwrap();

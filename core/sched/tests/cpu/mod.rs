@@ -22,10 +22,10 @@ use weir_units::Nanos;
 fn plans() -> impl Strategy<Value = Plan> {
     let core = (20_000..150_000_u64, 500_000..980_000_u32);
     (any::<u64>(), core, 1..12_u64, 0..4_u64, any::<bool>(), any::<bool>(), 0..=100_u64).prop_map(
-        |(seed, (blocking, cap), reserved, best_effort, steady, debits, taken)| Plan {
+        |(seed, (blocking_max, cap), reserved, best_effort, steady, debits, taken)| Plan {
             seed,
-            config: CoreConfig { blocking_max: Nanos(blocking), cap: Ppm(cap), ..CoreConfig::default() },
-            blocking,
+            config: CoreConfig { blocking_max: Nanos(blocking_max), cap: Ppm(cap), ..CoreConfig::default() },
+            blocking_max,
             taken,
             reserved,
             best_effort,
@@ -40,7 +40,7 @@ fn plan(seed: u64) -> Plan {
     Plan {
         seed,
         config: CoreConfig::default(),
-        blocking: 100_000,
+        blocking_max: 100_000,
         taken: 100,
         reserved: 8,
         best_effort: 2,
@@ -123,7 +123,7 @@ fn without_the_scheduler_the_guarantees_are_broken() {
 fn a_core_configured_without_its_blocking_breaks_its_guarantees() {
     assert!(breaks(|seed| {
         let config = CoreConfig { blocking_max: Nanos(10_000), ..plan(seed).config };
-        let plan = Plan { config, blocking: 400_000, ..plan(seed) };
+        let plan = Plan { config, blocking_max: 400_000, ..plan(seed) };
         broken(&plan, &simulated(Plan { config, ..plan }))
     }));
 }

@@ -2,7 +2,7 @@
 
 use weir_sched::cpu::{
     CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, LoadShedder, QueueLoad,
-    RunOutcome, VpId, Weight,
+    RunOutcome, VcpuId, Weight,
 };
 use weir_units::Nanos;
 
@@ -11,7 +11,7 @@ const CAPACITY: u64 = 1000;
 const PACKET: u64 = 5_000;
 
 struct Reader {
-    vp: VpId,
+    vp: VcpuId,
     load: QueueLoad,
     /// The time between two packets.
     every: u64,
@@ -34,7 +34,7 @@ fn readers(core: &mut CoreScheduler, parts: &[(u8, u64, Option<u64>)]) -> Vec<Re
         };
         let vp = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
         let is_best_effort = reserved.is_none();
-        let load = QueueLoad { priority, filled: 0, shares: is_best_effort, is_best_effort };
+        let load = QueueLoad { priority, filled: 0, takes_unreserved: is_best_effort, is_best_effort };
         Reader { vp, load, every, next: 0, waiting: 0, seen: 0, lost: 0 }
     };
     parts.iter().map(reader).collect()

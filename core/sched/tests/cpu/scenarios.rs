@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
     CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, PoolDepth, Pools,
-    Ppm, ReservationRefusal, RunAccount, RunOutcome, VcpuWork, VpId, Weight,
+    Ppm, ReservationRefusal, RunAccount, RunOutcome, VcpuId, VcpuWork, Weight,
 };
 use weir_units::Nanos;
 
@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 struct Machine {
     core: CoreScheduler,
     now: u64,
-    got: BTreeMap<VpId, u64>,
+    got: BTreeMap<VcpuId, u64>,
 }
 
 impl Machine {
@@ -21,7 +21,7 @@ impl Machine {
         Machine { core: CoreScheduler::new(config), now: 0, got: BTreeMap::new() }
     }
 
-    fn create(&mut self, terms: CpuTerms) -> Result<VpId, ReservationRefusal> {
+    fn create(&mut self, terms: CpuTerms) -> Result<VcpuId, ReservationRefusal> {
         let vp = self.core.create(terms, Nanos(self.now))?;
         self.core.wake(vp, Nanos(self.now))?;
         Ok(vp)
@@ -29,7 +29,7 @@ impl Machine {
 
     /// Runs until `end`; each virtual CPU uses its budget, but at most `piece` per run. Returns the time that each
     /// received.
-    fn run_until(&mut self, end: u64, piece: u64) -> BTreeMap<VpId, u64> {
+    fn run_until(&mut self, end: u64, piece: u64) -> BTreeMap<VcpuId, u64> {
         let before = self.got.clone();
         while self.now < end {
             match self.core.next(Nanos(self.now)) {
@@ -64,7 +64,7 @@ fn best_effort(weight: u32) -> CpuTerms {
 
 /// Figure 11 of "The price of safety in an active network".
 #[test]
-fn each_of_four_gets_its_share_in_every_period_and_best_effort_the_rest() {
+fn four_reservations_get_their_shares_in_every_period_and_best_effort_gets_the_rest() {
     let mut machine = Machine::new(CoreConfig::default());
     let a = machine.create(best_effort(100)).unwrap();
     let mut shares = Vec::new();
@@ -215,7 +215,7 @@ fn a_refusal_of_terms_states_the_reason() {
     assert_eq!(refusal(reserved(MS, MS + 1)), "a slice of 1.000001 ms does not fit into a period of 1 ms");
     assert_eq!(
         refusal(reserved(0, 0)),
-        "a period of 0 ns cannot be kept; it is longer than 0 ns and at most 60 s"
+        "a period of 0 ns cannot be reserved; a period is longer than 0 ns and at most 60 s"
     );
     assert_eq!(
         refusal(CpuTerms { overrun: Nanos(1000), ..reserved(MS, 1) }),
@@ -359,12 +359,12 @@ fn virtual_cpus_with_work_use_the_whole_core_and_those_without_never_run() {
             overrun: Nanos(0),
         }
     };
-    let busy: Vec<VpId> = (0..10).map(|number| machine.create(terms(number)).unwrap()).collect();
-    let idle: Vec<VpId> =
+    let busy: Vec<VcpuId> = (0..10).map(|number| machine.create(terms(number)).unwrap()).collect();
+    let idle: Vec<VcpuId> =
         (10..1010).map(|number| machine.core.create(terms(number), Nanos(0)).unwrap()).collect();
     machine.run_until(2_000 * MS, 100_000);
     let totals = machine.core.totals();
     assert_eq!((totals.used(), totals.periods_missed), (Nanos(machine.now), 0));
-    let ran = |vp: &VpId| machine.core.stats(*vp).unwrap().runs > 0;
+    let ran = |vp: &VcpuId| machine.core.stats(*vp).unwrap().runs > 0;
     assert!(busy.iter().all(ran) && !idle.iter().any(ran));
 }

@@ -10,7 +10,7 @@ use crate::cpu::random::Random;
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
     CoreConfig, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, ReservationRefusal, RunAccount,
-    RunOutcome, Stats, VpId, Weight,
+    RunOutcome, Stats, VcpuId, Weight,
 };
 use weir_units::Nanos;
 
@@ -24,7 +24,7 @@ pub struct Plan {
     /// The scheduler's configuration.
     pub config: CoreConfig,
     /// The real maximum of runs and late wake-ups.
-    pub blocking: u64,
+    pub blocking_max: u64,
     /// The part of the allowance for scheduling and stolen time that is used, in percent. Above 100 the conditions of
     /// the guarantee are violated.
     pub taken: u64,
@@ -51,7 +51,7 @@ pub struct Busy {
 /// A virtual CPU during one set of terms.
 #[derive(Clone, Debug)]
 pub struct Life {
-    pub vp: VpId,
+    pub vp: VcpuId,
     pub terms: CpuTerms,
     pub busy: Vec<Busy>,
     /// Its times on the CPU: start, end, and the total until then.
@@ -133,9 +133,9 @@ pub struct Simulator<'a, P> {
     policy: &'a mut P,
     random: Random,
     now: u64,
-    vps: BTreeMap<VpId, SimulatedVp>,
+    vps: BTreeMap<VcpuId, SimulatedVp>,
     /// Work to come, by its time and virtual CPU.
-    coming: BTreeMap<(u64, VpId), u64>,
+    coming: BTreeMap<(u64, VcpuId), u64>,
     slot: (u64, u64),
     out: Outcome,
 }
@@ -196,7 +196,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
                 let next_work = self.coming.first_key_value().map(|((at, _), _)| *at);
                 let until = until.map(|until| until.0);
                 let wanted = until.into_iter().chain(next_work).min().unwrap_or(self.plan.duration);
-                let late = self.random.within(0, self.plan.blocking);
+                let late = self.random.within(0, self.plan.blocking_max);
                 let wakes = wanted.max(self.now) + late;
                 self.out.idle += wakes - self.now;
                 self.now = wakes;
@@ -233,19 +233,19 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    fn perform(&mut self, vp: VpId, budget: u64, account: RunAccount) {
+    fn perform(&mut self, vp: VcpuId, budget: u64, account: RunAccount) {
         let vp_state = self.vps.get_mut(&vp).expect("only who is there runs");
         let Life { terms, .. } = self.out.lives[vp_state.life];
         // A batch may use less than its budget; a packet that cannot be split uses more.
         let wanted = match self.random.within(0, 9) {
             0 => self.random.within(1, budget.max(1)),
             1..6 => budget + self.random.within(0, terms.overrun.0),
-            6 if account == RunAccount::Spare => self.plan.blocking,
+            6 if account == RunAccount::Spare => self.plan.blocking_max,
             6 => budget + terms.overrun.0,
             _ => budget,
         };
         let used = if vp_state.greedy { wanted } else { wanted.min(vp_state.work) };
-        let used = used.min(self.plan.blocking);
+        let used = used.min(self.plan.blocking_max);
         vp_state.work -= if vp_state.greedy { 0 } else { used };
         let is_done = !vp_state.greedy && vp_state.work == 0;
         let stolen = self.disturbance();
@@ -313,12 +313,12 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     /// Requests terms, and as much as fits if they are refused, so that the core is as full as possible.
-    fn asking<T>(
+    fn request_terms<T>(
         &mut self,
         terms: CpuTerms,
-        ask: impl Fn(&mut P, CpuTerms, Nanos) -> Result<T, ReservationRefusal>,
+        request: impl Fn(&mut P, CpuTerms, Nanos) -> Result<T, ReservationRefusal>,
     ) -> Option<(T, CpuTerms)> {
-        match ask(self.policy, terms, Nanos(self.now)) {
+        match request(self.policy, terms, Nanos(self.now)) {
             Ok(answer) => Some((answer, terms)),
             Err(ReservationRefusal::NoRoom { largest, .. }) => {
                 self.out.refused += 1;
@@ -330,8 +330,8 @@ impl<'a, P: Policy> Simulator<'a, P> {
                 }
                 let share = CpuAllocation::Reserved(CpuReservation { slice: largest, ..reservation });
                 let terms = CpuTerms { share, ..terms };
-                let answer =
-                    ask(self.policy, terms, Nanos(self.now)).expect("a refusal says what there is room for");
+                let answer = request(self.policy, terms, Nanos(self.now))
+                    .expect("a refusal says what there is room for");
                 Some((answer, terms))
             }
             Err(other) => panic!("{other}"),
@@ -339,7 +339,8 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     fn create(&mut self, terms: CpuTerms) {
-        let Some((vp, terms)) = self.asking(terms, |policy, terms, now| policy.create(terms, now)) else {
+        let Some((vp, terms)) = self.request_terms(terms, |policy, terms, now| policy.create(terms, now))
+        else {
             return;
         };
         let is_best_effort = matches!(terms.share, CpuAllocation::BestEffort(_));
@@ -356,14 +357,14 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    fn born(&mut self, vp: VpId, terms: CpuTerms, greedy: bool) -> usize {
+    fn born(&mut self, vp: VcpuId, terms: CpuTerms, greedy: bool) -> usize {
         let (begin, end) = (self.now, u64::MAX);
         let (busy, got, debits) = (Vec::new(), Vec::new(), Vec::new());
         self.out.lives.push(Life { vp, terms, busy, got, debits, greedy, begin, end });
         self.out.lives.len() - 1
     }
 
-    fn arrive(&mut self, vp: VpId, work: u64) {
+    fn arrive(&mut self, vp: VcpuId, work: u64) {
         let Some(vp_state) = self.vps.get_mut(&vp) else { return };
         vp_state.work += work;
         let life = &self.out.lives[vp_state.life];
@@ -384,7 +385,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         self.policy.wake(vp, Nanos(self.now));
     }
 
-    fn put_to_sleep(&mut self, vp: VpId) {
+    fn put_to_sleep(&mut self, vp: VcpuId) {
         let Some(vp_state) = self.vps.get_mut(&vp) else { return };
         // Under the old terms it may have used more than the new ones allow.
         vp_state.slept_at = self.now.max(self.out.lives[vp_state.life].begin);
@@ -395,7 +396,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
 
     /// Lets a virtual CPU come, go, or change its terms.
     fn churn(&mut self) {
-        let reserved: Vec<VpId> = self
+        let reserved: Vec<VcpuId> = self
             .vps
             .iter()
             .filter(|(_, vp_state)| self.out.lives[vp_state.life].reservation().is_some())
@@ -423,8 +424,9 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     /// A new life begins with new terms, at the latest time at which the old ones end.
-    fn change(&mut self, vp: VpId, terms: CpuTerms) {
-        let Some(((), terms)) = self.asking(terms, |policy, terms, now| policy.change(vp, terms, now)) else {
+    fn change(&mut self, vp: VcpuId, terms: CpuTerms) {
+        let Some(((), terms)) = self.request_terms(terms, |policy, terms, now| policy.change(vp, terms, now))
+        else {
             return;
         };
         let was_busy = self.vps[&vp].busy_since.is_some();
@@ -452,7 +454,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     fn finish(mut self) -> Outcome {
-        let there: Vec<VpId> = self.vps.keys().copied().collect();
+        let there: Vec<VcpuId> = self.vps.keys().copied().collect();
         for vp in there {
             self.put_to_sleep(vp);
             self.out.lives[self.vps[&vp].life].end = self.now;

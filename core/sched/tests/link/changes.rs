@@ -238,7 +238,7 @@ fn a_refusal_states_the_unreserved_rate() {
     let over = |held, until| {
         Err(ChannelRefused::OverReserved {
             wanted: BitsPerSecond(50_000_000),
-            left: BitsPerSecond(40_000_000),
+            unreserved: BitsPerSecond(40_000_000),
             held: BitsPerSecond(held),
             until: Nanos(until),
         })

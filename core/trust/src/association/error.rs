@@ -5,7 +5,7 @@ use super::message::{CREDENTIALS_BYTES_MAX, VERSION};
 use crate::key::PublicKey;
 use std::fmt;
 
-/// A message of the handshake.
+/// A message of the handshake, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeMessage {
     /// The initiator's offered versions and ephemeral key.
@@ -29,15 +29,16 @@ impl fmt::Display for HandshakeMessage {
     }
 }
 
-/// The reason why there is no association. For the local log and user only: the peer is told nothing.
+/// The reason why a handshake fails. It is shown to the local user and logged; the peer only sees that the connection is
+/// closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// A message with a length that this message of the handshake never has.
-    #[error("the {message} message of the handshake has {bytes} bytes, which it never has")]
+    /// A message whose length is impossible for its position in the handshake.
+    #[error("the {message} message of the handshake cannot have {bytes} bytes")]
     Length {
-        /// The message.
+        /// The position of the message in the handshake.
         message: HandshakeMessage,
-        /// The length in bytes: that of the message as received, or that in the two bytes before the message.
+        /// The length in bytes: of the received message, or as announced in the two bytes before the message.
         bytes: usize,
     },
     /// A peer that does not speak weir's protocol.
@@ -47,7 +48,7 @@ pub enum HandshakeError {
     #[error(
         "the peer speaks versions {lowest} to {highest} of the handshake, and this weir version {VERSION}: update the older one"
     )]
-    Versions {
+    NoCommonVersion {
         /// The lowest version that the peer offers.
         lowest: u8,
         /// The highest version that the peer offers.
@@ -55,9 +56,11 @@ pub enum HandshakeError {
     },
     /// The responder chose a version that was not offered.
     #[error("the node answers in version {0} of the handshake, which this weir has not offered")]
-    Chosen(u8),
+    NotOffered(u8),
     /// An X25519 key of small order, with which the shared secret is known to everyone.
-    #[error("the {0} message of the handshake has a weak X25519 key, which makes no secret")]
+    #[error(
+        "the {0} message of the handshake has a weak X25519 key, with which the peers would share no secret"
+    )]
     WeakKey(HandshakeMessage),
     /// The encrypted part of a message does not decrypt.
     #[error(

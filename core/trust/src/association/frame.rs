@@ -1,4 +1,4 @@
-//! Framing of messages in a byte stream: two bytes of length, then the message.
+//! Framing of messages in a byte stream: the message after its length in two bytes, big-endian.
 
 use super::{FIRST_BYTES, FOURTH_BYTES_MAX, HandshakeError, HandshakeMessage, SECOND_BYTES, THIRD_BYTES_MAX};
 use std::ops::RangeInclusive;
@@ -16,13 +16,13 @@ pub fn framed(message: &[u8]) -> Option<Vec<u8>> {
 /// length. The reader allocates memory for the message only after this check.
 ///
 /// # Errors
-/// Fails if no `message` of the handshake has this length.
+/// Fails if the handshake message at the position `message` never has this length.
 pub fn length(message: HandshakeMessage, length_bytes: [u8; LENGTH_BYTES]) -> Result<usize, HandshakeError> {
     let bytes = usize::from(u16::from_be_bytes(length_bytes));
     if lengths(message).contains(&bytes) { Ok(bytes) } else { Err(HandshakeError::Length { message, bytes }) }
 }
 
-/// Returns the lengths in bytes that each handshake message can have; `FIRST_BYTES` is the length of the first one.
+/// Returns the lengths in bytes that the handshake message at this position can have.
 pub(super) fn lengths(message: HandshakeMessage) -> RangeInclusive<usize> {
     use super::message::{FOURTH_BYTES_MIN, THIRD_BYTES_MIN};
     match message {
@@ -33,7 +33,7 @@ pub(super) fn lengths(message: HandshakeMessage) -> RangeInclusive<usize> {
     }
 }
 
-/// Checks that `bytes` is as long as the handshake message `message` can be.
+/// Checks that the handshake message at the position `message` can have the length of `bytes`.
 pub(super) fn check(message: HandshakeMessage, bytes: &[u8]) -> Result<(), HandshakeError> {
     let bytes_as_u16 =
         u16::try_from(bytes.len()).map_err(|_| HandshakeError::Length { message, bytes: bytes.len() })?;

@@ -8,8 +8,8 @@
 //! - ciphers get another key and hashes another state before they are freed ([`ErasedCipher`], [`ErasedHash`]);
 //! - the stack that a step has used is overwritten after the step.
 //!
-//! The language gives no guarantee that this erases every copy; `erasure.rs` among the tests of edge/remote looks for
-//! them.
+//! The language gives no guarantee that these steps erase every copy of a secret. The test `erasure.rs` of edge/remote
+//! looks for remaining copies.
 
 use super::error::HandshakeError;
 use snow::types::{Cipher, Hash};
@@ -25,7 +25,7 @@ const KEY_BYTES: usize = 32;
 /// The length of an authentication tag.
 const TAG_BYTES: usize = 16;
 
-/// A handshake of the library snow. Its secrets are erased when it ends or is dropped.
+/// A handshake of the library snow, whose secrets are erased from memory when the handshake ends or is dropped.
 pub(crate) struct Handshake {
     state: Box<HandshakeState>,
     /// Makes a state without secrets, which overwrites that of an ended handshake.
@@ -54,7 +54,7 @@ impl Handshake {
     }
 
     /// Returns the peer's X25519 key.
-    pub(super) fn remote(&self) -> Option<&[u8]> {
+    pub(super) fn remote_static(&self) -> Option<&[u8]> {
         self.state.get_remote_static()
     }
 
@@ -133,7 +133,8 @@ impl Cipher for ErasedCipher {
         self.0.decrypt(nonce, authtext, ciphertext, out)
     }
 
-    /// Derives the next key as the library does (Noise, section 4.2), but without leaving it on the stack.
+    /// Derives the next key as the library does (Noise, section 4.2), and overwrites the stack that the derivation has
+    /// used.
     fn rekey(&mut self) {
         with_erased_stack(|| {
             let mut sealed = Zeroizing::new([0; KEY_BYTES + TAG_BYTES]);
@@ -146,7 +147,7 @@ impl Cipher for ErasedCipher {
 }
 
 impl Drop for ErasedCipher {
-    /// Overwrites the key, and all that was derived from it, with another key.
+    /// Overwrites the key, and all values that were derived from it, by setting another key.
     fn drop(&mut self) {
         self.0.set(&[0; KEY_BYTES]);
         black_box(&mut self.0);

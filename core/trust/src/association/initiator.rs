@@ -1,7 +1,7 @@
 //! The initiator: the side that connects.
 
 use super::message::{MessageHeader, PADDING_BYTES, PAYLOAD_BYTES_MAX};
-use super::statement::{KeyStatement, hash, remote, split_payload};
+use super::statement::{KeyStatement, hash, peer_static_key, split_payload};
 use super::{
     Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, HandshakeMessage,
     HandshakeRole, Peer, THIRD_BYTES_MAX, VERSION, frame, noise,
@@ -40,31 +40,31 @@ impl Initiator {
         Ok((Self { noise, own_key, expected }, message))
     }
 
-    /// Reads the second message. Checks that the node has proven the identity that it states, and that it is the expected
-    /// node.
+    /// Reads the second message. Checks that the node has proven the identity that it states, and that it is the
+    /// expected node.
     ///
     /// # Errors
     /// Fails for any other message, which ends the handshake.
     pub fn read_second(mut self, message: &[u8]) -> Result<InitiatorKnowingNode, HandshakeError> {
-        let which = HandshakeMessage::Second;
-        frame::check(which, message)?;
-        let (version, message) = message.split_first().ok_or(HandshakeError::Damaged(which))?;
+        let position = HandshakeMessage::Second;
+        frame::check(position, message)?;
+        let (version, message) = message.split_first().ok_or(HandshakeError::Damaged(position))?;
         if *version != VERSION {
-            return Err(HandshakeError::Chosen(*version));
+            return Err(HandshakeError::NotOffered(*version));
         }
-        let before = hash(&self.noise)?;
+        let hash_before = hash(&self.noise)?;
         let mut payload = vec![0; message.len()];
-        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(position, &error))?;
         payload.truncate(read);
-        let (node, signature, _) = split_payload(&payload, which)?;
+        let (node, signature, _) = split_payload(&payload, position)?;
         // An unexpected node is refused without the cost of verifying its signature.
         if let Some(expected) = self.expected
             && expected != node
         {
             return Err(HandshakeError::Unexpected { expected, found: node });
         }
-        let theirs = remote(&self.noise, which)?;
-        KeyStatement::new(HandshakeRole::Responder, &before, &theirs).verify(node, &signature)?;
+        let peer_key = peer_static_key(&self.noise, position)?;
+        KeyStatement::new(HandshakeRole::Responder, &hash_before, &peer_key).verify(node, &signature)?;
         Ok(InitiatorKnowingNode { noise: self.noise, own_key: self.own_key, node })
     }
 }
@@ -103,7 +103,7 @@ impl InitiatorKnowingNode {
         message
             .truncate(written.map_err(|_| HandshakeError::Library("the third message cannot be written"))?);
         let binding = hash(&self.noise)?;
-        let keys = TransportKeys::of(self.noise, HandshakeRole::Initiator)?;
+        let keys = TransportKeys::from_handshake(self.noise, HandshakeRole::Initiator)?;
         Ok((InitiatorAwaitingAccept { keys, binding, node: self.node }, message))
     }
 }
@@ -122,12 +122,12 @@ impl InitiatorAwaitingAccept {
     /// # Errors
     /// Fails for any other message, which ends the handshake.
     pub fn read_fourth(mut self, message: &[u8]) -> Result<Association, HandshakeError> {
-        let which = HandshakeMessage::Fourth;
-        frame::check(which, message)?;
+        let position = HandshakeMessage::Fourth;
+        frame::check(position, message)?;
         let mut payload = vec![0; PAYLOAD_BYTES_MAX];
         let opened = self.keys.open_next(message, &mut payload);
         let Some((MessageKind::Accepted, credentials)) = opened else {
-            return Err(HandshakeError::Damaged(which));
+            return Err(HandshakeError::Damaged(position));
         };
         let peer = Peer { key: self.node, credentials: credentials.to_vec() };
         Ok(Association { peer, binding: self.binding, keys: self.keys })

@@ -1,4 +1,5 @@
-//! The layout of the messages. docs/WIRE.md describes it for other implementations.
+//! Versions and lengths of the handshake's messages, and the head of the first one. docs/WIRE.md describes the layout
+//! for other implementations.
 
 use super::HandshakeError;
 use std::ops::RangeInclusive;
@@ -14,11 +15,11 @@ const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
 const SEALED_KEY_BYTES: usize = KEY_BYTES + TAG_BYTES;
 const SIGNATURE_BYTES: usize = 64;
-/// The bytes of an identity and its signature.
+/// The length of an identity with its signature.
 const PROOF_BYTES: usize = KEY_BYTES + SIGNATURE_BYTES;
 
-/// The longest credentials, in bytes. A chain of three blocks takes one or two thousand. A node holds this much memory
-/// for a peer that is not authenticated yet.
+/// The longest credentials, in bytes; a chain of three blocks takes one or two thousand. A node reserves as much memory
+/// for each peer that is not authenticated yet.
 pub const CREDENTIALS_BYTES_MAX: usize = 16 << 10;
 
 /// The length of the first message. It is padded to the length of the second message, which answers it.
@@ -67,7 +68,7 @@ impl MessageHeader {
         if offered.contains(&VERSION) {
             Ok(VERSION)
         } else {
-            Err(HandshakeError::Versions { lowest, highest })
+            Err(HandshakeError::NoCommonVersion { lowest, highest })
         }
     }
 }

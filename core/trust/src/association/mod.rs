@@ -18,12 +18,12 @@
 //!   role, in another handshake and beside another key.
 //! - **Disclosure.** One side has to identify itself first. This is the responder, as for a server: an initiator that
 //!   expects a certain node discloses nothing before that node has proven its identity. So a **peer that connects and
-//!   sends a first message** learns that it talks to a weir node, which versions the node speaks, and its public key,
-//!   at the price of a real source address. It does not learn the responder's credentials, nor whom the responder would
-//!   admit: these go in the fourth message, to a peer whose signature is checked and whose credentials the responder
-//!   has accepted. An **eavesdropper** learns lengths and times. A **party in a node's place** learns nothing of an
-//!   initiator that expects a certain node. Of an initiator that expects no certain node it learns the identity and the
-//!   credentials, which are useless to another key.
+//!   sends a first message** learns that it talks to a weir node, which versions the node speaks, and the node's public
+//!   key. For that it needs a real source address. It does not learn the responder's credentials, nor whom the
+//!   responder would admit: these go in the fourth message, to a peer whose signature is checked and whose credentials
+//!   the responder has accepted. An **eavesdropper** learns lengths and times. A **party that answers in a node's
+//!   place** learns nothing of an initiator that expects a certain node. Of an initiator that accepts any node it
+//!   learns the identity and the credentials, which are useless to another key.
 //! - **End.** The initiator has an association only after the fourth message, so it knows that the responder has
 //!   accepted the handshake.
 //! - **No downgrade.** The first message lists its sender's versions, these bytes are in the handshake hash, and both
@@ -73,9 +73,9 @@ pub struct Peer {
 /// The role of a side in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandshakeRole {
-    /// The side that connects.
+    /// The peer that connects.
     Initiator,
-    /// The side that accepts connections.
+    /// The peer that accepts connections.
     Responder,
 }
 

@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 const PROTOCOL: &str = "Noise_XX_25519_AESGCM_SHA256";
 const SECRET_BYTES: usize = 32;
 
-/// Begins a handshake with two new X25519 key pairs, an ephemeral and a static one. Returns the public static key, which
-/// the identity signs.
+/// Begins a handshake with two new X25519 key pairs, an ephemeral and a static one. Returns the handshake and the public
+/// static key, which the identity signs.
 pub(super) fn begin(
     head: MessageHeader,
     is_initiator: bool,
@@ -32,7 +32,8 @@ pub(super) fn begin(
 
 /// Returns a handshake state without secrets.
 fn blank() -> Result<HandshakeState, HandshakeError> {
-    let primitives = Primitives { ephemeral: Zeroizing::default(), own: PublicKey::from([0; SECRET_BYTES]) };
+    let primitives =
+        Primitives { ephemeral: Zeroizing::default(), public_static: PublicKey::from([0; SECRET_BYTES]) };
     build(primitives, &[0; SECRET_BYTES], &[], true)
 }
 
@@ -46,22 +47,27 @@ fn make(
         let filled = random.try_fill_bytes(bytes.as_mut()).map(|()| bytes);
         filled.map_err(|_| HandshakeError::Library("there is no randomness"))
     };
-    let (own, ephemeral) = (secret()?, secret()?);
-    let public = PublicKey::from(&StaticSecret::from(*own));
-    let state = build(Primitives { ephemeral, own: public }, &own, &prologue(head), is_initiator)?;
+    let (secret_static, ephemeral) = (secret()?, secret()?);
+    let public = PublicKey::from(&StaticSecret::from(*secret_static));
+    let state = build(
+        Primitives { ephemeral, public_static: public },
+        &secret_static,
+        &prologue(head),
+        is_initiator,
+    )?;
     Ok((state, public.to_bytes()))
 }
 
 fn build(
     primitives: Primitives,
-    own: &[u8; SECRET_BYTES],
+    secret_static: &[u8; SECRET_BYTES],
     prologue: &[u8],
     is_initiator: bool,
 ) -> Result<HandshakeState, HandshakeError> {
     let params: NoiseParams =
         PROTOCOL.parse().map_err(|_| HandshakeError::Library("the protocol is unknown"))?;
     Builder::with_resolver(params, Box::new(primitives))
-        .local_private_key(own)
+        .local_private_key(secret_static)
         .and_then(|builder| builder.prologue(prologue))
         .and_then(|builder| if is_initiator { builder.build_initiator() } else { builder.build_responder() })
         .map_err(|_| HandshakeError::Library("it cannot be begun"))
@@ -75,10 +81,11 @@ pub(super) fn fault(message: HandshakeMessage, error: &snow::Error) -> Handshake
     }
 }
 
+/// The implementations of cryptography that snow uses, and the secret of the ephemeral key.
 struct Primitives {
     ephemeral: Zeroizing<[u8; SECRET_BYTES]>,
     /// The public static key, which the identity signs.
-    own: PublicKey,
+    public_static: PublicKey,
 }
 
 impl CryptoResolver for Primitives {
@@ -87,7 +94,7 @@ impl CryptoResolver for Primitives {
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        let key = X25519 { secret: StaticSecret::from([0; SECRET_BYTES]), public: self.own };
+        let key = X25519 { secret: StaticSecret::from([0; SECRET_BYTES]), public: self.public_static };
         matches!(choice, DHChoice::Curve25519).then(|| Box::new(key) as Box<dyn Dh>)
     }
 
@@ -156,10 +163,10 @@ impl Dh for X25519 {
         self.secret.as_bytes()
     }
 
-    fn dh(&self, theirs: &[u8], into: &mut [u8]) -> Result<(), snow::Error> {
-        let theirs: [u8; 32] = *theirs.first_chunk().ok_or(snow::Error::Dh)?;
+    fn dh(&self, peer_key: &[u8], into: &mut [u8]) -> Result<(), snow::Error> {
+        let peer_key: [u8; 32] = *peer_key.first_chunk().ok_or(snow::Error::Dh)?;
         let into = into.get_mut(..32).ok_or(snow::Error::Dh)?;
-        let shared = self.secret.diffie_hellman(&PublicKey::from(theirs));
+        let shared = self.secret.diffie_hellman(&PublicKey::from(peer_key));
         if !shared.was_contributory() {
             return Err(snow::Error::Dh);
         }

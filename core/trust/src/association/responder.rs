@@ -2,7 +2,7 @@
 //! work.
 
 use super::message::{MessageHeader, PAYLOAD_BYTES_MAX, VERSION};
-use super::statement::{KeyStatement, Signer, hash, remote, split_payload};
+use super::statement::{KeyStatement, Signer, hash, peer_static_key, split_payload};
 use super::{
     Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, HandshakeMessage, HandshakeRole, Peer,
     SECOND_BYTES, frame, noise,
@@ -16,11 +16,11 @@ use rand_core::{CryptoRng, RngCore};
 /// # Errors
 /// Fails if the message is not a first message, or does not offer [`VERSION`].
 pub fn check_first(message: &[u8]) -> Result<(), HandshakeError> {
-    let which = HandshakeMessage::First;
+    let position = HandshakeMessage::First;
     let (head, _) = MessageHeader::split(message)
-        .ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
+        .ok_or(HandshakeError::Length { message: position, bytes: message.len() })?;
     head.choose()?;
-    frame::check(which, message)
+    frame::check(position, message)
 }
 
 /// A responder that has answered an unauthenticated peer, and waits for the peer's identity.
@@ -43,18 +43,19 @@ impl Responder {
         message: &[u8],
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
-        let which = HandshakeMessage::First;
+        let position = HandshakeMessage::First;
         // The head is checked before the length: the first message of another version may have another length.
         let (head, rest) = MessageHeader::split(message)
-            .ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
+            .ok_or(HandshakeError::Length { message: position, bytes: message.len() })?;
         let version = head.choose()?;
-        frame::check(which, message)?;
+        frame::check(position, message)?;
         let (mut noise, own_key) = noise::begin(head, false, random)?;
         let mut padding = vec![0; rest.len()];
-        noise.read(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
+        noise.read(rest, &mut padding).map_err(|error| noise::fault(position, &error))?;
         let payload = KeyStatement::new(HandshakeRole::Responder, &hash(&noise)?, &own_key).sign(signer)?;
         let mut answer = vec![version; SECOND_BYTES];
-        let written = noise.write(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
+        let written =
+            noise.write(&payload, &mut answer[1..]).map_err(|error| noise::fault(position, &error))?;
         answer.truncate(1 + written);
         debug_assert!(version == VERSION && answer.len() == SECOND_BYTES);
         Ok((Self { noise }, answer))
@@ -65,19 +66,19 @@ impl Responder {
     /// # Errors
     /// Fails for any other message, which ends the handshake.
     pub fn read_third(mut self, message: &[u8]) -> Result<ResponderKnowingPeer, HandshakeError> {
-        let which = HandshakeMessage::Third;
-        frame::check(which, message)?;
-        let before = hash(&self.noise)?;
+        let position = HandshakeMessage::Third;
+        frame::check(position, message)?;
+        let hash_before = hash(&self.noise)?;
         let mut payload = vec![0; message.len().min(PAYLOAD_BYTES_MAX)];
-        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(position, &error))?;
         payload.truncate(read);
-        let (key, signature, credentials) = split_payload(&payload, which)?;
-        let theirs = remote(&self.noise, which)?;
-        KeyStatement::new(HandshakeRole::Initiator, &before, &theirs).verify(key, &signature)?;
+        let (key, signature, credentials) = split_payload(&payload, position)?;
+        let peer_key = peer_static_key(&self.noise, position)?;
+        KeyStatement::new(HandshakeRole::Initiator, &hash_before, &peer_key).verify(key, &signature)?;
         let peer = Peer { key, credentials: credentials.to_vec() };
         let binding = hash(&self.noise)?;
         Ok(ResponderKnowingPeer {
-            keys: TransportKeys::of(self.noise, HandshakeRole::Responder)?,
+            keys: TransportKeys::from_handshake(self.noise, HandshakeRole::Responder)?,
             binding,
             peer,
         })

@@ -11,18 +11,18 @@ pub const STATEMENT_BYTES: usize = 66;
 
 /// The statement "In this version, in this role, in this handshake, this X25519 key is mine."
 ///
-/// A key agent signs only such statements with a node's identity. The signed bytes contain nothing else, and the
-/// signature's context is that of handshakes, so the signature cannot be used for another purpose.
+/// A key agent signs only statements of this form with a node's identity. The signed bytes contain nothing else, and the
+/// signature's context is that of handshakes. So the signature cannot be used for another purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyStatement([u8; STATEMENT_BYTES]);
 
 impl KeyStatement {
-    /// Makes the statement of the side with this role and X25519 key. `handshake` is the handshake hash before the message
-    /// that carries the statement.
+    /// Makes the statement of the side with this role and X25519 key. `handshake` is the handshake hash before the
+    /// message that carries the statement.
     pub fn new(role: HandshakeRole, handshake: &[u8; 32], key: &[u8; 32]) -> Self {
         let mut bytes = [0; STATEMENT_BYTES];
         bytes[0] = VERSION;
-        bytes[1] = code(role);
+        bytes[1] = role_byte(role);
         bytes[2..34].copy_from_slice(handshake);
         bytes[34..].copy_from_slice(key);
         Self(bytes)
@@ -31,7 +31,7 @@ impl KeyStatement {
     /// Reads a statement; `None` for bytes of another length, version or role.
     pub fn read(bytes: &[u8], role: HandshakeRole) -> Option<Self> {
         let bytes: [u8; STATEMENT_BYTES] = bytes.try_into().ok()?;
-        (bytes[0] == VERSION && bytes[1] == code(role)).then_some(Self(bytes))
+        (bytes[0] == VERSION && bytes[1] == role_byte(role)).then_some(Self(bytes))
     }
 
     /// Returns the bytes of the statement.
@@ -39,7 +39,7 @@ impl KeyStatement {
         &self.0
     }
 
-    /// Signs the statement. Returns the identity and its signature, which begin the payload of a message.
+    /// Signs the statement. Returns the identity and its signature, with which the payload of a message begins.
     pub(super) fn sign(&self, signer: &dyn Signer) -> Result<Vec<u8>, HandshakeError> {
         let signature = signer.sign_statement(self)?;
         Ok([signer.public().as_bytes().as_slice(), &signature.0].concat())
@@ -66,7 +66,7 @@ pub(super) fn split_payload(
     Ok((key, Signature(*signature), credentials))
 }
 
-fn code(role: HandshakeRole) -> u8 {
+fn role_byte(role: HandshakeRole) -> u8 {
     match role {
         HandshakeRole::Initiator => 1,
         HandshakeRole::Responder => 2,
@@ -107,8 +107,11 @@ pub(super) fn hash(noise: &Handshake) -> Result<[u8; 32], HandshakeError> {
 }
 
 /// Returns the peer's X25519 key from the message that was read last.
-pub(super) fn remote(noise: &Handshake, message: HandshakeMessage) -> Result<[u8; 32], HandshakeError> {
-    noise.remote().and_then(|key| key.try_into().ok()).ok_or(HandshakeError::Damaged(message))
+pub(super) fn peer_static_key(
+    noise: &Handshake,
+    message: HandshakeMessage,
+) -> Result<[u8; 32], HandshakeError> {
+    noise.remote_static().and_then(|key| key.try_into().ok()).ok_or(HandshakeError::Damaged(message))
 }
 
 #[cfg(test)]

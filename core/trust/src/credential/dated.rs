@@ -5,9 +5,9 @@ use crate::grant::Second;
 use std::fmt;
 use std::str::FromStr;
 
-/// The identifier of a credential, and the time at which the credential expires: all that a revocation needs. Its text
-/// is one word such as `weir-id:…@2027-01-01T00:00:00Z`, which `weir credential revoke` takes in place of the
-/// credential's file.
+/// The identifier of a credential, and the time at which the credential expires. A revocation states both. The text of
+/// this value is one word such as `weir-id:…@2027-01-01T00:00:00Z`, which `weir credential revoke` takes in place of
+/// the credential's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatedId {
     /// The identifier.
@@ -24,7 +24,7 @@ pub enum DatedIdError {
     Id(#[from] DelegationIdError),
     /// The time is not legal; holds its text.
     #[error(
-        "`{}` is no time at which a credential expires: write one such as 2027-01-01T00:00:00Z after the `@`, or leave out both", .0.escape_debug()
+        "`{}` is no time at which a credential expires: write a time such as 2027-01-01T00:00:00Z after the `@`, or leave out the `@` and the time", .0.escape_debug()
     )]
     Time(String),
 }
@@ -32,13 +32,13 @@ pub enum DatedIdError {
 impl DatedId {
     /// Returns the identifier and expiry time of every block of a chain, root first. A block expires no later than the
     /// blocks before it.
-    pub fn of_chain(links: &[ChainBlock]) -> impl Iterator<Item = Self> + '_ {
-        links.iter().scan(None, |until: &mut Option<Second>, link| {
-            *until = match (*until, link.grant.expires) {
+    pub fn of_chain(blocks: &[ChainBlock]) -> impl Iterator<Item = Self> + '_ {
+        blocks.iter().scan(None, |until: &mut Option<Second>, block| {
+            *until = match (*until, block.grant.expires) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };
-            Some(Self { id: link.id, expires: *until })
+            Some(Self { id: block.id, expires: *until })
         })
     }
 }

@@ -9,17 +9,19 @@ use biscuit_auth::datalog::SymbolTable;
 use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use rand_core::{CryptoRng, RngCore};
 
-/// The reason why no credential was made. All but [`MintError::Token`] are errors of the issuer.
+/// The reason why a credential could not be made: an error of the issuer, or of the library ([`MintError::Token`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
     /// A grant that no block can have.
     #[error(transparent)]
     Grant(#[from] GrantError),
     /// A root grant without an expiry time.
-    #[error("an operator's grant needs an end: without one a revocation of it could never be forgotten")]
+    #[error(
+        "an operator's grant needs an expiry time: without it nodes could never forget a revocation of the grant"
+    )]
     Endless,
     /// The credential belongs to another holder.
-    #[error("the credential is held by {holder}, and only that key can pass it on; this key is {key}")]
+    #[error("only {holder}, the holder of the credential, can pass it on; this key is {key}")]
     NotHolder {
         /// The holder.
         holder: PublicKey,
@@ -27,7 +29,7 @@ pub enum MintError {
         key: PublicKey,
     },
     /// The credential to be delegated, or the result, would be refused by every node.
-    #[error("it would be refused: {0}")]
+    #[error("every node would refuse the credential: {0}")]
     Refused(#[from] CredentialRefusal),
     /// The Biscuit library failed.
     #[error("the token could not be made")]
@@ -35,8 +37,9 @@ pub enum MintError {
 }
 
 impl Credential {
-    /// Makes a root credential: `root` grants this to `holder`, at the time `issued`. Without a time, `all-before` in a
-    /// revocation list revokes it at any time. `random` makes the ephemeral key that keeps others from removing blocks.
+    /// Makes a root credential: `root` gives `grant` to `holder`, at the time `issued`. A credential without this time
+    /// is revoked by every `all-before` in a revocation list of the root. `random` makes the ephemeral key that keeps
+    /// others from removing blocks.
     ///
     /// # Errors
     /// Fails for a grant that no block can have, for a grant without an expiry time, and if the credential would be too
@@ -62,11 +65,12 @@ impl Credential {
         Ok(Self::parse(&token)?)
     }
 
-    /// Delegates `grant` from `holder` to `next`, at the time `issued`; see [`Credential::mint`]. Needs no network.
+    /// Delegates `grant` from `holder` to `next`, at the time `issued`: returns a credential with one more block. For
+    /// `issued` and `random` see [`Credential::mint`].
     ///
     /// # Errors
     /// Fails if `holder` is not the holder of the credential, if a signature is not valid, if the credential cannot be
-    /// delegated further, and if the grant is more than the holder has.
+    /// delegated further, and if the grant is more than the holder's.
     pub fn delegate(
         &self,
         holder: &Identity,
@@ -79,8 +83,8 @@ impl Credential {
         if holder.public() != *self.claimed_holder() {
             return Err(MintError::NotHolder { holder: *self.claimed_holder(), key: holder.public() });
         }
-        if self.links.len() >= BLOCKS_MAX {
-            return Err(CredentialRefusal::Blocks(self.links.len() + 1).into());
+        if self.blocks.len() >= BLOCKS_MAX {
+            return Err(CredentialRefusal::Blocks(self.blocks.len() + 1).into());
         }
         self.check_signatures()?;
         let contents = Contents { root: None, holder: next, issued, grant };
@@ -92,7 +96,7 @@ impl Credential {
             token.append_third_party_with_keypair(&signed, key)?.to_vec()
         };
         let delegated = Self::parse(&append().map_err(|_: biscuit_auth::error::Token| MintError::Token)?)?;
-        delegated.joined()?;
+        delegated.checked_meet()?;
         Ok(delegated)
     }
 }

@@ -3,18 +3,18 @@
 //! A credential is a Biscuit token (<https://doc.biscuitsec.org/reference/specifications>) of at most [`BLOCKS_MAX`]
 //! blocks and [`CREDENTIAL_BYTES_MAX`] bytes. The first block, the *authority*, is signed by an operator's root key and
 //! names that key, a grant and the key of the first holder. Each further block is a third-party block that the holder
-//! of the block before it has signed, and names a grant and the next holder. The last holder is the holder of the credential. A
-//! credential is useless without the holder's private key, so it need not be kept secret.
+//! of the block before it has signed, and names a grant and the next holder. The last holder is the holder of the
+//! credential. A credential is useless without the holder's private key, so it need not be kept secret.
 //!
 //! - [`Credential::mint`] and [`Credential::delegate`] make credentials; neither needs a network.
-//! - [`Credential::parse`] reads a credential: a bounded number of bytes against fixed templates (`template.rs`). Nothing
-//!   in a token is evaluated. Parts that no template has are refused: rules, checks, scopes, unknown or
+//! - [`Credential::parse`] reads a credential: a bounded number of bytes against fixed templates (`template.rs`).
+//!   Nothing in a token is evaluated. Parts that no template has are refused: rules, checks, scopes, unknown or
 //!   duplicate facts, first-party blocks, other algorithms, other versions.
 //! - [`Credential::verify`] returns the rights of a peer at a node at a time, or a [`CredentialRefusal`].
 //!
-//! A block that asks for more than the block before it gives is refused, not cut down. So a delegator learns that its
+//! A credential in which a block asks for more than the block before it gives is refused. So a delegator learns that the
 //! grant has no effect, and a holder can rely on the last block. The effective rights are the
-//! [meet](crate::grant::Grant::meet) of all blocks in any case.
+//! [meet](crate::grant::Grant::meet) of the grants of all blocks.
 
 mod dated;
 mod delegation_id;
@@ -28,7 +28,7 @@ pub use dated::{DatedId, DatedIdError};
 pub use delegation_id::{DelegationId, DelegationIdError, resource_name};
 pub use mint::MintError;
 pub use refusal::{BlockError, CredentialRefusal};
-pub use verify::{ChainBlock, Situation, VerifiedCredential};
+pub use verify::{ChainBlock, VerificationContext, VerifiedCredential};
 
 use crate::base32;
 use crate::grant::Grant;
@@ -48,7 +48,7 @@ const PREFIX: &str = "weir-credential:";
 pub struct Credential {
     bytes: Vec<u8>,
     root: PublicKey,
-    links: Vec<ChainBlock>,
+    blocks: Vec<ChainBlock>,
 }
 
 impl Credential {
@@ -65,12 +65,12 @@ impl Credential {
     /// Returns the claimed chain, from the operator's block on; at least one block. Only [`Credential::verify`] checks
     /// the signatures.
     pub fn claimed_blocks(&self) -> &[ChainBlock] {
-        &self.links
+        &self.blocks
     }
 
     /// Returns the claimed holder: the holder of the last block.
     pub fn claimed_holder(&self) -> &PublicKey {
-        self.links.last().map_or(&self.root, |link| &link.holder)
+        self.blocks.last().map_or(&self.root, |block| &block.holder)
     }
 
     /// Returns the meet of the grants of all blocks. Only [`Credential::verify`] checks the signatures.
@@ -78,33 +78,33 @@ impl Credential {
     /// # Errors
     /// [`CredentialRefusal::Circular`], [`CredentialRefusal::OverDelegated`], [`CredentialRefusal::Widened`].
     pub fn claimed_grant(&self) -> Result<Grant, CredentialRefusal> {
-        self.joined()
+        self.checked_meet()
     }
 
-    /// Returns the meet of the grants of all blocks. Checks that each block may follow the blocks before it: its holder is
-    /// new, a further delegation is allowed, and its grant is not wider.
+    /// Returns the meet of the grants of all blocks. Checks that each block may follow the blocks before it: its holder
+    /// is new, a further delegation is allowed, and its grant asks for no more than was given.
     ///
     /// # Errors
     /// [`CredentialRefusal::Circular`], [`CredentialRefusal::OverDelegated`], [`CredentialRefusal::Widened`].
-    fn joined(&self) -> Result<Grant, CredentialRefusal> {
+    fn checked_meet(&self) -> Result<Grant, CredentialRefusal> {
         let mut effective: Option<Grant> = None;
-        for (block, link) in self.links.iter().enumerate() {
-            let before = self.links.iter().take(block);
-            let is_root_again = block > 0 && link.holder == self.root;
-            if is_root_again || before.into_iter().any(|before| before.holder == link.holder) {
-                return Err(CredentialRefusal::Circular { block, holder: link.holder });
+        for (index, block) in self.blocks.iter().enumerate() {
+            let mut before = self.blocks.iter().take(index);
+            let is_root_again = index > 0 && block.holder == self.root;
+            if is_root_again || before.any(|before| before.holder == block.holder) {
+                return Err(CredentialRefusal::Circular { block: index, holder: block.holder });
             }
-            let joined = match &effective {
-                None => link.grant.clone(),
+            let meet = match &effective {
+                None => block.grant.clone(),
                 Some(given) => {
-                    let given = given.passed_on().ok_or(CredentialRefusal::OverDelegated { block })?;
-                    if let Some(excess) = link.grant.excess(&given) {
-                        return Err(CredentialRefusal::Widened { block, excess });
+                    let given = given.delegable().ok_or(CredentialRefusal::OverDelegated { block: index })?;
+                    if let Some(excess) = block.grant.excess(&given) {
+                        return Err(CredentialRefusal::Widened { block: index, excess });
                     }
-                    given.meet(&link.grant)
+                    given.meet(&block.grant)
                 }
             };
-            effective = Some(joined);
+            effective = Some(meet);
         }
         effective.ok_or(CredentialRefusal::Blocks(0))
     }
@@ -120,7 +120,7 @@ impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential")
             .field("root", &self.root)
-            .field("links", &self.links)
+            .field("blocks", &self.blocks)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Parsing of credentials, without keys.
+//! Parsing of credentials; no signature is verified here.
 
 use super::template::Contents;
 use super::{
@@ -11,8 +11,8 @@ use biscuit_auth::format::schema::{Biscuit, Block, SignedBlock};
 use prost::Message;
 
 impl Credential {
-    /// Parses the bytes of a token, and checks that it has the shape of a credential. The time is bounded by the number of
-    /// bytes. [`Credential::verify`] then checks the signatures and the statements.
+    /// Parses the bytes of a token, and checks that it has the shape of a credential. The time is bounded by the number
+    /// of bytes. [`Credential::verify`] then checks the signatures and the statements.
     ///
     /// # Errors
     /// Fails with a [`CredentialRefusal`] that depends neither on keys nor on the time.
@@ -36,12 +36,12 @@ impl Credential {
             return Err(CredentialRefusal::Form);
         }
         let mut root = None;
-        let mut links: Vec<ChainBlock> = Vec::with_capacity(count);
+        let mut blocks: Vec<ChainBlock> = Vec::with_capacity(count);
         for (block, signed) in std::iter::once(&token.authority).chain(&token.blocks).enumerate() {
             let signer = signer(block, signed)?;
-            let contents = contents(&signed.block, block == 0)
+            let contents = read_contents(&signed.block, block == 0)
                 .map_err(|error| CredentialRefusal::Block { block, error })?;
-            let signature = match (links.last(), signer) {
+            let signature = match (blocks.last(), signer) {
                 (None, None) => &signed.signature,
                 (Some(before), Some((signer, signature))) => {
                     if signer != before.holder {
@@ -53,32 +53,32 @@ impl Credential {
                 (Some(_), None) => return Err(CredentialRefusal::FirstParty { block }),
             };
             root = root.or(contents.root);
-            let id = DelegationId::after(links.last().map(|before| before.id), signature);
+            let id = DelegationId::of_block(blocks.last().map(|before| before.id), signature);
             let Contents { holder, issued, grant, .. } = contents;
-            links.push(ChainBlock { holder, issued, grant, id });
+            blocks.push(ChainBlock { holder, issued, grant, id });
         }
         let root = root.ok_or(CredentialRefusal::Block { block: 0, error: BlockError::Missing("root") })?;
-        Ok(Self { bytes: bytes.to_vec(), root, links })
+        Ok(Self { bytes: bytes.to_vec(), root, blocks })
     }
 }
 
 /// Returns the signer and the signature of a third-party block; `None` for other blocks.
 fn signer(block: usize, signed: &SignedBlock) -> Result<Option<(PublicKey, &Vec<u8>)>, CredentialRefusal> {
-    let other = CredentialRefusal::Algorithm { block };
+    let wrong_algorithm = CredentialRefusal::Algorithm { block };
     let is_ed25519 = |algorithm: i32| algorithm == Algorithm::Ed25519 as i32;
     if !is_ed25519(signed.next_key.algorithm) {
-        return Err(other);
+        return Err(wrong_algorithm);
     }
     let Some(external) = &signed.external_signature else { return Ok(None) };
     if !is_ed25519(external.public_key.algorithm) {
-        return Err(other);
+        return Err(wrong_algorithm);
     }
     let key =
         external.public_key.key.as_slice().try_into().ok().and_then(|key| PublicKey::from_bytes(key).ok());
-    Ok(Some((key.ok_or(other)?, &external.signature)))
+    Ok(Some((key.ok_or(wrong_algorithm)?, &external.signature)))
 }
 
-fn contents(bytes: &[u8], is_authority: bool) -> Result<Contents, BlockError> {
+fn read_contents(bytes: &[u8], is_authority: bool) -> Result<Contents, BlockError> {
     let block = Block::decode(bytes).map_err(|_| BlockError::NotABlock)?;
     if block.encode_to_vec() != bytes {
         return Err(BlockError::Form);

@@ -4,7 +4,7 @@ use super::{BLOCKS_MAX, CREDENTIAL_BYTES_MAX, DelegationId};
 use crate::grant::{GrantError, GrantExcess, NodeName, Nodes, Second};
 use crate::key::PublicKey;
 
-/// The reason why a node refuses a peer's credential at a time. Blocks are counted from 0, the operator's block.
+/// The reason why a node refuses a peer's credential. Blocks are counted from 0, the operator's block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialRefusal {
     /// A text that is not the text of a credential.
@@ -23,7 +23,7 @@ pub enum CredentialRefusal {
         "the credential has {0} blocks; {BLOCKS_MAX} is the most. Ask a holder earlier in its chain for a shorter one"
     )]
     Blocks(usize),
-    /// A token that weir would encode differently.
+    /// A token with parts that credentials do not have, or in another encoding than weir's.
     #[error(
         "the token has parts that no credential has, or in another form: make it with `weir grant` and `weir delegate`"
     )]
@@ -85,7 +85,7 @@ pub enum CredentialRefusal {
         /// The repeated holder.
         holder: PublicKey,
     },
-    /// A credential of another holder.
+    /// A credential whose holder is another key than the peer's.
     #[error(
         "the credential is for {holder}, but you are {peer}: use the key that it was made for, or have it delegated to yours"
     )]
@@ -186,10 +186,10 @@ pub enum BlockError {
     /// Bytes that are not a Biscuit block.
     #[error("its bytes are not those of a block")]
     NotABlock,
-    /// A block that weir would encode differently.
+    /// A block with parts that credentials do not have, or in another encoding than weir's.
     #[error("it has parts that no block of a credential has, or in another form")]
     Form,
-    /// Datalog that would have to be evaluated.
+    /// Datalog rules, checks or scopes, which weir never evaluates.
     #[error("it has {0}: blocks of credentials state facts, and nothing in them is evaluated")]
     Evaluated(&'static str),
     /// A block for another purpose, or by a later version of weir.

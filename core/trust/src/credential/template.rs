@@ -1,8 +1,8 @@
-//! The facts of a credential's blocks. Only this file knows the shapes of the facts, for reading and writing.
+//! The facts of a credential's blocks: this file alone reads and writes them. The *authority* is the first block.
 //!
 //! | fact | in | value |
 //! |---|---|---|
-//! | `weir("credential", 1, null)` | every block | the kind of the block, and the version of these shapes |
+//! | `weir("credential", 1, null)` | every block | the kind of the block, and the version of the facts |
 //! | `root(bytes)` | the authority | the key that has signed the authority |
 //! | `holder(bytes)` | every block | the key that may use and delegate the credential |
 //! | `profile(name)`, `filter(text)`, `view(text)` | | the texts of the types' `Display` |
@@ -13,9 +13,9 @@
 //! | `not_before(date)`, `expires(date)` | | `expires` is mandatory in the authority |
 //! | `delegations(n)` | | |
 //!
-//! Lists are in ascending order, without repetitions. A missing fact restricts nothing. Because of the `null`, the library
-//! encodes every block in Biscuit's newest version. Lists need this version, but do not make the library choose it. In
-//! this version the signed bytes begin with their purpose.
+//! Lists are in ascending order, without repetitions. A missing fact restricts nothing. The library encodes a block
+//! with `null` in Biscuit's newest version, so every block has a `null`. Lists need this version, too, but the library
+//! does not choose it for lists. In this version the signed bytes begin with their purpose.
 
 use super::BlockError;
 use crate::grant::{Grant, ModuleHash, ModuleSet, Modules, NodePattern, Nodes, Resource, Second};
@@ -27,7 +27,7 @@ use biscuit_auth::format::schema::term::Content;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::str::FromStr;
-use weir_units::{Name, shown};
+use weir_units::{Name, escaped};
 
 /// The number by which blocks encode version 3.3 of Biscuit's Datalog, which introduced lists and `null`.
 const BLOCK_VERSION: u32 = 6;
@@ -43,40 +43,40 @@ const FACTS: &[(&str, &str, ReadFact)] = &[
         draft.has_kind = is_kind && is_nothing;
         Some(())
     }),
-    ("root", "a public key: 32 bytes", |draft, terms| set(&mut draft.root, terms.one(Terms::key)?)),
-    ("holder", "a public key: 32 bytes", |draft, terms| set(&mut draft.holder, terms.one(Terms::key)?)),
+    ("root", "a public key: 32 bytes", |draft, terms| set(&mut draft.root, terms.read_only(Terms::key)?)),
+    ("holder", "a public key: 32 bytes", |draft, terms| set(&mut draft.holder, terms.read_only(Terms::key)?)),
     ("profile", "the name of one profile", |draft, terms| {
-        set(&mut draft.grant.profiles, [terms.one(Terms::read::<Name>)?].into())
+        set(&mut draft.grant.profiles, [terms.read_only(Terms::parsed::<Name>)?].into())
     }),
     (
         "modules",
         "a list of SHA-256 hashes and a list of public keys, 32 bytes each, both in ascending order",
         |draft, terms| {
             let [hashes, signers] = terms.exactly()?;
-            let hashes = terms.list(hashes, |terms, term| terms.bytes(term).map(ModuleHash))?;
-            let signers = terms.list(signers, Terms::key)?;
+            let hashes = terms.items(hashes, |terms, term| terms.bytes(term).map(ModuleHash))?;
+            let signers = terms.items(signers, Terms::key)?;
             draft.grant.modules = Modules::from(ModuleSet { hashes, signers });
             Some(())
         },
     ),
     ("filter", "the text of a filter, as weir writes it", |draft, terms| {
-        draft.grant.filters.insert(terms.one(Terms::read)?);
+        draft.grant.filters.insert(terms.read_only(Terms::parsed)?);
         Some(())
     }),
     ("interfaces", "a list of names of interfaces, in ascending order", |draft, terms| {
-        set(&mut draft.grant.interfaces, terms.all(Terms::read)?)
+        set(&mut draft.grant.interfaces, terms.read_list(Terms::parsed)?)
     }),
     ("view", "a view, as weir writes it (`payload=none`)", |draft, terms| {
-        set(&mut draft.grant.view, terms.one(Terms::read)?)
+        set(&mut draft.grant.view, terms.read_only(Terms::parsed)?)
     }),
     ("writes", "a list of names of fields, in ascending order", |draft, terms| {
-        set(&mut draft.grant.writes, terms.all(Terms::read)?)
+        set(&mut draft.grant.writes, terms.read_list(Terms::parsed)?)
     }),
     (
         "nodes",
         "a list of node names or domains, in ascending order, none of them covered by another one",
         |draft, terms| {
-            let patterns: BTreeSet<NodePattern> = terms.all(Terms::read)?;
+            let patterns: BTreeSet<NodePattern> = terms.read_list(Terms::parsed)?;
             let nodes: Nodes = patterns.iter().cloned().collect();
             // Patterns that another pattern covers are never written.
             let is_as_written = nodes.iter().len() == patterns.len();
@@ -84,16 +84,16 @@ const FACTS: &[(&str, &str, ReadFact)] = &[
         },
     ),
     ("issued", "a date (seconds since 1970-01-01 UTC)", |draft, terms| {
-        set(&mut draft.issued, terms.one(Terms::second)?)
+        set(&mut draft.issued, terms.read_only(Terms::second)?)
     }),
     ("not_before", "a date (seconds since 1970-01-01 UTC)", |draft, terms| {
-        set(&mut draft.grant.not_before, terms.one(Terms::second)?)
+        set(&mut draft.grant.not_before, terms.read_only(Terms::second)?)
     }),
     ("expires", "a date (seconds since 1970-01-01 UTC)", |draft, terms| {
-        set(&mut draft.grant.expires, terms.one(Terms::second)?)
+        set(&mut draft.grant.expires, terms.read_only(Terms::second)?)
     }),
     ("delegations", "a whole number from 0 to 4294967295", |draft, terms| {
-        set(&mut draft.grant.delegations, u32::try_from(terms.one(Terms::number)?).ok()?)
+        set(&mut draft.grant.delegations, u32::try_from(terms.read_only(Terms::number)?).ok()?)
     }),
 ];
 
@@ -123,8 +123,8 @@ struct Draft {
 }
 
 impl Draft {
-    /// Reads a fact. Returns its name, its legal values in words, and `None` if its terms are illegal.
-    fn take(
+    /// Reads a fact. Returns its name, its legal values in words, and `Some(())` if its terms are legal.
+    fn read_fact(
         &mut self,
         name: &str,
         terms: &Terms<'_>,
@@ -132,8 +132,8 @@ impl Draft {
         if let Some((name, wanted, read)) = FACTS.iter().find(|(known, ..)| *known == name) {
             return Ok((name, wanted, read(self, terms)));
         }
-        let resource = Resource::of_fact(name).ok_or_else(|| BlockError::UnknownFact(shown(name)))?;
-        let amount = terms.one(Terms::number);
+        let resource = Resource::by_fact_name(name).ok_or_else(|| BlockError::UnknownFact(escaped(name)))?;
+        let amount = terms.read_only(Terms::number);
         let value = amount.map(|amount| self.grant.ceilings.set(resource, Some(amount)));
         Ok((resource.definition().fact_name, resource.definition().fact_values, value))
     }
@@ -152,46 +152,46 @@ impl Contents {
     /// Returns the facts in the order of [`FACTS`]. The facts of resources come before `nodes`.
     pub(super) fn facts(&self) -> Vec<Fact> {
         let mut facts = Vec::new();
-        let mut state = |name: &str, terms: Vec<Term>| facts.push(Fact::new(name.to_owned(), terms));
+        let mut push = |name: &str, terms: Vec<Term>| facts.push(Fact::new(name.to_owned(), terms));
         let key = |key: &PublicKey| Term::Bytes(key.as_bytes().to_vec());
         let Self { root, holder, issued, grant } = self;
-        state("weir", vec![Term::Str(KIND.to_owned()), Term::Integer(VERSION), Term::Null]);
+        push("weir", vec![Term::Str(KIND.to_owned()), Term::Integer(VERSION), Term::Null]);
         if let Some(root) = root {
-            state("root", vec![key(root)]);
+            push("root", vec![key(root)]);
         }
-        state("holder", vec![key(holder)]);
-        grant.profiles.iter().flatten().for_each(|profile| state("profile", vec![text(profile)]));
+        push("holder", vec![key(holder)]);
+        grant.profiles.iter().flatten().for_each(|profile| push("profile", vec![text(profile)]));
         for ModuleSet { hashes, signers } in grant.modules.iter() {
             let hashes = hashes.iter().map(|hash| Term::Bytes(hash.0.to_vec())).collect();
-            state("modules", vec![Term::Array(hashes), Term::Array(signers.iter().map(key).collect())]);
+            push("modules", vec![Term::Array(hashes), Term::Array(signers.iter().map(key).collect())]);
         }
-        grant.filters.iter().for_each(|filter| state("filter", vec![text(filter)]));
+        grant.filters.iter().for_each(|filter| push("filter", vec![text(filter)]));
         if let Some(interfaces) = &grant.interfaces {
-            state("interfaces", vec![texts(interfaces)]);
+            push("interfaces", vec![texts(interfaces)]);
         }
         if let Some(view) = &grant.view {
-            state("view", vec![text(view)]);
+            push("view", vec![text(view)]);
         }
         if let Some(fields) = &grant.writes {
-            state("writes", vec![texts(fields)]);
+            push("writes", vec![texts(fields)]);
         }
         for (resource, amount) in grant.ceilings.stated() {
-            state(resource.definition().fact_name, vec![number(amount)]);
+            push(resource.definition().fact_name, vec![number(amount)]);
         }
         if let Some(nodes) = &grant.nodes {
-            state("nodes", vec![texts(nodes.iter())]);
+            push("nodes", vec![texts(nodes.iter())]);
         }
         if let Some(second) = issued {
-            state("issued", vec![Term::Date(second.number())]);
+            push("issued", vec![Term::Date(second.number())]);
         }
         if let Some(second) = grant.not_before {
-            state("not_before", vec![Term::Date(second.number())]);
+            push("not_before", vec![Term::Date(second.number())]);
         }
         if let Some(second) = grant.expires {
-            state("expires", vec![Term::Date(second.number())]);
+            push("expires", vec![Term::Date(second.number())]);
         }
         if let Some(times) = grant.delegations {
-            state("delegations", vec![number(times.into())]);
+            push("delegations", vec![number(times.into())]);
         }
         facts
     }
@@ -219,8 +219,8 @@ impl Contents {
         let distinct: BTreeSet<&String> = symbols.iter().collect();
         let table = SymbolTable::from(symbols.clone()).map_err(|_| BlockError::Form)?;
         if distinct.len() != count || facts.len() > FACTS.len() + Resource::ALL.len() {
-            // With more facts than the tables have, one is duplicate or unknown. The loop below would find it, too, but
-            // the set of names would grow with the token.
+            // Of more facts than the tables have, at least one is duplicate or unknown. Refusing the block here bounds
+            // the set of names in the loop below.
             return Err(BlockError::Form);
         }
         let mut draft = Draft::default();
@@ -228,7 +228,7 @@ impl Contents {
         for fact in facts {
             let name = table.get_symbol(fact.predicate.name).ok_or(BlockError::Form)?;
             let terms = Terms { symbols: &table, terms: &fact.predicate.terms };
-            let (name, wanted, value) = draft.take(name, &terms)?;
+            let (name, wanted, value) = draft.read_fact(name, &terms)?;
             if !stated.insert(name) {
                 return Err(BlockError::Doubled(name));
             }
@@ -262,7 +262,7 @@ fn texts<T: Display>(values: impl IntoIterator<Item = T>) -> Term {
     Term::Array(values.into_iter().map(text).collect())
 }
 
-/// Returns an amount as a term. [`Grant::check`] has refused amounts that do not fit.
+/// Returns an amount as a term. [`Grant::check`] has refused amounts above the maximum of an `i64`.
 fn number(amount: u64) -> Term {
     Term::Integer(i64::try_from(amount).unwrap_or(i64::MAX))
 }
@@ -274,23 +274,25 @@ struct Terms<'a> {
 }
 
 impl Terms<'_> {
+    /// Returns the terms, if their number is `N`.
     fn exactly<const N: usize>(&self) -> Option<&[schema::Term; N]> {
         self.terms.try_into().ok()
     }
 
-    /// Reads the only term.
-    fn one<T>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<T> {
+    /// Reads the only term; `None` for another number of terms.
+    fn read_only<T>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<T> {
         let [term] = self.exactly()?;
         read(self, term)
     }
 
-    /// Reads the items of the only term, which is a list.
-    fn all<T: Ord>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<BTreeSet<T>> {
+    /// Reads the only term, which is a list in ascending order.
+    fn read_list<T: Ord>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<BTreeSet<T>> {
         let [term] = self.exactly()?;
-        self.list(term, read)
+        self.items(term, read)
     }
 
-    fn list<T: Ord>(
+    /// Reads the items of a list. `None` if they are not in ascending order.
+    fn items<T: Ord>(
         &self,
         term: &schema::Term,
         read: impl Fn(&Self, &schema::Term) -> Option<T>,
@@ -309,7 +311,7 @@ impl Terms<'_> {
     }
 
     /// Parses a text. `None` if the text is not the one that the value's `Display` writes.
-    fn read<T: FromStr + Display>(&self, term: &schema::Term) -> Option<T> {
+    fn parsed<T: FromStr + Display>(&self, term: &schema::Term) -> Option<T> {
         let text = self.text(term)?;
         text.parse().ok().filter(|value: &T| value.to_string() == text)
     }

@@ -21,14 +21,14 @@ pub struct ChainBlock {
     pub id: DelegationId,
 }
 
-/// The circumstances of a verification: the peer, the node, and the time.
+/// The peer, the node and the time for which a credential is verified.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct VerificationContext<'a> {
     /// The root keys that the node trusts.
     pub roots: &'a [PublicKey],
     /// The revocations that the node knows.
     pub revocations: &'a Revocations,
-    /// The key that the peer has proven to have.
+    /// The identity that the peer has proven in the handshake.
     pub peer: &'a PublicKey,
     /// The node's name.
     pub node: &'a NodeName,
@@ -36,7 +36,7 @@ pub struct Situation<'a> {
     pub now: Second,
 }
 
-/// A credential that is valid for its holder, at this node, now.
+/// A credential whose verification has succeeded: valid for its holder, at one node, at the time of verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCredential {
     token: Arc<[u8]>,
@@ -54,13 +54,16 @@ pub struct VerifiedCredential {
 impl Credential {
     /// Verifies the credential.
     ///
-    /// Cheap checks come first: the two signatures of each block are verified only if the peer is the holder and the root
-    /// is trusted.
+    /// Cheap checks come first. The two signatures of each block are verified after the root is found to be trusted,
+    /// and the peer to be the holder.
     ///
     /// # Errors
     /// The first [`CredentialRefusal`] that applies.
-    pub fn verify(&self, situation: &Situation<'_>) -> Result<VerifiedCredential, CredentialRefusal> {
-        let Situation { roots, revocations, peer, node, now } = *situation;
+    pub fn verify(
+        &self,
+        situation: &VerificationContext<'_>,
+    ) -> Result<VerifiedCredential, CredentialRefusal> {
+        let VerificationContext { roots, revocations, peer, node, now } = *situation;
         if !roots.contains(&self.root) {
             return Err(CredentialRefusal::UnknownRoot(self.root));
         }
@@ -68,11 +71,11 @@ impl Credential {
             return Err(CredentialRefusal::NotHolder { holder: *self.claimed_holder(), peer: *peer });
         }
         self.check_signatures()?;
-        let effective = self.joined()?;
-        if let Some(revoked) = revocations.find(&self.root, &self.links) {
+        let effective = self.checked_meet()?;
+        if let Some(revoked) = revocations.find(&self.root, &self.blocks) {
             return Err(revoked.into());
         }
-        for (block, ChainBlock { grant, .. }) in self.links.iter().enumerate() {
+        for (block, ChainBlock { grant, .. }) in self.blocks.iter().enumerate() {
             if let Some(from) = grant.not_before.filter(|from| now < *from) {
                 return Err(CredentialRefusal::NotYet { block, from, now });
             }
@@ -83,15 +86,15 @@ impl Credential {
                 return Err(CredentialRefusal::Node { block, nodes: nodes.clone(), node: node.clone() });
             }
         }
-        // Every authority has an expiry time: see `template.rs`.
+        // The first block of a credential always has an expiry time: see `template.rs`.
         let expires = effective.expires.unwrap_or_default();
         let (claimed, limit) = (effective.clone(), Grant::default());
-        let (token, root, chain) = (Arc::from(self.as_bytes()), self.root, self.links.clone());
+        let (token, root, chain) = (Arc::from(self.as_bytes()), self.root, self.blocks.clone());
         Ok(VerifiedCredential { token, root, chain, claimed, limit, effective, expires })
     }
 
-    /// Checks every signature, from that of the claimed root to that of the last ephemeral key. Does not check that the
-    /// root is trusted.
+    /// Checks every signature, from that of the claimed root to that of the last ephemeral key. [`Self::verify`] also
+    /// checks that the root is trusted.
     ///
     /// # Errors
     /// [`CredentialRefusal::Forged`].
@@ -125,30 +128,30 @@ impl VerifiedCredential {
         &self.effective
     }
 
-    /// Returns the node's limit for all credentials of the root together. Before [`VerifiedCredential::within`] the limit
-    /// restricts nothing.
+    /// Returns the node's limit for all credentials of the root together. Before [`VerifiedCredential::limited_to`] the
+    /// limit restricts nothing.
     pub fn limit(&self) -> &Grant {
         &self.limit
     }
 
-    /// Applies a node's limit for the root, in place of any earlier limit. Rights beyond the limit are cut off and are no
-    /// error, as issuers need not know the limits of each node.
+    /// Applies a node's limit for the root, in place of any earlier limit. Rights beyond the limit are cut off without
+    /// an error, as issuers need not know the limits of each node.
     ///
     /// # Errors
     /// [`CredentialRefusal::Limited`] if the limit excludes this node, this time, or a chain of this length.
-    pub fn within(&self, limit: &Grant, node: &NodeName, now: Second) -> Result<Self, CredentialRefusal> {
-        let limited = |excess| CredentialRefusal::Limited { root: self.root, excess };
-        let passed_on = u32::try_from(self.chain.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        if let Some(given) = limit.delegations.filter(|given| passed_on > *given) {
-            let (asked, given) = (passed_on.to_string(), given.to_string());
-            return Err(limited(GrantExcess { part: GrantPart::Delegations, asked, given }));
+    pub fn limited_to(&self, limit: &Grant, node: &NodeName, now: Second) -> Result<Self, CredentialRefusal> {
+        let beyond_limit = |excess| CredentialRefusal::Limited { root: self.root, excess };
+        let delegations = u32::try_from(self.chain.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        if let Some(given) = limit.delegations.filter(|given| delegations > *given) {
+            let (requested, given) = (delegations.to_string(), given.to_string());
+            return Err(beyond_limit(GrantExcess { part: GrantPart::Delegations, requested, given }));
         }
-        let here = GrantRequest { node: Some(node), at: Some(now), ..GrantRequest::default() };
-        if let Some(excess) = limit.refuses(&here).into_iter().next() {
-            return Err(limited(excess));
+        let request = GrantRequest { node: Some(node), at: Some(now), ..GrantRequest::default() };
+        if let Some(excess) = limit.excesses(&request).into_iter().next() {
+            return Err(beyond_limit(excess));
         }
-        let left = limit.delegations.map(|given| given.saturating_sub(passed_on));
-        let effective = self.claimed.meet(&Grant { delegations: left, ..limit.clone() });
+        let remaining = limit.delegations.map(|given| given.saturating_sub(delegations));
+        let effective = self.claimed.meet(&Grant { delegations: remaining, ..limit.clone() });
         let expires = effective.expires.unwrap_or(self.expires);
         Ok(Self { limit: limit.clone(), effective, expires, ..self.clone() })
     }
@@ -158,18 +161,18 @@ impl VerifiedCredential {
         self.expires
     }
 
-    /// Returns the last holder, which is the peer.
+    /// Returns the holder of the last block, which is the peer.
     pub fn holder(&self) -> &PublicKey {
-        self.chain.last().map_or(&self.root, |link| &link.holder)
+        self.chain.last().map_or(&self.root, |block| &block.holder)
     }
 
     /// Returns the identifier of the whole chain.
     pub fn id(&self) -> DelegationId {
-        self.chain.last().map_or_else(|| DelegationId::after(None, &[]), |link| link.id)
+        self.chain.last().map_or_else(|| DelegationId::of_block(None, &[]), |block| block.id)
     }
 
-    /// Returns the revocation of the first revoked block; `None` if no block is revoked. Callers check again after each new
-    /// revocation list.
+    /// Returns the revocation of the first revoked block; `None` if no block is revoked. Callers check again after each
+    /// new revocation list.
     pub fn revoked_by(&self, revocations: &Revocations) -> Option<CredentialRefusal> {
         revocations.find(&self.root, &self.chain).map(CredentialRefusal::from)
     }

@@ -1,29 +1,31 @@
 //! Limits on the work for peers that connect, until they show a valid credential.
 //!
-//! A connection costs memory until its handshake is over, and processor time when its first message is answered.
-//! [`HandshakeGate`] limits memory and processor time. Peers that send much, or never finish, do not keep out a peer with
-//! a valid credential:
+//! A handshake is *half open* from the connection of the peer until its end. It costs memory during this time, and
+//! processor time when its first message is answered. [`HandshakeGate`] limits both. Peers that send much, or never
+//! finish, do not keep out a peer with a valid credential:
 //!
-//! - **Half-open handshakes** are limited in number. When there are too many, one is evicted: one of the network with the
-//!   most half-open handshakes, and in it of the source with the most. Between equal sources, the source with the larger
-//!   debt loses a handshake; between equal handshakes, the oldest is evicted. A *source* is an IPv4 address or an IPv6 /64,
-//!   which one host or one customer has. A *network* is an IPv4 /24 or an IPv6 /48.
+//! - **Half-open handshakes** are limited in number. When there are too many, the gate evicts one of the network with
+//!   the most half-open handshakes, and in this network one of the source with the most. Between equal sources, the
+//!   source with the larger debt loses a handshake; between equal handshakes, the oldest is evicted. A *source* is an
+//!   IPv4 address or an IPv6 /64, which one host or one customer has. A *network* is an IPv4 /24 or an IPv6 /48.
 //! - **Time.** The first message has to arrive and be answered within [`GateLimits::deadline`] of the connection. The
 //!   handshake has to end within [`GateLimits::deadline`] of the answer.
 //! - **Work.** Answering a first message takes four multiplications on the curve and a signature. First messages wait,
 //!   and [`HandshakeGate::next`] selects the one to answer, at a fixed rate. Rates are kept by the generic cell rate
 //!   algorithm (ITU-T I.371; ATM Forum, Traffic Management 4.0).
 //! - **Order.** An answer that does not lead to a valid credential leaves its source in debt for a minute. The source
-//!   with the smallest debt is answered first, so a new source does not wait behind sources that connect again and again.
+//!   with the smallest debt is answered first, so a new source does not wait behind sources that connect again and
+//!   again.
 //! - **Proven sources.** A source from which a peer has shown a valid credential is proven for
-//!   [`GateLimits::proven_for`]. Proven sources share a rate that other sources cannot use up. A few half-open handshakes
-//!   of each proven source are evicted only if there are no others.
+//!   [`GateLimits::proven_for`]. Proven sources share a rate that other sources cannot use up. A few half-open
+//!   handshakes of each proven source are protected: they are evicted after all others.
 //!
 //! Two attacks remain. Attackers with more networks than [`GateLimits::half_open`] can have another peer's handshake
-//! evicted before it is over. Attackers that always connect from new sources can use up the rate for unproven sources. The
-//! connection of another peer is then closed, and the peer has to connect again.
+//! evicted before it is over. Attackers that always connect from new sources can use up the rate for unproven sources.
+//! The connection of another peer is then closed, and the peer has to connect again.
 //!
-//! The gate has no clock and no sockets: time is an argument, and the caller closes the connections of evicted handshakes.
+//! The gate has no clock and no sockets: time is an argument, and the caller closes the connections of evicted
+//! handshakes.
 
 mod proven;
 mod rate;
@@ -42,7 +44,7 @@ const DEBT: RateLimit = RateLimit { every: Nanos(60 * Nanos::SECOND.0), burst: 1
 /// The largest debt of a source: after this time without an answer, every source is out of debt.
 const DEBT_MAX: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// The number of half-open handshakes of a proven source that are protected from eviction.
-const PROTECTED: usize = 8;
+const PROTECTED_MAX: usize = 8;
 /// The shortest time until the gate looks at waiting messages again.
 const RETRY: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
 
@@ -55,18 +57,18 @@ pub struct GateLimits {
     pub deadline: Nanos,
     /// The rate of answers to one source.
     pub source: RateLimit,
-    /// The most first messages of one source that wait while the source exceeds its rate. So a peer that shares its
-    /// address with a few attackers is answered after them.
+    /// The most first messages of one source that wait while the source exceeds its rate. Because they wait, a peer that
+    /// shares its address with a few attackers is answered, after the attackers.
     pub waiting: usize,
     /// The rate of answers to all unproven sources together.
     pub unproven: RateLimit,
     /// The rate of answers to all proven sources together.
     pub proven: RateLimit,
-    /// The most sources whose rates and debts are remembered. For a further source, the one that would be out of debt
-    /// first is forgotten.
+    /// The most sources whose rates and debts are remembered. To make room for a further source, the gate forgets the
+    /// source that would be out of debt first.
     pub sources: usize,
-    /// The most proven sources that are remembered. For a further one, the network with the most proven sources loses its
-    /// oldest.
+    /// The most proven sources that are remembered. To make room for a further one, the gate forgets the oldest proven
+    /// source of the network with the most proven sources.
     pub proven_sources: usize,
     /// The time for which a source stays proven after its last valid credential.
     pub proven_for: Nanos,
@@ -74,8 +76,8 @@ pub struct GateLimits {
 
 impl Default for GateLimits {
     /// Returns the limits of a node: 256 half-open handshakes, each of at most 5 s before and 5 s after the answer. Per
-    /// second 50 answers go to one source, 50 to all unproven sources after a burst of 250, and 250 to all proven sources.
-    /// (`bench handshake` measures the time of an answer.) 1024 proven sources are remembered for a day.
+    /// second 50 answers go to one source, 50 to all unproven sources after a burst of 250, and 250 to all proven
+    /// sources. (`bench handshake` measures the time of an answer.) 1024 proven sources are remembered for a day.
     fn default() -> Self {
         Self {
             half_open: 256,
@@ -107,7 +109,7 @@ impl HalfOpenTicket {
 pub struct HandshakePermit {
     /// The ticket of the new handshake.
     pub ticket: HalfOpenTicket,
-    /// The handshake that was evicted for the new one: its connection is to be closed.
+    /// The handshake that was evicted for the new one. The caller closes its connection.
     pub evicted: Option<HalfOpenTicket>,
 }
 
@@ -124,16 +126,16 @@ pub struct ReplyPermit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeRefusal {
     /// The handshake was evicted for others, or is over already.
-    #[error("the handshake gave way to others")]
-    Gone,
+    #[error("the handshake was evicted for other handshakes, or is over already")]
+    Evicted,
     /// The handshake took too long.
     #[error("the handshake took too long")]
     Late,
-    /// The first message came twice.
+    /// A second first message of the same handshake.
     #[error("the first message came twice")]
     Again,
     /// The source sends too many first messages.
-    #[error("its source asks too often")]
+    #[error("the peer's source sends too many first messages")]
     Source,
 }
 
@@ -189,7 +191,7 @@ struct HalfOpen {
 impl HalfOpen {
     /// Returns the key by which handshakes are evicted, the greatest first.
     fn eviction_key(&self) -> (bool, usize, usize, Nanos) {
-        let is_protected = self.is_proven && self.same_source <= PROTECTED;
+        let is_protected = self.is_proven && self.same_source <= PROTECTED_MAX;
         (!is_protected, self.same_network, self.same_source, self.debt)
     }
 }
@@ -214,7 +216,8 @@ pub struct HandshakeGate {
 }
 
 impl HandshakeGate {
-    /// Makes a gate without handshakes. A limit of zero half-open handshakes, or of zero remembered sources, counts as 1.
+    /// Makes a gate without handshakes. A limit of zero half-open handshakes, or of zero remembered sources, counts as
+    /// 1.
     pub fn new(limits: GateLimits) -> Self {
         let limits = GateLimits { half_open: limits.half_open.max(1), ..limits };
         Self {
@@ -231,10 +234,10 @@ impl HandshakeGate {
         }
     }
 
-    /// Admits a new connection. If there are too many half-open handshakes, the permit names the handshake that is evicted
-    /// for it.
+    /// Admits a new connection. If there are too many half-open handshakes, the permit names the handshake that is
+    /// evicted for it.
     pub fn admit(&mut self, from: IpAddr, now: Nanos) -> HandshakePermit {
-        let source = PeerSource::of(from);
+        let source = PeerSource::from_address(from);
         let ticket = HalfOpenTicket(self.next_ticket);
         self.next_ticket += 1;
         let until = Nanos(now.0.saturating_add(self.limits.deadline.0));
@@ -257,17 +260,18 @@ impl HandshakeGate {
         HandshakePermit { ticket, evicted: self.evict_if_full() }
     }
 
-    /// Marks the first message of a handshake as complete: it waits until [`HandshakeGate::next`] selects the handshake.
+    /// Marks the first message of a handshake as complete. The message waits until [`HandshakeGate::next`] selects its
+    /// handshake.
     ///
     /// # Errors
-    /// Fails if the handshake is over, or ends with this call. Its connection is to be closed without an answer.
+    /// Fails if the handshake is over, or ends with this call. The caller closes the connection without an answer.
     pub fn first_message_arrived(
         &mut self,
         ticket: HalfOpenTicket,
         now: Nanos,
     ) -> Result<(), HandshakeRefusal> {
-        let index = self.index_of(ticket).ok_or(HandshakeRefusal::Gone)?;
-        let Some(open) = self.open.get(index).copied() else { return Err(HandshakeRefusal::Gone) };
+        let index = self.index_of(ticket).ok_or(HandshakeRefusal::Evicted)?;
+        let Some(open) = self.open.get(index).copied() else { return Err(HandshakeRefusal::Evicted) };
         let refusal = if open.until <= now {
             self.counters.late += 1;
             HandshakeRefusal::Late
@@ -289,9 +293,9 @@ impl HandshakeGate {
         Err(refusal)
     }
 
-    /// Selects the handshake whose first message is to be answered now, among proven sources if their rate allows an
-    /// answer, else among all sources. It is that of the source with the smallest debt, and between equal debts the oldest.
-    /// `None` if no answer is due.
+    /// Selects the handshake whose first message is to be answered now: that of the source with the smallest debt, and
+    /// between equal debts the oldest. Proven sources come first if their rate allows an answer. `None` if no answer is
+    /// due.
     pub fn next(&mut self, now: Nanos) -> Option<ReplyPermit> {
         let index = self.choose(now)?;
         let open = self.open.get_mut(index)?;
@@ -300,9 +304,9 @@ impl HandshakeGate {
         let (permit, source) = (ReplyPermit { ticket: open.ticket, until: open.until }, open.source);
         self.waiting -= 1;
         self.counters.answered += 1;
-        self.counters.forgotten += u64::from(self.sources.take(source, now));
+        self.counters.forgotten += u64::from(self.sources.charge(source, now));
         if self.debts.due(&source).0 < now.0.saturating_add(DEBT_MAX.0) {
-            self.counters.forgotten += u64::from(self.debts.take(source, now));
+            self.counters.forgotten += u64::from(self.debts.charge(source, now));
         }
         Some(permit)
     }
@@ -325,16 +329,17 @@ impl HandshakeGate {
             let debt = |open: &HalfOpen| Some(self.debts.due(&open.source)).filter(|due| *due > now);
             let first = waiting.min_by_key(|(_, open)| (debt(open), open.ticket));
             if let Some((index, _)) = first {
-                rate.take((), now);
+                rate.charge((), now);
                 return Some(index);
             }
         }
         None
     }
 
-    /// Marks the source of an address as proven, after a peer there has shown a valid credential. Cancels its debt.
+    /// Marks the source of an address as proven, after a peer with this address has shown a valid credential. Cancels
+    /// the debt of the source.
     pub fn prove(&mut self, from: IpAddr, now: Nanos) {
-        let source = PeerSource::of(from);
+        let source = PeerSource::from_address(from);
         self.debts.forget(&source);
         self.proven.insert(source, now);
         self.counters.proven += 1;
@@ -343,8 +348,8 @@ impl HandshakeGate {
         }
     }
 
-    /// Removes a handshake that has succeeded or failed. Returns false if it was evicted or late: then it must not become
-    /// an association.
+    /// Removes a handshake that has succeeded or failed. Returns false if the handshake was evicted or late, and so
+    /// may not become an association.
     pub fn leave(&mut self, ticket: HalfOpenTicket, now: Nanos) -> bool {
         let Some(index) = self.index_of(ticket) else { return false };
         let is_late = self.remove(index).is_none_or(|open| open.until <= now);
@@ -352,7 +357,7 @@ impl HandshakeGate {
         !is_late
     }
 
-    /// Removes and returns the handshakes that took too long. Their connections are to be closed.
+    /// Removes and returns the handshakes that took too long. The caller closes their connections.
     pub fn expire(&mut self, now: Nanos) -> Vec<HalfOpenTicket> {
         let late: Vec<HalfOpenTicket> =
             self.open.iter().filter(|open| open.until <= now).map(|open| open.ticket).collect();
@@ -365,15 +370,16 @@ impl HandshakeGate {
         late
     }
 
-    /// Returns the time of the next answer or of the next late handshake, unless a message arrives before. `None` without
-    /// handshakes.
+    /// Returns the time at which the next answer is due or the next handshake is late, if no message arrives before.
+    /// `None` without handshakes.
     pub fn next_event(&self, now: Nanos) -> Option<Nanos> {
         let deadline = self.open.iter().map(|open| open.until).min();
-        let turn_of = |rate: &RateLimiter<()>| Nanos(now.0.saturating_add(rate.wait(&(), now).max(RETRY).0));
+        let next_answer =
+            |rate: &RateLimiter<()>| Nanos(now.0.saturating_add(rate.wait(&(), now).max(RETRY).0));
         let waits_and_is_proven = |open: &HalfOpen| open.stage == Stage::Waiting && open.is_proven;
         let proven = (self.waiting > 0 && self.open.iter().any(waits_and_is_proven))
-            .then(|| turn_of(&self.for_proven));
-        let unproven = (self.waiting > 0).then(|| turn_of(&self.for_unproven));
+            .then(|| next_answer(&self.for_proven));
+        let unproven = (self.waiting > 0).then(|| next_answer(&self.for_unproven));
         [deadline, proven, unproven].into_iter().flatten().min()
     }
 
@@ -396,7 +402,7 @@ impl HandshakeGate {
         self.open.iter().filter(|open| open.source == *source && open.stage == Stage::Waiting).count()
     }
 
-    /// Returns the time at which a source is out of debt; zero if it has none.
+    /// Returns the time at which a source is out of debt; zero without a debt.
     fn debt_of(&self, source: &PeerSource, now: Nanos) -> Nanos {
         Some(self.debts.due(source)).filter(|due| *due > now).unwrap_or_default()
     }
@@ -406,16 +412,16 @@ impl HandshakeGate {
         if index >= self.open.len() {
             return None;
         }
-        let gone = self.open.remove(index);
-        if gone.stage == Stage::Waiting {
+        let removed = self.open.remove(index);
+        if removed.stage == Stage::Waiting {
             self.waiting -= 1;
             self.counters.unanswered += 1;
         }
         for other in &mut self.open {
-            other.same_source -= usize::from(other.source == gone.source);
-            other.same_network -= usize::from(other.source.network() == gone.source.network());
+            other.same_source -= usize::from(other.source == removed.source);
+            other.same_network -= usize::from(other.source.network() == removed.source.network());
         }
-        Some(gone)
+        Some(removed)
     }
 
     /// Evicts a handshake other than the newest, if there are more than the limit.

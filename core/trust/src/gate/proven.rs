@@ -4,8 +4,8 @@ use super::source::{PeerSource, SourceNetwork};
 use std::collections::BTreeMap;
 use weir_units::Nanos;
 
-/// A bounded memory of proven sources. Only valid credentials add a source. When the memory is full, the network with the
-/// most sources loses its oldest one, so that one network does not displace the others.
+/// A bounded memory of proven sources. Only valid credentials add a source. When the memory is full, the network with
+/// the most sources loses its oldest one, so that one network does not displace the others.
 #[derive(Debug)]
 pub(super) struct ProvenSources {
     sources_max: usize,
@@ -58,7 +58,7 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     fn source(network: u8, host: u8) -> PeerSource {
-        PeerSource::of(IpAddr::V4(Ipv4Addr::new(192, 0, network, host)))
+        PeerSource::from_address(IpAddr::V4(Ipv4Addr::new(192, 0, network, host)))
     }
 
     #[test]

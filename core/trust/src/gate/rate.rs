@@ -6,7 +6,7 @@ use weir_units::Nanos;
 /// A rate with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// The time between two events.
+    /// The time between two events at the rate.
     pub every: Nanos,
     /// The number of events that can come at once. Zero counts as one.
     pub burst: u32,
@@ -20,13 +20,15 @@ impl RateLimit {
 }
 
 /// The generic cell rate algorithm for a bounded number of keys. For each key it keeps the time at which the key is on
-/// schedule again. A key whose time is past has its whole burst, so it can be forgotten without a difference.
+/// schedule again, the algorithm's *theoretical arrival time*. A key whose time is past has its whole burst, as a key
+/// that is not remembered.
 #[derive(Debug)]
 pub struct RateLimiter<K> {
     rate: RateLimit,
     keys_max: usize,
     /// The time at which each key is on schedule again.
     due: BTreeMap<K, Nanos>,
+    /// The same times in ascending order, to find the key that is on schedule first.
     by_time: BTreeSet<(Nanos, K)>,
 }
 
@@ -60,7 +62,7 @@ impl<K: Ord + Copy> RateLimiter<K> {
     }
 
     /// Charges the key for one event. Returns true if another key was forgotten before it was on schedule again.
-    pub fn take(&mut self, key: K, now: Nanos) -> bool {
+    pub fn charge(&mut self, key: K, now: Nanos) -> bool {
         let due = match self.due.remove(&key) {
             Some(due) => {
                 self.by_time.remove(&(due, key));
@@ -91,7 +93,7 @@ mod tests {
     fn try_at(rates: &mut RateLimiter<u32>, key: u32, now: u64) -> bool {
         let has = rates.may_proceed(&key, Nanos(now));
         if has {
-            rates.take(key, Nanos(now));
+            rates.charge(key, Nanos(now));
         }
         has
     }
@@ -128,8 +130,8 @@ mod tests {
     #[test]
     fn a_key_that_is_on_schedule_is_forgotten_without_loss() {
         let mut rates = RateLimiter::new(RateLimit { every: Nanos(10 * MS), burst: 2 }, 2);
-        assert!(!rates.take(1, Nanos(0)) && !rates.take(2, Nanos(0)));
-        assert!(rates.take(3, Nanos(MS)), "the first key was not on schedule again");
-        assert!(!rates.take(4, Nanos(100 * MS)));
+        assert!(!rates.charge(1, Nanos(0)) && !rates.charge(2, Nanos(0)));
+        assert!(rates.charge(3, Nanos(MS)), "the first key was not on schedule again");
+        assert!(!rates.charge(4, Nanos(100 * MS)));
     }
 }

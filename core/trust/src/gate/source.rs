@@ -22,7 +22,7 @@ pub(super) enum SourceNetwork {
 impl PeerSource {
     /// Returns the source of an address. An IPv4-mapped IPv6 address (::ffff:0:0/96), as dual-stack sockets report it,
     /// is an IPv4 address: otherwise all of IPv4 would be one source.
-    pub fn of(address: IpAddr) -> Self {
+    pub fn from_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address.to_bits()),
             IpAddr::V6(address) => {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_party_are_one_source_and_mapped_ipv4_is_ipv4() {
-        let of = |text: &str| PeerSource::of(text.parse().unwrap());
+        let of = |text: &str| PeerSource::from_address(text.parse().unwrap());
         assert_eq!(of("192.0.2.7"), of("::ffff:192.0.2.7"));
         assert_ne!(of("192.0.2.7"), of("192.0.2.8"));
         assert_eq!(of("192.0.2.7").network(), of("192.0.2.8").network());

@@ -5,7 +5,7 @@
 //! makes no difference, and a further block never adds rights. The tests of this module check both properties for each
 //! part of a grant.
 
-mod cautious;
+mod default_delegation;
 mod filter;
 mod module;
 mod node;
@@ -25,7 +25,7 @@ pub use resource::{
 pub use second::Second;
 pub use weir_wire::view::PacketView;
 
-use parts::least;
+use parts::lower_limit;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use weir_units::Name;
@@ -35,14 +35,15 @@ pub const ENTRIES_MAX: usize = 64;
 /// The highest amount in a grant: the highest signed 64-bit integer.
 pub const AMOUNT_MAX: u64 = i64::MAX as u64;
 
-/// A set of rights. A part that is not stated is not restricted.
+/// A set of rights: the modules that may be loaded, the packets that they get, and the amounts that they use. A part
+/// that is not stated is not restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// The operator's profiles, by any one of which a module can be admitted. A block names at most one.
+    /// The operator's profiles. A module can be admitted by any one of them. A block names at most one.
     pub profiles: Option<BTreeSet<Name>>,
     /// The modules that may be loaded.
     pub modules: Modules,
-    /// Filters, all of which a packet has to pass. They are joined as programs, never as texts. A block has at most one.
+    /// Filters. A packet has to pass all of them. They are joined as programs, never as texts. A block has at most one.
     pub filters: BTreeSet<GrantFilter>,
     /// The interfaces that packets may come from.
     pub interfaces: Option<BTreeSet<InterfaceName>>,
@@ -58,18 +59,20 @@ pub struct Grant {
     pub not_before: Option<Second>,
     /// The first second in which the grant is no longer valid.
     pub expires: Option<Second>,
-    /// The number of further delegations in a row, counted from the grant's own holder.
+    /// The number of delegations in a row that may follow, counted from the grant's holder.
     pub delegations: Option<u32>,
 }
 
-/// The reason why no block can have a grant.
+/// The reason why a grant cannot be stated in a block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// Several profiles, filters or sets of modules, of each of which a block has at most one.
+    /// Several profiles, filters or sets of modules. A block has at most one of each.
     #[error("{0} profiles, filters or sets of modules: a block names one of each at most")]
     Several(usize),
-    /// An empty list of profiles. The facts of a block cannot express it: no fact means any profile.
-    #[error("no module could be admitted, by no profile: name one, or leave profiles out")]
+    /// An empty list of profiles. The facts of a block cannot express it: a block without profiles allows any profile.
+    #[error(
+        "without a profile no module could be admitted: name a profile, or leave profiles out for all of them"
+    )]
     NoProfile,
     /// A list that is too long.
     #[error("{part}: {count} entries; {ENTRIES_MAX} is the most")]
@@ -88,7 +91,9 @@ pub enum GrantError {
         amount: u64,
     },
     /// A grant that is never valid.
-    #[error("it would begin at {not_before} and end at {expires}: it has to end after it begins")]
+    #[error(
+        "the grant would begin at {not_before} and end at {expires}: its end has to be after its beginning"
+    )]
     Never {
         /// The beginning of its validity.
         not_before: Second,
@@ -102,56 +107,62 @@ impl Grant {
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         Self {
-            profiles: both(self.profiles.as_ref(), other.profiles.as_ref(), in_both),
+            profiles: meet_stated(self.profiles.as_ref(), other.profiles.as_ref(), intersection),
             modules: self.modules.meet(&other.modules),
             filters: self.filters.union(&other.filters).cloned().collect(),
-            interfaces: both(self.interfaces.as_ref(), other.interfaces.as_ref(), in_both),
-            view: both(self.view.as_ref(), other.view.as_ref(), PacketView::meet),
-            writes: both(self.writes.as_ref(), other.writes.as_ref(), in_both),
+            interfaces: meet_stated(self.interfaces.as_ref(), other.interfaces.as_ref(), intersection),
+            view: meet_stated(self.view.as_ref(), other.view.as_ref(), PacketView::meet),
+            writes: meet_stated(self.writes.as_ref(), other.writes.as_ref(), intersection),
             ceilings: self.ceilings.meet(&other.ceilings),
-            nodes: both(self.nodes.as_ref(), other.nodes.as_ref(), Nodes::meet),
+            nodes: meet_stated(self.nodes.as_ref(), other.nodes.as_ref(), Nodes::meet),
             not_before: self.not_before.max(other.not_before),
-            expires: least(self.expires, other.expires),
-            delegations: least(self.delegations, other.delegations),
+            expires: lower_limit(self.expires, other.expires),
+            delegations: lower_limit(self.delegations, other.delegations),
         }
     }
 
-    /// Returns true if this grant allows nothing that `other` does not allow. Filters are compared as texts, and modules by
-    /// the stated hashes and signers, so false does not prove the opposite.
+    /// Returns true if this grant allows at most the rights of `other`. Filters are compared as texts, and modules by
+    /// the stated hashes and signers. So the result can be false for grants that allow the same.
     pub fn is_at_most(&self, other: &Self) -> bool {
         self.meet(other) == *self
     }
 
-    /// Returns the most that can be delegated: this grant with one delegation less. `None` if it cannot be delegated.
-    pub fn passed_on(&self) -> Option<Self> {
+    /// Returns the widest grant that the holder of this grant can delegate: this grant with one delegation less. `None`
+    /// if the holder cannot delegate.
+    pub fn delegable(&self) -> Option<Self> {
         let delegations = match self.delegations {
             None => None,
-            Some(left) => Some(left.checked_sub(1)?),
+            Some(further) => Some(further.checked_sub(1)?),
         };
         Some(Self { delegations, ..self.clone() })
     }
 
     /// Returns the first part in which this grant asks for more than `given`, the grant of the holder that delegates;
-    /// `None` if there is no such part. A part that is not stated asks for nothing. A filter never asks for more, as it is
-    /// a further filter that packets have to pass.
+    /// `None` if there is no such part. A part that is not stated asks for nothing. A filter never asks for more,
+    /// because packets have to pass it in addition to the filters of `given`.
     pub fn excess(&self, given: &Self) -> Option<GrantExcess> {
-        let is_within = |asked: &ModuleSet| given.modules.iter().all(|given| asked.is_within(given));
+        let is_within = |requested: &ModuleSet| given.modules.iter().all(|given| requested.is_within(given));
         let modules = !self.modules.iter().all(is_within);
         let excesses = [
-            beyond(GrantPart::Profile, self.profiles.as_ref(), given.profiles.as_ref()),
+            excess_unless_subset(GrantPart::Profile, self.profiles.as_ref(), given.profiles.as_ref()),
             modules.then(|| GrantExcess::new(GrantPart::Modules, &self.modules, &given.modules)),
-            beyond(GrantPart::Interfaces, self.interfaces.as_ref(), given.interfaces.as_ref()),
-            beyond(GrantPart::Writes, self.writes.as_ref(), given.writes.as_ref()),
-            where_not(GrantPart::View, self.view.as_ref(), given.view.as_ref(), PacketView::is_at_most),
-            where_not(GrantPart::Nodes, self.nodes.as_ref(), given.nodes.as_ref(), Nodes::is_at_most),
-            where_not(GrantPart::NotBefore, self.not_before.as_ref(), given.not_before.as_ref(), Second::ge),
-            above(GrantPart::Expires, self.expires, given.expires),
-            above(GrantPart::Delegations, self.delegations, given.delegations),
+            excess_unless_subset(GrantPart::Interfaces, self.interfaces.as_ref(), given.interfaces.as_ref()),
+            excess_unless_subset(GrantPart::Writes, self.writes.as_ref(), given.writes.as_ref()),
+            excess_unless(GrantPart::View, self.view.as_ref(), given.view.as_ref(), PacketView::is_at_most),
+            excess_unless(GrantPart::Nodes, self.nodes.as_ref(), given.nodes.as_ref(), Nodes::is_at_most),
+            excess_unless(
+                GrantPart::NotBefore,
+                self.not_before.as_ref(),
+                given.not_before.as_ref(),
+                Second::ge,
+            ),
+            excess_if_greater(GrantPart::Expires, self.expires, given.expires),
+            excess_if_greater(GrantPart::Delegations, self.delegations, given.delegations),
         ];
         excesses.into_iter().flatten().next().or_else(|| self.ceilings.excesses(&given.ceilings).next())
     }
 
-    /// Checks that a block can have the grant.
+    /// Checks that a block can state the grant.
     ///
     /// # Errors
     /// Fails with the first violation.
@@ -190,67 +201,73 @@ impl Grant {
 }
 
 impl Ceilings {
-    /// Returns the resources of which these ceilings ask for more than `given`.
+    /// Returns an excess for each resource of which these ceilings ask for more than `given`.
     fn excesses(&self, given: &Self) -> impl Iterator<Item = GrantExcess> {
-        self.stated().filter_map(|(resource, asked)| {
+        self.stated().filter_map(|(resource, requested)| {
             let (given, unit) = (given.get(resource)?, resource.definition().unit);
             let excess = || {
                 GrantExcess::new(
                     GrantPart::Resource(resource),
-                    unit.show(asked, &[given]),
-                    unit.show(given, &[asked]),
+                    unit.show(requested, &[given]),
+                    unit.show(given, &[requested]),
                 )
             };
-            (asked > given).then(excess)
+            (requested > given).then(excess)
         })
     }
 }
 
 /// Returns an excess if both values are stated and `holds` is false for them.
-fn where_not<T: Display, G: Display>(
+fn excess_unless<T: Display, G: Display>(
     part: GrantPart,
-    asked: Option<&T>,
+    requested: Option<&T>,
     given: Option<&G>,
     holds: impl FnOnce(&T, &G) -> bool,
 ) -> Option<GrantExcess> {
-    let (asked, given) = (asked?, given?);
-    (!holds(asked, given)).then(|| GrantExcess::new(part, asked, given))
+    let (requested, given) = (requested?, given?);
+    (!holds(requested, given)).then(|| GrantExcess::new(part, requested, given))
 }
 
-fn above<T: Ord + Display>(part: GrantPart, asked: Option<T>, given: Option<T>) -> Option<GrantExcess> {
-    where_not(part, asked.as_ref(), given.as_ref(), T::le)
-}
-
-fn beyond<T: Ord + Display>(
+/// Returns an excess if both values are stated and the requested one is greater.
+fn excess_if_greater<T: Ord + Display>(
     part: GrantPart,
-    asked: Option<&BTreeSet<T>>,
+    requested: Option<T>,
+    given: Option<T>,
+) -> Option<GrantExcess> {
+    excess_unless(part, requested.as_ref(), given.as_ref(), T::le)
+}
+
+/// Returns an excess if both sets are stated and an item is requested that is not given.
+fn excess_unless_subset<T: Ord + Display>(
+    part: GrantPart,
+    requested: Option<&BTreeSet<T>>,
     given: Option<&BTreeSet<T>>,
 ) -> Option<GrantExcess> {
-    let (asked, given) = (asked?, given?);
-    (!asked.is_subset(given)).then(|| GrantExcess::new(part, list(asked), list(given)))
+    let (requested, given) = (requested?, given?);
+    (!requested.is_subset(given)).then(|| GrantExcess::new(part, list(requested), list(given)))
 }
 
-/// Returns the meet if both values are stated, else the stated one.
-fn both<T: Clone>(a: Option<&T>, b: Option<&T>, meet: impl FnOnce(&T, &T) -> T) -> Option<T> {
+/// Returns the meet of two values if both are stated, else the stated one.
+fn meet_stated<T: Clone>(a: Option<&T>, b: Option<&T>, meet: impl FnOnce(&T, &T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(meet(a, b)),
         (a, b) => a.or(b).cloned(),
     }
 }
 
-fn in_both<T: Ord + Clone>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> BTreeSet<T> {
+fn intersection<T: Ord + Clone>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> BTreeSet<T> {
     a.intersection(b).cloned().collect()
 }
 
 /// Returns a list as text for people: `a, b and 3 more`, or `none`.
 pub(crate) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
-    const SHOWN: usize = 8;
+    const LISTED_MAX: usize = 8;
     let mut items = items.into_iter();
-    let shown: Vec<String> = items.by_ref().take(SHOWN).map(|item| item.to_string()).collect();
-    match (shown.is_empty(), items.count()) {
+    let listed: Vec<String> = items.by_ref().take(LISTED_MAX).map(|item| item.to_string()).collect();
+    match (listed.is_empty(), items.count()) {
         (true, _) => "none".to_owned(),
-        (false, 0) => shown.join(", "),
-        (false, more) => format!("{} and {more} more", shown.join(", ")),
+        (false, 0) => listed.join(", "),
+        (false, more) => format!("{} and {more} more", listed.join(", ")),
     }
 }
 

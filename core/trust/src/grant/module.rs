@@ -19,7 +19,7 @@ pub struct ModuleHashError(String);
 
 impl ModuleHash {
     /// Returns the hash of a module's bytes.
-    pub fn of(module: &[u8]) -> Self {
+    pub fn of_bytes(module: &[u8]) -> Self {
         Self(Sha256::digest(module).into())
     }
 }
@@ -46,8 +46,8 @@ impl FromStr for ModuleHash {
     }
 }
 
-/// The modules that one block allows: modules with one of these hashes, and modules that one of these keys has signed. An
-/// empty set contains no module.
+/// The modules that one block allows: modules with one of these hashes, and modules that one of these keys has signed.
+/// An empty set contains no module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModuleSet {
     /// SHA-256 hashes of modules.
@@ -68,21 +68,21 @@ impl ModuleSet {
     }
 
     /// Returns true if a block may state this set after a block with the set `other`. If `other` names signers, this set
-    /// may name any hash: both sets have to contain a module, so its signature is checked when it is loaded.
+    /// may name any hash. A module has to be in both sets, so its signature is still checked when it is loaded.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         let are_hashes_within = self.hashes.is_subset(&other.hashes) || !other.signers.is_empty();
         are_hashes_within && self.signers.is_subset(&other.signers)
     }
 }
 
-/// The modules that all blocks of a credential allow: the modules that are in every one of these sets. There is a set for
-/// each block that restricts modules; without sets every module is allowed. A set that contains another one is redundant
-/// and left out, so that the value does not depend on the order of blocks.
+/// The modules that all blocks of a credential allow: the modules that are in every one of these sets. There is a set
+/// for each block that restricts modules; without sets every module is allowed. A set that contains another one is
+/// redundant and left out, so that the value does not depend on the order of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modules(BTreeSet<ModuleSet>);
 
 impl Modules {
-    /// Returns all modules, by any author: for administrators.
+    /// Returns the set of all modules, by any author: a right of administrators.
     pub fn any() -> Self {
         Self::default()
     }
@@ -117,8 +117,8 @@ impl fmt::Display for Modules {
         if self.is_any() {
             return f.write_str("any");
         }
-        for (at, set) in self.iter().enumerate() {
-            let between = if at > 0 { ", and of these " } else { "" };
+        for (index, set) in self.iter().enumerate() {
+            let between = if index > 0 { ", and of these " } else { "" };
             let hashes = if set.hashes.is_empty() { String::new() } else { list(&set.hashes) };
             let signers = if set.signers.is_empty() {
                 String::new()
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn a_hash_is_what_sha256sum_prints() {
         let text = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(ModuleHash::of(b"").to_string(), text);
-        assert_eq!(text.parse(), Ok(ModuleHash::of(b"")));
-        assert_eq!(text.to_uppercase().parse(), Ok(ModuleHash::of(b"")));
+        assert_eq!(ModuleHash::of_bytes(b"").to_string(), text);
+        assert_eq!(text.parse(), Ok(ModuleHash::of_bytes(b"")));
+        assert_eq!(text.to_uppercase().parse(), Ok(ModuleHash::of_bytes(b"")));
         for wrong in
             ["", "e3", &text[1..], &format!("{text}0"), &text.replace('e', "g"), &text.replace('e', "é")]
         {
@@ -161,7 +161,7 @@ mod tests {
     fn a_module_has_to_be_in_each_set() {
         let signer = Identity::from_seed(&[1; 32]).public();
         let other = Identity::from_seed(&[2; 32]).public();
-        let (a, b) = (ModuleHash::of(b"a"), ModuleHash::of(b"b"));
+        let (a, b) = (ModuleHash::of_bytes(b"a"), ModuleHash::of_bytes(b"b"));
         let signed = Modules::from(ModuleSet { signers: [signer].into(), ..ModuleSet::default() });
         let named = Modules::from(ModuleSet { hashes: [a].into(), ..ModuleSet::default() });
         assert!(signed.contains(&b, &[other, signer]) && !signed.contains(&b, &[other]));

@@ -1,4 +1,4 @@
-//! Names of nodes, and sets of them.
+//! Names of nodes, and sets of names as patterns.
 
 use super::list;
 use std::collections::BTreeSet;
@@ -27,13 +27,13 @@ pub enum NodePattern {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` names no node: write a name such as edge-1.example.org, of lower-case letters, digits and `-`{}", .text.escape_debug(),
-    if *.pattern { ", or `*.example.org` for all below it" } else { "" }
+    if *.may_be_pattern { ", or `*.example.org` for all nodes below example.org" } else { "" }
 )]
 pub struct NodeNameError {
     /// The beginning of the given text.
     text: String,
     /// True if a pattern was allowed.
-    pattern: bool,
+    may_be_pattern: bool,
 }
 
 impl NodeName {
@@ -61,7 +61,7 @@ impl FromStr for NodeName {
         if text.len() <= NAME_BYTES_MAX && text.split('.').all(is_label) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(NodeNameError { text: text.chars().take(80).collect(), pattern: false })
+            Err(NodeNameError { text: text.chars().take(80).collect(), may_be_pattern: false })
         }
     }
 }
@@ -99,7 +99,7 @@ impl FromStr for NodePattern {
             Some(domain) => domain.parse().map(Self::Below),
             None => text.parse().map(Self::Exactly),
         };
-        pattern.map_err(|_| NodeNameError { text: text.chars().take(80).collect(), pattern: true })
+        pattern.map_err(|_| NodeNameError { text: text.chars().take(80).collect(), may_be_pattern: true })
     }
 }
 
@@ -112,7 +112,8 @@ impl fmt::Display for NodePattern {
     }
 }
 
-/// A set of nodes, as patterns. A pattern that another one covers is left out, so that equal sets have equal patterns.
+/// A set of nodes, as patterns. A pattern that another pattern covers is left out, so that equal sets have equal
+/// patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes(BTreeSet<NodePattern>);
 
@@ -126,7 +127,7 @@ impl Nodes {
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         // Two patterns have no node in common, or one of them covers all nodes of the other.
-        let both = |a: &NodePattern, b: &NodePattern| {
+        let common = |a: &NodePattern, b: &NodePattern| {
             if a.is_at_most(b) {
                 Some(a.clone())
             } else if b.is_at_most(a) {
@@ -135,7 +136,7 @@ impl Nodes {
                 None
             }
         };
-        self.0.iter().flat_map(|a| other.0.iter().filter_map(move |b| both(a, b))).collect()
+        self.0.iter().flat_map(|a| other.0.iter().filter_map(move |b| common(a, b))).collect()
     }
 
     /// Returns true if `other` contains all nodes of this set.
@@ -212,7 +213,7 @@ mod tests {
         assert!("*.a".parse::<NodeName>().is_err());
         assert_eq!(
             "A".parse::<NodePattern>().unwrap_err().to_string(),
-            "`A` names no node: write a name such as edge-1.example.org, of lower-case letters, digits and `-`, or `*.example.org` for all below it"
+            "`A` names no node: write a name such as edge-1.example.org, of lower-case letters, digits and `-`, or `*.example.org` for all nodes below example.org"
         );
     }
 

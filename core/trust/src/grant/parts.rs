@@ -1,4 +1,4 @@
-//! Small parts of a grant: interfaces, shares of processors, rates.
+//! The small parts of a grant as types: names of interfaces, shares of processors, rates and amounts of bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ pub struct InterfaceName(String);
 
 /// The error for a text that is not an interface's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no interface: write 1 to 15 plain characters without `/` and white space, such as eth0", .0.escape_debug())]
+#[error("`{}` is no name of an interface: write 1 to 15 plain characters without `/` and white space, such as eth0", .0.escape_debug())]
 pub struct InterfaceError(String);
 
 impl InterfaceName {
@@ -117,12 +117,12 @@ impl fmt::Display for DecimalBytes {
             1_000_000..1_000_000_000 => (1_000_000, "MB"),
             _ => (1_000_000_000_u64, "GB"),
         };
-        // The amount in units of the last decimal place, rounded down. With as many decimals as `scale` has zeros,
-        // nothing is rounded.
+        // The amount in units of the last decimal place, rounded down. It is exact if there are as many decimals as
+        // `scale` has zeros.
         let decimals = f.precision().unwrap_or(1).min(9);
-        let parts =
+        let last_places =
             (u128::from(self.0) * 10_u128.pow(u32::try_from(decimals).unwrap_or(9))) / u128::from(scale);
-        let digits = format!("{parts:0>width$}", width = decimals + 1);
+        let digits = format!("{last_places:0>width$}", width = decimals + 1);
         let (whole, rest) = digits.split_at(digits.len() - decimals);
         match rest.trim_end_matches('0') {
             "" => write!(f, "{whole} {unit}"),
@@ -138,7 +138,7 @@ impl Amount for DecimalBytes {
 }
 
 /// Returns the lower of two limits, where `None` is no limit.
-pub(super) fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+pub(super) fn lower_limit<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

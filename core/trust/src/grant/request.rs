@@ -1,15 +1,13 @@
-//! Requests, compared with a grant.
+//! Requests of holders, and their comparison with a grant.
 
-use super::{
-    Ceilings, Grant, InterfaceName, ModuleHash, NodeName, PacketView, Resource, Second, list, where_not,
-};
+use super::{Grant, InterfaceName, ModuleHash, NodeName, PacketView, Resource, Second, excess_unless, list};
 use crate::key::PublicKey;
 use std::fmt::{self, Display};
 use weir_units::Name;
 
 /// A part of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "they are the fields of `Grant`, and `Display` says what they are")]
+#[allow(missing_docs, reason = "the variants are the fields of `Grant`, and `Display` describes them")]
 pub enum GrantPart {
     Profile,
     Modules,
@@ -44,17 +42,17 @@ impl Display for GrantPart {
 
 /// A part of a request that exceeds the grant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part}: asked for {asked}, given is {given}")]
+#[error("{part}: asked for {requested}, given is {given}")]
 pub struct GrantExcess {
     /// The part.
     pub part: GrantPart,
     /// The requested value.
-    pub asked: String,
+    pub requested: String,
     /// The granted value.
     pub given: String,
 }
 
-/// A request by a holder. A part that is not stated is not requested.
+/// The parts of a holder's request that are compared with a grant. A part that is not stated is not requested.
 #[derive(Clone, Debug, Default)]
 pub struct GrantRequest<'a> {
     /// The node that decides the request.
@@ -71,55 +69,63 @@ pub struct GrantRequest<'a> {
     pub view: Option<PacketView>,
     /// The fields of packets that the module writes.
     pub writes: &'a [Name],
-    /// The amounts that all sessions of the holder would use together, present use included.
-    pub ceilings: Ceilings,
 }
 
 impl GrantExcess {
-    pub(super) fn new(part: GrantPart, asked: impl Display, given: impl Display) -> Self {
-        Self { part, asked: asked.to_string(), given: given.to_string() }
+    pub(super) fn new(part: GrantPart, requested: impl Display, given: impl Display) -> Self {
+        Self { part, requested: requested.to_string(), given: given.to_string() }
     }
 }
 
 impl Grant {
     /// Returns every part in which a request exceeds this grant; empty if the grant allows the request. Filters are not
-    /// compared: the node applies the grant's filters to every packet.
-    pub fn refuses(&self, request: &GrantRequest<'_>) -> Vec<GrantExcess> {
+    /// compared, as the node applies the grant's filters to every packet. Amounts are compared by the caller, as they
+    /// depend on the present usage of all sessions.
+    pub fn excesses(&self, request: &GrantRequest<'_>) -> Vec<GrantExcess> {
         let mut excesses = Vec::new();
-        let mut refuse = |excess: Option<GrantExcess>| excesses.extend(excess);
-        refuse(where_not(GrantPart::Nodes, request.node, self.nodes.as_ref(), |node, nodes| {
+        let mut add = |excess: Option<GrantExcess>| excesses.extend(excess);
+        add(excess_unless(GrantPart::Nodes, request.node, self.nodes.as_ref(), |node, nodes| {
             nodes.contains(node)
         }));
-        refuse(where_not(GrantPart::NotBefore, request.at.as_ref(), self.not_before.as_ref(), Second::ge));
-        refuse(where_not(GrantPart::Expires, request.at.as_ref(), self.expires.as_ref(), Second::lt));
-        if let (Some(asked), Some(given)) = (request.profile, &self.profiles)
-            && !given.contains(asked)
+        add(excess_unless(GrantPart::NotBefore, request.at.as_ref(), self.not_before.as_ref(), Second::ge));
+        add(excess_unless(GrantPart::Expires, request.at.as_ref(), self.expires.as_ref(), Second::lt));
+        if let (Some(requested), Some(given)) = (request.profile, &self.profiles)
+            && !given.contains(requested)
         {
-            refuse(Some(GrantExcess::new(GrantPart::Profile, asked, list(given))));
+            add(Some(GrantExcess::new(GrantPart::Profile, requested, list(given))));
         }
         if let Some((hash, signers)) = &request.module
             && !self.modules.contains(hash, signers)
         {
-            let by = if signers.is_empty() {
+            let signed_by = if signers.is_empty() {
                 "unsigned".to_owned()
             } else {
                 format!("signed by {}", list(*signers))
             };
-            refuse(Some(GrantExcess::new(GrantPart::Modules, format_args!("{hash}, {by}"), &self.modules)));
+            add(Some(GrantExcess::new(
+                GrantPart::Modules,
+                format_args!("{hash}, {signed_by}"),
+                &self.modules,
+            )));
         }
-        if let (Some(asked), Some(given)) = (request.interface, &self.interfaces)
-            && !given.contains(asked)
+        if let (Some(requested), Some(given)) = (request.interface, &self.interfaces)
+            && !given.contains(requested)
         {
-            refuse(Some(GrantExcess::new(GrantPart::Interfaces, asked, list(given))));
+            add(Some(GrantExcess::new(GrantPart::Interfaces, requested, list(given))));
         }
-        refuse(where_not(GrantPart::View, request.view.as_ref(), self.view.as_ref(), PacketView::is_at_most));
+        add(excess_unless(
+            GrantPart::View,
+            request.view.as_ref(),
+            self.view.as_ref(),
+            PacketView::is_at_most,
+        ));
         if let Some(given) = &self.writes {
-            let beyond: Vec<&Name> = request.writes.iter().filter(|field| !given.contains(*field)).collect();
-            if !beyond.is_empty() {
-                refuse(Some(GrantExcess::new(GrantPart::Writes, list(beyond), list(given))));
+            let not_given: Vec<&Name> =
+                request.writes.iter().filter(|field| !given.contains(*field)).collect();
+            if !not_given.is_empty() {
+                add(Some(GrantExcess::new(GrantPart::Writes, list(not_given), list(given))));
             }
         }
-        excesses.extend(request.ceilings.excesses(&self.ceilings));
         excesses
     }
 }

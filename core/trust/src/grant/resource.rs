@@ -1,5 +1,5 @@
-//! The resources of a session and of a grant: one definition each. From it follow ceilings, facts of credentials,
-//! options, configuration keys, refusals and explanations.
+//! The table of the resources of a session and of a grant. From the definition of a resource follow its ceiling, fact in
+//! credentials, command-line options, configuration key, refusals and explanations.
 
 use super::parts::DecimalBytes;
 use super::{BytesPerSecond, CpuShare};
@@ -50,9 +50,9 @@ pub enum Unit {
     /// Bytes of memory, shown in binary units.
     Bytes,
     /// Bytes on a disk, shown in decimal units.
-    Stored,
+    DiskBytes,
     /// Bits per second.
-    Rate,
+    BitRate,
     /// Bytes per second.
     ByteRate,
     /// A whole number.
@@ -64,8 +64,8 @@ impl Unit {
     pub const fn placeholder(self) -> &'static str {
         match self {
             Self::Share => "SHARE",
-            Self::Bytes | Self::Stored => "BYTES",
-            Self::Rate | Self::ByteRate => "RATE",
+            Self::Bytes | Self::DiskBytes => "BYTES",
+            Self::BitRate | Self::ByteRate => "RATE",
             Self::Count => "COUNT",
         }
     }
@@ -80,8 +80,8 @@ impl Unit {
         }
         match self {
             Self::Share => parse::<CpuShare>(text),
-            Self::Bytes | Self::Stored => parse::<Bytes>(text),
-            Self::Rate => parse::<BitsPerSecond>(text),
+            Self::Bytes | Self::DiskBytes => parse::<Bytes>(text),
+            Self::BitRate => parse::<BitsPerSecond>(text),
             Self::ByteRate => parse::<BytesPerSecond>(text),
             Self::Count => parse::<u64>(text),
         }
@@ -94,12 +94,12 @@ impl Unit {
         }
         match self {
             Self::Count if amount == u64::MAX => "any number".to_owned(),
-            Self::Stored | Self::ByteRate if amount == u64::MAX => "any amount".to_owned(),
+            Self::DiskBytes | Self::ByteRate if amount == u64::MAX => "any amount".to_owned(),
             // Shares are shown exactly.
             Self::Share => CpuShare(amount).to_string(),
             Self::Bytes => beside(Bytes(amount), &all(others)),
-            Self::Stored => beside(DecimalBytes(amount), &all(others)),
-            Self::Rate => beside(BitsPerSecond(amount), &all(others)),
+            Self::DiskBytes => beside(DecimalBytes(amount), &all(others)),
+            Self::BitRate => beside(BitsPerSecond(amount), &all(others)),
             Self::ByteRate => beside(BytesPerSecond(amount), &all(others)),
             Self::Count => amount.to_string(),
         }
@@ -109,21 +109,21 @@ impl Unit {
     pub fn exact(self, amount: u64) -> Option<String> {
         match self {
             Self::Share => Some(CpuShare(amount).to_string()),
-            Self::Bytes | Self::Stored => Some(amount.to_string()),
-            Self::Rate => Some(format!("{amount}bit/s")),
+            Self::Bytes | Self::DiskBytes => Some(amount.to_string()),
+            Self::BitRate => Some(format!("{amount}bit/s")),
             Self::ByteRate => Some(format!("{amount}B/s")),
             Self::Count => None,
         }
     }
 }
 
-/// A counter or a current amount that is shown beside a limit of a session.
+/// A number that is shown beside a limit of a session: a counter, or the present use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownUsage {
     /// The key in a node's status.
     pub key: &'static str,
-    /// The word after the number.
-    pub word: &'static str,
+    /// The word after the number in a list.
+    pub suffix: &'static str,
     /// The name of the metric family, without the unit at its end.
     pub metric: &'static str,
     /// The unit of the metric family.
@@ -142,7 +142,7 @@ impl ShownUsage {
     }
 }
 
-/// The limit of a session on a resource, given as one amount.
+/// The limit that a session states for a resource as one amount: its key, texts and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimit {
     /// The key in a session's configuration and in requests.
@@ -151,14 +151,14 @@ pub struct SessionLimit {
     pub default: Option<u64>,
     /// The meaning of the option, in one line.
     pub help: &'static str,
-    /// The words after the amount where it is shown.
-    pub words: &'static str,
+    /// The words after the amount in a list of a session's limits.
+    pub suffix: &'static str,
     /// The present use; `None` for a rate, which has no present use.
     pub present_use: Option<ShownUsage>,
     /// The counter of use that exceeded the limit.
     pub excess: ShownUsage,
     /// The refusal of a session that states no amount although its grant has a ceiling.
-    pub unstated: &'static str,
+    pub refusal_if_unstated: &'static str,
 }
 
 /// The definition of a resource.
@@ -176,11 +176,11 @@ pub struct ResourceDefinition {
     pub fact_values: &'static str,
     /// The words after an amount in a list of granted resources.
     pub amount_suffix: &'static str,
-    /// The sentences in the explanation of a credential: for an amount of 1 (may be empty), for other amounts in place of
-    /// `{}`, and for no ceiling.
+    /// The sentences in the explanation of a credential: for an amount of 1 (may be empty), for other amounts in place
+    /// of `{}`, and for no ceiling.
     pub sentences: [&'static str; 3],
-    /// The meaning of the option that grants the resource, and the option's default value.
-    pub granted: [&'static str; 2],
+    /// The option that grants the resource: its meaning in one line, and its default value.
+    pub grant_option: [&'static str; 2],
     /// The advice in the refusal of a request that exceeds the grant.
     pub advice: &'static str,
     /// The limit of a session; `None` for a resource that a session does not limit by one amount.
@@ -208,8 +208,8 @@ macro_rules! resources {
             }
         }
 
-        /// The ceilings of a grant. All sessions of its holder, and of holders to whom it was delegated, count together. A
-        /// resource without a ceiling is not restricted.
+        /// The ceilings of a grant. All sessions of its holder, and of holders to whom it was delegated, count
+        /// together. A resource without a ceiling is not restricted.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Ceilings {
             $($(#[doc = $doc])+ pub $field: Option<$type>,)+
@@ -220,15 +220,15 @@ macro_rules! resources {
             pub const NONE: Self = Self { $($field: None,)+ };
 
             /// Returns the ceiling of a resource, in whole units.
-            pub fn get(&self, of: Resource) -> Option<u64> {
-                match of {
+            pub fn get(&self, resource: Resource) -> Option<u64> {
+                match resource {
                     $(Resource::$resource => self.$field.map(Quantity::to_units),)+
                 }
             }
 
             /// Sets the ceiling of a resource.
-            pub fn set(&mut self, of: Resource, amount: Option<u64>) {
-                match of {
+            pub fn set(&mut self, resource: Resource, amount: Option<u64>) {
+                match resource {
                     $(Resource::$resource => self.$field = amount.map(Quantity::from_units),)+
                 }
             }
@@ -247,7 +247,7 @@ resources! {
         amount_suffix: " of a core",
         sentences: ["", "All sessions of the holder and of those below together use at most {} of a core",
             "All sessions of the holder and of those below together use any amount of processor time"],
-        granted: ["Processor time, in percent of a core", "10%"],
+        grant_option: ["Processor time, in percent of a core", "10%"],
         advice: "ask for less with `--cpu`",
         limit: None,
     };
@@ -260,7 +260,7 @@ resources! {
         fact_values: "a whole number of bytes, 0 or more",
         amount_suffix: "",
         sentences: ["", "They use at most {} of memory", "They use any amount of memory"],
-        granted: ["Memory", "64MiB"],
+        grant_option: ["Memory", "64MiB"],
         advice: "ask for less with `--memory` and `--memory-max`",
         limit: None,
     };
@@ -268,12 +268,12 @@ resources! {
     Bandwidth, bandwidth: BitsPerSecond = ResourceDefinition {
         name: "bandwidth",
         fact_name: "bandwidth",
-        unit: Unit::Rate,
+        unit: Unit::BitRate,
         title: "bandwidth",
         fact_values: "a whole number of bit/s, 0 or more",
         amount_suffix: "",
         sentences: ["", "They send at most {}", "They send at any rate"],
-        granted: ["The rate at which sessions may send", "0bit/s"],
+        grant_option: ["The rate at which sessions may send", "0bit/s"],
         advice: "ask for less with `cap=` in `--output`",
         limit: None,
     };
@@ -286,22 +286,22 @@ resources! {
         fact_values: "a whole number of records in a second, 0 or more",
         amount_suffix: "",
         sentences: ["", "They write at most {} records a second", "They write any number of records"],
-        granted: ["Records in a second", "1000"],
+        grant_option: ["Records in a second", "1000"],
         advice: "ask for less with `--records-per-second`",
         limit: Some(SessionLimit {
             key: "records_per_second",
             default: None,
             help: "The most records per second of all its modules together",
-            words: "records a second",
+            suffix: "records a second",
             present_use: None,
             excess: ShownUsage {
                 key: "records_over_rate",
-                word: "lost",
+                suffix: "lost",
                 metric: "over_rate",
                 metric_unit: "records",
                 help: "Records that were not taken because of the session's rate",
             },
-            unstated: "it would write more records than is granted: give it `records_per_second`",
+            refusal_if_unstated: "the session would write more records than is granted: give it `records_per_second`",
         }),
     };
     /// Bytes of records per second.
@@ -313,55 +313,55 @@ resources! {
         fact_values: "a whole number of bytes in a second, 0 or more",
         amount_suffix: "",
         sentences: ["", "Their records have at most {}", "Their records have any number of bytes"],
-        granted: ["Bytes of records in a second", "4MB/s"],
+        grant_option: ["Bytes of records in a second", "4MB/s"],
         advice: "ask for less with `--record-bytes`",
         limit: Some(SessionLimit {
             key: "record_bytes",
             default: Some(1_000_000),
             help: "The most bytes of records per second of all its modules together [default: 1MB/s]",
-            words: "of records",
+            suffix: "of records",
             present_use: None,
             excess: ShownUsage {
                 key: "record_bytes_over_rate",
-                word: "lost",
+                suffix: "lost",
                 metric: "over_byte_rate",
                 metric_unit: "bytes",
                 help: "Bytes of records that were not taken because of the session's rate of bytes",
             },
-            unstated: "it would write more bytes of records than is granted: give it `record_bytes`",
+            refusal_if_unstated: "the session would write more bytes of records than is granted: give it `record_bytes`",
         }),
     };
     /// Bytes of records that are kept on the disk.
     RecordStorage, record_storage: Bytes = ResourceDefinition {
         name: "record-storage",
         fact_name: "record-storage",
-        unit: Unit::Stored,
+        unit: Unit::DiskBytes,
         title: "kept records",
         fact_values: "a whole number of bytes, 0 or more",
         amount_suffix: "",
         sentences: ["", "At most {} of the records of their open sessions are kept", "Any amount of their records is kept"],
-        granted: ["Bytes of records that are kept; the oldest files are deleted first", "4GB"],
+        grant_option: ["Bytes of records that are kept; the oldest files are deleted first", "4GB"],
         advice: "ask for less with `--record-storage`",
         limit: Some(SessionLimit {
             key: "record_storage",
             default: Some(1_000_000_000),
             help: "Bytes of its records that are kept; the oldest files are deleted first [default: 1GB]",
-            words: "of kept records",
+            suffix: "of kept records",
             present_use: Some(ShownUsage {
                 key: "record_storage_used",
-                word: "now",
+                suffix: "now",
                 metric: "kept_records",
                 metric_unit: "bytes",
                 help: "Bytes of its record files, also of those from before",
             }),
             excess: ShownUsage {
                 key: "record_storage_deleted",
-                word: "deleted",
+                suffix: "deleted",
                 metric: "deleted_oldest_records",
                 metric_unit: "bytes",
                 help: "Bytes of record files that were deleted for newer ones",
             },
-            unstated: "it would keep more of its records than is granted: give it `record_storage`",
+            refusal_if_unstated: "the session would keep more of its records than is granted: give it `record_storage`",
         }),
     };
     /// Packets that are kept at once.
@@ -373,28 +373,28 @@ resources! {
         fact_values: "a whole number of packets, 0 or more",
         amount_suffix: "",
         sentences: ["", "They keep at most {} packets at a time", "They keep any number of packets"],
-        granted: ["Packets that are kept at a time", "64"],
+        grant_option: ["Packets that are kept at a time", "64"],
         advice: "ask for less with `--kept-packets`",
         limit: Some(SessionLimit {
             key: "kept_packets",
             default: None,
             help: "Packets that its modules together may keep at a time",
-            words: "kept packets",
+            suffix: "kept packets",
             present_use: Some(ShownUsage {
                 key: "kept_packets_used",
-                word: "now",
+                suffix: "now",
                 metric: "kept",
                 metric_unit: "packets",
                 help: "Packets that its modules keep",
             }),
             excess: ShownUsage {
                 key: "kept_packets_refused",
-                word: "refused",
+                suffix: "refused",
                 metric: "not_kept",
                 metric_unit: "packets",
                 help: "Packets that could not be kept because its modules kept as many as they may",
             },
-            unstated: "it would keep more packets than is granted: give it `kept_packets`",
+            refusal_if_unstated: "the session would keep more packets than is granted: give it `kept_packets`",
         }),
     };
     /// Sessions that exist at once.
@@ -407,7 +407,7 @@ resources! {
         amount_suffix: "",
         sentences: ["At most 1 session exists at a time", "At most {} sessions exist at a time",
             "Any number of sessions exist at a time"],
-        granted: ["Sessions at a time", "1"],
+        grant_option: ["Sessions at a time", "1"],
         advice: "use the existing sessions",
         limit: None,
     };
@@ -415,17 +415,17 @@ resources! {
 
 impl Resource {
     /// Returns the resource with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|resource| resource.definition().name == name)
     }
 
     /// Returns the resource whose fact in a credential has this name.
-    pub fn of_fact(name: &str) -> Option<Self> {
+    pub fn by_fact_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|resource| resource.definition().fact_name == name)
     }
 
     /// Returns the resource whose limit has this key in a session's configuration.
-    pub fn with_key(key: &str) -> Option<Self> {
+    pub fn by_limit_key(key: &str) -> Option<Self> {
         Self::limits().find(|(_, limit)| limit.key == key).map(|(resource, _)| resource)
     }
 
@@ -442,13 +442,14 @@ impl Resource {
         if text == UNLIMITED { Ok(u64::MAX) } else { self.definition().unit.read(text) }
     }
 
-    /// Returns the sentence in the explanation of a credential about this resource; `None` as amount is no ceiling.
-    pub fn sentence(self, amount: Option<u64>) -> String {
-        let ResourceDefinition { unit, sentences: [one, most, any], .. } = self.definition();
+    /// Returns the sentence about this resource in the explanation of a credential. `amount` is the ceiling; `None` for
+    /// no ceiling.
+    pub fn explanation(self, amount: Option<u64>) -> String {
+        let ResourceDefinition { unit, sentences: [for_one, for_amount, for_any], .. } = self.definition();
         match amount {
-            None => (*any).to_owned(),
-            Some(1) if !one.is_empty() => (*one).to_owned(),
-            Some(amount) => most.replace("{}", &unit.show(amount, &[])),
+            None => (*for_any).to_owned(),
+            Some(1) if !for_one.is_empty() => (*for_one).to_owned(),
+            Some(amount) => for_amount.replace("{}", &unit.show(amount, &[])),
         }
     }
 }
@@ -459,7 +460,7 @@ impl Ceilings {
     pub fn meet(&self, other: &Self) -> Self {
         let mut lower = *self;
         for (resource, amount) in other.stated() {
-            lower.set(resource, Some(lower.get(resource).map_or(amount, |own| own.min(amount))));
+            lower.set(resource, Some(lower.get(resource).map_or(amount, |ceiling| ceiling.min(amount))));
         }
         lower
     }
@@ -470,20 +471,20 @@ impl Ceilings {
     }
 }
 
-/// Amounts of resources, as far as they are stated.
+/// An amount for each resource, or none; such as the limits of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts([Option<u64>; Resource::ALL.len()]);
 
 impl Amounts {
     /// Returns the amount of a resource.
-    pub fn get(&self, of: Resource) -> Option<u64> {
-        self.0.get(of as usize).copied().flatten()
+    pub fn get(&self, resource: Resource) -> Option<u64> {
+        self.0.get(resource as usize).copied().flatten()
     }
 
     /// Sets the amount of a resource.
-    pub fn set(&mut self, of: Resource, amount: Option<u64>) {
-        if let Some(place) = self.0.get_mut(of as usize) {
-            *place = amount;
+    pub fn set(&mut self, resource: Resource, amount: Option<u64>) {
+        if let Some(slot) = self.0.get_mut(resource as usize) {
+            *slot = amount;
         }
     }
 
@@ -492,12 +493,12 @@ impl Amounts {
         Resource::ALL.iter().filter_map(|resource| Some((*resource, self.get(*resource)?)))
     }
 
-    /// Returns these amounts, with those of `defaults` where none is stated.
+    /// Returns these amounts, with the amount of `defaults` for each resource that states none.
     #[must_use]
     pub fn with_defaults(self, defaults: Self) -> Self {
-        let mut both = defaults;
-        self.stated().for_each(|(resource, amount)| both.set(resource, Some(amount)));
-        both
+        let mut result = defaults;
+        self.stated().for_each(|(resource, amount)| result.set(resource, Some(amount)));
+        result
     }
 
     /// Returns the amounts as ceilings.
@@ -529,8 +530,8 @@ mod tests {
         assert_eq!((names.len(), keys.len()), (Resource::ALL.len(), Resource::limits().count()));
         for (at, resource) in Resource::ALL.iter().enumerate() {
             assert!(Name::new(resource.definition().name).is_ok());
-            assert_eq!(Resource::named(resource.definition().name), Some(*resource));
-            assert_eq!(Resource::of_fact(resource.definition().fact_name), Some(*resource));
+            assert_eq!(Resource::by_name(resource.definition().name), Some(*resource));
+            assert_eq!(Resource::by_fact_name(resource.definition().fact_name), Some(*resource));
             let mut ceilings = Ceilings::default();
             ceilings.set(*resource, Some(7));
             assert_eq!((*resource as usize, ceilings.get(*resource)), (at, Some(7)));
@@ -544,7 +545,8 @@ mod tests {
     fn the_operators_table_has_each_resource_as_it_is_typed() {
         let text = include_str!("../../../../docs/reference/NODE.md");
         for resource in Resource::ALL {
-            let ResourceDefinition { name, title, granted: [_, usual], limit, .. } = resource.definition();
+            let ResourceDefinition { name, title, grant_option: [_, usual], limit, .. } =
+                resource.definition();
             let line = text.lines().find(|line| line.starts_with(&format!("| {title} |")));
             let line = line.unwrap_or_else(|| panic!("{title} is missing"));
             let key = limit.map_or_else(String::new, |limit| format!("| `{}` |", limit.key));
@@ -557,7 +559,7 @@ mod tests {
     #[test]
     fn amounts_read_back_as_they_are_written() {
         for resource in Resource::ALL {
-            let ResourceDefinition { unit, granted: [_, usual], .. } = resource.definition();
+            let ResourceDefinition { unit, grant_option: [_, usual], .. } = resource.definition();
             assert!(unit.read(usual).is_ok(), "{usual}");
             assert!(unit.read("much").is_err());
             for amount in [0, 1, 1000, 1_000_001] {

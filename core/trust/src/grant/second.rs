@@ -26,7 +26,7 @@ impl Second {
     }
 
     /// Returns the second that contains a point in time.
-    pub fn of(at: Timestamp) -> Self {
+    pub fn containing(at: Timestamp) -> Self {
         Self(at.0 / NANOS)
     }
 
@@ -49,7 +49,7 @@ impl FromStr for Second {
 
     /// Reads a time. Fractions of a second are cut off.
     fn from_str(text: &str) -> Result<Self, TimeError> {
-        parse_time(text).map(Self::of)
+        parse_time(text).map(Self::containing)
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
             let second = Second::new(number).unwrap();
             assert_eq!(second.to_string(), text);
             assert_eq!(text.parse(), Ok(second));
-            assert_eq!(Second::of(second.timestamp()), second);
+            assert_eq!(Second::containing(second.timestamp()), second);
         }
         assert_eq!("1970-01-02".parse(), Ok(Second(86_400)));
         assert_eq!(Second::MAX.to_string().parse(), Ok(Second::MAX));

@@ -17,7 +17,7 @@ fn names(of: &'static [&'static str]) -> impl Strategy<Value = BTreeSet<Name>> {
 }
 
 fn module_sets() -> impl Strategy<Value = ModuleSet> {
-    let hashes = btree_set((0..3_u8).prop_map(|of| ModuleHash::of(&[of])), 0..3);
+    let hashes = btree_set((0..3_u8).prop_map(|of| ModuleHash::of_bytes(&[of])), 0..3);
     let signers = btree_set(select(keys()), 0..3);
     (hashes, signers).prop_map(|(hashes, signers)| ModuleSet { hashes, signers })
 }
@@ -95,39 +95,41 @@ proptest! {
     /// Compares meets with their meaning, one request at a time: the meet allows a request if and only if both grants
     /// do.
     #[test]
-    fn a_meet_allows_what_both_allow(a in joined(), b in joined(), asked in grants(), signed in subsequence(keys(), 0..3), of in 0..3_u8) {
-        let interfaces: Vec<InterfaceName> = asked.interfaces.into_iter().flatten().collect();
-        let writes: Vec<Name> = asked.writes.into_iter().flatten().collect();
+    fn a_meet_allows_what_both_allow(a in joined(), b in joined(), requested in grants(), signed in subsequence(keys(), 0..3), of in 0..3_u8) {
+        let interfaces: Vec<InterfaceName> = requested.interfaces.into_iter().flatten().collect();
+        let writes: Vec<Name> = requested.writes.into_iter().flatten().collect();
         for node in ["a.org", "x.a.org", "y.x.a.org", "c.org", "b.net", "c.net"] {
             let node = node.parse().unwrap();
             let request = GrantRequest {
                 node: Some(&node),
-                at: asked.expires,
-                profile: asked.profiles.iter().flatten().next(),
-                module: Some((ModuleHash::of(&[of]), &signed)),
+                at: requested.expires,
+                profile: requested.profiles.iter().flatten().next(),
+                module: Some((ModuleHash::of_bytes(&[of]), &signed)),
                 interface: interfaces.first(),
-                view: asked.view,
+                view: requested.view,
                 writes: &writes,
-                ceilings: asked.ceilings,
             };
-            let allows = |grant: &Grant| grant.refuses(&request).is_empty();
+            let allows = |grant: &Grant| {
+                let amounts = requested.ceilings.excesses(&grant.ceilings).next();
+                grant.excesses(&request).is_empty() && amounts.is_none()
+            };
             prop_assert_eq!(allows(&a.meet(&b)), allows(&a) && allows(&b));
         }
     }
 
     /// A grant that asks for no more than is given loses nothing by the meet: its ordered parts come out unchanged.
     #[test]
-    fn a_grant_without_excess_gets_all_that_it_asks_for(given in joined(), asked in grants()) {
-        prop_assert_eq!(asked.excess(&asked), None, "a grant never exceeds itself");
-        if asked.excess(&given).is_none() {
-            let got = given.meet(&asked);
-            prop_assert_eq!(&asked.view.or(given.view), &got.view);
-            prop_assert_eq!(&asked.interfaces.or(given.interfaces), &got.interfaces);
-            prop_assert_eq!(&asked.nodes.or(given.nodes), &got.nodes);
-            prop_assert_eq!(&asked.expires.or(given.expires), &got.expires);
-            prop_assert_eq!(&asked.not_before.or(given.not_before), &got.not_before);
-            prop_assert_eq!(&asked.ceilings.memory.or(given.ceilings.memory), &got.ceilings.memory);
-            prop_assert_eq!(&asked.delegations.or(given.delegations), &got.delegations);
+    fn a_grant_without_excess_gets_all_that_it_asks_for(given in joined(), requested in grants()) {
+        prop_assert_eq!(requested.excess(&requested), None, "a grant never exceeds itself");
+        if requested.excess(&given).is_none() {
+            let got = given.meet(&requested);
+            prop_assert_eq!(&requested.view.or(given.view), &got.view);
+            prop_assert_eq!(&requested.interfaces.or(given.interfaces), &got.interfaces);
+            prop_assert_eq!(&requested.nodes.or(given.nodes), &got.nodes);
+            prop_assert_eq!(&requested.expires.or(given.expires), &got.expires);
+            prop_assert_eq!(&requested.not_before.or(given.not_before), &got.not_before);
+            prop_assert_eq!(&requested.ceilings.memory.or(given.ceilings.memory), &got.ceilings.memory);
+            prop_assert_eq!(&requested.delegations.or(given.delegations), &got.delegations);
         }
     }
 }
@@ -143,34 +145,38 @@ fn an_excess_is_named_with_both_values() {
     let given = grant(|given| {
         given.ceilings.memory = Some(Bytes(1 << 20));
         given.view = Some(PacketView::ANONYMISED);
-        given.modules = ModuleSet { hashes: [ModuleHash::of(b"")].into(), ..ModuleSet::default() }.into();
+        given.modules =
+            ModuleSet { hashes: [ModuleHash::of_bytes(b"")].into(), ..ModuleSet::default() }.into();
         given.interfaces = Some(["eth0".parse().unwrap()].into());
     });
     let excess = |change: fn(&mut Grant)| grant(change).excess(&given).map(|excess| excess.to_string());
     assert_eq!(excess(|_| ()), None);
-    assert_eq!(excess(|asked| asked.ceilings.memory = Some(Bytes(1 << 20))), None);
+    assert_eq!(excess(|requested| requested.ceilings.memory = Some(Bytes(1 << 20))), None);
     assert_eq!(
-        excess(|asked| asked.ceilings.memory = Some(Bytes(2 << 20))).as_deref(),
+        excess(|requested| requested.ceilings.memory = Some(Bytes(2 << 20))).as_deref(),
         Some("memory: asked for 2 MiB, given is 1 MiB")
     );
-    let headers = excess(|asked| asked.view = Some(PacketView::HEADERS)).unwrap();
+    let headers = excess(|requested| requested.view = Some(PacketView::HEADERS)).unwrap();
     assert!(headers.starts_with("view: asked for payload=none, given is "), "{headers}");
     // From weaker pseudonyms to stronger ones, but not back.
     let weak = "addresses=crypto-pan".parse::<PacketView>().unwrap();
-    let asked = excess(|asked| asked.view = Some("addresses=crypto-pan".parse().unwrap())).unwrap();
+    let requested =
+        excess(|requested| requested.view = Some("addresses=crypto-pan".parse().unwrap())).unwrap();
     assert!(
-        asked.starts_with("view: asked for payload=none,addresses=crypto-pan,macs=zeroed, given is "),
-        "{asked}"
+        requested.starts_with("view: asked for payload=none,addresses=crypto-pan,macs=zeroed, given is "),
+        "{requested}"
     );
     let weaker = grant(|given| given.view = Some(weak));
-    assert_eq!(grant(|asked| asked.view = Some(PacketView::ANONYMISED)).excess(&weaker), None);
-    let signer = excess(|asked| {
-        asked.modules = ModuleSet { signers: keys().into_iter().collect(), ..ModuleSet::default() }.into();
+    assert_eq!(grant(|requested| requested.view = Some(PacketView::ANONYMISED)).excess(&weaker), None);
+    let signer = excess(|requested| {
+        requested.modules =
+            ModuleSet { signers: keys().into_iter().collect(), ..ModuleSet::default() }.into();
     });
     assert!(signer.unwrap().starts_with("modules: asked for signed by weir-key:"));
     assert_eq!(
-        excess(|asked| asked.interfaces = Some(["eth0".parse().unwrap(), "eth1".parse().unwrap()].into()))
-            .as_deref(),
+        excess(|requested| requested.interfaces =
+            Some(["eth0".parse().unwrap(), "eth1".parse().unwrap()].into()))
+        .as_deref(),
         Some("interfaces: asked for eth0, eth1, given is eth0")
     );
 }
@@ -179,15 +185,16 @@ fn an_excess_is_named_with_both_values() {
 fn a_module_may_be_named_where_signers_are_given() {
     let signers = keys().into_iter().take(1).collect();
     let given = grant(|given| given.modules = ModuleSet { signers, ..ModuleSet::default() }.into());
-    let asked = grant(|asked| {
-        asked.modules = ModuleSet { hashes: [ModuleHash::of(b"a")].into(), ..ModuleSet::default() }.into();
+    let requested = grant(|requested| {
+        requested.modules =
+            ModuleSet { hashes: [ModuleHash::of_bytes(b"a")].into(), ..ModuleSet::default() }.into();
     });
-    assert_eq!(asked.excess(&given), None);
+    assert_eq!(requested.excess(&given), None);
     // The signature is still required.
-    let both = given.meet(&asked);
-    let (named, signer) = (ModuleHash::of(b"a"), keys()[0]);
+    let both = given.meet(&requested);
+    let (named, signer) = (ModuleHash::of_bytes(b"a"), keys()[0]);
     let loads = |signers: &[PublicKey]| {
-        both.refuses(&GrantRequest { module: Some((named, signers)), ..GrantRequest::default() })
+        both.excesses(&GrantRequest { module: Some((named, signers)), ..GrantRequest::default() })
     };
     assert_eq!(loads(&[signer]), []);
     assert_eq!(loads(&[]).len(), 1);
@@ -197,10 +204,10 @@ fn a_module_may_be_named_where_signers_are_given() {
 fn a_grant_is_delegated_as_often_as_it_says() {
     let twice = grant(|grant| grant.delegations = Some(2));
     let left = |grant: &Grant| grant.delegations;
-    let once = twice.passed_on().unwrap();
-    assert_eq!((left(&once), left(&once.passed_on().unwrap())), (Some(1), Some(0)));
-    assert_eq!(once.passed_on().unwrap().passed_on(), None);
-    assert_eq!(Grant::default().passed_on(), Some(Grant::default()));
+    let once = twice.delegable().unwrap();
+    assert_eq!((left(&once), left(&once.delegable().unwrap())), (Some(1), Some(0)));
+    assert_eq!(once.delegable().unwrap().delegable(), None);
+    assert_eq!(Grant::default().delegable(), Some(Grant::default()));
 }
 
 #[test]
@@ -211,7 +218,7 @@ fn a_grant_that_no_block_can_have_is_refused_with_the_reason() {
         wrong(|grant| {
             (grant.not_before, grant.expires) = (Second::new(60), Second::new(60));
         }),
-        "it would begin at 1970-01-01T00:01:00Z and end at 1970-01-01T00:01:00Z: it has to end after it begins"
+        "the grant would begin at 1970-01-01T00:01:00Z and end at 1970-01-01T00:01:00Z: its end has to be after its beginning"
     );
     assert!(
         wrong(|grant| grant.ceilings.sessions = Some(u64::MAX))

@@ -7,9 +7,9 @@
 //! sealed …
 //! ```
 //!
-//! A file without a passphrase has a line `plain …` in place of the last two lines. Bytes are in base 32. A sealed key is
-//! encrypted with ChaCha20-Poly1305 (RFC 8439), under a key that Argon2id (RFC 9106) derives from the passphrase and the
-//! salt. The lines before `sealed` are authenticated as associated data. Each file has its own salt and so its own
+//! A file without a passphrase has a line `plain …` in place of the last two lines. Bytes are in base 32. A sealed key
+//! is encrypted with ChaCha20-Poly1305 (RFC 8439), under a key that Argon2id (RFC 9106) derives from the passphrase and
+//! the salt. The lines before `sealed` are authenticated as associated data. Each file has its own salt and so its own
 //! derived key, which encrypts only one message: so the nonce is zero.
 
 use super::{Identity, KeyError, PublicKey};
@@ -34,8 +34,8 @@ const SALT_BYTES: usize = 16;
 const MEMORY_KIB: RangeInclusive<u32> = 8 << 10..=1 << 20;
 const PASSES: RangeInclusive<u32> = 1..=16;
 
-/// The cost of trying one passphrase, in memory and passes over it. An attacker with the file pays it for each guess, and
-/// the owner for each use. A file can ask for 8 MiB to 1 GiB of memory, and for 1 to 16 passes.
+/// The cost of trying one passphrase, in memory and passes over it. An attacker with the file pays it for each guess,
+/// and the owner for each use. A file can ask for 8 MiB to 1 GiB of memory, and for 1 to 16 passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassphraseCost {
     memory_kib: u32,
@@ -43,17 +43,17 @@ pub struct PassphraseCost {
 }
 
 impl PassphraseCost {
-    /// The recommendation of RFC 9106, section 4, for limited memory: 64 MiB, three passes. It uses one lane instead of
-    /// four, because a single user waits for it.
-    pub const USUAL: Self = Self { memory_kib: 64 << 10, passes: 3 };
+    /// The cost that RFC 9106, section 4, recommends for limited memory: 64 MiB, three passes. The derivation uses one
+    /// lane instead of four, because a single user waits for it.
+    pub const RECOMMENDED: Self = Self { memory_kib: 64 << 10, passes: 3 };
     /// The lowest cost that a file can ask for.
-    pub const LEAST: Self = Self { memory_kib: *MEMORY_KIB.start(), passes: *PASSES.start() };
+    pub const MINIMUM: Self = Self { memory_kib: *MEMORY_KIB.start(), passes: *PASSES.start() };
 
     fn new(memory_kib: u32, passes: u32) -> Option<Self> {
         (MEMORY_KIB.contains(&memory_kib) && PASSES.contains(&passes)).then_some(Self { memory_kib, passes })
     }
 
-    /// Returns the memory that deriving the key takes.
+    /// Returns the memory that the derivation of a key from the passphrase takes.
     pub fn memory(self) -> Bytes {
         Bytes(u64::from(self.memory_kib) << 10)
     }
@@ -122,7 +122,7 @@ pub enum KeyFileError {
     Memory(Bytes),
 }
 
-/// The file of a private key, parsed but not opened.
+/// The file of a private key, parsed but not decrypted.
 #[derive(Debug)]
 pub struct KeyFile {
     public: PublicKey,
@@ -158,7 +158,7 @@ impl KeyFile {
         let wanted = "`public` and a public key";
         let line = lines.next().ok_or(KeyFileError::Cut { line: 2, wanted })?;
         let public = line.strip_prefix("public ").ok_or(KeyFileError::Line { line: 2, wanted })?.parse()?;
-        let wanted = "`plain` or `argon2id` with what belongs to it";
+        let wanted = "`plain …` or `argon2id memory … passes … salt …`";
         let line = lines.next().ok_or(KeyFileError::Cut { line: 3, wanted })?;
         let secret_part = if let Some(secret) = line.strip_prefix("plain ") {
             let secret = base32::decode(secret).ok_or(KeyFileError::Line { line: 3, wanted })?;
@@ -190,7 +190,7 @@ impl KeyFile {
         }
     }
 
-    /// Opens the file, and returns the identity. The passphrase is ignored for a plain file.
+    /// Opens the file: decrypts a sealed key, and returns the identity. The passphrase is ignored for a plain file.
     ///
     /// # Errors
     /// Fails if a passphrase is needed and missing or wrong, and if the file was damaged.
@@ -306,7 +306,7 @@ mod tests {
     fn sealed() -> (Identity, String) {
         let identity = Identity::generate(&mut Counting(0));
         let text =
-            KeyFile::sealed(&identity, b"open sesame", PassphraseCost::LEAST, &mut Counting(9)).unwrap();
+            KeyFile::sealed(&identity, b"open sesame", PassphraseCost::MINIMUM, &mut Counting(9)).unwrap();
         (identity, text)
     }
 
@@ -326,7 +326,7 @@ mod tests {
     fn a_sealed_key_opens_with_its_passphrase_only() {
         let (identity, text) = sealed();
         let file = KeyFile::parse(&text).unwrap();
-        assert_eq!((file.public(), file.cost()), (identity.public(), Some(PassphraseCost::LEAST)));
+        assert_eq!((file.public(), file.cost()), (identity.public(), Some(PassphraseCost::MINIMUM)));
         assert_eq!(file.open(Some(b"open sesame")).unwrap().seed(), identity.seed());
         assert_eq!(file.open(None).unwrap_err(), KeyFileError::NoPassphrase);
         for wrong in [b"open sesame ".as_slice(), b"", b"Open sesame"] {
@@ -340,7 +340,7 @@ mod tests {
     fn two_files_of_one_key_and_passphrase_have_nothing_in_common() {
         let (identity, first) = sealed();
         let second =
-            KeyFile::sealed(&identity, b"open sesame", PassphraseCost::LEAST, &mut Counting(99)).unwrap();
+            KeyFile::sealed(&identity, b"open sesame", PassphraseCost::MINIMUM, &mut Counting(99)).unwrap();
         for line in [2, 3] {
             assert_ne!(first.lines().nth(line), second.lines().nth(line));
         }

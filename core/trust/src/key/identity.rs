@@ -21,9 +21,9 @@ impl SignatureContext {
         Self(name)
     }
 
-    /// Returns the bytes that are signed for a message: a constant, the length of the context, the context, the message.
-    /// Because of the length, no two pairs of context and message have the same bytes. Because of the constant, they differ
-    /// from the blocks of Biscuit tokens that an identity signs, which begin with a zero.
+    /// Returns the bytes that are signed for a message: a constant, the length of the context, the context, the
+    /// message. Because of the length, no two pairs of context and message have the same bytes. Because of the
+    /// constant, they differ from the blocks of Biscuit tokens that an identity signs, which begin with a zero.
     pub(super) fn signed(self, message: &[u8]) -> Vec<u8> {
         const BEGIN: &[u8] = b"weir signature 1\0";
         let mut bytes = Vec::with_capacity(BEGIN.len() + 1 + self.0.len() + message.len());
@@ -36,8 +36,8 @@ impl SignatureContext {
     }
 }
 
-/// A private key, with which its holder proves an identity. It is erased from memory when it is dropped, and `Debug`
-/// shows only the public key.
+/// A private key, with which its holder proves an identity. The key is erased from memory when this value is dropped.
+/// `Debug` shows only the public key.
 #[derive(Clone)]
 pub struct Identity {
     key: SigningKey,

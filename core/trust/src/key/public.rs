@@ -13,7 +13,7 @@ const PREFIX: &str = "weir-key:";
 const CHECKSUM_BYTES: usize = 3;
 const TEXT_CHARACTERS: usize = (32 + CHECKSUM_BYTES) * 8 / 5;
 
-/// A public key, by which others know an identity. Its text is `weir-key:` and 56 lower-case letters and digits, which
+/// A public key, which names an identity. Its text is `weir-key:` and 56 lower-case letters and digits, which
 /// include a checksum against copying errors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
@@ -49,7 +49,7 @@ pub enum KeyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature(pub [u8; 64]);
 
-/// The error for a signature that this key did not make, or not for this message in this context.
+/// The error for a signature that is invalid for this key, message and context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the signature is not by {0}, or what it signs was changed")]
 pub struct BadSignature(pub PublicKey);
@@ -75,8 +75,8 @@ impl PublicKey {
         &self.0
     }
 
-    /// Checks that this key made a signature, for this message in this context. The check is strict: a changed encoding of
-    /// a valid signature is not valid.
+    /// Checks that this key made a signature, for this message in this context. The check is strict: a changed encoding
+    /// of a valid signature is not valid.
     ///
     /// # Errors
     /// [`BadSignature`] if the key did not make the signature, or made it for another message or context.
@@ -124,8 +124,8 @@ impl FromStr for PublicKey {
         }
         let bytes = base32::decode(text).ok_or(KeyError::Checksum)?;
         let (key, checksum) = bytes.split_first_chunk().ok_or(KeyError::Checksum)?;
-        // The checksum is checked before the point, because a copying error usually makes both illegal, and the user should
-        // read that it is a copying error.
+        // The checksum is checked before the point, because a copying error usually makes both illegal, and the user
+        // should read that it is a copying error.
         if checksum != Self(*key).checksum() {
             return Err(KeyError::Checksum);
         }

@@ -1,7 +1,7 @@
 //! Reasons for refusing a revocation list.
 
 use super::list::{FIRST_LINE, LIST_BYTES_MAX};
-use super::{DELEGATED_MAX, IDS_MAX, LIVE_MAX};
+use super::{DELEGATED_ENTRIES_MAX, LIST_IDS_MAX, ROOT_ENTRIES_MAX};
 use crate::credential::DelegationId;
 use crate::key::PublicKey;
 
@@ -11,9 +11,9 @@ pub enum RevocationError {
     /// A list longer than [`LIST_BYTES_MAX`].
     #[error("the revocation list has {0} bytes; {LIST_BYTES_MAX} is the most")]
     TooLong(usize),
-    /// A list with more entries than [`IDS_MAX`].
+    /// A list with more entries than [`LIST_IDS_MAX`].
     #[error(
-        "the revocation list has {0} entries; {IDS_MAX} is the most. Revoke a credential earlier in the chain, or everything before a time with --all-before"
+        "the revocation list has {0} entries; {LIST_IDS_MAX} is the most. Revoke a credential earlier in the chain, or everything before a time with --all-before"
     )]
     TooMany(usize),
     /// A text that is not a revocation list, or one of a later version.
@@ -36,11 +36,11 @@ pub enum RevocationError {
     /// A list of a root that the node does not trust.
     #[error("the revocation list is of {0}, which is no root of trust here")]
     UnknownRoot(PublicKey),
-    /// A delegator's list from a peer that has not proven the delegator's right.
+    /// A delegator's list from a peer that has not proven the delegator's right to revoke.
     #[error(
-        "the revocation list is of {signer}, for what was passed on from {under}: its signer delivers it, with --key and --credential of that link"
+        "the revocation list is of {signer}, for credentials delegated from {under}: the signer has to deliver it, with its own --key and --credential"
     )]
-    NotShown {
+    UnprovenRight {
         /// The signer.
         signer: PublicKey,
         /// The block beneath which the list revokes.
@@ -56,7 +56,7 @@ pub enum RevocationError {
     },
     /// No room for some entries of a root's list.
     #[error(
-        "{left_out} entries of the revocation list found no room, as the node keeps {LIVE_MAX} for this root: revoke everything before a time with `weir credential revoke --all-before TIME`, or wait until entries expire, and deliver the list again"
+        "{left_out} entries of the revocation list found no room, as the node keeps {ROOT_ENTRIES_MAX} for this root: revoke everything before a time with `weir credential revoke --all-before TIME`, or wait until entries expire, and deliver the list again"
     )]
     Full {
         /// The number of entries that were left out.
@@ -64,7 +64,7 @@ pub enum RevocationError {
     },
     /// No room for some entries of a delegator's list.
     #[error(
-        "{left_out} entries of the revocation list found no room in its signer's share of the {DELEGATED_MAX} that the node keeps for delegators of this root: revoke a credential earlier in the chain, or ask the operator to revoke them"
+        "{left_out} entries of the revocation list found no room in its signer's share of the {DELEGATED_ENTRIES_MAX} that the node keeps for delegators of this root: revoke a credential earlier in the chain, or ask the operator to revoke them"
     )]
     ShareFull {
         /// The number of entries that were left out.
@@ -83,7 +83,7 @@ impl RevocationError {
             Self::TooLong(_) | Self::TooMany(_) | Self::NotAList | Self::Line { .. } => "malformed",
             Self::Forged(_) | Self::Body(_) => "forged",
             Self::UnknownRoot(_) => "unknown-signer",
-            Self::NotShown { .. } | Self::OtherSigner { .. } => "not-shown",
+            Self::UnprovenRight { .. } | Self::OtherSigner { .. } => "not-shown",
             Self::Full { .. } => "full",
             Self::ShareFull { .. } => "share-full",
         }

@@ -8,30 +8,30 @@ use crate::key::PublicKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The circumstances in which a list arrives.
+/// The circumstances in which a node receives a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Reception<'a> {
+pub struct ListReception<'a> {
     /// The trusted roots.
     pub roots: &'a [PublicKey],
     /// The valid credential that the peer has shown; `None` for a file, or for a peer without a credential.
-    pub shown: Option<&'a VerifiedCredential>,
+    pub credential: Option<&'a VerifiedCredential>,
     /// The current time.
     pub now: Second,
 }
 
-impl<'a> Reception<'a> {
+impl<'a> ListReception<'a> {
     /// Returns the circumstances of a list from a file, or from a peer that has shown no credential.
     pub fn new(roots: &'a [PublicKey], now: Second) -> Self {
-        Self { roots, shown: None, now }
+        Self { roots, credential: None, now }
     }
 }
 
-/// The usefulness of an offered list, judged by its header.
+/// The answer of a node to the header of an offered list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListUse {
-    /// The state already holds all entries of the list.
+    /// The state holds all entries of the list already: the body is not needed.
     Known,
-    /// The list may have new entries.
+    /// The list may have new entries: the body is needed.
     Wanted,
 }
 
@@ -76,33 +76,33 @@ impl Revocations {
     pub fn check_header(
         &self,
         header: &ListHeader,
-        reception: &Reception<'_>,
+        reception: &ListReception<'_>,
     ) -> Result<ListUse, RevocationError> {
         self.proven_right(header.issuer(), reception)?;
-        if self.has_taken(header.issuer(), header.digest()) {
+        if self.holds_list(header.issuer(), header.digest()) {
             return Ok(ListUse::Known);
         }
         header.verify()?;
         Ok(ListUse::Wanted)
     }
 
-    /// Adds a list of a trusted root, or of a holder whose right the peer has shown now or earlier. Entries that find no
-    /// room are counted; all others take effect.
+    /// Adds a list of a trusted root, or of a holder whose right was proven by this peer's credential or an earlier one.
+    /// Entries that find no room are left out; all others take effect.
     ///
     /// # Errors
-    /// Fails without a change if the root is not trusted, or if the right of the list's signer was never shown.
+    /// Fails without a change if the root is not trusted, or if the right of the list's signer was never proven.
     pub fn accept(
         &mut self,
         list: &RevocationList,
-        reception: &Reception<'_>,
+        reception: &ListReception<'_>,
     ) -> Result<Accepted, RevocationError> {
         let (issuer, now) = (list.issuer(), reception.now);
         let right = self.proven_right(issuer, reception)?;
-        if self.has_taken(issuer, list.digest()) {
+        if self.holds_list(issuer, list.digest()) {
             return Ok(Accepted { has_changed: false, left_out: None });
         }
         let root = Arc::make_mut(self.0.entry(*issuer.affected_root()).or_default());
-        root.forget(now);
+        root.drop_long_expired(now);
         let (has_changed, left_out, is_own) = match (issuer.under(), right) {
             (Some(under), Some(right)) => {
                 let (has_changed, left_out) = root.add_delegated(*under, right, list, now);
@@ -118,47 +118,56 @@ impl Revocations {
         Ok(Accepted { has_changed, left_out: (left_out > 0).then_some(full) })
     }
 
-    /// Returns the proven right of the list's signer; `None` for a root, which needs no proof.
+    /// Returns the right of a delegator that signs lists, proven by the peer's credential or by an earlier list; `None`
+    /// for a root, which needs no proof.
     fn proven_right(
         &self,
         issuer: &Issuer,
-        reception: &Reception<'_>,
+        reception: &ListReception<'_>,
     ) -> Result<Option<ProvenDelegator>, RevocationError> {
         let (root, signer) = (*issuer.affected_root(), *issuer.signer());
         if !reception.roots.contains(&root) {
             return Err(RevocationError::UnknownRoot(root));
         }
         let Some(under) = issuer.under() else { return Ok(None) };
-        let shown = reception.shown.filter(|shown| *shown.root() == root).and_then(|shown| {
-            let at = shown.chain().iter().position(|link| link.id == *under && link.holder == signer)?;
-            let above = shown.chain().iter().take(at).map(|link| link.id).collect();
-            // Every authority has an expiry time.
-            let until = DatedId::of_chain(shown.chain()).nth(at)?.expires.unwrap_or(Second::MAX);
+        let shown_now = reception.credential.filter(|it| *it.root() == root).and_then(|credential| {
+            let blocks = credential.chain();
+            let index = blocks.iter().position(|block| block.id == *under && block.holder == signer)?;
+            let above = blocks.iter().take(index).map(|block| block.id).collect();
+            // The first block of a chain always has an expiry time.
+            let until = DatedId::of_chain(blocks).nth(index)?.expires.unwrap_or(Second::MAX);
             Some(ProvenDelegator { holder: signer, above, until })
         });
-        let known = || {
+        let shown_earlier = || {
             let known = self.0.get(&root)?.delegators.get(under).filter(|known| known.holder == signer)?;
             Some(ProvenDelegator { holder: signer, above: known.above.clone(), until: known.until })
         };
-        shown.or_else(known).map(Some).ok_or(RevocationError::NotShown { signer, under: *under })
+        shown_now
+            .or_else(shown_earlier)
+            .map(Some)
+            .ok_or(RevocationError::UnprovenRight { signer, under: *under })
     }
 
-    fn has_taken(&self, issuer: &Issuer, digest: &[u8; 32]) -> bool {
+    /// Returns true if the state holds all entries of the list with this digest.
+    fn holds_list(&self, issuer: &Issuer, digest: &[u8; 32]) -> bool {
         let Some(root) = self.0.get(issuer.affected_root()) else { return false };
         match issuer.under() {
-            None => root.own.taken.contains(digest),
-            Some(under) => root.delegators.get(under).is_some_and(|it| it.issued.taken.contains(digest)),
+            None => root.own.complete_lists.contains(digest),
+            Some(under) => root
+                .delegators
+                .get(under)
+                .is_some_and(|delegator| delegator.entries.complete_lists.contains(digest)),
         }
     }
 
     /// Adds the entries of another state for these roots. Returns the number of entries that found no room.
     pub fn merge(&mut self, other: &Self, roots: &[PublicKey], now: Second) -> usize {
         let mut left_out = 0;
-        for (root, theirs) in other.0.iter().filter(|(root, _)| roots.contains(root)) {
+        for (root, added) in other.0.iter().filter(|(root, _)| roots.contains(root)) {
             match self.0.get_mut(root) {
-                Some(mine) if mine == theirs => {}
-                Some(mine) => left_out += Arc::make_mut(mine).merge(theirs, now),
-                None => _ = self.0.insert(*root, Arc::clone(theirs)),
+                Some(own) if own == added => {}
+                Some(own) => left_out += Arc::make_mut(own).merge(added, now),
+                None => _ = self.0.insert(*root, Arc::clone(added)),
             }
         }
         left_out

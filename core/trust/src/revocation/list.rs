@@ -13,13 +13,14 @@
 //! weir-id:…
 //! ```
 //!
-//! The header ends with the signature, which is over all lines before it. `body` is the length of the body in bytes, and
-//! its SHA-256. A root's list has no `under`. In the list of a delegator `under` is the identifier of the delegator's own
-//! block, and the root of its chain; the list revokes only blocks that were delegated from this block. Each line of the
-//! body is an entry: the identifier of a revoked block, with the time at which it expires if that is known. Entries are
-//! sorted by identifier. Before them there may be one `all-before`, which revokes all that was signed before its time.
+//! The header ends with the signature, which is over all lines before it. `body` is the length of the body in bytes,
+//! and its SHA-256. A root's list has no `under`. In the list of a delegator `under` is the identifier of the
+//! delegator's own block, and the root of its chain; the list revokes only blocks that were delegated from this block.
+//! Each line of the body is an entry: the identifier of a revoked block, with the time at which it expires if that is
+//! known. Entries are sorted by identifier. Before them there may be one `all-before`. It revokes every block that the
+//! list's signer signed before this time.
 
-use super::{IDS_MAX, RevocationError, RevokedSet, first as version_1};
+use super::{LIST_IDS_MAX, RevocationError, RevokedSet, version_1};
 use crate::base32;
 use crate::credential::{DatedId, DelegationId};
 use crate::grant::{ModuleHash, Second};
@@ -31,7 +32,7 @@ use std::str::FromStr;
 /// The longest header, in bytes.
 pub const HEADER_BYTES_MAX: usize = 512;
 /// The longest text of a list, in bytes: a header, the line of `all-before`, and the most entries with times.
-pub const LIST_BYTES_MAX: usize = HEADER_BYTES_MAX + 64 + IDS_MAX * 62;
+pub const LIST_BYTES_MAX: usize = HEADER_BYTES_MAX + 64 + LIST_IDS_MAX * 62;
 
 const SIGNED: SignatureContext = SignatureContext::new("revocation list header");
 pub(super) const FIRST_LINE: &str = "weir revocation list 2";
@@ -74,7 +75,7 @@ impl Issuer {
     }
 }
 
-/// The header of a list. It suffices to identify the issuer, and to recognise a known list.
+/// The header of a list. It names the issuer, and the digest by which a node recognises a list that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListHeader {
     issuer: Issuer,
@@ -86,8 +87,8 @@ pub struct ListHeader {
 }
 
 impl ListHeader {
-    /// Reads the header at the beginning of a text, and returns the header and the rest. Only [`ListHeader::verify`] checks
-    /// the signature.
+    /// Reads the header at the beginning of a text, and returns the header and the rest. Only [`ListHeader::verify`]
+    /// checks the signature.
     ///
     /// # Errors
     /// Fails if the text does not begin with a header of at most [`HEADER_BYTES_MAX`] bytes.
@@ -216,7 +217,7 @@ impl RevocationList {
     /// Signs a root's list.
     ///
     /// # Errors
-    /// Fails for more than [`IDS_MAX`] entries.
+    /// Fails for more than [`LIST_IDS_MAX`] entries.
     pub fn sign(
         root: &Identity,
         sequence: u64,
@@ -229,7 +230,7 @@ impl RevocationList {
     /// Signs a list as the given issuer.
     ///
     /// # Errors
-    /// Fails for more than [`IDS_MAX`] entries, and for a key that is not the issuer's.
+    /// Fails for more than [`LIST_IDS_MAX`] entries, and for a key that is not the issuer's.
     pub fn sign_as(
         key: &Identity,
         issuer: Issuer,
@@ -240,7 +241,7 @@ impl RevocationList {
         if key.public() != issuer.signer {
             return Err(RevocationError::OtherSigner { signer: issuer.signer, key: key.public() });
         }
-        if revoked.len() > IDS_MAX {
+        if revoked.len() > LIST_IDS_MAX {
             return Err(RevocationError::TooMany(revoked.len()));
         }
         let body = body_of(&revoked);
@@ -263,17 +264,17 @@ impl RevocationList {
         Self { issuer: Issuer::root(root), sequence, issued, revoked, digest, text: text.to_owned() }
     }
 
-    /// Returns the signer's next list: with the entries `more`, and without entries that have expired. Returns an equal
-    /// list if this list has all of `more` already.
+    /// Returns the signer's next list: the entries of this list and `more`, without entries that have expired. Returns
+    /// an equal list if this list contains `more` already.
     ///
     /// # Errors
-    /// Fails for a key that is not the signer's, and for more than [`IDS_MAX`] entries.
-    pub fn with(&self, key: &Identity, now: Second, more: &RevokedSet) -> Result<Self, RevocationError> {
+    /// Fails for a key that is not the signer's, and for more than [`LIST_IDS_MAX`] entries.
+    pub fn extended(&self, key: &Identity, now: Second, more: &RevokedSet) -> Result<Self, RevocationError> {
         let mut revoked = self.revoked.clone();
         if !revoked.join(more) {
             return Ok(self.clone());
         }
-        revoked.forget_expired(now);
+        revoked.drop_expired(now);
         Self::sign_as(key, self.issuer, self.sequence.saturating_add(1), now, revoked)
     }
 
@@ -363,7 +364,7 @@ fn entries(body: &str, header_lines: usize) -> Result<RevokedSet, RevocationErro
             continue;
         }
         let entry: DatedId = text.parse().map_err(|_| wrong())?;
-        if last.is_some_and(|last| last >= entry.id) || revoked.len() >= IDS_MAX {
+        if last.is_some_and(|last| last >= entry.id) || revoked.len() >= LIST_IDS_MAX {
             return Err(wrong());
         }
         last = Some(entry.id);

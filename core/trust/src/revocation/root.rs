@@ -1,81 +1,83 @@
-//! Revocations in the name of one root.
+//! Revocations of credentials of one root, and the rules by which lists are joined with them.
 
 use super::share::DelegatorQuota;
-use super::{DELEGATED_MAX, LIVE_MAX, RevocationList, RevokedSet};
+use super::{DELEGATED_ENTRIES_MAX, ROOT_ENTRIES_MAX, RevocationList, RevokedSet};
 use crate::credential::{ChainBlock, DatedId, DelegationId};
 use crate::grant::Second;
 use crate::key::PublicKey;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The most digests of bodies that are remembered for each signer. By its digest a repeated list is recognised from the
-/// header.
-pub(super) const TAKEN_MAX: usize = 8;
+/// The most digests of lists that are remembered for each signer. A repeated list is recognised by the digest in its
+/// header, before its body is read.
+pub(super) const COMPLETE_LISTS_MAX: usize = 8;
 
-/// The entries of one signer.
+/// The entries of one signer's lists, joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Issued {
+pub(super) struct SignerEntries {
     pub(super) set: RevokedSet,
     /// The highest sequence number in the signer's lists. It is only shown to people.
     pub(super) sequence: u64,
-    /// Digests of the latest lists of which the set holds every entry, oldest first.
-    pub(super) taken: VecDeque<[u8; 32]>,
+    /// Digests of the latest lists whose entries are all in the set, oldest first.
+    pub(super) complete_lists: VecDeque<[u8; 32]>,
 }
 
-impl Issued {
-    /// Remembers the sequence number of a list. Remembers the digest, too, if the set holds every entry of the list. A list
-    /// with skipped expired entries is read again, because the clock may have been ahead.
-    fn note(&mut self, list: &RevocationList, left_out: usize, now: Second) {
+impl SignerEntries {
+    /// Remembers the sequence number of a list; and its digest, if the set holds every entry of the list. A list of
+    /// which expired entries were skipped is read again when it is offered again, because the clock may have been
+    /// ahead.
+    fn record_list(&mut self, list: &RevocationList, left_out: usize, now: Second) {
         let is_skipped = |entry: DatedId| has_expired(entry, now) && !self.set.contains(&entry.id);
         let is_whole = left_out == 0 && !list.revoked().iter().any(is_skipped);
         self.sequence = self.sequence.max(list.sequence());
-        if is_whole && !self.taken.contains(list.digest()) {
-            if self.taken.len() >= TAKEN_MAX {
-                self.taken.pop_front();
+        if is_whole && !self.complete_lists.contains(list.digest()) {
+            if self.complete_lists.len() >= COMPLETE_LISTS_MAX {
+                self.complete_lists.pop_front();
             }
-            self.taken.push_back(*list.digest());
+            self.complete_lists.push_back(*list.digest());
         }
     }
 
     /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`](super::KEPT_AFTER_SECONDS) ago. If there were any,
-    /// forgets all digests, because any of these lists may have had the removed entries.
-    fn forget(&mut self, now: Second) {
-        if self.set.forget(now) {
-            self.taken.clear();
+    /// forgets all digests, because any of the lists may contain the removed entries.
+    fn drop_long_expired(&mut self, now: Second) {
+        if self.set.drop_long_expired(now) {
+            self.complete_lists.clear();
         }
     }
 
     /// Removes all entries that have expired. If there were any, forgets all digests.
-    fn forget_expired(&mut self, now: Second) {
-        if self.set.forget_expired(now) {
-            self.taken.clear();
+    fn drop_expired(&mut self, now: Second) {
+        if self.set.drop_expired(now) {
+            self.complete_lists.clear();
         }
     }
 }
 
-/// The revocations by the holder of one block, of blocks that were delegated from this block.
+/// A holder of a block that has revoked blocks that were delegated from its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Delegator {
     pub(super) holder: PublicKey,
     /// The identifiers of the blocks before the holder's, root first.
     pub(super) above: Vec<DelegationId>,
-    /// The time at which the holder's block expires. All blocks that the holder can revoke have expired then, too.
+    /// The time at which the holder's block expires, and with it all blocks that the holder can revoke.
     pub(super) until: Second,
-    pub(super) issued: Issued,
+    pub(super) entries: SignerEntries,
 }
 
 impl Delegator {
     /// Returns the number of entries that count against the quota: identifiers, and 1 for `all-before`.
-    pub(super) fn entries(&self) -> usize {
-        self.issued.set.len() + usize::from(self.issued.set.all_before().is_some())
+    pub(super) fn entry_count(&self) -> usize {
+        self.entries.set.len() + usize::from(self.entries.set.all_before().is_some())
     }
 
-    /// Returns the identifiers of the blocks of the holder's chain, root first. `under` is that of the holder's own block.
+    /// Returns the identifiers of the blocks of the holder's chain, root first. `under` is the identifier of the
+    /// holder's own block, the last one.
     pub(super) fn path<'a>(&'a self, under: &'a DelegationId) -> impl Iterator<Item = &'a DelegationId> {
         self.above.iter().chain(std::iter::once(under))
     }
 }
 
-/// The proven right of a delegator to revoke; the fields are those of [`Delegator`].
+/// The proven right of a delegator to revoke. The fields are described at [`Delegator`].
 #[derive(Clone, Debug)]
 pub(super) struct ProvenDelegator {
     pub(super) holder: PublicKey,
@@ -83,10 +85,10 @@ pub(super) struct ProvenDelegator {
     pub(super) until: Second,
 }
 
-/// Revocations in the name of one root: its own entries, and those of delegators.
+/// Revocations of credentials of one root: by the root itself, and by delegators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootRevocations {
-    pub(super) own: Issued,
+    pub(super) own: SignerEntries,
     pub(super) delegators: BTreeMap<DelegationId, Delegator>,
 }
 
@@ -101,36 +103,37 @@ impl RootRevocations {
         self.own.sequence
     }
 
-    /// Returns the delegators that have revoked blocks, each with its own block and its entries.
+    /// Returns the delegators that have revoked blocks: the key, the identifier of the delegator's own block, and the
+    /// entries.
     pub fn delegators(&self) -> impl Iterator<Item = (&PublicKey, &DelegationId, &RevokedSet)> {
-        self.delegators.iter().map(|(under, it)| (&it.holder, under, &it.issued.set))
+        self.delegators.iter().map(|(under, delegator)| (&delegator.holder, under, &delegator.entries.set))
     }
 
     /// Returns the number of entries of all delegators.
-    pub fn delegated(&self) -> usize {
-        self.delegators.values().map(Delegator::entries).sum()
+    pub fn delegated_count(&self) -> usize {
+        self.delegators.values().map(Delegator::entry_count).sum()
     }
 
     /// Returns the number of all entries.
-    pub fn live(&self) -> usize {
-        self.own.set.len() + self.delegated()
+    pub fn entry_count(&self) -> usize {
+        self.own.set.len() + self.delegated_count()
     }
 
     /// Adds a root's list. Returns true if the state changes, and the number of entries that found no room.
     pub(super) fn add_own(&mut self, list: &RevocationList, now: Second) -> (bool, usize) {
-        let counted = self.join_own(list.revoked(), now);
-        self.own.note(list, counted.1, now);
-        counted
+        let result = self.join_own(list.revoked(), now);
+        self.own.record_list(list, result.1, now);
+        result
     }
 
     fn join_own(&mut self, revoked: &RevokedSet, now: Second) -> (bool, usize) {
         let mut has_changed = revoked.all_before().is_some_and(|time| self.own.set.revoke_all_before(time));
         let mut left_out = 0;
-        let most = LIVE_MAX.saturating_sub(self.delegated());
+        let own_max = ROOT_ENTRIES_MAX.saturating_sub(self.delegated_count());
         for entry in revoked.iter().filter(|entry| !has_expired(*entry, now)) {
-            if !self.own.set.contains(&entry.id) && self.own.set.len() >= most {
-                self.own.forget_expired(now);
-                if self.own.set.len() >= most {
+            if !self.own.set.contains(&entry.id) && self.own.set.len() >= own_max {
+                self.own.drop_expired(now);
+                if self.own.set.len() >= own_max {
                     left_out += 1;
                     continue;
                 }
@@ -149,14 +152,14 @@ impl RootRevocations {
         list: &RevocationList,
         now: Second,
     ) -> (bool, usize) {
-        let mut counted = self.join_delegated(under, right, list.revoked(), now);
+        let mut result = self.join_delegated(under, right, list.revoked(), now);
         if let Some(delegator) = self.delegators.get_mut(&under) {
-            delegator.issued.note(list, counted.1, now);
-        } else if counted.1 == 0 && !list.revoked().is_empty() {
+            delegator.entries.record_list(list, result.1, now);
+        } else if result.1 == 0 && !list.revoked().is_empty() {
             // All entries had expired, or a block before the delegator's is revoked.
-            counted.0 = false;
+            result.0 = false;
         }
-        counted
+        result
     }
 
     fn join_delegated(
@@ -166,16 +169,16 @@ impl RootRevocations {
         revoked: &RevokedSet,
         now: Second,
     ) -> (bool, usize) {
-        let free = DELEGATED_MAX.min(LIVE_MAX.saturating_sub(self.own.set.len()));
-        let free = free.saturating_sub(self.delegated());
+        let free = DELEGATED_ENTRIES_MAX.min(ROOT_ENTRIES_MAX.saturating_sub(self.own.set.len()));
+        let free = free.saturating_sub(self.delegated_count());
         let path: Vec<DelegationId> = above.iter().copied().chain([under]).collect();
-        let mut share = DelegatorQuota::of(&path, self.delegators.iter(), free);
-        let new = || Delegator { holder, above, until, issued: Issued::default() };
+        let mut quota = DelegatorQuota::new(&path, self.delegators.iter(), free);
+        let new = || Delegator { holder, above, until, entries: SignerEntries::default() };
         let mut delegator = self.delegators.remove(&under).unwrap_or_else(new);
-        let set = &mut delegator.issued.set;
+        let set = &mut delegator.entries.set;
         let (mut has_changed, mut left_out) = (false, 0);
         if let Some(time) = revoked.all_before() {
-            if set.all_before().is_some() || share.take() {
+            if set.all_before().is_some() || quota.take_entry() {
                 has_changed |= set.revoke_all_before(time);
             } else {
                 left_out += 1;
@@ -184,13 +187,13 @@ impl RootRevocations {
         for DatedId { id, expires } in revoked.iter().filter(|entry| !has_expired(*entry, now)) {
             // No block expires later than the blocks before it.
             let entry = DatedId { id, expires: Some(expires.map_or(until, |expires| expires.min(until))) };
-            if set.contains(&id) || share.take() {
+            if set.contains(&id) || quota.take_entry() {
                 has_changed |= set.insert(entry);
             } else {
                 left_out += 1;
             }
         }
-        if !delegator.issued.set.is_empty() {
+        if !delegator.entries.set.is_empty() {
             self.delegators.insert(under, delegator);
         }
         self.drop_redundant();
@@ -202,77 +205,74 @@ impl RootRevocations {
         let (_, mut left_out) = self.join_own(&other.own.set, now);
         self.own.sequence = self.own.sequence.max(other.own.sequence);
         for (under, delegator) in &other.delegators {
-            let Delegator { holder, above, until, issued } = delegator.clone();
+            let Delegator { holder, above, until, entries } = delegator.clone();
             let right = ProvenDelegator { holder, above, until };
-            left_out += self.join_delegated(*under, right, &issued.set, now).1;
-            if let Some(there) = self.delegators.get_mut(under) {
-                there.issued.sequence = there.issued.sequence.max(issued.sequence);
+            left_out += self.join_delegated(*under, right, &entries.set, now).1;
+            if let Some(own) = self.delegators.get_mut(under) {
+                own.entries.sequence = own.entries.sequence.max(entries.sequence);
             }
         }
         left_out
     }
 
-    /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`](super::KEPT_AFTER_SECONDS) ago, and delegators whose
-    /// own block did.
-    pub(super) fn forget(&mut self, now: Second) {
-        self.own.forget(now);
+    /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`](super::KEPT_AFTER_SECONDS) ago, and delegators
+    /// whose own block expired so long ago.
+    pub(super) fn drop_long_expired(&mut self, now: Second) {
+        self.own.drop_long_expired(now);
         for delegator in self.delegators.values_mut() {
-            delegator.issued.forget(now);
+            delegator.entries.drop_long_expired(now);
         }
         let is_over =
             |until: Second| until.number().saturating_add(super::KEPT_AFTER_SECONDS) <= now.number();
-        self.delegators.retain(|_, it| !is_over(it.until) && !it.issued.set.is_empty());
+        self.delegators.retain(|_, delegator| !is_over(delegator.until) && !delegator.entries.set.is_empty());
     }
 
-    /// Drops the entries of delegators whose own block, or a block before it, is revoked until the delegator's block
-    /// expires. All chains to which such entries apply are invalid anyway.
+    /// Drops the entries of a delegator if its own block, or a block before it, is revoked until the delegator's block
+    /// expires. All chains to which these entries apply are invalid already.
     fn drop_redundant(&mut self) {
-        let is_revoked = |under: &DelegationId, it: &Delegator| {
+        let is_revoked = |under: &DelegationId, delegator: &Delegator| {
             let lasts = |set: &RevokedSet, id: &DelegationId| {
-                set.expiry(id).flatten().is_some_and(|expires| expires >= it.until)
+                set.expiry(id).flatten().is_some_and(|expires| expires >= delegator.until)
             };
-            let path: Vec<&DelegationId> = it.path(under).collect();
-            path.iter().enumerate().any(|(at, id)| {
-                let by_root = lasts(&self.own.set, id);
-                let above = path.get(..at).unwrap_or_default().iter();
-                by_root
-                    || above
-                        .filter_map(|above| self.delegators.get(*above))
-                        .any(|by| lasts(&by.issued.set, id))
+            let path: Vec<&DelegationId> = delegator.path(under).collect();
+            path.iter().enumerate().any(|(index, id)| {
+                let above = path.get(..index).unwrap_or_default().iter();
+                let mut delegators_above = above.filter_map(|above| self.delegators.get(*above));
+                lasts(&self.own.set, id) || delegators_above.any(|above| lasts(&above.entries.set, id))
             })
         };
-        let gone: Vec<DelegationId> = self
+        let redundant: Vec<DelegationId> = self
             .delegators
             .iter()
-            .filter(|(under, it)| is_revoked(under, it))
+            .filter(|(under, delegator)| is_revoked(under, delegator))
             .map(|(under, _)| *under)
             .collect();
-        gone.iter().for_each(|under| _ = self.delegators.remove(under));
+        redundant.iter().for_each(|under| _ = self.delegators.remove(under));
     }
 
     /// Returns the index of the first revoked block of a chain, and the reason.
     pub(super) fn find(&self, chain: &[ChainBlock]) -> Option<(usize, Option<Second>)> {
-        (0..chain.len()).find_map(|at| Some((at, self.revokes(chain, at)?)))
+        (0..chain.len()).find_map(|index| Some((index, self.revocation_of(chain, index)?)))
     }
 
-    /// Returns the reason why a block is revoked: `Some(None)` for an entry, `Some(Some(time))` for an `all-before`. `None`
-    /// if the block is not revoked.
-    fn revokes(&self, chain: &[ChainBlock], at: usize) -> Option<Option<Second>> {
-        let link = chain.get(at)?;
-        if self.own.set.contains(&link.id) {
+    /// Returns the reason why the block at this index of a chain is revoked: `Some(None)` for an entry,
+    /// `Some(Some(time))` for an `all-before`. `None` if the block is not revoked.
+    fn revocation_of(&self, chain: &[ChainBlock], index: usize) -> Option<Option<Second>> {
+        let block = chain.get(index)?;
+        if self.own.set.contains(&block.id) {
             return Some(None);
         }
-        if let Some(before) = self.own.set.all_before_of(link).filter(|_| at == 0) {
+        if let Some(before) = self.own.set.all_before_of(block).filter(|_| index == 0) {
             return Some(Some(before));
         }
-        for (by, delegator) in chain.iter().take(at).zip(0..).filter_map(|(above, by)| {
-            // The identifier covers the whole chain up to its block, and so this holder.
-            Some((by, self.delegators.get(&above.id)?))
-        }) {
-            if delegator.issued.set.contains(&link.id) {
+        for (above, block_above) in chain.iter().take(index).enumerate() {
+            // An identifier covers the whole chain up to its block, and so the holder of the block.
+            let Some(delegator) = self.delegators.get(&block_above.id) else { continue };
+            if delegator.entries.set.contains(&block.id) {
                 return Some(None);
             }
-            if let Some(before) = delegator.issued.set.all_before_of(link).filter(|_| by + 1 == at) {
+            let signed_this_block = above + 1 == index;
+            if let Some(before) = delegator.entries.set.all_before_of(block).filter(|_| signed_this_block) {
                 return Some(Some(before));
             }
         }

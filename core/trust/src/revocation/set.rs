@@ -42,8 +42,8 @@ impl RevokedSet {
         self.ids.contains_key(id)
     }
 
-    /// Returns the expiry time of the entry for an identifier. `None` without an entry; `Some(None)` for an entry without
-    /// an expiry time.
+    /// Returns the expiry time of the entry for an identifier. `None` without an entry; `Some(None)` for an entry
+    /// without an expiry time.
     pub fn expiry(&self, id: &DelegationId) -> Option<Option<Second>> {
         self.ids.get(id).copied()
     }
@@ -70,17 +70,17 @@ impl RevokedSet {
 
     /// Returns the `all-before` time if it revokes a block, by the block's signing time. A block without a signing time
     /// was signed before any time.
-    pub(super) fn all_before_of(&self, link: &ChainBlock) -> Option<Second> {
-        self.all_before.filter(|before| link.issued.is_none_or(|issued| issued < *before))
+    pub(super) fn all_before_of(&self, block: &ChainBlock) -> Option<Second> {
+        self.all_before.filter(|before| block.issued.is_none_or(|issued| issued < *before))
     }
 
     /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`] ago. Returns true if there were any.
-    pub(super) fn forget(&mut self, now: Second) -> bool {
+    pub(super) fn drop_long_expired(&mut self, now: Second) -> bool {
         self.retain_since(now.number().saturating_sub(KEPT_AFTER_SECONDS))
     }
 
     /// Removes all entries that have expired. Returns true if there were any.
-    pub fn forget_expired(&mut self, now: Second) -> bool {
+    pub fn drop_expired(&mut self, now: Second) -> bool {
         self.retain_since(now.number())
     }
 

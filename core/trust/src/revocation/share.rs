@@ -1,57 +1,60 @@
 //! The division of the delegators' half of a root's entries among them.
 //!
 //! A delegator can delegate to any number of keys of its own, so a limit for each key would be useless. Instead, a rule
-//! applies to each block of the signer's path. A block and all blocks delegated from it form a *party*. The holders that are
-//! `d` or more blocks below the party's first block have together at most a `2^d`-th as many entries as are still free.
+//! applies to each block of the chain up to the signer's. A block and all blocks delegated from it form a *party*. The
+//! holders that are `d` or more blocks below the party's first block have together at most `free / 2^d` entries, where
+//! `free` is the number of entries that are still free.
 //!
-//! - `d = 0`: a party never has more entries than there are free entries. The first can have a half of all, the next a
-//!   quarter, and so on: there is always room for one more.
+//! - `d = 0`: a party never has more entries than there are free entries. The first party can have half of all, the next
+//!   one a quarter, and so on: there is always room for one more party.
 //! - `d = 1`: the holders beneath a delegator leave room for the delegator's own entries, and so on down the chain.
 
 use super::root::Delegator;
 use crate::credential::DelegationId;
 
-/// The quota of one delegator.
+/// The number of entries that one delegator can still add, by the rules of this file.
 #[derive(Debug)]
 pub(super) struct DelegatorQuota {
     /// The number of free entries.
     free: usize,
-    /// For each block of the signer's path, the signer's own block first: the number of entries in its party of holders
-    /// that are at least as many blocks below it as the signer.
-    held: Vec<usize>,
+    /// An element for each block of the chain up to the signer's, the signer's own block first. In the party of this
+    /// block it counts the entries of the holders that are at least as far below the block as the signer.
+    party_entries: Vec<usize>,
 }
 
 impl DelegatorQuota {
-    /// Returns the quota of a delegator, if `free` entries are left for delegators. The delegator's own block is the last of
-    /// `path`.
-    pub(super) fn of<'a>(
+    /// Returns the quota of a delegator, if `free` entries are left for delegators. The delegator's own block is the
+    /// last of `path`.
+    pub(super) fn new<'a>(
         path: &[DelegationId],
         others: impl Iterator<Item = (&'a DelegationId, &'a Delegator)> + Clone,
         free: usize,
     ) -> Self {
         // An identifier covers the chain up to its block, so it has the same index in every path that contains it.
-        let of_party = |(at, id): (usize, &DelegationId)| {
+        let of_party = |(index, id): (usize, &DelegationId)| {
             let is_in = |(under, other): &(&DelegationId, &Delegator)| {
-                other.path(under).nth(at) == Some(id) && other.path(under).count() >= path.len()
+                other.path(under).nth(index) == Some(id) && other.path(under).count() >= path.len()
             };
-            others.clone().filter(is_in).map(|(_, other)| other.entries()).sum()
+            others.clone().filter(is_in).map(|(_, other)| other.entry_count()).sum()
         };
-        let mut held: Vec<usize> = path.iter().enumerate().map(of_party).collect();
-        held.reverse();
-        Self { free, held }
+        let mut party_entries: Vec<usize> = path.iter().enumerate().map(of_party).collect();
+        party_entries.reverse();
+        Self { free, party_entries }
     }
 
     /// Counts one more entry of the delegator. Returns false, and counts nothing, if the quota is used up.
-    pub(super) fn take(&mut self) -> bool {
-        let Some(left) = self.free.checked_sub(1) else { return false };
-        let fits = |(distance, held): (usize, &usize)| {
-            left.checked_shr(u32::try_from(distance).unwrap_or(u32::MAX)).is_some_and(|most| *held < most)
+    pub(super) fn take_entry(&mut self) -> bool {
+        let Some(free_after) = self.free.checked_sub(1) else { return false };
+        let fits = |(distance, entries): (usize, &usize)| {
+            free_after
+                .checked_shr(u32::try_from(distance).unwrap_or(u32::MAX))
+                .is_some_and(|entries_max| *entries < entries_max)
         };
-        if !self.held.iter().enumerate().all(fits) {
+        if !self.party_entries.iter().enumerate().all(fits) {
             return false;
         }
-        self.free = left;
-        self.held.iter_mut().for_each(|held| *held += 1);
+        self.free = free_after;
+        self.party_entries.iter_mut().for_each(|entries| *entries += 1);
         true
     }
 }

@@ -13,12 +13,12 @@
 //! digest 60303ae22b998861…
 //! ```
 //!
-//! A delegator's line has its key, its block with the block's expiry time, and the blocks before it, root first. The last
-//! line has the SHA-256 of all lines before it. It detects damage, and is not a signature, as the folder belongs to the
-//! node.
+//! A delegator's line has its key, its block with the block's expiry time, and the blocks before it, root first. The
+//! last line has the SHA-256 of all lines before it. It detects damage. A signature is not needed, because the folder
+//! belongs to the node. A line `taken` has the digest of a list whose entries are all in the state.
 
 use super::RootRevocations;
-use super::root::{Delegator, Issued, TAKEN_MAX};
+use super::root::{COMPLETE_LISTS_MAX, Delegator, SignerEntries};
 use crate::credential::{BLOCKS_MAX, DatedId, DelegationId};
 use crate::grant::{ModuleHash, Second};
 use crate::key::PublicKey;
@@ -34,13 +34,13 @@ const FIRST_LINE: &str = "weir revocations 1";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// A text that is not a stored state, or one of a later version.
-    #[error("these are no kept revocations: they begin with `{FIRST_LINE}`")]
+    #[error("the text is no stored state of revocations, which begins with `{FIRST_LINE}`")]
     Other,
     /// A text that was cut off or changed.
-    #[error("the kept revocations are cut off or damaged")]
+    #[error("the stored revocations are cut off or damaged")]
     Damaged,
     /// A line with an illegal content.
-    #[error("line {0} of the kept revocations is not understood")]
+    #[error("line {0} of the stored revocations is not legal")]
     Line(usize),
 }
 
@@ -49,12 +49,12 @@ impl RootRevocations {
     pub fn to_text(&self, root: &PublicKey) -> String {
         // Writing to a string cannot fail.
         let mut text = format!("{FIRST_LINE}\nroot {root}\n");
-        write_issued(&mut text, &self.own);
-        for (under, Delegator { holder, above, until, issued }) in &self.delegators {
+        write_entries(&mut text, &self.own);
+        for (under, Delegator { holder, above, until, entries }) in &self.delegators {
             let _ = write!(text, "delegator {holder} {}", DatedId { id: *under, expires: Some(*until) });
             above.iter().for_each(|id| _ = write!(text, " {id}"));
             text.push('\n');
-            write_issued(&mut text, issued);
+            write_entries(&mut text, entries);
         }
         let _ = writeln!(text, "digest {}", ModuleHash(Sha256::digest(&text).into()));
         text
@@ -69,36 +69,36 @@ impl RootRevocations {
         let (before, digest) = body
             .ok_or(StateError::Other)
             .and_then(|_| text.trim_end_matches('\n').rsplit_once("\ndigest ").ok_or(StateError::Damaged))?;
-        let signed = text.get(..=before.len()).ok_or(StateError::Damaged)?;
-        if digest.parse() != Ok(ModuleHash(Sha256::digest(signed).into())) {
+        let hashed = text.get(..=before.len()).ok_or(StateError::Damaged)?;
+        if digest.parse() != Ok(ModuleHash(Sha256::digest(hashed).into())) {
             return Err(StateError::Damaged);
         }
-        let mut lines = signed.lines().zip(1..).skip(1);
+        let mut lines = hashed.lines().zip(1..).skip(1);
         let root = lines.next().and_then(|(line, _)| line.strip_prefix("root ")?.parse().ok());
         let root = root.ok_or(StateError::Line(2))?;
         let mut state = Self::default();
-        let mut of: Option<DelegationId> = None;
+        let mut current: Option<DelegationId> = None;
         for (line, number) in lines {
             let wrong = StateError::Line(number);
             if let Some(line) = line.strip_prefix("delegator ") {
-                let (under, delegator) = delegator(line).ok_or(wrong)?;
+                let (under, delegator) = read_delegator(line).ok_or(wrong)?;
                 state.delegators.insert(under, delegator);
-                of = Some(under);
+                current = Some(under);
                 continue;
             }
-            let issued = match of {
+            let entries = match current {
                 None => &mut state.own,
-                Some(under) => &mut state.delegators.get_mut(&under).ok_or(wrong.clone())?.issued,
+                Some(under) => &mut state.delegators.get_mut(&under).ok_or(wrong.clone())?.entries,
             };
-            read(issued, line).ok_or(wrong)?;
+            read_line(entries, line).ok_or(wrong)?;
         }
         Ok((root, state))
     }
 }
 
-fn write_issued(text: &mut String, Issued { set, sequence, taken }: &Issued) {
+fn write_entries(text: &mut String, SignerEntries { set, sequence, complete_lists }: &SignerEntries) {
     let _ = writeln!(text, "sequence {sequence}");
-    for digest in taken {
+    for digest in complete_lists {
         let _ = writeln!(text, "taken {}", ModuleHash(*digest));
     }
     if let Some(time) = set.all_before() {
@@ -109,25 +109,25 @@ fn write_issued(text: &mut String, Issued { set, sequence, taken }: &Issued) {
     }
 }
 
-fn delegator(line: &str) -> Option<(DelegationId, Delegator)> {
+fn read_delegator(line: &str) -> Option<(DelegationId, Delegator)> {
     let mut words = line.split(' ');
     let holder = words.next()?.parse().ok()?;
     let DatedId { id, expires } = words.next()?.parse().ok()?;
     let until: Second = expires?;
     let above: Vec<DelegationId> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let fits = above.len() < BLOCKS_MAX;
-    fits.then(|| (id, Delegator { holder, above, until, issued: Issued::default() }))
+    fits.then(|| (id, Delegator { holder, above, until, entries: SignerEntries::default() }))
 }
 
-fn read(issued: &mut Issued, line: &str) -> Option<()> {
+fn read_line(entries: &mut SignerEntries, line: &str) -> Option<()> {
     match line.split_once(' ') {
-        Some(("sequence", number)) => issued.sequence = number.parse().ok()?,
-        Some(("taken", digest)) if issued.taken.len() < TAKEN_MAX => {
-            issued.taken.push_back(digest.parse::<ModuleHash>().ok()?.0);
+        Some(("sequence", number)) => entries.sequence = number.parse().ok()?,
+        Some(("taken", digest)) if entries.complete_lists.len() < COMPLETE_LISTS_MAX => {
+            entries.complete_lists.push_back(digest.parse::<ModuleHash>().ok()?.0);
         }
-        Some(("all-before", time)) => _ = issued.set.revoke_all_before(time.parse().ok()?),
+        Some(("all-before", time)) => _ = entries.set.revoke_all_before(time.parse().ok()?),
         Some(_) => return None,
-        None => _ = issued.set.insert(line.parse().ok()?),
+        None => _ = entries.set.insert(line.parse().ok()?),
     }
     Some(())
 }

@@ -13,7 +13,7 @@
 //! no expiry time, so a node keeps them until a later list states one.
 
 use super::list::RevocationList;
-use super::{IDS_MAX, RevocationError, RevokedSet};
+use super::{LIST_IDS_MAX, RevocationError, RevokedSet};
 use crate::base32;
 use crate::credential::DelegationId;
 use crate::grant::Second;
@@ -49,7 +49,7 @@ pub(super) fn read(text: &str) -> Result<RevocationList, RevocationError> {
             break (line, signature);
         }
         let id: DelegationId = text.parse().map_err(|_| wrong(line, wanted))?;
-        if last.is_some_and(|last| last >= id) || revoked.len() >= IDS_MAX {
+        if last.is_some_and(|last| last >= id) || revoked.len() >= LIST_IDS_MAX {
             return Err(wrong(line, wanted));
         }
         last = Some(id);

@@ -1,33 +1,33 @@
-//! Encrypted datagrams. Each consists of its number in eight bytes, and a message. Datagrams may arrive in any order, or
-//! not at all; none is accepted twice.
+//! Encrypted datagrams. A datagram consists of its number in eight bytes, and a message. Datagrams may arrive in any
+//! order, or get lost; none is accepted twice.
 
 use super::keys::OVERHEAD_BYTES;
 use super::{MessageKind, ReplayWindow, TransportKeys};
 
 /// The most payload bytes of a datagram, so that it fits into UDP over IPv6.
 pub const DATAGRAM_BYTES_MAX: usize = 65_535 - 8 - NUMBER_BYTES - OVERHEAD_BYTES;
-/// The number of datagrams of a direction after which an association is used up, and a new handshake is needed.
-/// With this many of the longest datagrams, AES-GCM stays within its limits for confidentiality. Keys are not replaced
-/// before, because datagrams that overtake each other would need the old and the new key at once.
+/// The number of datagrams of a direction after which a new handshake is needed. Up to this number, even with the
+/// longest datagrams, AES-GCM stays within its limits for confidentiality. All these datagrams have one key, because
+/// datagrams that overtake each other would otherwise need an old and a new key at once.
 pub const DATAGRAMS_MAX: u64 = 1 << 32;
 
 const NUMBER_BYTES: usize = 8;
 
-/// The reason why a datagram is refused, or not sent. A refused datagram changes nothing, because any party can send
-/// datagrams.
+/// The reason why a datagram is refused, or not sent. A refused datagram leaves the association as it is, because any
+/// party can send one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatagramError {
     /// A datagram that is too short or too long.
     #[error("a datagram of {0} bytes is too short or too long")]
     Length(usize),
     /// A datagram whose number was received before, or is too old to tell.
-    #[error("datagram {0} came before, or too late")]
+    #[error("datagram {0} was received before, or is too old to tell")]
     Again(u64),
     /// A datagram that does not decrypt.
-    #[error("the datagram is not of this association, or was changed")]
+    #[error("the datagram belongs to another association, or was changed")]
     Damaged,
     /// The association has sent [`DATAGRAMS_MAX`] datagrams.
-    #[error("the association is used up: another handshake makes another one")]
+    #[error("the association has sent its last datagram: connect again")]
     UsedUp,
 }
 
@@ -67,8 +67,8 @@ impl SealedDatagrams {
     /// Opens a received datagram.
     ///
     /// # Errors
-    /// Fails if the datagram is not the peer's, or was received before. The caller counts and drops it; the association
-    /// continues.
+    /// Fails if the datagram is not the peer's, or was received before. The caller counts and drops such a datagram, and
+    /// the association continues.
     pub fn open(&mut self, datagram: &[u8]) -> Result<Vec<u8>, DatagramError> {
         let wrong = DatagramError::Length(datagram.len());
         let (number, message) = datagram.split_first_chunk::<NUMBER_BYTES>().ok_or(wrong)?;

@@ -4,8 +4,8 @@ use crate::association::{Handshake, HandshakeError, HandshakeRole};
 use snow::StatelessTransportState;
 use std::fmt;
 
-/// The number of messages of a direction after which its key is replaced (Noise, section 11.3). These
-/// are at most 1 GiB, far below the limit of AES-GCM (RFC 8446, section 5.5: 2^24.5 messages of the longest length).
+/// The number of messages of a direction after which its key is replaced (Noise, section 11.3). They are at most 1 GiB,
+/// far below the limit of AES-GCM (RFC 8446, section 5.5: 2^24.5 messages of the longest length).
 pub const REKEY_MESSAGES: u64 = 1 << 16;
 
 /// The bytes that a message adds to its payload: its kind and the tag.
@@ -32,12 +32,13 @@ impl MessageKind {
         }
     }
 
-    fn of(byte: u8) -> Option<Self> {
+    fn from_byte(byte: u8) -> Option<Self> {
         [Self::Data, Self::End, Self::Accepted].into_iter().find(|kind| kind.byte() == byte)
     }
 }
 
-/// The encryption keys of an association, one for each direction. They are erased from memory when this value is dropped.
+/// The encryption keys of an association, one for each direction. They are erased from memory when this value is
+/// dropped.
 pub(crate) struct TransportKeys {
     noise: StatelessTransportState,
     role: HandshakeRole,
@@ -48,8 +49,8 @@ pub(crate) struct TransportKeys {
 }
 
 impl TransportKeys {
-    /// Returns the keys of a handshake whose first three messages were exchanged.
-    pub(crate) fn of(handshake: Handshake, role: HandshakeRole) -> Result<Self, HandshakeError> {
+    /// Returns the keys that follow from a handshake whose first three messages were exchanged.
+    pub(crate) fn from_handshake(handshake: Handshake, role: HandshakeRole) -> Result<Self, HandshakeError> {
         Ok(Self { noise: handshake.keys()?, role, sealed: 0, opened: 0 })
     }
 
@@ -58,7 +59,7 @@ impl TransportKeys {
         (self.sealed, self.opened)
     }
 
-    /// Encrypts the next message. `None` if it is too long.
+    /// Encrypts the next message. `None` if the message is too long.
     pub(crate) fn seal_next(&mut self, kind: MessageKind, data: &[u8]) -> Option<Vec<u8>> {
         let message = self.seal(self.sealed, kind, data)?;
         self.sealed += 1;
@@ -69,7 +70,7 @@ impl TransportKeys {
     }
 
     /// Decrypts the peer's next message into `into`, which must be as long as the message. Returns its kind and payload.
-    /// `None` if it is not the peer's next message: then the association is over.
+    /// `None` for other bytes than the peer's next message; the association is then over.
     pub(crate) fn open_next<'a>(
         &mut self,
         message: &[u8],
@@ -83,7 +84,7 @@ impl TransportKeys {
         Some(opened)
     }
 
-    /// Encrypts a message with a number, which must never be used twice.
+    /// Encrypts a message under a number. No number may be used twice.
     pub(super) fn seal(&self, number: u64, kind: MessageKind, data: &[u8]) -> Option<Vec<u8>> {
         let plain = [&[kind.byte()], data].concat();
         let mut message = vec![0; plain.len() + TAG_BYTES];
@@ -101,13 +102,13 @@ impl TransportKeys {
     ) -> Option<(MessageKind, &'a [u8])> {
         let read = self.noise.read_message(number, message, into).ok()?;
         let (kind, data) = into.get(..read)?.split_first()?;
-        Some((MessageKind::of(*kind)?, data))
+        Some((MessageKind::from_byte(*kind)?, data))
     }
 }
 
 impl fmt::Debug for TransportKeys {
     /// Writes the state without the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({:?}, {} sealed, {} opened)", self.role, self.sealed, self.opened)
+        write!(f, "TransportKeys({:?}, {} sealed, {} opened)", self.role, self.sealed, self.opened)
     }
 }

@@ -34,23 +34,23 @@ pub enum TransportError {
     /// A valid message that is not allowed at this point of the stream.
     #[error("the peer sends a message that is not allowed at this point")]
     Misplaced,
-    /// Bytes after the end.
-    #[error("more follows after the end")]
+    /// Bytes of the peer after the end of its direction.
+    #[error("the peer sends more after it has ended its direction of the stream")]
     AfterEnd,
     /// The connection closed before the end.
     #[error(
-        "the connection closed before the peer ended the stream: the peer is gone, or the connection was cut"
+        "the connection closed before the peer ended the stream: the peer has stopped, or the connection was cut"
     )]
     Cut,
     /// The local side has ended its direction already.
-    #[error("nothing can be sent any more: the end was sent before")]
+    #[error("nothing can be sent any more: this side has ended its direction of the stream")]
     Finished,
     /// The stream has failed before.
     #[error("the association is over")]
     Over,
 }
 
-/// One side of an encrypted stream. The first error ends it: nothing can be sent or read afterwards.
+/// One side of an encrypted stream. The first error ends the stream: nothing can be sent or read afterwards.
 #[derive(Debug)]
 pub struct SealedStream {
     /// The keys; `None` after an error.
@@ -81,7 +81,7 @@ impl SealedStream {
         Ok(data.len())
     }
 
-    /// Ends the local side's direction, and appends the message that says so to `out`. The peer's direction stays open.
+    /// Ends the local side's direction: appends the closing message to `out`. The peer's direction stays open.
     ///
     /// # Errors
     /// Fails at the second call, and after an error.
@@ -94,8 +94,8 @@ impl SealedStream {
     /// Consumes received bytes from the front of `bytes` until there is an event or no byte is left.
     ///
     /// # Errors
-    /// Fails if the bytes are not the peer's next message, or the message is not allowed at this point. All earlier events
-    /// are valid.
+    /// Fails for other bytes than the peer's next message, and for a message that is not allowed at this point. All
+    /// earlier events are valid.
     pub fn feed(&mut self, bytes: &mut &[u8]) -> Result<Option<StreamEvent>, TransportError> {
         if self.keys.is_none() {
             return Err(TransportError::Over);
@@ -124,7 +124,7 @@ impl SealedStream {
         self.is_ended
     }
 
-    /// Returns the numbers of messages sent and received so far, those of the handshake included.
+    /// Returns the numbers of messages sent and received so far. They include the fourth message of the handshake.
     pub fn counts(&self) -> (u64, u64) {
         self.keys.as_ref().map_or((0, 0), TransportKeys::counts)
     }
@@ -183,7 +183,7 @@ impl SealedStream {
         Ok(Some(event))
     }
 
-    /// Moves received bytes into the buffer until it has `wanted` bytes. Returns true if it has them.
+    /// Moves received bytes into the buffer until the buffer has `wanted` bytes. Returns true if it has them.
     fn fill(&mut self, wanted: usize, bytes: &mut &[u8]) -> bool {
         let missing = wanted.saturating_sub(self.incoming.len());
         let (now, later) = bytes.split_at(missing.min(bytes.len()));

@@ -6,8 +6,8 @@ const BITS: u64 = u64::BITS as u64;
 /// The number of latest message numbers for which the window knows whether they were received.
 pub const WINDOW: u64 = (WORDS as u64 - 1) * BITS;
 
-/// The received numbers. They are known exactly for numbers less than [`WINDOW`] below the highest one; lower numbers
-/// count as received.
+/// The set of received numbers. The window knows the latest [`WINDOW`] numbers up to the highest received one; all lower
+/// numbers count as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayWindow {
     /// One more than the highest received number.
@@ -17,7 +17,7 @@ pub struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Returns true if the number was certainly not received.
+    /// Returns true if the number is above the window's lower end and was not received yet.
     pub fn is_new(&self, number: u64) -> bool {
         if number >= self.next {
             // The highest number is never used, because its successor could not be counted.
@@ -26,11 +26,11 @@ impl ReplayWindow {
         if self.next - number > WINDOW {
             return false;
         }
-        let (word, bit) = place(number);
+        let (word, bit) = word_and_bit(number);
         self.seen.get(word).is_some_and(|seen| seen & bit == 0)
     }
 
-    /// Marks the number as received. Returns false, and changes nothing, if it is not new.
+    /// Marks the number as received, and returns true. Returns false, without a change, for a number that is not new.
     pub fn accept(&mut self, number: u64) -> bool {
         if !self.is_new(number) {
             return false;
@@ -40,14 +40,14 @@ impl ReplayWindow {
             let first = self.next.div_ceil(BITS);
             let fresh = (number / BITS + 1).saturating_sub(first).min(u64::from(WORDS));
             for word in 0..fresh {
-                let (word, _) = place((number / BITS - word) * BITS);
+                let (word, _) = word_and_bit((number / BITS - word) * BITS);
                 if let Some(seen) = self.seen.get_mut(word) {
                     *seen = 0;
                 }
             }
             self.next = number + 1;
         }
-        let (word, bit) = place(number);
+        let (word, bit) = word_and_bit(number);
         if let Some(seen) = self.seen.get_mut(word) {
             *seen |= bit;
         }
@@ -55,8 +55,8 @@ impl ReplayWindow {
     }
 }
 
-/// Returns the index of the word, and the bit in it.
-fn place(number: u64) -> (usize, u64) {
+/// Returns the index of a number's word, and the mask of its bit in the word.
+fn word_and_bit(number: u64) -> (usize, u64) {
     let word = usize::try_from(number / BITS % u64::from(WORDS)).unwrap_or(0);
     (word, 1 << (number % BITS))
 }

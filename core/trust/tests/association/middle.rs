@@ -86,7 +86,7 @@ fn messages_in_each_others_places_are_refused() {
 fn reflected_messages_are_refused() {
     // The initiator's first message as its answer.
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
-    assert!(matches!(initiator.read_second(&first), Err(HandshakeError::Chosen(_))));
+    assert!(matches!(initiator.read_second(&first), Err(HandshakeError::NotOffered(_))));
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let mut turned = first.clone();
     turned[0] = VERSION;
@@ -161,7 +161,7 @@ fn versions_cannot_be_changed_on_the_path() {
             }
             bytes
         });
-        let refused = HandshakeError::Versions { lowest: low, highest: high };
+        let refused = HandshakeError::NoCommonVersion { lowest: low, highest: high };
         assert_eq!(ends.responder.unwrap().unwrap_err(), refused);
         assert!(ends.initiator.is_err());
     }
@@ -173,12 +173,12 @@ fn versions_cannot_be_changed_on_the_path() {
             }
             bytes
         });
-        assert_eq!(ends.initiator.unwrap_err(), HandshakeError::Chosen(version));
+        assert_eq!(ends.initiator.unwrap_err(), HandshakeError::NotOffered(version));
     }
     // A later version may have a longer first message; its head identifies it, whatever follows.
     let future = [b"weir\x02\x07".as_slice(), &[7; 900]].concat();
     let refused = Responder::begin(&node(), &future, &mut Seeded(1)).unwrap_err();
-    assert_eq!(refused, HandshakeError::Versions { lowest: 2, highest: 7 });
+    assert_eq!(refused, HandshakeError::NoCommonVersion { lowest: 2, highest: 7 });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use biscuit_auth::format::schema;
 use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use prost::Message;
 use rand_core::{CryptoRng, Error, RngCore, impls};
-use weir_trust::credential::{Credential, CredentialRefusal, Situation, VerifiedCredential};
+use weir_trust::credential::{Credential, CredentialRefusal, VerificationContext, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::Revocations;
@@ -119,7 +119,7 @@ pub fn show_at(
     node: &NodeName,
 ) -> Result<VerifiedCredential, CredentialRefusal> {
     let roots = [OTHER_OPERATOR.key(), OPERATOR.key()];
-    credential.verify(&Situation { roots: &roots, revocations, peer: &peer.key(), node, now })
+    credential.verify(&VerificationContext { roots: &roots, revocations, peer: &peer.key(), node, now })
 }
 
 /// Shows arbitrary bytes at the operator's node.

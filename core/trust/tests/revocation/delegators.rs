@@ -8,8 +8,8 @@ use weir_trust::credential::{Credential, CredentialRefusal, DatedId, DelegationI
 use weir_trust::grant::{Grant, Second};
 use weir_trust::key::Identity;
 use weir_trust::revocation::{
-    Accepted, DELEGATED_MAX, Issuer, LIVE_MAX, Reception, RevocationError, RevocationList, Revocations,
-    RevokedSet, RootRevocations,
+    Accepted, DELEGATED_ENTRIES_MAX, Issuer, ListReception, ROOT_ENTRIES_MAX, RevocationError,
+    RevocationList, Revocations, RevokedSet, RootRevocations,
 };
 
 /// A chain of three credentials: the researcher's, the student's and the friend's.
@@ -43,7 +43,7 @@ fn shown(
     list: &RevocationList,
     shown: Option<&VerifiedCredential>,
 ) -> Result<Accepted, RevocationError> {
-    known.accept(list, &Reception { roots: &[root()], shown, now: now() })
+    known.accept(list, &ListReception { roots: &[root()], credential: shown, now: now() })
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_holder_revokes_only_what_it_delegated() {
 fn a_right_to_revoke_is_shown_by_a_credential_that_has_the_link() {
     let [first, second, third] = chain();
     let list = by(&RESEARCHER.identity(), last(&first), 1, [last(&second)]);
-    let refused = RevocationError::NotShown { signer: RESEARCHER.key(), under: last(&first) };
+    let refused = RevocationError::UnprovenRight { signer: RESEARCHER.key(), under: last(&first) };
     let mut known = Revocations::default();
     assert_eq!(shown(&mut known, &list, None), Err(refused.clone()));
     let other = granted_at("2026-11-05T00:00:00Z", |_| ());
@@ -83,7 +83,7 @@ fn a_right_to_revoke_is_shown_by_a_credential_that_has_the_link() {
     let claimed = by(&THIEF.identity(), last(&first), 1, [last(&second)]);
     assert!(matches!(
         shown(&mut known, &claimed, Some(&verified(&first, RESEARCHER))),
-        Err(RevocationError::NotShown { .. })
+        Err(RevocationError::UnprovenRight { .. })
     ));
     assert_eq!(known, Revocations::default());
     // Any credential whose chain has the link proves it, and once it is proven it is known.
@@ -133,19 +133,19 @@ fn entries_of_a_delegator_end_with_the_link_and_are_dropped_when_the_link_is_rev
     let soon = by(&RESEARCHER.identity(), last(&first), 1, dated(last(&second), "2026-11-22"));
     shown(&mut known, &soon, Some(&researchers)).unwrap();
     let long_after = list(1, dated(super::id(1), "2500-01-01"));
-    known.accept(&long_after, &Reception::new(&[root()], crate::people::second("2026-12-01"))).unwrap();
+    known.accept(&long_after, &ListReception::new(&[root()], crate::people::second("2026-12-01"))).unwrap();
     assert!(show(&second, STUDENT, &known).is_ok());
     assert_eq!(show(&third, FRIEND, &known), Err(CredentialRefusal::Revoked { block: 2, id: last(&third) }));
     // The root's entry drops the holder's entries with its link.
     let whole = list(2, DatedId { id: last(&first), expires: end });
-    known.accept(&whole, &Reception::new(&[root()], now())).unwrap();
-    assert_eq!(known.by_root(&root()).unwrap().delegated(), 0);
+    known.accept(&whole, &ListReception::new(&[root()], now())).unwrap();
+    assert_eq!(known.by_root(&root()).unwrap().delegated_count(), 0);
     assert!(show(&third, FRIEND, &known).is_err());
     // After the link has expired, nothing of it is kept.
     let mut known = Revocations::default();
     shown(&mut known, &list_1, Some(&researchers)).unwrap();
-    known.accept(&long_after, &Reception::new(&[root()], crate::people::second("2499-01-01"))).unwrap();
-    assert_eq!(known.by_root(&root()).unwrap().delegated(), 0);
+    known.accept(&long_after, &ListReception::new(&[root()], crate::people::second("2499-01-01"))).unwrap();
+    assert_eq!(known.by_root(&root()).unwrap().delegated_count(), 0);
 }
 
 #[test]
@@ -157,7 +157,9 @@ fn a_delegators_list_whose_entries_were_skipped_or_forgotten_under_a_wrong_clock
     let revoking = by(&RESEARCHER.identity(), last(&first), 1, revoked);
     let at = |known: &mut Revocations, list: &RevocationList, time: Second| {
         let roots = [root()];
-        known.accept(list, &Reception { roots: &roots, shown: Some(&researchers), now: time }).unwrap()
+        known
+            .accept(list, &ListReception { roots: &roots, credential: Some(&researchers), now: time })
+            .unwrap()
     };
     let mut known = Revocations::default();
     // The clock is ahead when the list arrives, and again when the next one arrives.
@@ -185,7 +187,7 @@ fn party(number: u8) -> (Identity, Credential) {
 fn worth(credential: &Credential) -> VerifiedCredential {
     let (roots, known, node) = ([root()], Revocations::default(), crate::people::node());
     let peer = credential.claimed_holder();
-    let situation = weir_trust::credential::Situation {
+    let situation = weir_trust::credential::VerificationContext {
         roots: &roots,
         revocations: &known,
         peer,
@@ -197,12 +199,12 @@ fn worth(credential: &Credential) -> VerifiedCredential {
 
 /// The number of entries that a delegator gets in, of a longest list.
 fn filled(known: &mut Revocations, who: &Identity, credential: &Credential, from: u32) -> usize {
-    let before = known.by_root(&root()).map_or(0, RootRevocations::delegated);
-    let many = u32::try_from(DELEGATED_MAX).unwrap();
+    let before = known.by_root(&root()).map_or(0, RootRevocations::delegated_count);
+    let many = u32::try_from(DELEGATED_ENTRIES_MAX).unwrap();
     let list = by(who, last(credential), 1, ids(from, many).collect::<RevokedSet>());
     let accepted = shown(known, &list, Some(&worth(credential))).unwrap();
-    let taken = known.by_root(&root()).unwrap().delegated() - before;
-    let left_out = DELEGATED_MAX - taken;
+    let taken = known.by_root(&root()).unwrap().delegated_count() - before;
+    let left_out = DELEGATED_ENTRIES_MAX - taken;
     assert_eq!(accepted.left_out, (left_out > 0).then_some(RevocationError::ShareFull { left_out }));
     taken
 }
@@ -218,14 +220,14 @@ fn one_delegator_never_fills_the_half_of_all_and_the_root_has_the_other_half() {
     assert_eq!(taken, [4096, 2048, 1024, 512, 256, 128]);
     // The same party gets no more in; the root has its half.
     assert_eq!(filled(&mut known, &parties[0].0, &parties[0].1, 9 << 16), 0);
-    let own = u32::try_from(LIVE_MAX - taken.iter().sum::<usize>()).unwrap();
-    assert!(own as usize >= LIVE_MAX / 2);
+    let own = u32::try_from(ROOT_ENTRIES_MAX - taken.iter().sum::<usize>()).unwrap();
+    assert!(own as usize >= ROOT_ENTRIES_MAX / 2);
     let mine = list(1, ids(1 << 24, own + 1).collect::<RevokedSet>());
-    let accepted = known.accept(&mine, &Reception::new(&[root()], now())).unwrap();
+    let accepted = known.accept(&mine, &ListReception::new(&[root()], now())).unwrap();
     assert_eq!(accepted.left_out, Some(RevocationError::Full { left_out: 1 }));
     // A state of this size is stored and read again.
     let state = known.by_root(&root()).unwrap();
-    assert_eq!(state.live(), LIVE_MAX);
+    assert_eq!(state.entry_count(), ROOT_ENTRIES_MAX);
     assert_eq!(RootRevocations::from_text(&state.to_text(&root())), Ok((root(), state.clone())));
 }
 
@@ -242,7 +244,7 @@ fn a_delegator_with_many_keys_is_one_party_and_keeps_room_for_itself() {
         all += filled(&mut known, &next, &passed_on, u32::from(number) << 16);
     }
     // All keys together, then their delegator, then another party.
-    assert!((2_600..=DELEGATED_MAX / 3).contains(&all), "{all}");
+    assert!((2_600..=DELEGATED_ENTRIES_MAX / 3).contains(&all), "{all}");
     let own = filled(&mut known, &who, &credential, 40 << 16);
     assert!(own > 1_000, "{own}");
     let (other, others) = party(1);
@@ -250,8 +252,8 @@ fn a_delegator_with_many_keys_is_one_party_and_keeps_room_for_itself() {
     assert!(theirs > 1_500, "{theirs}");
     // Finally the root revokes the party, which makes room.
     let end = DatedId::of_chain(credential.claimed_blocks()).next().unwrap();
-    let accepted = known.accept(&list(1, end), &Reception::new(&[root()], now())).unwrap();
+    let accepted = known.accept(&list(1, end), &ListReception::new(&[root()], now())).unwrap();
     assert_eq!(accepted.left_out, None);
-    assert_eq!(known.by_root(&root()).unwrap().delegated(), theirs);
+    assert_eq!(known.by_root(&root()).unwrap().delegated_count(), theirs);
     assert!(end.expires < Some(Second::MAX));
 }

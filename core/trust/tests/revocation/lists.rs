@@ -5,7 +5,7 @@ use crate::people::{OPERATOR, RESEARCHER, THIEF, now, second};
 use proptest::prelude::*;
 use weir_trust::grant::Second;
 use weir_trust::revocation::{
-    HEADER_BYTES_MAX, IDS_MAX, Issuer, LIST_BYTES_MAX, ListHeader, RevocationError, RevocationList,
+    HEADER_BYTES_MAX, Issuer, LIST_BYTES_MAX, LIST_IDS_MAX, ListHeader, RevocationError, RevocationList,
     RevokedSet,
 };
 
@@ -97,15 +97,15 @@ fn an_error_in_a_text_names_its_line() {
         &OPERATOR.identity(),
         1,
         Second::default(),
-        ids(0, u32::try_from(IDS_MAX).unwrap() + 1).collect(),
+        ids(0, u32::try_from(LIST_IDS_MAX).unwrap() + 1).collect(),
     );
-    assert_eq!(many, Err(RevocationError::TooMany(IDS_MAX + 1)));
+    assert_eq!(many, Err(RevocationError::TooMany(LIST_IDS_MAX + 1)));
 }
 
 #[test]
 fn the_longest_list_can_be_read_and_its_header_is_short() {
     let mut most: RevokedSet =
-        ids(0, u32::try_from(IDS_MAX).unwrap()).map(|id| dated(id, "2554-01-01")).collect();
+        ids(0, u32::try_from(LIST_IDS_MAX).unwrap()).map(|id| dated(id, "2554-01-01")).collect();
     most.revoke_all_before(Second::MAX);
     let issuer = Issuer::delegator(OPERATOR.key(), RESEARCHER.key(), id(9));
     let list = RevocationList::sign_as(&RESEARCHER.identity(), issuer, u64::MAX, Second::MAX, most).unwrap();

@@ -8,7 +8,9 @@ use crate::people::{self, OPERATOR, Person, now};
 use weir_trust::credential::{DatedId, DelegationId};
 use weir_trust::grant::Second;
 use weir_trust::key::{Identity, PublicKey, SignatureContext};
-use weir_trust::revocation::{Accepted, Reception, RevocationError, RevocationList, Revocations, RevokedSet};
+use weir_trust::revocation::{
+    Accepted, ListReception, RevocationError, RevocationList, Revocations, RevokedSet,
+};
 
 /// An identifier that no credential has.
 fn id(number: u32) -> DelegationId {
@@ -59,7 +61,7 @@ fn base32(bytes: &[u8]) -> String {
 
 fn taken(known: &mut Revocations, list: &RevocationList, at: Second) -> Result<Accepted, RevocationError> {
     let roots = [OPERATOR.key()];
-    known.accept(list, &Reception::new(&roots, at))
+    known.accept(list, &ListReception::new(&roots, at))
 }
 
 fn root() -> PublicKey {

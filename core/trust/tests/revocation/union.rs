@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use weir_trust::credential::{Credential, CredentialRefusal, DatedId};
 use weir_trust::grant::Grant;
 use weir_trust::revocation::{
-    DELEGATED_MAX, KEPT_AFTER_SECONDS, LIVE_MAX, ListHeader, ListUse, Reception, RevocationError,
-    RevocationList, Revocations, RevokedSet, RootRevocations, StateError,
+    DELEGATED_ENTRIES_MAX, KEPT_AFTER_SECONDS, ListHeader, ListReception, ListUse, ROOT_ENTRIES_MAX,
+    RevocationError, RevocationList, Revocations, RevokedSet, RootRevocations, StateError,
 };
 
 #[test]
@@ -27,7 +27,7 @@ fn two_machines_that_sign_with_one_key_lose_no_revocation() {
     assert_eq!(known.by_root(&root()).unwrap().sequence(), 2);
     // An empty one removes nothing.
     assert!(!taken(&mut known, &list(9, []), now()).unwrap().has_changed);
-    assert_eq!(known.by_root(&root()).unwrap().live(), 4);
+    assert_eq!(known.by_root(&root()).unwrap().entry_count(), 4);
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn an_entry_is_forgotten_a_day_after_its_credential_has_expired_and_without_a_ti
 #[test]
 fn a_full_state_keeps_what_fits_reports_the_rest_and_still_accepts_all_before() {
     let mut known = Revocations::default();
-    let most = u32::try_from(LIVE_MAX).unwrap();
+    let most = u32::try_from(ROOT_ENTRIES_MAX).unwrap();
     let dates = |from, count| ids(from, count).map(|id| dated(id, "2027-01-01")).collect::<RevokedSet>();
     assert_eq!(taken(&mut known, &list(1, dates(0, most - 1)), now()).unwrap().left_out, None);
     let two = taken(&mut known, &list(2, dates(most - 1, 2)), now()).unwrap();
     assert_eq!((two.has_changed, two.left_out), (true, Some(RevocationError::Full { left_out: 1 })));
-    assert_eq!(known.by_root(&root()).unwrap().live(), LIVE_MAX);
+    assert_eq!(known.by_root(&root()).unwrap().entry_count(), ROOT_ENTRIES_MAX);
     // A held entry can get another time.
     let later = list(3, dated(ids(0, 1).next().unwrap(), "2028-01-01"));
     assert_eq!(taken(&mut known, &later, now()).unwrap().left_out, None);
@@ -88,8 +88,8 @@ fn a_full_state_keeps_what_fits_reports_the_rest_and_still_accepts_all_before() 
     let then = second("2027-01-01");
     let expired = taken(&mut known, &list(5, [id(7)]), then).unwrap();
     assert_eq!((expired.has_changed, expired.left_out), (true, None));
-    assert_eq!(known.by_root(&root()).unwrap().live(), 2);
-    assert_eq!(DELEGATED_MAX * 2, LIVE_MAX);
+    assert_eq!(known.by_root(&root()).unwrap().entry_count(), 2);
+    assert_eq!(DELEGATED_ENTRIES_MAX * 2, ROOT_ENTRIES_MAX);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_revoked_credential_is_made_anew_with_the_same_rights() {
 fn a_list_is_known_by_its_header_and_one_of_another_root_is_none() {
     let (one, other) = (list(1, [id(1)]), list(1, [id(2)]));
     let roots = [root()];
-    let reception = Reception::new(&roots, now());
+    let reception = ListReception::new(&roots, now());
     let mut known = Revocations::default();
     let offered = |known: &Revocations, list: &RevocationList| {
         let header = list.header().unwrap();
@@ -167,7 +167,7 @@ fn a_list_is_known_by_its_header_and_one_of_another_root_is_none() {
     // Where both count, each revokes only its own.
     let both = [root(), OTHER_OPERATOR.key()];
     let theirs = RevocationList::sign(&OTHER_OPERATOR.identity(), 1, now(), [id(3)].into()).unwrap();
-    assert!(known.accept(&theirs, &Reception::new(&both, now())).unwrap().has_changed);
+    assert!(known.accept(&theirs, &ListReception::new(&both, now())).unwrap().has_changed);
     assert!(known.contains(&both[1], &id(3)) && !known.contains(&both[0], &id(3)));
 }
 
@@ -175,7 +175,7 @@ fn a_list_is_known_by_its_header_and_one_of_another_root_is_none() {
 fn offered(known: &Revocations, list: &RevocationList) -> ListUse {
     let header = list.header().unwrap();
     let (header, _) = ListHeader::read(&header).unwrap();
-    known.check_header(&header, &Reception::new(&[root()], now())).unwrap()
+    known.check_header(&header, &ListReception::new(&[root()], now())).unwrap()
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_list_is_known_again_while_entries_that_have_expired_are_still_held() {
 #[test]
 fn a_list_whose_entries_were_forgotten_to_make_room_is_taken_again() {
     let mut known = Revocations::default();
-    let most = u32::try_from(LIVE_MAX).unwrap();
+    let most = u32::try_from(ROOT_ENTRIES_MAX).unwrap();
     let first = list(1, dated(id(1), "2027-01-01"));
     taken(&mut known, &first, now()).unwrap();
     let full = list(2, ids(0, most).map(|id| dated(id, "2500-01-01")).collect::<RevokedSet>());
@@ -248,7 +248,7 @@ fn a_list_of_the_old_format_adds_entries_that_are_kept_until_a_list_gives_a_time
     let has = [id(1), id(2), id(3)].map(|id| known.contains(&root(), &id));
     assert_eq!(has, [false, true, true]);
     // Continued, it becomes a list of the new format with all entries.
-    let next = old.with(&OPERATOR.identity(), now(), &[id(9)].into()).unwrap();
+    let next = old.extended(&OPERATOR.identity(), now(), &[id(9)].into()).unwrap();
     assert!(next.to_string().starts_with("weir revocation list 2\n"));
     assert_eq!((next.sequence(), next.revoked().len()), (6, 3));
 }

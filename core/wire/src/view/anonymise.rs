@@ -1,5 +1,6 @@
 //! Pseudonyms of addresses, by [ipcrypt-pfx](super::ipcrypt_pfx) or [Crypto-PAn](super::crypto_pan). Tables of
-//! precomputed and recent results make them fast. Addresses that do not identify a host have rules of their own.
+//! precomputed and recent results make this fast. The *flips* of an address are the XOR of the address and its
+//! pseudonym: the bits in which they differ. Addresses that do not identify a host have rules of their own.
 //!
 //! Addresses with the same meaning everywhere stay unchanged, as RFC 6235, section 7.2, recommends: their pseudonyms
 //! could be recognised by the traffic in which they occur, and would reveal the pseudonyms of addresses with common
@@ -11,11 +12,12 @@
 //! address, become 0. A link-local address keeps the prefix fe80::/64, and its interface identifier is anonymised. All
 //! other addresses are anonymised as a whole: private ones, link-local and multicast ones of IPv4, and those that
 //! contain another address (6to4, Teredo, NAT64, EUI-64). An IPv4-mapped IPv6 address (::ffff:0:0/96) gets the mapped
-//! pseudonym of the IPv4 address under ipcrypt-pfx, which specifies that; under Crypto-PAn it is anonymised as a whole.
+//! pseudonym of the IPv4 address under ipcrypt-pfx, as the specification of ipcrypt-pfx demands; under
+//! Crypto-PAn it is anonymised as a whole.
 //!
 //! An IPv4 address whose pseudonym would be one of the unchanged addresses is anonymised once more, so that no two
-//! addresses get the same pseudonym. That concerns 259 of 2^32 addresses. Only these do not preserve the prefixes
-//! that they have in common with their neighbours.
+//! addresses get the same pseudonym. This second step concerns 259 of 2^32 addresses. Only the pseudonyms of these
+//! addresses do not preserve common prefixes.
 //!
 //! The slot of an address in a cache depends on a key. Two addresses with the same slot displace each other, so looking
 //! them up in turn takes longer. Without a key, these delays would reveal information about the addresses.
@@ -33,7 +35,7 @@ const RECENT_V6: usize = 1 << 12;
 /// The number of upper halves of IPv6 addresses that are cached: 32 KiB.
 const NETWORKS_V6: usize = 1 << 11;
 
-/// The construction that decides which bits are flipped.
+/// The construction that decides which bits of an address are flipped.
 #[derive(Clone, Debug)]
 enum Scheme {
     IpcryptPfx(IpcryptPfx),
@@ -70,7 +72,7 @@ impl Scheme {
 }
 
 /// An anonymiser of addresses with its caches. The caches have a fixed size, so no sequence of addresses makes them
-/// grow: see the constants.
+/// grow.
 #[derive(Clone, Debug)]
 pub(super) struct Anonymiser {
     scheme: Scheme,
@@ -101,7 +103,7 @@ impl Anonymiser {
     }
 
     fn new(scheme: Scheme, key: &ViewKey) -> Self {
-        // Every slot of a table holds a valid pair from the start, so that none has to be marked as empty. 0.0.0.0
+        // Every slot of a cache holds a valid pair from the start, so that no slot has to be marked as empty. 0.0.0.0
         // and :: are never looked up.
         let network = (0, scheme.half_v6(0, 0));
         let spread = key.spread.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes));
@@ -127,16 +129,16 @@ impl Anonymiser {
     /// The pseudonym of an IPv4 address.
     #[inline(always)]
     pub(super) fn ipv4(&mut self, address: u32) -> u32 {
-        let place = slot::<RECENT_V4>(u64::from(address), self.spread);
-        match self.recent_v4.get(place) {
+        let slot = slot::<RECENT_V4>(u64::from(address), self.spread);
+        match self.recent_v4.get(slot) {
             Some(&(known, anonymised)) if known == address => anonymised,
-            _ => self.new_ipv4(address, place),
+            _ => self.compute_ipv4(address, slot),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn new_ipv4(&mut self, address: u32, place: usize) -> u32 {
+    fn compute_ipv4(&mut self, address: u32, slot: usize) -> u32 {
         let mut anonymised = address;
         if !is_unchanged_v4(address) {
             anonymised = self.flipped_v4(address);
@@ -146,8 +148,8 @@ impl Anonymiser {
                 anonymised = self.flipped_v4(anonymised);
             }
         }
-        if let Some(place) = self.recent_v4.get_mut(place) {
-            *place = (address, anonymised);
+        if let Some(entry) = self.recent_v4.get_mut(slot) {
+            *entry = (address, anonymised);
         }
         anonymised
     }
@@ -162,16 +164,16 @@ impl Anonymiser {
     #[inline(always)]
     pub(super) fn ipv6(&mut self, address: u128) -> u128 {
         let mixed = high_half(address).wrapping_mul(self.spread) ^ low_half(address).rotate_left(29);
-        let place = slot::<RECENT_V6>(mixed, self.spread);
-        match self.recent_v6.get(place) {
+        let slot = slot::<RECENT_V6>(mixed, self.spread);
+        match self.recent_v6.get(slot) {
             Some(&(known, anonymised)) if known == address => anonymised,
-            _ => self.new_ipv6(address, place),
+            _ => self.compute_ipv6(address, slot),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn new_ipv6(&mut self, address: u128, place: usize) -> u128 {
+    fn compute_ipv6(&mut self, address: u128, slot: usize) -> u128 {
         let anonymised = match kind_v6(address) {
             KindV6::Stays => address,
             KindV6::Mapped(v4) if matches!(self.scheme, Scheme::IpcryptPfx(_)) => {
@@ -184,21 +186,21 @@ impl Anonymiser {
                 address & kept | self.flipped_v6(address) & !kept
             }
         };
-        if let Some(place) = self.recent_v6.get_mut(place) {
-            *place = (address, anonymised);
+        if let Some(entry) = self.recent_v6.get_mut(slot) {
+            *entry = (address, anonymised);
         }
         anonymised
     }
 
     fn flipped_v6(&mut self, address: u128) -> u128 {
         let network = high_half(address);
-        let place = slot::<NETWORKS_V6>(network, self.spread);
-        let upper = match self.networks_v6.get(place) {
+        let slot = slot::<NETWORKS_V6>(network, self.spread);
+        let upper = match self.networks_v6.get(slot) {
             Some(&(known, flips)) if known == network => flips,
             _ => {
                 let flips = self.scheme.half_v6(address, 0);
-                if let Some(place) = self.networks_v6.get_mut(place) {
-                    *place = (network, flips);
+                if let Some(entry) = self.networks_v6.get_mut(slot) {
+                    *entry = (network, flips);
                 }
                 flips
             }
@@ -207,7 +209,7 @@ impl Anonymiser {
     }
 }
 
-/// A slot in a table with `N` slots, a power of two.
+/// The slot of a value in a cache with `N` slots, a power of two.
 #[inline(always)]
 fn slot<const N: usize>(value: u64, spread: u64) -> usize {
     const { assert!(N.is_power_of_two()) }
@@ -234,6 +236,7 @@ fn is_unchanged_v4(address: u32) -> bool {
 /// The prefix of 104 bits of the groups that [`KindV6::Solicited`] stands for.
 const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
 
+/// The rule by which an IPv6 address is anonymised.
 enum KindV6 {
     /// The address has the same meaning everywhere and stays unchanged.
     Stays,

@@ -1,8 +1,8 @@
 //! Views of control messages: ICMP (RFC 792, RFC 1256), ICMPv6 (RFC 4443) with neighbour discovery (RFC 4861, RFC
 //! 4191, RFC 8106) and multicast listener discovery (RFC 2710, RFC 3810), IGMP (RFC 2236, RFC 3376).
 //!
-//! Their bodies count as headers, as far as they are understood. If a message quotes a packet, the view applies to
-//! the quoted headers.
+//! The body of a control message counts as a header, as far as the parser understands it. If a message quotes a packet,
+//! the view applies to the quoted headers.
 
 use super::packet_rewriter::{PacketRewriter, Rest};
 use super::{Exposure, ZeroedField};
@@ -39,7 +39,7 @@ impl PacketRewriter<'_> {
                 self.address_v4(at + 4);
                 self.quoted(at + 8, end, FirstHeader::Type(IPV4), depth);
             }
-            9 => self.routers(at, end),
+            9 => self.router_advertisement(at, end),
             _ => self.finish(&Rest::Payload { at: at + 8, end }),
         }
     }
@@ -58,12 +58,12 @@ impl PacketRewriter<'_> {
                 self.quoted(at + 8, end, FirstHeader::Type(IPV6), depth);
             }
             128 | 129 => self.echo(at, end),
-            130..=132 => self.listeners(at, end),
-            133 => self.discovery(at, end, 8, &[]),
-            134 => self.discovery(at, end, 16, &[]),
-            135 | 136 => self.discovery(at, end, 24, &[8]),
-            137 => self.discovery(at, end, 40, &[8, 24]),
-            _ => self.records(at, end, 16),
+            130..=132 => self.listener_discovery(at, end),
+            133 => self.neighbour_discovery(at, end, 8, &[]),
+            134 => self.neighbour_discovery(at, end, 16, &[]),
+            135 | 136 => self.neighbour_discovery(at, end, 24, &[8]),
+            137 => self.neighbour_discovery(at, end, 40, &[8, 24]),
+            _ => self.group_records(at, end, 16),
         }
     }
 
@@ -75,8 +75,8 @@ impl PacketRewriter<'_> {
         self.finish(&Rest::Payload { at: at + 8, end });
     }
 
-    /// Copies kind, code and checksum of an unknown message; its other bytes are not understood. If they are not
-    /// copied, the next four bytes are zeroed, so that the copy has all 8 bytes of an ICMP header.
+    /// Copies kind, code and checksum of an unknown message. Its other bytes count as unknown. If the view does not
+    /// show unknown bytes, four zeros follow the checksum, so that the copy has all 8 bytes of an ICMP header.
     fn unknown_message(&mut self, at: usize, end: usize) {
         self.finish(&Rest::Unknown { at: at + 4, end });
         if self.shown() == at + 4 {
@@ -106,7 +106,7 @@ impl PacketRewriter<'_> {
     }
 
     /// Copies the entries of an IPv4 router advertisement (RFC 1256): pairs of an address and a preference.
-    fn routers(&mut self, at: usize, end: usize) {
+    fn router_advertisement(&mut self, at: usize, end: usize) {
         let Some(&[count, words]) = self.read::<2>(at + 4) else { return };
         let limit = self.limit(end);
         let mut entry = at + 8;
@@ -122,7 +122,7 @@ impl PacketRewriter<'_> {
     }
 
     /// Copies a message of multicast listener discovery: one of version 1, or a query of version 2.
-    fn listeners(&mut self, at: usize, end: usize) {
+    fn listener_discovery(&mut self, at: usize, end: usize) {
         let limit = self.limit(end);
         if at + 24 > limit {
             return self.finish(&Rest::Unknown { at: at + 8, end });
@@ -167,14 +167,14 @@ impl PacketRewriter<'_> {
             }
             0x22 => {
                 self.copy_up_to(at + 8);
-                self.records(at, end, 4);
+                self.group_records(at, end, 4);
             }
             _ => self.finish(&Rest::Unknown { at, end }),
         }
     }
 
     /// Copies the records of an IGMPv3 or MLDv2 report. Each address has `address_len` bytes.
-    fn records(&mut self, at: usize, end: usize, address_len: usize) {
+    fn group_records(&mut self, at: usize, end: usize, address_len: usize) {
         let limit = self.limit(end);
         let Some(&[high, low]) = self.read::<2>(at + 6) else { return };
         let mut record = at + 8;
@@ -215,18 +215,18 @@ impl PacketRewriter<'_> {
         at
     }
 
-    /// Copies a message of neighbour discovery: a fixed part of `fixed` bytes, with addresses at the offsets
+    /// Copies a message of neighbour discovery: a fixed part of `fixed_len` bytes, with addresses at the offsets
     /// `addresses`, and options.
-    fn discovery(&mut self, at: usize, end: usize, fixed: usize, addresses: &[usize]) {
+    fn neighbour_discovery(&mut self, at: usize, end: usize, fixed_len: usize, addresses: &[usize]) {
         let limit = self.limit(end);
-        if at + fixed > limit {
+        if at + fixed_len > limit {
             return self.finish(&Rest::Unknown { at: at + 8, end });
         }
-        self.copy_up_to(at + fixed);
+        self.copy_up_to(at + fixed_len);
         for address in addresses {
             self.address_v6(at + address);
         }
-        let mut option = at + fixed;
+        let mut option = at + fixed_len;
         while let Some(&[kind, words]) = self.read::<2>(option) {
             let len = usize::from(words) * 8;
             if len == 0 || option + len > limit {
@@ -261,17 +261,17 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Hides a prefix, of which `len` bytes are at `at` and whose length in bits is at `bits`.
-    fn prefix(&mut self, bits: usize, at: usize, len: usize) {
+    /// Hides the address prefix in the `len` bytes at `at`. The byte at `prefix_len_at` has its length in bits.
+    fn prefix(&mut self, prefix_len_at: usize, at: usize, len: usize) {
         if !self.hides_addresses {
             return;
         }
         let mut prefix = [0; 16];
         let captured = self.from.get(at..at + len).unwrap_or_default();
         prefix.iter_mut().zip(captured).for_each(|(to, byte)| *to = *byte);
-        let prefix_len = self.read::<1>(bits).map_or(0, |&[bits]| u32::from(bits).min(128));
+        let prefix_len = self.read::<1>(prefix_len_at).map_or(0, |&[bits]| u32::from(bits).min(128));
         let kept = !u128::MAX.checked_shr(prefix_len).unwrap_or(0);
-        let other = self.substitute_v6(u128::from_be_bytes(prefix)) & kept;
-        self.write(at, other.to_be_bytes().get(..len).unwrap_or_default());
+        let substitute = self.substitute_v6(u128::from_be_bytes(prefix)) & kept;
+        self.write(at, substitute.to_be_bytes().get(..len).unwrap_or_default());
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct CryptoPan {
 }
 
 impl CryptoPan {
-    /// Takes a key of 32 bytes: 16 for AES, and 16 from which the pad is derived.
+    /// Creates the function from a key of 32 bytes: 16 for AES, and 16 from which the pad is derived.
     pub(super) fn new(key: &[u8; 32]) -> Self {
         let (cipher, pad) = key.split_at(16);
         let half = |half: &[u8]| Array(std::array::from_fn(|i| half[i]));
@@ -29,8 +29,8 @@ impl CryptoPan {
         Self { cipher, pad: u128::from_be_bytes(pad.0) }
     }
 
-    /// The flips of the `N` bits of an address from bit `from` on, as a number of `N` bits. Bit 0 is the highest one.
-    /// The blocks are encrypted together, so that they share the CPU's pipeline.
+    /// The flips of the `N` bits of an address from bit `from` on, as a number of `N` bits: 1 for each flipped bit. Bit
+    /// 0 is the highest one. The blocks are encrypted together, so that they share the CPU's pipeline.
     #[inline(always)]
     pub(super) fn flips<const N: usize>(&self, address: u128, from: u32) -> u128 {
         let mut blocks = [Array([0; 16]); N];

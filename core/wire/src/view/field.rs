@@ -76,7 +76,7 @@ impl ZeroedField {
         }
     }
 
-    /// The field's name in descriptions.
+    /// The field's name in descriptions of views in words, in the plural.
     pub const fn words(self) -> &'static str {
         match self {
             Self::IpId => "IP identifications",
@@ -101,11 +101,11 @@ impl ZeroedField {
     }
 }
 
-/// A set of fields.
+/// A set of header fields, which a view zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Fields(u32);
+pub struct ZeroedFields(u32);
 
-impl Fields {
+impl ZeroedFields {
     /// No field.
     pub const NONE: Self = Self(0);
 
@@ -138,13 +138,13 @@ impl Fields {
     }
 }
 
-impl From<ZeroedField> for Fields {
+impl From<ZeroedField> for ZeroedFields {
     fn from(field: ZeroedField) -> Self {
         Self(field.bit())
     }
 }
 
-impl BitOr for Fields {
+impl BitOr for ZeroedFields {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
@@ -152,7 +152,7 @@ impl BitOr for Fields {
     }
 }
 
-impl FromIterator<ZeroedField> for Fields {
+impl FromIterator<ZeroedField> for ZeroedFields {
     fn from_iter<T: IntoIterator<Item = ZeroedField>>(fields: T) -> Self {
         fields.into_iter().fold(Self::NONE, |all, field| all | field.into())
     }
@@ -165,13 +165,13 @@ mod tests {
     #[test]
     fn each_field_has_a_bit_and_a_name_of_its_own() {
         for (place, &field) in ZeroedField::ALL.iter().enumerate() {
-            let alone = Fields::from(field);
+            let alone = ZeroedFields::from(field);
             assert_eq!(alone.iter().collect::<Vec<_>>(), [field]);
             for &other in &ZeroedField::ALL[..place] {
                 assert!(!alone.has(other) && other.name() != field.name(), "{field:?} and {other:?}");
             }
         }
-        let all: Fields = ZeroedField::ALL.iter().copied().collect();
+        let all: ZeroedFields = ZeroedField::ALL.iter().copied().collect();
         assert!(all.iter().eq(ZeroedField::ALL.iter().copied()));
     }
 }

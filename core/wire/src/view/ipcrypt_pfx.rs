@@ -21,8 +21,8 @@ pub(super) struct IpcryptPfx {
 }
 
 impl IpcryptPfx {
-    /// Takes two keys of 16 bytes each. If they are equal the second one is changed: with equal keys no bit would
-    /// ever be flipped.
+    /// Creates the function from two keys of 16 bytes each. If both are equal, the second one is changed, because with
+    /// equal keys no bit would ever be flipped.
     pub(super) fn new(key: &[u8; 32]) -> Self {
         let (first, second) = key.split_at(16);
         let half = |half: &[u8]| Array(std::array::from_fn(|i| half[i]));
@@ -33,8 +33,8 @@ impl IpcryptPfx {
         Self { first: Aes128::new(&first), second: Aes128::new(&second) }
     }
 
-    /// The flips of the `N` bits of an address from bit `from` on, as a number of `N` bits. Bit 0 is the highest one.
-    /// The blocks are encrypted together under each key, so that they share the CPU's pipeline.
+    /// The flips of the `N` bits of an address from bit `from` on, as a number of `N` bits: 1 for each flipped bit. Bit
+    /// 0 is the highest one. The blocks are encrypted together under each key, so that they share the CPU's pipeline.
     #[inline(always)]
     pub(super) fn flips<const N: usize>(&self, address: u128, from: u32) -> u128 {
         let mut first = [Array([0; 16]); N];

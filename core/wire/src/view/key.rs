@@ -28,7 +28,7 @@ impl ViewKey {
     /// pseudonyms stay the same over time; changing the secret or the label gives new ones.
     pub fn derive(secret: &[u8; 32], label: &[u8]) -> Self {
         // Secret and purpose have fixed lengths, so different triples of secret, purpose and label give different
-        // texts. Outputs are never revealed.
+        // texts. No hash is revealed, so a hash of a longer label cannot be computed from it.
         let derive = |purpose: u8| {
             let hash = Sha256::new().chain_update(CONTEXT).chain_update([purpose]);
             hash.chain_update(secret).chain_update(label).finalize().into()

@@ -2,8 +2,8 @@
 //!
 //! A [`PacketView`] defines which parts of a packet are visible, hidden or anonymised. It has a text form and a
 //! description in words, and views can be compared. The *meet* of two views shows only the parts of a packet that both
-//! show. A delegated view is such a meet, so it never shows more than the view of the delegating holder. A
-//! [`Transform`] applies a view to packets.
+//! show. The view of a delegated grant is the meet of the views of all grants in the chain, so it never shows
+//! more than the delegating holder sees. A [`Transform`] applies a view to packets.
 
 mod anonymise;
 mod control;
@@ -21,7 +21,7 @@ mod transform;
 mod tunnel;
 mod upper;
 
-pub use field::{Fields, ZeroedField};
+pub use field::{ZeroedField, ZeroedFields};
 pub use key::ViewKey;
 pub use requested::RequestedView;
 pub use text::ViewError;
@@ -42,7 +42,7 @@ pub struct PacketView {
     /// TCP and UDP ports, including those that multipath TCP announces.
     pub ports: Exposure,
     /// Header fields that are zeroed.
-    pub zeroed: Fields,
+    pub zeroed: ZeroedFields,
 }
 
 /// The visibility of the payload, which is everything above the last header.
@@ -70,8 +70,8 @@ pub enum Addresses {
     /// Addresses are replaced by others, and common prefixes are preserved: two addresses with exactly their first n
     /// bits in common get replacements with exactly their first n bits in common (ipcrypt-pfx).
     Anonymised,
-    /// Addresses are replaced by the older construction Crypto-PAn, which preserves prefixes, too. Eight addresses that
-    /// are known together with their replacements reveal most of its secret pad.
+    /// Addresses are replaced by Crypto-PAn, an older construction that preserves prefixes, too. Most of its
+    /// secret pad can be computed from eight addresses that are known together with their replacements.
     CryptoPan,
     /// Addresses stay unchanged.
     Visible,
@@ -93,7 +93,7 @@ impl PacketView {
         addresses: Addresses::Visible,
         macs: Exposure::Visible,
         ports: Exposure::Visible,
-        zeroed: Fields::NONE,
+        zeroed: ZeroedFields::NONE,
     };
 
     /// All headers are visible, and no payload.
@@ -143,7 +143,7 @@ mod tests {
         ];
         let exposure = || prop_oneof![Just(Exposure::Zeroed), Just(Exposure::Visible)];
         let zeroed = prop::collection::vec(prop::sample::select(ZeroedField::ALL), 0..5)
-            .prop_map(|fields| fields.into_iter().collect::<Fields>());
+            .prop_map(|fields| fields.into_iter().collect::<ZeroedFields>());
         (payload, addresses, exposure(), exposure(), zeroed).prop_map(
             |(payload, addresses, macs, ports, zeroed)| PacketView {
                 payload,
@@ -176,7 +176,7 @@ mod tests {
                 PacketView { addresses: Addresses::Visible, ..view },
                 PacketView { macs: Exposure::Visible, ..view },
                 PacketView { ports: Exposure::Visible, ..view },
-                PacketView { zeroed: Fields::NONE, ..view },
+                PacketView { zeroed: ZeroedFields::NONE, ..view },
             ];
             for wider in wider.into_iter().filter(|wider| *wider != view) {
                 prop_assert!(view.is_at_most(&wider) && !wider.is_at_most(&view), "{wider} and {view}");

@@ -1,5 +1,5 @@
 //! Options of multipath TCP (RFC 8684): they announce addresses, count the bytes of the stream, and have checksums
-//! over payload.
+//! over payload. The rewriter asks here which of them a view shows.
 
 use super::Exposure;
 use super::packet_rewriter::PacketRewriter;
@@ -10,7 +10,7 @@ mod subtype {
     pub(super) const JOIN: u8 = 1;
     /// A data sequence signal.
     pub(super) const SIGNAL: u8 = 2;
-    /// The option contains an address, and may contain a port.
+    /// An announcement of an address, which may contain a port.
     pub(super) const ADD_ADDRESS: u8 = 3;
     pub(super) const REMOVE_ADDRESS: u8 = 4;
     pub(super) const PRIORITY: u8 = 5;
@@ -59,12 +59,15 @@ impl PacketRewriter<'_> {
         Some((4 + number_len(1, 2) + mapping, has_mapping))
     }
 
-    /// The offset of the checksum in an option of multipath TCP. It covers payload, also of other segments (RFC 8684,
-    /// 3.3.1).
+    /// The offset of the checksum in an option of multipath TCP. The checksum covers payload, also of other segments
+    /// (RFC 8684, 3.3.1).
     pub(super) fn checksum_of_multipath(&self, len: usize, at: usize) -> Option<usize> {
         match self.read::<3>(at)?[2] >> 4 {
             subtype::CAPABLE => (len == 24).then_some(22),
-            subtype::SIGNAL => self.len_of_signal(at).map(|(sum, _)| sum).filter(|sum| *sum + 2 == len),
+            subtype::SIGNAL => self
+                .len_of_signal(at)
+                .map(|(without_checksum, _)| without_checksum)
+                .filter(|without_checksum| *without_checksum + 2 == len),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ const ARPHRD_ETHER: [u8; 2] = [0, 1];
 /// The known options of IPv4 (RFC 791, 3.1; RFC 2113; RFC 4782).
 mod option_v4 {
     pub(super) const END: u8 = 0;
-    pub(super) const NOTHING: u8 = 1;
+    pub(super) const NO_OPERATION: u8 = 1;
     pub(super) const RECORD_ROUTE: u8 = 7;
     pub(super) const QUICK_START: u8 = 25;
     pub(super) const TIMESTAMP: u8 = 68;
@@ -61,8 +61,8 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Hides fields of an MPLS label. Its class and TTL are also hidden if those of the IP packet are, because in the
-    /// uniform model (RFC 3270, RFC 3443) they are copies of the packet's.
+    /// Hides fields of an MPLS label. Its class and TTL are also hidden if the view hides those of IP headers: in the
+    /// uniform model (RFC 3270, RFC 3443) they are copies of the IP header's.
     #[inline(never)]
     fn label(&mut self, at: usize) {
         let is_hidden = self.hides(ZeroedField::Mpls);
@@ -81,7 +81,7 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Hides the hardware address in a cooked header. For a tunnel interface it is an IP address.
+    /// Hides the hardware address in a cooked header. The hardware address of a tunnel interface is an IP address.
     fn cooked(&mut self, hardware: usize, address: usize) {
         let is_mac = self.read(hardware) == Some(&ARPHRD_ETHER);
         if self.view.macs == Exposure::Zeroed || self.hides_addresses && !is_mac {
@@ -122,8 +122,7 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Replaces unknown and hidden options by "no operation". Returns true if the copy contains a
-    /// source route.
+    /// Replaces unknown and hidden options by "no operation". Returns true if the copy contains a source route.
     #[inline(never)]
     fn options_v4(&mut self, from: usize, data: usize) -> bool {
         let end = self.limit(data);
@@ -134,7 +133,7 @@ impl PacketRewriter<'_> {
         let (mut at, mut routed) = (from, false);
         while at < end {
             let Some(&[kind]) = self.read::<1>(at) else { break };
-            if kind == option_v4::NOTHING {
+            if kind == option_v4::NO_OPERATION {
                 at += 1;
                 continue;
             }
@@ -147,7 +146,7 @@ impl PacketRewriter<'_> {
                 routed |= matches!(kind, option_v4::LOOSE_ROUTE | option_v4::STRICT_ROUTE);
             } else {
                 // The option is replaced in place, so the header keeps its length.
-                self.fill(at, len, option_v4::NOTHING);
+                self.fill(at, len, option_v4::NO_OPERATION);
             }
             at += len;
         }
@@ -215,7 +214,7 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Hides fields of a routing header. Its kind stays, and so does the part that is known for that kind.
+    /// Hides fields of a routing header. The kind stays, and of a known kind the part whose meaning is known.
     fn routing(&mut self, at: usize, len: usize) {
         // The number of segments left is zeroed, too, so the IPv6 header's destination is the final one.
         if self.hides_addresses {

@@ -2,8 +2,8 @@
 
 use super::anonymise::Anonymiser;
 use super::{Addresses, Exposure, PacketView, Payload, ZeroedField};
-use crate::checksum::{add, fold};
-use crate::classify::{FirstHeader, HeaderVisitor, LinkPart, size, walk_inside};
+use crate::checksum::{add_bytes, fold_sum};
+use crate::classify::{FirstHeader, HeaderVisitor, LinkPart, to_usize, walk_inside};
 use crate::consistent::is_only_ip;
 use crate::ip::protocol;
 use crate::tunnel::{Captured, TUNNELS_MAX};
@@ -59,6 +59,7 @@ pub(super) struct PacketRewriter<'a> {
     pub(super) from: &'a [u8],
     /// The output, as long as `from`.
     to: &'a mut [u8],
+    /// The number of bytes copied so far.
     shown: usize,
     /// The end of the captured bytes of the packet that is being copied, which may be inside another one.
     limit: usize,
@@ -72,7 +73,7 @@ pub(super) struct PacketRewriter<'a> {
     /// True if only a part of the packet that is being copied is present: it is the first fragment of a datagram, or
     /// states a greater length than the packet that carries it.
     pub(super) is_partial: bool,
-    /// The number of hidden addresses in lists so far.
+    /// The number of hidden addresses in the lists of this packet so far.
     listed: usize,
 }
 
@@ -103,11 +104,11 @@ impl<'a> PacketRewriter<'a> {
         self.shown
     }
 
-    /// Copies all bytes up to `upto` unchanged. The code for each header calls this first, and then hides fields of
+    /// Copies all bytes up to `end` unchanged. The code for each header calls this first, and then hides fields of
     /// that header in the copy.
     #[inline(always)]
-    pub(super) fn copy_up_to(&mut self, upto: usize) {
-        let range = self.shown..upto.min(self.limit);
+    pub(super) fn copy_up_to(&mut self, end: usize) {
+        let range = self.shown..end.min(self.limit);
         if let (Some(from), Some(to)) = (self.from.get(range.clone()), self.to.get_mut(range.clone())) {
             to.copy_from_slice(from);
             self.shown = range.end;
@@ -131,13 +132,13 @@ impl<'a> PacketRewriter<'a> {
         Captured::whole(self.from)
     }
 
-    /// Overwrites bytes of the copy.
+    /// Overwrites bytes of the copy, as far as they have been copied.
     #[inline(always)]
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
-        let room = self.to.get_mut(..self.shown).and_then(|shown| shown.get_mut(at..)).unwrap_or_default();
-        match room.get_mut(..bytes.len()) {
-            Some(room) => room.copy_from_slice(bytes),
-            None => room.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte),
+        let place = self.to.get_mut(..self.shown).and_then(|shown| shown.get_mut(at..)).unwrap_or_default();
+        match place.get_mut(..bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => place.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte),
         }
     }
 
@@ -188,8 +189,8 @@ impl<'a> PacketRewriter<'a> {
         if self.hides_addresses {
             match self.read(at) {
                 Some(&address) => {
-                    let other = self.substitute_v4(u32::from_be_bytes(address)).to_be_bytes();
-                    self.write(at, &other);
+                    let substitute = self.substitute_v4(u32::from_be_bytes(address)).to_be_bytes();
+                    self.write(at, &substitute);
                 }
                 None => self.zero(at, 4),
             }
@@ -202,8 +203,8 @@ impl<'a> PacketRewriter<'a> {
         if self.hides_addresses {
             match self.read(at) {
                 Some(&address) => {
-                    let other = self.substitute_v6(u128::from_be_bytes(address)).to_be_bytes();
-                    self.write(at, &other);
+                    let substitute = self.substitute_v6(u128::from_be_bytes(address)).to_be_bytes();
+                    self.write(at, &substitute);
                 }
                 None => self.zero(at, 16),
             }
@@ -237,9 +238,9 @@ impl<'a> PacketRewriter<'a> {
 
     /// Copies the visible part of the bytes after the last header.
     pub(super) fn finish(&mut self, rest: &Rest) {
-        let most = match self.view.payload {
+        let payload_max = match self.view.payload {
             _ if self.is_quoted && self.hides_fields => 0,
-            Payload::First(bytes) => size(bytes),
+            Payload::First(bytes) => to_usize(bytes),
             Payload::All => usize::MAX,
         };
         let (at, end) = match *rest {
@@ -249,12 +250,14 @@ impl<'a> PacketRewriter<'a> {
             // A checksum among unknown bytes cannot be recomputed. So these bytes are copied only if all of them are
             // captured and visible.
             Rest::Unknown { .. } if self.is_partial => return,
-            Rest::Unknown { at, end } if end > self.from.len() || end > at.saturating_add(most) => return,
+            Rest::Unknown { at, end } if end > self.from.len() || end > at.saturating_add(payload_max) => {
+                return;
+            }
             Rest::Unknown { at, end } => (at, end),
         };
         // Nothing is copied behind a gap.
         if self.shown == self.limit(at) {
-            self.copy_up_to(at.saturating_add(most).min(end));
+            self.copy_up_to(at.saturating_add(payload_max).min(end));
         }
     }
 
@@ -281,13 +284,13 @@ impl<'a> PacketRewriter<'a> {
             return;
         }
         let Some(covered) = self.to.get(sum.from..sum.end) else { return };
-        let mut total = add(0, covered);
+        let mut total = add_bytes(0, covered);
         if let Some((ip, protocol)) = sum.pseudo {
             let (from, len) = if ip.is_v6 { (ip.at + 8, 32) } else { (ip.at + 12, 8) };
-            total = add(total, self.to.get(from..from + len).unwrap_or_default());
+            total = add_bytes(total, self.to.get(from..from + len).unwrap_or_default());
             total += u64::from(protocol) + covered.len() as u64;
         }
-        let checksum = match !fold(total) {
+        let checksum = match !fold_sum(total) {
             // For UDP, zero means no checksum (RFC 768).
             0 if is_udp => u16::MAX,
             checksum => checksum,
@@ -303,20 +306,20 @@ impl<'a> PacketRewriter<'a> {
         if data <= self.shown
             && let Some(header) = self.to.get(at..data)
         {
-            let checksum = !fold(add(0, header));
+            let checksum = !fold_sum(add_bytes(0, header));
             self.write(at + 10, &checksum.to_be_bytes());
         }
     }
 
     /// Copies the packet from `at` to `end`, which may be beyond the captured bytes.
     pub(super) fn packet(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
-        let outside = self.limit;
+        let outer_limit = self.limit;
         self.limit = self.limit(end);
         self.packet_within(at, end, kind, depth);
-        self.limit = outside;
+        self.limit = outer_limit;
     }
 
-    /// Copies a packet whose end limits the captured bytes already.
+    /// Copies the packet from `at` to `end`, after `self.limit` has been set to its end.
     fn packet_within(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
         let part = self.captured().part(at, end);
         let mut descriptor = Descriptor::default();
@@ -351,8 +354,8 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Copies a packet inside another one, a tunnel's or one quoted by a message, if it is nested in at most
-    /// [`TUNNELS_MAX`] packets.
+    /// Copies a packet that another one carries in a tunnel or quotes in a message. A packet that is nested in more
+    /// than [`TUNNELS_MAX`] packets counts as unknown bytes.
     pub(super) fn inside(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
         if depth < TUNNELS_MAX {
             self.packet(at, end, kind, depth + 1);
@@ -409,9 +412,9 @@ struct CopyVisitor<'s, 'a> {
 const LABEL: usize = 4;
 
 impl CopyVisitor<'_, '_> {
-    /// Copies only the first label of a label stack that no IP packet follows. The header before the stack announces
-    /// only this label. The next words could be further labels, or other data if no label marks the bottom of the
-    /// stack.
+    /// Copies only the first label of a label stack that no IP packet follows. Only this label is announced by the
+    /// header before the stack. The next words could be further labels, or other data if no label marks the bottom of
+    /// the stack.
     fn end_labels(&mut self) {
         if let Some((first, _)) = self.parsed.labels.take() {
             self.rewriter.link(LinkPart::Label, first, LABEL);
@@ -449,8 +452,8 @@ impl HeaderVisitor for CopyVisitor<'_, '_> {
     fn is_ip_behind_labels(&mut self, at: usize, wire: usize) -> bool {
         let (at, end) = (self.base + at, self.base.saturating_add(wire));
         let Some((first, _)) = self.parsed.labels else { return false };
-        // If no label marks the bottom of the stack, the parser takes the packet behind it for labels, up to a bit that
-        // looks like the mark. So there must be no IP packet inside the supposed stack.
+        // If no label marks the bottom of the stack, the parser takes the packet behind the stack for labels, up to a
+        // bit that looks like the mark. So there must be no IP packet inside the supposed stack.
         let captured = self.rewriter.captured();
         let is_ip_at = |word| is_only_ip(captured, word, end) == Ok(true);
         let is_in_stack = (first + LABEL..at).step_by(LABEL).any(is_ip_at);
@@ -464,7 +467,7 @@ impl HeaderVisitor for CopyVisitor<'_, '_> {
         is_ip
     }
 
-    fn other(&mut self, at: usize) {
+    fn other_network(&mut self, at: usize) {
         self.parsed.other = Some(self.base + at);
     }
 

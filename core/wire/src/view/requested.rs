@@ -1,13 +1,14 @@
 //! Requested views.
 
 use super::text::defaults_for;
-use super::{Addresses, Exposure, Fields, PacketView, Payload, ZeroedField};
+use super::{Addresses, Exposure, PacketView, Payload, ZeroedField, ZeroedFields};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// A view that a session requests, with the same text form as a [`PacketView`]. A component that the request does not
-/// name is as granted; if the request hides addresses, payload and hardware addresses are hidden unless it names them.
-/// So `ports=zeroed` removes the ports from any granted view, and `payload=all` requests all payload.
+/// name is as granted. There is one exception: if the request hides addresses, it also hides payload and hardware
+/// addresses that it does not name. So `ports=zeroed` removes the ports from any granted view, and `payload=all`
+/// requests all payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RequestedView {
     pub(super) payload: Option<Payload>,
@@ -15,9 +16,9 @@ pub struct RequestedView {
     pub(super) macs: Option<Exposure>,
     pub(super) ports: Option<Exposure>,
     /// The fields that the request names.
-    pub(super) named: Fields,
+    pub(super) named: ZeroedFields,
     /// The named fields that are zeroed.
-    pub(super) zeroed: Fields,
+    pub(super) zeroed: ZeroedFields,
 }
 
 impl RequestedView {
@@ -27,8 +28,8 @@ impl RequestedView {
         addresses: Some(Addresses::Visible),
         macs: Some(Exposure::Visible),
         ports: Some(Exposure::Visible),
-        named: Fields::ALL,
-        zeroed: Fields::NONE,
+        named: ZeroedFields::ALL,
+        zeroed: ZeroedFields::NONE,
     };
 
     /// The view that the request gives a session that may see everything.
@@ -45,7 +46,7 @@ impl RequestedView {
     }
 
     /// The view that the request gives a session that may see `granted`. It never shows more than `granted`. `None` if
-    /// a named component would show more.
+    /// the request names a component that would show more.
     pub fn within(&self, granted: &PacketView) -> Option<PacketView> {
         let exceeds_grant = self.payload.is_some_and(|payload| payload > granted.payload)
             || self.addresses.is_some_and(|addresses| addresses > granted.addresses)
@@ -64,7 +65,7 @@ impl From<PacketView> for RequestedView {
             addresses: Some(view.addresses),
             macs: Some(view.macs),
             ports: Some(view.ports),
-            named: Fields::ALL,
+            named: ZeroedFields::ALL,
             zeroed: view.zeroed,
         }
     }
@@ -112,7 +113,7 @@ impl<'de> Deserialize<'de> for RequestedView {
     }
 }
 
-impl Fields {
+impl ZeroedFields {
     /// All fields.
     const ALL: Self = Self::first(ZeroedField::ALL.len());
 }
@@ -126,7 +127,7 @@ mod tests {
     fn requested() -> impl Strategy<Value = RequestedView> {
         (views(), any::<[bool; 4]>(), prop::collection::vec(prop::sample::select(ZeroedField::ALL), 0..5))
             .prop_map(|(view, [payload, addresses, macs, ports], named)| {
-                let named: Fields = named.into_iter().collect();
+                let named: ZeroedFields = named.into_iter().collect();
                 let zeroed = view.zeroed.iter().filter(|field| named.has(*field)).collect();
                 RequestedView {
                     payload: payload.then_some(view.payload),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most bytes of a text that is parsed. The text of every view is shorter.
+/// The most bytes of a text that is parsed. Every view has a shorter text.
 const TEXT_MAX: usize = 512;
 
 /// The reason why a text is not a view.
@@ -97,8 +97,8 @@ impl FromStr for PacketView {
     type Err = ViewError;
 
     /// Parses `all`, or a list of parts in any order, separated by commas; spaces around them are ignored. Parts that
-    /// are not named are visible, except that payload and hardware addresses default to hidden if addresses are not
-    /// visible.
+    /// are not named are visible, with one exception: if addresses are not visible, payload and hardware addresses are
+    /// hidden by default.
     ///
     /// | part | values |
     /// |---|---|
@@ -176,6 +176,11 @@ impl RequestedView {
     }
 }
 
+/// Sets a part of a view.
+///
+/// # Errors
+///
+/// [`ViewError::Twice`] if the part is set already.
 fn set<T>(place: &mut Option<T>, part: &'static str, value: T) -> Result<(), ViewError> {
     match place.replace(value) {
         None => Ok(()),

@@ -4,7 +4,7 @@ use super::anonymise::Anonymiser;
 use super::key::ViewKey;
 use super::packet_rewriter::PacketRewriter;
 use super::{Addresses, PacketView};
-use crate::classify::{FirstHeader, classify_into, size};
+use crate::classify::{FirstHeader, classify_into, to_usize};
 use crate::meta::{LinkType, Meta};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_abi::{Descriptor, tunnel};
@@ -58,7 +58,8 @@ impl Transform {
         Self { view, anonymiser: Anonymiser::for_view(view.addresses, key).map(Box::new), flow_hash_key }
     }
 
-    /// Changes the view. The new view must have the same visibility of addresses, because the anonymiser stays.
+    /// Changes the view. The new view must have the same visibility of addresses as the present one, because the
+    /// anonymiser stays.
     pub fn set_view(&mut self, view: PacketView) {
         self.view = view;
     }
@@ -87,11 +88,11 @@ impl Transform {
     /// Writes the visible part of a packet to the beginning of `out`, and returns its extent. `packet` is all
     /// captured bytes of the packet that `descriptor` describes; they must not change meanwhile.
     ///
-    /// `out` must not be accessible to the holder yet: during the call it can contain hidden bytes, though never in
-    /// the returned extent. If `out` is shorter than the packet, less is written.
+    /// `out` must not be accessible to the holder yet: during the call it can contain hidden bytes, though never in the
+    /// returned extent. If `out` is shorter than the visible part, only its beginning is written.
     pub fn apply(&mut self, packet: &[u8], descriptor: &Descriptor, out: &mut [u8]) -> ShownPart {
         let wire_len = descriptor.wire_len;
-        let len = packet.len().min(size(descriptor.cap_len)).min(out.len());
+        let len = packet.len().min(to_usize(descriptor.cap_len)).min(out.len());
         let (packet, out) = (packet.get(..len).unwrap_or_default(), out.get_mut(..len).unwrap_or_default());
         if self.view == PacketView::ALL {
             out.copy_from_slice(packet);
@@ -101,7 +102,7 @@ impl Transform {
             return ShownPart { len: 0, wire_len };
         };
         let mut rewriter = PacketRewriter::new(&self.view, self.anonymiser.as_deref_mut(), packet, out);
-        rewriter.packet(0, size(wire_len).max(len), FirstHeader::Link(link_type), 0);
+        rewriter.packet(0, to_usize(wire_len).max(len), FirstHeader::Link(link_type), 0);
         ShownPart { len: rewriter.shown(), wire_len }
     }
 

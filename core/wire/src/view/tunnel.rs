@@ -9,7 +9,7 @@ use crate::upper::UpperHeader;
 use weir_abi::flag;
 
 impl PacketRewriter<'_> {
-    /// Copies a tunnel header that an IP header names, and the packet inside. Returns false if the tunnel is not
+    /// Copies a tunnel header that an IP header names, and the packet inside. Returns false if the tunnel header is not
     /// understood.
     pub(super) fn tunnel_over_ip(&mut self, above: &UpperPart, depth: u8) -> bool {
         let UpperPart { upper: UpperHeader { protocol, at, end }, covered, flags, .. } = *above;
@@ -65,7 +65,7 @@ impl PacketRewriter<'_> {
     fn gtp_extensions(&mut self, mut at: usize, end: usize) {
         while let Some(&[words]) = self.read::<1>(at).filter(|_| at < end) {
             let len = usize::from(words) * 4;
-            // The parser has followed all of them, so none has length 0.
+            // The parser has followed all extension headers, so none has length 0.
             if len == 0 {
                 return self.zero(at, end - at);
             }

@@ -17,7 +17,7 @@ const TCP_QUOTED: usize = 8;
 /// Options of TCP.
 mod option_tcp {
     pub(super) const END: u8 = 0;
-    pub(super) const NOTHING: u8 = 1;
+    pub(super) const NO_OPERATION: u8 = 1;
     pub(super) const SEGMENT_SIZE: u8 = 2;
     pub(super) const WINDOW_SCALE: u8 = 3;
     pub(super) const SACK_PERMITTED: u8 = 4;
@@ -72,7 +72,7 @@ impl PacketRewriter<'_> {
                     is_partial,
                 });
             }
-            (protocol::TCP, None) => self.part_of_tcp(at, end),
+            (protocol::TCP, None) => self.incomplete_tcp(at, end),
             (protocol::UDP, Some(_)) => self.udp(&above, is_partial, depth),
             _ => self.other_above_ip(&above, depth),
         }
@@ -149,11 +149,11 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Copies an incomplete TCP header, such as one that an ICMP error message quotes. The ports and the sequence number,
-    /// which every quote contains, are each zeroed only if the view hides them; the rest is copied as
+    /// Copies an incomplete TCP header, such as one that an ICMP error message quotes. The ports and the sequence
+    /// number, which every quote contains, are each zeroed only if the view hides them; the rest is copied as
     /// [`Rest::Transport`].
     #[cold]
-    fn part_of_tcp(&mut self, at: usize, end: usize) {
+    fn incomplete_tcp(&mut self, at: usize, end: usize) {
         let captured_end = self.limit(end);
         let has_options =
             self.read::<13>(at).is_some_and(|header| usize::from(header[12] >> 4) * 4 > TCP_OPTIONS);
@@ -189,7 +189,7 @@ impl PacketRewriter<'_> {
         }
         while at < end {
             let Some(&[kind]) = self.read::<1>(at) else { return };
-            if kind == option_tcp::NOTHING {
+            if kind == option_tcp::NO_OPERATION {
                 at += 1;
                 continue;
             }
@@ -198,7 +198,7 @@ impl PacketRewriter<'_> {
                 return self.zero(at, end - at);
             }
             if !self.keeps_option(kind, len, at) {
-                self.fill(at, len, option_tcp::NOTHING);
+                self.fill(at, len, option_tcp::NO_OPERATION);
             } else if kind == option_tcp::TIMESTAMPS && self.hides(ZeroedField::TcpTimestamps) {
                 self.zero(at + 2, 8);
             } else if kind == option_tcp::MULTIPATH
@@ -222,8 +222,8 @@ impl PacketRewriter<'_> {
             | (option_tcp::SACK_PERMITTED, 2)
             | (option_tcp::FAST_OPEN, 2..=18) => true,
             (option_tcp::SACK, 10 | 18 | 26 | 34) => !hides_numbers,
-            // Sequence numbers of multipath TCP count the same payload bytes as those of TCP, so the option is hidden
-            // with those.
+            // Sequence numbers of multipath TCP count the same payload bytes as those of TCP, so a view that hides the
+            // latter also hides the option.
             (option_tcp::MULTIPATH, 3..) => !hides_numbers && self.keeps_multipath(len, at),
             _ => false,
         }

@@ -145,7 +145,7 @@ fn hidden_values_have_no_influence_on_the_output_however_packets_are_nested() {
 }
 
 #[test]
-fn hidden_labels_have_no_influence_either() {
+fn hidden_labels_have_no_influence_on_the_output() {
     let mut transform = transform("mpls=zeroed");
     // A label can begin like IP, but the bottom of the stack tells that it is a label.
     each_pair(

@@ -47,7 +47,7 @@ fn the_ttl_and_the_class_of_labels_are_hidden_with_those_of_ip() {
 /// OSPF, PIM, VRRP, RSVP and EIGRP have checksums over all of their data, which would reveal the bytes behind the
 /// first ones. The test also uses unknown protocols.
 #[test]
-fn data_that_are_not_understood_are_shown_completely_or_not_at_all() {
+fn unknown_data_are_shown_completely_or_not_at_all() {
     let body = cat(&[PAYLOAD, PAYLOAD]);
     for protocol in [89, 103, 112, 46, 88, 115, 97, 51, 33, 253] {
         let mut transform = transform("payload=16");
@@ -238,7 +238,7 @@ fn options_of_multipath_tcp_stay_without_checksums_over_payload() {
 
 /// An inner packet claims to be longer than its outer packet: bytes behind the outer one belong to neither.
 #[test]
-fn a_packet_inside_another_shows_nothing_behind_that() {
+fn a_packet_inside_another_shows_no_byte_behind_the_outer_packet() {
     let trailer = cat(&[PAYLOAD, PAYLOAD]);
     for is_v6 in [false, true] {
         let udp = if is_v6 {

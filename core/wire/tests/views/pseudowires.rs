@@ -210,7 +210,7 @@ fn all_labels_of_a_stack_with_a_bottom_are_shown() {
 }
 
 #[test]
-fn behind_labels_only_an_exact_packet_counts_as_one() {
+fn behind_labels_only_a_consistent_ip_packet_counts_as_ip() {
     let v4 = ipv4(17, &packets::udp(Over::V4));
     let v6 = packets::ipv6(17, &packets::udp(packets::TO_V6));
     assert_eq!((shown_of(&v4, 0), shown_of(&v6, 0)), (v4.len(), v6.len()));
@@ -239,7 +239,7 @@ fn behind_labels_only_an_exact_packet_counts_as_one() {
 
 /// From 8.0.69.0 an IPv4 packet reads as a frame with another one inside. Hiding too much is the lesser harm.
 #[test]
-fn bytes_that_read_as_a_frame_and_as_a_packet_are_neither() {
+fn bytes_that_can_be_a_frame_or_an_ip_packet_are_not_parsed() {
     let mut packet = ipv4(17, &packets::udp(Over::V4));
     packet[12..16].copy_from_slice(&[8, 0, 69, 7]);
     packet[10..12].fill(0);

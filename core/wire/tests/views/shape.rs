@@ -6,7 +6,7 @@ use super::{HIDING, described, key, shown, transform};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use weir_abi::{Descriptor, flag};
-use weir_wire::view::{Addresses, Exposure, Fields, Payload, Transform, ZeroedField};
+use weir_wire::view::{Addresses, Exposure, Payload, Transform, ZeroedField, ZeroedFields};
 use weir_wire::{LinkType, PacketView, verify};
 
 #[test]
@@ -55,9 +55,8 @@ fn checksums_are_right_outside_and_inside() {
     }
 }
 
-/// The checksums of the test packets are right before.
 #[test]
-fn checksums_were_right_before() {
+fn the_test_packets_have_right_checksums() {
     for case in packets::plain().into_iter().chain(packets::tunnels()) {
         let before = described(&case.bytes, case.bytes.len(), case.link_type);
         assert_eq!(verify(&case.bytes, &before), Ok(()), "{}", case.name);
@@ -156,7 +155,7 @@ fn views() -> impl Strategy<Value = PacketView> {
     let fields = prop::collection::vec(prop::sample::select(ZeroedField::ALL), 0..5);
     (payload, addresses, exposure(), exposure(), fields).prop_map(
         |(payload, addresses, macs, ports, fields)| {
-            let zeroed: Fields = fields.into_iter().collect();
+            let zeroed: ZeroedFields = fields.into_iter().collect();
             PacketView { payload, addresses, macs, ports, zeroed }
         },
     )

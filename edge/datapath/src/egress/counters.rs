@@ -6,9 +6,9 @@ use weir_netio::Loss;
 /// Packets that an egress (an output channel, a file or a TAP device) sent and lost. Counters never decrease.
 #[derive(Debug, Default)]
 pub struct OutputCounters {
-    /// Packets that the interface accepted.
+    /// Packets that the interface, file or device accepted.
     pub packets: AtomicU64,
-    /// Bytes of the packets that the interface accepted.
+    /// Bytes of the packets that the interface, file or device accepted.
     pub bytes: AtomicU64,
     /// Packets lost because the channel's queue was full.
     pub queue_full: AtomicU64,

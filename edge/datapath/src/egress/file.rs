@@ -20,7 +20,7 @@ pub struct FileEgress {
 struct Inner {
     /// `None` once the egress is closed.
     writer: Option<PacketWriter>,
-    /// The first write error, until it is returned.
+    /// The first write error; `None` again once [`FileEgress::check`] has returned it.
     error: Option<WriteError>,
     /// True after a write error; nothing more is written then.
     has_failed: bool,
@@ -33,7 +33,7 @@ impl FileEgress {
         Self { inner: Mutex::new(inner), counters: OutputCounters::default() }
     }
 
-    /// Returns the error that ended writing, once.
+    /// Returns the error that ended writing. The error is returned only once.
     ///
     /// # Errors
     ///
@@ -42,7 +42,8 @@ impl FileEgress {
         self.lock().error.take().map_or(Ok(()), Err)
     }
 
-    /// Stops writing and returns the writer, so that the caller can finish the file. `None` if it was closed before.
+    /// Stops writing and returns the writer, so that the caller can finish the file. `None` if the
+    /// egress was closed before.
     pub fn close(&self) -> Option<PacketWriter> {
         self.lock().writer.take()
     }

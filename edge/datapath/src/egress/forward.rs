@@ -10,7 +10,8 @@ use weir_netio::{Block, Loss};
 use weir_units::Timestamp;
 use weir_wire::LinkType;
 
-/// The destination of forwarded packets. Clones share the destination. It counts the packets that it does not accept.
+/// The destination of forwarded packets. Clones share the destination. The destination counts the packets that it does
+/// not accept.
 #[derive(Clone, Debug)]
 pub enum Egress {
     /// A capture file.
@@ -39,6 +40,7 @@ impl Egress {
         matches!(self, Self::Link(_) | Self::Tap(_))
     }
 
+    /// Sends packets that have been patched and completed.
     fn send<'a>(&self, packets: impl Iterator<Item = ForwardedPacket<'a>>) {
         match self {
             Self::File(file) => file.write_all(packets),
@@ -70,8 +72,8 @@ impl Egress {
         }
     }
 
-    /// Sends an Ethernet frame that a module built at time `ts`. Its checksum is [completed](effects::complete_frame)
-    /// if it leaves through an interface.
+    /// Sends an Ethernet frame that a module built at time `ts`. The checksum is
+    /// [completed](effects::complete_frame) if the frame leaves through an interface.
     pub fn send_from_module(&self, frame: &[u8], ts: Timestamp) {
         match self {
             Self::File(file) => file.write(ts, frame),
@@ -92,14 +94,14 @@ impl Egress {
 pub struct CopyBuffers(Vec<Vec<u8>>);
 
 /// The greatest capacity in bytes of a buffer that is kept for the next packet.
-const COPY_BYTES: usize = 2048;
+const KEPT_BUFFER_BYTES_MAX: usize = 2048;
 
 impl CopyBuffers {
     /// Forwards the packets of a batch that are in the mask, with their patches, into each egress in order. A slow
     /// egress does not delay the earlier ones.
     ///
-    /// Packets whose bytes were lost are not forwarded. Returns the [number](effects::apply) of patches that could
-    /// not be applied.
+    /// Packets whose bytes the capture file has lost are not forwarded. Returns the [number](effects::apply) of patches
+    /// that could not be applied.
     pub fn forward(
         &mut self,
         egresses: &[Egress],
@@ -113,29 +115,32 @@ impl CopyBuffers {
         for (place, copy) in self.0.iter_mut().enumerate().filter(|(place, _)| mask >> place & 1 == 1) {
             block.copy_packet(first + place, copy);
         }
-        // Checked after the copy: if the file lost bytes before, the copies can hold zeros in their place.
-        let whole = block.intact().saturating_sub(first);
+        // Checked after the copy: if the file lost bytes before that, the copies can hold zeros in their place.
+        let intact_count = block.intact().saturating_sub(first);
         let leaves = egresses.iter().any(Egress::leaves);
         let descriptors = block.descriptors().get(first..).unwrap_or_default();
-        let there = |place: &usize| mask >> place & 1 == 1 && *place < whole;
-        let (mut failed_patches, mut finished) = (0, 0_u64);
+        let is_forwarded = |place: &usize| mask >> place & 1 == 1 && *place < intact_count;
+        let (mut failed_patches, mut complete) = (0, 0_u64);
         for (place, (copy, descriptor)) in self.0.iter_mut().zip(descriptors).enumerate() {
-            if there(&place) {
+            if is_forwarded(&place) {
                 let (checksum, patches) = (block.checksum(first + place), patches.for_packet(first + place));
                 let applied = effects::apply(copy, descriptor, checksum, leaves, patches);
                 failed_patches += applied.failed_patches;
-                finished |= u64::from(applied.is_complete) << place;
+                complete |= u64::from(applied.is_complete) << place;
             }
         }
         for egress in egresses {
-            let packets = self.0.iter().zip(descriptors).enumerate().filter(|(place, _)| there(place));
+            let packets = self.0.iter().zip(descriptors).enumerate().filter(|(place, _)| is_forwarded(place));
             egress.send(packets.map(|(place, (bytes, descriptor))| {
-                let is_complete = finished >> place & 1 == 1;
+                let is_complete = complete >> place & 1 == 1;
                 ForwardedPacket { bytes, descriptor, is_complete }
             }));
         }
         // A batch of jumbo packets leaves no more memory behind than an ordinary batch.
-        self.0.iter_mut().filter(|copy| copy.capacity() > COPY_BYTES).for_each(|copy| *copy = Vec::new());
+        self.0
+            .iter_mut()
+            .filter(|copy| copy.capacity() > KEPT_BUFFER_BYTES_MAX)
+            .for_each(|copy| *copy = Vec::new());
         failed_patches
     }
 }
@@ -170,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_slow_to_take_packets_keeps_no_link_from_them() {
+    fn a_slow_file_does_not_keep_packets_from_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slow.pcap");
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());

@@ -26,7 +26,7 @@ const NO_BUFFER_PAUSE: Duration = Duration::from_micros(200);
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest wait for rate that is held because closed or lowered channels have sent ahead of their clocks.
 const HELD_WAIT_MAX: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
-/// The longest wait for frames under way when a channel is closed.
+/// The longest wait, when a channel is closed, for frames that the thread is sending.
 const CLOSE_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// The reason why a link could not be opened.
@@ -63,7 +63,7 @@ pub enum LinkError {
     },
 }
 
-/// The doorbell by which producers wake a link's thread.
+/// The doorbell by which the producers of frames wake a link's thread.
 #[derive(Debug, Default)]
 pub(super) struct TxDoorbell {
     is_rung: AtomicBool,
@@ -105,10 +105,11 @@ pub struct LinkState {
     pub reserved: BitsPerSecond,
     /// True if the interface exists and is up.
     pub is_up: bool,
-    /// Frames that the interface accepted and lost.
+    /// Numbers of frames that the interface accepted and lost.
     pub sent: SentTotals,
 }
 
+/// The state of a link that its thread and its handle share.
 struct State {
     link: TracedScheduler,
     queues: BTreeMap<ChannelId, Arc<TxQueue>>,
@@ -116,6 +117,7 @@ struct State {
     is_up: bool,
 }
 
+/// The data that a link's thread and its [`TxHandle`] share.
 struct Shared {
     doorbell: Arc<TxDoorbell>,
     state: Mutex<State>,
@@ -123,7 +125,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// A handle of a link's thread. Dropping it ends the thread.
+/// A handle of a link's thread. Dropping the handle ends the thread.
 pub struct TxHandle {
     interface: String,
     link_type: LinkType,
@@ -151,12 +153,12 @@ impl TxHandle {
         trace: Option<BeginTrace<'_>>,
     ) -> Result<Self, LinkError> {
         let sink = LiveSink::open(interface, SocketKind::Packet)?;
-        let named = || interface.to_owned();
-        let made =
+        let name = || interface.to_owned();
+        let recorder =
             if trace.is_some() { LinkTraceRecorder::new(config) } else { LinkTraceRecorder::silent(config) };
-        let mut recorder = made.map_err(|error| LinkError::Config { interface: named(), error })?;
+        let mut recorder = recorder.map_err(|error| LinkError::Config { interface: name(), error })?;
         let trace = trace.map(|begin| begin(recorder.take().trim_end())).transpose();
-        let trace = trace.map_err(|source| LinkError::Trace { interface: named(), source })?;
+        let trace = trace.map_err(|source| LinkError::Trace { interface: name(), source })?;
         let link = TracedScheduler { recorder, trace };
         let state = State { link, queues: BTreeMap::new(), sent: SentTotals::default(), is_up: sink.is_up() };
         let shared = Arc::new(Shared {
@@ -165,15 +167,15 @@ impl TxHandle {
             begin: Instant::now(),
             is_over: AtomicBool::new(false),
         });
-        let (of_thread, link_type) = (Arc::clone(&shared), sink.link_type());
+        let (thread_shared, link_type) = (Arc::clone(&shared), sink.link_type());
         let thread = std::thread::Builder::new()
             .name(format!("weir-tx-{interface}"))
             .spawn(move || {
-                _ = of_thread.doorbell.thread.set(std::thread::current());
-                of_thread.run(sink, &events);
+                _ = thread_shared.doorbell.thread.set(std::thread::current());
+                thread_shared.run(sink, &events);
             })
-            .map_err(|source| LinkError::Thread { interface: named(), source })?;
-        Ok(Self { interface: named(), link_type, shared, thread: Some(thread) })
+            .map_err(|source| LinkError::Thread { interface: name(), source })?;
+        Ok(Self { interface: name(), link_type, shared, thread: Some(thread) })
     }
 
     /// The name of the interface.
@@ -227,13 +229,13 @@ impl TxHandle {
         Ok(())
     }
 
-    /// Closes a channel. Frames that wait in it are lost, and counted.
+    /// Closes a channel. Frames that wait in the channel are lost, and counted.
     pub fn close(&self, tx: &TxPacketSink) {
         let queue = &tx.0;
         queue.close();
         let mut state = self.shared.lock();
         state.queues.remove(&queue.id);
-        if let Some(closed) = state.link.ask(|link| link.close(queue.id, self.shared.now())) {
+        if let Some(closed) = state.link.call(|link| link.close(queue.id, self.shared.now())) {
             queue.counters.closed.fetch_add(closed.unsent.len() as u64, Ordering::Relaxed);
             queue.release(closed.unsent);
         }
@@ -252,23 +254,22 @@ impl TxHandle {
     /// [`RateRefused`] if more is reserved than the new rate allows.
     pub fn set_rate(&self, rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<(), RateRefused> {
         let mut state = self.shared.lock();
-        state.link.ask(|link| link.set_rate(rate, reservable, self.shared.now()))?;
+        state.link.call(|link| link.set_rate(rate, reservable, self.shared.now()))?;
         drop(state);
         self.shared.doorbell.wake();
         Ok(())
     }
 
-    /// The rate that can be reserved now: neither reserved nor held for a while.
+    /// The rate that can be reserved now, without the rate that is held for closed or lowered channels.
     pub fn unreserved(&self) -> BitsPerSecond {
         let state = self.shared.lock();
         state.link.recorder.link().unreserved_at(self.shared.now())
     }
 
-    /// Releases up to `wanted` of the rate that is held because channels that were closed or lowered sent ahead of
-    /// their clocks.
+    /// Releases rate that is held for closed or lowered channels, until `wanted` can be reserved or no rate is held.
     pub fn release_held(&self, wanted: BitsPerSecond) {
         let mut state = self.shared.lock();
-        state.link.ask(|link| link.release_held(wanted, self.shared.now()));
+        state.link.call(|link| link.release_held(wanted, self.shared.now()));
     }
 
     /// The present state of the link.
@@ -289,7 +290,7 @@ impl TxHandle {
         self.shared.lock().link.recorder.link().counters(tx.0.id).copied().unwrap_or_default()
     }
 
-    /// Ends the thread. Returns the frames that the interface accepted and lost.
+    /// Ends the thread. Returns the numbers of frames that the interface accepted and lost.
     pub fn end(mut self) -> SentTotals {
         self.join();
         self.shared.lock().sent
@@ -312,7 +313,7 @@ impl Drop for TxHandle {
 }
 
 /// A frame that the scheduler has released and the interface has not accepted yet.
-struct Due {
+struct DueFrame {
     queue: Arc<TxQueue>,
     frame: Vec<u8>,
 }
@@ -327,20 +328,21 @@ impl Shared {
         Nanos::from(self.begin.elapsed())
     }
 
-    /// Makes a request to the scheduler, and repeats it while it is refused only because rate is held for a short time.
-    /// Rate is held when a channel that has sent ahead of its clock is closed or lowered.
+    /// Makes a request to the scheduler. If the request is refused because rate is held that will be free within
+    /// [`HELD_WAIT_MAX`], repeats the request then. Rate is held when a channel that has sent ahead of its clock is
+    /// closed or lowered.
     fn retry_while_held<R>(
         &self,
-        ask: impl Fn(&mut LinkTraceRecorder<Vec<u8>>, Nanos) -> Result<R, ChannelRefused>,
+        call: impl Fn(&mut LinkTraceRecorder<Vec<u8>>, Nanos) -> Result<R, ChannelRefused>,
     ) -> Result<(MutexGuard<'_, State>, R), ChannelRefused> {
         let last = self.now().0.saturating_add(HELD_WAIT_MAX.0);
         loop {
             let mut state = self.lock();
             let now = self.now();
-            match state.link.ask(|link| ask(link, now)) {
+            match state.link.call(|link| call(link, now)) {
                 Ok(answer) => return Ok((state, answer)),
-                Err(ChannelRefused::OverReserved { wanted, left, held, until })
-                    if until > now && until.0 <= last && wanted.0 <= left.0.saturating_add(held.0) =>
+                Err(ChannelRefused::OverReserved { wanted, unreserved, held, until })
+                    if until > now && until.0 <= last && wanted.0 <= unreserved.0.saturating_add(held.0) =>
                 {
                     drop(state);
                     std::thread::sleep(Duration::from_nanos(until.0 - now.0));
@@ -352,7 +354,7 @@ impl Shared {
 
     /// The loop of the link's thread.
     fn run(&self, mut sink: LiveSink, events: &EventSink) {
-        let mut batch: Vec<Due> = Vec::with_capacity(BATCH);
+        let mut batch: Vec<DueFrame> = Vec::with_capacity(BATCH);
         let mut frames = Vec::new();
         let mut checked = Instant::now();
         while !self.is_over.load(Ordering::Acquire) {
@@ -395,19 +397,19 @@ impl Shared {
 
     /// Hands newly queued frames to the scheduler, and adds the frames that are due now to the batch. Returns the
     /// time at which to ask again, or `None` if no frame waits.
-    fn fill(&self, batch: &mut Vec<Due>, frames: &mut Vec<Vec<u8>>) -> Option<Nanos> {
+    fn fill(&self, batch: &mut Vec<DueFrame>, frames: &mut Vec<Vec<u8>>) -> Option<Nanos> {
         let mut state = self.lock();
         let state = &mut *state;
         let now = self.now();
         if self.doorbell.is_rung.swap(false, Ordering::AcqRel) {
             let ready = std::mem::take(&mut *lock(&self.doorbell.queues));
             for queue in ready {
-                // Cleared before the inbox is drained: a frame that comes later rings again.
+                // Cleared before the inbox is drained, so that a frame that comes later rings the doorbell again.
                 queue.is_signalled.store(false, Ordering::Release);
                 queue.drain_into(frames);
                 for frame in frames.drain(..) {
                     let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-                    let queued = state.link.ask(|link| link.enqueue(queue.id, frame, len, now));
+                    let queued = state.link.call(|link| link.enqueue(queue.id, frame, len, now));
                     if let Err(dropped) = queued {
                         // The channel was closed meanwhile. All other reasons were checked when the frame was queued.
                         queue.counters.closed.fetch_add(1, Ordering::Relaxed);
@@ -417,11 +419,11 @@ impl Shared {
             }
         }
         while batch.len() < BATCH {
-            match state.link.ask(|link| link.next(now)) {
+            match state.link.call(|link| link.next(now)) {
                 LinkDecision::Send { channel, packet, .. } => {
                     // Only an open channel sends, so it has a queue.
                     let Some(queue) = state.queues.get(&channel) else { continue };
-                    batch.push(Due { queue: Arc::clone(queue), frame: packet });
+                    batch.push(DueFrame { queue: Arc::clone(queue), frame: packet });
                 }
                 LinkDecision::Wait { until } => return Some(until),
                 LinkDecision::Idle => return None,
@@ -431,7 +433,7 @@ impl Shared {
     }
 
     /// Hands the batch to the interface and removes the frames that it accepted or lost. Returns their number.
-    fn send(&self, sink: &mut LiveSink, batch: &mut Vec<Due>) -> usize {
+    fn send(&self, sink: &mut LiveSink, batch: &mut Vec<DueFrame>) -> usize {
         let mut lost: [Option<Loss>; BATCH] = [None; BATCH];
         let pieces: Vec<&[u8]> = batch.iter().map(|due| due.frame.as_slice()).collect();
         let done = sink.send_reporting(&pieces, |place, loss| {
@@ -439,8 +441,8 @@ impl Shared {
                 *slot = Some(loss);
             }
         });
-        let taken = done.taken.min(batch.len());
-        for (due, loss) in batch.drain(..taken).zip(lost) {
+        let handled = done.consumed.min(batch.len());
+        for (due, loss) in batch.drain(..handled).zip(lost) {
             match loss {
                 None => due.queue.counters.sent(due.frame.len()),
                 Some(loss) => due.queue.counters.lost(loss),
@@ -448,6 +450,6 @@ impl Shared {
             due.queue.release([due.frame]);
         }
         self.lock().sent = sink.totals();
-        taken
+        handled
     }
 }

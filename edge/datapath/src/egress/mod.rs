@@ -4,9 +4,9 @@
 //! [scheduler](weir_sched::link) decides. An output channel is a share of a link: a reservation, a cap, a weight for
 //! excess traffic, and a bounded queue. Modules, forwarding and TAP devices send through a [`TxPacketSink`].
 //!
-//! The checksum of a packet is completed before the packet is sent, because its host may have left it to a network
-//! card. A packet that is longer than the link's longest frame is not sent, and is counted. Such packets are segments
-//! that a card was to divide (TSO), and the size of the parts is not known here.
+//! The checksum of a packet is completed before the packet is sent, because the sending host may have left it to a
+//! network card. A packet that is longer than the link's longest frame is not sent, and is counted. Such a packet is a
+//! segment that a network card was to divide (TSO), and the size of the parts is not known here.
 
 mod counters;
 mod file;

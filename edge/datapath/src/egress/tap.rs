@@ -1,5 +1,5 @@
-//! A TAP device as a source of an output channel: frames that an ordinary program sends into the device use the
-//! session's reservation.
+//! A TAP device as a source of an output channel, and as an egress. Frames that an ordinary program sends into the
+//! device use the session's reservation.
 
 use super::counters::OutputCounters;
 use super::tx_queue::TxPacketSink;
@@ -33,7 +33,7 @@ pub enum TapError {
     },
 }
 
-/// The egress into a device: the system receives the frames that are written.
+/// The egress into a TAP device: the system receives the frames that are written.
 #[derive(Debug)]
 pub struct TapEgress {
     sink: Mutex<LiveSink>,
@@ -56,7 +56,7 @@ impl TapEgress {
     }
 }
 
-/// A device and the thread that reads it. Dropping this closes the device; a device that the node created then
+/// A TAP device and the thread that reads it. Dropping the value closes the device; a device that the node created then
 /// disappears.
 #[derive(Debug)]
 pub struct Tap {
@@ -66,7 +66,7 @@ pub struct Tap {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Opens the device of that name, or creates it. A created device disappears when it is closed.
+/// Opens the TAP device of this name, or creates it. A created device disappears when it is closed.
 ///
 /// # Errors
 ///
@@ -79,8 +79,8 @@ pub fn open_device(device: &str) -> Result<(LiveSource, LiveSink), TapError> {
 }
 
 impl Tap {
-    /// Opens the device of that name, or creates it, and sends what programs write into it through the output channel
-    /// `tx`.
+    /// Opens the TAP device of this name, or creates it. The frames that programs send into the device go through the
+    /// output channel `tx`.
     ///
     /// # Errors
     ///
@@ -90,10 +90,10 @@ impl Tap {
         let source = PacketSource::Live(Box::new(live));
         let egress = Arc::new(TapEgress { sink: Mutex::new(sink), counters: OutputCounters::default() });
         let is_over = Arc::new(AtomicBool::new(false));
-        let (over, of_thread) = (Arc::clone(&is_over), Arc::clone(&egress));
+        let (thread_is_over, thread_egress) = (Arc::clone(&is_over), Arc::clone(&egress));
         let thread = std::thread::Builder::new()
             .name(format!("weir-{device}"))
-            .spawn(move || read(source, &of_thread, &tx, &over, &events))
+            .spawn(move || read_device(source, &thread_egress, &tx, &thread_is_over, &events))
             .map_err(|source| TapError::Thread { device: device.to_owned(), source })?;
         Ok(Self { egress, is_over, thread: Mutex::new(Some(thread)) })
     }
@@ -116,7 +116,8 @@ impl Drop for Tap {
     }
 }
 
-fn read(
+/// Runs the device's thread: sends the frames of the device through the output channel.
+fn read_device(
     mut source: PacketSource,
     egress: &TapEgress,
     tx: &TxPacketSink,

@@ -3,9 +3,9 @@
 use std::io;
 use weir_sched::link::trace::LinkTraceRecorder;
 
-/// A receiver of trace lines. It never blocks.
+/// A receiver of trace lines. A receiver must never block.
 pub type TraceLine = Box<dyn FnMut(String) + Send>;
-/// Starts a trace with its first line and returns the receiver of the others.
+/// A function that starts a trace with its first line and returns the receiver of the other lines.
 pub type BeginTrace<'a> = Box<dyn FnOnce(&str) -> io::Result<TraceLine> + 'a>;
 
 /// A link scheduler and its trace, if there is one.
@@ -16,8 +16,8 @@ pub(super) struct TracedScheduler {
 
 impl TracedScheduler {
     /// Makes one call to the scheduler, and writes the line that describes it to the trace.
-    pub(super) fn ask<R>(&mut self, ask: impl FnOnce(&mut LinkTraceRecorder<Vec<u8>>) -> R) -> R {
-        let answer = ask(&mut self.recorder);
+    pub(super) fn call<R>(&mut self, call: impl FnOnce(&mut LinkTraceRecorder<Vec<u8>>) -> R) -> R {
+        let answer = call(&mut self.recorder);
         if let Some(trace) = &mut self.trace {
             trace(self.recorder.take().trim_end().to_owned());
         }

@@ -43,8 +43,8 @@ impl TxPacketSink {
     ///
     /// # Errors
     ///
-    /// [`TxRejection`]: the frame is not queued, and is counted. A queued frame can still be lost at the interface,
-    /// and is counted then.
+    /// [`TxRejection`]: the frame is not queued, and is counted. A queued frame that is lost at the interface later is
+    /// counted then.
     pub fn offer(&self, frame: &[u8]) -> Result<(), TxRejection> {
         self.begin_batch().offer(frame)
     }
@@ -92,6 +92,7 @@ pub struct TxBatch<'a> {
     queue: &'a Arc<TxQueue>,
     /// The locked inbox, which is released before the link's thread is woken.
     inbox: Option<MutexGuard<'a, Inbox>>,
+    /// True if a frame of the batch was queued.
     has_any: bool,
 }
 
@@ -108,14 +109,14 @@ impl TxBatch<'_> {
     /// Queues a copy of a frame, which `finish` completes first.
     fn enqueue(&mut self, frame: &[u8], finish: impl FnOnce(&mut [u8])) -> Result<(), TxRejection> {
         let queue = &**self.queue;
-        let taken = match &mut self.inbox {
+        let result = match &mut self.inbox {
             Some(inbox) => inbox.accept(frame, queue.frame_max, finish),
             None => Err(TxRejection::Closed),
         };
-        match taken {
+        match result {
             Ok(()) => self.has_any = true,
-            Err(lost) => {
-                let counter = match lost {
+            Err(rejection) => {
+                let counter = match rejection {
                     TxRejection::QueueFull => &queue.counters.queue_full,
                     TxRejection::TooLong => &queue.counters.too_long,
                     TxRejection::Filtered => &queue.counters.filtered,
@@ -124,7 +125,7 @@ impl TxBatch<'_> {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         }
-        taken
+        result
     }
 
     /// Counts a frame that was captured only in part.
@@ -158,19 +159,22 @@ pub(crate) struct TxQueue {
     pub(super) counters: OutputCounters,
 }
 
+/// The frames that producers have queued, and the limits of the channel.
 #[derive(Debug)]
 struct Inbox {
-    /// Frames that the scheduler does not have yet.
+    /// Frames that have not been handed to the scheduler yet.
     frames: Vec<Vec<u8>>,
     /// The number of frames in the inbox, in the scheduler and under way.
     waiting: u32,
     /// The bytes of the waiting frames.
     waiting_bytes: Bytes,
-    queue: QueueLimit,
+    /// The limits of the waiting frames.
+    limit: QueueLimit,
     /// The filter of frames that may be sent; `None` allows all.
     allowed: Option<Arc<Demux>>,
     is_closed: bool,
-    spare: Vec<Vec<u8>>,
+    /// Buffers of sent frames, for reuse.
+    spare_buffers: Vec<Vec<u8>>,
 }
 
 impl TxQueue {
@@ -185,10 +189,10 @@ impl TxQueue {
             frames: Vec::new(),
             waiting: 0,
             waiting_bytes: Bytes(0),
-            queue,
+            limit: queue,
             allowed,
             is_closed: false,
-            spare: Vec::new(),
+            spare_buffers: Vec::new(),
         };
         let (inbox, is_signalled) = (Mutex::new(inbox), AtomicBool::new(false));
         Self { id, frame_max, link_type, inbox, is_signalled, doorbell, counters: OutputCounters::default() }
@@ -209,8 +213,11 @@ impl TxQueue {
         for buffer in buffers {
             inbox.waiting = inbox.waiting.saturating_sub(1);
             inbox.waiting_bytes.0 = inbox.waiting_bytes.0.saturating_sub(buffer.len() as u64);
-            if !inbox.is_closed && inbox.spare.len() < SPARE_BUFFERS_MAX && buffer.capacity() <= SPARE_BYTES {
-                inbox.spare.push(buffer);
+            if !inbox.is_closed
+                && inbox.spare_buffers.len() < SPARE_BUFFERS_MAX
+                && buffer.capacity() <= SPARE_BYTES
+            {
+                inbox.spare_buffers.push(buffer);
             }
         }
     }
@@ -218,18 +225,18 @@ impl TxQueue {
     /// Sets other limits. Frames that are queued already stay.
     pub(super) fn change(&self, queue: QueueLimit, allowed: Option<Arc<Demux>>) {
         let mut inbox = self.lock();
-        (inbox.queue, inbox.allowed) = (queue, allowed);
+        (inbox.limit, inbox.allowed) = (queue, allowed);
     }
 
-    /// Closes the channel and drops the frames that the scheduler does not have yet.
+    /// Closes the channel and drops the frames that have not been handed to the scheduler yet.
     pub(super) fn close(&self) {
         let mut inbox = self.lock();
         inbox.is_closed = true;
-        let given_up = std::mem::take(&mut inbox.frames);
-        inbox.spare = Vec::new();
+        let dropped = std::mem::take(&mut inbox.frames);
+        inbox.spare_buffers = Vec::new();
         drop(inbox);
-        self.counters.closed.fetch_add(given_up.len() as u64, Ordering::Relaxed);
-        self.release(given_up);
+        self.counters.closed.fetch_add(dropped.len() as u64, Ordering::Relaxed);
+        self.release(dropped);
     }
 }
 
@@ -249,7 +256,7 @@ impl Inbox {
             return Err(TxRejection::TooLong);
         }
         let bytes = self.waiting_bytes.0.saturating_add(len.into());
-        if self.waiting >= self.queue.packets || bytes > self.queue.bytes.0 {
+        if self.waiting >= self.limit.packets || bytes > self.limit.bytes.0 {
             return Err(TxRejection::QueueFull);
         }
         if let Some(allowed) = &self.allowed
@@ -257,7 +264,7 @@ impl Inbox {
         {
             return Err(TxRejection::Filtered);
         }
-        let mut copy = self.spare.pop().unwrap_or_default();
+        let mut copy = self.spare_buffers.pop().unwrap_or_default();
         copy.clear();
         copy.extend_from_slice(frame);
         finish(&mut copy);

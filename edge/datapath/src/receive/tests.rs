@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::overflow::Overflow;
-use crate::plan::Wake;
+use crate::plan::ModuleWaker;
 use crate::queue::{PacketQueue, QueueEntry};
 use weir_demux::{FilterProgram, Instruction};
 use weir_netio::{Capture, CaptureInput};
@@ -11,7 +11,7 @@ use weir_netio::{Capture, CaptureInput};
 #[derive(Debug, Default)]
 struct Released(Mutex<Vec<(u64, u64)>>);
 
-impl Wake for Released {
+impl ModuleWaker for Released {
     fn wake(&self, _: u64) {}
 
     fn release(&self, module: u64, position: u64) {
@@ -25,7 +25,7 @@ const LEN: u32 = 60_000;
 /// A channel for all packets, with one reader.
 fn route(number: u64, selection: &Arc<Mutex<Selection>>, waker: &Arc<Released>) -> Route {
     let all = [Instruction { code: 6, jt: 0, jf: 0, k: 1 }];
-    let waker: Arc<dyn Wake> = Arc::<Released>::clone(waker);
+    let waker: Arc<dyn ModuleWaker> = Arc::<Released>::clone(waker);
     let queue = Arc::new(PacketQueue::new(1000, 1));
     Route {
         channel: number,
@@ -69,7 +69,7 @@ fn receiving(source: PacketSource, routes: &[Route]) -> Receiving {
 }
 
 #[test]
-fn packets_that_came_far_apart_and_wait_move_out_of_a_full_selection() {
+fn waiting_packets_that_arrived_far_apart_are_moved_out_of_a_full_selection() {
     const QUEUE: u32 = 200;
     // Longer together than a chunk of the memory.
     let (source, block) = capture(1000, 1500);
@@ -90,7 +90,7 @@ fn packets_that_came_far_apart_and_wait_move_out_of_a_full_selection() {
 }
 
 #[test]
-fn readers_that_are_suspended_with_all_memory_of_a_selection_release_it_the_longest_first() {
+fn suspended_readers_release_a_full_selection_in_the_order_in_which_they_were_suspended() {
     const READERS: u64 = 64;
     let (source, block) = capture(PACKETS, LEN);
     let selection = Arc::new(Mutex::new(Selection::new().unwrap()));

@@ -19,7 +19,7 @@ fn verify(
 ) -> (Result<VerifiedLedger, LedgerProblem>, Vec<LedgerEntry>) {
     let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
     for (number, bytes) in disk.segments_bytes() {
-        verifier.segment(number);
+        verifier.begin_segment(number);
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             if let Ok(LineResult::Entry(entry)) = verifier.feed(line) {
                 entries.push(*entry);
@@ -68,7 +68,7 @@ fn calls() -> u64 {
     assert!(!opened.crashed && opened.held.is_none() && opened.head.is_none());
     run(&mut ledger, 0..INTERVALS);
     let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
-    let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
+    let (verified, entries) = verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
     let verified = verified.unwrap();
     assert!(verified.stopped && verified.segments > 5, "{verified:?}");
     assert_eq!(sums(&entries), expected(INTERVALS));
@@ -97,7 +97,8 @@ fn a_transient_failure_of_any_call_loses_nothing() {
             for _ in 0..count {
                 stopped = ledger.commit();
             }
-            let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
+            let (verified, entries) =
+                verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
             let verified = verified.unwrap_or_else(|wrong| panic!("fault {fault} x {count}: {wrong}"));
             assert!(stopped.is_ok() && verified.stopped && verified.torn.is_none());
             assert_eq!(sums(&entries), expected(INTERVALS), "fault {fault} x {count}");
@@ -169,7 +170,8 @@ fn a_crash_at_any_call_loses_at_most_uncommitted_entries() {
             assert!(opened.held.is_none() && (opened.crashed || before == 0), "{case}");
             assert_eq!(opened.torn.0, disk.aside().len() as u64);
             ledger.stop(Timestamp(2_000)).unwrap();
-            let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
+            let (verified, entries) =
+                verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
             let verified = verified.unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
             assert!(verified.torn.is_none() && verified.stopped, "{case}");
             let (packets, _) = sums(&entries);
@@ -209,7 +211,7 @@ fn a_fault_while_recovering_is_recovered_from() {
         let (mut ledger, opened) = open(&disk, 200).unwrap();
         assert!(opened.crashed && opened.held.is_none());
         run(&mut ledger, 5..10);
-        let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
+        let (verified, entries) = verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
         assert_eq!(verified.unwrap().torn, None);
         assert_eq!(sums(&entries), expected(10));
     }
@@ -302,7 +304,7 @@ proptest! {
                 ledger.stop(Timestamp(2_000)).unwrap();
                 // Changes before the last two segments are for a verifier to find.
                 let verdict = verify(&disk, LedgerCheck::default()).0;
-                let is_further_back = |wrong: &LedgerProblem| wrong.place.segment + 1 < segments.len() as u64;
+                let is_further_back = |wrong: &LedgerProblem| wrong.position.segment + 1 < segments.len() as u64;
                 prop_assert!(verdict.as_ref().is_ok_and(|found| found.stopped) || is_further_back(&verdict.unwrap_err()));
             }
             Err(error) => {

@@ -21,7 +21,7 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
             assert!(error.to_string().contains(says), "{error}");
             // Complete as far as it goes, and continued from there.
             if failed == 0 {
-                verify(folder, LedgerCheck { contains: ledger.head(), ..LedgerCheck::default() }).unwrap();
+                verify(folder, LedgerCheck { kept_head: ledger.head(), ..LedgerCheck::default() }).unwrap();
             }
             failed += 1;
         }
@@ -34,7 +34,7 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
         }
     }
     let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
-    let verified = verify(folder, LedgerCheck { contains: head, ..LedgerCheck::default() }).unwrap();
+    let verified = verify(folder, LedgerCheck { kept_head: head, ..LedgerCheck::default() }).unwrap();
     assert!(verified.stopped && verified.torn.is_none() && verified.recoveries == 0);
     let entries: Vec<_> = LedgerReader::open(folder, EntryFilter::default(), LedgerCheck::default())
         .unwrap()

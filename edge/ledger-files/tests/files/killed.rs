@@ -60,8 +60,8 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
             Some((n, words.next()?.parse::<LedgerHead>().ok()?))
         });
 
-        let contains = committed.map(|(_, head)| head);
-        let verified = verify(dir.path(), LedgerCheck { contains, ..LedgerCheck::default() }).unwrap();
+        let kept_head = committed.map(|(_, head)| head);
+        let verified = verify(dir.path(), LedgerCheck { kept_head, ..LedgerCheck::default() }).unwrap();
         assert_eq!(verified.recoveries, u64::from(kill));
         let entries: Vec<_> = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default())
             .unwrap()
@@ -110,16 +110,16 @@ fn a_torn_line_is_put_aside() {
     let path = dir.path().join("ledger-000001.jsonl");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 40]).unwrap();
-    let verified = verify(dir.path(), LedgerCheck { contains: head, ..LedgerCheck::default() }).unwrap();
+    let verified = verify(dir.path(), LedgerCheck { kept_head: head, ..LedgerCheck::default() }).unwrap();
     let torn = verified.torn.unwrap();
-    assert_eq!((verified.head, torn.place.line), (head, 4));
+    assert_eq!((verified.head, torn.position.line), (head, 4));
 
     let (mut ledger, opened) = LedgerWriter::open(dir.path(), start(3), options()).unwrap();
     assert_eq!((opened.crashed, opened.torn.0, opened.head), (true, torn.bytes, head));
     assert_eq!(ledger.stop(Timestamp(4)).unwrap().map(|head| head.sequence), Some(6));
     let aside = std::fs::read(dir.path().join("ledger-000001.torn")).unwrap();
     assert_eq!(
-        [&bytes[..usize::try_from(torn.place.offset).unwrap()], &aside].concat(),
+        [&bytes[..usize::try_from(torn.position.offset).unwrap()], &aside].concat(),
         &bytes[..bytes.len() - 40]
     );
     let filter = EntryFilter { session: Some(name("bob")), ..EntryFilter::default() };

@@ -2,7 +2,7 @@
 
 use weir_admission::Name;
 use weir_ledger::{ByteSeconds, Digest, Idle, LedgerEntry, LedgerEvent, LedgerText, SessionId, Usage};
-use weir_ledger_files::{LedgerOptions, Start};
+use weir_ledger_files::{LedgerOptions, NodeStart};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 /// The number of sessions with usage in every interval.
@@ -16,11 +16,11 @@ pub fn session(id: u64) -> SessionId {
     SessionId { name: name(["alice", "bob", "carol"][(id % SESSIONS) as usize]), id }
 }
 
-pub fn start(at: u64) -> Start {
-    Start {
+pub fn start(at: u64) -> NodeStart {
+    NodeStart {
         node: name("edge-1"),
         version: LedgerText::new("0.1.0"),
-        configuration: Digest::of(b"configuration"),
+        configuration: Digest::of_bytes(b"configuration"),
         at: Timestamp(at),
     }
 }
@@ -52,7 +52,7 @@ pub fn interval(n: u64) -> Vec<LedgerEvent> {
 
 /// The memory x time of an idle session, which identifies an interval even when merged with others.
 fn memory(n: u64) -> ByteSeconds {
-    ByteSeconds::of(Bytes(n << 20 | 1), Nanos::SECOND)
+    ByteSeconds::held_for(Bytes(n << 20 | 1), Nanos::SECOND)
 }
 
 /// The number of sessions' intervals in a sum, and the sum of their numbers.

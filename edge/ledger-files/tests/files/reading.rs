@@ -69,7 +69,7 @@ fn a_ledger_can_be_read_while_it_is_written() {
         .unwrap();
     let mut file = std::fs::File::options().append(true).open(last).unwrap();
     file.write_all(b"{\"seq\":").unwrap();
-    let now = verify(dir.path(), LedgerCheck { contains: before.head, ..LedgerCheck::default() }).unwrap();
+    let now = verify(dir.path(), LedgerCheck { kept_head: before.head, ..LedgerCheck::default() }).unwrap();
     assert_eq!((now.head, now.torn.map(|torn| torn.bytes)), (before.head, Some(7)));
     assert_eq!(read(dir.path(), EntryFilter::default()).len() as u64, before.entries);
 }
@@ -88,23 +88,23 @@ fn reading_stops_at_the_first_error() {
     let mut reader = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default()).unwrap();
     let read = reader.by_ref().take_while(Result::is_ok).count() as u64;
     assert!(reader.next().is_none());
-    let Err(LedgerReadError::Wrong(wrong)) = verify(dir.path(), LedgerCheck::default()) else {
+    let Err(LedgerReadError::Damaged(wrong)) = verify(dir.path(), LedgerCheck::default()) else {
         panic!("nothing is wrong")
     };
-    assert_eq!((wrong.place.segment, wrong.place.line), (3, 3));
-    assert_eq!(wrong.what, Damage::Reordered { expected: read + 1, found: read + 2 });
+    assert_eq!((wrong.position.segment, wrong.position.line), (3, 3));
+    assert_eq!(wrong.damage, Damage::Reordered { expected: read + 1, found: read + 2 });
 
     // With the last segment removed, only the kept head shows the loss.
     std::fs::write(&path, text).unwrap();
     let last = dir.path().join(format!("ledger-{:06}.jsonl", verified.segments));
     std::fs::remove_file(last).unwrap();
     verify(dir.path(), LedgerCheck::default()).unwrap();
-    let Err(LedgerReadError::Wrong(wrong)) =
-        verify(dir.path(), LedgerCheck { contains: verified.head, ..LedgerCheck::default() })
+    let Err(LedgerReadError::Damaged(wrong)) =
+        verify(dir.path(), LedgerCheck { kept_head: verified.head, ..LedgerCheck::default() })
     else {
         panic!("what was cut off is not missed")
     };
-    assert!(matches!(wrong.what, Damage::Truncated { .. }), "{wrong}");
+    assert!(matches!(wrong.damage, Damage::Truncated { .. }), "{wrong}");
 }
 
 #[test]

@@ -22,7 +22,10 @@ fn two_nodes_do_not_write_one_ledger() {
     let (mut first, _) = LedgerWriter::open(dir.path(), start(0), options()).unwrap();
     assert!(weir_ledger_files::is_held(dir.path()).unwrap());
     let error = refused(dir.path()).to_string();
-    assert!(error.contains("is being written by another node: stop that one, or give this node"), "{error}");
+    assert!(
+        error.contains("is being written by another node: stop the other node, or give this node"),
+        "{error}"
+    );
     // Reading needs no lock.
     assert_eq!(verify(dir.path(), LedgerCheck::default()).unwrap().entries, 2);
     first.stop(Timestamp(2)).unwrap();
@@ -59,7 +62,7 @@ fn a_changed_ledger_is_not_continued() {
         );
         assert_eq!(std::fs::read(&path).unwrap(), changed);
         let error = verify(dir.path(), LedgerCheck::default()).unwrap_err();
-        assert!(matches!(error, LedgerReadError::Wrong(wrong) if wrong.to_string().contains(&says)));
+        assert!(matches!(error, LedgerReadError::Damaged(wrong) if wrong.to_string().contains(&says)));
         std::fs::write(&path, &bytes).unwrap();
     }
     // A missing segment.

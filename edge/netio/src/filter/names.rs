@@ -26,12 +26,12 @@ impl Names for SystemNames {
     fn service(&self, name: &str) -> Option<PortName> {
         let mut table = String::new();
         std::fs::File::open(TABLE).ok()?.take(TABLE_BYTES_MAX).read_to_string(&mut table).ok()?;
-        service(&table, name)
+        find_service(&table, name)
     }
 }
 
 /// The port of a service name or alias in a table in the format of services(5).
-fn service(table: &str, name: &str) -> Option<PortName> {
+fn find_service(table: &str, name: &str) -> Option<PortName> {
     let mut found: Option<PortName> = None;
     for line in table.lines() {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
@@ -67,10 +67,10 @@ mod tests {
     #[test]
     fn a_service_has_the_port_and_protocol_of_its_lines() {
         let table = "# name\nweb 81/tcp www # a comment\nboth 90/tcp\nboth 90/udp\nodd 91/ddp\nlarge 70000/tcp\nbare\n";
-        assert_eq!(service(table, "www"), Some(PortName { port: 81, protocol: Some(Transport::Tcp) }));
-        assert_eq!(service(table, "both"), Some(PortName { port: 90, protocol: None }));
+        assert_eq!(find_service(table, "www"), Some(PortName { port: 81, protocol: Some(Transport::Tcp) }));
+        assert_eq!(find_service(table, "both"), Some(PortName { port: 90, protocol: None }));
         for name in ["odd", "large", "bare", "#", "a", ""] {
-            assert_eq!(service(table, name), None, "{name}");
+            assert_eq!(find_service(table, name), None, "{name}");
         }
     }
 }

@@ -1,21 +1,21 @@
 //! Errors of a live interface.
 
 use std::io;
-use weir_units::{Bytes, Shown as _};
+use weir_units::{Bytes, Escape as _};
 
-/// The reason why an interface cannot be opened, or used any longer.
+/// The reason why an interface cannot be opened, or can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// There is no interface of that name.
-    #[error("there is no interface `{}`; there are: {}", .interface.escape_debug(), .there.join(", ").shown())]
+    #[error("there is no interface `{}`; the interfaces are: {}", .interface.escape_debug(), .existing.join(", ").escaped())]
     NoSuchInterface {
         /// The requested name.
         interface: String,
         /// The existing interfaces, in the kernel's order.
-        there: Vec<String>,
+        existing: Vec<String>,
     },
     /// The process lacks a capability.
-    #[error("{}: {what} needs {capability}: run it as root, or give the program the capability (`setcap {capability}+ep`)", .interface.shown())]
+    #[error("{}: {what} needs {capability}: run it as root, or give the program the capability (`setcap {capability}+ep`)", .interface.escaped())]
     Permission {
         /// The interface.
         interface: String,
@@ -25,7 +25,7 @@ pub enum LiveError {
         capability: &'static str,
     },
     /// The interface has an unsupported hardware type.
-    #[error("{}: its hardware type {hardware} (ARPHRD) is none that weir reads; it reads Ethernet (1), loopback (772) and raw IP (65534, 519, 768, 769, 776, 512)", .interface.shown())]
+    #[error("{}: its hardware type {hardware} (ARPHRD) is not supported; weir reads Ethernet (1), loopback (772) and raw IP (65534, 519, 768, 769, 776, 512)", .interface.escaped())]
     Hardware {
         /// The interface.
         interface: String,
@@ -33,7 +33,7 @@ pub enum LiveError {
         hardware: u16,
     },
     /// The kernel or the driver does not support an operation.
-    #[error("{}: {what} is not supported here: {error}; {instead}", .interface.shown())]
+    #[error("{}: {what} is not supported here: {error}; {instead}", .interface.escaped())]
     Unsupported {
         /// The interface.
         interface: String,
@@ -45,7 +45,7 @@ pub enum LiveError {
         instead: &'static str,
     },
     /// A resource of the interface is in use by another socket or program.
-    #[error("{}: {what} is in use by another socket or program: end that first, or choose another queue", .interface.shown())]
+    #[error("{}: {what} is in use by another socket or program: end that program first, or choose another queue", .interface.escaped())]
     Busy {
         /// The interface.
         interface: String,
@@ -53,7 +53,7 @@ pub enum LiveError {
         what: &'static str,
     },
     /// An option is invalid.
-    #[error("{}: {what}", .interface.shown())]
+    #[error("{}: {what}", .interface.escaped())]
     Option {
         /// The interface.
         interface: String,
@@ -61,7 +61,7 @@ pub enum LiveError {
         what: &'static str,
     },
     /// Memory for packets or descriptors cannot be allocated.
-    #[error("{}: cannot set up {size} of memory for packets: {error}; ask for less, or raise the limit of locked memory (`ulimit -l`)", .interface.shown())]
+    #[error("{}: cannot set up {size} of memory for packets: {error}; ask for less, or raise the limit of locked memory (`ulimit -l`)", .interface.escaped())]
     Memory {
         /// The interface.
         interface: String,
@@ -71,7 +71,7 @@ pub enum LiveError {
         error: io::Error,
     },
     /// The system refuses an operation for another reason.
-    #[error("{}: {what}: {error}", .interface.shown())]
+    #[error("{}: {what}: {error}", .interface.escaped())]
     System {
         /// The interface.
         interface: String,
@@ -83,7 +83,7 @@ pub enum LiveError {
 }
 
 impl LiveError {
-    /// Converts a refusal of `what`, which needs `capability`.
+    /// Returns a function that converts the system's error of the operation `what`, which needs `capability`.
     pub(crate) fn refused(
         interface: &str,
         what: &'static str,
@@ -97,7 +97,7 @@ impl LiveError {
         }
     }
 
-    /// Converts a refusal of `what`.
+    /// Returns a function that converts the system's error of the operation `what`.
     pub(crate) fn system(interface: &str, what: &'static str) -> impl FnOnce(io::Error) -> LiveError {
         let interface = interface.to_owned();
         move |error| Self::System { interface, what, error }

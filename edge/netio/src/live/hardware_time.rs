@@ -1,4 +1,4 @@
-//! Hardware time stamps.
+//! Time stamps of packets by the network card.
 
 use super::error::LiveError;
 use super::sys;
@@ -14,12 +14,12 @@ struct Config {
 /// The value of `rx_filter` for all received packets: `HWTSTAMP_FILTER_ALL`.
 const RECEIVE_ALL: libc::c_int = 1;
 
-/// Enables time stamps of all packets on the card, and their use by the socket.
-pub(crate) fn turn_on(name: &str, fd: BorrowedFd<'_>) -> Result<(), LiveError> {
+/// Makes the card stamp all received packets with the time, and the socket use these time stamps.
+pub(crate) fn enable(name: &str, fd: BorrowedFd<'_>) -> Result<(), LiveError> {
     let mut config = Config { flags: 0, tx_type: 0, rx_filter: RECEIVE_ALL };
     // SAFETY: a request of integers and pointers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    sys::put_name(&mut request, name);
+    sys::set_interface_name(&mut request, name);
     request.ifr_ifru.ifru_data = (&raw mut config).cast();
     // SAFETY: the kernel reads and writes the request and the configuration it points to, both alive here.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCSHWTSTAMP as libc::Ioctl, &raw mut request) };

@@ -1,4 +1,4 @@
-//! Packets of live interfaces: see [`LiveSource`].
+//! Receiving and sending of packets on live interfaces: see [`LiveSource`] and [`LiveSink`].
 
 mod error;
 mod event;
@@ -29,19 +29,19 @@ pub use source::{LivePoll, LiveSource};
 ///
 /// [`LiveError`] if there is no interface of that name, or its hardware type is not supported.
 pub fn link_type_of(interface: &str) -> Result<weir_wire::LinkType, LiveError> {
-    port::link_type(&event::find(interface)?)
+    port::link_type(&event::find_interface(interface)?)
 }
 
 /// Checks that an interface can be opened with these options, without disturbing it: it does not become promiscuous,
-/// and the packets of AF_XDP's queue still go to the system. So AF_XDP's program is loaded but not attached, and zero
-/// copy is not tried, since a driver may interrupt all traffic for either.
+/// and the packets of AF_XDP's queue still go to the host. So AF_XDP's program is loaded but not attached, and zero copy
+/// is not tried, since a driver may interrupt all traffic when a program is attached or zero copy is enabled.
 ///
 /// # Errors
 ///
 /// As [`LiveSource::open`].
 pub fn try_interface(interface: &str, options: LiveOptions) -> Result<(), LiveError> {
     if options.kind == SocketKind::Xdp {
-        let link = event::find(interface)?;
+        let link = event::find_interface(interface)?;
         port::link_type(&link)?;
         return xdp::try_socket(&link, &options);
     }

@@ -1,13 +1,13 @@
-//! rtnetlink: the interfaces of the system and their changes.
+//! rtnetlink: the interfaces of a network namespace, and their changes.
 
 use super::sys::{self, Plain};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The length of a message's header (`nlmsghdr`).
-const HEADER: usize = 16;
+const HEADER_BYTES: usize = 16;
 /// The length of the fixed part of a message about an interface (`ifinfomsg`).
-const LINK: usize = 16;
+const LINK_BYTES: usize = 16;
 /// The size of a read buffer. It suffices for any message about an interface: the kernel limits a dump to 32 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 const IFLA_IFNAME: u16 = 3;
@@ -28,15 +28,17 @@ pub(crate) struct KernelInterface {
     pub(crate) hardware: u16,
     /// True if the interface is set up and has a carrier.
     pub(crate) running: bool,
-    /// The packets that the interface was to send and dropped.
+    /// The number of packets that the interface dropped instead of sending them.
     pub(crate) tx_dropped: u64,
 }
 
 /// A message about an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LinkMessage {
-    There(KernelInterface),
-    Gone(u32),
+    /// The interface exists, in this state.
+    Present(KernelInterface),
+    /// The interface with this number was removed.
+    Removed(u32),
 }
 
 /// The result of reading from the socket.
@@ -76,12 +78,12 @@ impl Netlink {
 
     /// Reads all changes since the last call. Returns false if some were lost.
     pub(crate) fn changes(&mut self, mut each: impl FnMut(LinkMessage)) -> io::Result<bool> {
-        let mut whole = true;
+        let mut is_complete = true;
         loop {
             match self.read(&mut each)? {
                 Read::Messages => {}
-                Read::Overrun => whole = false,
-                Read::Nothing => return Ok(whole),
+                Read::Overrun => is_complete = false,
+                Read::Nothing => return Ok(is_complete),
             }
         }
     }
@@ -126,11 +128,11 @@ impl Netlink {
 pub(crate) fn interfaces() -> io::Result<Vec<KernelInterface>> {
     let mut netlink = Netlink::new(0, 0)?;
     let dump = u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_DUMP).unwrap_or_default();
-    let mut request = Vec::with_capacity(HEADER + LINK);
+    let mut request = Vec::with_capacity(HEADER_BYTES + LINK_BYTES);
     request.extend_from_slice(&32u32.to_ne_bytes());
     request.extend_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
     request.extend_from_slice(&dump.to_ne_bytes());
-    request.extend_from_slice(&[0; 8 + LINK]);
+    request.extend_from_slice(&[0; 8 + LINK_BYTES]);
     // SAFETY: the kernel reads the request's bytes.
     let sent = unsafe { libc::send(netlink.fd.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
     if sent < 0 {
@@ -149,8 +151,8 @@ pub(crate) fn interfaces() -> io::Result<Vec<KernelInterface>> {
             return Err(error);
         };
         parse(netlink.buffer.get(..len).unwrap_or_default(), &mut |answer| match answer {
-            Answer::Link(LinkMessage::There(link)) => links.push(link),
-            Answer::Link(LinkMessage::Gone(_)) => {}
+            Answer::Link(LinkMessage::Present(link)) => links.push(link),
+            Answer::Link(LinkMessage::Removed(_)) => {}
             Answer::End(code) => end = Some(code),
         });
         match end {
@@ -162,12 +164,14 @@ pub(crate) fn interfaces() -> io::Result<Vec<KernelInterface>> {
     Ok(links)
 }
 
+/// A parsed message from the kernel.
 enum Answer {
     Link(LinkMessage),
-    /// The end of a dump, or an error.
+    /// The end of a dump, or an error with this code.
     End(i32),
 }
 
+/// The `N` bytes at an offset.
 fn at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..)?.first_chunk().copied()
 }
@@ -179,7 +183,9 @@ fn parse(mut bytes: &[u8], each: &mut impl FnMut(Answer)) {
     while let (Some(len), Some(kind)) =
         (at(bytes, 0).map(u32::from_ne_bytes), at(bytes, 4).map(u16::from_ne_bytes))
     {
-        let Some(body) = usize::try_from(len).ok().and_then(|len| bytes.get(HEADER..len)) else { return };
+        let Some(body) = usize::try_from(len).ok().and_then(|len| bytes.get(HEADER_BYTES..len)) else {
+            return;
+        };
         match kind {
             DONE => each(Answer::End(0)),
             ERROR => {
@@ -188,26 +194,26 @@ fn parse(mut bytes: &[u8], each: &mut impl FnMut(Answer)) {
                 ));
             }
             libc::RTM_NEWLINK | libc::RTM_DELLINK => {
-                if let Some(message) = link(kind == libc::RTM_DELLINK, body) {
+                if let Some(message) = parse_link(kind == libc::RTM_DELLINK, body) {
                     each(Answer::Link(message));
                 }
             }
             _ => {}
         }
-        bytes = bytes.get((HEADER + body.len()).next_multiple_of(4)..).unwrap_or_default();
+        bytes = bytes.get((HEADER_BYTES + body.len()).next_multiple_of(4)..).unwrap_or_default();
     }
 }
 
-/// Parses a message about an interface. Messages of other families describe its place in a bridge.
-fn link(gone: bool, body: &[u8]) -> Option<LinkMessage> {
+/// Parses a message about an interface. Returns `None` for messages of other address families, which describe bridge ports.
+fn parse_link(is_removed: bool, body: &[u8]) -> Option<LinkMessage> {
     if *body.first()? != 0 {
         return None;
     }
     let hardware = u16::from_ne_bytes(at(body, 2)?);
     let index = u32::from_ne_bytes(at(body, 4)?);
     let flags = u32::from_ne_bytes(at(body, 8)?);
-    if gone {
-        return Some(LinkMessage::Gone(index));
+    if is_removed {
+        return Some(LinkMessage::Removed(index));
     }
     let has = |bit: libc::c_int| flags & bit.unsigned_abs() != 0;
     let mut link = KernelInterface {
@@ -218,7 +224,7 @@ fn link(gone: bool, body: &[u8]) -> Option<LinkMessage> {
         running: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
         tx_dropped: 0,
     };
-    let mut rest = body.get(LINK..)?;
+    let mut rest = body.get(LINK_BYTES..)?;
     while let (Some(len), Some(kind)) =
         (at(rest, 0).map(u16::from_ne_bytes), at(rest, 2).map(u16::from_ne_bytes))
     {
@@ -234,7 +240,7 @@ fn link(gone: bool, body: &[u8]) -> Option<LinkMessage> {
         }
         rest = rest.get(usize::from(len).next_multiple_of(4)..).unwrap_or_default();
     }
-    Some(LinkMessage::There(link))
+    Some(LinkMessage::Present(link))
 }
 
 #[cfg(test)]
@@ -249,7 +255,7 @@ mod tests {
             body.extend_from_slice(value);
             body.resize(body.len().next_multiple_of(4), 0);
         }
-        let mut bytes = u32::try_from(body.len() + HEADER).unwrap().to_ne_bytes().to_vec();
+        let mut bytes = u32::try_from(body.len() + HEADER_BYTES).unwrap().to_ne_bytes().to_vec();
         bytes.extend_from_slice(&kind.to_ne_bytes());
         bytes.extend_from_slice(&[0; 10]);
         bytes.extend_from_slice(&body);
@@ -280,7 +286,10 @@ mod tests {
             running: true,
             tx_dropped: 0,
         };
-        assert_eq!(parsed(&[there, bridge, gone].concat()), [LinkMessage::There(link), LinkMessage::Gone(7)]);
+        assert_eq!(
+            parsed(&[there, bridge, gone].concat()),
+            [LinkMessage::Present(link), LinkMessage::Removed(7)]
+        );
     }
 
     #[test]

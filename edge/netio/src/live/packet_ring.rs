@@ -18,17 +18,16 @@ const STATUS: usize = 8;
 
 /// The memory that a packet socket shares with the program, and the number of holds on each of its blocks.
 ///
-/// The window is the socket itself: each mmap(2) of it maps the whole ring, and sandboxes map it read-only. Unlike
-/// sealed memory, this does not prevent the program from mapping it writable again; the one writable mapping is this
-/// one.
+/// The window's file is the socket itself: each mmap(2) of the socket maps the whole ring, and sandboxes map it read-only.
+/// Unlike sealed memory, a socket can be mapped writable again; the program has only the one writable mapping here.
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     window: Arc<PacketWindow>,
     block_bytes: usize,
     blocks: usize,
-    /// Bit i is set while the program has block i. Cleared after the kernel has it back, so that an old status is not
-    /// taken for a new one.
-    ours: AtomicU64,
+    /// Bit i is set while the program has block i. The bit is cleared after the kernel has the block back, so that the
+    /// program does not take the old status for a new one.
+    with_program: AtomicU64,
     hold_counts: [AtomicU32; BLOCKS_MAX],
 }
 
@@ -50,7 +49,7 @@ impl PacketRing {
             window: Arc::new(PacketWindow::of_memory(socket, mapping, PinPolicy::Never)),
             block_bytes,
             blocks,
-            ours: AtomicU64::new(0),
+            with_program: AtomicU64::new(0),
             hold_counts: [const { AtomicU32::new(0) }; BLOCKS_MAX],
         })
     }
@@ -78,41 +77,41 @@ impl PacketRing {
         }
     }
 
-    /// Takes a block that the kernel has released; `None` if it has not, or the block is still in use.
+    /// Takes a block that the kernel has filled. Returns `None` if the kernel still fills the block, or the block is in use.
     ///
-    /// Only the ring's one reader takes blocks.
+    /// Only the ring's reader calls this method.
     pub(crate) fn take(self: &Arc<Self>, block: usize) -> Option<RingHold> {
         let bit = 1 << block;
         // Acquire: synchronises with the release of the last hold.
-        if self.ours.load(Ordering::Acquire) & bit != 0 {
+        if self.with_program.load(Ordering::Acquire) & bit != 0 {
             return None;
         }
         // Acquire: the kernel's writes to the block happen before.
         if self.status(block).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        self.ours.fetch_or(bit, Ordering::Relaxed);
+        self.with_program.fetch_or(bit, Ordering::Relaxed);
         self.hold_counts[block].fetch_add(1, Ordering::Relaxed);
         Some(RingHold { ring: Arc::clone(self), mask: bit })
     }
 
     /// Returns true if the block is in use.
     pub(crate) fn is_held(&self, block: usize) -> bool {
-        self.ours.load(Ordering::Acquire) & (1 << block) != 0
+        self.with_program.load(Ordering::Acquire) & (1 << block) != 0
     }
 
     fn release(&self, block: usize) {
         // AcqRel: all reads of the block happen before its last hold is released.
         if self.hold_counts[block].fetch_sub(1, Ordering::AcqRel) == 1 {
             self.status(block).store(libc::TP_STATUS_KERNEL, Ordering::Release);
-            self.ours.fetch_and(!(1 << block), Ordering::Release);
+            self.with_program.fetch_and(!(1 << block), Ordering::Release);
         }
     }
 }
 
 impl RingHold {
     /// Creates an empty hold.
-    pub(crate) fn none(ring: &Arc<PacketRing>) -> Self {
+    pub(crate) fn empty(ring: &Arc<PacketRing>) -> Self {
         Self { ring: Arc::clone(ring), mask: 0 }
     }
 

@@ -1,4 +1,4 @@
-//! Sending with AF_PACKET.
+//! Sending of packets with AF_PACKET.
 
 use super::error::LiveError;
 use super::netlink::KernelInterface;
@@ -18,7 +18,8 @@ const BUFFER_BYTES: libc::c_int = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct PacketSink {
     fd: OwnedFd,
-    buffer: usize,
+    /// The size of the socket's send buffer in bytes.
+    buffer_bytes: usize,
 }
 
 impl PacketSink {
@@ -31,13 +32,13 @@ impl PacketSink {
         address.sll_ifindex = libc::c_int::try_from(link.index).unwrap_or(-1);
         sys::bind(fd.as_fd(), &address).map_err(LiveError::system(name, "choosing where to send"))?;
         let system = LiveError::system(name, "asking for a buffer");
-        // A larger buffer than the usual one needs a privilege. The size provided is read below.
+        // A buffer beyond the system's limit needs a privilege. The actual size is read below.
         if sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &BUFFER_BYTES).is_err() {
             let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &BUFFER_BYTES);
         }
         let buffer: libc::c_int =
-            sys::option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF).map_err(system)?;
-        Ok(Self { fd, buffer: usize::try_from(buffer).unwrap_or(0) })
+            sys::get_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF).map_err(system)?;
+        Ok(Self { fd, buffer_bytes: usize::try_from(buffer).unwrap_or(0) })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -52,10 +53,10 @@ impl PacketSink {
         if done != 0 {
             return 0;
         }
-        self.buffer.saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX)) / PACKET_BYTES
+        self.buffer_bytes.saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX)) / PACKET_BYTES
     }
 
-    /// Sends as many of the first packets as possible and returns their number; or the reason why not even one was
+    /// Sends as many of the first packets as possible and returns their number; or the reason why no packet was
     /// sent.
     pub(crate) fn send(&self, pieces: &[SharedBytes]) -> Result<usize, SendRefused> {
         let count = pieces.len().min(BATCH);

@@ -1,4 +1,4 @@
-//! Receiving from an interface, by any kind of socket or device.
+//! An open interface, for receiving by any kind of socket or device.
 
 use super::error::LiveError;
 use super::netlink::KernelInterface;
@@ -64,7 +64,7 @@ impl LivePort {
     }
 
     /// Returns true if the kernel wakes the program for each packet, and false if it gathers packets for a time.
-    pub(crate) fn wakes_for_each(&self) -> bool {
+    pub(crate) fn wakes_for_each_packet(&self) -> bool {
         !matches!(self, Self::Packet(_))
     }
 
@@ -86,7 +86,7 @@ impl LivePort {
         }
     }
 
-    /// The packets lost since it was opened; `index` is the interface's number.
+    /// The packets lost since the port was opened. `index` is the interface's number.
     pub(crate) fn drops(&mut self, index: u32) -> ReceiveDrops {
         match self {
             Self::Packet(port) => port.drops(),
@@ -130,6 +130,7 @@ impl LivePort {
 
 /// The link type of an interface's packets.
 pub(crate) fn link_type(link: &KernelInterface) -> Result<LinkType, LiveError> {
+    /// ARPHRD_RAWIP.
     const RAW_IP: u16 = 519;
     match link.hardware {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkType::Ethernet),

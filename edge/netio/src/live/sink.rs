@@ -18,13 +18,13 @@ use weir_abi::{ARENA_BASE, Descriptor, flag};
 use weir_units::Bytes;
 use weir_wire::LinkType;
 
-/// The outcome of sending packets. Of the first `taken` packets, `sent` were handed to the interface; the others were
-/// lost and are counted in [`SentTotals`] by cause. For the packets behind them there was no buffer space: they can be
-/// sent again later.
+/// The outcome of sending packets. Of the first `consumed` packets, `sent` were handed to the interface; the others were
+/// lost, and are counted in [`SentTotals`] by cause. For the packets after the first `consumed` there was no buffer space;
+/// the caller can send them later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendResult {
-    /// Packets that were sent or lost.
-    pub taken: usize,
+    /// The number of packets that were sent or lost; they are the first ones.
+    pub consumed: usize,
     /// Packets that were handed to the interface.
     pub sent: usize,
 }
@@ -148,7 +148,7 @@ impl LiveSink {
     ///
     /// [`LiveError`] if there is no interface of that name, or the process lacks a capability.
     pub fn open(interface: &str, kind: SocketKind) -> Result<LiveSink, LiveError> {
-        let link = event::find(interface)?;
+        let link = event::find_interface(interface)?;
         match kind {
             SocketKind::Auto | SocketKind::Packet => Self::packet(&link),
             SocketKind::Xdp => {
@@ -157,7 +157,7 @@ impl LiveSink {
             }
             SocketKind::Tap | SocketKind::Tun => Err(LiveError::Option {
                 interface: interface.to_owned(),
-                what: "open a TAP or TUN device as a source, and ask that for its sink",
+                what: "a TAP or TUN device has only one owner: open the device as a source, and get the sink from that source",
             }),
         }
     }
@@ -177,13 +177,13 @@ impl LiveSink {
         &self.name
     }
 
-    /// Returns true if an interface of its name exists that is up and has a carrier. Reads all interfaces from the
+    /// Returns true if an interface of the sink's name exists, is up, and has a carrier. Reads all interfaces from the
     /// kernel.
     pub fn is_up(&self) -> bool {
-        event::find(&self.name).is_ok_and(|link| link.running)
+        event::find_interface(&self.name).is_ok_and(|link| link.running)
     }
 
-    /// The link type of its packets.
+    /// The link type of the interface's packets.
     pub fn link_type(&self) -> LinkType {
         self.link_type
     }
@@ -206,8 +206,7 @@ impl LiveSink {
         }
     }
 
-    /// The number of packets of full length for which there is buffer space now. More may be taken, above all if they are
-    /// short.
+    /// The number of packets of full length for which there is buffer space now. More short packets may fit.
     pub fn room(&mut self) -> usize {
         match &mut self.method {
             SendMethod::Packet(sink) => sink.room(),
@@ -245,7 +244,7 @@ impl LiveSink {
         self.send_pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)), &mut |_, _| {})
     }
 
-    /// Sends packets in batches; `None` stands for a packet that is incomplete.
+    /// Sends packets in batches. `None` stands for an incomplete packet, which is lost.
     fn send_pieces(
         &mut self,
         packets: impl Iterator<Item = Option<SharedBytes>>,
@@ -256,14 +255,14 @@ impl LiveSink {
         let mut batch: Vec<SharedBytes> = Vec::with_capacity(super::packet_sink::BATCH);
         while packets.peek().is_some() {
             batch.clear();
-            let mut cut = false;
+            let mut is_incomplete = false;
             while batch.len() < super::packet_sink::BATCH
                 && let Some(next) = packets.next()
             {
                 match next {
                     Some(piece) => batch.push(piece),
                     None => {
-                        cut = true;
+                        is_incomplete = true;
                         break;
                     }
                 }
@@ -271,10 +270,10 @@ impl LiveSink {
             if !self.send_batch(&batch, &mut done, lost) {
                 return done;
             }
-            if cut {
+            if is_incomplete {
                 self.totals.count(Loss::Cut);
-                lost(done.taken, Loss::Cut);
-                done.taken += 1;
+                lost(done.consumed, Loss::Cut);
+                done.consumed += 1;
             }
         }
         done
@@ -288,12 +287,12 @@ impl LiveSink {
         lost: &mut dyn FnMut(usize, Loss),
     ) -> bool {
         while let Some(first) = pieces.first() {
-            let went = match &mut self.method {
+            let result = match &mut self.method {
                 SendMethod::Packet(sink) => sink.send(pieces),
                 SendMethod::Xdp(sink) => sink.send(pieces),
                 SendMethod::Tap(device) => tap::write(device, *first).map(|()| 1).map_err(SendRefused::from),
             };
-            let taken = match went {
+            let consumed = match result {
                 Ok(count) => {
                     let bytes: usize = pieces.iter().take(count).map(|piece| piece.len).sum();
                     self.totals.packets += count as u64;
@@ -305,12 +304,12 @@ impl LiveSink {
                 Err(SendRefused::Lost(Loss::Gone)) if self.reopen() => 0,
                 Err(SendRefused::Lost(loss)) => {
                     self.totals.count(loss);
-                    lost(done.taken, loss);
+                    lost(done.consumed, loss);
                     1
                 }
             };
-            done.taken += taken;
-            pieces = pieces.get(taken..).unwrap_or_default();
+            done.consumed += consumed;
+            pieces = pieces.get(consumed..).unwrap_or_default();
         }
         true
     }
@@ -318,12 +317,12 @@ impl LiveSink {
     /// Looks for a removed interface. Returns true if an interface of its name exists again and was opened. A sink that
     /// belongs to a source is opened again with the source, and not here.
     fn reopen(&mut self) -> bool {
-        let now = sys::coarse();
+        let now = sys::coarse_time();
         if now < self.next_try {
             return false;
         }
         self.next_try = now.saturating_add(REOPEN_INTERVAL);
-        let Ok(link) = event::find(&self.name) else { return false };
+        let Ok(link) = event::find_interface(&self.name) else { return false };
         match &mut self.method {
             SendMethod::Packet(sink) => PacketSink::open(&link).map(|new| *sink = new).is_ok(),
             SendMethod::Xdp(sink) => {

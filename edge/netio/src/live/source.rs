@@ -24,10 +24,10 @@ pub enum LivePoll {
     Block(Block),
     /// An event of the interface.
     Event(LiveEvent),
-    /// All memory is held by blocks in use, so some have to be dropped first. Packets that arrive meanwhile are lost,
-    /// and counted.
+    /// Blocks in use hold all memory, so the caller has to drop some of them first. Packets that arrive meanwhile are
+    /// lost, and counted.
     Full,
-    /// No packet arrived in the given time.
+    /// No packet arrived within the time that the caller is willing to wait.
     Quiet,
     /// The interface was removed, and is not to be opened again.
     End,
@@ -36,7 +36,7 @@ pub enum LivePoll {
 /// A source of packets of an interface. Like [`crate::Capture`], it provides blocks with windows and descriptors.
 /// Blocks can be dropped in any order and on any thread; that returns their memory to the kernel.
 ///
-/// It belongs to the network namespace of the thread that opens it, and must be used on threads of that namespace.
+/// A source belongs to the network namespace of the thread that opens it, and must be used on threads of that namespace.
 ///
 /// - VLAN tags that the kernel has removed are put back, so that packets are as on the link. (With AF_XDP a card can
 ///   remove them unnoticed; turn that off with `ethtool -K IFACE rxvlan off`.)
@@ -58,13 +58,13 @@ pub struct LiveSource {
     monitor: InterfaceMonitor,
     waiter: Waiter,
     port: Option<LivePort>,
-    /// True if the interface was open before.
+    /// True once the interface has been open.
     was_open: bool,
     link_type: LinkType,
     ring: DescriptorRing,
     filling: Option<UnfinishedBlock<MemoryHold>>,
     /// The slot that the next block continues, and the number of descriptors filled.
-    open: Option<(Slot, usize)>,
+    open_slot: Option<(Slot, usize)>,
     counts: PacketCounts,
     blocks: u64,
     /// The packets lost at ports that were closed.
@@ -74,13 +74,13 @@ pub struct LiveSource {
     next_event_check: u64,
     /// The time at which the port of a removed interface is closed.
     close_at: u64,
-    /// True if nothing was left to read at the last attempt.
+    /// True if no packet was left to read at the last attempt.
     drained: bool,
-    /// True if packets arrive so frequently that the next ones are gathered without waiting for the first.
+    /// True if packets arrive so frequently that the next packets are gathered without waiting for the first of them.
     gathers_first: bool,
 }
 
-/// The interval at which events are checked while packets arrive without a pause, in ns.
+/// The interval at which the source checks for interface events while packets arrive without a pause, in ns.
 const EVENT_INTERVAL: u64 = 10_000_000;
 
 /// The longest time for which packets are gathered after the first one, if the kernel wakes the program for each. A
@@ -99,12 +99,12 @@ impl LiveSource {
     /// [`LiveError`] if there is no interface of that name, the process lacks a capability, or the interface is not
     /// supported.
     pub fn open(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
-        let made = match options.kind {
+        let device = match options.kind {
             SocketKind::Tap | SocketKind::Tun => Some(TapPort::open(interface, &options)?),
             _ => None,
         };
-        let monitor = InterfaceMonitor::new(made.as_ref().map_or(interface, TapPort::name))?;
-        Self::with(interface, options, monitor, |monitor| match made {
+        let monitor = InterfaceMonitor::new(device.as_ref().map_or(interface, TapPort::name))?;
+        Self::with_port(interface, options, monitor, |monitor| match device {
             Some(port) => Ok(Some(LivePort::Tap(port))),
             None => LivePort::open(&monitor.link, &options).map(Some),
         })
@@ -120,17 +120,19 @@ impl LiveSource {
         let waits = options.reopen && !matches!(options.kind, SocketKind::Tap | SocketKind::Tun);
         match Self::open(interface, options) {
             Err(LiveError::NoSuchInterface { .. }) if waits => {
-                Self::with(interface, options, InterfaceMonitor::waiting(interface)?, |_| Ok(None))
+                Self::with_port(interface, options, InterfaceMonitor::for_absent(interface)?, |_| Ok(None))
             }
             opened => opened,
         }
     }
 
-    fn with(
+    /// Opens a source of the monitored interface. `open_port` opens the port, or returns `None` if the interface does not
+    /// exist yet.
+    fn with_port(
         interface: &str,
         options: LiveOptions,
         monitor: InterfaceMonitor,
-        port: impl FnOnce(&InterfaceMonitor) -> Result<Option<LivePort>, LiveError>,
+        open_port: impl FnOnce(&InterfaceMonitor) -> Result<Option<LivePort>, LiveError>,
     ) -> Result<Self, LiveError> {
         let link_type = port::link_type(&monitor.link)?;
         let system = |what| LiveError::system(interface, what);
@@ -143,7 +145,7 @@ impl LiveSource {
             size: DescriptorRing::SIZE_LIVE,
             error,
         })?;
-        let port = port(&monitor)?;
+        let port = open_port(&monitor)?;
         if let Some(port) = &port {
             waiter.add(port.fd(), WakeCause::PACKETS).map_err(system("preparing to wait for packets"))?;
         }
@@ -157,7 +159,7 @@ impl LiveSource {
             link_type,
             ring,
             filling: None,
-            open: None,
+            open_slot: None,
             counts: PacketCounts::new(),
             blocks: 0,
             drops: ReceiveDrops::default(),
@@ -174,7 +176,7 @@ impl LiveSource {
         &self.monitor.link.name
     }
 
-    /// The link type of its packets.
+    /// The link type of the interface's packets.
     pub fn link_type(&self) -> LinkType {
         self.link_type
     }
@@ -254,7 +256,7 @@ impl LiveSource {
     pub fn next_block(&mut self, wait: Nanos) -> Result<LivePoll, LiveError> {
         let mut deadline = None;
         loop {
-            let now = sys::coarse();
+            let now = sys::coarse_time();
             if now >= self.next_event_check {
                 self.next_event_check = now.saturating_add(EVENT_INTERVAL);
                 self.check_events(now)?;
@@ -262,9 +264,9 @@ impl LiveSource {
             if let Some(event) = self.monitor.events.pop_front() {
                 return Ok(LivePoll::Event(event));
             }
-            // Read before the memory is checked: the thread may be suspended after that, and packets that arrive
+            // The clock is read before packets are looked for: if the thread is suspended in between, packets that arrive
             // meanwhile must not be missed.
-            let has_waited = deadline.is_some_and(|until| sys::monotonic() >= until);
+            let has_waited = deadline.is_some_and(|until| sys::monotonic_time() >= until);
             match self.receive() {
                 Received::Block(block) => return Ok(LivePoll::Block(block)),
                 Received::Full => return Ok(LivePoll::Full),
@@ -276,44 +278,44 @@ impl LiveSource {
             if wait.0 == 0 || has_waited {
                 return Ok(LivePoll::Quiet);
             }
-            let now = sys::monotonic();
+            let now = sys::monotonic_time();
             let until = *deadline.get_or_insert(now.saturating_add(wait.0));
             let mut longest = Nanos(until.saturating_sub(now));
             if self.close_at != u64::MAX {
                 longest = longest.min(Nanos::MILLISECOND);
             }
             if std::mem::take(&mut self.gathers_first) && self.close_at == u64::MAX {
-                std::thread::sleep(self.gather().min(Duration::from_nanos(longest.0)));
+                std::thread::sleep(self.gather_time().min(Duration::from_nanos(longest.0)));
                 continue;
             }
             self.wait(longest)?;
         }
     }
 
-    fn wakes_for_each(&self) -> bool {
-        self.port.as_ref().is_some_and(LivePort::wakes_for_each)
+    fn wakes_for_each_packet(&self) -> bool {
+        self.port.as_ref().is_some_and(LivePort::wakes_for_each_packet)
     }
 
-    /// The time for which packets are gathered.
-    fn gather(&self) -> Duration {
+    /// The time for which packets are gathered after the first one.
+    fn gather_time(&self) -> Duration {
         Duration::from_nanos(self.options.latency.0).min(GATHER_MAX)
     }
 
     fn wait(&mut self, longest: Nanos) -> Result<(), LiveError> {
         let failed = |error| LiveError::system(&self.monitor.link.name, "waiting for packets")(error);
-        let waked = self.waiter.wait(longest).map_err(failed)?;
-        if waked.events || waked.error || self.close_at != u64::MAX {
+        let causes = self.waiter.wait(longest).map_err(failed)?;
+        if causes.events || causes.error || self.close_at != u64::MAX {
             self.next_event_check = 0;
         }
-        if waked.error
+        if causes.error
             && let Some(port) = &self.port
             && let Some(error) = port.take_error().map_err(failed)?
             && !matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO))
         {
             return Err(failed(error));
         }
-        if waked.packets && self.wakes_for_each() {
-            std::thread::sleep(self.gather());
+        if causes.packets && self.wakes_for_each_packet() {
+            std::thread::sleep(self.gather_time());
         }
         Ok(())
     }
@@ -325,25 +327,25 @@ impl LiveSource {
         let filling = match &mut self.filling {
             Some(filling) => filling,
             none => {
-                let open = self.open.take().or_else(|| Some((self.ring.take()?, 0)));
+                let open = self.open_slot.take().or_else(|| Some((self.ring.take()?, 0)));
                 let Some((slot, start)) = open else { return Received::Full };
-                none.insert(UnfinishedBlock::behind(slot, start, port.hold(), self.counts))
+                none.insert(UnfinishedBlock::after_others(slot, start, port.hold(), self.counts))
             }
         };
-        let got = port.receive(filling, &mut self.counts);
+        let status = port.receive(filling, &mut self.counts);
         if filling.count == 0 {
             self.drained = true;
-            return if got == ReceiveStatus::NoMemory { Received::Full } else { Received::Nothing };
+            return if status == ReceiveStatus::NoMemory { Received::Full } else { Received::Nothing };
         }
         let block = self.filling.take().and_then(|filling| {
             let is_open = self.options.dense && !filling.is_full();
-            self.open = is_open.then(|| (filling.slot.share(), filling.end()));
+            self.open_slot = is_open.then(|| (filling.slot.share(), filling.end()));
             filling.into_block(port.window(), self.blocks)
         });
         match block {
             Some(block) => {
                 self.blocks += 1;
-                self.gathers_first = block.packets() >= GATHERS_FIRST_MIN && self.wakes_for_each();
+                self.gathers_first = block.packets() >= GATHERS_FIRST_MIN && self.wakes_for_each_packet();
                 Received::Block(block)
             }
             None => Received::Nothing,
@@ -355,7 +357,7 @@ impl LiveSource {
         self.monitor
             .check_events()
             .map_err(|error| LiveError::system(&self.monitor.link.name, "asking for interfaces")(error))?;
-        if self.monitor.presence == InterfacePresence::There {
+        if self.monitor.presence == InterfacePresence::Present {
             return Ok(());
         }
         if self.port.is_some() {
@@ -370,7 +372,7 @@ impl LiveSource {
             }
             self.close();
         }
-        if self.options.reopen && self.monitor.presence == InterfacePresence::Back {
+        if self.options.reopen && self.monitor.presence == InterfacePresence::Reappeared {
             self.reopen();
         }
         Ok(())
@@ -387,15 +389,15 @@ impl LiveSource {
     }
 
     fn reopen(&mut self) {
-        let Some(link) = self.monitor.returned() else {
-            self.monitor.presence = InterfacePresence::Gone;
+        let Some(link) = self.monitor.find_reappeared() else {
+            self.monitor.presence = InterfacePresence::Removed;
             return;
         };
         let opened = port::link_type(&link).and_then(|link_type| {
-            // The block and the link type were prepared for the assumed kind of packets.
+            // Until now the source was assumed to have packets of Ethernet, which its users may rely on.
             if !self.was_open && link_type != self.link_type {
                 let interface = link.name.clone();
-                let what = "it came after the start, and its packets are not Ethernet's: start anew while it is there";
+                let what = "the interface appeared after the start and is no Ethernet interface: restart weir while the interface exists";
                 return Err(LiveError::Option { interface, what });
             }
             let port = LivePort::open(&link, &self.options)?;
@@ -411,11 +413,12 @@ impl LiveSource {
                 self.reopened += 1;
                 self.monitor.follow(link);
             }
-            Err(error) => self.monitor.failed(error),
+            Err(error) => self.monitor.record_failure(error),
         }
     }
 }
 
+/// The outcome of an attempt to receive a block.
 enum Received {
     Block(Block),
     Full,

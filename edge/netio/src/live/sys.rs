@@ -1,4 +1,4 @@
-//! System calls, and the memory that they read and write.
+//! System calls of sockets, epoll and clocks, and the types that they read and write.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -80,7 +80,11 @@ pub(crate) fn set_option<T: Plain>(
 }
 
 /// Reads an option of a socket. Fields that an older kernel does not know are zero.
-pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<T> {
+pub(crate) fn get_option<T: Plain>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<T> {
     let mut value = T::zeroed();
     let mut len = len_of::<T>();
     // SAFETY: the kernel writes at most `len` bytes, which `value` has, and any bytes are a valid `T`.
@@ -90,8 +94,8 @@ pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: libc::c_int, name: lib
     Ok(value)
 }
 
-/// Attaches a socket filter that truncates packets to `len` bytes; with 0 it refuses all.
-pub(crate) fn cut_after(fd: BorrowedFd<'_>, len: u32) -> io::Result<()> {
+/// Attaches a socket filter that truncates packets to `len` bytes, or refuses all packets if `len` is 0.
+pub(crate) fn truncate_packets(fd: BorrowedFd<'_>, len: u32) -> io::Result<()> {
     /// BPF_RET | BPF_K.
     const RETURN: u16 = 0x06;
     let mut program = libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: len };
@@ -111,7 +115,7 @@ pub(crate) fn cut_after(fd: BorrowedFd<'_>, len: u32) -> io::Result<()> {
 
 /// Takes the pending error of a socket, which clears it.
 pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
-    let code: libc::c_int = option(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
+    let code: libc::c_int = get_option(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
     Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
 }
 
@@ -133,11 +137,11 @@ impl Waiter {
         std::os::fd::AsFd::as_fd(&self.0)
     }
 
-    /// Adds `fd`, whose input is reported as `what`.
-    pub(crate) fn add(&self, fd: BorrowedFd<'_>, what: u64) -> io::Result<()> {
+    /// Adds `fd`, whose input is reported under the number `cause`.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, cause: u64) -> io::Result<()> {
         #[expect(clippy::cast_sign_loss, reason = "EPOLLET is the highest bit of a mask")]
         let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
-        let mut event = libc::epoll_event { events, u64: what };
+        let mut event = libc::epoll_event { events, u64: cause };
         // SAFETY: the kernel reads `event`, which is alive.
         checked(unsafe {
             libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
@@ -164,15 +168,15 @@ impl Waiter {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             done => done.ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
         };
-        let mut waked = WakeCause::default();
+        let mut causes = WakeCause::default();
         for event in events.iter().take(count) {
             // Copied, because the structure is packed.
-            let (what, bits) = (event.u64, event.events);
-            waked.events |= what == WakeCause::EVENTS;
-            waked.packets |= what == WakeCause::PACKETS;
-            waked.error |= what == WakeCause::PACKETS && bits & libc::EPOLLERR.unsigned_abs() != 0;
+            let (cause, bits) = (event.u64, event.events);
+            causes.events |= cause == WakeCause::EVENTS;
+            causes.packets |= cause == WakeCause::PACKETS;
+            causes.error |= cause == WakeCause::PACKETS && bits & libc::EPOLLERR.unsigned_abs() != 0;
         }
-        Ok(waked)
+        Ok(causes)
     }
 }
 
@@ -193,36 +197,37 @@ impl WakeCause {
 }
 
 fn clock(which: libc::clockid_t) -> u64 {
-    // All clocks that are read exist on every Linux.
+    // Reading these clocks never fails on Linux.
     let time = weir_os::clock_time(which).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The time of day in ns since 1970.
-pub(crate) fn now() -> u64 {
+pub(crate) fn time_of_day() -> u64 {
     clock(libc::CLOCK_REALTIME)
 }
 
 /// A coarse clock in ns. It advances in steps of some milliseconds, and is very cheap to read.
-pub(crate) fn coarse() -> u64 {
+pub(crate) fn coarse_time() -> u64 {
     clock(libc::CLOCK_MONOTONIC_COARSE)
 }
 
 /// The monotonic clock in ns.
-pub(crate) fn monotonic() -> u64 {
+pub(crate) fn monotonic_time() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
 /// Writes a name into an interface request. A name that is too long is truncated, and then matches no interface.
-pub(crate) fn put_name(request: &mut libc::ifreq, name: &str) {
+pub(crate) fn set_interface_name(request: &mut libc::ifreq, name: &str) {
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
 }
 
-/// Repeats `act` while the resource is busy, which can be over soon: the kernel finishes work of a closed socket or
-/// link after close(2), and a forked process has descriptors open until it calls exec(2).
+/// Repeats `act` for about a second while the resource is busy. A resource can be busy for a short time only: the kernel
+/// finishes work of a closed socket or link after close(2), and a forked process has descriptors open until it calls
+/// exec(2).
 pub(crate) fn retry_while_busy<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     const TRIES: u32 = 100;
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);

@@ -1,5 +1,5 @@
-//! The program's end of a TAP or TUN device: it reads packets that the host sends, and the host receives packets that
-//! it writes.
+//! The program's end of a TAP or TUN device: the program reads packets that the host sends, and the host receives packets
+//! that the program writes.
 
 use super::error::LiveError;
 use super::event;
@@ -71,7 +71,7 @@ impl TapPort {
         };
         // SAFETY: a request of integers and pointers, for which zeros are valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        sys::put_name(&mut request, name);
+        sys::set_interface_name(&mut request, name);
         request.ifr_ifru.ifru_flags = libc::c_short::try_from(mode | libc::IFF_NO_PI).unwrap_or_default();
         let attach = || {
             let request = &raw mut request;
@@ -80,9 +80,9 @@ impl TapPort {
         };
         sys::retry_while_busy(attach).map_err(|error| match error.raw_os_error() {
             // An interface of another kind has the name.
-            Some(libc::EINVAL) if event::find(name).is_ok() => LiveError::Option {
+            Some(libc::EINVAL) if event::find_interface(name).is_ok() => LiveError::Option {
                 interface: name.to_owned(),
-                what: "an interface of this name is there, and is no such device: remove it, or name another one",
+                what: "an interface of another kind has this name: remove that interface, or use another name",
             },
             _ => LiveError::refused(name, "attaching to the TAP or TUN device", CAPABILITY)(error),
         })?;
@@ -102,7 +102,7 @@ impl TapPort {
             link_type,
             snap_len: options.snap_len,
             number: options.number,
-            dropped_before: dropped(|link| link.name == name).unwrap_or(0),
+            dropped_before: tx_dropped(|link| link.name == name).unwrap_or(0),
             drops: ReceiveDrops::default(),
             name,
         })
@@ -127,7 +127,7 @@ impl TapPort {
 
     /// The packets that the device dropped because its queue was full; `index` is its present number.
     pub(crate) fn drops(&mut self, index: u32) -> ReceiveDrops {
-        if let Some(now) = dropped(|link| link.index == index) {
+        if let Some(now) = tx_dropped(|link| link.index == index) {
             self.drops.ring_full = self.drops.ring_full.max(now.saturating_sub(self.dropped_before));
         }
         self.drops
@@ -142,7 +142,7 @@ impl TapPort {
         let mut head = PacketPrefix::<PEEK>::new();
         while !filling.is_full() {
             if CHUNK_BYTES - self.filled < PACKET_MAX {
-                let Some(free) = self.arena.find(1, &self.hold) else { return ReceiveStatus::NoMemory };
+                let Some(free) = self.arena.find_free(1, &self.hold) else { return ReceiveStatus::NoMemory };
                 let mut hold = Hold::default();
                 self.arena.hold(free.clone(), &mut hold);
                 (self.chunk, self.hold, self.filled) = (free.start, hold, 0);
@@ -152,20 +152,20 @@ impl TapPort {
             let read =
                 unsafe { libc::read(self.device.as_raw_fd(), base.add(self.filled).cast(), PACKET_MAX) };
             let Ok(len @ 1..) = usize::try_from(read) else { return ReceiveStatus::Empty };
-            let whole = u32::try_from(len).unwrap_or(u32::MAX);
+            let packet_len = u32::try_from(len).unwrap_or(u32::MAX);
             let record = CaptureRecord {
-                ts: Some(sys::now()),
-                cap_len: whole.min(self.snap_len),
-                wire_len: whole,
+                ts: Some(sys::time_of_day()),
+                cap_len: packet_len.min(self.snap_len),
+                wire_len: packet_len,
                 link_type: self.link_type,
                 interface: self.number,
                 data: self.filled as u64,
                 next: 0,
             };
-            let guest = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
+            let guest_offset = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
             // SAFETY: the bytes read into the chunk, which stay unchanged while the block being filled holds it.
             let mapped = unsafe {
-                MappedBytes::new(base, 0, (self.filled + len) as u64, ARENA_BASE.saturating_add(guest))
+                MappedBytes::new(base, 0, (self.filled + len) as u64, ARENA_BASE.saturating_add(guest_offset))
             };
             if let MemoryHold::Chunks { hold } = &mut filling.hold {
                 self.arena.hold(self.chunk..self.chunk + 1, hold);
@@ -177,7 +177,8 @@ impl TapPort {
     }
 }
 
-fn dropped(which: impl Fn(&KernelInterface) -> bool) -> Option<u64> {
+/// The drop counter of the interface that `which` accepts.
+fn tx_dropped(which: impl Fn(&KernelInterface) -> bool) -> Option<u64> {
     netlink::interfaces().ok()?.into_iter().find(which).map(|link| link.tx_dropped)
 }
 

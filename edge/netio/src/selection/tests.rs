@@ -89,37 +89,37 @@ fn held_packets_are_not_overwritten_and_packets_that_do_not_fit_are_counted() {
 }
 
 #[test]
-fn selections_of_one_quota_never_have_more_memory_than_that_together() {
+fn selections_that_share_a_quota_never_have_more_memory_than_the_quota() {
     let mut capture = capture(1000);
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
     // A quota of three chunks and three blocks. Each selection takes a chunk at once.
-    let room = MemoryQuota::new(Bytes(3 * (CHUNK_BYTES + SLOT_BYTES) as u64));
-    let [mut one, mut other] = [(); 2].map(|()| Selection::new().unwrap().with_quota(&room).unwrap());
+    let quota = MemoryQuota::new(Bytes(3 * (CHUNK_BYTES + SLOT_BYTES) as u64));
+    let [mut one, mut other] = [(); 2].map(|()| Selection::new().unwrap().with_quota(&quota).unwrap());
     let fill = |selection: &mut Selection, held: &mut Vec<Block>| {
         for _ in 0..100 {
             held.extend(selection.select(&block, &masks).block);
         }
         held.iter().map(|block| block.len() as u64).sum::<u64>()
     };
-    let (mut held, mut helds) = (Vec::new(), Vec::new());
+    let (mut held, mut held_by_other) = (Vec::new(), Vec::new());
     let all = fill(&mut one, &mut held);
     assert!(all > 1000 && all < 4 * 1000, "{all}");
-    // Memory taken by the first selection is not available to the other; it reuses its own.
-    let rest = fill(&mut other, &mut helds);
+    // Memory that the first selection took is not available to the other selection; the first one reuses it.
+    let rest = fill(&mut other, &mut held_by_other);
     assert!(rest < all, "{rest} {all}");
     held.clear();
-    // It continues at its position in the chunk.
+    // The first selection continues at its position in the chunk.
     assert!(fill(&mut one, &mut held) > 1000);
-    assert!(Selection::new().unwrap().with_quota(&room).is_err());
-    // At its end it returns its memory.
+    assert!(Selection::new().unwrap().with_quota(&quota).is_err());
+    // A selection that is dropped returns its memory.
     drop(one);
-    assert!(Selection::new().unwrap().with_quota(&room).is_ok());
-    assert!(fill(&mut other, &mut helds) > rest);
+    assert!(Selection::new().unwrap().with_quota(&quota).is_ok());
+    assert!(fill(&mut other, &mut held_by_other) > rest);
 }
 
 #[test]
-fn packets_that_did_not_fit_are_known_and_can_be_copied_later() {
+fn packets_that_did_not_fit_are_reported_and_can_be_copied_later() {
     let mut capture = capture(1000);
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
@@ -289,7 +289,7 @@ fn memory(selection: &Selection) -> Vec<u8> {
     all
 }
 
-fn has(memory: &[u8], what: &[u8]) -> bool {
+fn contains(memory: &[u8], what: &[u8]) -> bool {
     memory.windows(what.len()).any(|window| window == what)
 }
 
@@ -303,23 +303,23 @@ fn hidden_bytes_never_enter_the_memory_of_a_selection() {
     let hidden: [&[u8]; 5] =
         [&[0xa5; 4], &[203, 0, 113, 77], &[64, 17, 0x12, 0x34], &[0x56, 0x78, 0xa5], &hash];
 
-    // The search finds bytes that are there.
+    // Without a view the search finds all of these bytes.
     let mut whole = Selection::new().unwrap();
-    let _there = whole.select(&block, &masks);
-    assert!(hidden.iter().all(|what| has(&memory(&whole), what)) && whole.transformed().is_none());
+    let _copies = whole.select(&block, &masks);
+    assert!(hidden.iter().all(|what| contains(&memory(&whole), what)) && whole.transformed().is_none());
 
     let mut selection =
         Selection::with_views(vec![ViewStage::new(transform("addresses=anonymised"), None)]).unwrap();
     let selected = selection.select(&block, &masks);
     let shown = selected.block.unwrap();
     assert_eq!((selected.lost, selected.unwanted, shown.len()), (0, 0, 300));
-    // Also with packets added one by one.
+    // A packet that is added by itself is transformed, too.
     let mut builder = selection.begin(64).unwrap();
     assert_eq!(selection.add(&mut builder, &frames[0], &block.descriptors()[0]), Added::Copied);
     let alone = selection.end(builder).unwrap();
     let memory = memory(&selection);
     for what in hidden {
-        assert!(!has(&memory, what), "{what:x?}");
+        assert!(!contains(&memory, what), "{what:x?}");
     }
     let own = transform("addresses=anonymised");
     let mut packet = Vec::new();
@@ -367,20 +367,20 @@ fn views_that_did_not_fit_can_be_copied_later() {
     let stages = vec![ViewStage::new(transform("ttl=zeroed"), byte(37, 53))];
     let mut selection = Selection::with_views(stages).unwrap();
     let count = |masks: &[u64]| masks.iter().map(|mask| u64::from(mask.count_ones())).sum::<u64>();
-    let (mut held, mut there) = (Vec::new(), 0);
+    let (mut held, mut copied) = (Vec::new(), 0);
     let rest = loop {
         let selected = selection.select(&block, &masks);
-        there += selected.block.as_ref().map_or(0, Block::len);
+        copied += selected.block.as_ref().map_or(0, Block::len);
         held.extend(selected.block);
         if selected.lost > 0 {
             assert_eq!(count(&selected.rest), selected.lost);
             break selected.rest;
         }
     };
-    assert!(rest != masks, "it was full of packets, not of descriptors");
+    assert!(rest != masks, "the memory for packets was full, and not that for descriptors");
     held.clear();
     let selected = selection.select(&block, &rest);
     let last = selected.block.unwrap();
-    assert_eq!((selected.lost, last.descriptors()[0].number as usize), (0, there));
-    assert_eq!((there + last.len()) % (block.len() / 2), 0);
+    assert_eq!((selected.lost, last.descriptors()[0].number as usize), (0, copied));
+    assert_eq!((copied + last.len()) % (block.len() / 2), 0);
 }

@@ -1,23 +1,23 @@
 //! Interfaces that change while they are open.
 
-use crate::frames::{PATIENCE, all, block, events, udp};
+use crate::frames::{ARRIVAL_TIME_MAX, all, block, events, udp};
 use crate::net::{self, Sender, ip};
 use crate::receiving::open;
 use weir_netio::{LiveOptions, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
 /// Sends `count` packets. Returns the number of those that arrive.
-fn arrive(live: &mut LiveSource, count: u32) -> usize {
+fn send_and_count(live: &mut LiveSource, count: u32) -> usize {
     let sender = Sender::new("a");
     (0..count).for_each(|number| sender.send(&udp(number)));
     all(live, count as usize).len()
 }
 
 /// Returns events up to `last`.
-fn until(live: &mut LiveSource, last: &str) -> Vec<String> {
+fn events_until(live: &mut LiveSource, last: &str) -> Vec<String> {
     let (mut events, begin) = (Vec::new(), std::time::Instant::now());
     while events.last().map(String::as_str) != Some(last) {
-        assert!(begin.elapsed() < PATIENCE, "{events:?}");
+        assert!(begin.elapsed() < ARRIVAL_TIME_MAX, "{events:?}");
         if let LivePoll::Event(event) = live.next_block(Nanos(50_000_000)).unwrap() {
             events.push(event.to_string());
         }
@@ -28,28 +28,28 @@ fn until(live: &mut LiveSource, last: &str) -> Vec<String> {
 #[test]
 fn down_and_up_are_reported_and_packets_arrive_again() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
-        if !net::cable() {
+        if !net::create_veth_pair() {
             return;
         }
         let mut live = open("b", kind);
-        assert_eq!(arrive(&mut live, 10), 10);
+        assert_eq!(send_and_count(&mut live, 10), 10);
         ip("link set dev b down");
         assert_eq!(events(&mut live, 1), ["b is down"], "{kind:?}");
         assert!(!live.is_up());
         ip("link set dev b up");
-        until(&mut live, "b is up");
+        events_until(&mut live, "b is up");
         assert!(live.is_up());
-        assert_eq!(arrive(&mut live, 10), 10, "{kind:?}");
-        // The other end of the cable.
+        assert_eq!(send_and_count(&mut live, 10), 10, "{kind:?}");
+        // The other end of the veth pair.
         ip("link set dev a down");
-        until(&mut live, "b is down");
+        events_until(&mut live, "b is down");
         assert_eq!(live.totals().received.packets, 20);
     }
 }
 
 #[test]
 fn a_new_name_and_a_new_mtu_are_reported_and_change_nothing() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", SocketKind::Packet);
@@ -63,31 +63,31 @@ fn a_new_name_and_a_new_mtu_are_reported_and_change_nothing() {
     ip("link set dev b name other");
     assert_eq!(events(&mut live, 1), ["b is now called other"]);
     assert_eq!(live.name(), "other");
-    assert_eq!(arrive(&mut live, 10), 10);
+    assert_eq!(send_and_count(&mut live, 10), 10);
 }
 
 #[test]
 fn a_removed_interface_is_opened_again_when_it_comes_back() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
-        if !net::cable() {
+        if !net::create_veth_pair() {
             return;
         }
         let mut live = open("b", kind);
         let mut sink = LiveSink::open("b", SocketKind::Packet).unwrap();
-        assert_eq!(arrive(&mut live, 10), 10);
+        assert_eq!(send_and_count(&mut live, 10), 10);
         // Packets received before are still returned, and blocks outlive the interface.
         let sender = Sender::new("a");
         sender.send(&udp(77));
         let block = block(&mut live);
         ip("link del dev b");
-        until(&mut live, "b is no longer there");
-        assert_eq!(sink.send(&[&udp(1)]).taken, 1);
+        events_until(&mut live, "b was removed");
+        assert_eq!(sink.send(&[&udp(1)]).consumed, 1);
         assert_eq!(sink.totals().gone, 1);
         assert!(all(&mut live, 0).is_empty());
-        net::plug();
-        until(&mut live, "b is there again, and open");
-        net::settle();
-        assert_eq!(arrive(&mut live, 20), 20, "{kind:?}");
+        net::add_veth_pair();
+        events_until(&mut live, "b exists again and was opened");
+        net::wait_for_carriers();
+        assert_eq!(send_and_count(&mut live, 20), 20, "{kind:?}");
         let mut copy = Vec::new();
         block.copy_packet(0, &mut copy);
         assert_eq!(copy, udp(77));
@@ -100,22 +100,22 @@ fn a_removed_interface_is_opened_again_when_it_comes_back() {
 
 #[test]
 fn a_removed_interface_that_is_not_to_be_opened_again_ends_the_source() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let options = LiveOptions { reopen: false, ring: Bytes(1 << 20), ..LiveOptions::default() };
     let mut live = LiveSource::open("b", options).unwrap();
     ip("link del dev b");
-    until(&mut live, "b is no longer there");
+    events_until(&mut live, "b was removed");
     let begin = std::time::Instant::now();
     while !matches!(live.next_block(Nanos(50_000_000)).unwrap(), LivePoll::End) {
-        assert!(begin.elapsed() < PATIENCE);
+        assert!(begin.elapsed() < ARRIVAL_TIME_MAX);
     }
 }
 
 #[test]
 fn lost_netlink_messages_are_recovered_by_reading_the_state() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", SocketKind::Packet);
@@ -126,5 +126,5 @@ fn lost_netlink_messages_are_recovered_by_reading_the_state() {
     assert_eq!(events(&mut live, 2), ["b is now called other", "other: the MTU was 1500 and is 1600"]);
     net::batch(&(0..1000).map(|i| format!("link set dev a alias number{i}\n")).collect::<String>());
     ip("link del dev other");
-    until(&mut live, "other is no longer there");
+    events_until(&mut live, "other was removed");
 }

@@ -1,6 +1,6 @@
 //! TAP and TUN devices.
 
-use crate::frames::{PATIENCE, all, classified, ethernet, ipv4};
+use crate::frames::{ARRIVAL_TIME_MAX, all, classified, ethernet, ipv4};
 use crate::net::{self, Sender, ip};
 use crate::receiving::open;
 use std::net::UdpSocket;
@@ -33,7 +33,7 @@ fn frames_from_the_host_are_received_on_a_tap_device_and_frames_to_it_arrive() {
     let mut sink = live.sink().unwrap();
     let frames: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
     let done = sink.send(&frames);
-    assert_eq!((done.taken, done.sent), (300, 300));
+    assert_eq!((done.consumed, done.sent), (300, 300));
     assert!(all(&mut host, sent.len()).iter().map(|packet| &packet.bytes).eq(&sent));
 }
 
@@ -68,7 +68,7 @@ fn a_tun_device_has_packets_without_a_link_header() {
     let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
     answer[10..12].copy_from_slice(&sum.to_be_bytes());
     assert_eq!(live.sink().unwrap().send(&[&answer]).sent, 1);
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(ARRIVAL_TIME_MAX)).unwrap();
     let mut bytes = [0; 16];
     let (len, from) = socket.recv_from(&mut bytes).unwrap();
     assert_eq!((&bytes[..len], from.to_string().as_str()), (&b"hello"[..], "10.7.0.2:4001"));
@@ -100,9 +100,9 @@ fn a_device_that_is_removed_is_reported() {
     ip("link del dev tap7");
     let begin = std::time::Instant::now();
     loop {
-        assert!(begin.elapsed() < PATIENCE);
+        assert!(begin.elapsed() < ARRIVAL_TIME_MAX);
         if let LivePoll::Event(event) = live.next_block(Nanos(50_000_000)).unwrap()
-            && event.to_string() == "tap7 is no longer there"
+            && event.to_string() == "tap7 was removed"
         {
             break;
         }

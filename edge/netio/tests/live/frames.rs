@@ -7,9 +7,9 @@ use weir_units::{Nanos, Timestamp};
 use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
 
 /// The time in which unexpected packets would arrive.
-const SOON: Nanos = Nanos(300_000_000);
+const QUIET_TIME: Nanos = Nanos(300_000_000);
 /// The time in which expected packets arrive even on the slowest and busiest machine.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The addresses and EtherType of a frame, and the given rest.
 pub fn ethernet(ether_type: u16, rest: &[u8]) -> Vec<u8> {
@@ -106,18 +106,18 @@ pub fn packets(block: &weir_netio::Block) -> Vec<Packet> {
     block.descriptors().iter().enumerate().map(copy).collect()
 }
 
-/// The next block, which must arrive.
+/// Waits for the next block, which must arrive.
 pub fn block(live: &mut LiveSource) -> Block {
     loop {
-        match live.next_block(Nanos(PATIENCE.as_nanos() as u64)).unwrap() {
+        match live.next_block(Nanos(ARRIVAL_TIME_MAX.as_nanos() as u64)).unwrap() {
             LivePoll::Block(block) => return block,
             LivePoll::Event(_) => {}
-            other => panic!("nothing came: {other:?}"),
+            other => panic!("no block arrived: {other:?}"),
         }
     }
 }
 
-/// `count` packets, which must arrive, and all others until it is quiet.
+/// Receives `count` packets, which must arrive, and all further packets until none arrives.
 pub fn all(live: &mut LiveSource, count: usize) -> Vec<Packet> {
     let mut received = Vec::new();
     while received.len() < count {
@@ -127,11 +127,11 @@ pub fn all(live: &mut LiveSource, count: usize) -> Vec<Packet> {
     received
 }
 
-/// `count` packets, which must arrive at the two sources together, and all others.
-pub fn between(one: &mut LiveSource, other: &mut LiveSource, count: usize) -> [Vec<Packet>; 2] {
+/// Receives `count` packets, which must arrive at the two sources together, and all further packets until none arrives.
+pub fn from_two(one: &mut LiveSource, other: &mut LiveSource, count: usize) -> [Vec<Packet>; 2] {
     let (mut received, begin) = ([Vec::new(), Vec::new()], std::time::Instant::now());
     while received[0].len() + received[1].len() < count {
-        assert!(begin.elapsed() < PATIENCE, "{} and {}", received[0].len(), received[1].len());
+        assert!(begin.elapsed() < ARRIVAL_TIME_MAX, "{} and {}", received[0].len(), received[1].len());
         for (received, live) in received.iter_mut().zip([&mut *one, &mut *other]) {
             if let LivePoll::Block(block) = live.next_block(Nanos(1_000_000)).unwrap() {
                 received.extend(packets(&block));
@@ -142,25 +142,25 @@ pub fn between(one: &mut LiveSource, other: &mut LiveSource, count: usize) -> [V
     [[first, rest(one).0].concat(), [second, rest(other).0].concat()]
 }
 
-/// `count` events, which must occur, as text, and all others until it is quiet.
+/// Waits for `count` events, which must occur. Returns them and all further events, as text.
 pub fn events(live: &mut LiveSource, count: usize) -> Vec<String> {
     let (mut events, begin) = (Vec::new(), std::time::Instant::now());
     while events.len() < count {
-        assert!(begin.elapsed() < PATIENCE, "{events:?}");
+        assert!(begin.elapsed() < ARRIVAL_TIME_MAX, "{events:?}");
         events.extend(rest(live).1.iter().map(ToString::to_string));
     }
     events
 }
 
-/// Packets and events until it is quiet.
+/// Receives packets and events until none arrives.
 fn rest(live: &mut LiveSource) -> (Vec<Packet>, Vec<LiveEvent>) {
     let (mut received, mut events) = (Vec::new(), Vec::new());
     loop {
-        match live.next_block(SOON).unwrap() {
+        match live.next_block(QUIET_TIME).unwrap() {
             LivePoll::Block(block) => received.extend(packets(&block)),
             LivePoll::Event(event) => events.push(event),
             LivePoll::Quiet | LivePoll::End => return (received, events),
-            LivePoll::Full => panic!("there is no room although no block is in use"),
+            LivePoll::Full => panic!("memory is full although no block is in use"),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Blocks that are held for long, and dropped in any order.
 
-use crate::frames::{self, PATIENCE, packets, udp};
+use crate::frames::{self, ARRIVAL_TIME_MAX, packets, udp};
 use crate::net::{self, Sender};
 use crate::receiving::open;
 use weir_netio::{Block, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
-/// Takes the packets that have arrived, and waits only for those that the kernel gathers.
-fn now(live: &mut LiveSource, each: &mut impl FnMut(Block)) {
+/// Takes the blocks that have arrived, and waits only for packets that the kernel gathers.
+fn take_arrived(live: &mut LiveSource, each: &mut impl FnMut(Block)) {
     loop {
         match live.next_block(Nanos(10_000_000)).unwrap() {
             LivePoll::Block(block) => each(block),
@@ -18,7 +18,7 @@ fn now(live: &mut LiveSource, each: &mut impl FnMut(Block)) {
 }
 
 /// Takes blocks with `count` packets, which must arrive.
-fn take(live: &mut LiveSource, count: usize) -> Vec<Block> {
+fn take_packets(live: &mut LiveSource, count: usize) -> Vec<Block> {
     let (mut blocks, mut packets) = (Vec::new(), 0);
     while packets < count {
         let block = frames::block(live);
@@ -29,7 +29,7 @@ fn take(live: &mut LiveSource, count: usize) -> Vec<Block> {
 }
 
 fn held_blocks_stay(kind: SocketKind) {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     const RING: u64 = 1 << 20;
@@ -46,14 +46,15 @@ fn held_blocks_stay(kind: SocketKind) {
     };
     // Some blocks are held, with copies of their packets.
     (0..60).for_each(|_| bytes += send(&mut sent));
-    let kept: Vec<_> = take(&mut live, 60).into_iter().map(|block| (packets(&block), block)).collect();
+    let kept: Vec<_> =
+        take_packets(&mut live, 60).into_iter().map(|block| (packets(&block), block)).collect();
     received += kept.iter().map(|(_, block)| block.len()).sum::<usize>();
     assert_eq!(received, 60);
     // Ten times the ring's size arrives.
     let mut newest = Vec::new();
     while bytes < 10 * RING {
         (0..50).for_each(|_| bytes += send(&mut sent));
-        now(&mut live, &mut |block| {
+        take_arrived(&mut live, &mut |block| {
             received += block.len();
             newest = packets(&block);
         });
@@ -61,27 +62,27 @@ fn held_blocks_stay(kind: SocketKind) {
     for (copies, block) in &kept {
         assert!(packets(block) == *copies, "a block in use was overwritten");
     }
-    // Until every packet is either received or lost.
+    // Reads until every packet is either received or lost.
     let begin = std::time::Instant::now();
     let (totals, dropped) = loop {
-        now(&mut live, &mut |block| received += block.len());
+        take_arrived(&mut live, &mut |block| received += block.len());
         let totals = live.totals();
         let dropped = totals.drops.packets() + net::lost("b") - before;
-        if totals.received.packets + dropped >= u64::from(sent) || begin.elapsed() >= PATIENCE {
+        if totals.received.packets + dropped >= u64::from(sent) || begin.elapsed() >= ARRIVAL_TIME_MAX {
             break (totals, dropped);
         }
     };
     assert_eq!(received as u64, totals.received.packets);
     assert_eq!(u64::from(sent), totals.received.packets + dropped, "{totals:?}");
     if kind == SocketKind::Packet {
-        // The kernel waits for the block in its way, and reports that; frames are taken in any order.
+        // For a ring the kernel waits for the next block, and reports that. Frames of XDP are used in any order.
         assert!(totals.drops.ring_full > 0 && totals.drops.freezes > 0, "{totals:?}");
     }
     // Once they are dropped, all packets arrive again.
     drop(kept);
     let before = live.totals();
     (0..60).for_each(|_| bytes += send(&mut sent));
-    let last: Vec<_> = take(&mut live, 60).iter().flat_map(packets).collect();
+    let last: Vec<_> = take_packets(&mut live, 60).iter().flat_map(packets).collect();
     let after = live.totals();
     assert_eq!(last.len(), 60, "{before:?} {after:?}");
     assert!(last.iter().map(|packet| &packet.bytes).eq(&(sent - 60..sent).map(udp).collect::<Vec<_>>()));
@@ -89,17 +90,17 @@ fn held_blocks_stay(kind: SocketKind) {
 }
 
 #[test]
-fn blocks_of_a_ring_in_use_are_not_overwritten_and_what_is_lost_is_counted() {
+fn blocks_of_a_ring_in_use_are_not_overwritten_and_lost_packets_are_counted() {
     held_blocks_stay(SocketKind::Packet);
 }
 
 #[test]
-fn frames_of_xdp_in_use_are_not_overwritten_and_what_is_lost_is_counted() {
+fn frames_of_xdp_in_use_are_not_overwritten_and_lost_packets_are_counted() {
     held_blocks_stay(SocketKind::Xdp);
 }
 
 fn dropped_in_any_order(kind: SocketKind) {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", kind);
@@ -133,7 +134,7 @@ fn dropped_in_any_order(kind: SocketKind) {
                 }
                 // Blocks are dropped when the other thread runs.
                 LivePoll::Full | LivePoll::Quiet => {
-                    assert!(begin.elapsed() < PATIENCE, "{received}: {:?}", live.totals());
+                    assert!(begin.elapsed() < ARRIVAL_TIME_MAX, "{received}: {:?}", live.totals());
                     std::thread::yield_now();
                 }
                 other => panic!("{other:?}"),
@@ -157,7 +158,7 @@ fn frames_of_xdp_are_dropped_in_any_order_and_on_any_thread() {
 
 #[test]
 fn many_blocks_of_few_packets_can_be_in_use() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", SocketKind::Xdp);

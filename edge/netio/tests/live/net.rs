@@ -17,7 +17,7 @@ pub fn new_namespace() -> bool {
         let _ = writeln!(io::stderr(), "skipped: needs ip(8) (Debian: iproute2)");
         return false;
     }
-    // Otherwise the host's own packets would be among the test's.
+    // IPv6 is disabled, so that the host's own packets are not among those of the test.
     for conf in ["all", "default"] {
         let path = format!("/proc/thread-self/root/proc/sys/net/ipv6/conf/{conf}/disable_ipv6");
         let _ = std::fs::write(path, "1");
@@ -38,34 +38,36 @@ pub fn batch(lines: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Creates two interfaces `a` and `b` with a cable between them, both up. Returns false if that is not possible.
+/// Creates a network namespace with a veth pair, `a` and `b`, both up. Returns false if that is not possible.
 #[must_use]
-pub fn cable() -> bool {
+pub fn create_veth_pair() -> bool {
     if !new_namespace() {
         return false;
     }
-    plug();
-    settle();
+    add_veth_pair();
+    wait_for_carriers();
     true
 }
 
-/// Creates the cable and sets up both ends.
-pub fn plug() {
+/// Creates the veth pair in this namespace, and sets up both ends.
+pub fn add_veth_pair() {
     ip("link add name a type veth peer name b");
     ip("link set dev a up");
     ip("link set dev b up");
 }
 
 /// Waits until the kernel has detected the carrier at both ends.
-pub fn settle() {
+pub fn wait_for_carriers() {
     let begin = std::time::Instant::now();
-    while begin.elapsed() < crate::frames::PATIENCE {
-        if shown("a").contains("\"operstate\":\"UP\"") && shown("b").contains("\"operstate\":\"UP\"") {
+    while begin.elapsed() < crate::frames::ARRIVAL_TIME_MAX {
+        if link_statistics("a").contains("\"operstate\":\"UP\"")
+            && link_statistics("b").contains("\"operstate\":\"UP\"")
+        {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    panic!("the cable does not come up")
+    panic!("the veth pair has no carrier")
 }
 
 /// A sender of raw frames.
@@ -106,15 +108,15 @@ impl Sender {
     }
 }
 
-/// The output of ip(8) for an interface.
-fn shown(interface: &str) -> String {
+/// The state and the counters of an interface, as JSON of ip(8).
+fn link_statistics(interface: &str) -> String {
     let output = Command::new("ip").args(["-s", "-j", "link", "show", "dev", interface]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The packets that an interface has dropped before any socket received them.
 pub fn lost(interface: &str) -> u64 {
-    let text = shown(interface);
+    let text = link_statistics(interface);
     let received = text.split("\"rx\":").nth(1).unwrap();
     let dropped = received.split("\"dropped\":").nth(1).unwrap();
     dropped.split([',', '}']).next().unwrap().parse().unwrap()

@@ -21,19 +21,24 @@ fn refused(interface: &str, kind: SocketKind) -> String {
 
 #[test]
 fn an_error_for_an_unknown_name_lists_the_existing_interfaces() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     for kind in [SocketKind::Auto, SocketKind::Packet, SocketKind::Xdp] {
         let message = refused("eth9\n", kind);
-        assert_eq!(message, "there is no interface `eth9\\n`; there are: lo, b, a");
+        assert_eq!(message, "there is no interface `eth9\\n`; the interfaces are: lo, b, a");
     }
-    assert!(LiveSink::open("eth9", SocketKind::Packet).unwrap_err().to_string().contains("there are: lo"));
+    assert!(
+        LiveSink::open("eth9", SocketKind::Packet)
+            .unwrap_err()
+            .to_string()
+            .contains("the interfaces are: lo")
+    );
 }
 
 #[test]
 fn an_error_names_a_queue_that_is_in_use_or_does_not_exist() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let first = open("b", SocketKind::Xdp);
@@ -52,7 +57,7 @@ fn an_error_names_a_queue_that_is_in_use_or_does_not_exist() {
 
 #[test]
 fn hardware_time_stamps_are_refused_if_the_card_has_none() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let options = LiveOptions { hardware_time: true, ring: Bytes(1 << 20), ..LiveOptions::default() };
@@ -62,7 +67,7 @@ fn hardware_time_stamps_are_refused_if_the_card_has_none() {
 
 #[test]
 fn an_error_names_the_missing_capability() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     // SAFETY: only integers are passed. Only this thread's capabilities are dropped, by changing its user.
@@ -78,8 +83,8 @@ fn an_error_names_the_missing_capability() {
     }
 }
 
-fn count(of: &str) -> usize {
-    match of {
+fn count_open(resource: &str) -> usize {
+    match resource {
         "fds" => std::fs::read_dir("/proc/self/fd").unwrap().count(),
         _ => std::fs::read_to_string("/proc/self/maps").unwrap().lines().count(),
     }
@@ -92,14 +97,14 @@ fn opened_and_closed(interface: &str, kind: SocketKind, times: usize) {
 
 #[test]
 fn opening_and_closing_many_sources_leaks_nothing() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
-    // Creates what is created only once.
+    // Resources that are created only once for the process are created here.
     opened_and_closed("b", SocketKind::Packet, 1);
     opened_and_closed("b", SocketKind::Xdp, 1);
-    let before = ["fds", "maps"].map(count);
-    // Each time the kernel waits for all CPUs, so several at once are faster.
+    let before = ["fds", "maps"].map(count_open);
+    // Opening waits for all CPUs in the kernel, so several threads are faster.
     std::thread::scope(|scope| {
         for _ in 0..25 {
             scope.spawn(|| opened_and_closed("a", SocketKind::Packet, 40));
@@ -108,7 +113,7 @@ fn opening_and_closing_many_sources_leaks_nothing() {
         scope.spawn(|| (0..50).for_each(|i| opened_and_closed(&format!("tap{i}"), SocketKind::Tap, 2)));
     });
     // Other tests run at the same time, so this looks for more growth than they can cause.
-    let after = ["fds", "maps"].map(count);
+    let after = ["fds", "maps"].map(count_open);
     for (before, after) in before.into_iter().zip(after) {
         assert!(after < before + 300, "{before} {after}");
     }

@@ -28,7 +28,7 @@ fn rates() {
         (SocketKind::Xdp, SocketKind::Xdp),
     ] {
         for (len, wait) in [(64, 20), (1514, 20), (64, 0)] {
-            if !net::cable() {
+            if !net::create_veth_pair() {
                 return;
             }
             let mut live =

@@ -1,6 +1,6 @@
 //! Packets are received as they are sent.
 
-use crate::frames::{self, PATIENCE, all, assorted, classified, packets, udp};
+use crate::frames::{self, ARRIVAL_TIME_MAX, all, assorted, classified, packets, udp};
 use crate::net::{self, Sender, ip};
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ pub fn open(interface: &str, kind: SocketKind) -> LiveSource {
 }
 
 fn all_packets_arrive(kind: SocketKind) {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", kind);
@@ -57,7 +57,7 @@ fn all_packets_arrive_with_identical_bytes_and_true_descriptors_by_af_xdp() {
 }
 
 fn the_window_is_mapped_again(kind: SocketKind) {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", kind);
@@ -112,7 +112,7 @@ fn the_memory_of_xdp_is_a_window_that_cannot_be_written() {
 #[test]
 fn packets_are_cut_at_the_snapshot_length_and_their_length_is_known() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
-        if !net::cable() {
+        if !net::create_veth_pair() {
             return;
         }
         let options = LiveOptions { kind, snap_len: 96, ring: Bytes(4 << 20), ..LiveOptions::default() };
@@ -134,7 +134,7 @@ fn packets_are_cut_at_the_snapshot_length_and_their_length_is_known() {
 
 #[test]
 fn packets_sent_by_the_host_are_received_on_request_and_loopback_packets_once() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     ip("link set dev lo up");
@@ -155,7 +155,7 @@ fn packets_sent_by_the_host_are_received_on_request_and_loopback_packets_once() 
 
 #[test]
 fn two_sources_of_a_group_share_packets_by_flow() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let options = LiveOptions { fanout: Some(77), ring: Bytes(4 << 20), ..LiveOptions::default() };
@@ -165,7 +165,7 @@ fn two_sources_of_a_group_share_packets_by_flow() {
         // 20 packets of each of 20 flows.
         sender.send(&frames::ethernet(0x0800, &frames::ipv4(number % 20, 100, None)));
     }
-    let received = frames::between(&mut one, &mut other, 400);
+    let received = frames::from_two(&mut one, &mut other, 400);
     let flows = received
         .each_ref()
         .map(|packets| packets.iter().map(|packet| packet.descriptor.src_port).collect::<HashSet<_>>());
@@ -177,14 +177,14 @@ fn two_sources_of_a_group_share_packets_by_flow() {
 #[test]
 fn busy_polling_finds_packets_without_waiting() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
-        if !net::cable() {
+        if !net::create_veth_pair() {
             return;
         }
         let mut live = open("b", kind);
         let sender = Sender::new("a");
         (0..50).for_each(|number| sender.send(&udp(number)));
         let (mut received, begin) = (0, std::time::Instant::now());
-        while received < 50 && begin.elapsed() < PATIENCE {
+        while received < 50 && begin.elapsed() < ARRIVAL_TIME_MAX {
             if let LivePoll::Block(block) = live.next_block(Nanos(0)).unwrap() {
                 received += block.len();
             }
@@ -202,13 +202,13 @@ fn sources_on_several_queues_of_xdp_share_a_program_and_have_all_packets_between
     ip(&format!("link add name a {queues} type veth peer name b {queues}"));
     ip("link set dev a up");
     ip("link set dev b up");
-    net::settle();
+    net::wait_for_carriers();
     let options = LiveOptions { kind: SocketKind::Xdp, ring: Bytes(1 << 20), ..LiveOptions::default() };
     let mut first = LiveSource::open("b", options).unwrap();
     let mut second = LiveSource::open("b", LiveOptions { queue: 1, number: 1, ..options }).unwrap();
     let sender = Sender::new("a");
     (0..200).for_each(|number| sender.send(&udp(number)));
-    let received = frames::between(&mut first, &mut second, 200);
+    let received = frames::from_two(&mut first, &mut second, 200);
     for (packets, number) in received.iter().zip(0..) {
         assert!(packets.iter().all(|packet| packet.descriptor.interface == number));
     }
@@ -221,5 +221,5 @@ fn sources_on_several_queues_of_xdp_share_a_program_and_have_all_packets_between
     drop(first);
     let mut host = open("b", SocketKind::Packet);
     (0..200).for_each(|number| sender.send(&udp(number)));
-    assert_eq!(frames::between(&mut second, &mut host, 200).concat().len(), 200);
+    assert_eq!(frames::from_two(&mut second, &mut host, 200).concat().len(), 200);
 }

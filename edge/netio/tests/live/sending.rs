@@ -16,7 +16,7 @@ fn packets_arrive_as_they_were_sent() {
         (SocketKind::Xdp, SocketKind::Packet),
         (SocketKind::Xdp, SocketKind::Xdp),
     ] {
-        if !net::cable() {
+        if !net::create_veth_pair() {
             return;
         }
         let mut live = open("b", into);
@@ -27,8 +27,8 @@ fn packets_arrive_as_they_were_sent() {
             let mut rest = &as_slices(builder)[..];
             while !rest.is_empty() {
                 let done = sink.send(rest);
-                assert_eq!(done.taken, done.sent);
-                rest = &rest[done.taken..];
+                assert_eq!(done.consumed, done.sent);
+                rest = &rest[done.consumed..];
             }
             let due = received.len() + builder.len();
             while received.len() < due {
@@ -47,7 +47,7 @@ fn packets_arrive_as_they_were_sent() {
 #[test]
 fn packets_of_a_block_are_forwarded_without_a_copy() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
-        if !net::cable() {
+        if !net::create_veth_pair() {
             return;
         }
         ip("link add name c type veth peer name d");
@@ -63,7 +63,7 @@ fn packets_of_a_block_are_forwarded_without_a_copy() {
             let odd: Vec<usize> =
                 (0..block.len()).filter(|&i| block.descriptors()[i].number % 2 == 1).collect();
             let done = sink.forward(&block, &odd);
-            assert_eq!((done.taken, done.sent), (odd.len(), odd.len()));
+            assert_eq!((done.consumed, done.sent), (odd.len(), odd.len()));
             forwarded += odd.len();
         }
         assert_eq!(forwarded, 20);
@@ -76,7 +76,7 @@ fn packets_of_a_block_are_forwarded_without_a_copy() {
 
 #[test]
 fn packets_that_cannot_be_sent_are_counted_by_cause_and_the_others_are_sent() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", SocketKind::Packet);
@@ -85,7 +85,7 @@ fn packets_that_cannot_be_sent_are_counted_by_cause_and_the_others_are_sent() {
     let mut lost = Vec::new();
     let done =
         sink.send_reporting(&[&good, &long, &short, &good, &long], |place, loss| lost.push((place, loss)));
-    assert_eq!((done.taken, done.sent), (5, 2));
+    assert_eq!((done.consumed, done.sent), (5, 2));
     assert_eq!(lost, [(1, Loss::TooLong), (2, Loss::Malformed), (4, Loss::TooLong)]);
     let totals = sink.totals();
     assert_eq!((totals.packets, totals.too_long, totals.malformed, totals.lost()), (2, 2, 1, 3));
@@ -96,17 +96,17 @@ fn packets_that_cannot_be_sent_are_counted_by_cause_and_the_others_are_sent() {
     assert!(sink.is_up());
     ip("link set dev a down");
     assert!(!sink.is_up());
-    assert_eq!(sink.send(&[&good, &good]).taken, 2);
+    assert_eq!(sink.send(&[&good, &good]).consumed, 2);
     assert_eq!(sink.totals().down, 2);
     ip("link set dev a up");
-    net::settle();
+    net::wait_for_carriers();
     assert_eq!(sink.send(&[&good]).sent, 1);
     assert_eq!(all(&mut live, 4).len(), 4);
 }
 
 #[test]
 fn truncated_packets_are_not_forwarded() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let options = weir_netio::LiveOptions { snap_len: 100, ..Default::default() };
@@ -124,12 +124,12 @@ fn truncated_packets_are_not_forwarded() {
         all(&mut live, 2 - block.len());
     };
     let done = sink.forward(&block, &[0, 1, 99]);
-    assert_eq!((done.taken, done.sent, sink.totals().cut), (3, 1, 2));
+    assert_eq!((done.consumed, done.sent, sink.totals().cut), (3, 1, 2));
 }
 
 #[test]
 fn an_xdp_source_has_one_sink_through_the_same_queue() {
-    if !net::cable() {
+    if !net::create_veth_pair() {
         return;
     }
     let mut live = open("b", SocketKind::Xdp);
@@ -144,7 +144,7 @@ fn an_xdp_source_has_one_sink_through_the_same_queue() {
     ip("link set dev b down");
     let mut taken = 0;
     for _ in 0..3 {
-        taken += sink.send(&[&udp(7)]).taken;
+        taken += sink.send(&[&udp(7)]).consumed;
     }
     assert!(taken > 0 && sink.totals().down > 0, "{:?}", sink.totals());
 }

@@ -1,31 +1,31 @@
 //! The channel between a node and its spawner: requests and answers, each with the number of its request.
 //!
-//! After a timeout, the answer to the request may still arrive. The node sends no further request until it has, and then
-//! ends the process that this late answer names, which nothing uses. So no answer is taken for the answer to another
-//! request, and a timeout does not break the channel.
+//! After a timeout, the answer to the request may still arrive. The node sends its next request only after this late
+//! answer has arrived, and ends the process that the late answer names, because no caller uses that process. So no answer
+//! is taken for the answer to another request, and a timeout does not break the channel.
 
 use super::ProcessRole;
-use crate::launch::{Allotment, Child};
+use crate::launch::{Child, ProcessLimits};
 use crate::{Isolation, descriptors};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The bytes of a request: its number, a role and an allotment.
-pub(super) const REQUEST_BYTES: usize = 8 + 1 + Allotment::BYTES;
-/// The bytes of an answer: the number of its request, a kind, the isolation, a process id or the system's error number,
-/// and the id of a dead process.
+/// The bytes of a request: its number, the code of a role, and the limits of the process.
+pub(super) const REQUEST_BYTES: usize = 8 + 1 + ProcessLimits::BYTES;
+/// The bytes of an answer: the number of the answered request, a kind, the isolation, a process id or the system's error
+/// number, and the id of a dead process or 0.
 pub(super) const ANSWER_BYTES: usize = 8 + 1 + 1 + 4 + 4;
-/// The kind of an answer that names a process. Other kinds are the number of the failed step.
+/// The kind of an answer that names a started process. Any other kind is the [code](SpawnStep::code) of the failed step.
 const STARTED: u8 = 0;
 
-/// The step of a start that failed.
+/// A step of the start of a process, by which a failed start is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpawnStep {
     /// Reading the request.
     Request,
-    /// Choosing a number.
-    Number,
+    /// Finding a free slot, which determines the process's user and control group.
+    Slot,
     /// Creating the control group.
     Group,
     /// Creating the process with its namespaces.
@@ -37,16 +37,16 @@ pub(super) enum SpawnStep {
 }
 
 impl SpawnStep {
-    const ALL: [Self; 6] =
-        [Self::Request, Self::Number, Self::Group, Self::Process, Self::User, Self::Program];
+    const ALL: [Self; 6] = [Self::Request, Self::Slot, Self::Group, Self::Process, Self::User, Self::Program];
 
-    pub(super) fn number(self) -> u8 {
-        let at = Self::ALL.iter().position(|step| *step == self).unwrap_or_default();
-        u8::try_from(at).unwrap_or_default() + 1
+    /// Returns the step's code in a message. No step has the code 0.
+    pub(super) fn code(self) -> u8 {
+        let index = Self::ALL.iter().position(|step| *step == self).unwrap_or_default();
+        u8::try_from(index).unwrap_or_default() + 1
     }
 
-    pub(super) fn of_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number.checked_sub(1)?)).copied()
+    pub(super) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code.checked_sub(1)?)).copied()
     }
 }
 
@@ -54,26 +54,29 @@ impl SpawnStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpawnRequest {
     pub(super) role: ProcessRole,
-    pub(super) allotment: Allotment,
+    pub(super) process_limits: ProcessLimits,
 }
 
 impl SpawnRequest {
     pub(super) fn write(&self, number: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(REQUEST_BYTES);
         bytes.extend(number.to_le_bytes());
-        bytes.push(self.role.number());
-        self.allotment.write(&mut bytes);
+        bytes.push(self.role.code());
+        self.process_limits.write(&mut bytes);
         bytes
     }
 
-    /// Decodes the number of a request, and the request if the rest of the bytes is valid.
+    /// Decodes the number of a request. Decodes the request, too, if the remaining bytes are valid.
     pub(super) fn read(bytes: &[u8]) -> (u64, Option<Self>) {
         let Some((number, rest)) = bytes.split_first_chunk() else { return (0, None) };
-        let read = || {
-            let (role, allotment) = rest.split_first()?;
-            Some(Self { role: ProcessRole::of_number(*role)?, allotment: Allotment::read(allotment)? })
+        let decode = || {
+            let (role, process_limits) = rest.split_first()?;
+            Some(Self {
+                role: ProcessRole::from_code(*role)?,
+                process_limits: ProcessLimits::read(process_limits)?,
+            })
         };
-        (u64::from_le_bytes(*number), read())
+        (u64::from_le_bytes(*number), decode())
     }
 }
 
@@ -97,7 +100,7 @@ pub(super) struct SpawnReply {
     /// The number of the request; 0 for the spawner's message at its start.
     pub(super) number: u64,
     pub(super) outcome: Result<Started, Failed>,
-    /// A process that was killed during its start. Its parent must wait for it.
+    /// The id of a process that was killed during its start. The node, its parent, must wait for it.
     pub(super) dead: Option<u32>,
 }
 
@@ -111,7 +114,7 @@ impl SpawnReply {
                     ErrorKind::UnexpectedEof => libc::ESRCH,
                     _ => libc::EINVAL,
                 };
-                (step.number(), 0, error.raw_os_error().unwrap_or(fallback).unsigned_abs())
+                (step.code(), 0, error.raw_os_error().unwrap_or(fallback).unsigned_abs())
             }
         };
         let mut bytes = [0; ANSWER_BYTES];
@@ -131,14 +134,14 @@ impl SpawnReply {
             STARTED => Ok(Started { id: value, isolation: Isolation::from_bits(*isolation) }),
             kind => {
                 let error = io::Error::from_raw_os_error(value.cast_signed());
-                Err(Failed { step: SpawnStep::of_number(kind)?, error })
+                Err(Failed { step: SpawnStep::from_code(kind)?, error })
             }
         };
         Some(Self { number: u64::from_le_bytes(*number), outcome, dead: (dead > 0).then_some(dead) })
     }
 }
 
-/// The reason why a request has no answer.
+/// The reason why a node gets no answer to a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnerChannelError {
     /// The spawner has closed its end.
@@ -150,7 +153,7 @@ pub(super) enum SpawnerChannelError {
     /// The spawner's message is invalid. The channel has been closed.
     #[error("its answer is invalid")]
     InvalidMessage,
-    /// The system's error. If the request was not sent, no answer is expected.
+    /// The system's error. If sending the request failed, the channel is unchanged.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -171,14 +174,15 @@ impl SpawnerChannel {
         Self { socket, number: 0, awaits_answer: true }
     }
 
-    /// Waits for the message that a spawner sends at its start. Its isolation is that of the processes it will start.
+    /// Waits for the message that a spawner sends at its start. The isolation in the message is that of the processes that
+    /// the spawner will start.
     pub(super) fn begin(&mut self, within: Duration) -> Result<Result<Started, Failed>, SpawnerChannelError> {
         self.receive(within)
     }
 
-    /// Sends a request with these descriptors, and waits for its answer for at most `within`. If the answer to an earlier
-    /// request has not arrived, waits for that one first, for at most `late`.
-    pub(super) fn ask(
+    /// Sends a request with these descriptors, and waits for its answer for at most `within`. If the answer to the previous
+    /// request has not arrived yet, first waits for that answer for at most `late`.
+    pub(super) fn request(
         &mut self,
         request: &SpawnRequest,
         streams: &[BorrowedFd<'_>],
@@ -191,7 +195,7 @@ impl SpawnerChannel {
             end_unused(id);
         }
         let number = self.number + 1;
-        // A message is sent as a whole or not at all, so after an error here the spawner gets no request.
+        // The socket transfers whole messages only, so after an error here the spawner has received nothing.
         match descriptors::send_now(self.socket.as_fd(), &request.write(number), streams) {
             Err(error) if is_end(&error) => return Err(SpawnerChannelError::Closed),
             sent => sent?,
@@ -205,8 +209,8 @@ impl SpawnerChannel {
         let until = Instant::now() + within;
         loop {
             wait_for(self.socket.as_fd(), until.saturating_duration_since(Instant::now()))?;
-            // One more byte, so that a longer message is noticed and refused. Descriptors that come with it are
-            // closed.
+            // One more byte than an answer has, so that a longer message is noticed and refused. Descriptors that come
+            // with the message are closed.
             let mut bytes = [0; ANSWER_BYTES + 1];
             let len = match descriptors::receive(self.socket.as_fd(), &mut bytes) {
                 Ok((0, _)) => return Err(SpawnerChannelError::Closed),
@@ -224,7 +228,8 @@ impl SpawnerChannel {
                 self.awaits_answer = false;
                 return Ok(answer.outcome);
             }
-            // An answer to an earlier request is stale. An answer to a later request is invalid.
+            // A smaller number is that of a request that has timed out. A larger number has not been sent yet, so such an
+            // answer is invalid.
             match answer.outcome {
                 _ if answer.number > self.number => {
                     self.close();
@@ -236,17 +241,18 @@ impl SpawnerChannel {
         }
     }
 
-    /// Shuts the channel down, upon which the spawner ends its processes and exits. The call needs no further descriptor.
+    /// Shuts the channel down, upon which the spawner ends its processes and exits. Takes no descriptor, so it works in a
+    /// process that has none left.
     pub(super) fn close(&self) {
         // SAFETY: takes no pointers; the socket is open as long as this value exists.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
-/// Ends a process that a late or stale answer names, and waits for it.
+/// Ends a process that no caller uses, because its answer came too late, and waits for its end.
 fn end_unused(id: u32) {
-    let mut process = Child::of(id, Isolation::NONE);
-    // It may be dead already.
+    let mut process = Child::from_id(id, Isolation::NONE);
+    // The process may have ended already.
     _ = process.kill();
     _ = process.wait();
 }
@@ -300,13 +306,14 @@ mod tests {
     const SOON: Duration = Duration::from_millis(50);
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn request(role: ProcessRole, addresses: u64) -> SpawnRequest {
+    fn request(role: ProcessRole, address_space: u64) -> SpawnRequest {
         let cores = [0; CORE_WORDS];
-        let allotment = Allotment { processor: 1, addresses, memory: 3, nice: 4, descriptors: 5, cores };
-        SpawnRequest { role, allotment }
+        let process_limits =
+            ProcessLimits { processor: 1, address_space, memory: 3, nice: 4, descriptors: 5, cores };
+        SpawnRequest { role, process_limits }
     }
 
-    /// The spawner's end: takes one request, with its number.
+    /// Receives one request at the spawner's end of a channel. Returns its number, the request and its descriptors.
     fn take(theirs: &OwnedFd) -> (u64, SpawnRequest, Vec<OwnedFd>) {
         let mut bytes = [0; REQUEST_BYTES + 1];
         let (len, given) = descriptors::receive(theirs.as_fd(), &mut bytes).unwrap();
@@ -368,10 +375,10 @@ mod tests {
     fn a_stale_answer_is_skipped_and_its_process_and_descriptors_are_released() {
         let (mut channel, theirs) = channel();
         let process = request(ProcessRole::Module, 1);
-        let late = channel.ask(&process, &[], SOON, SOON);
+        let late = channel.request(&process, &[], SOON, SOON);
         assert!(matches!(late, Err(SpawnerChannelError::TimedOut)), "{late:?}");
         // No further request is sent until its answer has arrived.
-        let late = channel.ask(&process, &[], SOON, SOON);
+        let late = channel.request(&process, &[], SOON, SOON);
         assert!(matches!(late, Err(SpawnerChannelError::TimedOut)), "{late:?}");
         assert_eq!(take(&theirs).0, 1);
 
@@ -385,7 +392,8 @@ mod tests {
             say(&theirs, number, started(4242), &[]);
             (number, asked)
         });
-        let own = channel.ask(&request(ProcessRole::Compiler, 2), &[], PATIENCE, PATIENCE).unwrap().unwrap();
+        let own =
+            channel.request(&request(ProcessRole::Compiler, 2), &[], PATIENCE, PATIENCE).unwrap().unwrap();
         assert_eq!(own.id, 4242, "the answer to this request");
         assert_eq!(spawner.join().unwrap(), (2, request(ProcessRole::Compiler, 2)), "the next that was sent");
         assert_eq!(reads.read(&mut [0]).unwrap(), 0, "the descriptor is closed");
@@ -406,7 +414,7 @@ mod tests {
                     return late;
                 }
                 let (number, request) = SpawnRequest::read(&bytes[..len]);
-                let asked = request.unwrap().allotment.addresses;
+                let asked = request.unwrap().process_limits.address_space;
                 if asked % 10 == 3 {
                     late += 1;
                     std::thread::sleep(2 * SOON);
@@ -422,8 +430,12 @@ mod tests {
             for asked in thread * EACH..(thread + 1) * EACH {
                 let is_late = asked % 10 == 3;
                 let within = if is_late { SOON } else { PATIENCE };
-                let answer =
-                    channel.lock().unwrap().ask(&request(ProcessRole::Module, asked), &[], within, PATIENCE);
+                let answer = channel.lock().unwrap().request(
+                    &request(ProcessRole::Module, asked),
+                    &[],
+                    within,
+                    PATIENCE,
+                );
                 match answer {
                     Ok(outcome) => {
                         let own = outcome.unwrap_err().error.raw_os_error();
@@ -449,11 +461,11 @@ mod tests {
         let nothing = File::open("/dev/null").unwrap();
         // More descriptors than fit into a message.
         let refused =
-            channel.ask(&request(ProcessRole::Module, 1), &[nothing.as_fd(); 4], PATIENCE, PATIENCE);
+            channel.request(&request(ProcessRole::Module, 1), &[nothing.as_fd(); 4], PATIENCE, PATIENCE);
         assert!(matches!(refused, Err(SpawnerChannelError::System(_))), "{refused:?}");
         // A full socket: the filler reaches the spawner, but is no request.
         while descriptors::send_now(channel.socket.as_fd(), &[0; 4096], &[]).is_ok() {}
-        let refused = channel.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+        let refused = channel.request(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
         assert!(matches!(refused, Err(SpawnerChannelError::System(_))), "{refused:?}");
         let mut filled = [0; 4096];
         // SAFETY: takes no pointers.
@@ -466,7 +478,8 @@ mod tests {
             say(&theirs, number, started(7), &[]);
             (number, given.len())
         });
-        let own = channel.ask(&request(ProcessRole::Module, 2), &[nothing.as_fd(); 3], PATIENCE, PATIENCE);
+        let own =
+            channel.request(&request(ProcessRole::Module, 2), &[nothing.as_fd(); 3], PATIENCE, PATIENCE);
         assert_eq!(own.unwrap().unwrap().id, 7);
         assert_eq!(spawner.join().unwrap(), (1, 3));
     }
@@ -477,7 +490,7 @@ mod tests {
         for bytes in [&[0; 3][..], &[9; ANSWER_BYTES], &[0; ANSWER_BYTES + 1], &early] {
             let (mut channel, theirs) = channel();
             descriptors::send(theirs.as_fd(), bytes, &[]).unwrap();
-            let refused = channel.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+            let refused = channel.request(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
             assert!(matches!(refused, Err(SpawnerChannelError::InvalidMessage)), "{bytes:?}: {refused:?}");
             take(&theirs);
             assert_eq!(
@@ -489,7 +502,7 @@ mod tests {
         let (mut channel, theirs) = channel();
         drop(theirs);
         for _ in 0..2 {
-            let gone = channel.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+            let gone = channel.request(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
             assert!(matches!(gone, Err(SpawnerChannelError::Closed)), "{gone:?}");
         }
     }

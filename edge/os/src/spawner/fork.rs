@@ -5,7 +5,7 @@ use super::channel::{Failed, SpawnStep};
 use super::group::TASKS_MAX;
 use crate::child::set_limits;
 use crate::helper::close_inherited_on_exec;
-use crate::launch::{Allotment, Streams};
+use crate::launch::{ProcessLimits, Streams};
 use crate::{Isolation, root};
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -24,33 +24,34 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// The kinds of namespaces that a started process can have, in order of preference.
+/// The namespaces of a started process, from the strongest isolation to the weakest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// A user namespace whose only user belongs to this process alone: takes CAP_SETUID and CAP_SETGID.
+pub(super) enum NamespaceMode {
+    /// All namespaces. The only user of the user namespace is one that no other process has. The spawner needs CAP_SETUID
+    /// and CAP_SETGID.
     OwnUser,
-    /// A user namespace whose only user is the spawner's.
-    User,
-    /// No user namespace: takes CAP_SYS_ADMIN.
-    Privileged,
+    /// All namespaces. The only user of the user namespace is the spawner's.
+    SharedUser,
+    /// All namespaces but the user namespace. The spawner needs CAP_SYS_ADMIN.
+    NoUserNamespace,
     /// No namespaces.
-    None,
+    NoNamespaces,
 }
 
-impl Mode {
+impl NamespaceMode {
     fn flags(self) -> libc::c_int {
         match self {
-            Self::OwnUser | Self::User => libc::CLONE_NEWUSER | NAMESPACES,
-            Self::Privileged => NAMESPACES,
-            Self::None => 0,
+            Self::OwnUser | Self::SharedUser => libc::CLONE_NEWUSER | NAMESPACES,
+            Self::NoUserNamespace => NAMESPACES,
+            Self::NoNamespaces => 0,
         }
     }
 
     pub(super) fn isolation(self) -> Isolation {
         match self {
             Self::OwnUser => Isolation::UID.with(Isolation::NAMESPACES),
-            Self::User | Self::Privileged => Isolation::NAMESPACES,
-            Self::None => Isolation::NONE,
+            Self::SharedUser | Self::NoUserNamespace => Isolation::NAMESPACES,
+            Self::NoNamespaces => Isolation::NONE,
         }
     }
 }
@@ -58,7 +59,7 @@ impl Mode {
 /// The program and the settings that are the same for all processes of a spawner.
 #[derive(Debug)]
 pub(super) struct SpawnTemplate {
-    /// The program of this process.
+    /// The running program, which started processes execute too.
     program: OwnedFd,
     null_device: OwnedFd,
     /// The spawner's user.
@@ -69,20 +70,20 @@ pub(super) struct SpawnTemplate {
     key: Option<CString>,
 }
 
-/// One process to be started.
+/// The description of one process to be started.
 #[derive(Debug)]
 pub(super) struct ForkPlan<'a> {
     pub(super) role: ProcessRole,
-    pub(super) mode: Mode,
-    pub(super) allotment: Allotment,
+    pub(super) mode: NamespaceMode,
+    pub(super) process_limits: ProcessLimits,
     pub(super) streams: &'a Streams,
-    /// The process's user with [`Mode::OwnUser`].
+    /// The process's user with [`NamespaceMode::OwnUser`].
     pub(super) user: u32,
     /// The folder of the process's control group.
     pub(super) group: Option<&'a Path>,
     /// True if the process becomes a child of the spawner's parent, which is the node.
     pub(super) is_of_parent: bool,
-    /// The longest time until the process executes its program.
+    /// The longest time from now until the process executes its program.
     pub(super) within: Duration,
 }
 
@@ -96,21 +97,21 @@ pub(super) struct Forked {
 
 impl Forked {
     pub(super) fn has_ended(&self) -> io::Result<bool> {
-        is_ready(self.handle.as_fd(), Duration::ZERO)
+        wait_until_readable(self.handle.as_fd(), Duration::ZERO)
     }
 }
 
 /// A process that could not be started.
 #[derive(Debug)]
 pub(super) struct NotForked {
-    pub(super) why: Failed,
-    /// The process, if it was created. It has been killed, and its parent must wait for it.
+    pub(super) failed: Failed,
+    /// The process, if it was created: it has been killed, and its parent must wait for its end.
     pub(super) dead: Option<Forked>,
 }
 
 impl From<io::Error> for NotForked {
     fn from(error: io::Error) -> Self {
-        Self { why: Failed { step: SpawnStep::Process, error }, dead: None }
+        Self { failed: Failed { step: SpawnStep::Process, error }, dead: None }
     }
 }
 
@@ -138,7 +139,8 @@ impl SpawnTemplate {
         let key = self.key.as_ref().filter(|_| plan.role == ProcessRole::KeyAgent);
         let arguments =
             [c"weir".as_ptr(), argument.as_ptr(), key.map_or(ptr::null(), |key| key.as_ptr()), ptr::null()];
-        let variable = if plan.mode == Mode::None { ptr::null() } else { root::NAMESPACES.as_ptr() };
+        let variable =
+            if plan.mode == NamespaceMode::NoNamespaces { ptr::null() } else { root::NAMESPACES.as_ptr() };
         let stream = |stream: &Option<OwnedFd>| stream.as_ref().unwrap_or(&self.null_device).as_raw_fd();
         let map = |id: u32| text(&format!("0 {id} 1"));
         let child = ChildSetup {
@@ -151,38 +153,43 @@ impl SpawnTemplate {
             go_pipe: go_pipe.as_raw_fd(),
             report_pipe: report_pipe.as_raw_fd(),
             mapped_pipe: mapped_pipe.as_raw_fd(),
-            allotment: plan.allotment,
+            process_limits: plan.process_limits,
         };
         let group = plan.group.map(File::open).transpose()?;
         let parent = if plan.is_of_parent { libc::CLONE_PARENT } else { 0 };
         let forked = clone(plan.mode.flags() | parent, group.as_ref().map(AsRawFd::as_raw_fd))?;
         let Some(forked) = forked else { child.run() };
         drop((report_pipe, go_pipe));
-        // Only a process with this mode waits for its user map. The others may have closed their end of the pipe.
+        // Only in this mode the process waits for its user map. In other modes it may have closed its end of the pipe.
         let ready = match plan.mode {
-            Mode::OwnUser => map_own_user(&forked, plan.user).and_then(|()| mapped_pipe.write_all(&[1])),
+            NamespaceMode::OwnUser => {
+                map_own_user(&forked, plan.user).and_then(|()| mapped_pipe.write_all(&[1]))
+            }
             _ => Ok(()),
         };
         let ready = ready.map_err(|error| Failed { step: SpawnStep::User, error });
         match ready.and_then(|()| wait_until_executed(&mut reports, plan.within)) {
             Ok(()) => Ok(forked),
-            Err(why) => {
+            Err(failed) => {
                 kill(&forked.handle);
-                Err(NotForked { why, dead: Some(forked) })
+                Err(NotForked { failed, dead: Some(forked) })
             }
         }
     }
 }
 
-/// Waits until a process executes its program. The process sends a [`ForkReport`] beforehand, and the kernel closes the
-/// process's end of the pipe on execution or exit.
+/// Waits until a process executes its program, for at most `within`. The process sends a [`ForkReport`] beforehand, and the
+/// kernel closes the process's end of the pipe on execution or exit.
+///
+/// # Errors
+/// The step that failed. A process that ends without a report has failed at [`SpawnStep::Program`].
 fn wait_until_executed(reports: &mut PipeReader, within: Duration) -> Result<(), Failed> {
     let failed = |error| Failed { step: SpawnStep::Program, error };
     let until = Instant::now() + within;
     let mut received = Vec::new();
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if !is_ready(reports.as_fd(), left).map_err(failed)? {
+        if !wait_until_readable(reports.as_fd(), left).map_err(failed)? {
             return Err(failed(ErrorKind::TimedOut.into()));
         }
         let mut bytes = [0; 2 * ForkReport::BYTES];
@@ -198,15 +205,16 @@ fn wait_until_executed(reports: &mut PipeReader, within: Duration) -> Result<(),
     }
     match received.as_chunks() {
         ([ForkReport::READY], []) => Ok(()),
-        ([.., last], []) => Err(ForkReport::read(last)),
+        ([.., last], []) => Err(ForkReport::decode(last)),
         // The process was killed or exited without a report.
         _ => Err(failed(ErrorKind::UnexpectedEof.into())),
     }
 }
 
-/// The format of a new process's report to the spawner: the number of the failed step, and the system's error number.
+/// The format of a new process's report to the spawner: the code of the failed step, and the system's error number.
 ///
-/// The process sends [`READY`](Self::READY) before it executes its program, and a second report if that fails.
+/// The process sends [`READY`](Self::READY) before it executes its program. If the execution fails, it sends a second
+/// report.
 struct ForkReport;
 
 impl ForkReport {
@@ -214,21 +222,21 @@ impl ForkReport {
     /// The report that all steps are done, and that the program is executed next.
     const READY: [u8; Self::BYTES] = [0; Self::BYTES];
 
-    fn of(step: SpawnStep, error: &io::Error) -> [u8; Self::BYTES] {
+    fn encode(step: SpawnStep, error: &io::Error) -> [u8; Self::BYTES] {
         let [a, b, c, d] = error.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
-        [step.number(), a, b, c, d]
+        [step.code(), a, b, c, d]
     }
 
-    fn read(report: &[u8; Self::BYTES]) -> Failed {
+    fn decode(report: &[u8; Self::BYTES]) -> Failed {
         let [step, error @ ..] = *report;
         let error = io::Error::from_raw_os_error(i32::from_le_bytes(error));
-        Failed { step: SpawnStep::of_number(step).unwrap_or(SpawnStep::Program), error }
+        Failed { step: SpawnStep::from_code(step).unwrap_or(SpawnStep::Program), error }
     }
 }
 
-/// Waits until `from` is readable or at its end. Returns false if `within` passes first. The handle of a process is
+/// Waits until `from` is readable or at its end, for at most `within`. Returns true if it is. The handle of a process is
 /// readable when the process has ended.
-fn is_ready(from: BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
+fn wait_until_readable(from: BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -295,7 +303,8 @@ struct CloneArguments {
     cgroup: u64,
 }
 
-/// Creates a child as a copy of this process, which has one thread. Returns `None` in the child.
+/// Creates a child as a copy of this process, which has one thread, in the control group whose open folder is `group`.
+/// Returns `None` in the child.
 fn clone(flags: libc::c_int, group: Option<RawFd>) -> io::Result<Option<Forked>> {
     let mut handle: RawFd = -1;
     let is_of_parent = flags & libc::CLONE_PARENT != 0;
@@ -331,23 +340,25 @@ fn clone(flags: libc::c_int, group: Option<RawFd>) -> io::Result<Option<Forked>>
     }
 }
 
-/// Everything that a child needs between clone and exec. It is prepared in the parent, because the child may only make
-/// system calls.
+/// The values that a child needs between clone and exec. The parent prepares them, because the child may only make system
+/// calls.
 struct ChildSetup {
     program: RawFd,
     arguments: [*const libc::c_char; 4],
     environment: [*const libc::c_char; 2],
     streams: [RawFd; 3],
-    mode: Mode,
-    /// The user and the group map of the user namespace, which the child writes itself with [`Mode::User`].
+    mode: NamespaceMode,
+    /// The user map and the group map of the user namespace, which the child writes itself in
+    /// [`NamespaceMode::SharedUser`].
     maps: [CString; 2],
-    /// The end from which the child reads a byte when the spawner has written its maps ([`Mode::OwnUser`]).
+    /// The end of a pipe from which the child reads a byte when the spawner has written the child's maps
+    /// ([`NamespaceMode::OwnUser`]).
     go_pipe: RawFd,
-    /// The end to which the child writes its [`ForkReport`]s.
+    /// The end of another pipe, to which the child writes its [`ForkReport`]s.
     report_pipe: RawFd,
     /// The spawner's end of `go_pipe`, which the child closes.
     mapped_pipe: RawFd,
-    allotment: Allotment,
+    process_limits: ProcessLimits,
 }
 
 impl ChildSetup {
@@ -373,9 +384,9 @@ impl ChildSetup {
                         flags,
                     )
                 };
-                ForkReport::of(SpawnStep::Program, &io::Error::last_os_error())
+                ForkReport::encode(SpawnStep::Program, &io::Error::last_os_error())
             }
-            Err((step, error)) => ForkReport::of(step, &error),
+            Err((step, error)) => ForkReport::encode(step, &error),
         };
         self.report(report);
         // SAFETY: takes no pointers. The child must not run the exit handlers of the spawner, so it does not call
@@ -391,19 +402,19 @@ impl ChildSetup {
     /// Becomes user 0 of the child's user namespace, which has no other user. Does nothing without a user namespace.
     fn enter_user_namespace(&self) -> io::Result<()> {
         match self.mode {
-            Mode::None | Mode::Privileged => return Ok(()),
-            Mode::User => {
-                // A process that is not dumpable cannot write its maps: its files in /proc belong to root.
+            NamespaceMode::NoNamespaces | NamespaceMode::NoUserNamespace => return Ok(()),
+            NamespaceMode::SharedUser => {
+                // The files in /proc of a process that is not dumpable belong to root, so it could not write its maps.
                 // SAFETY: takes no pointers.
                 check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) })?;
                 write_file(c"/proc/self/setgroups", c"deny")?;
                 write_file(c"/proc/self/uid_map", &self.maps[0])?;
                 write_file(c"/proc/self/gid_map", &self.maps[1])?;
             }
-            Mode::OwnUser => {
+            NamespaceMode::OwnUser => {
                 let mut byte = 0u8;
-                // SAFETY: takes no pointers. Now only the spawner has that end, so the read below returns if the spawner
-                // ends.
+                // SAFETY: takes no pointers. From here on only the spawner has the writing end, so the read below returns if
+                // the spawner ends.
                 unsafe { libc::close(self.mapped_pipe) };
                 // SAFETY: the pointer is to a live byte.
                 if unsafe { libc::read(self.go_pipe, (&raw mut byte).cast(), 1) } != 1 {
@@ -418,16 +429,16 @@ impl ChildSetup {
         }
         match self.mode {
             // RLIMIT_NPROC counts all processes of a user, so it is set only if the user has no other process.
-            Mode::OwnUser => set_limits(&[(libc::RLIMIT_NPROC, TASKS_MAX.into(), TASKS_MAX.into())]),
+            NamespaceMode::OwnUser => set_limits(&[(libc::RLIMIT_NPROC, TASKS_MAX.into(), TASKS_MAX.into())]),
             _ => Ok(()),
         }
     }
 
-    /// Sets the standard streams, the session, the limits and the signal at the parent's death.
+    /// Sets the standard streams, a new session, the limits, and SIGKILL as the signal at the parent's death.
     fn set_streams_and_limits(&self) -> io::Result<()> {
         for (number, stream) in (0..).zip(self.streams) {
-            // SAFETY: takes no pointers. The streams are not among the first three descriptors, which are the spawner's
-            // own, so no stream is overwritten before it is copied.
+            // SAFETY: takes no pointers. The first three descriptors are the spawner's own standard streams, so no stream of
+            // the child is overwritten before it is copied.
             if unsafe { libc::dup2(stream, number) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -435,13 +446,13 @@ impl ChildSetup {
         close_inherited_on_exec();
         // SAFETY: takes no pointers. A new session has no terminal.
         unsafe { libc::setsid() };
-        self.allotment.apply()?;
+        self.process_limits.apply()?;
         // SAFETY: takes no pointers.
         check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })
     }
 }
 
-/// Converts the result of a system call.
+/// Converts the result of a system call, 0 or -1.
 fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -489,7 +500,7 @@ mod tests {
         let own = proc_folder(&forked).unwrap();
         assert!(!forked.has_ended().unwrap());
         made.kill().unwrap();
-        assert!(is_ready(forked.handle.as_fd(), PATIENCE).unwrap() && forked.has_ended().unwrap());
+        assert!(wait_until_readable(forked.handle.as_fd(), PATIENCE).unwrap() && forked.has_ended().unwrap());
         // Until the process is waited for, no other process has its id.
         assert_eq!(proc_folder(&forked).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         made.wait().unwrap();
@@ -503,9 +514,9 @@ mod tests {
         other.wait().unwrap();
     }
 
-    fn outcome_of(report: &[&[u8]]) -> Result<(), Failed> {
+    fn outcome_of(reports: &[&[u8]]) -> Result<(), Failed> {
         let (mut result, mut report_pipe) = io::pipe().unwrap();
-        report.iter().for_each(|report| report_pipe.write_all(report).unwrap());
+        reports.iter().for_each(|report| report_pipe.write_all(report).unwrap());
         drop(report_pipe);
         wait_until_executed(&mut result, PATIENCE)
     }
@@ -517,8 +528,11 @@ mod tests {
         assert_eq!((died.step, died.error.kind()), (SpawnStep::Program, ErrorKind::UnexpectedEof));
         let refused = io::Error::from_raw_os_error(libc::ENOMEM);
         for (report, step) in [
-            (vec![&ForkReport::of(SpawnStep::User, &refused)[..]], SpawnStep::User),
-            (vec![&ForkReport::READY[..], &ForkReport::of(SpawnStep::Program, &refused)], SpawnStep::Program),
+            (vec![&ForkReport::encode(SpawnStep::User, &refused)[..]], SpawnStep::User),
+            (
+                vec![&ForkReport::READY[..], &ForkReport::encode(SpawnStep::Program, &refused)],
+                SpawnStep::Program,
+            ),
         ] {
             let failed = outcome_of(&report).unwrap_err();
             assert_eq!((failed.step, failed.error.raw_os_error()), (step, Some(libc::ENOMEM)));

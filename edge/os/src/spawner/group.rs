@@ -1,10 +1,9 @@
-//! Control groups (version 2, cgroups(7)): one for each started process, in a part of the cgroup tree that the node may
-//! use.
+//! The control groups (version 2, cgroups(7)) that a spawner makes: one for each started process.
 //!
-//! A service manager leaves a service's group to the service and marks this by an attribute of the group's folder;
-//! systemd does so with `Delegate=yes`. Without a service manager the operator names a folder. Each process gets a group
-//! `weir-LABEL-NUMBER` in the folder, with limits if the folder has the controllers for memory and tasks. Several nodes
-//! may use the same folder, each with another label.
+//! The groups are in a folder of the cgroup tree that the node may use. A service manager can delegate a service's group
+//! to the service, and marks the group's folder by an attribute; systemd does this with `Delegate=yes`. Without a service
+//! manager the operator names a folder. Each process gets a group `weir-LABEL-SLOT` in the folder, with limits if the
+//! folder has the controllers for memory and tasks. Several nodes may use the same folder, each with its own label.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -27,15 +26,15 @@ const KERNEL_BYTES: u64 = 64 << 20;
 /// The type of a cgroup file system in statfs(2).
 const CGROUP2_SUPER_MAGIC: u32 = 0x6367_7270;
 
-/// The location of control groups.
+/// The location of a node's control groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Setting {
-    /// In the node's own group, if a service manager has delegated it.
+    /// In the node's own group, if a service manager has delegated that group.
     #[default]
     Delegated,
     /// No control groups.
     None,
-    /// In this folder, which only nodes use.
+    /// In this folder, which no other programs than nodes use.
     At(PathBuf),
 }
 
@@ -100,7 +99,7 @@ impl Groups {
     /// Opens a folder, and removes this node's groups in it.
     fn open(folder: PathBuf, label: &str) -> Option<Self> {
         for controller in ["+memory", "+pids", "+cpu"] {
-            // Fails if the folder has no such controller, or contains processes: then its groups have no limits.
+            // Fails if the folder lacks the controller, or contains processes. Its groups then have no limits.
             _ = write_file(&folder.join("cgroup.subtree_control"), controller);
         }
         let prefix = if label.is_empty() { NAME_PREFIX.to_owned() } else { format!("{NAME_PREFIX}{label}-") };
@@ -114,20 +113,20 @@ impl Groups {
         Some(this)
     }
 
-    fn path(&self, number: u32) -> PathBuf {
-        self.folder.join(format!("{}{number}", self.prefix))
+    fn path(&self, slot: u32) -> PathBuf {
+        self.folder.join(format!("{}{slot}", self.prefix))
     }
 
-    /// Creates the group of this number, for a process with a limit of `memory` bytes, and returns its folder.
+    /// Creates the group of this slot, for a process with a limit of `memory` bytes, and returns its folder.
     ///
-    /// A group of this number that exists already is a leftover of an earlier process: its processes are killed, and it
-    /// is removed first.
+    /// A group of this slot that exists already is a leftover of an earlier process. The leftover is removed first, and
+    /// its processes are killed.
     ///
     /// # Errors
     /// The system refuses the group or one of its limits; no new group remains. [`io::ErrorKind::AlreadyExists`] if the
     /// leftover group cannot be removed.
-    pub(super) fn make(&self, number: u32, memory: u64) -> io::Result<PathBuf> {
-        let group = self.path(number);
+    pub(super) fn make(&self, slot: u32, memory: u64) -> io::Result<PathBuf> {
+        let group = self.path(slot);
         match fs::create_dir(&group) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 remove_killing(&group);
@@ -144,22 +143,22 @@ impl Groups {
         }
     }
 
-    /// Removes a group whose process has ended.
-    pub(super) fn remove(&self, number: u32) -> io::Result<()> {
-        match fs::remove_dir(self.path(number)) {
+    /// Removes the group of this slot, whose process has ended. A missing group is no error.
+    pub(super) fn remove(&self, slot: u32) -> io::Result<()> {
+        match fs::remove_dir(self.path(slot)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Removes all groups of this node and kills their processes. An earlier run of the node that was killed leaves
-    /// such groups.
+    /// Removes all groups of this node and kills their processes. They remain from an earlier run of the node that was
+    /// killed.
     fn remove_all(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(&self.prefix));
-            if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+            let slot = name.to_str().and_then(|name| name.strip_prefix(&self.prefix));
+            if slot.is_some_and(|slot| slot.parse::<u32>().is_ok()) {
                 remove_killing(&entry.path());
             }
         }
@@ -177,18 +176,19 @@ fn remove_killing(group: &Path) {
     }
 }
 
-/// Sets the limits of a group on memory and tasks. With `must`, a missing controller for one of them is an error.
-fn set_limits(group: &Path, memory: u64, must: bool) -> io::Result<()> {
+/// Sets the limits of a group on memory and tasks. With `is_required`, a missing controller for memory or tasks is an
+/// error.
+fn set_limits(group: &Path, memory: u64, is_required: bool) -> io::Result<()> {
     let limits = [
-        ("memory.max", memory.saturating_add(KERNEL_BYTES), must),
+        ("memory.max", memory.saturating_add(KERNEL_BYTES), is_required),
         ("memory.swap.max", 0, false),
         ("memory.oom.group", 1, false),
-        ("pids.max", TASKS_MAX.into(), must),
+        ("pids.max", TASKS_MAX.into(), is_required),
     ];
-    for (file, value, must) in limits {
+    for (file, value, is_required) in limits {
         // Older kernels lack some of these files.
         match write_file(&group.join(file), &value.to_string()) {
-            Err(error) if must || error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if is_required || error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
@@ -200,14 +200,14 @@ fn write_file(file: &Path, text: &str) -> io::Result<()> {
     fs::File::options().write(true).open(file)?.write_all(text.as_bytes())
 }
 
-/// Returns the folder of this process's group, or else the folder above it, whichever has been delegated. `own_groups`
-/// is the content of /proc/self/cgroup.
+/// Returns the folder of this process's group if that group has been delegated, or else the folder above it if that one
+/// has. `own_groups` is the content of /proc/self/cgroup.
 fn delegated(own_groups: &str) -> Option<PathBuf> {
     let path = own_groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let (root, mount) = mounted(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let beneath = Path::new(path).strip_prefix(&root).ok()?;
     let folder = mount.join(beneath);
-    // With DelegateSubgroup= the service's processes are one level below.
+    // With DelegateSubgroup= the service's processes are one level below the delegated group.
     [Some(folder.as_path()), folder.parent()]
         .into_iter()
         .flatten()
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(mounted("24 30 0:22 / /sys rw - sysfs sysfs rw\n"), None);
     }
 
-    /// Uses plain folders in place of the cgroup file system.
+    /// Plain folders take the place of the cgroup file system.
     #[test]
     fn groups_of_an_earlier_start_are_removed_and_other_nodes_groups_stay() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,17 +1,20 @@
-//! A process that starts others: each in namespaces, with a user, an empty root and a control group of its own, as
-//! far as the system allows it.
+//! The spawner: a process that starts the node's other processes. Each gets namespaces, a user, an empty root and a
+//! control group of its own, as far as the system allows.
 //!
 //! A node gives up the rights to create namespaces and to execute programs before it reads untrusted input. It
 //! therefore starts a *spawner* first: another process of the same program, which keeps the few rights that starting
-//! processes takes, and does nothing else. An attacker who has taken over the node gains little by the spawner: a request names one of three
-//! [roles](ProcessRole), numeric limits of the process, and the node's own descriptors; it names no program, path,
-//! argument, user or group.
+//! processes takes, and does nothing else. An attacker who has taken over the node gains little by the spawner. A
+//! request to it has only one of three [roles](ProcessRole), numeric limits of the process, and descriptors of the
+//! node. A request cannot name a program, path, argument, user or group.
+//!
+//! This file has the node's side, [`Spawner`]; `serve.rs` has the loop of the spawner's own process, `fork.rs` the
+//! start of one process, `group.rs` the control groups, and `channel.rs` the messages between the two sides.
 //!
 //! ```text
 //! node ──── role, limits, descriptors ──► spawner
 //!                                         spawner ──── clone(2) ──► process: in namespaces and a control group,
 //!                                                                            its user mapped, a child of the node
-//! node ◄──── process id, isolation ────── spawner                   process: executes weir, empties its root,
+//! node ◄──── process id, isolation ────── spawner                   process: executes weir, enters an empty root,
 //!                                                                            confines itself
 //! ```
 //!
@@ -22,9 +25,9 @@
 //! | as root without user namespaces | the node's | all except the user namespace |
 //! | otherwise | the node's | none: seccomp and Landlock alone |
 //!
-//! The process is the node's own child (CLONE_PARENT), so the node waits for it. It is the first process of its PID
-//! namespace: any process that it might start ends with it. When the node ends, the kernel kills it
-//! (PR_SET_PDEATHSIG), and the spawner kills remaining processes and removes the control groups.
+//! The started process is the node's own child (CLONE_PARENT), so the node waits for its end. It is the first process of
+//! its PID namespace, so any process that it might start ends with it. When the node ends, the kernel kills the started
+//! processes (PR_SET_PDEATHSIG). The spawner kills those that remain, and removes the control groups.
 
 mod channel;
 mod fork;
@@ -32,7 +35,7 @@ mod group;
 mod serve;
 
 use crate::Isolation;
-use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
+use crate::launch::{CORE_WORDS, Child, Launcher, ProcessLimits, Streams, start};
 use channel::{Failed, SpawnRequest, SpawnStep, SpawnerChannel, SpawnerChannelError, Started};
 pub use group::Setting as GroupSetting;
 pub use serve::{ServeError, serve};
@@ -46,8 +49,8 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The first command-line argument of a spawner; its settings follow. A program that is started with this argument must
-/// call [`serve`].
+/// The first command-line argument of a spawner; the [settings](Settings) follow. A program that is started with this
+/// argument must call [`serve`].
 pub const SPAWNER: &str = "start-processes";
 
 /// The most processes of a spawner at a time.
@@ -55,12 +58,12 @@ pub const PROCESSES_MAX: u32 = 1024;
 /// The most processes that run modules. The others are for compilers and the key agent.
 pub const PROCESSES_OF_MODULES_MAX: u32 = PROCESSES_MAX - 64;
 
-/// Descriptors of a spawner: a handle for each process, and a few.
+/// Descriptors of a spawner: a handle for each process, and 64 for all other uses.
 const DESCRIPTORS: u64 = PROCESSES_MAX as u64 + 64;
 /// The longest time for which a node waits until a spawner has started, or has started a process.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest time for which a node waits for a late answer, which did not arrive within [`PATIENCE`], before it sends
-/// the next request.
+/// The longest further time for which a node waits, before its next request, for an answer that did not arrive within
+/// [`PATIENCE`].
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 /// The longest label of a node's control groups.
 const LABEL_MAX: usize = 32;
@@ -82,7 +85,7 @@ impl ProcessRole {
         [(Self::Module, "sandbox"), (Self::Compiler, "compile"), (Self::KeyAgent, "key-agent")];
 
     /// Returns the role that has this command-line argument.
-    pub(crate) fn of(argument: &OsStr) -> Option<Self> {
+    pub(crate) fn from_argument(argument: &OsStr) -> Option<Self> {
         Self::ALL.iter().find(|(_, name)| argument == *name).map(|(role, _)| *role)
     }
 
@@ -99,13 +102,14 @@ impl ProcessRole {
         }
     }
 
-    fn number(self) -> u8 {
-        let at = Self::ALL.iter().position(|(role, _)| *role == self).unwrap_or_default();
-        u8::try_from(at).unwrap_or(u8::MAX)
+    /// Returns the role's code in a request to a spawner.
+    fn code(self) -> u8 {
+        let index = Self::ALL.iter().position(|(role, _)| *role == self).unwrap_or_default();
+        u8::try_from(index).unwrap_or(u8::MAX)
     }
 
-    fn of_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number)).map(|(role, _)| *role)
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).map(|(role, _)| *role)
     }
 }
 
@@ -151,7 +155,7 @@ impl Settings {
     }
 }
 
-/// The reason why a spawner did not start a process.
+/// The reason why a node could not have a process started by its spawner.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// The spawner has ended.
@@ -183,7 +187,7 @@ pub enum SpawnError {
         announced: Isolation,
         /// The system's error.
         source: io::Error,
-        /// The system settings that limit that part.
+        /// The system settings that limit the missing part.
         see: &'static str,
     },
     /// The program of the process cannot be executed.
@@ -208,8 +212,8 @@ impl SpawnError {
         let part = |part, source, see| Self::Isolation { part, announced, source, see };
         match step {
             SpawnStep::Request => Self::Request(source),
-            // The spawner numbers its processes, and no number is free.
-            SpawnStep::Number => Self::Full,
+            // Each process takes a slot, and no slot is free.
+            SpawnStep::Slot => Self::Full,
             SpawnStep::Group => part(
                 "its control group",
                 source,
@@ -242,35 +246,37 @@ impl From<SpawnError> for io::Error {
     }
 }
 
-/// A node's side of a spawner. Dropping it ends the spawner, and all processes that it has started.
+/// A node's side of a spawner. Dropping this value ends the spawner and all processes that the spawner has started.
 #[derive(Debug)]
 pub struct Spawner {
     channel: Mutex<SpawnerChannel>,
     process: Child,
     /// The isolation that the spawner has announced at its start.
     announced: Isolation,
-    /// Numbers of started processes, by the role's name and the bits of the isolation.
+    /// The number of started processes for each role's name and each isolation, as bits.
     started: Mutex<BTreeMap<(&'static str, u8), u64>>,
     refused: Mutex<SpawnRefusals>,
 }
 
-/// Numbers of started processes, by role and isolation.
+/// The numbers of started processes by role and isolation, to be continued by a spawner that replaces another one.
 #[derive(Clone, Debug)]
 pub struct ProcessCounts(BTreeMap<(&'static str, u8), u64>);
 
 /// Requests that a spawner refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpawnRefusals {
-    /// Their number.
+    /// The number of refused requests.
     pub count: u64,
-    /// The role and the reason of the last one.
+    /// The role of the last refused request, and the reason.
     pub last: Option<(&'static str, String)>,
 }
 
 impl Spawner {
-    /// Starts `program` as a spawner; it must call [`serve`] when its first argument is [`SPAWNER`]. Call this from a thread
-    /// that lives as long as the node: the kernel kills the spawner's processes when the thread ends that is their
-    /// parent. Before this function returns, the spawner tries all kinds of isolation.
+    /// Starts `program` as a spawner; the program must call [`serve`] when its first argument is [`SPAWNER`]. Waits until
+    /// the spawner has found out which isolation the system allows.
+    ///
+    /// The calling thread must live as long as the node: the kernel kills the processes that the spawner has started when
+    /// this thread ends, which is their parent.
     ///
     /// # Errors
     /// The process cannot be started, or does not report its start.
@@ -279,10 +285,10 @@ impl Spawner {
         // SAFETY: installs the default action, so no function of this program runs as a handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let (socket, theirs) = channel::pair()?;
-        // Of the numbers below, 0 is no limit on processor time and memory, and no bits of `cores` are the node's cores.
-        let allotment = Allotment {
+        // 0 means no limit of processor time and memory. No bits of `cores` mean the cores of the node.
+        let process_limits = ProcessLimits {
             processor: 0,
-            addresses: libc::RLIM_INFINITY,
+            address_space: libc::RLIM_INFINITY,
             memory: 0,
             nice: 0,
             descriptors: DESCRIPTORS,
@@ -290,7 +296,7 @@ impl Spawner {
         };
         let streams = Streams { input: Some(theirs), ..Streams::default() };
         let launcher = Launcher::from(program);
-        let process = start(&launcher, &settings.arguments(), allotment, streams, false)?;
+        let process = start(&launcher, &settings.arguments(), process_limits, streams, false)?;
         let channel = Mutex::new(SpawnerChannel::new(socket));
         let (started, refused) = (Mutex::default(), Mutex::default());
         let mut this = Self { channel, process, announced: Isolation::NONE, started, refused };
@@ -299,7 +305,7 @@ impl Spawner {
         Ok(this)
     }
 
-    /// Returns the isolation of a module's process.
+    /// Returns the isolation of a process that runs a module or a compiler.
     pub fn isolation(&self) -> Isolation {
         self.announced
     }
@@ -326,22 +332,24 @@ impl Spawner {
         (id != 0).then(|| ExitStatus::from_raw(status))
     }
 
-    /// Starts a process.
+    /// Has the spawner start a process of this role, with these resources and standard streams.
     pub(crate) fn begin(
         &self,
         role: ProcessRole,
-        allotment: &Allotment,
+        process_limits: &ProcessLimits,
         streams: &Streams,
     ) -> Result<Child, SpawnError> {
-        let request = SpawnRequest { role, allotment: *allotment };
+        let request = SpawnRequest { role, process_limits: *process_limits };
         let streams = [&streams.input, &streams.output, &streams.error];
         let descriptors: Vec<BorrowedFd<'_>> = streams.into_iter().flatten().map(AsFd::as_fd).collect();
-        let asked = lock(&self.channel).ask(&request, &descriptors, PATIENCE, LATE_ANSWER);
-        let asked = asked.map_err(SpawnError::from_channel);
-        match asked.and_then(|asked| asked.map_err(|failed| SpawnError::from_step(failed, self.announced))) {
+        let answer = lock(&self.channel).request(&request, &descriptors, PATIENCE, LATE_ANSWER);
+        let answer = answer.map_err(SpawnError::from_channel);
+        match answer
+            .and_then(|outcome| outcome.map_err(|failed| SpawnError::from_step(failed, self.announced)))
+        {
             Ok(Started { id, isolation }) => {
                 *lock(&self.started).entry((role.name(), isolation.bits())).or_default() += 1;
-                Ok(Child::of(id, isolation))
+                Ok(Child::from_id(id, isolation))
             }
             Err(error) => {
                 let mut refused = lock(&self.refused);
@@ -434,13 +442,16 @@ mod tests {
     }
 
     #[test]
-    fn each_role_has_a_number_and_an_argument() {
+    fn each_role_has_a_code_and_an_argument() {
         for (role, argument) in ProcessRole::ALL {
             assert_eq!(
-                (ProcessRole::of_number(role.number()), ProcessRole::of(OsStr::new(argument))),
+                (ProcessRole::from_code(role.code()), ProcessRole::from_argument(OsStr::new(argument))),
                 (Some(role), Some(role))
             );
         }
-        assert_eq!((ProcessRole::of_number(4), ProcessRole::of(OsStr::new("/bin/sh"))), (None, None));
+        assert_eq!(
+            (ProcessRole::from_code(4), ProcessRole::from_argument(OsStr::new("/bin/sh"))),
+            (None, None)
+        );
     }
 }

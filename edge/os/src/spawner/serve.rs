@@ -1,13 +1,13 @@
-//! The spawner's own process: executes the node's requests.
+//! The loop of the spawner's own process: executes the node's requests until the node ends.
 //!
-//! A spawner reads only messages of one fixed length from the node. Its own rights are few: the capabilities in
-//! `privileges`, and all system calls but those that neither it nor its children need.
+//! A spawner reads only messages of one fixed length from the node. It has the few capabilities of its phase
+//! (`privileges.rs`), and can make all system calls but those that neither it nor its children need (`calls.rs`).
 
 use super::channel::{Failed, REQUEST_BYTES, SpawnReply, SpawnRequest, SpawnStep, Started};
-use super::fork::{ForkPlan, Forked, Mode, NotForked, SpawnTemplate, kill};
+use super::fork::{ForkPlan, Forked, NamespaceMode, NotForked, SpawnTemplate, kill};
 use super::group::Groups;
 use super::{PROCESSES_MAX, PROCESSES_OF_MODULES_MAX, ProcessRole, Settings};
-use crate::launch::{Allotment, CORE_WORDS, Streams};
+use crate::launch::{CORE_WORDS, ProcessLimits, Streams};
 use crate::privileges::SpawnerPhase;
 use crate::{ConfineError, Isolation, calls, code, descriptors, hide, privileges};
 use std::collections::BTreeSet;
@@ -18,25 +18,26 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The longest time for a trial process to exit.
-const TRIAL: Duration = Duration::from_secs(20);
-/// The longest time from a process's creation until it executes its program: less than the node waits for an answer.
-const START: Duration = Duration::from_secs(10);
-/// The most numbers that are tried for one process. A number is skipped if its old group cannot be removed.
-const GROUPS_TRIED: usize = 4;
-/// The pause after a transient system error.
-const PAUSE: Duration = Duration::from_millis(10);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest time from a process's creation until it executes its program. It is shorter than the node's wait for an
+/// answer.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most slots that are tried for one process. A slot is skipped if its old control group cannot be removed.
+const SLOTS_TRIED_MAX: usize = 4;
+/// The pause before a retry after a transient system error.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// The number of transient system errors in a row after which a spawner ends.
-const PAUSES_MAX: u32 = 500;
-/// Milliseconds until removing a group is tried again. A group may not be empty yet when its process has just ended.
+const RETRIES_MAX: u32 = 500;
+/// Milliseconds until removing a group is tried again: when a process has just ended, its group may not be empty yet.
 const GROUP_RETRY_MS: libc::c_int = 20;
 /// The longest time for which a spawner waits for its processes to end after the node has ended.
-const ENDING: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why a spawner ends before the node does. The cause is the node, or its system.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The arguments are not those with which a node starts a spawner.
-    #[error("a spawner is started by a node, and by nothing else")]
+    #[error("a spawner is started by a node, and by no other program")]
     Arguments,
     /// The spawner cannot be confined.
     #[error(transparent)]
@@ -49,8 +50,8 @@ pub enum ServeError {
 /// A started process.
 #[derive(Debug)]
 struct SpawnedProcess {
-    /// The number that determines the process's user and its control group.
-    number: u32,
+    /// The slot, a number that determines the process's user and its control group.
+    slot: u32,
     role: ProcessRole,
     /// `None` once the process has ended and only its group remains.
     handle: Option<OwnedFd>,
@@ -63,14 +64,14 @@ struct Server {
     channel: OwnedFd,
     template: SpawnTemplate,
     first_user: u32,
-    mode: Mode,
+    mode: NamespaceMode,
     groups: Option<Groups>,
-    /// The running processes, and ended ones whose groups remain.
-    entries: Vec<SpawnedProcess>,
+    /// The running processes, and ended processes whose groups remain.
+    processes: Vec<SpawnedProcess>,
 }
 
-/// Runs a spawner: finds the isolation that the system allows, and starts processes on request until the node is
-/// gone. `arguments` are those after [`SPAWNER`](super::SPAWNER).
+/// Runs a spawner: finds the isolation that the system allows, and starts processes on request until the node ends.
+/// `arguments` are the command-line arguments after [`SPAWNER`](super::SPAWNER).
 ///
 /// # Errors
 /// [`ServeError`].
@@ -87,17 +88,24 @@ pub fn serve(arguments: &[OsString]) -> Result<(), ServeError> {
     }
     let groups = Groups::find(&settings.group, &settings.label, std::os::unix::process::parent_id());
     code::seal_program().map_err(ConfineError::Code)?;
-    privileges::keep_for_spawner(SpawnerPhase::Trying)?;
+    privileges::keep_for_spawner(SpawnerPhase::Probing)?;
     calls::restrict_spawner()?;
     let template = SpawnTemplate::new(settings.key.as_deref())?;
     let first_user = settings.first_user;
-    let mut server = Server { channel, template, first_user, mode: Mode::None, groups, entries: Vec::new() };
-    server.try_modes();
+    let mut server = Server {
+        channel,
+        template,
+        first_user,
+        mode: NamespaceMode::NoNamespaces,
+        groups,
+        processes: Vec::new(),
+    };
+    server.find_best_mode();
     privileges::keep_for_spawner(match server.mode {
-        Mode::OwnUser => SpawnerPhase::OwnUsers,
-        Mode::User => SpawnerPhase::Users,
-        Mode::Privileged => SpawnerPhase::Namespaces,
-        Mode::None => SpawnerPhase::Nothing,
+        NamespaceMode::OwnUser => SpawnerPhase::OwnUser,
+        NamespaceMode::SharedUser => SpawnerPhase::SharedUser,
+        NamespaceMode::NoUserNamespace => SpawnerPhase::NoUserNamespace,
+        NamespaceMode::NoNamespaces => SpawnerPhase::NoNamespaces,
     })?;
     let isolation = server.isolation(server.mode, server.groups.is_some());
     server.send_answer(&SpawnReply { number: 0, outcome: Ok(Started { id: 0, isolation }), dead: None })?;
@@ -108,7 +116,7 @@ pub fn serve(arguments: &[OsString]) -> Result<(), ServeError> {
 
 impl Server {
     /// Returns the isolation of a process that is started with this mode, with or without a control group.
-    fn isolation(&self, mode: Mode, has_group: bool) -> Isolation {
+    fn isolation(&self, mode: NamespaceMode, has_group: bool) -> Isolation {
         let group = match &self.groups {
             Some(groups) if has_group && groups.has_limits => Isolation::GROUP.with(Isolation::LIMITS),
             Some(_) if has_group => Isolation::GROUP,
@@ -118,22 +126,28 @@ impl Server {
         mode.isolation().with(group).with(sealed)
     }
 
-    /// Finds the best mode in which a process can be started on this system, preferably with a control group.
-    fn try_modes(&mut self) {
-        let allotment = Allotment {
+    /// Sets the mode with the strongest isolation in which a process can be started on this system, with a control group
+    /// if possible.
+    fn find_best_mode(&mut self) {
+        let process_limits = ProcessLimits {
             processor: 0,
-            addresses: 16 << 30,
+            address_space: 16 << 30,
             memory: 256 << 20,
             nice: 0,
             descriptors: crate::helper::DESCRIPTORS,
             cores: [0; CORE_WORDS],
         };
-        for mode in [Mode::OwnUser, Mode::User, Mode::Privileged, Mode::None] {
+        for mode in [
+            NamespaceMode::OwnUser,
+            NamespaceMode::SharedUser,
+            NamespaceMode::NoUserNamespace,
+            NamespaceMode::NoNamespaces,
+        ] {
             for has_group in [true, false] {
                 if has_group && self.groups.is_none() {
                     continue;
                 }
-                if self.try_mode(mode, &allotment, has_group).is_ok() {
+                if self.try_mode(mode, &process_limits, has_group).is_ok() {
                     self.mode = mode;
                     if !has_group {
                         self.groups = None;
@@ -144,28 +158,33 @@ impl Server {
         }
     }
 
-    /// Starts a trial process, whose standard input is empty: it confines itself and exits at once. Waits for its exit.
+    /// Starts a trial process and waits for its exit. Its standard input is empty, so it confines itself and exits at once.
     ///
     /// # Errors
     /// The process cannot be started with this mode, or cannot confine itself.
-    fn try_mode(&self, mode: Mode, allotment: &Allotment, has_group: bool) -> io::Result<()> {
+    fn try_mode(
+        &self,
+        mode: NamespaceMode,
+        process_limits: &ProcessLimits,
+        has_group: bool,
+    ) -> io::Result<()> {
         let groups = self.groups.as_ref().filter(|_| has_group);
-        let group = groups.map(|groups| groups.make(0, allotment.memory)).transpose()?;
+        let group = groups.map(|groups| groups.make(0, process_limits.memory)).transpose()?;
         let plan = ForkPlan {
             role: ProcessRole::Module,
             mode,
-            allotment: *allotment,
+            process_limits: *process_limits,
             streams: &Streams::default(),
             user: self.first_user,
             group: group.as_deref(),
             is_of_parent: false,
-            within: TRIAL,
+            within: TRIAL_TIMEOUT,
         };
         let tried = match self.template.fork(&plan) {
             Ok(forked) => check_exit(&forked),
-            Err(NotForked { why, dead }) => {
+            Err(NotForked { failed, dead }) => {
                 dead.iter().for_each(|dead| _ = wait(dead.id));
-                Err(why.error)
+                Err(failed.error)
             }
         };
         if let Some(groups) = groups {
@@ -179,41 +198,41 @@ impl Server {
         tried
     }
 
-    /// Executes requests until the node is gone.
+    /// Executes requests until the node ends.
     fn serve(&mut self) -> io::Result<()> {
-        let mut pauses = 0;
+        let mut retries = 0;
         loop {
             match self.serve_once() {
-                Ok(true) => pauses = 0,
+                Ok(true) => retries = 0,
                 Ok(false) => return Ok(()),
                 // The spawner continues as long as possible: a node without a spawner must be restarted.
-                Err(error) if is_transient(&error) && pauses < PAUSES_MAX => {
-                    pauses += 1;
-                    std::thread::sleep(PAUSE);
+                Err(error) if is_transient(&error) && retries < RETRIES_MAX => {
+                    retries += 1;
+                    std::thread::sleep(RETRY_PAUSE);
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Waits for a request or the end of a process, and handles it. Returns false if the node is gone.
+    /// Waits for a request or the end of a process, and handles it. Returns false if the node has ended.
     fn serve_once(&mut self) -> io::Result<bool> {
         self.remove_finished();
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut polled = vec![readable(self.channel.as_raw_fd())];
-        // Only entries with a handle: poll(2) takes no more entries than the process may have descriptors.
+        // Only processes with a handle, because poll(2) takes at most as many entries as a process may have descriptors.
         polled.extend(
-            self.entries
+            self.processes
                 .iter()
-                .filter_map(|entry| entry.handle.as_ref().map(|handle| readable(handle.as_raw_fd()))),
+                .filter_map(|process| process.handle.as_ref().map(|handle| readable(handle.as_raw_fd()))),
         );
-        let has_leftover_groups = polled.len() <= self.entries.len();
+        let has_leftover_groups = polled.len() <= self.processes.len();
         let ready = poll(&mut polled, if has_leftover_groups { GROUP_RETRY_MS } else { -1 })?;
         let (from_channel, of_handles) = polled.split_first().ok_or(ErrorKind::InvalidData)?;
-        let with_handle = self.entries.iter_mut().filter(|entry| entry.handle.is_some());
-        for (entry, polled) in with_handle.zip(of_handles) {
+        let with_handle = self.processes.iter_mut().filter(|process| process.handle.is_some());
+        for (process, polled) in with_handle.zip(of_handles) {
             if polled.revents != 0 {
-                entry.handle = None;
+                process.handle = None;
             }
         }
         if ready == 0 || from_channel.revents == 0 {
@@ -228,26 +247,28 @@ impl Server {
         let (number, request) = SpawnRequest::read(bytes.get(..len).unwrap_or_default());
         let (outcome, dead) = match self.start(request, received) {
             Ok(started) => (Ok(started), None),
-            Err((why, dead)) => (Err(why), dead),
+            Err((failed, dead)) => (Err(failed), dead),
         };
         self.send_answer(&SpawnReply { number, outcome, dead })?;
         Ok(true)
     }
 
-    /// Removes the groups of processes that have ended.
+    /// Removes the processes that have ended and whose groups can be removed.
     fn remove_finished(&mut self) {
         let groups = self.groups.as_ref();
-        self.entries.retain(|entry| {
-            let is_gone = entry.handle.is_none()
-                && (!entry.has_group || groups.is_none_or(|groups| groups.remove(entry.number).is_ok()));
-            !is_gone
+        self.processes.retain(|process| {
+            let is_finished = process.handle.is_none()
+                && (!process.has_group || groups.is_none_or(|groups| groups.remove(process.slot).is_ok()));
+            !is_finished
         });
     }
 
-    /// Starts a process with the isolation that this spawner has announced. Fails if that is not possible, because the
-    /// node would take a process with less isolation for an isolated one.
+    /// Starts a process with the isolation that this spawner has announced. `received` are the descriptors that came with
+    /// the request.
     ///
-    /// The error comes with the id of the process if it was created: it has been killed, and the node must wait for it.
+    /// # Errors
+    /// The process cannot be started, or only with less isolation than announced. The error has the id of the process if
+    /// it was created: it has been killed, and the node must wait for its end.
     fn start(
         &mut self,
         request: Option<SpawnRequest>,
@@ -255,52 +276,54 @@ impl Server {
     ) -> Result<Started, (Failed, Option<u32>)> {
         let failed = |step, error| (Failed { step, error }, None);
         let invalid = || failed(SpawnStep::Request, ErrorKind::InvalidInput.into());
-        let SpawnRequest { role, allotment } = request.ok_or_else(invalid)?;
+        let SpawnRequest { role, process_limits } = request.ok_or_else(invalid)?;
         let streams = streams(role, received).ok_or_else(invalid)?;
         // A key agent must read the key's file, which belongs to the node's own user.
         let mode = match (role, self.mode) {
-            (ProcessRole::KeyAgent, Mode::OwnUser) => Mode::User,
+            (ProcessRole::KeyAgent, NamespaceMode::OwnUser) => NamespaceMode::SharedUser,
             (_, mode) => mode,
         };
-        let memory = if allotment.memory == 0 { allotment.addresses } else { allotment.memory };
-        let (number, group) = self.allocate(role, memory).map_err(|why| (why, None))?;
+        let memory =
+            if process_limits.memory == 0 { process_limits.address_space } else { process_limits.memory };
+        let (slot, group) = self.allocate_slot(role, memory).map_err(|failed| (failed, None))?;
         let has_group = group.is_some();
         let plan = ForkPlan {
             role,
             mode,
-            allotment,
+            process_limits,
             streams: &streams,
-            user: self.first_user.saturating_add(number),
+            user: self.first_user.saturating_add(slot),
             group: group.as_deref(),
             is_of_parent: true,
-            within: START,
+            within: START_TIMEOUT,
         };
         match self.template.fork(&plan) {
             Ok(Forked { id, handle }) => {
-                self.entries.push(SpawnedProcess { number, role, handle: Some(handle), has_group });
+                self.processes.push(SpawnedProcess { slot, role, handle: Some(handle), has_group });
                 Ok(Started { id, isolation: self.isolation(mode, has_group) })
             }
-            Err(NotForked { why, dead }) => {
-                // The number and the group are in use until the process has ended.
+            Err(NotForked { failed, dead }) => {
+                // The slot and the group are in use until the process has ended.
                 let id = dead.as_ref().map(|dead| dead.id);
                 let handle = dead.map(|dead| dead.handle);
-                self.entries.push(SpawnedProcess { number, role, handle, has_group });
-                Err((why, id))
+                self.processes.push(SpawnedProcess { slot, role, handle, has_group });
+                Err((failed, id))
             }
         }
     }
 
-    /// Allocates a number for a process, and creates its group where there are groups.
-    fn allocate(&mut self, role: ProcessRole, memory: u64) -> Result<(u32, Option<PathBuf>), Failed> {
-        let full = || Failed { step: SpawnStep::Number, error: io::Error::from_raw_os_error(libc::EBUSY) };
+    /// Allocates a slot for a process, and creates its control group if this spawner uses control groups. Returns the slot
+    /// and the group's folder.
+    fn allocate_slot(&mut self, role: ProcessRole, memory: u64) -> Result<(u32, Option<PathBuf>), Failed> {
+        let full = || Failed { step: SpawnStep::Slot, error: io::Error::from_raw_os_error(libc::EBUSY) };
         let mut failed = full();
-        for _ in 0..GROUPS_TRIED {
-            let number = free_number(&self.entries, role).ok_or_else(full)?;
-            match self.groups.as_ref().map(|groups| groups.make(number, memory)).transpose() {
-                Ok(group) => return Ok((number, group)),
-                // Processes in the old group do not end. The number is in use until they have.
+        for _ in 0..SLOTS_TRIED_MAX {
+            let slot = free_slot(&self.processes, role).ok_or_else(full)?;
+            match self.groups.as_ref().map(|groups| groups.make(slot, memory)).transpose() {
+                Ok(group) => return Ok((slot, group)),
+                // Killed processes of an earlier group have not ended yet. The slot is in use until they have.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    self.entries.push(SpawnedProcess { number, role, handle: None, has_group: true });
+                    self.processes.push(SpawnedProcess { slot, role, handle: None, has_group: true });
                     failed = Failed { step: SpawnStep::Group, error };
                 }
                 Err(error) => return Err(Failed { step: SpawnStep::Group, error }),
@@ -309,29 +332,29 @@ impl Server {
         Err(failed)
     }
 
-    /// Sends an answer to the node. After a transient error it tries again, because the process in the answer runs
+    /// Sends an answer to the node. Tries again after a transient error, because the process that the answer names runs
     /// already.
     fn send_answer(&self, answer: &SpawnReply) -> io::Result<()> {
         let bytes = answer.write();
-        for _ in 0..PAUSES_MAX {
+        for _ in 0..RETRIES_MAX {
             match descriptors::send(self.channel.as_fd(), &bytes, &[]) {
-                Err(error) if is_transient(&error) => std::thread::sleep(PAUSE),
+                Err(error) if is_transient(&error) => std::thread::sleep(RETRY_PAUSE),
                 result => return result,
             }
         }
         Err(ErrorKind::TimedOut.into())
     }
 
-    /// Ends the remaining processes when the node is gone.
+    /// Ends the remaining processes after the node has ended.
     fn end(&mut self) {
-        self.entries.iter().filter_map(|entry| entry.handle.as_ref()).for_each(kill);
-        let until = Instant::now() + ENDING;
-        while !self.entries.is_empty() && Instant::now() < until {
-            for entry in &mut self.entries {
-                let Some(handle) = &entry.handle else { continue };
+        self.processes.iter().filter_map(|process| process.handle.as_ref()).for_each(kill);
+        let until = Instant::now() + END_TIMEOUT;
+        while !self.processes.is_empty() && Instant::now() < until {
+            for process in &mut self.processes {
+                let Some(handle) = &process.handle else { continue };
                 let mut polled = [libc::pollfd { fd: handle.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
                 if poll(&mut polled, GROUP_RETRY_MS).is_ok_and(|ready| ready > 0) {
-                    entry.handle = None;
+                    process.handle = None;
                 }
             }
             self.remove_finished();
@@ -339,17 +362,17 @@ impl Server {
     }
 }
 
-/// Returns the lowest free number for a process of this role. Modules have at most [`PROCESSES_OF_MODULES_MAX`]
+/// Returns the lowest free slot for a process of this role. Modules have at most [`PROCESSES_OF_MODULES_MAX`]
 /// processes, so that the node can always start compilers and its key agent.
-fn free_number(entries: &[SpawnedProcess], role: ProcessRole) -> Option<u32> {
-    let of_modules = entries.iter().filter(|entry| entry.role == ProcessRole::Module).count();
+fn free_slot(processes: &[SpawnedProcess], role: ProcessRole) -> Option<u32> {
+    let of_modules = processes.iter().filter(|process| process.role == ProcessRole::Module).count();
     if role == ProcessRole::Module
         && u32::try_from(of_modules).map_or(true, |count| count >= PROCESSES_OF_MODULES_MAX)
     {
         return None;
     }
-    let taken: BTreeSet<u32> = entries.iter().map(|entry| entry.number).collect();
-    (0..PROCESSES_MAX).find(|number| !taken.contains(number))
+    let used: BTreeSet<u32> = processes.iter().map(|process| process.slot).collect();
+    (0..PROCESSES_MAX).find(|slot| !used.contains(slot))
 }
 
 /// Returns true for a transient error: a lack of memory, or an interruption by a signal.
@@ -384,13 +407,13 @@ fn poll(polled: &mut [libc::pollfd], milliseconds: libc::c_int) -> io::Result<i3
     if error.kind() == ErrorKind::Interrupted { Ok(0) } else { Err(error) }
 }
 
-/// Waits until a trial process exits, and kills it after [`TRIAL`].
+/// Waits until a trial process exits, and kills it after [`TRIAL_TIMEOUT`].
 ///
 /// # Errors
 /// The exit status is not 0.
 fn check_exit(forked: &Forked) -> io::Result<()> {
     let mut polled = [libc::pollfd { fd: forked.handle.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-    let milliseconds = libc::c_int::try_from(TRIAL.as_millis()).unwrap_or(libc::c_int::MAX);
+    let milliseconds = libc::c_int::try_from(TRIAL_TIMEOUT.as_millis()).unwrap_or(libc::c_int::MAX);
     if poll(&mut polled, milliseconds)? == 0 {
         kill(&forked.handle);
     }
@@ -416,21 +439,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_leave_numbers_for_compilers_and_the_key_agent() {
-        let entry = |number, role| SpawnedProcess { number, role, handle: None, has_group: false };
-        let mut entries: Vec<SpawnedProcess> =
-            (0..PROCESSES_OF_MODULES_MAX).map(|number| entry(number, ProcessRole::Module)).collect();
-        assert_eq!(free_number(&entries[1..], ProcessRole::Module), Some(0), "the lowest that is free");
-        assert_eq!(free_number(&entries, ProcessRole::Module), None);
-        for number in PROCESSES_OF_MODULES_MAX..PROCESSES_MAX {
-            assert_eq!(free_number(&entries, ProcessRole::KeyAgent), Some(number));
-            assert_eq!(free_number(&entries, ProcessRole::Compiler), Some(number));
-            entries.push(entry(number, ProcessRole::Compiler));
+    fn modules_leave_slots_for_compilers_and_the_key_agent() {
+        let process = |slot, role| SpawnedProcess { slot, role, handle: None, has_group: false };
+        let mut processes: Vec<SpawnedProcess> =
+            (0..PROCESSES_OF_MODULES_MAX).map(|slot| process(slot, ProcessRole::Module)).collect();
+        assert_eq!(free_slot(&processes[1..], ProcessRole::Module), Some(0), "the lowest that is free");
+        assert_eq!(free_slot(&processes, ProcessRole::Module), None);
+        for slot in PROCESSES_OF_MODULES_MAX..PROCESSES_MAX {
+            assert_eq!(free_slot(&processes, ProcessRole::KeyAgent), Some(slot));
+            assert_eq!(free_slot(&processes, ProcessRole::Compiler), Some(slot));
+            processes.push(process(slot, ProcessRole::Compiler));
         }
-        assert_eq!(free_number(&entries, ProcessRole::Compiler), None);
-        // Compilers do not use up the numbers of modules.
-        entries.remove(0);
-        assert_eq!(free_number(&entries, ProcessRole::Module), Some(0));
+        assert_eq!(free_slot(&processes, ProcessRole::Compiler), None);
+        // Compilers do not use up the slots of modules.
+        processes.remove(0);
+        assert_eq!(free_slot(&processes, ProcessRole::Module), Some(0));
     }
 
     #[test]

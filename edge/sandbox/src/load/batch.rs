@@ -1,9 +1,11 @@
-//! The function that the loader adds to process a batch: `weir_run(descriptors: i32, mask: i64) -> i64`. The mask is
-//! not 0.
+//! Writes the function that the loader adds to a module to process a batch: `weir_run(descriptors: i32, mask: i64) -> i64`.
 //!
-//! If no function of the module calls the packet function, the loader inlines the packet function into the loop: a call
-//! for each packet would cost several nanoseconds for saving registers, and the compiler itself inlines only small
-//! functions.
+//! The first argument is the guest address of the batch's descriptors. The second is the mask of its packets, which is not
+//! 0. The result is the mask of packets to drop.
+//!
+//! If no function of the module calls the packet function, the loader inlines the packet function into the loop over the
+//! batch. A call for each packet would cost several nanoseconds for saving registers, and the compiler itself inlines only
+//! small functions.
 
 use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget, ValType};
@@ -19,18 +21,18 @@ pub(crate) const LOCALS: u32 = 2;
 /// Offset of `cap_len`, the number of captured bytes, in a descriptor.
 const CAP_LEN: u64 = 12;
 
-/// Unit of [`Linear::per_kib`], as a power of two.
+/// The binary logarithm of the number of bytes in a KiB, the unit of [`Linear::per_kib`].
 const KIB_SHIFT: i64 = 10;
 
-/// Indices in the rewritten module that the loop uses.
+/// The functions and globals that the batch function uses, by their indices in the rewritten module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLayout {
     /// The module's packet or batch function.
-    pub(crate) entry: u32,
+    pub(crate) entry_function: u32,
     /// The global with the mask of remaining packets.
-    pub(crate) rest: u32,
+    pub(crate) rest_global: u32,
     /// The global with the mask of packets to drop.
-    pub(crate) drops: u32,
+    pub(crate) drops_global: u32,
 }
 
 /// The allowances that the loop over a batch sets, and the charges that it makes.
@@ -38,11 +40,12 @@ pub(crate) struct BatchLayout {
 pub(crate) struct LoopCharges {
     pub(crate) meter: FuelMeter,
     /// The allowance of each packet, by its length. The constant part is at most [`ALLOWANCE_MAX`].
-    pub(crate) packet: Linear,
-    /// The factor of the packet allowance's constant part, for a batch of the module's own batch function.
-    pub(crate) packets: u64,
-    /// Fuel that the loop charges for the entry of the packet function, if the function does not charge that itself.
-    pub(crate) charged: Option<u64>,
+    pub(crate) packet_allowance: Linear,
+    /// The allowance of the module's own batch function has this many times the constant part of a packet's allowance.
+    pub(crate) batch_factor: u64,
+    /// The fuel that the loop charges for the entry of the packet function. `None` if the function charges for its entry
+    /// itself.
+    pub(crate) entry_charge: Option<u64>,
     /// True if the packet function makes no other charges.
     pub(crate) has_only_entry_charge: bool,
 }
@@ -50,30 +53,30 @@ pub(crate) struct LoopCharges {
 impl LoopCharges {
     /// Returns the allowance of a packet of length 0, less the charge for the entry.
     fn constant(&self) -> i64 {
-        self.packet.constant.saturating_sub(self.charged.unwrap_or(0)).cast_signed()
+        self.packet_allowance.constant.saturating_sub(self.entry_charge.unwrap_or(0)).cast_signed()
     }
 
-    /// Returns the allowance for each 1024 bytes of a packet, so limited that the product with a 32-bit length does not
-    /// overflow.
+    /// Returns the allowance for each 1024 bytes of a packet. The value is limited, so that its product with a 32-bit length
+    /// does not overflow.
     fn per_kib(&self) -> i64 {
-        self.packet.per_kib.min(1 << 30).cast_signed()
+        self.packet_allowance.per_kib.min(1 << 30).cast_signed()
     }
 
-    /// Returns true if the loop must set allowances. That is not so only if the packet function makes no charge but
-    /// that of its entry, which the loop makes, and no call can be suspended. (A slice must also end after many short
-    /// packets.)
+    /// Returns true if the loop must set allowances.
+    ///
+    /// It need not set them if its own charge for the entry is the only charge of the packet function, and calls cannot be
+    /// suspended. With suspension, a slice must also end after many short packets.
     fn is_needed(&self) -> bool {
-        self.charged.is_none() || !self.has_only_entry_charge || self.meter.asks_host()
+        self.entry_charge.is_none() || !self.has_only_entry_charge || self.meter.has_suspendable_calls()
     }
 
-    /// Returns the locals of a function that sets allowances and makes no charges itself.
+    /// Returns the locals that a function needs which sets allowances, but makes no charges itself.
     fn locals(&self) -> Vec<(u32, ValType)> {
-        if self.meter.asks_host() { Scratch::TYPES.to_vec() } else { Vec::new() }
+        if self.meter.has_suspendable_calls() { Scratch::TYPES.to_vec() } else { Vec::new() }
     }
 
-    /// Writes code that takes the address of a packet's descriptor from the stack, and leaves the allowance for the
-    /// packet's length there.
-    fn by_length(&self, body: &mut MeteredBody) {
+    /// Writes code that replaces the address of a packet's descriptor on the stack by the allowance for the packet's length.
+    fn write_length_allowance(&self, body: &mut MeteredBody) {
         let field = MemArg { offset: CAP_LEN, align: 2, target: MemArgTarget::Memory(0), ordering: None };
         let mut code = body.code.instructions();
         code.i64_load32_u(field).i64_const(self.per_kib()).i64_mul().i64_const(KIB_SHIFT).i64_shr_u();
@@ -81,7 +84,7 @@ impl LoopCharges {
 }
 
 /// Writes code that leaves on the stack the address of the descriptor of the mask's first packet.
-pub(crate) fn descriptor(body: &mut MeteredBody) {
+pub(crate) fn write_descriptor_address(body: &mut MeteredBody) {
     let shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(7);
     let mut code = body.code.instructions();
     code.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
@@ -89,93 +92,107 @@ pub(crate) fn descriptor(body: &mut MeteredBody) {
 }
 
 /// Writes code that removes the first packet from the mask, and leaves the remaining mask on the stack.
-fn next(body: &mut MeteredBody) {
+fn write_next_packet(body: &mut MeteredBody) {
     body.code.instructions().local_get(MASK).i64_const(1).i64_sub().local_get(MASK).i64_and().local_tee(MASK);
 }
 
 impl BatchLayout {
     /// Builds a batch function that calls the packet function for each packet of the mask, in order, and returns the
     /// mask of packets to drop.
-    pub(crate) fn packets(self, checked: Option<&LoopCharges>) -> MeteredBody {
-        let locals = checked.map(LoopCharges::locals).unwrap_or_default();
+    pub(crate) fn packet_loop(self, charges: Option<&LoopCharges>) -> MeteredBody {
+        let locals = charges.map(LoopCharges::locals).unwrap_or_default();
         let mut body = MeteredBody::new(locals, Scratch::after(LOCALS));
-        self.begin(&mut body, checked);
-        descriptor(&mut body);
-        body.code.instructions().call(self.entry);
-        self.end(&mut body, checked);
+        self.begin_loop(&mut body, charges);
+        write_descriptor_address(&mut body);
+        body.code.instructions().call(self.entry_function);
+        self.end_loop(&mut body, charges);
         body
     }
 
-    /// Writes the part of the loop before the packet's code. [`descriptor`] then writes code for the address of the
-    /// packet's descriptor.
-    pub(crate) fn begin(self, body: &mut MeteredBody, checked: Option<&LoopCharges>) {
-        if let Some(checked) = checked.filter(|checked| body.keeps_fuel && checked.meter.asks_host()) {
-            // At this time the global has the rest of the slice.
-            checked.meter.load(body);
+    /// Writes the part of the loop before the packet's code, which begins with [`write_descriptor_address`].
+    pub(crate) fn begin_loop(self, body: &mut MeteredBody, charges: Option<&LoopCharges>) {
+        if let Some(charges) =
+            charges.filter(|charges| body.has_fuel_local && charges.meter.has_suspendable_calls())
+        {
+            // Before the first packet, the global has the rest of the slice.
+            charges.meter.load(body);
         }
         let mut code = body.code.instructions();
-        code.i64_const(0).global_set(self.drops);
-        code.local_get(MASK).global_set(self.rest);
+        code.i64_const(0).global_set(self.drops_global);
+        code.local_get(MASK).global_set(self.rest_global);
         code.loop_(BlockType::Empty);
-        let Some(checked) = checked.filter(|checked| checked.is_needed()) else { return };
-        body.code.instructions().i64_const(checked.constant());
-        if checked.per_kib() > 0 {
-            descriptor(body);
-            checked.by_length(body);
+        let Some(charges) = charges.filter(|charges| charges.is_needed()) else { return };
+        body.code.instructions().i64_const(charges.constant());
+        if charges.per_kib() > 0 {
+            write_descriptor_address(body);
+            charges.write_length_allowance(body);
             body.code.instructions().i64_add();
         }
-        checked.meter.set_allowance(body, checked.charged.unwrap_or(0));
+        charges.meter.set_allowance(body, charges.entry_charge.unwrap_or(0));
     }
 
     /// Writes the part of the loop after the packet's code, which has left the verdict on the stack.
-    pub(crate) fn end(self, body: &mut MeteredBody, checked: Option<&LoopCharges>) {
-        if let Some(checked) = checked {
-            // The poll comes before the packet counts as done, so that a timeout loses the packet that took the time.
-            if checked.meter.polls {
+    pub(crate) fn end_loop(self, body: &mut MeteredBody, charges: Option<&LoopCharges>) {
+        if let Some(charges) = charges {
+            // The poll stands before the code that removes the packet from the mask. So a timeout loses the packet that took
+            // the time.
+            if charges.meter.reads_poll_page {
                 body.poll();
             }
-            if checked.is_needed() {
-                checked.meter.report_excess(body);
+            if charges.is_needed() {
+                charges.meter.report_excess(body);
             }
         }
         let mut code = body.code.instructions();
         code.if_(BlockType::Empty);
         // The lowest bit of the mask is the current packet.
-        code.global_get(self.drops).i64_const(0).local_get(MASK).i64_sub().local_get(MASK).i64_and().i64_or();
-        code.global_set(self.drops).end();
-        next(body);
+        code.global_get(self.drops_global)
+            .i64_const(0)
+            .local_get(MASK)
+            .i64_sub()
+            .local_get(MASK)
+            .i64_and()
+            .i64_or();
+        code.global_set(self.drops_global).end();
+        write_next_packet(body);
         let mut code = body.code.instructions();
-        code.global_set(self.rest);
+        code.global_set(self.rest_global);
         code.local_get(MASK).i64_eqz().i32_eqz().br_if(0).end();
-        if let Some(checked) = checked.filter(|checked| body.keeps_fuel && checked.meter.asks_host()) {
-            checked.meter.store(body);
+        if let Some(charges) =
+            charges.filter(|charges| body.has_fuel_local && charges.meter.has_suspendable_calls())
+        {
+            charges.meter.store(body);
         }
-        body.code.instructions().global_get(self.drops).end();
+        body.code.instructions().global_get(self.drops_global).end();
     }
 
-    /// Builds a batch function that sets the allowance of the module's own batch function, and calls that function.
-    pub(crate) fn batch(self, checked: &LoopCharges) -> MeteredBody {
+    /// Builds a batch function that sets the allowance of the module's own batch function, and calls the latter.
+    pub(crate) fn batch_wrapper(self, charges: &LoopCharges) -> MeteredBody {
         const WHOLE_MASK: u32 = LOCALS;
         const SUM: u32 = LOCALS + 1;
-        let locals = [vec![(2, ValType::I64)], checked.locals()].concat();
+        let locals = [vec![(2, ValType::I64)], charges.locals()].concat();
         let mut body = MeteredBody::new(locals, Scratch::after(LOCALS + 2));
-        let constant =
-            checked.packet.constant.saturating_mul(checked.packets).min(ALLOWANCE_MAX).cast_signed();
+        let constant = charges
+            .packet_allowance
+            .constant
+            .saturating_mul(charges.batch_factor)
+            .min(ALLOWANCE_MAX)
+            .cast_signed();
         body.code.instructions().i64_const(constant).local_set(SUM);
-        if checked.per_kib() > 0 {
+        if charges.per_kib() > 0 {
             body.code.instructions().local_get(MASK).local_set(WHOLE_MASK).loop_(BlockType::Empty);
             body.code.instructions().local_get(SUM);
-            descriptor(&mut body);
-            checked.by_length(&mut body);
+            write_descriptor_address(&mut body);
+            charges.write_length_allowance(&mut body);
             body.code.instructions().i64_add().local_set(SUM);
-            next(&mut body);
+            write_next_packet(&mut body);
             body.code.instructions().i64_eqz().i32_eqz().br_if(0).end();
             body.code.instructions().local_get(WHOLE_MASK).local_set(MASK);
         }
         body.code.instructions().local_get(SUM);
-        checked.meter.set_allowance(&mut body, 0);
-        body.code.instructions().local_get(DESCRIPTORS).local_get(MASK).call(self.entry);
-        checked.meter.report_excess(&mut body);
+        charges.meter.set_allowance(&mut body, 0);
+        body.code.instructions().local_get(DESCRIPTORS).local_get(MASK).call(self.entry_function);
+        charges.meter.report_excess(&mut body);
         body.code.instructions().end();
         body
     }

@@ -1,9 +1,9 @@
-//! A cache of compiled modules.
+//! A cache of compiled modules, kept in a folder from one run of weir to the next.
 //!
 //! A user who can write in the cache's folder can make weir run arbitrary native code. The folder therefore belongs to
-//! the effective user, has mode 0700, and is opened without following a link; all entries are reached through that open
-//! folder. Under sudo the caller's cache is not used. The name of an entry is a digest of all inputs that shaped the
-//! code. An entry ends with a digest of its contents.
+//! the effective user, has mode 0700, and is opened without following a link. All entries are reached through the open
+//! folder. Under sudo the calling user's cache is not used. The name of an entry is a digest of all inputs that determine
+//! the code. An entry ends with a digest of its contents.
 
 use sha2::{Digest, Sha256};
 use std::ffi::{CStr, OsString};
@@ -13,9 +13,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_os::private::{FOLDER_MODE, PrivateFolder, effective_user};
-use weir_units::Shown as _;
+use weir_units::{Escape as _, hex};
 
-/// The most entries that are kept.
+/// The most entries of a cache: older ones are removed.
 const ENTRIES_MAX: usize = 512;
 /// The size beyond which an entry is not read.
 const ENTRY_BYTES_MAX: u64 = 64 << 20;
@@ -27,11 +27,11 @@ pub struct Cache {
     folder: PrivateFolder,
 }
 
-/// The reason why a cache cannot be used. weir runs without it, but compiles each module again.
+/// The reason why a cache cannot be used. Without a cache, weir compiles each module again.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The folder cannot be opened or created.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     Io {
         /// The folder.
         path: PathBuf,
@@ -39,13 +39,13 @@ pub enum CacheError {
         source: io::Error,
     },
     /// Another user can write to the folder.
-    #[error("{} belongs to user {owner} with mode {mode:o}, and is not used: it must belong to user {wanted} with mode 700", path.shown())]
+    #[error("{} belongs to user {owner} with mode {mode:o}, and is not used: it must belong to user {wanted} with mode 700", path.escaped())]
     Unsafe {
         /// The folder.
         path: PathBuf,
-        /// Its owner.
+        /// The folder's owner.
         owner: u32,
-        /// Its mode.
+        /// The folder's mode.
         mode: u32,
         /// The effective user.
         wanted: u32,
@@ -74,7 +74,7 @@ impl Cache {
         }
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let folder = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(io)?;
-        // If others could write in the folder, its entries may be theirs, so correcting the mode would not help.
+        // Correcting the mode would not help: users who could write in the folder may have written its entries.
         let meta = folder.metadata().map_err(io)?;
         let wanted = effective_user();
         if meta.uid() != wanted || meta.mode() & 0o077 != 0 {
@@ -108,7 +108,7 @@ impl Cache {
     pub(crate) fn write(&self, key: &[u8; DIGEST_BYTES], code: &[u8]) -> io::Result<()> {
         let name = entry_name(key);
         let temporary = format!("{name}.{}", std::process::id());
-        // A process of the same number may have crashed while it wrote.
+        // A process with the same process id may have crashed while it wrote this file.
         _ = self.folder.remove(&temporary);
         let mut file = self.folder.create_new(&temporary)?;
         let written = file
@@ -148,10 +148,10 @@ pub fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
 
 /// Returns the file name of a key: its hexadecimal digits.
 fn entry_name(key: &[u8; DIGEST_BYTES]) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(key)
 }
 
-/// Returns the home folder of the effective user from the user database. The environment may be that of another user.
+/// Returns the home folder of the effective user, from the user database. The environment could be that of another user.
 fn home() -> Option<PathBuf> {
     let mut buffer = vec![0; 16 * 1024];
     let mut found = std::ptr::null_mut();

@@ -1,10 +1,10 @@
-//! Compilation in a child process.
+//! Compiles rewritten modules in a child process.
 //!
 //! A module determines how much time and memory its compilation takes. Untrusted modules are therefore compiled in a
-//! [child](weir_os::child) with limits on both, which is killed when it exceeds them. The child is this same program
-//! with the argument `compile`. It reads the module from standard input and writes the code and a digest of it to
-//! standard output. Before it reads, it gives up all other rights: an attacker who takes over the compiler can only
-//! compute until the time is up, and answer with other code.
+//! [child](weir_os::child) that is killed when it exceeds its limits of time and memory. The child is this same program
+//! with the argument `compile`. It reads the module from standard input and writes the code and a digest of the code to
+//! standard output. Before it reads, the child gives up all other rights. An attacker who takes over the compiler can only
+//! compute until the time is over, and answer with other code.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
@@ -17,22 +17,23 @@ const DIGEST_BYTES: usize = 32;
 /// Largest code that is accepted from a child, in bytes.
 const CODE_MAX: usize = 256 << 20;
 
-/// Wall-clock time allowed for each second of processor time: a compiler has the lowest priority on its cores.
-const PATIENCE: u64 = 30;
+/// The wall-clock time limit as a multiple of the limit of processor time. It is large, because a compiler has the lowest
+/// priority on its cores.
+const WALL_TIME_FACTOR: u64 = 30;
 
 /// The limits of a compiler child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// Processor time, rounded up to whole seconds.
+    /// Limit of processor time, rounded up to whole seconds.
     pub time: Nanos,
-    /// Address space.
+    /// Limit of address space.
     pub memory: Bytes,
     /// The cores that the child may run on; `None` for those of the calling thread.
     pub cores: Option<Cores>,
 }
 
 impl Default for CompileLimits {
-    /// About a thousand times the needs of the shipped modules.
+    /// Limits of about a thousand times the needs of the shipped modules.
     fn default() -> Self {
         Self { time: Nanos(10 * Nanos::SECOND.0), memory: Bytes(2 << 30), cores: None }
     }
@@ -44,10 +45,10 @@ pub enum CompileError {
     /// The module cannot be compiled.
     #[error("{0}")]
     Module(String),
-    /// Compiling the module exceeds the limits: it takes long for its size, which admission limits.
+    /// Compiling the module takes more time or memory than the limits.
     #[error("compiling it takes more than {} of processor time or {} of memory, and was stopped; smaller functions would help", .0.time, .0.memory)]
     Limits(CompileLimits),
-    /// The request's compilations together exceed their limit.
+    /// All compilations of one request together exceed their budget of processor time.
     #[error(
         "the modules of this request take more than {0} of processor time to compile: load fewer modules in one request, or use smaller functions"
     )]
@@ -55,12 +56,12 @@ pub enum CompileError {
     /// The compilation was preempted by other requests.
     #[error("the compilation was preempted by others with larger or less used CPU shares: try again")]
     Preempted,
-    /// The child process failed: the cause is the node.
+    /// The child process failed. The cause is the machine, not the module.
     #[error("no process to compile in: {0}")]
     Process(#[from] io::Error),
 }
 
-/// The first byte of a child's input if functions may be inlined.
+/// The first byte of a child's input if functions may be inlined; otherwise it is 0.
 const INLINING: u8 = 1;
 
 /// Compiles a rewritten module in a child process. Charges the child's processor time to the meter, also on failure.
@@ -70,28 +71,28 @@ pub(crate) fn in_child(
     limits: CompileLimits,
     meter: &mut dyn CpuMeter,
 ) -> Result<Vec<u8>, CompileError> {
-    let (left, all) = (meter.left(), meter.limit());
+    let (left, budget) = (meter.left(), meter.limit());
     if left == Nanos(0) {
-        return Err(CompileError::Budget(all));
+        return Err(CompileError::Budget(budget));
     }
-    let most = ChildLimits {
+    let child_limits = ChildLimits {
         processor: limits.time.min(left),
-        time: Nanos(limits.time.0.saturating_mul(PATIENCE)),
+        time: Nanos(limits.time.0.saturating_mul(WALL_TIME_FACTOR)),
         memory: limits.memory,
         answer: CODE_MAX,
         cores: limits.cores,
     };
     let question = [&[u8::from(inlining) * INLINING], bytes].concat();
-    let asked = child::ask(&Launcher::of_process(), "compile", &question, &most, meter);
+    let asked = child::request(&Launcher::of_process(), "compile", &question, &child_limits, meter);
     let answer = asked.answer.map_err(|error| match error {
-        ChildError::Time(_) if left < limits.time => CompileError::Budget(all),
+        ChildError::TimeLimit(_) if left < limits.time => CompileError::Budget(budget),
         // A child that gets no further memory is killed by a signal.
-        ChildError::Time(_) | ChildError::Killed(_) => CompileError::Limits(limits),
+        ChildError::TimeLimit(_) | ChildError::Killed(_) => CompileError::Limits(limits),
         ChildError::Preempted => CompileError::Preempted,
         ChildError::Process(error) => CompileError::Process(error),
-        ChildError::Answer(_) => CompileError::Process(io::Error::other(error)),
+        ChildError::AnswerTooLong(_) => CompileError::Process(io::Error::other(error)),
     })?;
-    if !answer.is_done {
+    if !answer.has_succeeded {
         return Err(CompileError::Module(answer.stderr));
     }
     let mut code = answer.bytes;
@@ -99,15 +100,15 @@ pub(crate) fn in_child(
     if code.len() < DIGEST_BYTES || Sha256::digest(&code[..end]).as_slice() != &code[end..] {
         return Err(CompileError::Process(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            "its answer is incomplete",
+            "the compiler's answer is incomplete",
         )));
     }
     code.truncate(end);
     Ok(code)
 }
 
-/// Runs the compiler child with this configuration of wasmtime, which depends on whether functions may be inlined. See
-/// [`crate::compile_child`].
+/// Runs the compiler child. `config` returns the configuration of wasmtime; its argument is true if functions may be
+/// inlined. See [`crate::compile_child`].
 pub(crate) fn run_child(config: impl FnOnce(bool) -> wasmtime::Config) -> Result<(), CompileError> {
     child::confine_or_exit(weir_os::confine_compiler);
     let mut bytes = Vec::new();

@@ -1,34 +1,36 @@
-//! The function that replaces `memory.copy`.
+//! Writes the function that replaces `memory.copy` in a module.
 //!
 //! The `memory.copy` instruction checks its operands against the memory's size. Packets and descriptors are mapped above
-//! that size, so copying out of them would trap. This function copies from them with ordinary loads and stores.
+//! that size, so the instruction would trap on them. The function copies them with ordinary loads and stores.
 
 use crate::load::meter::{MeteredBody, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget};
 use weir_abi::ARENA_BASE;
 
-/// The indices of the parameters, which are those of `memory.copy`, and of two locals.
+// The indices of the parameters, which are the operands of `memory.copy`.
 const TO: u32 = 0;
 const FROM: u32 = 1;
 const LENGTH: u32 = 2;
+/// The index of the local with the offset of the next copied bytes.
 const AT: u32 = 3;
+/// The index of the local with the offset of the last step.
 const LAST: u32 = 4;
 
 /// Bytes that one step of the loop copies.
 const STEP: i32 = 16;
 
-/// Builds the function with the parameters `(to: i32, from: i32, length: i32)`. It makes no charge: the charge is made
-/// where the replaced instruction was.
+/// Builds the function, with the parameters `(to: i32, from: i32, length: i32)`. Charges are made at the calls, in place of
+/// the replaced instructions, and not in this function.
 ///
-/// Like the instruction, the function writes nothing unless all of `to..to + length` is writable: it copies the last
-/// bytes first. A length larger than any area is charged as 0, and nothing is copied. A source outside the private
-/// memory and a destination cannot overlap.
+/// Like the instruction, the function writes nothing if a part of `to..to + length` is not writable, because it copies the
+/// last bytes first. A length larger than any area is charged as 0, and the function then copies nothing. A source outside
+/// the private memory cannot overlap with a destination.
 pub(crate) fn function() -> MeteredBody {
     let mut body = MeteredBody::new([(2, wasm_encoder::ValType::I32)], Scratch::after(LAST + 1));
     let arena = ARENA_BASE.cast_signed();
     let mut code = body.code.instructions();
-    // The instruction itself copies from the private memory. It also traps on a destination or an end that is out of
-    // range.
+    // `memory.copy` itself is executed if the source is in the private memory. It is also executed if the destination or an
+    // end is out of range, where it traps.
     code.local_get(FROM).i32_const(arena).i32_lt_u();
     code.local_get(TO).local_get(LENGTH).i32_or().i32_const(arena).i32_ge_u().i32_or();
     code.local_get(FROM).local_get(LENGTH).i32_add().local_get(FROM).i32_lt_u().i32_or();
@@ -36,22 +38,22 @@ pub(crate) fn function() -> MeteredBody {
     code.local_get(TO).local_get(FROM).local_get(LENGTH).memory_copy(0, 0).return_().end();
 
     code.local_get(LENGTH).i32_const(STEP).i32_lt_u().if_(BlockType::Empty);
-    // Less than one step: two pieces that may overlap.
+    // Less than one step is copied in two parts that may overlap.
     for size in [8, 4, 2, 1] {
         let mut code = body.code.instructions();
         code.local_get(LENGTH).i32_const(size).i32_ge_u().if_(BlockType::Empty);
         code.local_get(LENGTH).i32_const(size).i32_sub().local_set(AT);
-        piece(&mut body, size, Some(AT));
-        piece(&mut body, size, None);
+        copy_bytes(&mut body, size, Some(AT));
+        copy_bytes(&mut body, size, None);
         body.code.instructions().return_().end();
     }
     let mut code = body.code.instructions();
     code.return_().end();
 
     code.local_get(LENGTH).i32_const(STEP).i32_sub().local_set(LAST);
-    piece(&mut body, STEP, Some(LAST));
+    copy_bytes(&mut body, STEP, Some(LAST));
     body.code.instructions().loop_(BlockType::Empty);
-    piece(&mut body, STEP, Some(AT));
+    copy_bytes(&mut body, STEP, Some(AT));
     let mut code = body.code.instructions();
     code.local_get(AT)
         .i32_const(STEP)
@@ -65,8 +67,8 @@ pub(crate) fn function() -> MeteredBody {
     body
 }
 
-/// Writes code that copies `size` bytes at the offset in local `at`; without it, at offset 0.
-fn piece(body: &mut MeteredBody, size: i32, at: Option<u32>) {
+/// Writes code that copies `size` bytes at the offset in the local `at`. `None` stands for offset 0.
+fn copy_bytes(body: &mut MeteredBody, size: i32, at: Option<u32>) {
     let operand = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
     let mut code = body.code.instructions();
     for base in [TO, FROM] {

@@ -1,40 +1,38 @@
-//! The charging code that the loader inserts, so that a module stops when its allowance is used up.
+//! The meter: code that the loader inserts to charge a module's work to its allowance of fuel.
 //!
-//! The allowance is in a global that no instruction of the module can name. A charge subtracts from it. If the result is
-//! below zero, a branch that is hinted as unlikely is taken:
+//! The rest of the allowance is in a global that no instruction of the module can name. A charge subtracts from this rest.
+//! If the result is below zero, the module takes a branch that is hinted as unlikely:
 //!
 //! - A metered module calls a host function, which aborts the call.
 //! - A supervised module sets a global that marks the call as over its limit, reads the poll page, by which the watchdog
-//!   can end the call, and adds a piece of fuel. It calls the host function after the packet. A host call at this place,
-//!   which can return into a loop, would make the loop slower even if the call is never made: the compiler could not keep
-//!   live values in registers.
+//!   can end the call, and gets a refill of fuel. It calls the host function after the packet. A host call in the branch
+//!   itself could return into a loop. It would make the loop slower even if it is never made, because the compiler could
+//!   not keep live values in registers.
+//! - A module whose calls can be suspended calls the host function, which aborts or suspends the call, or returns a new
+//!   counter. In such a module the global is a counter: the rest of the allowance or of the slice, whichever is smaller.
 //!
-//! - A module whose calls can be suspended always calls the host function, which aborts or suspends the call, or
-//!   returns a new counter. In such a module the global is a counter: the rest of the allowance or of the slice,
-//!   whichever is smaller.
-//!
-//! The subtraction never overflows. Before a charge the allowance is at least 0, because a negative one aborts the call
-//! or is refilled. No charge is so large that the result is below the smallest 64-bit number.
+//! The subtraction never overflows. Before a charge the rest is at least 0, because a negative rest aborts the call or is
+//! refilled. And no charge is so large that the result would be below the smallest 64-bit number.
 
 use wasm_encoder::{BlockType, BranchHint, Function, MemArg, MemArgTarget, ValType};
 use weir_abi::POLL_PAGE;
 use weir_abi::host::ValueType;
 use weir_bounds::charge::ChargeAmount;
-use weir_bounds::{Length, OnEntry, OverLength};
+use weir_bounds::{Length, OverLength, TripCountFormula};
 
 /// An upper bound on all allowances, in fuel.
 pub(crate) const ALLOWANCE_MAX: u64 = 1 << 59;
 
-/// Indices of the meter's parts in the rewritten module.
+/// The globals and functions of the meter by their indices in the rewritten module, and the action when fuel runs out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FuelMeter {
     /// The global with the allowance.
-    pub(crate) fuel: u32,
-    /// The host function that is called when the allowance is used up.
-    pub(crate) limit: u32,
+    pub(crate) fuel_global: u32,
+    /// The host function that is called when an allowance or a slice is used up.
+    pub(crate) limit_function: u32,
     pub(crate) on_exhausted: OnExhausted,
     /// True if the poll page is read after each packet and each host call.
-    pub(crate) polls: bool,
+    pub(crate) reads_poll_page: bool,
 }
 
 /// The action when a call has used up its allowance.
@@ -42,33 +40,36 @@ pub(crate) struct FuelMeter {
 pub(crate) enum OnExhausted {
     /// The call is aborted.
     Abort,
-    /// The call gets another piece of fuel, and the global `over` notes that it was over its limit.
-    Refill { piece: u64, over: u32 },
-    /// The host decides. Without `slice` there is no allowance, and the counter is the slice.
-    AskHost { slice: Option<SliceGlobals> },
+    /// The call gets `amount` more fuel, and the global with the index `over_limit` is set to 1.
+    Refill { amount: u64, over_limit: u32 },
+    /// The host decides. Without `slice` there is no allowance, and the counter is the rest of the slice.
+    CallHost { slice: Option<SliceGlobals> },
 }
 
-/// The part of a suspendable call's fuel that is not in the counter, which holds the smaller one of allowance and
-/// slice. If `beyond` is greater than 0 it is valid, and the slice is the larger one; otherwise `held` is valid.
+/// The globals with the difference between the rest of a suspendable call's allowance and the rest of its slice. The
+/// counter has the smaller of the two rests.
+///
+/// If `slice_excess` is greater than 0, the slice is larger. Otherwise the allowance is larger or equal, and
+/// `allowance_excess` has the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SliceGlobals {
     /// The global with the excess of the slice over the allowance; 0 if the allowance is larger.
-    pub(crate) beyond: u32,
-    /// The global with the excess of the allowance over the slice, if it is larger.
-    pub(crate) held: u32,
+    pub(crate) slice_excess: u32,
+    /// The global with the excess of the allowance over the slice. Its value is not used if the slice is larger.
+    pub(crate) allowance_excess: u32,
 }
 
-/// Indices of the locals that charging needs.
+/// The locals that charging code needs, by their indices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scratch {
-    /// An i64: the allowance, during a charge or during the function.
+    /// An i64, for the rest of the allowance during a charge or during the whole function.
     pub(crate) fuel: u32,
-    /// An i64: an operand of type i64 above a length on the stack.
-    above: u32,
-    /// An i32: a length.
+    /// An i64, for an operand that is above a length on the stack, and for a value that is set as an allowance.
+    operand_i64: u32,
+    /// An i32, for a length.
     length: u32,
-    /// An i32: an operand of type i32 above a length on the stack, or the result of an instruction.
-    answer: u32,
+    /// An i32, for an operand that is above a length on the stack, and for the result of an instruction.
+    operand_i32: u32,
 }
 
 impl Scratch {
@@ -77,7 +78,7 @@ impl Scratch {
 
     /// Returns the indices after `locals` other locals.
     pub(crate) const fn after(locals: u32) -> Self {
-        Self { fuel: locals, above: locals + 1, length: locals + 2, answer: locals + 3 }
+        Self { fuel: locals, operand_i64: locals + 1, length: locals + 2, operand_i32: locals + 3 }
     }
 }
 
@@ -85,28 +86,28 @@ impl Scratch {
 pub(crate) struct MeteredBody {
     pub(crate) code: Function,
     pub(crate) hints: Vec<BranchHint>,
-    /// The locals for charging. Only functions that make charges have them.
+    /// The locals for charging. Their indices are valid only in functions that charge.
     pub(crate) scratch: Scratch,
-    /// True if the allowance is in a local during the function, instead of the global.
-    pub(crate) keeps_fuel: bool,
+    /// True if the rest of the allowance is in a local during the function, instead of the global.
+    pub(crate) has_fuel_local: bool,
 }
 
 impl MeteredBody {
     pub(crate) fn new(locals: impl IntoIterator<Item = (u32, ValType)>, scratch: Scratch) -> Self {
         let locals: Vec<_> = locals.into_iter().collect();
-        Self { code: Function::new(locals), hints: Vec::new(), scratch, keeps_fuel: false }
+        Self { code: Function::new(locals), hints: Vec::new(), scratch, has_fuel_local: false }
     }
 
     /// Adds a hint for the branch that is written next: true if it is likely to be taken.
-    pub(crate) fn hint(&mut self, taken: bool) {
+    pub(crate) fn hint(&mut self, is_likely: bool) {
         self.hints.push(BranchHint {
             branch_func_offset: u32::try_from(self.code.byte_len()).unwrap_or(u32::MAX),
-            branch_hint_value: u32::from(taken),
+            branch_hint_value: u32::from(is_likely),
         });
     }
 
-    /// Writes code that reads a byte of the poll page, which traps if the call's time is over. The read is atomic,
-    /// because the compiler could otherwise merge two reads.
+    /// Writes code that reads a byte of the poll page. The read traps if the call's time is over. It is atomic, so that the
+    /// compiler cannot merge two reads.
     pub(crate) fn poll(&mut self) {
         let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
         self.code.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
@@ -116,28 +117,28 @@ impl MeteredBody {
 impl FuelMeter {
     /// Writes code that loads the allowance into its local, for the duration of the function.
     pub(crate) fn load(self, body: &mut MeteredBody) {
-        body.code.instructions().global_get(self.fuel).local_set(body.scratch.fuel);
+        body.code.instructions().global_get(self.fuel_global).local_set(body.scratch.fuel);
     }
 
     /// Writes code that stores the allowance back into its global, for the next function that charges.
     pub(crate) fn store(self, body: &mut MeteredBody) {
-        body.code.instructions().local_get(body.scratch.fuel).global_set(self.fuel);
+        body.code.instructions().local_get(body.scratch.fuel).global_set(self.fuel_global);
     }
 
     /// Writes a charge of a constant.
     pub(crate) fn charge_constant(self, body: &mut MeteredBody, amount: u64) {
-        self.take(body, |body| {
+        self.charge(body, |body| {
             body.code.instructions().i64_const(amount.cast_signed());
         });
     }
 
-    /// Writes a charge before an instruction. For a charge that is made after the instruction, writes code that saves the
-    /// operand on which it depends. `shift` is added to the plan's indices of locals.
+    /// Writes a charge before an instruction. For [`ChargeAmount::Grown`], which is charged after the instruction, writes code
+    /// that saves the operand on which the charge depends. `shift` is added to the plan's indices of locals.
     pub(crate) fn charge_before(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
             ChargeAmount::Constant(amount) => self.charge_constant(body, *amount),
-            ChargeAmount::Trips(on_entry, each) => {
-                self.take(body, |body| trips(body, on_entry, *each, shift))
+            ChargeAmount::Trips(trip_formula, each) => {
+                self.charge(body, |body| trips(body, trip_formula, *each, shift))
             }
             ChargeAmount::Length(length, each) => self.charge_length(body, *length, *each),
             ChargeAmount::Grown(_) => {
@@ -150,36 +151,36 @@ impl FuelMeter {
     pub(crate) fn charge_after(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
             ChargeAmount::Grown(each) => {
-                let Scratch { length, answer, .. } = body.scratch;
-                body.code.instructions().local_tee(answer);
-                self.take(body, |body| {
+                let Scratch { length, operand_i32: result, .. } = body.scratch;
+                body.code.instructions().local_tee(result);
+                self.charge(body, |body| {
                     let mut code = body.code.instructions();
                     code.local_get(length).i64_extend_i32_u().i64_const(each.cast_signed()).i64_mul();
-                    code.i64_const(0).local_get(answer).i32_const(-1).i32_ne().select();
+                    code.i64_const(0).local_get(result).i32_const(-1).i32_ne().select();
                 });
             }
             other => self.charge_before(body, other, shift),
         }
     }
 
-    /// Writes a charge for a length on the stack. The operands stay on the stack.
+    /// Writes a charge of `each` for each unit of a length that is an operand on the stack. The operands stay on the stack.
     pub(crate) fn charge_length(self, body: &mut MeteredBody, length: Length, each: u64) {
-        let Scratch { above, length: local, answer, .. } = body.scratch;
-        let above = match length.above {
+        let Scratch { operand_i64, operand_i32, length: local, .. } = body.scratch;
+        let operand = match length.above {
             None => None,
-            Some(ValueType::I32) => Some(answer),
-            Some(ValueType::I64 | ValueType::F64) => Some(above),
+            Some(ValueType::I32) => Some(operand_i32),
+            Some(ValueType::I64 | ValueType::F64) => Some(operand_i64),
         };
         let mut code = body.code.instructions();
-        if let Some(above) = above {
-            code.local_set(above);
+        if let Some(operand) = operand {
+            code.local_set(operand);
         }
         code.local_tee(local);
-        self.take(body, |body| {
+        self.charge(body, |body| {
             let mut code = body.code.instructions();
-            let most = length.most.cast_signed();
+            let most = length.units_max.cast_signed();
             match length.over_length {
-                _ if length.most == u32::MAX => {
+                _ if length.units_max == u32::MAX => {
                     code.local_get(local).i64_extend_i32_u();
                 }
                 OverLength::Refuse => {
@@ -193,134 +194,139 @@ impl FuelMeter {
             }
             code.i64_const(each.cast_signed()).i64_mul();
         });
-        if let Some(above) = above {
-            body.code.instructions().local_get(above);
+        if let Some(operand) = operand {
+            body.code.instructions().local_get(operand);
         }
     }
 
     /// Writes a charge: subtracts from the allowance the i64 that the code of `amount` leaves on the stack.
-    fn take(self, body: &mut MeteredBody, amount: impl FnOnce(&mut MeteredBody)) {
+    fn charge(self, body: &mut MeteredBody, amount: impl FnOnce(&mut MeteredBody)) {
         let fuel = body.scratch.fuel;
-        if body.keeps_fuel {
+        if body.has_fuel_local {
             body.code.instructions().local_get(fuel);
         } else {
-            body.code.instructions().global_get(self.fuel);
+            body.code.instructions().global_get(self.fuel_global);
         }
         amount(body);
         body.code.instructions().i64_sub().local_tee(fuel);
-        if !body.keeps_fuel {
-            body.code.instructions().global_set(self.fuel).local_get(fuel);
+        if !body.has_fuel_local {
+            body.code.instructions().global_set(self.fuel_global).local_get(fuel);
         }
         body.code.instructions().i64_const(0).i64_lt_s();
         body.hint(false);
         body.code.instructions().if_(BlockType::Empty);
         match self.on_exhausted {
             OnExhausted::Abort => {
-                body.code.instructions().call(self.limit).unreachable();
+                body.code.instructions().call(self.limit_function).unreachable();
             }
-            OnExhausted::AskHost { .. } => self.ask_host(body),
-            OnExhausted::Refill { piece, over } => {
+            OnExhausted::CallHost { .. } => self.call_host(body),
+            OnExhausted::Refill { amount, over_limit } => {
                 body.poll();
                 let mut code = body.code.instructions();
-                code.i64_const(1).global_set(over).i64_const(piece.min(ALLOWANCE_MAX).cast_signed());
-                if body.keeps_fuel {
+                code.i64_const(1).global_set(over_limit).i64_const(amount.min(ALLOWANCE_MAX).cast_signed());
+                if body.has_fuel_local {
                     code.local_set(fuel)
                 } else {
-                    code.global_set(self.fuel)
+                    code.global_set(self.fuel_global)
                 };
             }
         }
         body.code.instructions().end();
     }
 
-    /// Writes the call of the host function when the counter, which is in the local, is below zero.
-    fn ask_host(self, body: &mut MeteredBody) {
+    /// Writes the call of the host function for a counter below zero, which is in the local. The result is the new counter.
+    fn call_host(self, body: &mut MeteredBody) {
         let fuel = body.scratch.fuel;
-        body.code.instructions().local_get(fuel).call(self.limit);
-        if body.keeps_fuel {
+        body.code.instructions().local_get(fuel).call(self.limit_function);
+        if body.has_fuel_local {
             body.code.instructions().local_set(fuel);
         } else {
-            body.code.instructions().global_set(self.fuel);
+            body.code.instructions().global_set(self.fuel_global);
         }
-        if self.polls {
+        if self.reads_poll_page {
             body.poll();
         }
     }
 
-    /// Writes code that sets the allowance of a packet or a call to the value on the stack. `taken` is the charge for its
-    /// entry, which has been subtracted from the value already.
+    /// Writes code that sets the allowance of a packet or a call to the value on the stack. The charge for the entry,
+    /// `entry_charge`, has been subtracted from that value already.
     ///
-    /// In a module whose calls can be suspended the counter becomes the smaller one of allowance and slice. `taken` is
-    /// subtracted from the slice.
-    pub(crate) fn set_allowance(self, body: &mut MeteredBody, taken: u64) {
-        let Scratch { fuel, above, .. } = body.scratch;
-        let OnExhausted::AskHost { slice } = self.on_exhausted else {
-            if body.keeps_fuel {
+    /// In a module whose calls can be suspended, the counter becomes the smaller of allowance and slice. `entry_charge` is
+    /// subtracted from the slice here.
+    pub(crate) fn set_allowance(self, body: &mut MeteredBody, entry_charge: u64) {
+        let Scratch { fuel, operand_i64: value, .. } = body.scratch;
+        let OnExhausted::CallHost { slice } = self.on_exhausted else {
+            if body.has_fuel_local {
                 body.code.instructions().local_set(fuel);
             } else {
-                body.code.instructions().global_set(self.fuel);
+                body.code.instructions().global_set(self.fuel_global);
             }
             return;
         };
-        let Some(SliceGlobals { beyond, held }) = slice else {
+        let Some(SliceGlobals { slice_excess, allowance_excess }) = slice else {
             body.code.instructions().drop();
-            if taken > 0 {
-                self.charge_constant(body, taken);
+            if entry_charge > 0 {
+                self.charge_constant(body, entry_charge);
             }
             return;
         };
         let mut code = body.code.instructions();
-        code.local_set(above).global_get(beyond);
-        if body.keeps_fuel {
+        code.local_set(value).global_get(slice_excess);
+        if body.has_fuel_local {
             code.local_get(fuel);
         } else {
-            code.global_get(self.fuel);
+            code.global_get(self.fuel_global);
         }
-        code.i64_add().local_get(above).i64_sub();
-        if taken > 0 {
-            code.i64_const(taken.cast_signed()).i64_sub();
+        code.i64_add().local_get(value).i64_sub();
+        if entry_charge > 0 {
+            code.i64_const(entry_charge.cast_signed()).i64_sub();
         }
-        code.local_get(above).local_set(fuel);
-        code.local_tee(above).global_set(beyond);
-        if !body.keeps_fuel {
-            code.local_get(fuel).global_set(self.fuel);
+        code.local_get(value).local_set(fuel);
+        code.local_tee(value).global_set(slice_excess);
+        if !body.has_fuel_local {
+            code.local_get(fuel).global_set(self.fuel_global);
         }
-        code.local_get(above).i64_const(0).i64_le_s();
+        code.local_get(value).i64_const(0).i64_le_s();
         body.hint(false);
         let mut code = body.code.instructions();
         code.if_(BlockType::Empty);
-        code.i64_const(0).local_get(above).i64_sub().global_set(held).i64_const(0).global_set(beyond);
-        code.local_get(fuel).local_get(above).i64_add().local_tee(fuel);
-        if !body.keeps_fuel {
-            code.global_set(self.fuel).local_get(fuel);
+        code.i64_const(0)
+            .local_get(value)
+            .i64_sub()
+            .global_set(allowance_excess)
+            .i64_const(0)
+            .global_set(slice_excess);
+        code.local_get(fuel).local_get(value).i64_add().local_tee(fuel);
+        if !body.has_fuel_local {
+            code.global_set(self.fuel_global).local_get(fuel);
         }
         code.i64_const(0).i64_lt_s().if_(BlockType::Empty);
-        self.ask_host(body);
+        self.call_host(body);
         body.code.instructions().end().end();
     }
 
-    /// Returns true if the module's calls can be suspended: the host function decides about a used-up counter.
-    pub(crate) fn asks_host(self) -> bool {
-        matches!(self.on_exhausted, OnExhausted::AskHost { .. })
+    /// Returns true if the module's calls can be suspended.
+    pub(crate) fn has_suspendable_calls(self) -> bool {
+        matches!(self.on_exhausted, OnExhausted::CallHost { .. })
     }
 
-    /// Writes code for the end of a packet, batch or call: calls the host function if it was over its limit.
+    /// Writes code for the end of a packet, batch or call, which calls the host function if the limit was exceeded.
     pub(crate) fn report_excess(self, body: &mut MeteredBody) {
-        let OnExhausted::Refill { over, .. } = self.on_exhausted else { return };
-        body.code.instructions().global_get(over).i64_eqz().i32_eqz();
+        let OnExhausted::Refill { over_limit, .. } = self.on_exhausted else { return };
+        body.code.instructions().global_get(over_limit).i64_eqz().i32_eqz();
         body.hint(false);
         let mut code = body.code.instructions();
-        code.if_(BlockType::Empty).i64_const(0).global_set(over);
-        code.call(self.limit).end();
+        code.if_(BlockType::Empty).i64_const(0).global_set(over_limit);
+        code.call(self.limit_function).end();
     }
 }
 
 /// Writes code that leaves the cost of all trips of a loop on the stack. `shift` is added to the plan's indices of
 /// locals.
-fn trips(body: &mut MeteredBody, on_entry: &OnEntry, each: u64, shift: u32) {
+fn trips(body: &mut MeteredBody, trip_formula: &TripCountFormula, each: u64, shift: u32) {
     let mut code = body.code.instructions();
-    code.i32_const(on_entry.constant);
-    for (local, coefficient) in &on_entry.terms {
+    code.i32_const(trip_formula.constant);
+    for (local, coefficient) in &trip_formula.terms {
         code.local_get(local.saturating_add(shift));
         if *coefficient == -1 {
             code.i32_sub();
@@ -332,7 +338,7 @@ fn trips(body: &mut MeteredBody, on_entry: &OnEntry, each: u64, shift: u32) {
         code.i32_add();
     }
     code.i64_extend_i32_u();
-    let shift = on_entry.step.trailing_zeros();
+    let shift = trip_formula.step.trailing_zeros();
     if shift > 0 {
         code.i64_const(shift.into()).i64_shr_u();
     }

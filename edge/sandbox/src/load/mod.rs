@@ -1,4 +1,4 @@
-//! Loading of modules: rewrites a module with its meter, compiles it, and caches the compiled code.
+//! Loads modules for the engine: rewrites a module with its meter, compiles it, and caches the compiled code.
 
 pub(crate) mod batch;
 pub(crate) mod cache;

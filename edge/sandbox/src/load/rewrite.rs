@@ -1,25 +1,23 @@
-//! The loader's rewriting pass, between admission and compilation.
+//! The loader's rewriting pass between admission and compilation, which writes a new module from an admitted one:
 //!
-//! - The loop over a batch is put inside the module, so that one host-to-guest call serves 64 packets. The loop keeps the
-//!   mask of remaining packets in a global that the host reads and the module cannot name. By it weir knows after a trap
-//!   exactly which packet was lost.
-//! - A module that is not proved is charged for its work: `weir_bounds::charge` plans where and how much, `meter.rs`
-//!   writes the code. A proved module is not charged.
-//! - The meter ends endless loops, because every iteration is charged. There is a second defence, should the plan have
-//!   an error: modules that are not proved read a byte of the poll page after each packet and each host call. When the
-//!   time of a call is over, the watchdog makes that page inaccessible, and the next read traps.
+//! - The loop over a batch is put inside the module, so that one host-to-guest call handles 64 packets. The loop keeps the
+//!   mask of remaining packets in a global that the host reads and the module cannot name. From this mask weir knows after
+//!   a trap exactly which packet was lost.
+//! - A supervised or metered module gets code that charges for its work. `weir_bounds::charge` plans the place and the
+//!   amount of each charge, and `meter.rs` writes the code. A proved module has charges only if its calls can be suspended.
+//! - The meter ends endless loops, because every iteration is charged. A second defence covers errors in the plan: a
+//!   supervised or metered module also reads a byte of the poll page after each packet and each host call. When the time of
+//!   a call is over, the watchdog makes the poll page inaccessible, and the next read traps.
 //! - Reads of the module's parameters are replaced by the parameters' values.
 //! - `memory.copy` becomes a call of a function that can also copy out of packets and descriptors.
-//! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the
-//!   same limits as any call.
-//! - `emit`, `patch`, `send` and `keep` get one more argument, the mask of remaining packets. Otherwise these host
-//!   functions would have to read the global through wasmtime, which takes a large part of their time. The module cannot
-//!   influence the argument.
-//! - Custom sections are removed, except branch hints and function names. These are read as far as they are valid and
-//!   written anew, because a module with an invalid custom section is valid.
-//! - The declared maximum is removed from the memory's type: with a maximum of 1 GiB or less the compiler turns
-//!   constant addresses in the packet arena into unconditional traps, and folds bounds that are not the sandbox's.
-//!   The ceiling is enforced when memory grows.
+//! - The start function, if there is one, becomes an export, so that it is called when the sandbox is complete, under the
+//!   same limits as other calls.
+//! - `emit`, `patch`, `send` and `keep` get one more argument, the mask of remaining packets. Reading the global through
+//!   wasmtime instead would take a large part of the time of these host functions. The module cannot influence the argument.
+//! - Custom sections are removed, except branch hints and function names. The valid part of these is written anew, because
+//!   WebAssembly also accepts modules with invalid custom sections.
+//! - The declared maximum is removed from the memory's type. With a maximum of 1 GiB or less the compiler would assume that
+//!   accesses above it trap, and packets are mapped there. The host enforces the module's ceiling when memory grows.
 
 use crate::load::batch::{BatchLayout, LoopCharges};
 use crate::load::copy;
@@ -46,35 +44,35 @@ use weir_bounds::{CostTable, EntryPoint, Environment, Export, InjectedValue, Lin
 const NAME_MAX: usize = 200;
 
 /// Returns the host functions that get the mask of remaining packets as one more argument.
-fn widened() -> impl Iterator<Item = &'static HostDefinition> {
+fn functions_with_packet_mask() -> impl Iterator<Item = &'static HostDefinition> {
     HOST_FUNCTIONS.iter().filter(|function| function.gets_packet_mask)
 }
 
-/// The host function that the meter calls when an allowance is used up. Modules cannot import it themselves, because
-/// admission refuses unknown imports.
+/// The name of the host function that the meter calls when an allowance is used up. Modules cannot import this function
+/// themselves, because admission refuses unknown imports.
 pub(crate) const LIMIT: &str = "limit";
 
-/// The host function that the meter calls when its counter is used up, in a module whose calls can be suspended. The
-/// argument is the counter, which is below zero; the result is the new counter.
+/// The name of the host function that the meter calls when its counter is used up, in a module whose calls can be
+/// suspended. The argument is the counter, which is below zero; the result is the new counter.
 pub(crate) const SUSPEND: &str = "suspend";
 
 // The exports that the pass adds. The prefix `weir_` is reserved, so modules cannot have exports of these names.
-/// The batch function.
+/// The export of the batch function.
 pub(crate) const RUN: &str = "weir_run";
-/// The global with the mask of remaining packets.
+/// The export of the global with the mask of remaining packets.
 pub(crate) const REST: &str = "weir_rest";
-/// The global with the mask of packets to drop.
+/// The export of the global with the mask of packets to drop.
 pub(crate) const DROPS: &str = "weir_drops";
-/// The meter's counter.
+/// The export of the global with the meter's counter.
 pub(crate) const FUEL: &str = "weir_fuel";
-/// The global `beyond` of [`SliceGlobals`].
-pub(crate) const BEYOND: &str = "weir_beyond";
-/// The global `held` of [`SliceGlobals`].
-pub(crate) const HELD: &str = "weir_held";
-/// The module's own stack pointer.
+/// The export of the global [`SliceGlobals::slice_excess`].
+pub(crate) const SLICE_EXCESS: &str = "weir_slice_excess";
+/// The export of the global [`SliceGlobals::allowance_excess`].
+pub(crate) const ALLOWANCE_EXCESS: &str = "weir_allowance_excess";
+/// The export of the global with the module's own stack pointer.
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
 
-/// Returns the name of the export that calls an entry point without packets.
+/// Returns the name of the export that calls an entry point which gets no packets.
 pub(crate) fn export_name(entry: EntryPoint) -> String {
     format!("weir_enter_{}", entry.definition().key)
 }
@@ -84,47 +82,50 @@ pub(crate) fn export_name(entry: EntryPoint) -> String {
 pub(crate) enum Checks {
     /// No checks.
     None,
-    /// A call is suspended when its slice is used up. There is no allowance.
-    Sliced,
-    /// A call that has used up its allowance is aborted or gets more.
+    /// A call is suspended when its slice is used up. It has no allowance.
+    SliceOnly,
+    /// A call that has used up its allowance is aborted, or gets a refill.
     Charged {
-        /// The allowance of every call. `None` for the limits of the profile.
-        most: Option<u64>,
-        /// Fuel that is added when the allowance is used up. `None` if the call is aborted then.
-        piece: Option<u64>,
+        /// The allowance of every call, in fuel. `None` for the limits of the profile.
+        allowance: Option<u64>,
+        /// The fuel that a call gets when it has used up its allowance. `None` if the call is aborted.
+        refill: Option<u64>,
         /// True if the charges of a call are exactly the fuel that it uses.
         exact: bool,
         /// True if a call is suspended when its slice is used up.
-        sliced: bool,
+        is_suspendable: bool,
     },
 }
 
 impl Checks {
     /// Returns whether calls can be suspended.
-    pub(crate) const fn is_sliced(self) -> bool {
-        matches!(self, Self::Sliced | Self::Charged { sliced: true, .. })
+    pub(crate) const fn has_suspendable_calls(self) -> bool {
+        matches!(self, Self::SliceOnly | Self::Charged { is_suspendable: true, .. })
     }
 
-    /// Returns whether there are allowances, and the poll page is read.
+    /// Returns whether calls have allowances, and the module reads the poll page.
     pub(crate) const fn is_charged(self) -> bool {
         matches!(self, Self::Charged { .. })
     }
 
-    /// Returns the fuel added when the allowance is used up, if the call continues.
-    pub(crate) const fn piece(self) -> Option<u64> {
+    /// Returns the fuel that a call gets when it has used up its allowance. `None` if the call does not continue.
+    pub(crate) const fn refill(self) -> Option<u64> {
         match self {
-            Self::Charged { piece, .. } => piece,
+            Self::Charged { refill, .. } => refill,
             _ => None,
         }
     }
 }
 
-/// The input of the pass.
+/// The input of [`rewrite`].
 pub(crate) struct RewriteTask<'a> {
     pub(crate) module: &'a weir_bounds::ParsedModule,
     pub(crate) facts: &'a ModuleInfo,
+    /// The values of the module's parameters, by their index in the manifest.
     pub(crate) values: &'a [ParameterValue],
+    /// The places and amounts of all charges.
     pub(crate) plan: &'a ChargePlan,
+    /// The allowances of the entry points.
     pub(crate) limits: &'a FuelLimits,
     pub(crate) costs: &'a CostTable,
     pub(crate) environment: &'a Environment,
@@ -134,7 +135,7 @@ pub(crate) struct RewriteTask<'a> {
 /// Rewrites a module that admission has validated, section by section in their standard order. The start section is left
 /// out.
 pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<Vec<u8>, Error<Infallible>> {
-    let mut pass = Pass::new(task);
+    let mut pass = RewritePass::new(task);
     let (parsed, mut module) = (task.module, Module::new());
     module.section(&pass.types()?).section(&pass.imports()).section(&pass.functions());
     if let Some(reader) = parsed.section(SectionId::Table.into()) {
@@ -166,17 +167,17 @@ pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<Vec<u8>, Error<Infallibl
 }
 
 /// The state of the rewriting pass.
-pub(crate) struct Pass<'a> {
+pub(crate) struct RewritePass<'a> {
     pub(crate) task: &'a RewriteTask<'a>,
     /// The meter; `None` if no charges are made.
     pub(crate) meter: Option<FuelMeter>,
-    /// The imported functions that the module does not only call directly, by rising index. In element segments, exports
-    /// and references, a small stand-in function replaces each of them.
+    /// The imported functions that the module also uses in element segments, exports or references, by rising index. There
+    /// a small function of the loader, the stand-in, replaces each of them.
     stand_ins: Vec<u32>,
     hints: BranchHints,
 }
 
-/// The relevant part of a function's type.
+/// The part of a function's type that the pass uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FunctionSignature {
     parameters: u32,
@@ -184,25 +185,27 @@ pub(crate) struct FunctionSignature {
     pub(crate) result: Option<BlockType>,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> RewritePass<'a> {
     fn new(task: &'a RewriteTask<'a>) -> Self {
         let imported = task.plan.imports.len();
-        let (fuel, next) = (task.facts.globals + 2, task.facts.globals + 3);
+        let (fuel_global, next) = (task.facts.globals + 2, task.facts.globals + 3);
         let on_exhausted = match task.checks {
             Checks::None => None,
-            Checks::Sliced => Some(OnExhausted::AskHost { slice: None }),
-            Checks::Charged { sliced: true, .. } => {
-                Some(OnExhausted::AskHost { slice: Some(SliceGlobals { beyond: next, held: next + 1 }) })
+            Checks::SliceOnly => Some(OnExhausted::CallHost { slice: None }),
+            Checks::Charged { is_suspendable: true, .. } => Some(OnExhausted::CallHost {
+                slice: Some(SliceGlobals { slice_excess: next, allowance_excess: next + 1 }),
+            }),
+            Checks::Charged { refill: Some(amount), .. } => {
+                Some(OnExhausted::Refill { amount, over_limit: next })
             }
-            Checks::Charged { piece: Some(piece), .. } => Some(OnExhausted::Refill { piece, over: next }),
-            Checks::Charged { piece: None, .. } => Some(OnExhausted::Abort),
+            Checks::Charged { refill: None, .. } => Some(OnExhausted::Abort),
         };
-        let limit = u32::try_from(imported).unwrap_or(u32::MAX);
+        let limit_function = u32::try_from(imported).unwrap_or(u32::MAX);
         let meter = on_exhausted.map(|on_exhausted| FuelMeter {
-            fuel,
-            limit,
+            fuel_global,
+            limit_function,
             on_exhausted,
-            polls: task.checks.is_charged(),
+            reads_poll_page: task.checks.is_charged(),
         });
         let needs_stand_in = |function: &Option<HostFunction>| {
             meter.is_some() || function.is_some_and(|function| function.definition().gets_packet_mask)
@@ -215,33 +218,33 @@ impl<'a> Pass<'a> {
         Self { task, meter, stand_ins, hints: BranchHints::new() }
     }
 
-    pub(crate) fn imported(&self) -> u32 {
+    pub(crate) fn imported_count(&self) -> u32 {
         u32::try_from(self.task.plan.imports.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the index of the global with the mask of remaining packets. The loader's globals follow the module's own
-    /// ones, so no instruction of the module can name them.
-    fn rest(&self) -> u32 {
+    /// globals, so no instruction of the module can name them.
+    fn rest_global(&self) -> u32 {
         self.task.facts.globals
     }
 
     /// Returns the index of the global with the mask of packets to drop.
-    fn drops(&self) -> u32 {
+    fn drops_global(&self) -> u32 {
         self.task.facts.globals + 1
     }
 
-    /// Returns the new index of a function of the module, for direct calls. The loader's import, if there is one, comes
-    /// after the module's imports.
+    /// Returns the new index of a function of the module, for direct calls. Functions after the module's imports move by one
+    /// if the loader adds an import there.
     pub(crate) fn direct_index(&self, index: u32) -> u32 {
-        if index < self.imported() { index } else { index + u32::from(self.meter.is_some()) }
+        if index < self.imported_count() { index } else { index + u32::from(self.meter.is_some()) }
     }
 
     /// Returns the index of the first function that the loader adds.
-    fn added(&self) -> u32 {
+    fn first_added_function(&self) -> u32 {
         self.direct_index(self.task.facts.functions)
     }
 
-    /// Returns true if the code of this function is inlined into the batch loop. This is so for a packet function that no
+    /// Returns true if the code of this function is inlined into the batch loop. The loader inlines a packet function that no
     /// function of the module calls.
     pub(crate) fn is_in_loop(&self, index: u32) -> bool {
         let facts = self.task.facts;
@@ -258,16 +261,17 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Returns the index of the replacement of `memory.copy`. If the module needs one, it is the last function.
-    pub(crate) fn copier(&self) -> u32 {
+    /// Returns the index of the function that replaces `memory.copy`. If the module uses `memory.copy`, this is the last
+    /// function.
+    pub(crate) fn copy_function(&self) -> u32 {
         let stand_ins = u32::try_from(self.stand_ins.len()).unwrap_or(u32::MAX);
         self.first_entry_wrapper() + self.entry_count() + stand_ins
     }
 
-    /// Returns the index of a type that the loader adds, by its place in this order: the types of the batch function, the
-    /// replacement of `memory.copy`, the widened imports, and [`LIMIT`] or [`SUSPEND`].
-    fn added_type(&self, place: usize) -> u32 {
-        self.task.facts.types.saturating_add(u32::try_from(place).unwrap_or(u32::MAX))
+    /// Returns the index of a type that the loader adds, by its position in this order: the types of the batch function, of
+    /// the replacement of `memory.copy`, of the imports with the mask of packets, and of [`LIMIT`] or [`SUSPEND`].
+    fn added_type(&self, position: usize) -> u32 {
+        self.task.facts.types.saturating_add(u32::try_from(position).unwrap_or(u32::MAX))
     }
 
     fn type_of(&self, function: u32) -> u32 {
@@ -288,15 +292,15 @@ impl<'a> Pass<'a> {
         matches!(self.task.checks, Checks::Charged { exact: true, .. })
     }
 
-    /// Appends a function to the code section, and its branch hints to theirs.
-    fn write(&mut self, code: &mut CodeSection, index: u32, body: MeteredBody) {
+    /// Appends a function to the code section, and its branch hints to the section of branch hints.
+    fn write_function(&mut self, code: &mut CodeSection, index: u32, body: MeteredBody) {
         if !body.hints.is_empty() {
             self.hints.function_hints(index, body.hints);
         }
         code.function(&body.code);
     }
 
-    /// Builds the section with the names of functions, by which a fault names its function.
+    /// Builds the section with the names of functions, which messages about faults contain.
     fn names(&mut self) -> Result<NameSection, Error<Infallible>> {
         let mut by_index = BTreeMap::new();
         for (index, name) in self.task.module.function_names() {
@@ -313,13 +317,13 @@ impl<'a> Pass<'a> {
         Ok(section)
     }
 
-    /// Returns the index of the first function that sets the allowance of an entry point. There are
-    /// [`Self::entry_count`] of them.
+    /// Returns the index of the first entry wrapper, a function that sets the allowance of an entry point. The module gets
+    /// [`Self::entry_count`] wrappers.
     fn first_entry_wrapper(&self) -> u32 {
-        self.added() + u32::from(self.adds_batch_function())
+        self.first_added_function() + u32::from(self.adds_batch_function())
     }
 
-    /// Returns the number of functions that set the allowance of an entry point.
+    /// Returns the number of entry wrappers.
     fn entry_count(&self) -> u32 {
         let count = self.meter.map_or(0, |_| self.task.plan.entries.len());
         u32::try_from(count).unwrap_or(u32::MAX)
@@ -332,9 +336,9 @@ impl<'a> Pass<'a> {
         }
         let count = match self.meter.map(|meter| meter.on_exhausted) {
             None => 2,
-            Some(OnExhausted::Abort | OnExhausted::AskHost { slice: None }) => 3,
+            Some(OnExhausted::Abort | OnExhausted::CallHost { slice: None }) => 3,
             Some(OnExhausted::Refill { .. }) => 4,
-            Some(OnExhausted::AskHost { slice: Some(_) }) => 5,
+            Some(OnExhausted::CallHost { slice: Some(_) }) => 5,
         };
         for _ in 0..count {
             let ty = GlobalType { val_type: ValType::I64, mutable: true, shared: false };
@@ -345,49 +349,49 @@ impl<'a> Pass<'a> {
 
     /// Returns the indices that the batch function uses.
     pub(crate) fn batch_layout(&self) -> BatchLayout {
-        let entry = self.direct_index(self.task.facts.entry_function);
-        BatchLayout { entry, rest: self.rest(), drops: self.drops() }
+        let entry_function = self.direct_index(self.task.facts.entry_function);
+        BatchLayout { entry_function, rest_global: self.rest_global(), drops_global: self.drops_global() }
     }
 
     /// Returns the charges of the batch function; `None` if no charges are made.
     pub(crate) fn loop_charges(&self) -> Option<LoopCharges> {
         let (meter, entry) = (self.meter?, self.task.plan.function(self.task.facts.entry_function)?);
-        let packets = if self.is_exact() { 1 } else { weir_abi::BATCH_PACKETS as u64 };
-        let charged = self.is_charged_outside(self.task.facts.entry_function).then_some(entry.entry);
-        let packet = self.allowance(EntryPoint::Packet);
+        let batch_factor = if self.is_exact() { 1 } else { weir_abi::BATCH_PACKETS as u64 };
+        let entry_charge = self.is_charged_outside(self.task.facts.entry_function).then_some(entry.entry);
+        let packet_allowance = self.allowance(EntryPoint::Packet);
         Some(LoopCharges {
             meter,
-            packet,
-            packets,
-            charged,
+            packet_allowance,
+            batch_factor,
+            entry_charge,
             has_only_entry_charge: entry.has_only_entry_charge,
         })
     }
 
     /// Builds the batch function, if the packet function is not inlined into it.
-    fn run(&self) -> MeteredBody {
+    fn batch_function(&self) -> MeteredBody {
         match self.loop_charges() {
-            Some(checked) if self.task.facts.entry() == EntryKind::Batch => {
-                self.batch_layout().batch(&checked)
+            Some(charges) if self.task.facts.entry() == EntryKind::Batch => {
+                self.batch_layout().batch_wrapper(&charges)
             }
-            checked => self.batch_layout().packets(checked.as_ref()),
+            charges => self.batch_layout().packet_loop(charges.as_ref()),
         }
     }
 
     /// Returns the allowance of one call of an entry point.
     fn allowance(&self, entry: EntryPoint) -> Linear {
         let limit = match self.task.checks {
-            Checks::Charged { most: Some(most), .. } => Linear::constant(most),
-            // No allowance can be used up.
-            Checks::Sliced => Linear::constant(ALLOWANCE_MAX),
-            _ => self.task.limits.of(entry),
+            Checks::Charged { allowance: Some(allowance), .. } => Linear::constant(allowance),
+            // With slices only, the allowance is so large that no call can use it up.
+            Checks::SliceOnly => Linear::constant(ALLOWANCE_MAX),
+            _ => self.task.limits.for_entry(entry),
         };
         Linear { constant: limit.constant.min(ALLOWANCE_MAX), ..limit }
     }
 
-    /// Returns true if the callers of a function charge for its entry. This is so for an entry point that only weir
-    /// calls, unless its allowance is too small for the charge or charges are exact. Other functions charge for their
-    /// entry themselves.
+    /// Returns true if the callers of a function charge for its entry. The callers charge if the function is an entry point
+    /// that only weir calls, its allowance covers the charge, and charges need not be exact. Other functions charge for
+    /// their entry themselves.
     pub(crate) fn is_charged_outside(&self, index: u32) -> bool {
         let Some(plan) = self.task.plan.function(index) else { return false };
         let facts = self.task.facts;
@@ -401,16 +405,16 @@ impl<'a> Pass<'a> {
         is_entry && !plan.is_called && !self.is_exact()
     }
 
-    /// Builds a function that sets the allowance of a call of an entry point, and calls the entry point.
+    /// Builds an entry wrapper: a function that sets the allowance of a call of an entry point, and calls the entry point.
     fn entry_wrapper(&self, meter: FuelMeter, entry: EntryPoint, index: u32) -> MeteredBody {
         let plan = self.task.plan.function(index);
-        let taken = plan.map_or(0, |plan| plan.entry) * u64::from(self.is_charged_outside(index));
-        let allowance = self.allowance(entry).constant.saturating_sub(taken);
+        let entry_charge = plan.map_or(0, |plan| plan.entry) * u64::from(self.is_charged_outside(index));
+        let allowance = self.allowance(entry).constant.saturating_sub(entry_charge);
         let arguments = self.signature(index).parameters;
-        let locals = if meter.asks_host() { Scratch::TYPES.to_vec() } else { Vec::new() };
+        let locals = if meter.has_suspendable_calls() { Scratch::TYPES.to_vec() } else { Vec::new() };
         let mut body = MeteredBody::new(locals, Scratch::after(arguments));
         body.code.instructions().i64_const(allowance.cast_signed());
-        meter.set_allowance(&mut body, taken);
+        meter.set_allowance(&mut body, entry_charge);
         let mut code = body.code.instructions();
         for argument in 0..arguments {
             code.local_get(argument);
@@ -447,19 +451,19 @@ impl<'a> Pass<'a> {
         self.task.plan.imports.get(import as usize).copied().flatten()
     }
 
-    /// Writes a direct call of a host function, with the additional argument if the function gets it.
+    /// Writes a direct call of a host function. Adds the mask of remaining packets as an argument if the function gets it.
     pub(crate) fn call_host(&self, body: &mut MeteredBody, import: u32) {
         if self.host_function(import).is_some_and(|function| function.definition().gets_packet_mask) {
-            body.code.instructions().global_get(self.rest());
+            body.code.instructions().global_get(self.rest_global());
         }
         body.code.instructions().call(import);
-        if self.meter.is_some_and(|meter| meter.polls) {
+        if self.meter.is_some_and(|meter| meter.reads_poll_page) {
             body.poll();
         }
     }
 
     /// Writes the replacement of a read of a parameter.
-    pub(crate) fn inject(&self, body: &mut MeteredBody, replaced: &ReplacedCall) {
+    pub(crate) fn write_parameter_value(&self, body: &mut MeteredBody, replaced: &ReplacedCall) {
         let value = self.task.values.get(replaced.injected.parameter as usize);
         let mut out = body.code.instructions();
         match replaced.injected.kind {
@@ -474,42 +478,44 @@ impl<'a> Pass<'a> {
     }
 }
 
-impl Pass<'_> {
+impl RewritePass<'_> {
     fn types(&mut self) -> Result<TypeSection, Error<Infallible>> {
         let mut types = TypeSection::new();
         for (_, ty) in &self.task.module.types {
-            // Admission admits no other types.
+            // A type that is not a function type cannot occur in an admitted module.
             types.ty().func_type(&self.func_type(ty.clone().unwrap_or_else(|| FuncType::new([], [])))?);
         }
         types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
         types.ty().function([ValType::I32; 3], []);
-        for function in widened() {
+        for function in functions_with_packet_mask() {
             let parameters = function.parameter_types().map(value_type);
             let wide: Vec<ValType> = parameters.chain([ValType::I64]).collect();
             types.ty().function(wide, [value_type(function.result.value_type())]);
         }
         match self.meter {
-            Some(meter) if meter.asks_host() => types.ty().function([ValType::I64], [ValType::I64]),
+            Some(meter) if meter.has_suspendable_calls() => {
+                types.ty().function([ValType::I64], [ValType::I64])
+            }
             Some(_) => types.ty().function([], []),
             None => {}
         }
         Ok(types)
     }
 
-    /// Builds the import section. Admission admits only imports of functions, so the place of an import is its function's
-    /// index.
+    /// Builds the import section. Admission admits only imports of functions, so the position of an import is the index of its
+    /// function.
     fn imports(&self) -> ImportSection {
         let mut imports = ImportSection::new();
         for (index, import) in (0..).zip(&self.task.module.imports) {
-            let ty = match widened().position(|function| function.name == import.name) {
+            let ty = match functions_with_packet_mask().position(|function| function.name == import.name) {
                 Some(place) => self.added_type(2 + place),
                 None => self.type_of(index),
             };
             imports.import(&import.module, &import.name, EntityType::Function(ty));
         }
         if self.meter.is_some() {
-            let ty = EntityType::Function(self.added_type(2 + widened().count()));
-            let name = if self.task.checks.is_sliced() { SUSPEND } else { LIMIT };
+            let ty = EntityType::Function(self.added_type(2 + functions_with_packet_mask().count()));
+            let name = if self.task.checks.has_suspendable_calls() { SUSPEND } else { LIMIT };
             imports.import(host::MODULE, name, ty);
         }
         imports
@@ -517,7 +523,7 @@ impl Pass<'_> {
 
     fn functions(&self) -> FunctionSection {
         let mut functions = FunctionSection::new();
-        for index in self.imported()..self.task.facts.functions {
+        for index in self.imported_count()..self.task.facts.functions {
             functions.function(if self.is_in_loop(index) { self.added_type(0) } else { self.type_of(index) });
         }
         if self.adds_batch_function() {
@@ -555,17 +561,22 @@ impl Pass<'_> {
             exports.export(name, self.export_kind(*kind)?, self.external_index(*kind, *index)?);
         }
         let facts = self.task.facts;
-        exports.export(REST, ExportKind::Global, self.rest());
-        exports.export(DROPS, ExportKind::Global, self.drops());
+        exports.export(REST, ExportKind::Global, self.rest_global());
+        exports.export(DROPS, ExportKind::Global, self.drops_global());
         if let Some(meter) = self.meter {
-            exports.export(FUEL, ExportKind::Global, meter.fuel);
-            if let OnExhausted::AskHost { slice: Some(SliceGlobals { beyond, held }) } = meter.on_exhausted {
-                exports.export(BEYOND, ExportKind::Global, beyond);
-                exports.export(HELD, ExportKind::Global, held);
+            exports.export(FUEL, ExportKind::Global, meter.fuel_global);
+            if let OnExhausted::CallHost { slice: Some(SliceGlobals { slice_excess, allowance_excess }) } =
+                meter.on_exhausted
+            {
+                exports.export(SLICE_EXCESS, ExportKind::Global, slice_excess);
+                exports.export(ALLOWANCE_EXCESS, ExportKind::Global, allowance_excess);
             }
         }
-        let run =
-            if self.adds_batch_function() { self.added() } else { self.direct_index(facts.entry_function) };
+        let run = if self.adds_batch_function() {
+            self.first_added_function()
+        } else {
+            self.direct_index(facts.entry_function)
+        };
         exports.export(RUN, ExportKind::Func, run);
         for (place, (entry, index)) in (self.first_entry_wrapper()..).zip(&self.task.plan.entries) {
             let index = if self.meter.is_some() { place } else { self.direct_index(*index) };
@@ -582,7 +593,7 @@ impl Pass<'_> {
         let task = self.task;
         let hints: BTreeMap<(u32, u32), bool> = task.module.branch_hints().collect();
         for ((index, function), plan) in
-            (self.imported()..).zip(task.module.bodies()).zip(&task.plan.functions)
+            (self.imported_count()..).zip(task.module.bodies()).zip(&task.plan.functions)
         {
             let parameters = self.signature(index).parameters;
             let mut locals = Vec::new();
@@ -598,11 +609,11 @@ impl Pass<'_> {
                 let within = u32::try_from(offset - begin).unwrap_or(u32::MAX);
                 writer.write(self, operator, offset, hints.get(&(index, within)).copied())?;
             }
-            self.write(&mut code, self.direct_index(index), writer.body);
+            self.write_function(&mut code, self.direct_index(index), writer.body);
         }
         let mut added = Vec::new();
         if self.adds_batch_function() {
-            added.push(self.run());
+            added.push(self.batch_function());
         }
         if let Some(meter) = self.meter {
             added.extend(
@@ -611,14 +622,14 @@ impl Pass<'_> {
         }
         added.extend(self.stand_ins.iter().map(|import| self.stand_in(*import)));
         added.extend(task.plan.has_memory_copy.then(copy::function));
-        for (index, body) in (self.added()..).zip(added) {
-            self.write(&mut code, index, body);
+        for (index, body) in (self.first_added_function()..).zip(added) {
+            self.write_function(&mut code, index, body);
         }
         Ok(code)
     }
 }
 
-impl Reencode for Pass<'_> {
+impl Reencode for RewritePass<'_> {
     type Error = Infallible;
 
     /// References of the module to an imported function go to its stand-in, if there is one.

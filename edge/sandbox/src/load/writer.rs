@@ -1,45 +1,47 @@
-//! Rewriting of one function of a module.
+//! Rewrites one function of a module for the loader's pass in `rewrite.rs`.
 
-use crate::load::batch::{LOCALS, descriptor};
+use crate::load::batch::{LOCALS, write_descriptor_address};
 use crate::load::meter::{FuelMeter, MeteredBody, Scratch};
-use crate::load::rewrite::Pass;
+use crate::load::rewrite::RewritePass;
 use std::convert::Infallible;
 use wasm_encoder::ValType;
 use wasm_encoder::reencode::{Error, Reencode};
 use wasmparser::Operator;
 use weir_bounds::charge::{Charge, ChargeAmount, ChargeSide, FunctionPlan, ReplacedCall};
 
-/// Writes a function of the module with its charges, and with the replacements of reads of parameters.
+/// Writes a function of the module, instruction by instruction, with its charges and with values in place of reads of
+/// parameters.
 pub(crate) struct FunctionWriter<'a> {
     pub(crate) body: MeteredBody,
     /// The meter; `None` if no charges are made in this function.
     meter: Option<FuelMeter>,
-    /// The remaining charges of the plan.
+    /// The charges of the plan that have not been written yet.
     charges: &'a [Charge],
-    /// The remaining reads of parameters, which are replaced by their values.
+    /// The reads of parameters that have not been replaced by their values yet.
     replaced: &'a [ReplacedCall],
-    /// The number of open blocks, without the function itself.
+    /// The number of open blocks of the module's code, without the function itself.
     depth: u32,
-    place: Place,
+    context: CodeContext,
     /// The number that is added to the indices of locals.
-    shift: u32,
+    local_shift: u32,
 }
 
-/// The context of a function's code.
+/// The code around a function's instructions.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CodeContext {
     /// A function of its own.
     Plain,
-    /// A function of its own, in a block at whose end the allowance is stored back.
+    /// A function of its own. The instructions are in a block, after which the rest of the allowance is stored in its global.
     Wrapped,
-    /// Inlined into the batch loop, in a block that yields the verdict.
+    /// The batch function's loop. The instructions are in a block that yields the verdict.
     Loop,
 }
 
 impl<'a> FunctionWriter<'a> {
-    /// Begins the function with this index, number of parameters and further locals.
+    /// Begins the function with this index, number of parameters and further locals. Writes the code before its first
+    /// instruction.
     pub(crate) fn begin(
-        pass: &Pass<'_>,
+        pass: &RewritePass<'_>,
         index: u32,
         plan: &'a FunctionPlan,
         parameters: u32,
@@ -50,88 +52,95 @@ impl<'a> FunctionWriter<'a> {
         let entry = if is_charged_outside { 0 } else { plan.entry };
         let meter = pass.meter.filter(|_| entry > 0 || !plan.charges.is_empty());
         let result = pass.signature(index).result;
-        let keeps_fuel = meter.is_some() && plan.has_hot_loop && !pass.is_exact() && result.is_some();
+        let has_fuel_local = meter.is_some() && plan.has_hot_loop && !pass.is_exact() && result.is_some();
         let mut locals = function_locals.to_vec();
-        let mut shift = 0;
+        let mut local_shift = 0;
         if is_in_loop {
             // The function's parameter, the descriptor's address, becomes a local.
             locals.insert(0, (parameters, ValType::I32));
-            shift = LOCALS;
+            local_shift = LOCALS;
         }
-        let count =
-            function_locals.iter().fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
-        if meter.is_some() || (is_in_loop && pass.meter.is_some_and(FuelMeter::asks_host)) {
+        let count = function_locals
+            .iter()
+            .fold(local_shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
+        if meter.is_some() || (is_in_loop && pass.meter.is_some_and(FuelMeter::has_suspendable_calls)) {
             locals.extend(Scratch::TYPES);
         }
         let mut body = MeteredBody::new(locals, Scratch::after(count));
-        body.keeps_fuel = keeps_fuel;
+        body.has_fuel_local = has_fuel_local;
         if is_in_loop {
-            pass.batch_layout().begin(&mut body, pass.loop_charges().as_ref());
-            descriptor(&mut body);
-            body.code.instructions().local_set(shift);
-            clear(&mut body, shift + parameters, function_locals);
+            pass.batch_layout().begin_loop(&mut body, pass.loop_charges().as_ref());
+            write_descriptor_address(&mut body);
+            body.code.instructions().local_set(local_shift);
+            zero_locals(&mut body, local_shift + parameters, function_locals);
         }
         if let Some(meter) = meter {
-            if keeps_fuel && !is_in_loop {
+            if has_fuel_local && !is_in_loop {
                 meter.load(&mut body);
             }
             if entry > 0 {
                 meter.charge_constant(&mut body, entry);
             }
         }
-        let place = match result {
-            Some(_) if is_in_loop => Place::Loop,
-            Some(_) if keeps_fuel => Place::Wrapped,
-            _ => Place::Plain,
+        let context = match result {
+            Some(_) if is_in_loop => CodeContext::Loop,
+            Some(_) if has_fuel_local => CodeContext::Wrapped,
+            _ => CodeContext::Plain,
         };
-        if let (Place::Loop | Place::Wrapped, Some(result)) = (place, result) {
+        if let (CodeContext::Loop | CodeContext::Wrapped, Some(result)) = (context, result) {
             body.code.instructions().block(result);
         }
-        Self { body, meter, charges: &plan.charges, replaced: &plan.replaced, depth: 0, place, shift }
+        Self { body, meter, charges: &plan.charges, replaced: &plan.replaced, depth: 0, context, local_shift }
     }
 
-    /// Writes the instruction that the module has at this offset, with its charges and the module's own branch hint.
+    /// Writes the instruction `operator` at this offset of the module, with its charges and the module's own branch hint.
     pub(crate) fn write(
         &mut self,
-        pass: &mut Pass<'_>,
+        pass: &mut RewritePass<'_>,
         operator: Operator<'_>,
         offset: u64,
         hint: Option<bool>,
     ) -> Result<(), Error<Infallible>> {
-        let here = self.charges.iter().take_while(|charge| charge.offset == offset).count();
-        let (here, later) = self.charges.split_at(here);
+        let count = self.charges.iter().take_while(|charge| charge.offset == offset).count();
+        let (charges, later) = self.charges.split_at(count);
         self.charges = later;
-        for (charge, meter) in here.iter().zip(std::iter::repeat(self.meter)) {
+        for (charge, meter) in charges.iter().zip(std::iter::repeat(self.meter)) {
             let Some(meter) = meter else { break };
-            // A `Grown` charge follows the instruction, but depends on an operand, which is saved here.
+            // A `Grown` charge follows the instruction, but depends on an operand. The code that saves the operand comes before
+            // the instruction.
             if charge.side == ChargeSide::Before || matches!(charge.amount, ChargeAmount::Grown(_)) {
-                meter.charge_before(&mut self.body, &charge.amount, self.shift);
+                meter.charge_before(&mut self.body, &charge.amount, self.local_shift);
             }
         }
         match self.replaced.first() {
             Some(replaced) if offset == replaced.call => {
-                pass.inject(&mut self.body, replaced);
+                pass.write_parameter_value(&mut self.body, replaced);
                 self.replaced = &self.replaced[1..];
             }
             Some(replaced) if (replaced.from..replaced.call).contains(&offset) => {}
             _ => {
-                if let Some(taken) = hint {
-                    self.body.hint(taken);
+                if let Some(is_likely) = hint {
+                    self.body.hint(is_likely);
                 }
-                self.instruction(pass, operator)?;
+                self.write_instruction(pass, operator)?;
             }
         }
-        for charge in here.iter().filter(|charge| charge.side == ChargeSide::After) {
+        for charge in charges.iter().filter(|charge| charge.side == ChargeSide::After) {
             if let Some(meter) = self.meter {
-                meter.charge_after(&mut self.body, &charge.amount, self.shift);
+                meter.charge_after(&mut self.body, &charge.amount, self.local_shift);
             }
         }
         Ok(())
     }
 
-    fn instruction(&mut self, pass: &mut Pass<'_>, operator: Operator<'_>) -> Result<(), Error<Infallible>> {
+    /// Writes an instruction without its charges, changed as the loader requires.
+    fn write_instruction(
+        &mut self,
+        pass: &mut RewritePass<'_>,
+        operator: Operator<'_>,
+    ) -> Result<(), Error<Infallible>> {
         match operator {
-            Operator::Call { function_index } if function_index < pass.imported() => {
+            Operator::Call { function_index } if function_index < pass.imported_count() => {
                 pass.call_host(&mut self.body, function_index);
                 return Ok(());
             }
@@ -140,9 +149,10 @@ impl<'a> FunctionWriter<'a> {
                     Operator::Call { function_index } => pass.task.plan.function(function_index),
                     _ => None,
                 };
-                let charges = callee.is_none_or(|callee| callee.entry > 0 || !callee.has_only_entry_charge);
+                let callee_charges =
+                    callee.is_none_or(|callee| callee.entry > 0 || !callee.has_only_entry_charge);
                 let instruction = pass.instruction(operator)?;
-                let meter = self.meter.filter(|_| charges && self.body.keeps_fuel);
+                let meter = self.meter.filter(|_| callee_charges && self.body.has_fuel_local);
                 if let Some(meter) = meter {
                     meter.store(&mut self.body);
                 }
@@ -153,37 +163,37 @@ impl<'a> FunctionWriter<'a> {
                 return Ok(());
             }
             Operator::MemoryCopy { .. } => {
-                self.body.code.instructions().call(pass.copier());
+                self.body.code.instructions().call(pass.copy_function());
                 return Ok(());
             }
-            Operator::Return if self.place != Place::Plain => {
+            Operator::Return if self.context != CodeContext::Plain => {
                 self.body.code.instructions().br(self.depth);
                 return Ok(());
             }
             Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => self.depth += 1,
             Operator::End if self.depth > 0 => self.depth -= 1,
-            Operator::End => match (self.place, self.meter) {
-                (Place::Wrapped, Some(meter)) => {
+            Operator::End => match (self.context, self.meter) {
+                (CodeContext::Wrapped, Some(meter)) => {
                     self.body.code.instructions().end();
                     meter.store(&mut self.body);
                 }
-                (Place::Loop, _) => {
+                (CodeContext::Loop, _) => {
                     self.body.code.instructions().end();
-                    pass.batch_layout().end(&mut self.body, pass.loop_charges().as_ref());
+                    pass.batch_layout().end_loop(&mut self.body, pass.loop_charges().as_ref());
                     return Ok(());
                 }
                 _ => {}
             },
             Operator::LocalGet { local_index } => {
-                self.body.code.instructions().local_get(local_index + self.shift);
+                self.body.code.instructions().local_get(local_index + self.local_shift);
                 return Ok(());
             }
             Operator::LocalSet { local_index } => {
-                self.body.code.instructions().local_set(local_index + self.shift);
+                self.body.code.instructions().local_set(local_index + self.local_shift);
                 return Ok(());
             }
             Operator::LocalTee { local_index } => {
-                self.body.code.instructions().local_tee(local_index + self.shift);
+                self.body.code.instructions().local_tee(local_index + self.local_shift);
                 return Ok(());
             }
             _ => {}
@@ -194,7 +204,7 @@ impl<'a> FunctionWriter<'a> {
 }
 
 /// Writes code that sets locals to zero, the value that they have at the entry of a function.
-fn clear(body: &mut MeteredBody, first: u32, locals: &[(u32, ValType)]) {
+fn zero_locals(body: &mut MeteredBody, first: u32, locals: &[(u32, ValType)]) {
     let mut next = first;
     for (number, ty) in locals {
         for local in next..next.saturating_add(*number) {

@@ -1,3 +1,3 @@
-//! Sandbox processes: instances in a process of their own, and the protocol with them.
+//! Sandbox processes: a module's instance in a process of its own, and the protocol between the node and that process.
 
 pub(crate) mod remote;

@@ -1,4 +1,4 @@
-//! Limits on the records and frames of a call: their number and their bytes.
+//! Limits the records and frames of a call: their number and their bytes.
 
 use crate::run::host::HostPhase;
 use weir_abi::limit;
@@ -23,7 +23,7 @@ impl CountBytesMax {
     }
 }
 
-/// The most records or frames of a module: the limits of the profile, or those of the module interface if they are lower.
+/// The most records or frames of a module: the lower ones of the profile's limits and the module interface's limits.
 #[derive(Clone, Copy)]
 pub(crate) struct OutputAllowance {
     /// For each packet.
@@ -52,7 +52,7 @@ impl OutputAllowance {
     }
 }
 
-/// The usage of the current call, and of the calls that share its allowance.
+/// The records, or frames, of the current call and of the calls that share an allowance with it.
 #[derive(Default)]
 pub(crate) struct CallUsage {
     /// The usage of the current packet, or of the batch if one call processes it.
@@ -62,9 +62,10 @@ pub(crate) struct CallUsage {
     periodic: Usage,
 }
 
-/// The number and the bytes of items, charged to the packet of this order.
+/// The number and the bytes of the records or frames of one packet, or of a call without packets.
 #[derive(Default)]
 struct Usage {
+    /// The packet's position in the block. `None` if no item has been charged yet, or for a call without packets.
     order: Option<RecordOrder>,
     number: u32,
     bytes: u32,
@@ -72,7 +73,7 @@ struct Usage {
 
 impl CallUsage {
     /// Begins a call, whose packets have used nothing yet.
-    pub(crate) fn enter(&mut self) {
+    pub(crate) fn begin_call(&mut self) {
         self.packet = Usage::default();
     }
 
@@ -81,9 +82,9 @@ impl CallUsage {
         self.periodic = Usage::default();
     }
 
-    /// Returns true if the packet of this order has used nothing yet. If one call processes a batch, all of its packets
-    /// have one order.
-    pub(crate) fn is_new(&self, phase: HostPhase, order: RecordOrder) -> bool {
+    /// Returns true if the packet at this position has used nothing yet. If one call processes a batch, all of its packets
+    /// have the position of the first one.
+    pub(crate) fn has_used_nothing(&self, phase: HostPhase, order: RecordOrder) -> bool {
         matches!(phase, HostPhase::Batch { .. }) && self.packet.order != Some(order)
     }
 
@@ -96,16 +97,16 @@ impl CallUsage {
         bytes: usize,
         allowance: OutputAllowance,
     ) -> bool {
-        if self.is_new(phase, order) {
+        if self.has_used_nothing(phase, order) {
             self.packet = Usage { order: Some(order), ..Usage::default() };
         }
-        let (usage, most) = match phase {
-            HostPhase::Batch { one_by_one: true, .. } => (&mut self.packet, allowance.packet),
+        let (usage, limit) = match phase {
+            HostPhase::Batch { has_packet_function: true, .. } => (&mut self.packet, allowance.packet),
             HostPhase::Batch { mask, .. } => (&mut self.packet, allowance.packet.times(mask.count_ones())),
             HostPhase::Start | HostPhase::Periodic { .. } => (&mut self.periodic, allowance.call),
         };
         let bytes = usage.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if usage.number >= most.number || bytes > most.bytes {
+        if usage.number >= limit.number || bytes > limit.bytes {
             return false;
         }
         usage.number += 1;

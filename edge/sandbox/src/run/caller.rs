@@ -1,5 +1,5 @@
-//! The threads that run modules. Each thread counts the beginnings and ends of its calls. By the counts the watchdog
-//! notices a long call without examining every sandbox: there may be thousands of idle ones.
+//! The threads that run modules. Each thread counts the beginnings and ends of its calls. From these counts the watchdog
+//! recognises that a call lasts long, without examining each of possibly thousands of idle sandboxes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    fn this() -> Self {
+    fn current() -> Self {
         let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
         // SAFETY: only reads the calling thread's own handle.
         let handle = unsafe { libc::pthread_self() };
@@ -28,7 +28,7 @@ struct Caller {
     /// A number unique in this process.
     number: u64,
     thread: Thread,
-    /// The number of beginnings and ends of calls: odd during a call.
+    /// The number of beginnings and ends of calls, which is odd during a call.
     calls: AtomicU64,
 }
 
@@ -36,14 +36,14 @@ struct Caller {
 static CALLERS: Mutex<Vec<Arc<Caller>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static THIS: Arc<Caller> = register();
+    static CURRENT: Arc<Caller> = register();
 }
 
 #[cold]
 fn register() -> Arc<Caller> {
     static NUMBERS: AtomicU64 = AtomicU64::new(0);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-    let caller = Arc::new(Caller { number, thread: Thread::this(), calls: AtomicU64::new(0) });
+    let caller = Arc::new(Caller { number, thread: Thread::current(), calls: AtomicU64::new(0) });
     let mut callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
     // A caller without a reference from its thread belongs to a thread that has ended.
     callers.retain(|caller| Arc::strong_count(caller) > 1);
@@ -51,19 +51,19 @@ fn register() -> Arc<Caller> {
     caller
 }
 
-/// Records that this thread begins a call. Returns the thread.
+/// Records that the calling thread begins a call. Returns the thread.
 #[inline]
 pub(crate) fn enter() -> Thread {
-    THIS.with(|caller| {
+    CURRENT.with(|caller| {
         count(caller);
         caller.thread
     })
 }
 
-/// Records that this thread's call ends.
+/// Records that the calling thread's call ends.
 #[inline]
 pub(crate) fn leave() {
-    THIS.with(|caller| count(caller));
+    CURRENT.with(|caller| count(caller));
 }
 
 #[inline]
@@ -72,13 +72,13 @@ fn count(caller: &Caller) {
     caller.calls.store(caller.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// The calls that were in progress at the last check, by the number of their caller.
+/// The calls that were in progress at the last check: the count of calls of each calling thread, by the thread's number.
 #[derive(Default)]
 pub(crate) struct SeenCalls(BTreeMap<u64, u64>);
 
 impl SeenCalls {
     /// Returns true if a thread is in the same call as at the last check.
-    pub(crate) fn check(&mut self) -> bool {
+    pub(crate) fn has_lasting_call(&mut self) -> bool {
         let callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
         let now: BTreeMap<u64, u64> = callers
             .iter()
@@ -102,7 +102,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             for act in receive {
                 act();
-                did.send(THIS.with(|caller| caller.number)).unwrap();
+                did.send(CURRENT.with(|caller| caller.number)).unwrap();
             }
         });
         let act = |what: fn()| {
@@ -113,7 +113,7 @@ mod tests {
         let mut seen = SeenCalls::default();
         let mut is_seen_again = |number| {
             let before = seen.0.get(&number).copied();
-            seen.check();
+            seen.has_lasting_call();
             before.is_some() && before == seen.0.get(&number).copied()
         };
         let number = act(|| _ = enter());
@@ -138,8 +138,8 @@ mod tests {
     fn a_check_returns_whether_a_call_lasts() {
         let mut seen = SeenCalls::default();
         enter();
-        seen.check();
-        assert!(seen.check());
+        seen.has_lasting_call();
+        assert!(seen.has_lasting_call());
         leave();
     }
 }

@@ -1,15 +1,15 @@
-//! The processor's time stamp counter, which measures the cost of modules.
+//! Clocks for the cost of modules: the processor's time stamp counter, and the processor time of threads and the process.
 
 use std::time::{Duration, Instant};
 use weir_units::Nanos;
 
-/// A number of cycles of the time stamp counter, which runs at a constant rate whatever the core's clock rate is.
+/// A number of cycles of the time stamp counter, which runs at a constant rate, independent of the core's clock rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cycles(pub u64);
 
 impl Cycles {
-    /// Returns the current counter value. On processors other than x86-64, these are the nanoseconds since the first
-    /// call.
+    /// Returns the current value of the counter. Processors other than x86-64 have no such counter; there a cycle is a
+    /// nanosecond since the first call of this function.
     #[inline]
     pub fn now() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -23,7 +23,7 @@ impl Cycles {
         Self(now)
     }
 
-    /// Returns the cycles since `earlier`; 0 if that is later.
+    /// Returns the cycles from `earlier` to `self`; 0 if `earlier` is later than `self`.
     #[inline]
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

@@ -1,4 +1,4 @@
-//! The exported functions that call a module's entry points.
+//! Finds the exports of a rewritten module that call its entry points.
 
 use crate::load::rewrite::export_name;
 use crate::run::fault::FaultKind;
@@ -13,12 +13,12 @@ use weir_bounds::EntryPoint;
 pub(crate) enum StartFunction {
     /// A function without a result, such as `_initialize`.
     Constructor(TypedFunc<(), ()>),
-    /// `weir_start`. It returns 0, or the module's reason for not running.
+    /// `weir_start`, which returns 0, or a code of the module's own if the module does not want to run.
     Start(TypedFunc<(), i32>),
 }
 
 impl StartFunction {
-    pub(crate) fn of(
+    pub(crate) fn find(
         instance: Instance,
         store: &mut Store<HostState>,
         entry: EntryPoint,

@@ -1,5 +1,5 @@
-//! Events: low memory, and calls and answers of services. A module handles them between its calls for packets, never during
-//! one. Each event is a separate call with its own allowance.
+//! Events that a module can handle: low memory, and calls and answers of services. The host calls the handler of an event
+//! between two calls for packets, as a separate call with its own allowance.
 
 use crate::load::rewrite::export_name;
 use crate::run::host::HostState;
@@ -42,14 +42,14 @@ pub trait MessageHandler: std::fmt::Debug + Send + Sync {
     /// ticket of the call, or an error [`code`](weir_abi::code).
     fn call(&self, service: u32, message: &[u8], within: Nanos) -> i64;
 
-    /// Replies to a call that the module serves. Returns 0, or an error [`code`](weir_abi::code).
+    /// Sends the reply to a call that the module serves. Returns 0, or an error [`code`](weir_abi::code).
     fn reply(&self, call: u64, message: &[u8]) -> i32;
 }
 
 /// An event that a module can handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModuleEvent {
-    /// Little is left of the session's memory reservation.
+    /// The session's memory reservation is nearly used up.
     LowMemory {
         /// The memory that is left.
         left: Bytes,
@@ -81,7 +81,7 @@ impl ModuleEvent {
     }
 
     /// Returns the arguments of the entry point, without the message length, in the order of its parameters.
-    pub(crate) fn numbers(self) -> [u64; NUMBERS] {
+    pub(crate) fn arguments_without_length(self) -> [u64; ARGUMENTS_MAX] {
         match self {
             Self::LowMemory { left } => [left.0, 0],
             Self::Serve { call, service } => [call, service.into()],
@@ -90,12 +90,14 @@ impl ModuleEvent {
     }
 
     /// Returns the event of an entry point with these arguments, or `None` if the entry point does not handle events.
-    pub(crate) fn of(entry: EntryPoint, [first, second]: [u64; NUMBERS]) -> Option<Self> {
-        let short = u32::try_from(second);
+    pub(crate) fn from_arguments(entry: EntryPoint, [first, second]: [u64; ARGUMENTS_MAX]) -> Option<Self> {
+        let second_as_u32 = u32::try_from(second);
         match entry {
             EntryPoint::LowMemory => Some(Self::LowMemory { left: Bytes(first) }),
-            EntryPoint::Serve => Some(Self::Serve { call: first, service: short.ok()? }),
-            EntryPoint::Answer => Some(Self::Answer { ticket: first, status: short.ok()?.cast_signed() }),
+            EntryPoint::Serve => Some(Self::Serve { call: first, service: second_as_u32.ok()? }),
+            EntryPoint::Answer => {
+                Some(Self::Answer { ticket: first, status: second_as_u32.ok()?.cast_signed() })
+            }
             EntryPoint::StartFunction | EntryPoint::Initialize | EntryPoint::Start => None,
             EntryPoint::Packet | EntryPoint::Batch | EntryPoint::Tick => None,
             EntryPoint::Lost | EntryPoint::Stop => None,
@@ -109,21 +111,21 @@ impl ModuleEvent {
 
     /// Returns the arguments of the entry point, with the message length if it has one.
     pub(crate) fn arguments(self, host: &HostState) -> Vec<Val> {
-        let mut numbers = self.numbers().into_iter();
+        let mut numbers = self.arguments_without_length().into_iter();
         let parameters = self.entry().definition().parameters.iter();
         let argument = |ty: EntryType| match ty {
             EntryType::MessageLength => Val::I32(i32::try_from(host.message.len()).unwrap_or(i32::MAX)),
-            _ => value(ty.value_type(), numbers.next().unwrap_or_default()),
+            _ => argument_value(ty.value_type(), numbers.next().unwrap_or_default()),
         };
         parameters.map(|parameter| parameter.ty).map(argument).collect()
     }
 }
 
-/// The most arguments of an event, without the message length.
-pub(crate) const NUMBERS: usize = 2;
+/// The most arguments of the handler of an event, without the message length.
+pub(crate) const ARGUMENTS_MAX: usize = 2;
 
-/// Converts a number to an argument.
-fn value(ty: ValueType, number: u64) -> Val {
+/// Converts a number to an argument of a WebAssembly function.
+fn argument_value(ty: ValueType, number: u64) -> Val {
     match ty {
         // An argument of this type was widened from 32 bits, so it fits.
         ValueType::I32 => Val::I32(u32::try_from(number).unwrap_or(u32::MAX).cast_signed()),
@@ -136,13 +138,17 @@ fn value(ty: ValueType, number: u64) -> Val {
 pub(crate) struct EventHandlers([Option<Func>; entry::COUNT]);
 
 impl EventHandlers {
-    pub(crate) fn of(
+    pub(crate) fn find(
         instance: WasmInstance,
         store: &mut Store<HostState>,
         facts: &ModuleInfo,
     ) -> wasmtime::Result<Self> {
         let mut functions = [None; entry::COUNT];
-        for entry in facts.entries.iter().filter(|entry| ModuleEvent::of(*entry, [0; NUMBERS]).is_some()) {
+        for entry in facts
+            .entries
+            .iter()
+            .filter(|entry| ModuleEvent::from_arguments(*entry, [0; ARGUMENTS_MAX]).is_some())
+        {
             let name = export_name(entry);
             let missing = || wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
             let function = instance.get_func(&mut *store, &name).ok_or_else(missing)?;
@@ -151,12 +157,12 @@ impl EventHandlers {
         Ok(Self(functions))
     }
 
-    pub(crate) fn of_event(&self, event: ModuleEvent) -> Option<Func> {
+    pub(crate) fn function_for(&self, event: ModuleEvent) -> Option<Func> {
         self.0[event.entry() as usize]
     }
 
     pub(crate) fn has(&self, event: ModuleEvent) -> bool {
-        self.of_event(event).is_some()
+        self.function_for(event).is_some()
     }
 }
 

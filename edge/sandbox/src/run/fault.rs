@@ -1,4 +1,4 @@
-//! Faults: the reasons why calls are aborted.
+//! Faults: the reasons why calls are aborted, and the functions of the module in which they happen.
 
 use crate::run::interrupt::CodeMap;
 
@@ -30,18 +30,18 @@ pub enum FaultKind {
     /// The call took more processor time than the limit.
     #[error("the call took longer than the limit")]
     TimeOut,
-    /// The watchdog interrupted the call far beyond its proved or charged limit. The cause is also in weir.
+    /// The watchdog interrupted the call far beyond its limit. The cause is also an error in a bound or the meter of weir.
     #[error(
         "the call took many times its limit, though weir had found that it cannot: a fault in weir, please report it with the module"
     )]
     Overrun,
-    /// An address and length, passed to a host function, outside the module's memory areas.
+    /// The module passed an address and length outside its memory areas to a host function.
     #[error("`{function}` was given an address or length outside the module's memory")]
     WildPointer {
         /// The host function.
         function: &'static str,
     },
-    /// A row whose length differs from the stream's.
+    /// The module emitted a row whose length is not that of the record stream.
     #[error("`emit` was given a row of another size than the manifest's stream has")]
     RowSize,
     /// `weir_start` returned a value other than 0.
@@ -52,18 +52,18 @@ pub enum FaultKind {
     Other,
 }
 
-/// The layout of a module's function indices after the loader has added its own functions.
+/// The layout of a rewritten module's function indices, from which original indices are computed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Indices {
+pub(crate) struct FunctionIndices {
     /// The number of imported functions. They keep their indices.
     pub(crate) imported: u32,
-    /// The number of functions, imported ones included. The loader's functions come after them.
+    /// The number of the module's own and imported functions. The loader's functions come after them.
     pub(crate) functions: u32,
     /// True if the loader imports a function between the module's imports and its own functions.
     pub(crate) is_shifted: bool,
 }
 
-impl Indices {
+impl FunctionIndices {
     /// Returns a function's index in the module before it was rewritten.
     fn original_index(self, index: u32) -> u32 {
         index - u32::from(self.is_shifted && index > self.imported)
@@ -80,9 +80,9 @@ impl Indices {
 pub struct CallFault {
     /// The reason.
     pub kind: FaultKind,
-    /// The function's name if the module has names; else its index.
+    /// The name of the function in which the fault happened, or its index if the module has no names; `None` if unknown.
     pub function: Option<String>,
-    /// Offset of the instruction in the module as rewritten, where known.
+    /// The offset of the instruction in the rewritten module, if known.
     pub offset: Option<usize>,
 }
 
@@ -107,8 +107,8 @@ impl CallFault {
         matches!(self.kind, FaultKind::Limit | FaultKind::TimeOut)
     }
 
-    /// Converts wasmtime's error of an aborted call. `code` maps addresses to functions.
-    pub(crate) fn of(error: &wasmtime::Error, indices: Indices, code: &CodeMap) -> Self {
+    /// Converts wasmtime's error of an aborted call to a fault. `code` maps addresses to functions.
+    pub(crate) fn from_error(error: &wasmtime::Error, indices: FunctionIndices, code: &CodeMap) -> Self {
         if let Some(Interrupted { at }) = error.downcast_ref() {
             let function =
                 code.function_at(*at).map(|(index, name)| display_name(index, name.as_deref(), indices));
@@ -138,8 +138,8 @@ impl CallFault {
     }
 }
 
-/// Returns a function's display name.
-fn display_name(index: u32, name: Option<&str>, indices: Indices) -> String {
+/// Returns a function's name for messages.
+fn display_name(index: u32, name: Option<&str>, indices: FunctionIndices) -> String {
     match name {
         Some(name) => name.chars().take(80).collect(),
         None => format!("function {}", indices.original_index(index)),

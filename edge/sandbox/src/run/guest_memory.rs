@@ -1,4 +1,4 @@
-//! The only place where the host reads or writes memory that a module points to.
+//! The host's access to memory at addresses that a module passes. No other file reads or writes such memory.
 
 use crate::run::fault::FaultKind;
 use crate::run::host::HostState;
@@ -9,26 +9,25 @@ use weir_abi::host::HostFunction;
 use weir_abi::{DESCRIPTOR_BYTES, Descriptor, export, limit};
 use weir_os::memory::copy_once;
 
-/// Access to a module's memory and to the host's state, for one call of a host function.
+/// Access to a module's memory and to the host's state during one call of a host function.
 pub(crate) struct GuestMemory<'a> {
     private: &'a [u8],
     pub(crate) host: &'a mut HostState,
     function: HostFunction,
 }
 
-/// Returns access to the memory of the calling module for the host function `function`. One access can be used for
-/// several ranges.
+/// Returns access to the memory of the calling module for the host function `function`. The result can be used for several
+/// ranges.
 ///
 /// # Errors
-/// [`FaultKind::Overrun`] if the watchdog wants the call to end; [`FaultKind::WildPointer`] if the module has no
-/// memory yet.
+/// [`FaultKind::Overrun`] if the watchdog interrupts the call; [`FaultKind::WildPointer`] if the module has no memory yet.
 #[inline]
 pub(crate) fn guest_memory<'a>(
     caller: &'a mut Caller<'_, HostState>,
     function: HostFunction,
 ) -> Result<GuestMemory<'a>, FaultKind> {
     let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
-    if host.overrun.load(Ordering::Relaxed) {
+    if host.must_interrupt.load(Ordering::Relaxed) {
         return Err(FaultKind::Overrun);
     }
     Ok(GuestMemory { private, host, function })
@@ -38,8 +37,8 @@ impl GuestMemory<'_> {
     /// Calls `act` with the bytes `address..address + len` of the module, and with the host's state.
     ///
     /// Bytes of the private memory are borrowed in place, because no code of the sandbox runs during `act`. Packets,
-    /// descriptors and tables can change while they are read: another process can write the file, and another thread
-    /// fills the next block. So they are copied first, and each byte is read once.
+    /// descriptors and tables are copied first, and each byte is read once, because they can change while they are read:
+    /// another process can write the file, and another thread fills the next block.
     ///
     /// # Errors
     /// [`FaultKind::WildPointer`] if the range is not completely inside one readable area, or longer than
@@ -72,7 +71,7 @@ impl GuestMemory<'_> {
         copy.reserve(len);
         // SAFETY: `from..from + len` is inside an area that this module's `Instance` has mapped readable in its
         // reservation. The reservation has the same provenance as the private memory, because `Space` created both by
-        // one mapping. `copy` has room for `len` bytes, all of which are written.
+        // one mapping. `copy` has capacity for `len` bytes, all of which are written.
         unsafe {
             copy_once(base.add(start), copy.as_mut_ptr(), len);
             copy.set_len(len);
@@ -108,23 +107,23 @@ pub(crate) fn with_bytes<R>(
     guest_memory(caller, function)?.bytes(address, len, act)
 }
 
-/// Copies the first `room` bytes of `bytes` to `address` in the private memory of the calling module. Returns the
-/// length of all of `bytes`.
+/// Copies at most the first `capacity` bytes of `bytes` to `address` in the private memory of the calling module. Returns
+/// the length of all of `bytes`.
 ///
 /// # Errors
-/// [`FaultKind::WildPointer`] if `address..address + room` is not inside the private memory.
+/// [`FaultKind::WildPointer`] if `address..address + capacity` is not inside the private memory.
 pub(crate) fn write_bytes(
     caller: &mut Caller<'_, HostState>,
     function: HostFunction,
     address: u32,
-    room: u32,
+    capacity: u32,
     bytes: &[u8],
 ) -> Result<usize, FaultKind> {
     let memory = memory(caller, function)?;
-    let (start, room) = (address as usize, room as usize);
-    let to = memory.data_mut(caller).get_mut(start..start.saturating_add(room));
+    let (start, capacity) = (address as usize, capacity as usize);
+    let to = memory.data_mut(caller).get_mut(start..start.saturating_add(capacity));
     let to = to.ok_or(FaultKind::WildPointer { function: function.name() })?;
-    let copied = bytes.len().min(room);
+    let copied = bytes.len().min(capacity);
     to[..copied].copy_from_slice(&bytes[..copied]);
     Ok(bytes.len())
 }
@@ -134,13 +133,13 @@ pub(crate) fn write_bytes(
 fn memory(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.data().memory {
         Some(memory) => Ok(memory),
-        None => exported(caller, function),
+        None => exported_memory(caller, function),
     }
 }
 
-/// Returns the exported memory during instantiation, when the host's state does not have it yet.
+/// Returns the exported memory during instantiation, when it is not in the host's state yet.
 #[cold]
-fn exported(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
+fn exported_memory(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.get_export(export::MEMORY) {
         Some(Extern::Memory(memory)) => Ok(memory),
         _ => Err(FaultKind::WildPointer { function: function.name() }),

@@ -1,4 +1,4 @@
-//! The host functions, and the host's state of an instance, which they use.
+//! The host functions that modules import, and [`HostState`], the host's state of an instance, which they use.
 
 use crate::load::rewrite::{LIMIT, SUSPEND};
 use crate::run::call_usage::{CallUsage, OutputAllowance};
@@ -6,7 +6,7 @@ use crate::run::event::MessageHandler;
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::{guest_memory, with_bytes, write_bytes};
 use crate::run::kept::{Kept, keep, release};
-use crate::run::outgoing::{SentPackets, send};
+use crate::run::outgoing::{SentFrames, send};
 use crate::run::pattern::{PatternError, Patterns};
 use crate::run::rights::WriteRights;
 use crate::run::slice::{self, CallCounter, SliceState};
@@ -32,9 +32,9 @@ pub(crate) enum HostPhase {
     /// `_initialize` and `weir_start`.
     Start,
     /// A batch: the guest address of its descriptors, the index of its first packet in the block, and the mask of its
-    /// packets. `one_by_one` is true if the module has a packet function, and no batch function of its own.
-    Batch { descriptors: u32, first: u32, mask: u64, one_by_one: bool },
-    /// `weir_tick` before packet `before` of the block, or `weir_stop`.
+    /// packets. `has_packet_function` is true if the module has a packet function, and false if it has a batch function.
+    Batch { descriptors: u32, first: u32, mask: u64, has_packet_function: bool },
+    /// A call without packets: `weir_tick` or `weir_lost` before packet `before` of the block, `weir_stop` or an event.
     Periodic { before: u32 },
 }
 
@@ -74,47 +74,53 @@ pub(crate) struct HostState {
     /// A buffer for copies of packets, descriptors and tables.
     pub(crate) scratch: Vec<u8>,
     pub(crate) phase: HostPhase,
+    /// The records that the host has not taken yet.
     pub(crate) records: Records,
+    /// The number of records refused because of a limit.
     pub(crate) records_dropped: u64,
+    /// The number of discarded records of aborted calls.
     pub(crate) records_discarded: u64,
+    /// The patches that the host has not taken yet.
     pub(crate) patches: Vec<Patch>,
-    /// True if patches are stored to be taken. If not, they are only checked and answered.
+    /// True if patches are stored. Otherwise they are checked and answered, but not stored.
     pub(crate) keeps_patches: bool,
     /// The session's write rights. With `None`, all writable fields may be written.
     pub(crate) rights: Option<Arc<WriteRights>>,
+    /// The log lines that the host has not taken yet.
     pub(crate) log: Vec<LogLine>,
+    /// The number of log lines refused because of a limit.
     pub(crate) log_dropped: u64,
     /// The frames that the module has sent.
-    pub(crate) outgoing: SentPackets,
+    pub(crate) outgoing: SentFrames,
     /// The packets that the module keeps.
     pub(crate) kept: Kept,
-    /// Records emitted in the current call.
+    /// The number and bytes of the records emitted in the current call.
     emitted: CallUsage,
     /// The number of patches of each packet of the batch.
-    patched: [u8; BATCH_PACKETS],
+    patch_counts: [u8; BATCH_PACKETS],
     /// The number of elements in all WebAssembly tables of the module.
     table_elements: usize,
     /// The compiled pattern sets, by their handles.
     patterns: Vec<Patterns>,
-    /// The number of lines logged so far.
-    logged: u32,
-    /// True if calls over their limit continue.
+    /// The number of log lines of the module so far.
+    lines_logged: u32,
+    /// True if calls over their limit continue, as in a supervised module.
     pub(crate) continues_over_limit: bool,
-    /// Packets and other calls over their limit since the last [`Self::take_exceeded`].
+    /// The number of packets and other calls over their limit since the last [`Self::take_exceeded`].
     exceeded: u32,
     /// The fuel counter of suspendable calls.
     pub(crate) counter: Option<CallCounter>,
     /// The slice of the current call, shared with the thread that runs the call.
     pub(crate) slice: Arc<Mutex<SliceState>>,
     /// The mask of remaining packets when the current call was last over its limit, if it continued.
-    exceeded_at: Option<u64>,
-    /// Bytes of strings emitted in the current packet or call. The meter does not charge them, so the host adds their
-    /// cost where exact fuel is reported.
-    pub(crate) strings: u64,
+    exceeded_at_mask: Option<u64>,
+    /// Bytes of strings emitted in the current packet or call. The meter does not charge for strings, so the host adds their
+    /// cost where it reports exact fuel.
+    pub(crate) string_bytes: u64,
     /// True if the call is to be interrupted.
-    pub(crate) overrun: Arc<AtomicBool>,
+    pub(crate) must_interrupt: Arc<AtomicBool>,
     /// Encoded values of the parameters, as returned by `param_bytes`.
-    encoded: Vec<Vec<u8>>,
+    encoded_parameters: Vec<Vec<u8>>,
     /// Calls services of other modules, and replies to their calls.
     pub(crate) messages: Option<Arc<dyn MessageHandler>>,
     /// Publishes the module's tables.
@@ -122,27 +128,27 @@ pub(crate) struct HostState {
     /// The message of the current event.
     pub(crate) message: Vec<u8>,
     /// The part of the session's memory reservation that the instance uses.
-    pub(crate) holding: Option<HeldMemory>,
-    /// The size of `holding` before the last growth of the memory.
-    before_growth: Bytes,
+    pub(crate) held_memory: Option<HeldMemory>,
+    /// The size of `held_memory` before the last growth of the memory.
+    held_before_growth: Bytes,
 }
 
 impl HostState {
     pub(crate) fn new(admitted: Arc<Admitted>) -> Self {
         Self {
-            encoded: admitted.values().iter().map(ParameterValue::encoded).collect(),
+            encoded_parameters: admitted.values().iter().map(ParameterValue::encoded).collect(),
             continues_over_limit: false,
             exceeded: 0,
             counter: None,
             slice: Arc::default(),
-            exceeded_at: None,
-            strings: 0,
-            overrun: Arc::default(),
+            exceeded_at_mask: None,
+            string_bytes: 0,
+            must_interrupt: Arc::default(),
             messages: None,
             publisher: None,
             message: Vec::new(),
-            holding: None,
-            before_growth: Bytes(0),
+            held_memory: None,
+            held_before_growth: Bytes(0),
             admitted,
             memory: None,
             packets: 0..0,
@@ -158,42 +164,43 @@ impl HostState {
             rights: None,
             log: Vec::new(),
             log_dropped: 0,
-            outgoing: SentPackets::default(),
+            outgoing: SentFrames::default(),
             kept: Kept::default(),
             emitted: CallUsage::default(),
-            patched: [0; BATCH_PACKETS],
+            patch_counts: [0; BATCH_PACKETS],
             table_elements: 0,
             patterns: Vec::new(),
-            logged: 0,
+            lines_logged: 0,
         }
     }
 
-    /// Begins a call, which has used nothing of its allowances yet.
-    pub(crate) fn enter(&mut self, phase: HostPhase) {
+    /// Begins a call of this kind, with full allowances.
+    pub(crate) fn begin_call(&mut self, phase: HostPhase) {
         self.phase = phase;
-        self.records.settle();
-        self.outgoing.frames.settle();
-        self.emitted.enter();
-        self.outgoing.asked.enter();
-        self.kept.enter();
-        self.patched = [0; BATCH_PACKETS];
-        self.strings = 0;
-        self.exceeded_at = None;
+        self.records.begin_call();
+        self.outgoing.frames.begin_call();
+        self.emitted.begin_call();
+        self.outgoing.usage.begin_call();
+        self.kept.begin_call();
+        self.patch_counts = [0; BATCH_PACKETS];
+        self.string_bytes = 0;
+        self.exceeded_at_mask = None;
     }
 
-    /// Counts a suspendable call as over its limit, with this mask of remaining packets. Each packet is counted once.
+    /// Counts a suspendable call as over its limit. `rest` is the mask of remaining packets, by which each packet is counted
+    /// once.
     ///
     /// # Errors
-    /// The call is to be aborted.
-    pub(crate) fn run_out_at(&mut self, rest: u64) -> Result<(), FaultKind> {
-        if self.exceeded_at.replace(rest) == Some(rest) { Ok(()) } else { self.run_out() }
+    /// The call must be aborted.
+    pub(crate) fn count_exceeded_at(&mut self, rest: u64) -> Result<(), FaultKind> {
+        if self.exceeded_at_mask.replace(rest) == Some(rest) { Ok(()) } else { self.count_exceeded() }
     }
 
     /// Counts a call as over its limit.
     ///
     /// # Errors
-    /// The call is to be aborted.
-    fn run_out(&mut self) -> Result<(), FaultKind> {
+    /// The call must be aborted.
+    fn count_exceeded(&mut self) -> Result<(), FaultKind> {
         if !self.continues_over_limit {
             return Err(FaultKind::Limit);
         }
@@ -206,7 +213,7 @@ impl HostState {
         std::mem::take(&mut self.exceeded)
     }
 
-    /// Discards the log lines and records of the module's start, which are those of another instance of the module, too.
+    /// Discards the log lines and records of the module's start, which another instance of the module has produced, too.
     pub(crate) fn forget_start(&mut self) {
         self.records.clear();
         (self.records_dropped, self.records_discarded) = (0, 0);
@@ -214,31 +221,31 @@ impl HostState {
         self.log_dropped = 0;
     }
 
-    /// Begins a block: ticks have a full allowance again.
+    /// Begins a block, whose ticks have a full allowance.
     pub(crate) fn begin_block(&mut self) {
         self.emitted.begin_block();
-        self.outgoing.asked.begin_block();
+        self.outgoing.usage.begin_block();
     }
 
-    /// Discards the effects of an aborted call: the last records and frames, as far as they have this order, and the
-    /// packets that it has kept.
+    /// Discards the effects of an aborted call: its records and frames, and the packets that it has kept. `order` is their
+    /// position in the block.
     pub(crate) fn discard(&mut self, order: RecordOrder) {
-        self.records_discarded += self.records.abandon(order);
-        self.outgoing.frames.abandon(order);
-        self.release_kept_of(order);
+        self.records_discarded += self.records.remove_lost(order);
+        self.outgoing.frames.remove_lost(order);
+        self.release_kept_at(order);
     }
 
     /// The host function `reserve`: sets the session's memory reservation to `bytes`, and returns its size. With 0 it
-    /// only returns the size. Outside of a session, the module's own ceiling takes the place of the reservation.
+    /// returns the size without a change. Outside of a session, the module's own ceiling takes the place of the reservation.
     fn reserve(&self, bytes: i64) -> i64 {
         let (Ok(wanted), denied) = (u64::try_from(bytes), i64::from(code::DENIED)) else {
             return i64::from(code::DENIED);
         };
-        let Some(holding) = &self.holding else {
+        let Some(held_memory) = &self.held_memory else {
             let ceiling = self.admitted.memory().0;
             return if wanted <= ceiling { ceiling.cast_signed() } else { denied };
         };
-        let reservation = holding.reservation();
+        let reservation = held_memory.reservation();
         let reserved = match wanted {
             0 => Ok(reservation.state().reserved),
             _ => reservation.request(Bytes(wanted)),
@@ -246,10 +253,10 @@ impl HostState {
         reserved.map_or(denied, |reserved| i64::try_from(reserved.0).unwrap_or(i64::MAX))
     }
 
-    /// Charges one record of `bytes` bytes. Returns false if the record is over the limit.
+    /// Charges one record of `bytes` bytes. Returns false, and counts the record as dropped, if it is over the limit.
     fn charge_record(&mut self, order: RecordOrder, bytes: usize) -> bool {
-        if self.emitted.is_new(self.phase, order) {
-            self.strings = 0;
+        if self.emitted.has_used_nothing(self.phase, order) {
+            self.string_bytes = 0;
         }
         let is_within_limit = self.emitted.charge(
             self.phase,
@@ -270,22 +277,22 @@ impl ResourceLimiter for HostState {
         desired: usize,
         _max: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        // Kept packets count as memory too.
+        // The memory of kept packets counts as the module's memory.
         let wanted = Bytes((desired as u64).saturating_add(self.kept.bytes().0));
         if wanted > self.admitted.memory() {
             return Ok(false);
         }
-        let Some(holding) = &mut self.holding else { return Ok(true) };
-        // The initial memory has been reserved before instantiation.
-        self.before_growth = holding.bytes();
-        Ok(wanted <= self.before_growth || holding.set(wanted))
+        let Some(held_memory) = &mut self.held_memory else { return Ok(true) };
+        // The initial memory has been reserved before instantiation, so a request for it succeeds without a reservation.
+        self.held_before_growth = held_memory.bytes();
+        Ok(wanted <= self.held_before_growth || held_memory.set(wanted))
     }
 
     /// Gives the memory back to the session's reservation after a growth that failed because the system had no pages.
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        if let Some(holding) = &mut self.holding {
+        if let Some(held_memory) = &mut self.held_memory {
             // A shrink always succeeds.
-            _ = holding.set(self.before_growth);
+            _ = held_memory.set(self.held_before_growth);
         }
         Ok(())
     }
@@ -311,31 +318,36 @@ fn current(rest: u64) -> Option<u32> {
     (rest != 0).then(|| rest.trailing_zeros())
 }
 
-/// Returns the position in the block of records that the module emits now.
+/// Returns the position in the block that a record has which the module emits now. `current` is the index of the current
+/// packet in the batch.
 pub(crate) fn order_of(phase: HostPhase, current: Option<u32>) -> RecordOrder {
     match phase {
         HostPhase::Start => RecordOrder::tick(0),
         HostPhase::Periodic { before } => RecordOrder::tick(before),
-        HostPhase::Batch { first, one_by_one: true, .. } => RecordOrder::packet(first + current.unwrap_or(0)),
+        HostPhase::Batch { first, has_packet_function: true, .. } => {
+            RecordOrder::packet(first + current.unwrap_or(0))
+        }
         HostPhase::Batch { first, mask, .. } => RecordOrder::packet(first + mask.trailing_zeros().min(63)),
     }
 }
 
-/// Returns the index in the batch of the packet with this descriptor, and the current position in the block. Returns
-/// `None` if the address is not that of a descriptor of the call's packets; with a packet function, of the current
-/// packet.
+/// Returns the index in the batch of the packet whose descriptor is at the guest address `descriptor`, and the current
+/// position in the block.
+///
+/// Returns `None` for any address that is not a descriptor of a packet in the call. A packet function may only use the
+/// descriptor of the current packet.
 pub(crate) fn packet_at(
     phase: HostPhase,
     descriptor: u32,
     current: Option<u32>,
 ) -> Option<(u32, RecordOrder)> {
-    let HostPhase::Batch { descriptors, mask, one_by_one, .. } = phase else { return None };
+    let HostPhase::Batch { descriptors, mask, has_packet_function, .. } = phase else { return None };
     let distance = descriptor.wrapping_sub(descriptors);
     if distance as usize >= BATCH_BYTES || !(distance as usize).is_multiple_of(DESCRIPTOR_BYTES) {
         return None;
     }
     let index = distance / u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
-    let is_accessible = if one_by_one { current == Some(index) } else { mask >> index & 1 == 1 };
+    let is_accessible = if has_packet_function { current == Some(index) } else { mask >> index & 1 == 1 };
     is_accessible.then(|| (index, order_of(phase, current)))
 }
 
@@ -347,16 +359,16 @@ const fn unsigned(value: i32) -> u32 {
 /// Defines all host functions, including those that only the loader imports.
 pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(host::MODULE, LIMIT, |mut caller: Caller<'_, HostState>| {
-        caller.data_mut().run_out().map_err(wasmtime::Error::from)
+        caller.data_mut().count_exceeded().map_err(wasmtime::Error::from)
     })?;
-    linker.func_wrap_async(host::MODULE, SUSPEND, |caller: Caller<'_, HostState>, (left,): (i64,)| {
-        Box::new(slice::run_out(caller, left))
+    linker.func_wrap_async(host::MODULE, SUSPEND, |caller: Caller<'_, HostState>, (counter,): (i64,)| {
+        Box::new(slice::handle_used_up_counter(caller, counter))
     })?;
     HOST_FUNCTIONS.iter().try_for_each(|definition| define_one(linker, definition))
 }
 
-/// Defines a host function. The loader appends the mask of remaining packets to the arguments of functions that
-/// concern a packet.
+/// Defines a host function for modules. The last argument `rest` of a function that concerns a packet is the mask of
+/// remaining packets, which the loader appends.
 fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinition) -> wasmtime::Result<()> {
     type Call<'a> = Caller<'a, HostState>;
     let (module, name) = (host::MODULE, definition.name);
@@ -441,8 +453,8 @@ fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinitio
             value.and_then(ParameterValue::as_float).unwrap_or(0.0)
         }),
         HostFunction::ParamBytes => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, index: i32, to: i32, room: i32| {
-                param_bytes(&mut caller, unsigned(index), unsigned(to), unsigned(room))
+            linker.func_wrap(module, name, |mut caller: Call<'_>, index: i32, to: i32, capacity: i32| {
+                param_bytes(&mut caller, unsigned(index), unsigned(to), unsigned(capacity))
                     .map_err(wasmtime::Error::from)
             })
         }
@@ -458,8 +470,8 @@ fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinitio
             },
         ),
         HostFunction::Message => {
-            linker.func_wrap(module, name, |mut caller: Call<'_>, to: i32, room: i32| {
-                message(&mut caller, unsigned(to), unsigned(room)).map_err(wasmtime::Error::from)
+            linker.func_wrap(module, name, |mut caller: Call<'_>, to: i32, capacity: i32| {
+                message(&mut caller, unsigned(to), unsigned(capacity)).map_err(wasmtime::Error::from)
             })
         }
         HostFunction::Reply => {
@@ -511,25 +523,30 @@ fn digest_by<D: sha2::Digest>(
     to: u32,
 ) -> Result<i32, FaultKind> {
     let digest = with_bytes(caller, HostFunction::Digest, bytes, len, |bytes, _| D::digest(bytes))?;
-    let room = u32::try_from(digest.len()).unwrap_or(u32::MAX);
-    let written = write_bytes(caller, HostFunction::Digest, to, room, &digest)?;
+    let capacity = u32::try_from(digest.len()).unwrap_or(u32::MAX);
+    let written = write_bytes(caller, HostFunction::Digest, to, capacity, &digest)?;
     Ok(i32::try_from(written).unwrap_or(i32::MAX))
 }
 
-fn param_bytes(caller: &mut Caller<'_, HostState>, index: u32, to: u32, room: u32) -> Result<i32, FaultKind> {
-    let Some(value) = caller.data_mut().encoded.get_mut(index as usize).map(std::mem::take) else {
+fn param_bytes(
+    caller: &mut Caller<'_, HostState>,
+    index: u32,
+    to: u32,
+    capacity: u32,
+) -> Result<i32, FaultKind> {
+    let Some(value) = caller.data_mut().encoded_parameters.get_mut(index as usize).map(std::mem::take) else {
         return Ok(code::UNKNOWN);
     };
-    let written = write_bytes(caller, HostFunction::ParamBytes, to, room, &value);
-    if let Some(place) = caller.data_mut().encoded.get_mut(index as usize) {
+    let written = write_bytes(caller, HostFunction::ParamBytes, to, capacity, &value);
+    if let Some(place) = caller.data_mut().encoded_parameters.get_mut(index as usize) {
         *place = value;
     }
     written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
 }
 
-fn message(caller: &mut Caller<'_, HostState>, to: u32, room: u32) -> Result<i32, FaultKind> {
+fn message(caller: &mut Caller<'_, HostState>, to: u32, capacity: u32) -> Result<i32, FaultKind> {
     let message = std::mem::take(&mut caller.data_mut().message);
-    let written = write_bytes(caller, HostFunction::Message, to, room, &message);
+    let written = write_bytes(caller, HostFunction::Message, to, capacity, &message);
     caller.data_mut().message = message;
     written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
 }
@@ -575,8 +592,8 @@ fn emit(
         return Err(FaultKind::RowSize);
     }
     let mut guest = guest_memory(caller, HostFunction::Emit)?;
-    // Strings are read before the record begins, so that a wild pointer leaves no incomplete record. The address and the
-    // length of a string are read once.
+    // Strings are read before the record begins, so that an invalid address leaves no incomplete record. The address and
+    // the length of a string are read once, so that they cannot change between check and use.
     let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut string_bytes = 0u64;
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
@@ -595,14 +612,14 @@ fn emit(
     guest.bytes(row, len, |row, host| {
         let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
         let is_within_limit = host.charge_record(order, bytes);
-        host.strings = host.strings.saturating_add(string_bytes);
+        host.string_bytes = host.string_bytes.saturating_add(string_bytes);
         if !is_within_limit {
             return code::FULL;
         }
         host.records.begin(order, stream, row);
-        host.records.blank(declared.padding());
+        host.records.zero_gaps(declared.padding());
         for (offset, bytes) in &strings {
-            host.records.tail(*offset, bytes);
+            host.records.append_tail(*offset, bytes);
         }
         code::OK
     })
@@ -625,8 +642,8 @@ fn patch(
     let mut wanted = [0; limit::PATCH_BYTES as usize];
     guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
     let wanted = &wanted[..len as usize];
-    // Only headers can be patched. They end where the payload begins, if the classifier has found that; otherwise after
-    // the most bytes that the classifier reads.
+    // Only headers can be patched. They end where the payload begins, if the classifier has found the payload. Otherwise
+    // they end at the latest after the most bytes that the classifier reads.
     let has_payload = described.flags & weir_abi::flag::L4 != 0;
     let headers_max = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
     let head = described.cap_len.min(u32::try_from(headers_max).unwrap_or(u32::MAX));
@@ -635,7 +652,7 @@ fn patch(
         let fields = host.rights.as_ref().map_or(WriteFields::ALL, |rights| rights.fields());
         match fields.check(head, &described, offset, wanted) {
             Ok(()) => {
-                let Some(made) = host.patched.get_mut(index as usize) else { return code::WHEN };
+                let Some(made) = host.patch_counts.get_mut(index as usize) else { return code::WHEN };
                 if u32::from(*made) >= host.admitted.profile().patches.min(limit::PATCHES_PER_PACKET) {
                     return code::FULL;
                 }
@@ -685,11 +702,11 @@ fn find_compile(
 }
 
 fn log(host: &mut HostState, level: i32, text: &[u8]) -> i32 {
-    if host.logged >= limit::LOG_MESSAGES {
+    if host.lines_logged >= limit::LOG_MESSAGES {
         host.log_dropped += 1;
         return code::FULL;
     }
-    host.logged += 1;
+    host.lines_logged += 1;
     let text = String::from_utf8_lossy(text);
     let escape = |c: char| if is_plain(c) { String::from(c) } else { c.escape_default().collect() };
     host.log.push(LogLine {

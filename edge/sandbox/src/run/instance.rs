@@ -1,10 +1,11 @@
-//! A module running in its sandbox.
+//! [`Instance`]: a module in its sandbox in this process. Callers map packets into it, call it with batches, and take its
+//! records, frames and patches. The calls themselves are in `suspend.rs`.
 
 use crate::engine::{Engine, LoadError, LoadedModule};
 use crate::load::rewrite::{self, Checks};
 use crate::run::entry::{StartFunction, entry_function};
 use crate::run::event::{EventHandlers, InstanceContext};
-use crate::run::fault::{CallFault, FaultKind, Indices, Interrupted};
+use crate::run::fault::{CallFault, FaultKind, FunctionIndices, Interrupted};
 use crate::run::host::{HostState, LogLine, Patch, order_of};
 use crate::run::interrupt::CodeMap;
 use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
@@ -34,7 +35,7 @@ pub(crate) const FAULTS_DESCRIBED: usize = 8;
 pub struct BatchInput {
     /// Guest address of the first descriptor.
     pub descriptors: u32,
-    /// Bit i: packet i is for this module.
+    /// The packets for this module: bit i is packet i of the batch.
     pub mask: u64,
     /// Index of the batch's first packet in its block.
     pub first: u32,
@@ -45,12 +46,12 @@ pub struct BatchInput {
 pub struct InstanceCounters {
     /// Packets processed to completion.
     pub packets: u64,
-    /// Packets whose call was aborted.
+    /// Packets lost by an aborted call.
     pub lost: u64,
-    /// The part of [`lost`](Self::lost) whose call did not trap, but exceeded its limit, or was
-    /// [aborted](Instance::abort) while it was suspended.
+    /// The part of [`lost`](Self::lost) whose call exceeded its limit, or was [aborted](Instance::abort) while it was
+    /// suspended. The other lost packets are those of calls that trapped.
     pub over_limit: u64,
-    /// Aborted calls: of packets, batches, ticks, events, start and stop.
+    /// Faults: calls of any kind that trapped or were aborted.
     pub faults: u64,
     /// Records refused because of a limit.
     pub records_dropped: u64,
@@ -62,16 +63,16 @@ pub struct InstanceCounters {
     pub log_dropped: u64,
     /// Packets and other calls over their limit: aborted in a metered module, completed in a supervised one.
     pub exceeded: u64,
-    /// Current strikes against the module, over all of its instances. At the profile's number of strikes it ends.
+    /// Current strikes against the module, over all of its instances. At the profile's number of strikes the module ends.
     pub strikes: u64,
 }
 
-/// An aborted call.
+/// A fault with the call in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
     /// The fault.
     pub fault: CallFault,
-    /// The call in which it happened.
+    /// The kind of the call.
     pub during: During,
 }
 
@@ -94,14 +95,14 @@ pub enum During {
     Idle,
 }
 
-/// A module in its sandbox. The module can access its private memory, read the mapped memory and call host functions, and
-/// has no effects but those of host functions and its verdicts.
+/// A module in its sandbox. The module can access its private memory, read the mapped memory and call host functions. It
+/// has effects only by host functions and by its verdicts.
 pub struct Instance {
-    // The first field, so that it is dropped before the store, which owns the poll page that the watchdog changes.
+    // The first field, so that this value is dropped before the store, which owns the poll page that the watchdog changes.
     pub(crate) watch: Option<WatchedSandbox>,
     pub(crate) checks: Checks,
     /// The layout of the module's function indices.
-    indices: Indices,
+    indices: FunctionIndices,
     /// `None` while a call is suspended, because the call then owns the store.
     pub(crate) store: Option<Store<HostState>>,
     /// `None` if instantiation failed.
@@ -110,26 +111,26 @@ pub struct Instance {
     pub(crate) base: *mut u8,
     /// The suspended call, if there is one.
     pub(crate) task: Option<SuspendedCall>,
-    /// The slice, shared with a suspended call.
+    /// The state that this instance shares with a suspended call.
     pub(crate) slice: Arc<Mutex<SliceState>>,
     pub(crate) call_limit: Duration,
     pub(crate) counters: InstanceCounters,
-    /// The mask of packets for [`Self::take_unserved`].
+    /// The mask of packets that [`Self::take_unserved`] returns.
     pub(crate) unserved: u64,
     incidents: Vec<Incident>,
-    code: Arc<CodeMap>,
+    code_map: Arc<CodeMap>,
     /// The strikes against the module, over all of its instances.
     strike_counter: Arc<StrikeCounter>,
     /// The profile's number of strikes at which a module ends.
     strikes_max: u32,
-    /// The cause of the last aborted call, as `weir_lost` gets it. `None` once that has been called.
+    /// The cause of the last aborted call, an argument of `weir_lost`. `None` once `weir_lost` has been called.
     pub(crate) unreported_loss: Option<i32>,
     /// The resources from the module's session.
     pub(crate) context: InstanceContext,
-    /// The session's count of low-memory transitions at the last [`Self::low_memory`].
+    /// The number of times that the session's memory had become low at the last [`Self::low_memory`].
     pub(crate) times_low: u64,
-    /// True if no function of this instance is called any more, because its start failed.
-    pub(crate) ended: bool,
+    /// True if the start of this instance failed or was aborted. No function of it is called any more.
+    pub(crate) start_failed: bool,
 }
 
 // SAFETY: `base` points to the address space that the store owns, which does not move with the store. The store may move
@@ -154,41 +155,41 @@ pub(crate) struct Wasm {
     rest: Global,
     /// The mask of packets to drop.
     drops: Global,
-    /// The stack pointer of the module's shadow stack, and its value if the stack is empty.
+    /// The global with the pointer of the module's shadow stack, and the pointer's value for an empty stack.
     stack: Option<(Global, Val)>,
-    /// True if the module has a packet function, and no batch function of its own.
-    pub(crate) one_by_one: bool,
+    /// True if the module has a packet function, and false if it has a batch function.
+    pub(crate) has_packet_function: bool,
 }
 
 impl std::fmt::Debug for Instance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Instance")
             .field("counters", &self.counters)
-            .field("ended", &self.ended)
+            .field("start_failed", &self.start_failed)
             .finish_non_exhaustive()
     }
 }
 
 impl Instance {
-    /// Creates a sandbox and starts the module in it. A module that fails at its start is returned too, but has
+    /// Creates a sandbox and starts the module in it. If the module fails at its start, the returned instance has
     /// [ended](Self::has_ended).
     ///
     /// # Errors
     /// [`LoadError`] for failures of the node, not of the module.
-    pub fn start(engine: &Engine, program: &LoadedModule) -> Result<Self, LoadError> {
-        Self::start_with(engine, program, InstanceContext::default())
+    pub fn start(engine: &Engine, module: &LoadedModule) -> Result<Self, LoadError> {
+        Self::start_with(engine, module, InstanceContext::default())
     }
 
-    /// Creates a sandbox for a module of a session, and starts the module in it.
+    /// Creates a sandbox for a module of a session, and starts the module in it, as [`Self::start`] does.
     ///
     /// # Errors
     /// [`LoadError`] for failures of the node, and if the session lacks the module's initial memory.
     pub fn start_with(
         engine: &Engine,
-        program: &LoadedModule,
+        module: &LoadedModule,
         context: InstanceContext,
     ) -> Result<Self, LoadError> {
-        let mut this = Self::make_with(engine, program, context)?;
+        let mut this = Self::make_with(engine, module, context)?;
         this.run_to_completion(Call::Start);
         Ok(this)
     }
@@ -197,19 +198,19 @@ impl Instance {
     ///
     /// # Errors
     /// [`LoadError`] for failures of the node, not of the module.
-    pub fn make(engine: &Engine, program: &LoadedModule) -> Result<Self, LoadError> {
-        Self::make_with(engine, program, InstanceContext::default())
+    pub fn make(engine: &Engine, module: &LoadedModule) -> Result<Self, LoadError> {
+        Self::make_with(engine, module, InstanceContext::default())
     }
 
     fn make_with(
         engine: &Engine,
-        program: &LoadedModule,
+        module: &LoadedModule,
         mut context: InstanceContext,
     ) -> Result<Self, LoadError> {
-        let limits = program.admitted.limits();
+        let limits = module.admitted.limits();
         let slice = Arc::default();
-        let mut host = HostState::new(Arc::clone(&program.admitted));
-        host.continues_over_limit = program.checks.piece().is_some();
+        let mut host = HostState::new(Arc::clone(&module.admitted));
+        host.continues_over_limit = module.checks.refill().is_some();
         host.slice = Arc::clone(&slice);
         host.kept.session_limit.clone_from(&context.kept);
         host.rights.clone_from(&context.writes);
@@ -218,23 +219,23 @@ impl Instance {
         // The initial tables are not stored in the context, because the instance would keep them after their replacement.
         let tables = std::mem::take(&mut context.tables);
         if let Some(reservation) = &context.memory {
-            let wanted = program.admitted.info().memory;
-            host.holding = Some(
+            let wanted = module.admitted.info().memory;
+            host.held_memory = Some(
                 HeldMemory::take(reservation, wanted)
                     .ok_or_else(|| LoadError::Memory { wanted, left: reservation.state().left() })?,
             );
         }
-        let mut store = Store::new(program.runtime(), host);
+        let mut store = Store::new(module.runtime(), host);
         store.limiter(|host| host);
         engine.disable_wasmtime_checks(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
-        let made = match program.checks.is_sliced() {
-            true => poll_ready(program.ready.instantiate_async(&mut store)),
-            false => program.ready.instantiate(&mut store),
+        let made = match module.checks.has_suspendable_calls() {
+            true => poll_ready(module.instance_pre.instantiate_async(&mut store)),
+            false => module.instance_pre.instantiate(&mut store),
         };
         let mut this = Self {
             watch: None,
-            checks: program.checks,
-            indices: program.indices,
+            checks: module.checks,
+            indices: module.indices,
             store: None,
             wasm: None,
             base: std::ptr::null_mut(),
@@ -244,8 +245,8 @@ impl Instance {
             counters: InstanceCounters::default(),
             unserved: 0,
             incidents: Vec::new(),
-            code: Arc::clone(&program.code),
-            strike_counter: Arc::clone(&program.strike_counter),
+            code_map: Arc::clone(&module.code_map),
+            strike_counter: Arc::clone(&module.strike_counter),
             strikes_max: limits.strikes,
             unreported_loss: None,
             // If memory is low now, the first call of `low_memory` returns the event.
@@ -254,54 +255,55 @@ impl Instance {
                 state.times_low.saturating_sub(state.is_low().into())
             }),
             context,
-            ended: false,
+            start_failed: false,
         };
         let instance = match made {
             Ok(instance) => instance,
             Err(error) => {
-                let fault = CallFault::of(&error, program.indices, &program.code);
+                let fault = CallFault::from_error(&error, module.indices, &module.code_map);
                 if fault.kind == FaultKind::Other && error.downcast_ref::<wasmtime::Trap>().is_none() {
                     return Err(LoadError::Sandbox(format!("{error:#}")));
                 }
                 this.store = Some(store);
-                this.fail(fault, During::Start);
-                this.ended = true;
+                this.record_fault(fault, During::Start);
+                this.start_failed = true;
                 return Ok(this);
             }
         };
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
-        let wasm = Wasm::of(instance, &mut store, program.admitted(), program.checks).map_err(unexpected)?;
+        let wasm =
+            Wasm::find_exports(instance, &mut store, module.admitted(), module.checks).map_err(unexpected)?;
         this.base = wasm.memory.data_ptr(&store);
         if !engine.spaces().contains(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
-        let polls = program.checks.is_charged();
+        let polls = module.checks.is_charged();
         // SAFETY: the store owns the space. This instance owns both, and drops `watch` before the store.
-        let watch = unsafe { engine.watchdog().guard(this.base, &program.admitted, &program.code, polls) };
+        let watch = unsafe { engine.watchdog().guard(this.base, &module.admitted, &module.code_map, polls) };
         let host = store.data_mut();
-        host.overrun = watch.overrun();
+        host.must_interrupt = watch.must_interrupt();
         host.memory = Some(wasm.memory);
         host.counter = wasm.counter;
         this.watch = Some(watch);
         this.store = Some(store);
         this.wasm = Some(wasm);
-        this.show_initial_tables(&tables)
+        this.map_initial_tables(&tables)
             .map_err(|error| LoadError::Sandbox(format!("its tables: {error}")))?;
         Ok(this)
     }
 
     /// Discards the effects of a start that failed, and ends the instance.
     #[cold]
-    pub(crate) fn lose_start(&mut self, error: &wasmtime::Error) {
+    pub(crate) fn handle_start_fault(&mut self, error: &wasmtime::Error) {
         // An aborted call leaves no effects.
         if let Some(host) = self.host_mut() {
             host.records.clear();
         }
-        self.fail(self.fault(error), During::Start);
-        self.ended = true;
+        self.record_fault(self.fault(error), During::Start);
+        self.start_failed = true;
     }
 
-    /// Discards the count of calls over their limit after the start, which must not count as excess of packets.
+    /// Discards the count of calls over their limit after the start, so that the start does not count against the packets.
     pub(crate) fn forget_exceeded(&mut self) {
         if let Some(host) = self.host_mut() {
             host.take_exceeded();
@@ -316,10 +318,12 @@ impl Instance {
         self.store.as_mut().map(Store::data_mut)
     }
 
-    /// Returns the fuel that the last call used; for a batch, that of its last packet. `None` without
+    /// Returns the fuel that the last call used; for a batch, the fuel that its last packet used. `None` without
     /// [`CheckMode::Exact`](crate::CheckMode::Exact).
     pub fn fuel_used(&mut self) -> Option<u64> {
-        let Checks::Charged { most: Some(most), exact: true, .. } = self.checks else { return None };
+        let Checks::Charged { allowance: Some(allowance), exact: true, .. } = self.checks else {
+            return None;
+        };
         let (wasm, store) = (self.wasm.as_ref()?, self.store.as_mut()?);
         let left = match wasm.counter {
             Some(counter) => counter.allowance(&mut *store),
@@ -327,21 +331,21 @@ impl Instance {
         };
         let strings = store
             .data()
-            .strings
+            .string_bytes
             .saturating_mul(CostTable::standard().host(HostFunction::Emit).per_byte.into());
-        let used = most.cast_signed().saturating_sub(left);
+        let used = allowance.cast_signed().saturating_sub(left);
         Some(used.max(0).cast_unsigned().saturating_add(strings))
     }
 
     pub(crate) fn fault(&self, error: &wasmtime::Error) -> CallFault {
-        CallFault::of(error, self.indices, &self.code)
+        CallFault::from_error(error, self.indices, &self.code_map)
     }
 
     /// Counts how many of the last `calls` calls of a supervised module were over their limit. To be called between two
-    /// batches, because it can unload the module.
+    /// batches, because this function can unload the module.
     #[inline]
     pub(crate) fn count_exceeded(&mut self, calls: u32) {
-        if self.checks.piece().is_some() {
+        if self.checks.refill().is_some() {
             self.count_supervised(calls);
         }
     }
@@ -370,7 +374,7 @@ impl Instance {
         if self.is_suspended() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 
-    /// Maps the descriptors of all blocks. Returns the host addresses of the mapping.
+    /// Maps the descriptors of all blocks, in place of the previous mapping. Returns the host addresses of the mapping.
     ///
     /// # Errors
     /// A call [is suspended](Self::is_suspended), or the system refuses the mapping.
@@ -387,9 +391,9 @@ impl Instance {
         Ok(mapped.clone())
     }
 
-    /// Maps a window of packets in place of the last one. Releases all kept packets, and removes the
-    /// [pinner](Self::set_packet_pinner). Returns the host addresses of the mapping, by which accesses to a truncated
-    /// file can be recognised.
+    /// Maps memory with packets, in place of the previous mapping. Releases all kept packets, and removes the
+    /// [pinner](Self::set_packet_pinner). Returns the host addresses of the mapping, by which the host can recognise
+    /// accesses to a truncated capture file.
     ///
     /// # Errors
     /// A call [is suspended](Self::is_suspended), or the system refuses the mapping.
@@ -415,25 +419,25 @@ impl Instance {
         }
     }
 
-    /// Begins a block of packets. Its ticks together may emit as many records as one call without packets, because a
-    /// capture can have a tick before each packet.
+    /// Begins a block of packets. All ticks of the block share the limit on records of one call without packets, because
+    /// there can be a tick before each packet.
     pub fn begin_block(&mut self) {
         if let Some(host) = self.host_mut() {
             host.begin_block();
         }
     }
 
-    /// Calls the module with a batch. Returns the mask of packets to drop. A packet whose call is aborted is lost for
-    /// this module, and not dropped; the batch continues after it.
+    /// Calls the module with a batch. Returns the mask of packets to drop. A packet whose call is aborted is lost for this
+    /// module, but not dropped, and the batch continues with the next packet.
     #[inline]
     pub fn run(&mut self, batch: BatchInput) -> u64 {
         self.run_to_completion(Call::Batch(batch))
     }
 
-    /// Handles the abortion of a batch's call: discards the effects of the current packet, and counts the fault.
-    /// Returns the mask of remaining packets.
+    /// Handles a fault in a batch's call: discards the effects of the current packet, and counts the fault. Returns the mask
+    /// of remaining packets.
     #[cold]
-    pub(crate) fn lose(
+    pub(crate) fn handle_batch_fault(
         &mut self,
         error: &wasmtime::Error,
         batch: BatchInput,
@@ -441,13 +445,13 @@ impl Instance {
         drops: &mut u64,
     ) -> u64 {
         let fault = self.fault(error);
-        let (packet, after) = self.lose_packet(batch, mask, drops, fault.is_over_limit());
-        self.fail(fault, During::Packet(packet));
+        let (packet, after) = self.lose_current_packet(batch, mask, drops, fault.is_over_limit());
+        self.record_fault(fault, During::Packet(packet));
         after
     }
 
     /// Discards the effects of the current packet. Returns its index in the block, and the mask of remaining packets.
-    pub(crate) fn lose_packet(
+    pub(crate) fn lose_current_packet(
         &mut self,
         batch: BatchInput,
         mask: u64,
@@ -456,7 +460,7 @@ impl Instance {
     ) -> (u32, u64) {
         let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return (batch.first, 0) };
         let phase = store.data().phase;
-        let (lost, after) = if wasm.one_by_one {
+        let (lost, after) = if wasm.has_packet_function {
             let rest = wasm.rest.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
             *drops |= wasm.drops.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
             // The lowest bit is the current packet. An empty mask means that the loop itself was interrupted after
@@ -470,7 +474,7 @@ impl Instance {
         let index = (lost != 0).then(|| lost.trailing_zeros());
         let packet = batch.first + index.unwrap_or(0);
         let host = store.data_mut();
-        if !wasm.one_by_one {
+        if !wasm.has_packet_function {
             // All records of such a batch have the order of its first packet.
             host.discard(order_of(phase, None));
             while host.patches.pop_if(|patch| patch.packet >= packet).is_some() {}
@@ -490,8 +494,8 @@ impl Instance {
         self.unserved |= mask;
     }
 
-    /// Calls the module's tick, because packet time has reached `now`, after this number of periods. Records of the tick
-    /// come before those of packet `before` of the block.
+    /// Calls the module's `weir_tick`, because packet time has reached `now`, after this number of periods. In the block,
+    /// records of the tick come before the records of packet `before`.
     pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
         self.run_to_completion(Call::Tick { now, periods, before });
     }
@@ -501,15 +505,15 @@ impl Instance {
         self.run_to_completion(Call::Stop { now });
     }
 
-    /// Discards the effects of an aborted call without packets, and counts the fault.
+    /// Handles a fault in a call without packets: discards the effects of the call, and counts the fault.
     #[cold]
-    pub(crate) fn lose_periodic(&mut self, error: &wasmtime::Error, during: During) {
-        self.take_back();
-        self.fail(self.fault(error), during);
+    pub(crate) fn handle_periodic_fault(&mut self, error: &wasmtime::Error, during: During) {
+        self.discard_call_effects();
+        self.record_fault(self.fault(error), during);
     }
 
     /// Discards the effects of a call without packets.
-    pub(crate) fn take_back(&mut self) {
+    pub(crate) fn discard_call_effects(&mut self) {
         if let Some(host) = self.host_mut() {
             let order = order_of(host.phase, None);
             host.discard(order);
@@ -517,12 +521,12 @@ impl Instance {
     }
 
     /// Counts a fault, and resets the shadow stack for the next call.
-    fn fail(&mut self, fault: CallFault, during: During) {
+    fn record_fault(&mut self, fault: CallFault, during: During) {
         self.counters.faults += 1;
         let is_over = fault.is_over_limit();
         if is_over {
             self.counters.exceeded += 1;
-            // A fault at the start ends the instance, and happens in all instances.
+            // A fault at the start is no strike: it ends each instance of the module in any event.
             if during != During::Start {
                 self.strike_counter.strike(self.strikes_max);
             }
@@ -533,7 +537,7 @@ impl Instance {
         self.unreported_loss = Some(if is_over { lost::LIMIT } else { lost::TRAP });
         self.describe(fault, during);
         self.empty_stack();
-        if self.is_over() {
+        if self.is_terminated() {
             self.release_kept();
         }
     }
@@ -553,49 +557,49 @@ impl Instance {
         }
     }
 
-    /// Returns the mask of packets that were not processed to completion since the last call of this function: packets of
-    /// aborted calls, and packets of batches after the module had ended. Each bit is a packet's index in its batch.
+    /// Returns the mask of packets that the module has not processed to completion since the last call of this function:
+    /// packets lost by aborted calls, and packets for an ended module. Each bit is a packet's index in its batch.
     pub fn take_unserved(&mut self) -> u64 {
         std::mem::take(&mut self.unserved)
     }
 
     /// Returns the counters.
     pub fn counters(&self) -> InstanceCounters {
-        let seen = self.seen();
+        let view = self.view();
         InstanceCounters {
-            records_dropped: seen.records_dropped,
-            records_discarded: seen.records_discarded,
-            frames_dropped: seen.frames_dropped,
-            log_dropped: seen.log_dropped,
+            records_dropped: view.records_dropped,
+            records_discarded: view.records_discarded,
+            frames_dropped: view.frames_dropped,
+            log_dropped: view.log_dropped,
             strikes: self.strike_counter.strikes(),
             ..self.counters
         }
     }
 
-    /// Returns the first faults. Later ones are only counted.
+    /// Returns the first faults of the instance. Later faults are only counted.
     pub fn incidents(&self) -> &[Incident] {
         &self.incidents
     }
 
-    /// Returns true if the module gets no more packets, because it failed to start or exceeded its limits too often. A
-    /// supervised module that was unloaded can still be [stopped](Self::stop), so that it loses no results.
+    /// Returns true if the module gets no more packets, because it failed to start or exceeded its limits too often. An
+    /// unloaded supervised module can still be [stopped](Self::stop), so that its results are not lost.
     pub fn has_ended(&self) -> bool {
-        self.is_over() || self.strike_counter.is_unloaded()
+        self.is_terminated() || self.strike_counter.is_unloaded()
     }
 
-    /// Returns whether no function of the module is called any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.ended || self.strike_counter.has_ended()
+    /// Returns whether the host no longer calls any function of the module.
+    pub(crate) fn is_terminated(&self) -> bool {
+        self.start_failed || self.strike_counter.has_ended()
     }
 
     /// Returns the size of the private memory.
     pub fn memory(&self) -> Bytes {
-        Bytes(self.seen().memory as u64)
+        Bytes(self.view().memory as u64)
     }
 
     /// Returns the observable state of the sandbox; during a suspended call, the state at its suspension.
-    pub(crate) fn seen(&self) -> SandboxView {
-        let Some(store) = &self.store else { return lock(&self.slice).seen };
+    pub(crate) fn view(&self) -> SandboxView {
+        let Some(store) = &self.store else { return lock(&self.slice).view };
         let host = store.data();
         SandboxView {
             memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store)),
@@ -607,8 +611,8 @@ impl Instance {
         }
     }
 
-    /// Takes the records emitted since the last call of this function. `empty` becomes the new buffer. Returns no records
-    /// while a call is suspended.
+    /// Takes the records emitted since the last call of this function. `empty` becomes the new buffer. While a call is
+    /// suspended, returns no records.
     pub fn take_records(&mut self, empty: Records) -> Records {
         match self.host_mut() {
             Some(host) => std::mem::replace(&mut host.records, empty),
@@ -621,8 +625,8 @@ impl Instance {
         self.host().is_some_and(|host| !host.records.is_empty())
     }
 
-    /// Discards further patches. To be called if no packet is output, so that patches have no effect. The module cannot
-    /// observe this.
+    /// Discards further patches. To be called if packets are not forwarded, so that patches have no effect. The module
+    /// cannot observe whether patches are discarded.
     pub fn ignore_patches(&mut self) {
         if let Some(host) = self.host_mut() {
             host.keeps_patches = false;
@@ -640,21 +644,21 @@ impl Instance {
     }
 }
 
-/// Returns the error of a call in which the watchdog intervened.
+/// Returns the error of a call that failed after the watchdog acted on it. `error` is wasmtime's error.
 #[cold]
-pub(crate) fn late_error(error: wasmtime::Error, late: OverrunAction) -> wasmtime::Error {
-    match late.at {
+pub(crate) fn overrun_error(error: wasmtime::Error, action: OverrunAction) -> wasmtime::Error {
+    match action.interrupted_at {
         Some(at) => Interrupted { at }.into(),
         None if error.downcast_ref() == Some(&FaultKind::Overrun) => error,
-        // wasmtime reports a poll that traps as an out-of-bounds access. An access of the module itself that is out of
-        // bounds at this time cannot be told from it.
-        None if late.polled => FaultKind::TimeOut.into(),
+        // wasmtime reports a poll that traps as an out-of-bounds access. Such an access by the module itself, at the same
+        // time, would look the same.
+        None if action.closed_poll_page => FaultKind::TimeOut.into(),
         None => error,
     }
 }
 
 impl Wasm {
-    fn of(
+    fn find_exports(
         instance: WasmInstance,
         store: &mut Store<HostState>,
         admitted: &Admitted,
@@ -671,11 +675,14 @@ impl Wasm {
         let fuel = checks.is_charged().then(|| global(rewrite::FUEL)).transpose()?;
         let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
         let stack = stack.map(|global| (global, global.get(&mut *store)));
-        let counter =
-            checks.is_sliced().then(|| CallCounter::of(instance, &mut *store, checks)).transpose()?;
+        let counter = checks
+            .has_suspendable_calls()
+            .then(|| CallCounter::find(instance, &mut *store, checks))
+            .transpose()?;
         let starts = facts.entries.iter().filter(|entry| entry.phase() == host::CallPhase::Start);
-        let starts =
-            starts.map(|entry| StartFunction::of(instance, &mut *store, entry)).collect::<Result<_, _>>()?;
+        let starts = starts
+            .map(|entry| StartFunction::find(instance, &mut *store, entry))
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             memory,
             starts,
@@ -683,13 +690,13 @@ impl Wasm {
             tick: entry_function(instance, &mut *store, facts, EntryPoint::Tick)?,
             stop: entry_function(instance, &mut *store, facts, EntryPoint::Stop)?,
             lost: entry_function(instance, &mut *store, facts, EntryPoint::Lost)?,
-            event_handlers: EventHandlers::of(instance, store, facts)?,
+            event_handlers: EventHandlers::find(instance, store, facts)?,
             fuel,
             counter,
             rest,
             drops,
             stack,
-            one_by_one: facts.entry() == EntryKind::Packet,
+            has_packet_function: facts.entry() == EntryKind::Packet,
         })
     }
 }

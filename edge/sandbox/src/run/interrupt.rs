@@ -1,4 +1,5 @@
-//! Interruption of a call in the middle of its module's code. It needs no checks in the code.
+//! Interrupts a call in the middle of its module's code, without checks in the code. The watchdog uses this for calls that
+//! do not end otherwise.
 //!
 //! The watchdog sends a signal to the calling thread. If the thread executes a function of the module when it gets the
 //! signal, the signal handler makes it continue at a trapping instruction, and wasmtime ends the call as for any trap.
@@ -6,12 +7,13 @@
 //!
 //! - To leave the call, wasmtime needs an address, a stack pointer and a frame pointer, which the code that entered the
 //!   call has stored. It needs no register and no stack content of the function.
-//! - No host state is left half-changed, because it changes only in host functions.
-//! - wasmtime finds the location of the fault by walking the frames from the frame pointer. The pointer is that of the
-//!   function, or in the function's prologue and epilogue that of its caller.
+//! - Host state is consistent, because it changes only in host functions.
+//! - wasmtime finds the location of the fault by walking the frames from the frame pointer, which points to the frame of the
+//!   function, or in the function's prologue and epilogue to the frame of its caller.
 //!
-//! If the thread executes other code, the handler does nothing, and the watchdog tries again: host functions and bulk
-//! operations can hold locks, and the code that enters and leaves a module must be completed.
+//! If the thread executes other code, the handler does nothing, and the watchdog tries again. Other code cannot be
+//! interrupted: host functions and bulk operations can hold locks, and the code that enters and leaves a module must be
+//! completed.
 
 use crate::watchdog::WatchEntry;
 use std::ops::Range;
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 use std::{io, mem, ptr};
 use wasmtime::Module;
 
-/// The signal. Its default action is to be ignored, so a late signal is harmless.
+/// The signal that interrupts a call. The default action for it is to ignore it, so a late signal is harmless.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 /// The addresses of a module's compiled functions.
@@ -31,7 +33,7 @@ pub(crate) struct CodeMap {
 }
 
 impl CodeMap {
-    pub(crate) fn of(module: &Module) -> Self {
+    pub(crate) fn new(module: &Module) -> Self {
         let text = module.text().as_ptr().addr();
         let mut functions: Vec<_> =
             module.functions().map(|f| text + f.offset..text + f.offset + f.len).collect();
@@ -39,7 +41,8 @@ impl CodeMap {
         Self { module: module.clone(), functions }
     }
 
-    /// Returns true if an instruction is in one of the module's functions. The code that enters and leaves them is not.
+    /// Returns true if the instruction at `pc` is in one of the module's functions. Returns false for the code that enters and
+    /// leaves the functions.
     fn contains(&self, pc: usize) -> bool {
         let after = self.functions.partition_point(|function| function.start <= pc);
         after
@@ -62,7 +65,7 @@ thread_local! {
     static CURRENT_CALL: AtomicPtr<WatchEntry> = const { AtomicPtr::new(ptr::null_mut()) };
 }
 
-/// Sets the call in progress on this thread. The entry must stay in place until another one, or none, is set.
+/// Sets the call in progress on this thread. The entry must stay in place until this function is called again.
 #[inline]
 pub(crate) fn set_current_call(watch: Option<&WatchEntry>) {
     let watch = watch.map_or(ptr::null(), ptr::from_ref).cast_mut();
@@ -76,17 +79,17 @@ pub(crate) fn set_current_call(watch: Option<&WatchEntry>) {
 /// # Safety
 /// The thread exists until this function returns.
 pub(crate) unsafe fn send(thread: libc::pthread_t) {
-    if landing().is_some() {
+    if trap_target().is_some() {
         // SAFETY: the thread exists, by this function's contract.
         unsafe { libc::pthread_kill(thread, SIGNAL) };
     }
 }
 
 /// Installs the handler of the signals that [`send`] sends.
-pub(crate) fn prepare() -> io::Result<()> {
+pub(crate) fn install_handler() -> io::Result<()> {
     static PREPARED: OnceLock<Result<(), i32>> = OnceLock::new();
     let prepared = PREPARED.get_or_init(|| {
-        if landing().is_none() {
+        if trap_target().is_none() {
             return Ok(());
         }
         // SAFETY: sigaction is a plain C struct for which all zeros are a value.
@@ -103,13 +106,13 @@ pub(crate) fn prepare() -> io::Result<()> {
     prepared.map_err(io::Error::from_raw_os_error)
 }
 
-/// Makes the thread continue at a trap if its call is to be interrupted and it was executing the module's code. Accesses
-/// only atomics and data that do not change.
+/// Makes the interrupted thread continue at a trap, if its call is to be interrupted and the thread was executing the
+/// module's code. Accesses only atomics and data that do not change.
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let watch = CURRENT_CALL.with(|current| current.load(Ordering::Relaxed));
     // SAFETY: the pointer is null, or was set by this thread for a call that has not ended.
     let Some(watch) = (unsafe { watch.as_ref() }) else { return };
-    let (Some(code), Some(landing)) = (watch.code_to_interrupt(), LANDING.get().and_then(Option::as_ref))
+    let (Some(code), Some(target)) = (watch.code_to_interrupt(), TRAP_TARGET.get().and_then(Option::as_ref))
     else {
         return;
     };
@@ -118,20 +121,22 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     let pc = pc(context);
     if code.contains(pc) {
         watch.set_interrupted_at(pc);
-        set_pc(context, landing.trap);
+        set_pc(context, target.address);
     }
 }
 
-/// A function that only traps. It is never called; interrupted calls continue at its trap.
-struct Landing {
+/// The code at which interrupted calls continue: a function that only traps and is never called.
+struct TrapTarget {
     _module: Module,
-    trap: usize,
+    /// The address of the trapping instruction.
+    address: usize,
 }
 
-/// The landing of this process; `None` inside if calls cannot be interrupted on this processor.
-static LANDING: OnceLock<Option<Landing>> = OnceLock::new();
+/// The [`TrapTarget`] of this process. Its value is `None` if calls cannot be interrupted on this processor.
+static TRAP_TARGET: OnceLock<Option<TrapTarget>> = OnceLock::new();
 
-fn landing() -> Option<&'static Landing> {
+/// Returns the [`TrapTarget`] of this process, which the first call creates.
+fn trap_target() -> Option<&'static TrapTarget> {
     // A module with one function: `unreachable`.
     const MODULE: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x0a\x05\x01\x03\0\0\x0b";
     let make = || {
@@ -140,10 +145,10 @@ fn landing() -> Option<&'static Landing> {
         let function = module.functions().next()?;
         let code = module.text().get(function.offset..function.offset + function.len)?;
         let trap = code.windows(TRAP.len()).position(|bytes| bytes == TRAP)?;
-        let trap = code.as_ptr().addr() + trap;
-        Some(Landing { _module: module, trap })
+        let address = code.as_ptr().addr() + trap;
+        Some(TrapTarget { _module: module, address })
     };
-    LANDING.get_or_init(|| if TRAP.is_empty() { None } else { make() }).as_ref()
+    TRAP_TARGET.get_or_init(|| if TRAP.is_empty() { None } else { make() }).as_ref()
 }
 
 /// The instruction `ud2`.

@@ -1,4 +1,5 @@
-//! Packets that a module keeps beyond a call: their bytes stay in place until the module releases them.
+//! Kept packets: a module can keep a packet beyond the call, and the packet's bytes then stay in place until the module
+//! releases the packet.
 
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::guest_memory;
@@ -16,25 +17,25 @@ use weir_abi::{code, limit};
 use weir_session::{KeptPacket, KeptPackets, RecordOrder};
 use weir_units::Bytes;
 
-/// The number of a handle's low bits, which hold the index of a slot. The bits above hold the number of the slot's use,
-/// so the handle of a released packet is invalid.
-const PLACE_BITS: u32 = 10;
+/// The number of a handle's low bits, which are the index of a slot. The bits above are the number of the slot's use, so
+/// that the handle of a released packet is invalid.
+const SLOT_BITS: u32 = 10;
 /// The largest number of a slot's use, after which the numbers start again at 0.
-const USE_MAX: u32 = (1 << (31 - PLACE_BITS)) - 1;
+const USE_MAX: u32 = (1 << (31 - SLOT_BITS)) - 1;
 
-const _: () = assert!(limit::KEPT_PACKETS == 1 << PLACE_BITS);
+const _: () = assert!(limit::KEPT_PACKETS == 1 << SLOT_BITS);
 
-/// A pin on a packet's memory, which does not change as long as this value exists. Memory is pinned in pieces of one
-/// size, which several packets can share.
+/// A pin on a packet's memory: as long as this value exists, the packet's bytes do not change. Memory is pinned in pieces of
+/// one size, such as the chunks of an arena, and several packets can share a piece.
 pub struct Pinned {
     /// The value whose lifetime pins the memory.
-    pub hold: Box<dyn Any + Send>,
-    /// The numbers of the pinned pieces. Empty if the memory never changes, so that nothing has to be pinned.
+    pub guard: Box<dyn Any + Send>,
+    /// The numbers of the pinned pieces. Empty for memory that never changes, such as that of a capture file.
     pub pieces: Range<u32>,
     /// The size of a piece.
-    pub piece: Bytes,
+    pub piece_size: Bytes,
     /// The number of pieces of this memory that can be pinned at the same time, by all modules together.
-    pub most: u32,
+    pub pieces_max: u32,
 }
 
 /// The reason why a packet's memory cannot be pinned.
@@ -42,7 +43,7 @@ pub struct Pinned {
 pub enum NotPinned {
     /// This memory can never be pinned.
     Never,
-    /// As many pieces are pinned now as can be.
+    /// The most pieces that can be pinned at the same time are pinned already.
     Full,
 }
 
@@ -57,33 +58,33 @@ pub(crate) struct Kept {
     pub(crate) session_limit: Option<Arc<KeptPackets>>,
     slots: Vec<Slot>,
     /// The indices of unused slots.
-    free: Vec<u32>,
+    free_slots: Vec<u32>,
     /// The number of kept packets.
-    packets: u32,
+    packet_count: u32,
     /// The number of kept packets in each piece.
-    pieces: BTreeMap<u32, u32>,
+    packets_by_piece: BTreeMap<u32, u32>,
     /// The size of all pinned pieces.
     bytes: Bytes,
-    /// The orders and handles of packets that the current call has kept.
-    new: Vec<(RecordOrder, i32)>,
+    /// The packets that the current call has kept: their positions in the block, and handles.
+    kept_in_call: Vec<(RecordOrder, i32)>,
 }
 
-/// A place for a kept packet.
+/// A slot for a kept packet.
 #[derive(Default)]
 struct Slot {
     /// The number of the current or next use of the slot.
-    used: u32,
+    use_number: u32,
     /// The kept packet, if the slot is in use.
     pinned: Option<Pinned>,
-    /// The packet's part in the session's limit. Dropping it gives it back.
-    of_session: Option<KeptPacket>,
+    /// The packet's part of the session's limit, given back when this value is dropped.
+    session_share: Option<KeptPacket>,
 }
 
 impl fmt::Debug for Pinned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pinned")
             .field("pieces", &self.pieces)
-            .field("piece", &self.piece)
+            .field("piece_size", &self.piece_size)
             .finish_non_exhaustive()
     }
 }
@@ -97,10 +98,10 @@ impl Kept {
 
     /// Releases all packets.
     fn clear(&mut self) {
-        for place in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
-            self.free_slot(place);
+        for slot_index in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
+            self.free_slot(slot_index);
         }
-        self.new.clear();
+        self.kept_in_call.clear();
     }
 
     /// Returns the size of the pinned memory.
@@ -109,89 +110,98 @@ impl Kept {
     }
 
     /// Begins a call.
-    pub(crate) fn enter(&mut self) {
-        self.new.clear();
+    pub(crate) fn begin_call(&mut self) {
+        self.kept_in_call.clear();
     }
 
-    /// Releases the packets of this order that the aborted call has kept. Packets that it has released stay released.
+    /// Releases the packets at this position that the aborted call has kept. Packets that the call has released stay
+    /// released.
     fn discard(&mut self, order: RecordOrder) {
-        let new = std::mem::take(&mut self.new);
-        for (_, handle) in new.into_iter().filter(|(kept, _)| *kept == order) {
+        let new = std::mem::take(&mut self.kept_in_call);
+        for (_, handle) in new.into_iter().filter(|(kept_at, _)| *kept_at == order) {
             self.release(handle);
         }
     }
 
     /// Returns the index of a handle's slot, if the handle is still valid.
-    fn place(&self, handle: i32) -> Option<u32> {
+    fn slot_of(&self, handle: i32) -> Option<u32> {
         let handle = u32::try_from(handle).ok()?;
-        let (place, used) = (handle & (limit::KEPT_PACKETS - 1), handle >> PLACE_BITS);
-        self.slots.get(place as usize).filter(|slot| slot.used == used && slot.pinned.is_some())?;
-        Some(place)
+        let (slot_index, use_number) = (handle & (limit::KEPT_PACKETS - 1), handle >> SLOT_BITS);
+        self.slots
+            .get(slot_index as usize)
+            .filter(|slot| slot.use_number == use_number && slot.pinned.is_some())?;
+        Some(slot_index)
     }
 
-    fn holds(&self, handle: i32) -> bool {
-        self.place(handle).is_some()
+    fn is_valid(&self, handle: i32) -> bool {
+        self.slot_of(handle).is_some()
     }
 
     /// Releases a packet. Returns false if the handle is invalid.
     fn release(&mut self, handle: i32) -> bool {
-        self.place(handle).is_some_and(|place| self.free_slot(place))
+        self.slot_of(handle).is_some_and(|slot_index| self.free_slot(slot_index))
     }
 
-    /// Releases the packet in a slot. Returns false if there is none.
-    fn free_slot(&mut self, place: u32) -> bool {
-        let Some(slot) = self.slots.get_mut(place as usize) else { return false };
+    /// Releases the packet in a slot. Returns false if the slot has no packet.
+    fn free_slot(&mut self, slot_index: u32) -> bool {
+        let Some(slot) = self.slots.get_mut(slot_index as usize) else { return false };
         let Some(pinned) = slot.pinned.take() else { return false };
-        slot.of_session = None;
+        slot.session_share = None;
         // The numbers of uses start again at 0, so a handle becomes valid again after 2 million uses of its slot.
-        slot.used = if slot.used == USE_MAX { 0 } else { slot.used + 1 };
+        slot.use_number = if slot.use_number == USE_MAX { 0 } else { slot.use_number + 1 };
         for piece in pinned.pieces {
-            if let Some(packets) = self.pieces.get_mut(&piece) {
+            if let Some(packets) = self.packets_by_piece.get_mut(&piece) {
                 *packets -= 1;
                 if *packets == 0 {
-                    self.pieces.remove(&piece);
-                    self.bytes.0 -= pinned.piece.0;
+                    self.packets_by_piece.remove(&piece);
+                    self.bytes.0 -= pinned.piece_size.0;
                 }
             }
         }
-        self.packets -= 1;
-        self.free.push(place);
+        self.packet_count -= 1;
+        self.free_slots.push(slot_index);
         true
     }
 
-    /// Returns the size of the pieces of this packet that no other kept packet has pinned.
-    fn added(&self, pinned: &Pinned) -> Bytes {
-        let new = pinned.pieces.clone().filter(|piece| !self.pieces.contains_key(piece)).count() as u64;
-        Bytes(new.saturating_mul(pinned.piece.0))
+    /// Returns the size of those pieces of `pinned` that no other kept packet has pinned.
+    fn added_bytes(&self, pinned: &Pinned) -> Bytes {
+        let new =
+            pinned.pieces.clone().filter(|piece| !self.packets_by_piece.contains_key(piece)).count() as u64;
+        Bytes(new.saturating_mul(pinned.piece_size.0))
     }
 
     /// Stores a packet in a free slot, and returns its handle.
-    fn insert(&mut self, order: RecordOrder, pinned: Pinned, of_session: Option<KeptPacket>) -> Option<i32> {
-        let place = match self.free.pop() {
-            Some(place) => place,
+    fn insert(
+        &mut self,
+        order: RecordOrder,
+        pinned: Pinned,
+        session_share: Option<KeptPacket>,
+    ) -> Option<i32> {
+        let slot_index = match self.free_slots.pop() {
+            Some(slot_index) => slot_index,
             None => {
                 self.slots.push(Slot::default());
                 u32::try_from(self.slots.len() - 1).ok()?
             }
         };
-        let slot = self.slots.get_mut(place as usize)?;
+        let slot = self.slots.get_mut(slot_index as usize)?;
         for piece in pinned.pieces.clone() {
-            let packets = self.pieces.entry(piece).or_default();
+            let packets = self.packets_by_piece.entry(piece).or_default();
             *packets += 1;
             if *packets == 1 {
-                self.bytes.0 += pinned.piece.0;
+                self.bytes.0 += pinned.piece_size.0;
             }
         }
-        (slot.pinned, slot.of_session) = (Some(pinned), of_session);
-        self.packets += 1;
-        let handle = i32::try_from(slot.used << PLACE_BITS | place).ok()?;
-        if self.new.len() >= 2 * limit::KEPT_PACKETS as usize {
-            // At least half of these have been released since.
-            let mut new = std::mem::take(&mut self.new);
-            new.retain(|(_, handle)| self.holds(*handle));
-            self.new = new;
+        (slot.pinned, slot.session_share) = (Some(pinned), session_share);
+        self.packet_count += 1;
+        let handle = i32::try_from(slot.use_number << SLOT_BITS | slot_index).ok()?;
+        if self.kept_in_call.len() >= 2 * limit::KEPT_PACKETS as usize {
+            // At most `KEPT_PACKETS` of these handles are still valid, so at least half are removed.
+            let mut new = std::mem::take(&mut self.kept_in_call);
+            new.retain(|(_, handle)| self.is_valid(*handle));
+            self.kept_in_call = new;
         }
-        self.new.push((order, handle));
+        self.kept_in_call.push((order, handle));
         Some(handle)
     }
 }
@@ -208,7 +218,7 @@ pub(crate) fn keep(
     if most == 0 || host.kept.pinner.is_none() {
         return Ok(code::DENIED);
     }
-    if host.kept.packets >= most {
+    if host.kept.packet_count >= most {
         return Ok(code::FULL);
     }
     let described = guest_memory(caller, HostFunction::Keep)?.descriptor(descriptor)?;
@@ -220,15 +230,15 @@ pub(crate) fn keep(
         Err(NotPinned::Never) => return Ok(code::DENIED),
         Err(NotPinned::Full) => return Ok(code::FULL),
     };
-    // A module may pin at most half of the pieces, so that some are left for others. Pinned memory counts against the
+    // A module may pin at most half of the pieces, so that other modules can pin some. Pinned memory counts against the
     // module's own limit of memory.
-    let added = host.kept.added(&pinned);
-    let pieces = host.kept.pieces.len() as u64 + added.0 / pinned.piece.0.max(1);
+    let added = host.kept.added_bytes(&pinned);
+    let pieces = host.kept.packets_by_piece.len() as u64 + added.0 / pinned.piece_size.0.max(1);
     let memory = private.saturating_add(host.kept.bytes.0).saturating_add(added.0);
-    if pieces > u64::from(pinned.most / 2) || memory > host.admitted.memory().0 {
+    if pieces > u64::from(pinned.pieces_max / 2) || memory > host.admitted.memory().0 {
         return Ok(code::FULL);
     }
-    let of_session = match &host.kept.session_limit {
+    let session_share = match &host.kept.session_limit {
         None => None,
         Some(session_limit) => match session_limit.keep() {
             None => return Ok(code::FULL),
@@ -236,41 +246,41 @@ pub(crate) fn keep(
         },
     };
     // Pinned memory is also reserved from the session.
-    if added.0 > 0 && host.holding.as_mut().is_some_and(|holding| !holding.set(Bytes(memory))) {
+    if added.0 > 0 && host.held_memory.as_mut().is_some_and(|held_memory| !held_memory.set(Bytes(memory))) {
         return Ok(code::FULL);
     }
-    Ok(host.kept.insert(order, pinned, of_session).unwrap_or(code::FULL))
+    Ok(host.kept.insert(order, pinned, session_share).unwrap_or(code::FULL))
 }
 
 /// The host function `release`.
 pub(crate) fn release(host: &mut HostState, handle: i32) -> i32 {
-    if host.releasing(|kept| kept.release(handle)) { code::OK } else { code::UNKNOWN }
+    if host.run_and_unreserve(|kept| kept.release(handle)) { code::OK } else { code::UNKNOWN }
 }
 
 impl HostState {
     /// Releases all kept packets, and sets the pinner for further ones.
     pub(crate) fn set_packet_pinner(&mut self, pinner: Option<PacketPinner>) {
-        self.releasing(|kept| kept.replace_pinner(pinner));
+        self.run_and_unreserve(|kept| kept.replace_pinner(pinner));
     }
 
     /// Releases all kept packets.
     pub(crate) fn release_all_kept(&mut self) {
-        self.releasing(Kept::clear);
+        self.run_and_unreserve(Kept::clear);
     }
 
-    /// Releases the packets of this order that the aborted call has kept.
-    pub(crate) fn release_kept_of(&mut self, order: RecordOrder) {
-        self.releasing(|kept| kept.discard(order));
+    /// Releases the packets at this position that the aborted call has kept.
+    pub(crate) fn release_kept_at(&mut self, order: RecordOrder) {
+        self.run_and_unreserve(|kept| kept.discard(order));
     }
 
-    /// Runs `act`, and gives the memory that it has unpinned back to the session's reservation.
-    fn releasing<R>(&mut self, act: impl FnOnce(&mut Kept) -> R) -> R {
+    /// Runs `act`, which releases packets, and gives the memory that is then unpinned back to the session's reservation.
+    fn run_and_unreserve<R>(&mut self, act: impl FnOnce(&mut Kept) -> R) -> R {
         let before = self.kept.bytes().0;
         let result = act(&mut self.kept);
         let unpinned = before.saturating_sub(self.kept.bytes().0);
-        if let Some(holding) = self.holding.as_mut().filter(|_| unpinned > 0) {
+        if let Some(held_memory) = self.held_memory.as_mut().filter(|_| unpinned > 0) {
             // A shrink always succeeds.
-            _ = holding.set(Bytes(holding.bytes().0.saturating_sub(unpinned)));
+            _ = held_memory.set(Bytes(held_memory.bytes().0.saturating_sub(unpinned)));
         }
         result
     }
@@ -292,7 +302,7 @@ impl Instance {
 
     /// Returns the size of the packet memory that the module keeps pinned, in whole pieces.
     pub fn kept(&self) -> Bytes {
-        self.seen().kept
+        self.view().kept
     }
 
     /// Releases all packets, because the module has ended. Another instance of the module may have ended it.
@@ -308,7 +318,7 @@ mod tests {
     use super::*;
 
     fn pinned() -> Pinned {
-        Pinned { hold: Box::new(()), pieces: 0..1, piece: Bytes(4096), most: 64 }
+        Pinned { guard: Box::new(()), pieces: 0..1, piece_size: Bytes(4096), pieces_max: 64 }
     }
 
     #[test]
@@ -319,7 +329,7 @@ mod tests {
             let handle = kept.insert(RecordOrder::packet(0), pinned(), None).unwrap();
             assert!(kept.release(handle) && !kept.release(handle));
         }
-        assert!(kept.new.len() <= 2 * limit::KEPT_PACKETS as usize, "{}", kept.new.len());
+        assert!(kept.kept_in_call.len() <= 2 * limit::KEPT_PACKETS as usize, "{}", kept.kept_in_call.len());
         // The packet that is still kept is released with the aborted call.
         kept.discard(RecordOrder::packet(0));
         assert!(!kept.release(first) && kept.bytes() == Bytes(0));

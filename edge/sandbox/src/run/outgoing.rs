@@ -1,5 +1,5 @@
-//! Frames that a module sends. The frames of a call are kept until the host takes them; those of an aborted call are
-//! discarded.
+//! Frames that a module sends. The frames of a completed call are stored until the host takes them. The frames of an
+//! aborted call are discarded.
 
 use crate::run::call_usage::{CallUsage, OutputAllowance};
 use crate::run::fault::FaultKind;
@@ -12,20 +12,20 @@ use weir_abi::{code, limit};
 use weir_session::{RecordOrder, Records};
 
 /// The frames that a module has sent and that the host has not taken yet.
-pub(crate) struct SentPackets {
-    /// The frames, stored as records. The stream of each is its output's index in the manifest.
+pub(crate) struct SentFrames {
+    /// The frames, stored as records. The stream number of a frame is the index of its output in the manifest.
     pub(crate) frames: Records,
     /// The number of frames refused because of a limit.
     pub(crate) dropped: u64,
     /// Bit i: output i is connected.
-    pub(crate) open: u8,
-    /// The frames sent in the current call.
-    pub(crate) asked: CallUsage,
+    pub(crate) connected: u8,
+    /// The number and bytes of the frames sent in the current call.
+    pub(crate) usage: CallUsage,
 }
 
-impl Default for SentPackets {
+impl Default for SentFrames {
     fn default() -> Self {
-        Self { frames: Records::default(), dropped: 0, open: u8::MAX, asked: CallUsage::default() }
+        Self { frames: Records::default(), dropped: 0, connected: u8::MAX, usage: CallUsage::default() }
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn send(
     if phase == HostPhase::Start {
         return Ok(code::WHEN);
     }
-    if host.outgoing.open.checked_shr(output.into()).is_none_or(|open| open & 1 == 0) {
+    if host.outgoing.connected.checked_shr(output.into()).is_none_or(|mask| mask & 1 == 0) {
         return Ok(code::DENIED);
     }
     let bytes_max = host.admitted.profile().frame_bytes.0.min(limit::FRAME_BYTES.into());
@@ -63,18 +63,18 @@ pub(crate) fn send(
 }
 
 impl HostState {
-    /// Charges one frame of `bytes` bytes. Returns false beyond the limit.
+    /// Charges one frame of `bytes` bytes. Returns false, and counts the frame as dropped, if it is over the limit.
     fn charge_frame(&mut self, order: RecordOrder, bytes: usize) -> bool {
         let allowance = OutputAllowance::of_frames(self.admitted.profile());
-        let is_taken = self.outgoing.asked.charge(self.phase, order, bytes, allowance);
-        self.outgoing.dropped += u64::from(!is_taken);
-        is_taken
+        let is_within_limit = self.outgoing.usage.charge(self.phase, order, bytes, allowance);
+        self.outgoing.dropped += u64::from(!is_within_limit);
+        is_within_limit
     }
 }
 
 impl Instance {
-    /// Takes the frames sent since the last call of this function, in order. The stream of each is its output's index
-    /// in the manifest. `empty` becomes the new buffer. Returns no frames while a call is suspended.
+    /// Takes the frames sent since the last call of this function, in order. The stream number of a frame is the index of its
+    /// output in the manifest. `empty` becomes the new buffer. While a call is suspended, returns no frames.
     pub fn take_frames(&mut self, empty: Records) -> Records {
         match self.host_mut() {
             Some(host) => std::mem::replace(&mut host.outgoing.frames, empty),
@@ -87,11 +87,11 @@ impl Instance {
         self.host().is_some_and(|host| !host.outgoing.frames.is_empty())
     }
 
-    /// Sets the mask of connected outputs; initially all are connected. A module that sends to an unconnected output
-    /// gets an error code. No effect while a call is suspended.
-    pub fn open_outputs(&mut self, open: u8) {
+    /// Sets the mask of connected outputs; initially all outputs are connected. A module that sends to an unconnected output
+    /// gets an error code. Has no effect while a call is suspended.
+    pub fn connect_outputs(&mut self, connected: u8) {
         if let Some(host) = self.host_mut() {
-            host.outgoing.open = open;
+            host.outgoing.connected = connected;
         }
     }
 }

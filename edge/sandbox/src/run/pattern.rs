@@ -4,39 +4,39 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use weir_abi::limit;
 
-/// The most patterns of a packed search. With more patterns it would compare too often in vain, and the automaton is
-/// faster.
-const FEW_MAX: usize = 32;
-/// The shortest pattern of a packed search, for the same reason.
-const FEW_BYTES_MIN: usize = 3;
+/// The most patterns of a packed search. With more patterns the search would make too many failing comparisons, and the
+/// automaton is faster.
+const PACKED_MAX: usize = 32;
+/// The shortest pattern of a packed search, in bytes. With shorter patterns, too, the automaton is faster.
+const PACKED_LEN_MIN: usize = 3;
 
 /// The most bytes of all patterns of a packed search together. The search may compare every pattern at each position of
 /// the text, so its time is bounded by the text's length times this number.
-const FEW_BYTES_MAX: usize = 256;
+const PACKED_BYTES_MAX: usize = 256;
 
 /// A compiled set of byte strings.
 #[derive(Debug)]
 pub(crate) enum Patterns {
     /// One pattern: SIMD substring search.
     One(Box<Finder<'static>>),
-    /// A few patterns: SIMD over the first bytes of all of them at once.
-    Few(Box<packed::Searcher>),
-    /// Many patterns, or case-insensitive ones.
-    Many(AhoCorasick),
+    /// A few patterns: a packed search, which compares the first bytes of all patterns at once (SIMD).
+    Packed(Box<packed::Searcher>),
+    /// Many patterns, or case-insensitive ones: an Aho-Corasick automaton.
+    Automaton(AhoCorasick),
 }
 
-/// The reason why a set cannot be compiled.
+/// The reason why a set of patterns cannot be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatternError {
     /// The list is truncated or empty, or has an empty pattern.
     Malformed,
-    /// More patterns or bytes than the limit.
+    /// The list has more patterns or bytes than the limit.
     TooMany,
 }
 
 impl Patterns {
-    /// Compiles a list of patterns, each of which is a 32-bit length and bytes. Memory and time are linear in the
-    /// length of the list, which is limited: the automaton is a contiguous NFA, never a DFA.
+    /// Compiles a list of patterns; each is a 32-bit little-endian length, and then its bytes. Memory and time are linear in
+    /// the length of the list, which is limited, because the automaton is a contiguous NFA and not a DFA.
     pub(crate) fn compile(list: &[u8], ignore_case: bool) -> Result<Self, PatternError> {
         if list.len() > (limit::PATTERN_BYTES + 4 * limit::PATTERNS) as usize {
             return Err(PatternError::TooMany);
@@ -64,32 +64,32 @@ impl Patterns {
             return Ok(Self::One(Box::new(Finder::new(pattern).into_owned())));
         }
         if !ignore_case
-            && patterns.len() <= FEW_MAX
-            && patterns.iter().all(|pattern| pattern.len() >= FEW_BYTES_MIN)
-            && list.len() - 4 * patterns.len() <= FEW_BYTES_MAX
-            && let Some(searcher) = few(&patterns)
+            && patterns.len() <= PACKED_MAX
+            && patterns.iter().all(|pattern| pattern.len() >= PACKED_LEN_MIN)
+            && list.len() - 4 * patterns.len() <= PACKED_BYTES_MAX
+            && let Some(searcher) = packed_searcher(&patterns)
         {
-            return Ok(Self::Few(Box::new(searcher)));
+            return Ok(Self::Packed(Box::new(searcher)));
         }
         AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .match_kind(MatchKind::LeftmostLongest)
             .ascii_case_insensitive(ignore_case)
             .build(patterns)
-            .map(Self::Many)
+            .map(Self::Automaton)
             .map_err(|_| PatternError::TooMany)
     }
 
-    /// Returns the index of the pattern and the position of the leftmost match. Of several matches at that position, it
-    /// is the longest one.
+    /// Returns the index of the pattern and the position of the leftmost match, and of several matches at that position those
+    /// of the longest.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(u32, u32)> {
         let (pattern, at) = match self {
             Self::One(finder) => (0, finder.find(bytes)?),
-            Self::Few(searcher) => {
+            Self::Packed(searcher) => {
                 let found = searcher.find(bytes)?;
                 (found.pattern().as_usize(), found.start())
             }
-            Self::Many(automaton) => {
+            Self::Automaton(automaton) => {
                 let found = automaton.find(bytes)?;
                 (found.pattern().as_usize(), found.start())
             }
@@ -99,7 +99,7 @@ impl Patterns {
 }
 
 /// Builds a packed searcher. Returns `None` if the processor lacks the instructions for it.
-fn few(patterns: &[&[u8]]) -> Option<packed::Searcher> {
+fn packed_searcher(patterns: &[&[u8]]) -> Option<packed::Searcher> {
     packed::Config::new().match_kind(packed::MatchKind::LeftmostLongest).builder().extend(patterns).build()
 }
 
@@ -135,12 +135,12 @@ mod tests {
             let patterns: Vec<Vec<u8>> = (0..4).map(|k| word(n * 31 + k * 7919, 3 + (n + k) % 4)).collect();
             let patterns: Vec<&[u8]> = patterns.iter().map(Vec::as_slice).collect();
             let text = word(n * 2_654_435_761, 60);
-            let few = few(&patterns).map(|searcher| Patterns::Few(Box::new(searcher)));
+            let packed = packed_searcher(&patterns).map(|searcher| Patterns::Packed(Box::new(searcher)));
             let many =
                 AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns).unwrap();
             let many = many.find(&text).map(|found| found.range());
-            if let Some(few) = few {
-                let found = few.find(&text).map(|(pattern, at)| {
+            if let Some(packed) = packed {
+                let found = packed.find(&text).map(|(pattern, at)| {
                     let at = at as usize;
                     at..at + patterns[pattern as usize].len()
                 });

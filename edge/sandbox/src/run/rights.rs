@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_wire::WriteFields;
 
-/// The fields that all modules of a session may write, and a count of refused writes to other fields.
+/// The fields that all modules of a session may write, and the number of refused writes to other fields. A session can
+/// change the fields while its modules run.
 #[derive(Debug)]
 pub struct WriteRights {
     fields: AtomicU32,

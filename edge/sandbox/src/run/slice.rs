@@ -1,8 +1,8 @@
-//! The slice of a suspendable call: the fuel or time that it may use before it is suspended.
+//! The slice of a suspendable call: the fuel or time that the call may use before it is suspended.
 //!
-//! The module counts fuel itself, and calls a host function when its counter is used up. The function finds out whether
-//! the allowance or the slice is used up. At the end of a slice the call is suspended: its stack is kept, and the
-//! thread continues in the host. A resumed call gets a new slice.
+//! The module counts fuel itself, and calls the host function [`SUSPEND`](rewrite::SUSPEND) when its counter is used up.
+//! The function finds out whether the allowance or the slice is used up. At the end of a slice the call is suspended: its
+//! stack is kept, and the thread continues in the host. A resumed call gets a new slice.
 
 use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::rewrite::{self, Checks};
@@ -18,41 +18,40 @@ use weir_units::Bytes;
 /// The fuel or time that a call may use before it is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuelSlice {
-    /// The fuel after which the call is suspended at its next check. Fuel that the call uses beyond it is subtracted
-    /// from the next slice.
+    /// The fuel after which the call is suspended at its next charge. Excess fuel is subtracted from the next slice.
     pub fuel: u64,
-    /// The end of the slice by the clock. When the fuel is used up before, the call gets the same amount again. With
-    /// `None` the clock is not read, and the slice ends with its fuel.
+    /// The end of the slice by the clock. A call that uses up `fuel` before this time gets the same fuel again. With `None`
+    /// the clock is not read, and the slice ends when its fuel is used up.
     pub until: Option<Cycles>,
 }
 
 impl FuelSlice {
-    /// The slice of calls that run to completion.
+    /// The slice of a call that runs to completion.
     pub const UNLIMITED: Self = Self { fuel: ALLOWANCE_MAX, until: None };
 
     fn fuel(self) -> i64 {
         self.fuel.clamp(1, ALLOWANCE_MAX).cast_signed()
     }
 
-    /// Returns true if the slice is not over although its fuel is used up, or it is unknown how much is left.
+    /// Returns true if the slice is not over when its fuel is used up, or when its remaining fuel is unknown.
     fn continues(self) -> bool {
         self == Self::UNLIMITED || self.until.is_some_and(|until| Cycles::now() < until)
     }
 }
 
-/// The order to a suspended call when it is resumed.
+/// The order that a suspended call gets when it is resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ResumeOrder {
-    /// Continue.
+    /// The call continues.
     #[default]
-    GoOn,
-    /// End with this fault.
+    Continue,
+    /// The call ends with this fault.
     Fail(FaultKind),
-    /// End without a fault, because the caller [aborts](crate::Instance::abort) the call.
+    /// The call ends without a fault, because the host [aborts](crate::Instance::abort) it.
     Abort,
 }
 
-/// The error of a call that ended because its caller has [aborted](crate::Instance::abort) it.
+/// The error of a call that the host has [aborted](crate::Instance::abort).
 #[derive(Debug, thiserror::Error)]
 #[error("aborted")]
 pub(crate) struct CallAborted;
@@ -62,12 +61,13 @@ pub(crate) struct CallAborted;
 pub(crate) struct SliceState {
     /// The current slice; `None` stands for [`FuelSlice::UNLIMITED`].
     budget: Option<FuelSlice>,
+    /// The order for the next resumption.
     pub(crate) order: ResumeOrder,
-    /// The sandbox's state when the call was suspended.
-    pub(crate) seen: SandboxView,
+    /// The observable state of the sandbox when the call was suspended.
+    pub(crate) view: SandboxView,
 }
 
-/// The state of a sandbox that its host can read, also while a call is suspended.
+/// The observable state of a sandbox, which the host can read also while a call is suspended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SandboxView {
     pub(crate) memory: usize,
@@ -83,7 +83,7 @@ pub(crate) fn lock(shared: &Mutex<SliceState>) -> MutexGuard<'_, SliceState> {
 }
 
 impl SliceState {
-    /// Starts a new slice.
+    /// Sets the slice and the order for the next resumption, or for the beginning of a call.
     pub(crate) fn grant(&mut self, budget: FuelSlice, order: ResumeOrder) {
         (self.budget, self.order) = (Some(budget), order);
     }
@@ -92,7 +92,8 @@ impl SliceState {
         self.budget.unwrap_or(FuelSlice::UNLIMITED)
     }
 
-    /// Returns the fuel for the next function call when `left` is left of the slice, or `None` if the slice is over.
+    /// Returns the fuel for the next call of a function, or `None` if the slice is over. `left` is the rest of the slice's
+    /// fuel; 0 if it is unknown.
     pub(crate) fn rest(&self, left: i64) -> Option<i64> {
         let budget = self.budget();
         if left > 0 {
@@ -110,17 +111,19 @@ impl SliceState {
 /// The globals of a sandbox that count the fuel of a suspendable call.
 #[derive(Clone, Copy)]
 pub(crate) struct CallCounter {
+    /// The global with the counter.
     fuel: Global,
-    /// The globals `beyond` and `held` of [`crate::load::meter::SliceGlobals`]. `None` if there is no allowance.
+    /// The globals `slice_excess` and `allowance_excess` of [`crate::load::meter::SliceGlobals`]. `None` if the module has no
+    /// allowance.
     excess_globals: Option<(Global, Global)>,
     /// The global with the mask of remaining packets.
     rest: Global,
-    /// Fuel that is added when the allowance is used up.
-    piece: Option<i64>,
+    /// The fuel that a call gets when it has used up its allowance. `None` if such a call is aborted.
+    refill: Option<i64>,
 }
 
 impl CallCounter {
-    pub(crate) fn of(
+    pub(crate) fn find(
         instance: Instance,
         mut store: impl AsContextMut,
         checks: Checks,
@@ -129,101 +132,108 @@ impl CallCounter {
             |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
         let mut global = |name: &str| instance.get_global(&mut store, name).ok_or_else(|| missing(name));
         let excess_globals = match checks {
-            Checks::Charged { .. } => Some((global(rewrite::BEYOND)?, global(rewrite::HELD)?)),
+            Checks::Charged { .. } => {
+                Some((global(rewrite::SLICE_EXCESS)?, global(rewrite::ALLOWANCE_EXCESS)?))
+            }
             _ => None,
         };
         Ok(Self {
             fuel: global(rewrite::FUEL)?,
             excess_globals,
             rest: global(rewrite::REST)?,
-            piece: checks.piece().map(|piece| piece.min(ALLOWANCE_MAX).cast_signed()),
+            refill: checks.refill().map(|refill| refill.min(ALLOWANCE_MAX).cast_signed()),
         })
     }
 
-    /// Sets the slice before a call.
+    /// Sets the globals for a call with this slice, whose allowance the module sets itself.
     pub(crate) fn set(&self, mut store: impl AsContextMut, slice: i64) {
-        // Setting a global cannot fail, because both are mutable and of type i64.
+        // Setting these globals cannot fail, because they are mutable and of type i64.
         match self.excess_globals {
             None => _ = self.fuel.set(&mut store, Val::I64(slice)),
-            Some((beyond, _)) => {
+            Some((slice_excess, _)) => {
                 _ = self.fuel.set(&mut store, Val::I64(0));
-                _ = beyond.set(&mut store, Val::I64(slice));
+                _ = slice_excess.set(&mut store, Val::I64(slice));
             }
         }
     }
 
     /// Returns the rest of the slice after a call that has returned.
     pub(crate) fn slice(&self, mut store: impl AsContextMut) -> i64 {
-        let beyond = self.excess_globals.map_or(0, |(beyond, _)| read(beyond, &mut store));
-        read(self.fuel, &mut store).saturating_add(beyond)
+        let slice_excess =
+            self.excess_globals.map_or(0, |(slice_excess, _)| read_global(slice_excess, &mut store));
+        read_global(self.fuel, &mut store).saturating_add(slice_excess)
     }
 
-    /// Returns the rest of the allowance after a call that has returned; for a batch, that of its last packet.
+    /// Returns the rest of the allowance after a call that has returned; for a batch, the rest for its last packet.
     pub(crate) fn allowance(&self, mut store: impl AsContextMut) -> i64 {
-        let left = read(self.fuel, &mut store);
-        self.both(left, store).0
+        let counter = read_global(self.fuel, &mut store);
+        self.allowance_and_slice(counter, store).0
     }
 
-    /// Returns the allowance and the slice when `left` is in the counter.
-    fn both(&self, left: i64, mut store: impl AsContextMut) -> (i64, i64) {
-        let Some((beyond, held)) = self.excess_globals else { return (i64::MAX, left) };
-        match read(beyond, &mut store) {
-            beyond if beyond > 0 => (left, left.saturating_add(beyond)),
-            _ => (left.saturating_add(read(held, &mut store)), left),
+    /// Returns the rest of the allowance and of the slice, for this value of the counter.
+    fn allowance_and_slice(&self, counter: i64, mut store: impl AsContextMut) -> (i64, i64) {
+        let Some((slice_excess, allowance_excess)) = self.excess_globals else { return (i64::MAX, counter) };
+        match read_global(slice_excess, &mut store) {
+            slice_excess if slice_excess > 0 => (counter, counter.saturating_add(slice_excess)),
+            _ => (counter.saturating_add(read_global(allowance_excess, &mut store)), counter),
         }
     }
 
-    /// Sets the globals `beyond` and `held` for this allowance and slice, and returns the new counter, which is the
-    /// smaller of the two.
-    fn divide(&self, mut store: impl AsContextMut, allowance: i64, slice: i64) -> i64 {
+    /// Sets the globals `slice_excess` and `allowance_excess` for these rests of the allowance and of the slice. Returns the
+    /// new counter, which is the smaller rest.
+    fn set_remaining(&self, mut store: impl AsContextMut, allowance: i64, slice: i64) -> i64 {
         let fuel = allowance.min(slice);
-        if let Some((beyond, held)) = self.excess_globals {
-            _ = beyond.set(&mut store, Val::I64(slice - fuel));
-            _ = held.set(&mut store, Val::I64(allowance - fuel));
+        if let Some((slice_excess, allowance_excess)) = self.excess_globals {
+            _ = slice_excess.set(&mut store, Val::I64(slice - fuel));
+            _ = allowance_excess.set(&mut store, Val::I64(allowance - fuel));
         }
         fuel
     }
 }
 
-fn read(global: Global, store: impl AsContextMut) -> i64 {
+fn read_global(global: Global, store: impl AsContextMut) -> i64 {
     global.get(store).i64().unwrap_or(0)
 }
 
-/// The host function [`SUSPEND`](rewrite::SUSPEND), which a module calls when its counter `left` is below zero. Aborts
-/// the call, suspends it, or lets it continue. Returns the new counter.
-pub(crate) async fn run_out(mut caller: Caller<'_, HostState>, left: i64) -> wasmtime::Result<i64> {
+/// The host function [`SUSPEND`](rewrite::SUSPEND), which a module calls when its counter, `value`, is below zero. Aborts
+/// the call, suspends it, or lets it continue. Returns the new value of the counter.
+pub(crate) async fn handle_used_up_counter(
+    mut caller: Caller<'_, HostState>,
+    value: i64,
+) -> wasmtime::Result<i64> {
     let Some(counter) = caller.data().counter else { return Err(FaultKind::Limit.into()) };
-    let (mut allowance, mut slice) = counter.both(left, &mut caller);
+    let (mut allowance, mut slice) = counter.allowance_and_slice(value, &mut caller);
     if allowance < 0 {
-        let rest = read(counter.rest, &mut caller).cast_unsigned();
-        caller.data_mut().run_out_at(rest)?;
-        allowance = counter.piece.unwrap_or(0);
+        let rest = read_global(counter.rest, &mut caller).cast_unsigned();
+        caller.data_mut().count_exceeded_at(rest)?;
+        allowance = counter.refill.unwrap_or(0);
     }
-    if caller.data().overrun.load(Ordering::Relaxed) {
+    if caller.data().must_interrupt.load(Ordering::Relaxed) {
         return Err(FaultKind::Overrun.into());
     }
     if slice < 0 {
         let shared = Arc::clone(&caller.data().slice);
         let budget = lock(&shared).budget();
         if !budget.continues() {
-            let seen = SandboxView::of(&caller);
-            lock(&shared).seen = seen;
+            let view = SandboxView::read(&caller);
+            lock(&shared).view = view;
             pause().await;
         }
         let shared = lock(&shared);
         match shared.order {
-            ResumeOrder::GoOn => {}
+            ResumeOrder::Continue => {}
             ResumeOrder::Fail(fault) => return Err(fault.into()),
             ResumeOrder::Abort => return Err(CallAborted.into()),
         }
-        // The code after this check has been charged already, so it is executed even if its cost exceeds the new slice.
+        // The code after this charge is executed even if its cost exceeds the new slice, because it has been charged
+        // already.
         slice = slice.saturating_add(shared.full_fuel()).max(0);
     }
-    Ok(counter.divide(&mut caller, allowance, slice))
+    Ok(counter.set_remaining(&mut caller, allowance, slice))
 }
 
 impl SandboxView {
-    fn of(caller: &Caller<'_, HostState>) -> Self {
+    fn read(caller: &Caller<'_, HostState>) -> Self {
         let host = caller.data();
         Self {
             memory: host.memory.map_or(0, |memory| memory.data_size(caller)),

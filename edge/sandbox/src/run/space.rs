@@ -1,8 +1,8 @@
-//! A sandbox's address space: 4 GiB of reserved addresses, in which only the memory that the sandbox may access is
-//! mapped.
+//! The address space of a sandbox: 4 GiB of reserved addresses, and a guard. Only the memory that the sandbox may access
+//! is mapped in it.
 //!
-//! The compiler omits bounds checks because any 32-bit address plus a small offset lies inside the reservation and
-//! its guard. Accesses to unmapped addresses fault, and wasmtime turns the fault into a trap.
+//! Any 32-bit address plus a small offset lies inside the reservation and its guard, so the compiler omits bounds checks.
+//! Accesses to unmapped addresses cause a page fault, which wasmtime turns into a trap.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,8 +17,8 @@ use weir_abi::{
 
 /// The number of addresses that a 32-bit index can form.
 pub(crate) const RESERVED: usize = 4 << 30;
-/// Bytes after the reservation for constant offsets in instructions; accesses with larger offsets are checked by
-/// compiled code.
+/// The size of the guard: inaccessible bytes after the reservation, for constant offsets in instructions. Compiled code
+/// checks accesses with larger offsets.
 pub(crate) const GUARD: usize = 32 << 20;
 
 /// Size of the poll page: the largest page size of any supported processor.
@@ -40,28 +40,30 @@ pub struct Area<'a> {
     pub len: usize,
 }
 
-/// The address spaces that exist in an engine. In some configurations wasmtime ignores the memory creator without an
-/// error, so an instance checks that its memory is one of these before anything is mapped.
+/// The address spaces that exist in an engine.
+///
+/// In some configurations wasmtime ignores the memory creator without an error. So before an instance maps packets, it
+/// checks that its memory is one of these address spaces.
 #[derive(Debug, Default)]
 pub(crate) struct Spaces {
-    /// The addresses at which they begin.
+    /// The addresses at which the address spaces begin.
     bases: Mutex<BTreeMap<usize, ()>>,
 }
 
 impl Spaces {
-    /// Returns true if an address space that [`Creator`] has created begins at this address.
+    /// Returns true if an address space that [`SpaceCreator`] has created begins at this address.
     pub(crate) fn contains(&self, base: *const u8) -> bool {
         self.bases.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&base.addr())
     }
 }
 
 /// The memory creator that wasmtime calls for each sandbox.
-pub(crate) struct Creator(pub(crate) Arc<Spaces>);
+pub(crate) struct SpaceCreator(pub(crate) Arc<Spaces>);
 
 // SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that
 // wasmtime was configured with, and everything above its size is inaccessible or a read-only mapping that `map_area`
 // put there.
-unsafe impl MemoryCreator for Creator {
+unsafe impl MemoryCreator for SpaceCreator {
     fn new_memory(
         &self,
         _ty: MemoryType,
@@ -72,7 +74,7 @@ unsafe impl MemoryCreator for Creator {
     ) -> Result<Box<dyn LinearMemory>, String> {
         if reserved != Some(RESERVED) || guard != GUARD {
             return Err(format!(
-                "asked for {reserved:?} bytes and a guard of {guard}, not {RESERVED} and {GUARD}"
+                "wasmtime asked for {reserved:?} bytes and a guard of {guard}, not {RESERVED} and {GUARD}"
             ));
         }
         let space = Space::new(minimum, Arc::clone(&self.0)).map_err(|e| e.to_string())?;
@@ -117,7 +119,7 @@ impl Space {
         Ok(space)
     }
 
-    /// Makes the private memory accessible up to this size. It never shrinks.
+    /// Makes the private memory accessible up to this size. A smaller size than the present one has no effect.
     fn enlarge(&mut self, size: usize) -> io::Result<()> {
         if size > PRIVATE_MAX as usize {
             return Err(io::Error::new(
@@ -172,7 +174,7 @@ unsafe impl LinearMemory for Space {
     }
 }
 
-/// Makes the poll page of a space readable or inaccessible. If it is inaccessible, the module's next poll traps.
+/// Makes the poll page of a space readable or inaccessible. While the page is inaccessible, polls of the module trap.
 ///
 /// # Safety
 /// `base` is a live [`Space`].
@@ -184,22 +186,22 @@ pub(crate) unsafe fn set_poll_page(base: *mut u8, readable: bool) -> io::Result<
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Maps an area read-only at a guest address, in place of the previous mapping at this address. On an error, nothing is
-/// mapped there.
+/// Maps an area read-only at the guest address `guest`, in place of the previous mapping at this address. On an error, no
+/// area is mapped there. Sets `mapped` to the host addresses of the mapping.
 ///
 /// # Safety
-/// `base` is a live [`Space`], `guest..guest + room` lies inside it above the private memory, and `mapped` is the
-/// previous mapping of this function there, or empty. No slice of the old area is in use.
+/// `base` is a live [`Space`], and `guest..guest + capacity` lies inside it above the private memory. `mapped` is the
+/// previous mapping of this function at the address, or empty. No slice of the previous mapping is in use.
 pub(crate) unsafe fn map_area(
     base: *mut u8,
     guest: u32,
-    room: u32,
+    capacity: u32,
     area: Area<'_>,
     mapped: &mut Range<usize>,
 ) -> io::Result<()> {
     let too_large =
         || io::Error::new(io::ErrorKind::InvalidInput, "the area does not fit into the address space");
-    if area.len > room as usize {
+    if area.len > capacity as usize {
         return Err(too_large());
     }
     let offset = libc::off_t::try_from(area.offset).map_err(|_| too_large())?;
@@ -223,9 +225,9 @@ pub(crate) unsafe fn map_area(
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // The process has reached its limit of mappings, and the old mapping is unchanged. It is made inaccessible
-        // instead, which needs no further mapping. That fails if a part of the range is not mapped. SAFETY: the range
-        // is the same, and inside this space.
+        // The process has reached its limit of mappings, and the old mapping is unchanged. mprotect(2) makes the old mapping
+        // inaccessible without a further mapping. It fails if a part of the range is not mapped. SAFETY: the range is the
+        // one above, inside this space.
         let hidden = unsafe { libc::mprotect(at.cast(), len, libc::PROT_NONE) };
         if hidden == 0 { Ok(()) } else { Err(error) }
     };

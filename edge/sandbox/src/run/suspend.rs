@@ -1,17 +1,17 @@
-//! Calls of a module: one state machine both for calls that run to completion, and for calls that are suspended at the
-//! end of a slice and resumed later.
+//! Calls of a module: one state machine for calls that run to completion, and for calls that are suspended at the end of a
+//! slice and resumed later.
 //!
 //! A suspendable call has a stack of its own, a wasmtime fiber. The call owns the store while it is in progress and
-//! returns the store at its end, so nothing can change the sandbox in between. A suspended call may be resumed on
-//! another thread, because its stack holds only values of wasmtime and the module, which may move between threads. It
-//! may also be dropped with its instance: then its stack is unwound without running code of the module.
+//! returns the store at its end, so no other code can change the sandbox meanwhile. A suspended call may be resumed on
+//! another thread, because its stack holds only values of wasmtime and the module, which may move between threads. A
+//! suspended call may also be dropped with its instance. Its stack is then unwound without running code of the module.
 
 use crate::run::clock::thread_time;
 use crate::run::entry::{StartFunction, check_start_result};
 use crate::run::event::ModuleEvent;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostPhase, HostState};
-use crate::run::instance::{BatchInput, During, Instance, Wasm, late_error};
+use crate::run::instance::{BatchInput, During, Instance, Wasm, overrun_error};
 use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
 use crate::watchdog::{CallGuard, OverrunAction};
 use std::pin::{Pin, pin};
@@ -56,26 +56,26 @@ pub enum CallStep {
     Suspended,
 }
 
-/// The progress of a call, which may need several function calls. The call itself is passed beside it: only then does the
-/// compiler know its kind.
+/// The progress of a [`Call`], which may need several calls of functions of the module. The call itself is a separate
+/// argument everywhere, so that the compiler knows its kind.
 #[derive(Clone, Copy)]
 struct CallProgress {
     /// The mask of a batch's remaining packets.
     mask: u64,
     /// The mask of packets to drop so far.
     drops: u64,
-    /// The number of functions called so far, without `weir_lost`.
-    called: usize,
+    /// The number of functions called so far; calls of `weir_lost` are not counted.
+    functions_called: usize,
 }
 
 impl CallProgress {
-    /// Returns the next function to call for the call itself.
+    /// Returns the next function to call for `call`, `weir_lost` excluded.
     #[inline(always)]
     const fn next(&mut self, call: Call) -> Invocation {
-        let place = self.called;
-        self.called += 1;
+        let index = self.functions_called;
+        self.functions_called += 1;
         match call {
-            Call::Start => Invocation::Start(place),
+            Call::Start => Invocation::Start(index),
             Call::Batch(batch) => Invocation::Batch(BatchInput { mask: self.mask, ..batch }),
             Call::Tick { now, periods, before } => Invocation::Tick { now, periods, before },
             Call::Stop { now } => Invocation::Stop { now },
@@ -88,11 +88,11 @@ impl CallProgress {
 pub(crate) struct SuspendedCall {
     call: Call,
     progress: CallProgress,
-    /// The suspended function call.
+    /// The suspended call of a function.
     active: Option<ActiveCall>,
 }
 
-/// One function call that a [`Call`] consists of.
+/// A call of one function of the module, as a part of a [`Call`].
 #[derive(Clone, Copy)]
 enum Invocation {
     /// A start function, by its index among the functions called before the first packet.
@@ -115,11 +115,11 @@ enum Invocation {
 
 impl Invocation {
     #[inline]
-    const fn phase(self, one_by_one: bool) -> HostPhase {
+    const fn phase(self, has_packet_function: bool) -> HostPhase {
         match self {
             Self::Start(_) => HostPhase::Start,
             Self::Batch(BatchInput { descriptors, first, mask }) => {
-                HostPhase::Batch { descriptors, first, mask, one_by_one }
+                HostPhase::Batch { descriptors, first, mask, has_packet_function }
             }
             Self::Tick { before, .. } | Self::Lost { before, .. } => HostPhase::Periodic { before },
             Self::Stop { .. } | Self::Event(_) => HostPhase::Periodic { before: 0 },
@@ -138,31 +138,31 @@ impl Invocation {
     }
 }
 
-/// A method of calling a function of the module.
+/// A method of calling a function of the module: on the caller's stack, or on a stack of its own.
 trait CallMethod {
-    /// The result of starting a function with this method.
-    type Called;
+    /// The result of a call, or the call in progress on its own stack.
+    type Output;
 
-    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
+    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
     where
         P: WasmParams + Sync + 'static,
         R: WasmResults + Sync + 'static;
 
     /// Calls a function whose type is known only at run time, and that returns nothing.
-    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Called;
+    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Output;
 }
 
-/// A function that converts a module function's result to the value of the call.
-type Value<R> = fn(R) -> wasmtime::Result<i64>;
+/// The function that converts the result of a function of the module to the value of the call.
+type ToCallValue<R> = fn(R) -> wasmtime::Result<i64>;
 
 /// The method of calling on the caller's stack, to completion.
 struct ToCompletion<'a>(&'a mut Store<HostState>);
 
 impl CallMethod for ToCompletion<'_> {
-    type Called = wasmtime::Result<i64>;
+    type Output = wasmtime::Result<i64>;
 
     #[inline]
-    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
+    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
     where
         P: WasmParams + Sync + 'static,
         R: WasmResults + Sync + 'static,
@@ -170,19 +170,19 @@ impl CallMethod for ToCompletion<'_> {
         function.call(self.0, arguments).and_then(value)
     }
 
-    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Called {
+    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Output {
         let arguments = arguments(self.0.data());
         function.call(self.0, &arguments, &mut []).map(|()| 0)
     }
 }
 
-/// The method of calling on a stack of its own. The call owns the store, and returns it at its end.
+/// The method of calling on a stack of its own. The call owns the store, and returns the store at its end.
 struct OnFiber(Store<HostState>);
 
 impl CallMethod for OnFiber {
-    type Called = Running;
+    type Output = RunningCall;
 
-    fn call<P, R>(mut self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
+    fn call<P, R>(mut self, function: &TypedFunc<P, R>, arguments: P, value: ToCallValue<R>) -> Self::Output
     where
         P: WasmParams + Sync + 'static,
         R: WasmResults + Sync + 'static,
@@ -198,7 +198,7 @@ impl CallMethod for OnFiber {
         mut self,
         function: Func,
         arguments: impl FnOnce(&HostState) -> Vec<Val>,
-    ) -> Self::Called {
+    ) -> Self::Output {
         let arguments = arguments(self.0.data());
         Box::pin(async move {
             let result = function.call_async(&mut self.0, &arguments, &mut []).await;
@@ -215,54 +215,54 @@ impl Wasm {
         &self,
         invocation: Invocation,
         method: impl FnOnce() -> Option<W>,
-    ) -> Option<W::Called> {
+    ) -> Option<W::Output> {
         Some(match invocation {
             Invocation::Batch(BatchInput { descriptors, mask, .. }) => {
                 method()?.call(&self.run, (descriptors.cast_signed(), mask.cast_signed()), Ok)
             }
-            Invocation::Start(place) => match self.starts.get(place)? {
-                StartFunction::Constructor(function) => method()?.call(function, (), unit_value),
+            Invocation::Start(index) => match self.starts.get(index)? {
+                StartFunction::Constructor(function) => method()?.call(function, (), no_value),
                 StartFunction::Start(function) => {
                     method()?.call(function, (), |code| check_start_result(code.into()).map(|()| 0))
                 }
             },
             Invocation::Tick { now, periods, .. } => {
                 let tick = self.tick.as_ref()?;
-                method()?.call(tick, (now.0.cast_signed(), periods.cast_signed()), unit_value)
+                method()?.call(tick, (now.0.cast_signed(), periods.cast_signed()), no_value)
             }
             Invocation::Stop { now } => {
                 let stop = self.stop.as_ref()?;
-                method()?.call(stop, now.0.cast_signed(), unit_value)
+                method()?.call(stop, now.0.cast_signed(), no_value)
             }
             Invocation::Lost { cause, .. } => {
                 let lost = self.lost.as_ref()?;
-                method()?.call(lost, cause, unit_value)
+                method()?.call(lost, cause, no_value)
             }
             Invocation::Event(event) => {
-                let function = self.event_handlers.of_event(event)?;
+                let function = self.event_handlers.function_for(event)?;
                 method()?.call_untyped(function, |host| event.arguments(host))
             }
         })
     }
 }
 
-/// A function call on its own stack. It results in the store and the value of the call.
-type Running = Pin<Box<dyn Future<Output = (Store<HostState>, wasmtime::Result<i64>)> + Send>>;
+/// A call of a function on a stack of its own. It results in the store and the value of the call.
+type RunningCall = Pin<Box<dyn Future<Output = (Store<HostState>, wasmtime::Result<i64>)> + Send>>;
 
-/// A function call in progress.
+/// A call of a function that is in progress or suspended.
 struct ActiveCall {
     invocation: Invocation,
     phase: HostPhase,
-    running: Running,
+    running: RunningCall,
     /// True if the function has been suspended before.
-    is_resumed: bool,
+    was_suspended: bool,
     /// The wall-clock time for which the function has run, without its first slice.
-    ran: Duration,
-    /// The processor time that the function has used since `ran` exceeded the limit of a call.
-    used: Nanos,
+    wall_time: Duration,
+    /// The processor time that the function has used since `wall_time` exceeded the limit of a call.
+    processor_time: Nanos,
 }
 
-fn unit_value((): ()) -> wasmtime::Result<i64> {
+fn no_value((): ()) -> wasmtime::Result<i64> {
     Ok(0)
 }
 
@@ -270,55 +270,57 @@ fn unit_value((): ()) -> wasmtime::Result<i64> {
 pub(crate) fn poll_ready<T>(future: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
-        Poll::Pending => Err(wasmtime::Error::msg("making a sandbox waits for something")),
+        Poll::Pending => {
+            Err(wasmtime::Error::msg("instantiation waits for an event, which weir does not expect"))
+        }
     }
 }
 
 impl Instance {
     /// Begins a call, and runs it until it is complete or its slice is over. A module that was not loaded with
-    /// [suspendable calls](crate::Engine::load_suspendable) runs the call to completion. If a call is suspended, it is
-    /// completed first.
+    /// [suspendable calls](crate::Engine::load_suspendable) runs the call to completion. If an earlier call is suspended, the
+    /// earlier call is completed first.
     ///
-    /// While a call is suspended the packets of its batch must stay in place, nothing can be mapped, and its output
-    /// cannot be taken. The instance may be moved to another thread, or dropped.
+    /// While a call is suspended, the packets of its batch must stay in place, no memory can be mapped, and records, frames
+    /// and patches cannot be taken. The instance may be moved to another thread, or dropped.
     #[inline(always)]
     pub fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         match call {
             Call::Batch(batch) => self.begin_batch(batch, budget),
             Call::Tick { now, periods, before } => self.begin_tick(now, periods, before, budget),
-            Call::Start | Call::Stop { .. } | Call::Event(_) => self.begin_kind(call, budget),
+            Call::Start | Call::Stop { .. } | Call::Event(_) => self.begin_call(call, budget),
         }
     }
 
-    // The two frequent kinds have code of their own, in which no branch depends on the kind.
+    // Batches and ticks, the frequent kinds of calls, have code of their own, in which no branch depends on the kind.
     #[inline(never)]
     fn begin_batch(&mut self, batch: BatchInput, budget: FuelSlice) -> CallStep {
-        self.begin_kind(Call::Batch(batch), budget)
+        self.begin_call(Call::Batch(batch), budget)
     }
 
     #[inline(never)]
     fn begin_tick(&mut self, now: Timestamp, periods: u64, before: u32, budget: FuelSlice) -> CallStep {
-        self.begin_kind(Call::Tick { now, periods, before }, budget)
+        self.begin_call(Call::Tick { now, periods, before }, budget)
     }
 
     #[inline(always)]
-    fn begin_kind(&mut self, call: Call, budget: FuelSlice) -> CallStep {
+    fn begin_call(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         if self.is_suspended() {
-            self.finish();
+            self.finish_suspended();
         }
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
-        let mut progress = CallProgress { mask, drops: 0, called: 0 };
+        let mut progress = CallProgress { mask, drops: 0, functions_called: 0 };
         if let Call::Stop { .. } = call
-            && !self.is_done(call, &progress)
+            && !self.is_complete(call, &progress)
         {
             self.begin_block();
         }
-        if self.checks.is_sliced() {
-            return self.advance(SuspendedCall { call, progress, active: None }, budget);
+        if self.checks.has_suspendable_calls() {
+            return self.run_task(SuspendedCall { call, progress, active: None }, budget);
         }
-        while !self.is_done(call, &progress) {
-            if let Some(loss) = self.take_loss(call, &progress) {
-                self.tell_loss(loss, &mut progress);
+        while !self.is_complete(call, &progress) {
+            if let Some(loss) = self.take_unreported_loss(call, &progress) {
+                self.report_loss(loss, &mut progress);
                 continue;
             }
             let invocation = progress.next(call);
@@ -332,7 +334,7 @@ impl Instance {
     /// Resumes the suspended call. Does nothing if no call is suspended.
     pub fn resume(&mut self, budget: FuelSlice) -> CallStep {
         match self.task.take() {
-            Some(task) => self.advance(task, budget),
+            Some(task) => self.run_task(task, budget),
             None => CallStep::Done(0),
         }
     }
@@ -342,9 +344,10 @@ impl Instance {
         self.task.is_some()
     }
 
-    /// Aborts the suspended call: no function of the module runs for it any more. The current packet and the packets
-    /// after it are lost and counted. This is no fault, but before the module's next call `weir_lost` tells it that the
-    /// call took too long. Effects of earlier packets remain. Returns the mask of packets to drop.
+    /// Aborts the suspended call. The current packet and the packets after it are lost and counted; effects of earlier
+    /// packets remain. Returns the mask of packets to drop.
+    ///
+    /// The abort is no fault. Before the module's next call, `weir_lost` tells the module that the call took too long.
     pub fn abort(&mut self) -> u64 {
         let Some(SuspendedCall { mut progress, active, .. }) = self.task.take() else { return 0 };
         lock(&self.slice).grant(FuelSlice::UNLIMITED, ResumeOrder::Abort);
@@ -355,13 +358,14 @@ impl Instance {
             if result.as_ref().is_err_and(|error| error.is::<CallAborted>()) {
                 match invocation {
                     Invocation::Batch(batch) => {
-                        progress.mask = self.lose_packet(batch, progress.mask, &mut progress.drops, true).1
+                        progress.mask =
+                            self.lose_current_packet(batch, progress.mask, &mut progress.drops, true).1
                     }
-                    _ => self.take_back(),
+                    _ => self.discard_call_effects(),
                 }
                 self.empty_stack();
                 self.unreported_loss = Some(lost::LIMIT);
-                self.ended |= matches!(invocation, Invocation::Start(_));
+                self.start_failed |= matches!(invocation, Invocation::Start(_));
             } else {
                 self.process_result(&mut progress, invocation, result);
             }
@@ -375,12 +379,12 @@ impl Instance {
     pub(crate) fn run_to_completion(&mut self, call: Call) -> u64 {
         match self.begin(call, FuelSlice::UNLIMITED) {
             CallStep::Done(drops) => drops,
-            CallStep::Suspended => self.finish(),
+            CallStep::Suspended => self.finish_suspended(),
         }
     }
 
     /// Runs a suspended call to completion.
-    fn finish(&mut self) -> u64 {
+    fn finish_suspended(&mut self) -> u64 {
         let mut drops = 0;
         while self.is_suspended() {
             if let CallStep::Done(dropped) = self.resume(FuelSlice::UNLIMITED) {
@@ -390,8 +394,8 @@ impl Instance {
         drops
     }
 
-    /// Calls functions until the call is complete or its slice is over.
-    fn advance(&mut self, mut task: SuspendedCall, budget: FuelSlice) -> CallStep {
+    /// Runs a slice of a call. Stores the call for [`Self::resume`] if it is not complete at the end of the slice.
+    fn run_task(&mut self, mut task: SuspendedCall, budget: FuelSlice) -> CallStep {
         if !self.run_slice(&mut task, budget) {
             self.task = Some(task);
             return CallStep::Suspended;
@@ -400,41 +404,41 @@ impl Instance {
         CallStep::Done(task.progress.drops)
     }
 
-    /// Calls functions until the call is complete or this slice is over. Returns true if it is complete.
+    /// Calls functions until the call is complete or this slice is over. Returns true if the call is complete.
     fn run_slice(&mut self, task: &mut SuspendedCall, budget: FuelSlice) -> bool {
         let mut slice = {
             let mut shared = lock(&self.slice);
-            shared.grant(budget, ResumeOrder::GoOn);
+            shared.grant(budget, ResumeOrder::Continue);
             shared.full_fuel()
         };
         loop {
-            let called = match task.active.take() {
+            let outcome = match task.active.take() {
                 Some(active) => Some(self.poll(active)),
                 None => self
                     .next(task.call, &mut task.progress)
                     .and_then(|invocation| self.call_in_slice(invocation, slice)),
             };
-            match called {
+            match outcome {
                 None => return true,
                 Some(Err(suspended)) => {
                     task.active = Some(suspended);
                     return false;
                 }
                 Some(Ok((invocation, result))) => {
-                    let is_complete = self.process_result(&mut task.progress, invocation, result);
-                    // The rest of the slice of an aborted call is unknown, because it may have been in a register.
-                    let left = if is_complete { self.leftover() } else { 0 };
+                    let has_returned = self.process_result(&mut task.progress, invocation, result);
+                    // After an aborted call the rest of the slice is unknown, because it may have been in a register.
+                    let left = if has_returned { self.remaining_slice() } else { 0 };
                     let rest = lock(&self.slice).rest(left);
                     match rest {
                         Some(rest) => slice = rest,
-                        None => return self.is_done(task.call, &task.progress),
+                        None => return self.is_complete(task.call, &task.progress),
                     }
                 }
             }
         }
     }
 
-    /// Counts the excess and the unserved packets of a completed call.
+    /// Counts the calls over their limit and the unserved packets of a completed call.
     #[inline(always)]
     fn finish_call(&mut self, call: Call, progress: &CallProgress) {
         match call {
@@ -443,7 +447,7 @@ impl Instance {
                 self.unserved |= progress.mask;
                 self.count_exceeded(batch.mask.count_ones());
             }
-            Call::Tick { .. } | Call::Event(_) if progress.called > 0 => self.count_exceeded(1),
+            Call::Tick { .. } | Call::Event(_) if progress.functions_called > 0 => self.count_exceeded(1),
             Call::Tick { .. } | Call::Stop { .. } | Call::Event(_) => {}
         }
         if self.has_ended() {
@@ -451,30 +455,33 @@ impl Instance {
         }
     }
 
-    /// Returns whether no function is left to call.
+    /// Returns whether the call is complete: no further function has to be called for it.
     #[inline(always)]
-    fn is_done(&self, call: Call, progress: &CallProgress) -> bool {
+    fn is_complete(&self, call: Call, progress: &CallProgress) -> bool {
         let Some(wasm) = &self.wasm else { return true };
         match call {
-            Call::Start => self.is_over() || progress.called >= wasm.starts.len(),
+            Call::Start => self.is_terminated() || progress.functions_called >= wasm.starts.len(),
             Call::Batch(_) => progress.mask == 0 || self.has_ended(),
-            Call::Tick { .. } => progress.called > 0 || wasm.tick.is_none() || self.has_ended(),
-            Call::Stop { .. } => self.is_over() || progress.called > 0 || wasm.stop.is_none(),
-            Call::Event(event) => self.has_ended() || progress.called > 0 || !wasm.event_handlers.has(event),
+            Call::Tick { .. } => progress.functions_called > 0 || wasm.tick.is_none() || self.has_ended(),
+            Call::Stop { .. } => self.is_terminated() || progress.functions_called > 0 || wasm.stop.is_none(),
+            Call::Event(event) => {
+                self.has_ended() || progress.functions_called > 0 || !wasm.event_handlers.has(event)
+            }
         }
     }
 
-    /// Returns the next function to call.
+    /// Returns the next function to call, which is `weir_lost` if the module must be told of a loss first. Returns `None` if
+    /// the call is complete.
     fn next(&mut self, call: Call, progress: &mut CallProgress) -> Option<Invocation> {
-        if self.is_done(call, progress) {
+        if self.is_complete(call, progress) {
             return None;
         }
-        Some(self.take_loss(call, progress).unwrap_or_else(|| progress.next(call)))
+        Some(self.take_unreported_loss(call, progress).unwrap_or_else(|| progress.next(call)))
     }
 
     /// Returns the call of `weir_lost` if the module must be told of a loss first.
     #[inline(always)]
-    fn take_loss(&mut self, call: Call, progress: &CallProgress) -> Option<Invocation> {
+    fn take_unreported_loss(&mut self, call: Call, progress: &CallProgress) -> Option<Invocation> {
         let cause = self.unreported_loss.take()?;
         self.wasm.as_ref().is_some_and(|wasm| wasm.lost.is_some()).then(|| {
             let before = match call {
@@ -488,31 +495,31 @@ impl Instance {
 
     /// Calls `weir_lost`. Losses are rare, so the call is not inlined.
     #[cold]
-    fn tell_loss(&mut self, loss: Invocation, progress: &mut CallProgress) {
+    fn report_loss(&mut self, loss: Invocation, progress: &mut CallProgress) {
         if let Some(result) = self.call_to_completion(loss) {
             self.process_result(progress, loss, result);
         }
     }
 
-    /// Calls a function, and runs it to completion. Returns `None` if the module lacks it.
-    // Inlined where the kinds of invocations are known: about 200 instructions less a batch or tick.
+    /// Calls a function, and runs it to completion. Returns `None` if the module lacks the function.
+    // Inlining this function where the kind of the invocation is known saves about 200 instructions in each batch or tick.
     #[inline(always)]
     fn call_to_completion(&mut self, invocation: Invocation) -> Option<wasmtime::Result<i64>> {
         let wasm = self.wasm.as_ref()?;
-        let phase = invocation.phase(wasm.one_by_one);
+        let phase = invocation.phase(wasm.has_packet_function);
         let store = self.store.as_mut()?;
-        store.data_mut().enter(phase);
+        store.data_mut().begin_call(phase);
         let watch = self.watch.as_ref().map(|watch| watch.begin(phase));
         let result = wasm.call(invocation, || Some(ToCompletion(store)));
         Some(with_overrun(result?, watch.and_then(CallGuard::end)))
     }
 
-    /// Calls a function, and runs it until it returns or the slice is over. Returns `None` if the module lacks it.
-    fn call_in_slice(&mut self, invocation: Invocation, slice: i64) -> Option<Returned> {
+    /// Calls a function, and runs it until it returns or the slice is over. Returns `None` if the module lacks the function.
+    fn call_in_slice(&mut self, invocation: Invocation, slice: i64) -> Option<PollOutcome> {
         let wasm = self.wasm.as_ref()?;
-        let phase = invocation.phase(wasm.one_by_one);
+        let phase = invocation.phase(wasm.has_packet_function);
         let store = self.store.as_mut()?;
-        store.data_mut().enter(phase);
+        store.data_mut().begin_call(phase);
         if let Some(counter) = wasm.counter {
             counter.set(&mut *store, slice);
         }
@@ -521,58 +528,60 @@ impl Instance {
             invocation,
             phase,
             running,
-            is_resumed: false,
-            ran: Duration::ZERO,
-            used: Nanos(0),
+            was_suspended: false,
+            wall_time: Duration::ZERO,
+            processor_time: Nanos(0),
         }))
     }
 
     /// Returns the rest of the slice after a function has returned.
-    fn leftover(&mut self) -> i64 {
+    fn remaining_slice(&mut self) -> i64 {
         let counter = self.wasm.as_ref().and_then(|wasm| wasm.counter);
         counter.zip(self.store.as_mut()).map_or(0, |(counter, store)| counter.slice(store))
     }
 
     /// Resumes a function until it returns or is suspended again.
-    fn poll(&mut self, mut call: ActiveCall) -> Returned {
-        let mut is_failed = false;
+    fn poll(&mut self, mut call: ActiveCall) -> PollOutcome {
+        let mut is_ordered_to_fail = false;
         loop {
-            let begun = call.is_resumed.then(Instant::now);
-            let clock = (call.ran > self.call_limit).then(thread_time);
+            let resumed_at = call.was_suspended.then(Instant::now);
+            let time_before = (call.wall_time > self.call_limit).then(thread_time);
             let watch = self.watch.as_ref().map(|watch| watch.begin(call.phase));
             let polled = call.running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let late = watch.and_then(CallGuard::end);
+            let overrun_action = watch.and_then(CallGuard::end);
             if let Poll::Ready((store, result)) = polled {
                 self.store = Some(store);
-                if is_failed {
-                    lock(&self.slice).order = ResumeOrder::GoOn;
+                if is_ordered_to_fail {
+                    lock(&self.slice).order = ResumeOrder::Continue;
                 }
-                return Ok((call.invocation, with_overrun(result, late)));
+                return Ok((call.invocation, with_overrun(result, overrun_action)));
             }
-            call.is_resumed = true;
-            call.ran += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-            if let Some(clock) = clock {
-                call.used = Nanos(call.used.0.saturating_add(thread_time().0.saturating_sub(clock.0)));
+            call.was_suspended = true;
+            call.wall_time += resumed_at.map_or(Duration::ZERO, |at| at.elapsed());
+            if let Some(time_before) = time_before {
+                call.processor_time = Nanos(
+                    call.processor_time.0.saturating_add(thread_time().0.saturating_sub(time_before.0)),
+                );
             }
-            let Some(fault) = self.overdue(&call) else { return Err(call) };
-            // The function is resumed with the order to fail. Its slice stays over for the next function.
+            let Some(fault) = self.overdue_fault(&call) else { return Err(call) };
+            // The function is resumed with the order to fail. The slice is over for the next function, too.
             lock(&self.slice).order = ResumeOrder::Fail(fault);
-            is_failed = true;
+            is_ordered_to_fail = true;
         }
     }
 
-    /// Returns the fault with which a suspended function must be aborted, because it has exceeded the limits that the
-    /// watchdog applies to functions that are not suspended.
-    fn overdue(&self, call: &ActiveCall) -> Option<FaultKind> {
-        let used = Duration::from_nanos(call.used.0);
+    /// Returns the fault with which a suspended function must be aborted, if its total time exceeds the limits that the
+    /// watchdog applies to a function that is not suspended.
+    fn overdue_fault(&self, call: &ActiveCall) -> Option<FaultKind> {
+        let used = Duration::from_nanos(call.processor_time.0);
         if used < self.call_limit {
             return None;
         }
         if self.checks.is_charged() {
             return Some(FaultKind::TimeOut);
         }
-        let patience = self.watch.as_ref()?.patience(self.call_limit);
-        (used >= patience).then_some(FaultKind::Overrun)
+        let interruption_time = self.watch.as_ref()?.interruption_time(self.call_limit);
+        (used >= interruption_time).then_some(FaultKind::Overrun)
     }
 
     /// Processes the result of a function. Returns false if the function was aborted.
@@ -607,10 +616,10 @@ impl Instance {
     ) {
         match invocation {
             Invocation::Batch(batch) => {
-                progress.mask = self.lose(error, batch, progress.mask, &mut progress.drops);
+                progress.mask = self.handle_batch_fault(error, batch, progress.mask, &mut progress.drops);
             }
-            Invocation::Start(_) => self.lose_start(error),
-            _ => self.lose_periodic(error, invocation.during()),
+            Invocation::Start(_) => self.handle_start_fault(error),
+            _ => self.handle_periodic_fault(error, invocation.during()),
         }
         if let Invocation::Lost { .. } = invocation {
             // `weir_lost` is called once for each loss.
@@ -620,13 +629,16 @@ impl Instance {
 }
 
 /// A function's result, or the function itself if it is suspended.
-type Returned = Result<(Invocation, wasmtime::Result<i64>), ActiveCall>;
+type PollOutcome = Result<(Invocation, wasmtime::Result<i64>), ActiveCall>;
 
-/// Returns the result of a call, with the fault that the watchdog has caused if it has acted on the call.
+/// Returns the result of a call. If the watchdog has acted on a call that failed, its error names the watchdog's reason.
 #[inline]
-fn with_overrun(result: wasmtime::Result<i64>, late: Option<OverrunAction>) -> wasmtime::Result<i64> {
-    match late {
+fn with_overrun(
+    result: wasmtime::Result<i64>,
+    overrun_action: Option<OverrunAction>,
+) -> wasmtime::Result<i64> {
+    match overrun_action {
         None => result,
-        Some(late) => result.map_err(|error| late_error(error, late)),
+        Some(overrun_action) => result.map_err(|error| overrun_error(error, overrun_action)),
     }
 }

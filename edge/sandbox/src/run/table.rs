@@ -1,7 +1,7 @@
-//! Named tables: bytes that modules of different sessions share. One module publishes a table, others read it.
+//! Shared tables: named bytes that the operator or one module publishes, and modules of other sessions can read.
 //!
 //! A table is a sequence of immutable versions. A module reads one complete version, which is mapped in a window of its
-//! address space; a new version is mapped between two calls. So no locks are needed.
+//! address space. A new version is mapped between two calls, so modules need no locks.
 
 use crate::run::fault::FaultKind;
 use crate::run::guest_memory::with_bytes;
@@ -31,8 +31,8 @@ pub struct TableVersion {
 
 /// Publishes a module's tables. The arguments come from the untrusted module.
 pub trait TablePublisher: std::fmt::Debug + Send + Sync {
-    /// Makes these bytes the next version of a table, given by its index in the module's manifest. There are at most as
-    /// many bytes as the manifest declares. Returns 0, or an error [`code`](weir_abi::code).
+    /// Makes these bytes the next version of a table, given by its index in the module's manifest. The host has checked that
+    /// the bytes are not more than the manifest declares. Returns 0, or an error [`code`](weir_abi::code).
     fn publish(&self, table: u32, bytes: &[u8]) -> i32;
 }
 
@@ -86,7 +86,7 @@ impl TableVersion {
     }
 }
 
-/// Returns the version that modules see if there is no table.
+/// Returns the version that modules read if no table has been published.
 fn absent_version() -> io::Result<&'static TableVersion> {
     static ABSENT: OnceLock<TableVersion> = OnceLock::new();
     if let Some(absent) = ABSENT.get() {
@@ -97,70 +97,75 @@ fn absent_version() -> io::Result<&'static TableVersion> {
 }
 
 impl Instance {
-    /// Maps a version of a table for the module. `place` is the table's index in the manifest. Without a version, the
-    /// module reads that there is no table. The same applies if the version is longer than declared; then this returns
-    /// false.
+    /// Maps a version of a table for the module. `index` is the table's index in the manifest. With `None`, the module reads
+    /// that there is no table.
+    ///
+    /// Returns false if the version is longer than the manifest declares. The module then also reads that there is no table.
     ///
     /// # Errors
-    /// A call [is suspended](Self::is_suspended), or the system refuses the mapping. In the latter case the window
-    /// cannot be read at all.
-    pub fn show_table(&mut self, place: usize, version: Option<&TableVersion>) -> io::Result<bool> {
+    /// A call [is suspended](Self::is_suspended), or the system refuses the mapping. If the system refuses it, the module
+    /// cannot read the window at all.
+    pub fn map_table(&mut self, index: usize, version: Option<&TableVersion>) -> io::Result<bool> {
         if self.base.is_null() {
             return Ok(true);
         }
         self.check_not_suspended()?;
         let (base, Some(host)) = (self.base, self.host_mut()) else { return Ok(true) };
         let Some((bytes, window)) =
-            host.admitted.manifest().tables.get(place).and_then(|it| Some((it.bytes, it.window()?)))
+            host.admitted.manifest().tables.get(index).and_then(|table| Some((table.bytes, table.window()?)))
         else {
             return Ok(true);
         };
-        let room = table::window(bytes);
-        if window < TABLES_BASE || u64::from(window - TABLES_BASE) + u64::from(room) > TABLES_MAX.into() {
+        let window_bytes = table::window(bytes);
+        if window < TABLES_BASE
+            || u64::from(window - TABLES_BASE) + u64::from(window_bytes) > TABLES_MAX.into()
+        {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let fits = version.is_none_or(|version| version.len <= bytes);
-        let shown = match version {
+        let mapped_version = match version {
             Some(version) if fits => version,
             _ => absent_version()?,
         };
-        if host.tables.len() <= place {
-            host.tables.resize(place + 1, 0..0);
+        if host.tables.len() <= index {
+            host.tables.resize(index + 1, 0..0);
         }
-        let mapped = &mut host.tables[place];
+        let mapped = &mut host.tables[index];
         // SAFETY: `base` is this instance's live space; by the check above the window lies in the area of tables. It
         // overlaps no other table's window, because the manifest places them one after the other. No slice of the mapping
         // is in use: only calls lend slices, and by `&mut self` no call is in progress.
-        unsafe { map_area(base, window, room, shown.area(), mapped)? };
+        unsafe { map_area(base, window, window_bytes, mapped_version.area(), mapped)? };
         Ok(fits)
     }
 
-    /// Maps the tables that exist when the module starts. For other declared tables, maps the header that there is none.
-    pub(crate) fn show_initial_tables(&mut self, tables: &[Option<Arc<TableVersion>>]) -> io::Result<()> {
+    /// Maps the tables that exist when the module starts. For a declared table that does not exist yet, maps a header that
+    /// states this.
+    pub(crate) fn map_initial_tables(&mut self, tables: &[Option<Arc<TableVersion>>]) -> io::Result<()> {
         let declared = self.host().map_or(0, |host| host.admitted.manifest().tables.len());
-        for place in 0..declared {
-            self.show_table(place, tables.get(place).and_then(Option::as_deref))?;
+        for index in 0..declared {
+            self.map_table(index, tables.get(index).and_then(Option::as_deref))?;
         }
         Ok(())
     }
 }
 
-/// The host function `publish`. If the call is aborted later, the version remains, because it is complete.
+/// The host function `publish`. The published version is complete, so it remains if the call is aborted later.
 pub(crate) fn publish(
     caller: &mut Caller<'_, HostState>,
-    place: u32,
+    index: u32,
     (bytes, len): (u32, u32),
 ) -> Result<i32, FaultKind> {
-    let declared = caller.data().admitted.manifest().tables.get(place as usize);
-    let Some(most) = declared.filter(|table| table.access == TableAccess::Publish).map(|table| table.bytes)
+    let declared = caller.data().admitted.manifest().tables.get(index as usize);
+    let Some(bytes_max) =
+        declared.filter(|table| table.access == TableAccess::Publish).map(|table| table.bytes)
     else {
         return Ok(code::UNKNOWN);
     };
-    if len > most {
+    if len > bytes_max {
         return Ok(code::RANGE);
     }
     with_bytes(caller, HostFunction::Publish, bytes, len, |bytes, host| {
-        host.publisher.as_ref().map_or(code::DENIED, |publisher| publisher.publish(place, bytes))
+        host.publisher.as_ref().map_or(code::DENIED, |publisher| publisher.publish(index, bytes))
     })
 }
 

@@ -27,7 +27,7 @@ pub fn change_table(instance: &mut Instance, seed: u64) {
     let len = usize::try_from(seed.wrapping_mul(2_654_435_761) % 8_200).unwrap_or(0);
     let version = TableVersion::new(1 + seed, &generate::bytes(seed, len)).unwrap();
     let shown = (!seed.is_multiple_of(5)).then_some(&version);
-    instance.show_table(0, shown).unwrap();
+    instance.map_table(0, shown).unwrap();
 }
 
 /// A publisher that keeps the versions.

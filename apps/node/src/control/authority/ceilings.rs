@@ -1,7 +1,7 @@
-//! Checks of a session against its owner's credential when the session is created or changed: the whole session as it would
-//! be, and the usage of all sessions under each delegation of the chain.
+//! Checks of a session against its owner's credential, before the session is created or changed. The checks concern
+//! the session as it would be after the request, and the usage of all sessions under each delegation of the chain.
 
-use super::rights::is_from;
+use super::rights::has_delegator;
 use super::{RequestRefusal, SessionOwner};
 use crate::control::protocol::UsedStatus;
 use crate::control::spec::{MappedPackets, ProcessorSpec, SessionSpec};
@@ -14,28 +14,40 @@ use weir_trust::grant::{
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
-/// Checks a session as it would be against its owner's credential. `others` are all other sessions of the node that
-/// have an owner.
+/// Checks that its owner's credential allows a session with this description. `others` are all other sessions of the
+/// node that have an owner.
 pub(crate) fn check<'a>(
     owner: &SessionOwner,
     spec: &SessionSpec,
     others: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
 ) -> Result<(), RequestRefusal> {
-    check_parts(&owner.credential, &owner.given, spec)?;
-    let asked = used(spec);
+    check_parts(&owner.credential, &owner.session_name, spec)?;
+    let requested = used(spec);
     let mut beyond = Vec::new();
     let (of_root, under) = used_under(&owner.credential, others);
     for (link, before) in owner.credential.chain().iter().zip(&under) {
-        // The owner may learn their own sum. The sum under an earlier holder is withheld, as it includes the use of other
-        // holders.
-        let is_told = link.id == owner.credential.id();
-        beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked, is_told));
+        // The refusal tells the remaining amount only for the owner's own ceiling. The usage under an earlier holder
+        // includes that of other holders, and is withheld.
+        let tells_rest = link.id == owner.credential.id();
+        beyond.extend(past_ceilings(
+            &link.holder.to_string(),
+            &link.grant.ceilings,
+            before,
+            &requested,
+            tells_rest,
+        ));
     }
     // The node's limit of a root applies to all holders under the root together.
-    let whose = of_root_in_words(owner.credential.root());
-    beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked, false));
-    // The refusal names, for the first exceeded resource, the ceiling with the least left: after a refusal that names
-    // another ceiling, a request that fits it could fail again.
+    let ceiling_holder = root_ceiling_holder(owner.credential.root());
+    beyond.extend(past_ceilings(
+        &ceiling_holder,
+        &owner.credential.limit().ceilings,
+        &of_root,
+        &requested,
+        false,
+    ));
+    // Of the ceilings on the first exceeded resource, the refusal names the one with the smallest remaining amount. A
+    // request that fits this ceiling fits the others as well.
     let first = beyond.first().map(|exceeded| exceeded.resource);
     let of_first = beyond.into_iter().filter(|exceeded| Some(exceeded.resource) == first);
     match of_first.min_by_key(|exceeded| exceeded.left) {
@@ -44,87 +56,90 @@ pub(crate) fn check<'a>(
     }
 }
 
-/// Checks all parts that do not depend on other sessions.
+/// Checks the parts of a session that do not depend on other sessions. `session` is the session's name in the request.
 fn check_parts(
     credential: &VerifiedCredential,
-    given: &Name,
+    session: &Name,
     spec: &SessionSpec,
 ) -> Result<(), RequestRefusal> {
     let grant = credential.grant();
-    let never = |what: String| Err(RequestRefusal::Never { session: given.clone(), what });
-    if let Some(share) = spec.share.iter().find(|share| !is_from(credential, &share.key)) {
-        return Err(RequestRefusal::not_from(given, share));
+    let not_grantable = |what: String| Err(RequestRefusal::NotGrantable { session: session.clone(), what });
+    if let Some(share) = spec.share.iter().find(|share| !has_delegator(credential, &share.key)) {
+        return Err(RequestRefusal::not_from(session, share));
     }
-    // A grant contains no names of other sessions' tables and services.
+    // A grant cannot name tables or services, so no grant can allow their use.
     if !spec.publish.is_empty() || !spec.read.is_empty() {
-        return never("it would have named tables of others".to_owned());
+        return not_grantable("it would publish or read named tables".to_owned());
     }
     if !spec.offers.is_empty() || !spec.uses.is_empty() {
-        return never("it would have to do with services of other sessions".to_owned());
+        return not_grantable("it would offer or use services".to_owned());
     }
     if spec.priority > 0 {
-        return never(format!("it would have priority {} before others", spec.priority));
+        return not_grantable(format!("it would have priority {}", spec.priority));
     }
     if let Some(output) = spec.outputs.iter().find(|output| output.tap.is_some()) {
-        return never(format!("its output channel `{}` would be a device of the node's system", output.name));
+        return not_grantable(format!("its output channel `{}` would have a TAP device", output.name));
     }
     let mut excesses = Vec::new();
     if let Some(profile) = &spec.profile {
-        excesses.extend(grant.refuses(&GrantRequest { profile: Some(profile), ..GrantRequest::default() }));
+        excesses.extend(grant.excesses(&GrantRequest { profile: Some(profile), ..GrantRequest::default() }));
     } else if let Some(profiles) = &grant.profiles {
         let given: Vec<&str> = profiles.iter().map(Name::as_str).collect();
         let given = if given.is_empty() { "none".to_owned() } else { given.join(", ") };
-        let asked = "the node's own".to_owned();
-        excesses.push(GrantExcess { part: GrantPart::Profile, asked, given });
+        let requested = "the node's own".to_owned();
+        excesses.push(GrantExcess { part: GrantPart::Profile, requested, given });
     }
     for channel in &spec.channels {
-        let wrong = |_| RequestRefusal::Never {
-            session: given.clone(),
-            what: format!("`{}` is no interface", channel.interface),
+        let wrong = |_| RequestRefusal::NotGrantable {
+            session: session.clone(),
+            what: format!("`{}` is not the name of an interface", channel.interface),
         };
         let interface: InterfaceName = channel.interface.parse().map_err(wrong)?;
         excesses
-            .extend(grant.refuses(&GrantRequest { interface: Some(&interface), ..GrantRequest::default() }));
+            .extend(grant.excesses(&GrantRequest { interface: Some(&interface), ..GrantRequest::default() }));
         let is_whole = grant.filters.is_empty() && grant.view.is_none_or(|view| view == PacketView::ALL);
         if channel.visibility == MappedPackets::All && !is_whole {
             let what = format!(
-                "its channel `{}` would see all of the interface's memory (`visibility = \"all\"`), and the credential is for a part of it",
+                "its channel `{}` would see all of the interface's packets (`visibility = \"all\"`), and the credential allows only some packets or fields",
                 channel.name
             );
-            return never(what);
+            return not_grantable(what);
         }
         let bounds = GrantedVisibility::from_credential(credential);
         if let Some((missing, _)) =
-            bounds.within.iter().find(|within| !channel.bounds.within.contains(within))
+            bounds.filters.iter().find(|filter| !channel.bounds.filters.contains(filter))
         {
-            let (asked, given) =
-                (format!("packets beside those of it, in channel `{}`", channel.name), missing.clone());
-            excesses.push(GrantExcess { part: GrantPart::Traffic, asked, given });
+            let (requested, given) =
+                (format!("packets that this filter rejects, in channel `{}`", channel.name), missing.clone());
+            excesses.push(GrantExcess { part: GrantPart::Traffic, requested, given });
         }
-        // `whose` selects the key of pseudonyms, and `view` the packets that the channel's own filter sees.
-        let is_bound = (channel.bounds.view, channel.bounds.whose) == (bounds.view, bounds.whose);
-        if !is_bound || !channel.shows().is_at_most(&bounds.view) {
-            let asked = format!("{}, in channel `{}`", channel.shows(), channel.name);
-            excesses.push(GrantExcess { part: GrantPart::View, asked, given: bounds.view.to_string() });
+        // The key of pseudonyms depends on `first_grant`, and the result of the channel's own filter on `view`.
+        let is_bound = (channel.bounds.view, channel.bounds.first_grant) == (bounds.view, bounds.first_grant);
+        if !is_bound || !channel.effective_view().is_at_most(&bounds.view) {
+            let requested = format!("{}, in channel `{}`", channel.effective_view(), channel.name);
+            excesses.push(GrantExcess { part: GrantPart::View, requested, given: bounds.view.to_string() });
         }
     }
-    // A grant for packets of some interfaces allows sending only into these interfaces.
+    // A grant for packets of certain interfaces allows sending only into these interfaces.
     for output in &spec.outputs {
         if let Ok(interface) = output.link.parse::<InterfaceName>() {
-            let asked = GrantRequest { interface: Some(&interface), ..GrantRequest::default() };
-            excesses.extend(grant.refuses(&asked).into_iter().map(|excess| GrantExcess {
-                asked: format!("{}, to send there through output channel `{}`", excess.asked, output.name),
+            let requested = GrantRequest { interface: Some(&interface), ..GrantRequest::default() };
+            excesses.extend(grant.excesses(&requested).into_iter().map(|excess| GrantExcess {
+                requested: format!(
+                    "{}, to send into it through output channel `{}`",
+                    excess.requested, output.name
+                ),
                 ..excess
             }));
         }
     }
     let writes = spec.writes.unwrap_or(WriteFields::ALL).iter();
     let writes: Vec<Name> = writes.filter_map(|field| Name::new(field.name()).ok()).collect();
-    excesses.extend(grant.refuses(&GrantRequest { writes: &writes, ..GrantRequest::default() }));
+    excesses.extend(grant.excesses(&GrantRequest { writes: &writes, ..GrantRequest::default() }));
     let processors = spec.all_processors();
     let is_beyond = |cpu: &&ProcessorSpec| cpu.borrow || cpu.reservation().is_none();
     if let Some(cpu) = processors.iter().find(is_beyond).filter(|_| grant.ceilings.cpu.is_some()) {
-        return never(format!(
+        return not_grantable(format!(
             "its virtual processor `{}` would take time beyond what is granted: give it a period and a slice, and no `borrow`",
             cpu.name
         ));
@@ -132,11 +147,11 @@ fn check_parts(
     let is_unstated =
         |resource: Resource| spec.limit(resource).is_none() && grant.ceilings.get(resource).is_some();
     if let Some((_, limit)) = Resource::limits().find(|(resource, _)| is_unstated(*resource)) {
-        return never(limit.unstated.to_owned());
+        return not_grantable(limit.refusal_if_unstated.to_owned());
     }
     let unlimited = spec.outputs.iter().find(|output| output.cap.is_none());
     if let Some(output) = unlimited.filter(|_| grant.ceilings.bandwidth.is_some()) {
-        return never(format!(
+        return not_grantable(format!(
             "its output channel `{}` would take bandwidth beyond what is granted: give it a `cap`",
             output.name
         ));
@@ -144,7 +159,7 @@ fn check_parts(
     if excesses.is_empty() { Ok(()) } else { Err(RequestRefusal::Excess(excesses)) }
 }
 
-/// The most that a session can use of each resource.
+/// The maximum amount of each resource that one or more sessions can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used([u64; Resource::ALL.len()]);
 
@@ -153,7 +168,7 @@ impl Used {
         self.0.get(resource as usize).copied().unwrap_or(0)
     }
 
-    fn and(&self, other: &Self) -> Self {
+    fn plus(&self, other: &Self) -> Self {
         let mut both = *self;
         both.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum = sum.saturating_add(more));
         both
@@ -179,7 +194,7 @@ fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
             });
             cpu.fold(0, u64::saturating_add)
         }
-        // The session's modules may reserve memory up to the ceiling by themselves.
+        // The session's modules can extend the reservation up to the memory ceiling.
         Resource::Memory => spec.memory.0.max(spec.memory_ceiling().0),
         Resource::Bandwidth => {
             let rates =
@@ -187,7 +202,8 @@ fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
             rates.fold(0, u64::saturating_add)
         }
         Resource::Sessions => 1,
-        // A session without a stated limit is unlimited: if a ceiling is set later, nothing is left for others.
+        // A session without a limit counts as unlimited usage: under a ceiling that is set later, nothing is left for
+        // other sessions.
         _ => spec.limit(resource).unwrap_or(u64::MAX),
     }
 }
@@ -199,82 +215,83 @@ fn used_under<'a>(
 ) -> (Used, Vec<Used>) {
     let chain = credential.chain();
     let (mut of_root, mut under) = (Used::default(), vec![Used::default(); chain.len()]);
-    // Other holders can have thousands of sessions, so each session is visited only once.
+    // There can be thousands of sessions, so each session is visited only once.
     for (owner, spec) in sessions.filter(|(owner, _)| owner.credential.root() == credential.root()) {
         let used = used(spec);
-        of_root = of_root.and(&used);
-        // An identifier stands for a delegation with all delegations before it, so two chains are equal up to their last
+        of_root = of_root.plus(&used);
+        // The identifier of a delegation depends on all earlier delegations, so two chains are equal up to their last
         // common identifier.
         let common = chain.iter().zip(owner.credential.chain()).take_while(|(one, other)| one.id == other.id);
         for (sum, _) in under.iter_mut().zip(common) {
-            *sum = sum.and(&used);
+            *sum = sum.plus(&used);
         }
     }
     (of_root, under)
 }
 
-/// A ceiling that the request exceeds.
+/// A ceiling that the request would exceed.
 struct ExceededCeiling {
     resource: Resource,
-    asked: u64,
+    requested: u64,
     given: u64,
-    whose: String,
+    ceiling_holder: String,
     left: u64,
-    /// True if the refusal may tell the owner how much is left.
-    is_told: bool,
+    /// True if the refusal may state the remaining amount.
+    tells_rest: bool,
 }
 
 impl ExceededCeiling {
     fn refusal(self) -> RequestRefusal {
-        let Self { resource, asked, given, whose, left, is_told } = self;
+        let Self { resource, requested, given, ceiling_holder, left, tells_rest } = self;
         let definition = resource.definition();
-        let all = [asked, given, left];
-        let all = if is_told { &all[..] } else { &all[..2] };
+        let all = [requested, given, left];
+        let all = if tells_rest { &all[..] } else { &all[..2] };
         let show = |amount| definition.unit.show(amount, all);
-        let (part, left) = (GrantPart::Resource(resource), is_told.then(|| show(left)));
-        RequestRefusal::UsedUp {
+        let (part, left) = (GrantPart::Resource(resource), tells_rest.then(|| show(left)));
+        RequestRefusal::CeilingExceeded {
             part,
-            asked: show(asked),
+            requested: show(requested),
             given: show(given),
-            whose,
+            ceiling_holder,
             left,
-            less: definition.advice,
+            advice: definition.advice,
         }
     }
 }
 
-/// Returns the ceilings of one delegation, or of a root, that the request exceeds together with the present usage `before`.
+/// Returns the ceilings of one delegation, or of a root, that the requested amounts would exceed in addition to the
+/// present usage `before`.
 fn past_ceilings<'a>(
-    whose: &'a str,
+    ceiling_holder: &'a str,
     ceilings: &'a Ceilings,
     before: &'a Used,
-    asked: &'a Used,
-    is_told: bool,
+    requested: &'a Used,
+    tells_rest: bool,
 ) -> impl Iterator<Item = ExceededCeiling> + use<'a> {
     let exceeded = move |(resource, given): (Resource, u64)| {
-        let (left, asked) = (given.saturating_sub(before.amount(resource)), asked.amount(resource));
-        (asked > left).then(|| ExceededCeiling {
+        let (left, requested) = (given.saturating_sub(before.amount(resource)), requested.amount(resource));
+        (requested > left).then(|| ExceededCeiling {
             resource,
-            asked,
+            requested,
             given,
-            whose: whose.to_owned(),
+            ceiling_holder: ceiling_holder.to_owned(),
             left,
-            is_told,
+            tells_rest,
         })
     };
     ceilings.stated().filter_map(exceeded)
 }
 
-/// The reader of a report on usage.
+/// The reader of usage under a credential, which decides how much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsageReader {
     Operator,
     Holder,
 }
 
-/// Returns the usage under a credential: the sum over its holder and the holder's delegates. The operator also reads
-/// the sums under each earlier holder of the chain and under the root, which include other holders. `sessions` are all
-/// sessions of the node that have an owner.
+/// Returns the usage under a credential: the sum over the sessions of its holder and of the holder's delegates. An
+/// operator also gets the sums under each earlier holder of the chain and under the root, which include other holders.
+/// `sessions` are all sessions of the node that have an owner.
 pub(crate) fn usage<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
@@ -282,13 +299,13 @@ pub(crate) fn usage<'a>(
 ) -> Vec<UsedStatus> {
     let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
-    let mut add = |whose: String, ceilings: &Ceilings, before: &Used| {
+    let mut add = |ceiling_holder: String, ceilings: &Ceilings, before: &Used| {
         for (resource, given) in ceilings.stated() {
             let definition = resource.definition();
             let (used, given) =
                 (definition.unit.show(before.amount(resource), &[]), definition.unit.show(given, &[]));
             all.push(UsedStatus {
-                holder: whose.clone(),
+                holder: ceiling_holder.clone(),
                 resource: definition.title.to_owned(),
                 used,
                 granted: given,
@@ -296,18 +313,19 @@ pub(crate) fn usage<'a>(
         }
     };
     if reader == UsageReader::Holder {
-        // All ceilings of the chain and of the root hold for the holder, but the usage of others is not shown.
+        // The ceilings of earlier holders and of the root apply as well, but the usage under them includes other
+        // holders.
         let own = under.last().copied().unwrap_or_default();
         add(credential.holder().to_string(), &credential.grant().ceilings, &own);
         return all;
     }
-    add(of_root_in_words(credential.root()), &credential.limit().ceilings, &of_root);
+    add(root_ceiling_holder(credential.root()), &credential.limit().ceilings, &of_root);
     for (link, under) in credential.chain().iter().zip(&under) {
         add(link.holder.to_string(), &link.grant.ceilings, under);
     }
     all
 }
 
-fn of_root_in_words(root: &PublicKey) -> String {
+fn root_ceiling_holder(root: &PublicKey) -> String {
     format!("all credentials of {root} by this node's policy")
 }

@@ -1,4 +1,4 @@
-//! Explanation of a credential's rights on this node.
+//! Explanation of a credential on this node: its rights, the usage under it, and its shares.
 
 use super::ceilings::UsageReader;
 use super::{SessionOwner, SessionRelation, ceilings};
@@ -32,11 +32,11 @@ pub(crate) fn explanation<'a>(
     }
 }
 
-/// Returns the shares of a session that concern a holder: all shares of their own sessions, and those of delegates that
-/// name the holder.
+/// Returns the shares of a session that a holder may see: all of them if the session is the holder's own, and those
+/// with the holder's key if it is a delegate's.
 fn shared(credential: &VerifiedCredential, owner: &SessionOwner, spec: &SessionSpec) -> Vec<SharedStatus> {
     let (session, shares): (_, Vec<_>) = match owner.relation(credential) {
-        Some(SessionRelation::Own) => (&owner.given, spec.share.iter().collect()),
+        Some(SessionRelation::Own) => (&owner.session_name, spec.share.iter().collect()),
         Some(SessionRelation::Delegator) => {
             (&spec.name, spec.share.iter().filter(|share| share.key == *credential.holder()).collect())
         }

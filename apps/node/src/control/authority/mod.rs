@@ -1,11 +1,12 @@
-//! Authorisation: every request, local or remote, is checked against the rights of its requester before it has any effect.
+//! Authorisation: every request, local or remote, is checked against its requester's rights before the request has any
+//! effect.
 //!
-//! - [`Asker`]: the operator, who may do anything; or the holder of a credential ([`weir_trust::credential`]), who may
-//!   do what its grants allow.
-//! - [`permit`] turns a holder's request into one for this node: names become the node's own, and channels get the
-//!   credential's filters. Unknown requests are refused.
-//! - [`ceilings`] checks the usage of all sessions together against the ceilings of each delegation in a chain: ten
-//!   delegates of one holder share the resources of that holder.
+//! - [`Requester`]: the operator, who may make any request; or the holder of a credential
+//!   ([`weir_trust::credential`]), who may make the requests that the credential's grants allow.
+//! - [`permit`] decides on a request, and returns the request to carry out: with the node's names for sessions, and
+//!   with the credential's filters and view in its channels.
+//! - [`ceilings`] checks the usage of all sessions together against the ceilings of each delegation in a chain. For
+//!   example, ten delegates of one holder share the resources of that holder.
 
 pub(crate) mod ceilings;
 pub(crate) mod explain;
@@ -17,7 +18,7 @@ mod snapshot;
 pub(crate) mod tests;
 
 pub(crate) use crate::control::delegation::delegation_chain;
-pub(crate) use permit::{Permitted, Signed, check_known, permit, signed};
+pub(crate) use permit::{Permitted, Signed, check_by_hash, permit, signed};
 pub use refusal::RequestRefusal;
 pub(crate) use rights::{Needed, SessionRelation, SharedRights, needed};
 pub(crate) use snapshot::snapshot_of;
@@ -28,17 +29,18 @@ use weir_ledger::{CredentialHolder, LedgerText};
 use weir_trust::credential::{DatedId, DelegationId, VerifiedCredential, resource_name};
 use weir_trust::key::PublicKey;
 
-/// The requester.
+/// The requester of a request, who has been authenticated.
 #[derive(Clone, Debug)]
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     /// The operator: a user of the node's local socket, or a remote peer with an operator key of the configuration.
     Operator(Option<PublicKey>),
     /// The holder of a credential, who has proven the possession of its key.
     Holder(Arc<VerifiedCredential>),
 }
 
-impl Asker {
-    /// Returns the [delegation chain](delegation_chain) of a holder, which is charged for requests. Empty for the operator.
+impl Requester {
+    /// Returns the [delegation chain](delegation_chain) of a holder, whose members share the limits on requests and
+    /// compile time. Empty for the operator.
     pub(crate) fn chain(&self) -> Vec<DelegationId> {
         match self {
             Self::Operator(_) => Vec::new(),
@@ -47,35 +49,35 @@ impl Asker {
     }
 }
 
-/// Returns a holder's key, and the identifiers of the holder's delegation chain with the times at which they expire, in the
-/// form of the ledger.
+/// Returns a holder's key, and the identifiers of the holder's delegation chain with the times at which the delegations
+/// expire, in the form of the ledger.
 pub(crate) fn in_ledger(credential: &VerifiedCredential) -> (LedgerText, Vec<LedgerText>) {
     let ids = DatedId::of_chain(credential.chain()).map(|id| LedgerText::new(&id.to_string()));
     (LedgerText::new(&credential.holder().to_string()), ids.collect())
 }
 
-/// Authorises a holder's request, as if its session were the holder's own and the only session. Returns the request that
-/// would be carried out. Serves measurements and tests.
+/// Authorises a holder's request, as if its session belonged to the holder and were the only session of the node.
+/// Returns the request to carry out. Only measurements and tests call this function.
 ///
 /// # Errors
 ///
 /// The credential does not allow the request.
 pub fn authorise(
     credential: &Arc<VerifiedCredential>,
-    ask: crate::control::protocol::ControlRequest,
+    request: crate::control::protocol::ControlRequest,
     body: Option<&[u8]>,
 ) -> Result<crate::control::protocol::ControlRequest, RequestRefusal> {
     let own = |given: &Name| {
-        let owner = SessionOwner { credential: Arc::clone(credential), given: given.clone() };
+        let owner = SessionOwner { credential: Arc::clone(credential), session_name: given.clone() };
         Some(SharedRights { owner, share: Vec::new() })
     };
-    let permitted = permit(&Asker::Holder(Arc::clone(credential)), ask, body, &own, &|_| None)?;
+    let permitted = permit(&Requester::Holder(Arc::clone(credential)), request, body, &own, &|_| None)?;
     if let (crate::control::protocol::ControlRequest::Create(spec), Some(owner)) =
-        (&permitted.ask, &permitted.owner)
+        (&permitted.request, &permitted.owner)
     {
         ceilings::check(owner, spec, std::iter::empty())?;
     }
-    Ok(permitted.ask)
+    Ok(permitted.request)
 }
 
 /// The owner of a session that does not belong to the operator.
@@ -84,18 +86,18 @@ pub(crate) struct SessionOwner {
     /// Credential by which the session was created.
     pub(crate) credential: Arc<VerifiedCredential>,
     /// Name that the owner gave the session.
-    pub(crate) given: Name,
+    pub(crate) session_name: Name,
 }
 
 impl SessionOwner {
-    /// Returns the node's name for a holder's session `given`.
-    pub(crate) fn name_of(credential: &VerifiedCredential, given: &Name) -> Name {
-        resource_name(credential.id(), credential.holder(), given)
+    /// Returns the node's name for a session that a holder calls `session_name`.
+    pub(crate) fn name_of(credential: &VerifiedCredential, session_name: &Name) -> Name {
+        resource_name(credential.id(), credential.holder(), session_name)
     }
 
     /// Returns the node's name of the session.
     pub(crate) fn name(&self) -> Name {
-        Self::name_of(&self.credential, &self.given)
+        Self::name_of(&self.credential, &self.session_name)
     }
 
     /// Returns the identifier of the credential, with the time at which it expires.
@@ -103,25 +105,25 @@ impl SessionOwner {
         DatedId::of_chain(self.credential.chain()).last()
     }
 
-    /// Returns the owner as the ledger names them.
+    /// Returns the owner in the form of the ledger.
     pub(crate) fn in_ledger(&self) -> CredentialHolder {
         let (key, credentials) = in_ledger(&self.credential);
-        CredentialHolder { called: self.given.clone(), key, credentials }
+        CredentialHolder { called: self.session_name.clone(), key, credentials }
     }
 
-    /// Returns the requester as the owner of the session into which a request loads a module, or `None` for other requests.
-    /// So the rights to load a module can be explained without a session.
-    pub(crate) fn imagined(
+    /// Returns the requester as the owner of the session into which the request loads a module, or `None` for other
+    /// requests. An explanation uses this hypothetical owner if there is no such session.
+    pub(crate) fn hypothetical(
         credential: &Arc<VerifiedCredential>,
-        ask: &crate::control::protocol::ControlRequest,
+        request: &crate::control::protocol::ControlRequest,
     ) -> Option<Self> {
-        let given =
-            ask.session().filter(|_| matches!(ask, crate::control::protocol::ControlRequest::Load { .. }))?;
-        Some(Self { credential: Arc::clone(credential), given: given.clone() })
+        let given = request
+            .session()
+            .filter(|_| matches!(request, crate::control::protocol::ControlRequest::Load { .. }))?;
+        Some(Self { credential: Arc::clone(credential), session_name: given.clone() })
     }
 
-    /// Returns true if the session belongs to the holder of `credential`, or to a delegate of that holder. [`needed`] names
-    /// the right that each request needs.
+    /// Returns true if this owner is the holder of `credential`, or a delegate of that holder.
     pub(crate) fn is_under(&self, credential: &VerifiedCredential) -> bool {
         self.credential.chain().iter().any(|block| block.id == credential.id())
     }

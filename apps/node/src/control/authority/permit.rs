@@ -1,6 +1,6 @@
-//! Permission: from a holder's request to the request that is carried out.
+//! The decision on a request: checks a holder's rights, and converts the request to the one that the node carries out.
 
-use super::{Asker, Needed, RequestRefusal, SessionOwner, SessionRelation, SharedRights, needed};
+use super::{Needed, RequestRefusal, Requester, SessionOwner, SessionRelation, SharedRights, needed};
 use crate::control::protocol::{Change, ControlRequest};
 use crate::control::share::ShareGrant;
 use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
@@ -23,52 +23,54 @@ const PERIOD: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
 /// A request that may be carried out.
 #[derive(Debug)]
 pub(crate) struct Permitted {
-    /// The request, with the node's own names.
-    pub(crate) ask: ControlRequest,
+    /// The request to carry out, with the node's names for sessions.
+    pub(crate) request: ControlRequest,
     /// Owner of the session that a holder's request creates, changes or loads a module into.
     pub(crate) owner: Option<SessionOwner>,
-    /// Share by which another holder than the owner makes the request. The owner can withdraw it while the request is
-    /// carried out.
-    pub(crate) by: Option<ShareGrant>,
+    /// Share by which another holder than the owner makes the request; `None` if the request needs no share. The owner
+    /// can withdraw the share while the request is carried out.
+    pub(crate) share: Option<ShareGrant>,
 }
 
 /// Decides on a request.
 ///
-/// `owner_of` returns the owner of a session and their shares; `None` for an unknown session or one of the operator.
-/// `shipped` returns the bytes of modules that come with weir. `body` has the bytes of a module that comes with the
-/// request.
+/// `owner_of` returns the owner of a session and the session's shares; `None` for an unknown session and for a session
+/// of the operator. `shipped` returns the bytes of a module that comes with weir. `body` is the module that came with
+/// the request.
 pub(crate) fn permit(
-    asker: &Asker,
-    ask: ControlRequest,
+    requester: &Requester,
+    request: ControlRequest,
     body: Option<&[u8]>,
     owner_of: &dyn Fn(&Name) -> Option<SharedRights>,
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Permitted, RequestRefusal> {
-    let Asker::Holder(credential) = asker else {
-        // Even the operator cannot load a module with an invalid signature.
-        if let ControlRequest::Load { module, signatures, .. } = &ask
+    let Requester::Holder(credential) = requester else {
+        // A module with an invalid signature is refused for the operator, too.
+        if let ControlRequest::Load { module, signatures, .. } = &request
             && !signatures.is_empty()
         {
             signed(module, body, signatures, shipped)?;
         }
-        return Ok(Permitted { ask, owner: None, by: None });
+        return Ok(Permitted { request, owner: None, share: None });
     };
     let requests = HolderRequests { credential, owner_of, shipped };
-    let needed = needed(&ask);
+    let needed = needed(&request);
     if let Needed::Operator(what) = needed {
-        return Err(RequestRefusal::Operator(what));
+        return Err(RequestRefusal::OperatorOnly(what));
     }
-    // From this point on, an existing session is named by the node's name.
-    let found = match ask.session() {
+    // From this point on, an existing session has the node's name, also in the request.
+    let found = match request.session() {
         Some(called) if needed != Needed::New => Some(requests.session(called, needed)?),
         _ => None,
     };
-    let Some(PermittedSession { name, owner, by }) = found else {
-        let ControlRequest::Create(spec) = ask else { return Ok(Permitted { ask, owner: None, by: None }) };
+    let Some(PermittedSession { name, owner, share }) = found else {
+        let ControlRequest::Create(spec) = request else {
+            return Ok(Permitted { request, owner: None, share: None });
+        };
         let (spec, owner) = requests.create(spec)?;
-        return Ok(Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), by: None });
+        return Ok(Permitted { request: ControlRequest::Create(spec), owner: Some(owner), share: None });
     };
-    let ask = match ask {
+    let request = match request {
         ControlRequest::Change(change) => {
             ControlRequest::Change(HolderRequests::change(change, name, &owner)?)
         }
@@ -83,17 +85,17 @@ pub(crate) fn permit(
         }
         other => other,
     };
-    Ok(Permitted { ask, owner: Some(owner), by })
+    Ok(Permitted { request, owner: Some(owner), share })
 }
 
-/// A session that a holder has a right over.
+/// An existing session over which the requester has the needed right.
 struct PermittedSession {
     name: Name,
     owner: SessionOwner,
-    by: Option<ShareGrant>,
+    share: Option<ShareGrant>,
 }
 
-/// Checks the requests of a holder.
+/// Checks of one holder's requests.
 struct HolderRequests<'a> {
     credential: &'a Arc<VerifiedCredential>,
     owner_of: &'a dyn Fn(&Name) -> Option<SharedRights>,
@@ -101,18 +103,18 @@ struct HolderRequests<'a> {
 }
 
 impl HolderRequests<'_> {
-    /// Returns a session over which the holder has the needed right. Holders name their own sessions as they created
-    /// them, and a delegate's by the node's name.
+    /// Returns the session called `called`, if the holder has the needed right over it. For their own sessions,
+    /// holders use the names that they gave them; for a delegate's session, the node's name.
     fn session(&self, called: &Name, needed: Needed) -> Result<PermittedSession, RequestRefusal> {
         let own = SessionOwner::name_of(self.credential, called);
         let concerns = |name: Name| {
             let shared = (self.owner_of)(&name)?;
             Some((name, shared.relation(self.credential)?, shared))
         };
-        // Sessions of others are treated as missing.
+        // For a session that does not concern the holder, the refusal is that of a missing session.
         let found = [own, called.clone()].into_iter().find_map(concerns);
         let (name, relation, shared) = found.ok_or_else(|| RequestRefusal::NoSession(called.clone()))?;
-        let by = match (relation, needed) {
+        let share = match (relation, needed) {
             (SessionRelation::Own, _) | (SessionRelation::Delegator, Needed::Delegator) => None,
             (SessionRelation::Delegator, Needed::Shared(right)) => {
                 let share = ShareGrant { right, key: *self.credential.holder() };
@@ -123,46 +125,46 @@ impl HolderRequests<'_> {
             }
             (SessionRelation::Delegator, _) => return Err(RequestRefusal::NotOwner(called.clone())),
         };
-        Ok(PermittedSession { name, owner: shared.owner, by })
+        Ok(PermittedSession { name, owner: shared.owner, share })
     }
 
     fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, SessionOwner), RequestRefusal> {
         let given = spec.name.clone();
         let mut known = BTreeSet::new();
-        // Each module is checked only once, because all of its bytes are hashed.
+        // The check of a module hashes all of its bytes, so each module is checked only once.
         for module in spec.modules.iter().filter(|module| known.insert(module.module.as_str())) {
             self.module(self.credential, module, None, &[])?;
         }
         let mut channels = spec.channels;
-        narrow(&mut channels, self.credential)?;
+        restrict_channels(&mut channels, self.credential)?;
         let mut processors = spec.processors;
         if processors.is_empty() {
-            processors.extend(self.processor());
+            processors.extend(self.default_processor());
         }
         let grant = self.credential.grant();
         let profile = spec.profile.or_else(|| grant.profiles.iter().flatten().next().cloned());
-        // Limits that the request does not state are those of the grant.
+        // The grant states the limits that the request leaves out.
         let limits = spec.limits.with_defaults(granted_limits(&grant.ceilings));
-        // A field that this node does not know allows nothing.
+        // An unknown name of a field in the grant allows nothing.
         let known = |names: &BTreeSet<Name>| -> WriteFields {
-            names.iter().filter_map(|name| WriteFields::named(name.as_str()).ok()).collect()
+            names.iter().filter_map(|name| WriteFields::find_field(name.as_str()).ok()).collect()
         };
         let writes = spec.writes.or_else(|| grant.writes.as_ref().map(known));
         let name = SessionOwner::name_of(self.credential, &given);
-        let owner = SessionOwner { credential: Arc::clone(self.credential), given };
+        let owner = SessionOwner { credential: Arc::clone(self.credential), session_name: given };
         let spec = SessionSpec { name, channels, processors, profile, ..spec };
         Ok((SessionSpec { limits, writes, ..spec }, owner))
     }
 
     fn change(change: Change, session: Name, owner: &SessionOwner) -> Result<Change, RequestRefusal> {
         let mut channels = change.channels;
-        // The owner's bounds apply: a requester who manages the owner's session may have wider bounds.
-        narrow(&mut channels, &owner.credential)?;
+        // The bounds are those of the owner. A delegator who manages the owner's session may have wider bounds.
+        restrict_channels(&mut channels, &owner.credential)?;
         Ok(Change { session, channels, ..change })
     }
 
-    /// Returns a virtual CPU with all the CPU time that is granted, if there is a ceiling.
-    fn processor(&self) -> Option<ProcessorSpec> {
+    /// Returns a virtual CPU with all of the granted CPU time; `None` without a ceiling on CPU time.
+    fn default_processor(&self) -> Option<ProcessorSpec> {
         let share = self.credential.grant().ceilings.cpu?;
         let slice = Nanos(PERIOD.0 / 1_000_000 * share.0.min(1_000_000));
         Some(ProcessorSpec {
@@ -186,7 +188,8 @@ impl HolderRequests<'_> {
     }
 }
 
-/// Returns the limits of a session that states none: the granted amounts, but no more than the defaults.
+/// Returns the limits of a session whose description states none: the granted amount of each resource or its default
+/// limit, whichever is lower.
 fn granted_limits(ceilings: &Ceilings) -> Amounts {
     let granted = |(resource, limit): (Resource, &SessionLimit)| {
         let most = ceilings.get(resource)?;
@@ -203,21 +206,21 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// Checks a module against a credential. `name` is the module's name in the request, for the refusal.
+    /// Checks that a credential allows the module. `name` is the module's name in the request, for the refusal.
     pub(crate) fn check(&self, credential: &VerifiedCredential, name: &str) -> Result<(), RequestRefusal> {
         let Self { hash, signers } = self;
         let mut excesses = credential
             .grant()
-            .refuses(&GrantRequest { module: Some((*hash, signers)), ..GrantRequest::default() });
+            .excesses(&GrantRequest { module: Some((*hash, signers)), ..GrantRequest::default() });
         for excess in &mut excesses {
-            excess.asked = format!("`{}`, {}", weir_units::shown(name), excess.asked);
+            excess.requested = format!("`{}`, {}", weir_units::escaped(name), excess.requested);
         }
         if excesses.is_empty() { Ok(()) } else { Err(RequestRefusal::Excess(excesses)) }
     }
 }
 
-/// Returns the hash and signers of a module, or `None` if its bytes are unknown. The loader refuses an unknown module
-/// later.
+/// Returns the hash and signers of a module, or `None` if its bytes are unknown. An unknown module is refused later,
+/// by the module loader.
 pub(crate) fn signed(
     module: &ModuleSpec,
     body: Option<&[u8]>,
@@ -225,12 +228,12 @@ pub(crate) fn signed(
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Option<Signed>, RequestRefusal> {
     let Some(bytes) = body.or_else(|| shipped(&module.module)) else { return Ok(None) };
-    let hash = ModuleHash::of(bytes);
+    let hash = ModuleHash::of_bytes(bytes);
     Ok(Some(Signed { signers: signers(&hash, signatures)?, hash }))
 }
 
-/// Checks a module by its hash alone against a credential.
-pub(crate) fn check_known(
+/// Checks that a credential allows a module of which only the hash and the signatures are known.
+pub(crate) fn check_by_hash(
     credential: &VerifiedCredential,
     name: &str,
     hash: &ModuleHash,
@@ -239,14 +242,18 @@ pub(crate) fn check_known(
     Signed { signers: signers(hash, signatures)?, hash: *hash }.check(credential, name)
 }
 
-/// Restricts channels to the filters and the view of a credential's chain.
-fn narrow(channels: &mut [ChannelSpec], credential: &VerifiedCredential) -> Result<(), RequestRefusal> {
+/// Restricts channels to the filters and the view of a credential.
+fn restrict_channels(
+    channels: &mut [ChannelSpec],
+    credential: &VerifiedCredential,
+) -> Result<(), RequestRefusal> {
     let bounds = GrantedVisibility::from_credential(credential);
     channels.iter_mut().try_for_each(|channel| {
-        channel.bind(bounds.clone()).ok_or_else(|| {
-            let of_channel = |asked| format!("{asked}, in channel `{}`", channel.name);
-            let (asked, given) = (channel.view.map_or_else(String::new, of_channel), bounds.view.to_string());
-            RequestRefusal::Excess(vec![GrantExcess { part: GrantPart::View, asked, given }])
+        channel.restrict(bounds.clone()).ok_or_else(|| {
+            let of_channel = |requested| format!("{requested}, in channel `{}`", channel.name);
+            let (requested, given) =
+                (channel.view.map_or_else(String::new, of_channel), bounds.view.to_string());
+            RequestRefusal::Excess(vec![GrantExcess { part: GrantPart::View, requested, given }])
         })
     })
 }

@@ -1,51 +1,52 @@
-//! Refusals of requests.
+//! The refusal of a request for lack of a right, with the message for the requester.
 
 use crate::control::share::ShareGrant;
 use weir_admission::Name;
-use weir_trust::credential::CredentialRefusal as Worthless;
+use weir_trust::credential::CredentialRefusal;
 use weir_trust::grant::{GrantExcess, GrantPart};
 use weir_trust::signature::SignatureError;
 
-/// The refusal of a request. The requester can ask for less, or ask the grantor of the credential for more.
+/// The refusal of a request for lack of a right. The requester can request less, or ask for a credential with a wider
+/// grant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestRefusal {
     /// The credential is not valid.
     #[error(transparent)]
-    Worthless(Box<Worthless>),
+    InvalidCredential(Box<CredentialRefusal>),
     /// The request exceeds the grant.
     #[error("the credential does not allow that: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Excess(Vec<GrantExcess>),
-    /// The request exceeds the amount that is left of a ceiling in the chain.
+    /// The request exceeds the remaining amount of a ceiling of the chain or of the root.
     #[error(
-        "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {} is left. Close another session, or {less}",
+        "the credential does not allow that: {part}: asked for {requested}; of the {given} given to {ceiling_holder}, {} is left. Close another session, or {advice}",
         left.as_deref().unwrap_or("less than that")
     )]
-    UsedUp {
+    CeilingExceeded {
         /// Resource.
         part: GrantPart,
         /// Requested amount.
-        asked: String,
+        requested: String,
         /// Granted amount.
         given: String,
         /// Holder of the ceiling.
-        whose: String,
-        /// Amount left; `None` if other holders share it, as it would tell the session's owner what they use.
+        ceiling_holder: String,
+        /// Remaining amount; `None` if other holders share the ceiling, because the amount would reveal their usage.
         left: Option<String>,
-        /// Advice to request less.
-        less: &'static str,
+        /// Advice on how to request less.
+        advice: &'static str,
     },
     /// A module signature is invalid.
     #[error(transparent)]
     Signature(#[from] SignatureError),
     /// Only the operator may make the request.
     #[error("only the node's operator may {0}")]
-    Operator(&'static str),
+    OperatorOnly(&'static str),
     /// The key is no longer an operator key.
-    #[error("your key is none of the node's operators any more")]
-    NoOperator,
+    #[error("your key is not an operator key of this node any more")]
+    NotOperator,
     /// A delegator makes a request about a delegate's session for which the session's owner has not shared the right.
     #[error(
-        "session `{session}` belongs to a holder who has their credential from you: you may close it and read its sums. For more its owner has to share it with you: `weir session change NAME --share {share}`"
+        "session `{session}` belongs to a delegate of yours: you may close the session and read its sums. For further rights the owner has to share the session: `weir session change NAME --share {share}`"
     )]
     NotShared {
         /// Name of the session in the request.
@@ -54,31 +55,27 @@ pub enum RequestRefusal {
         share: Box<ShareGrant>,
     },
     /// A delegator tries to share a session of another holder.
-    #[error(
-        "session `{0}` belongs to a holder who has their credential from you: only its owner shares rights over it"
-    )]
+    #[error("session `{0}` belongs to a delegate of yours: only its owner shares rights over the session")]
     NotOwner(Name),
     /// The key of a share does not precede the session's owner in the chain.
     #[error(
-        "session `{session}`: {share}: a session is shared only with those from whom its owner has the credential. Give rights to others with `weir delegate`"
+        "session `{session}`: {share}: a session is shared only with earlier holders of the owner's credential. Give rights to other holders with `weir delegate`"
     )]
-    NotFrom {
+    NotEarlierHolder {
         /// Name of the session in the request.
         session: Name,
         share: Box<ShareGrant>,
     },
-    /// The request includes something that no credential can allow.
-    #[error("session `{session}`: {what}; no credential allows that")]
-    Never {
+    /// The session would have a part that no credential can allow.
+    #[error("session `{session}`: {what}; this credential cannot allow it")]
+    NotGrantable {
         /// Name of the session in the request.
         session: Name,
-        /// Description of the request.
+        /// The part, as a clause about the session.
         what: String,
     },
-    /// No session of this name concerns the holder.
-    #[error(
-        "there is no session `{0}` that the credential has to do with; `weir session list` shows those that there are"
-    )]
+    /// No session of this name belongs to the holder or a delegate of the holder.
+    #[error("there is no session `{0}` under this credential; `weir session list` shows its sessions")]
     NoSession(Name),
 }
 
@@ -90,12 +87,12 @@ impl RequestRefusal {
 
     /// Creates the refusal of a share for a key that does not precede the owner in the chain.
     pub(crate) fn not_from(session: &Name, share: &ShareGrant) -> Self {
-        Self::NotFrom { session: session.clone(), share: Box::new(*share) }
+        Self::NotEarlierHolder { session: session.clone(), share: Box::new(*share) }
     }
 }
 
-impl From<Worthless> for RequestRefusal {
-    fn from(refusal: Worthless) -> Self {
-        Self::Worthless(Box::new(refusal))
+impl From<CredentialRefusal> for RequestRefusal {
+    fn from(refusal: CredentialRefusal) -> Self {
+        Self::InvalidCredential(Box::new(refusal))
     }
 }

@@ -1,4 +1,4 @@
-//! The right over a session that each request needs, in one table.
+//! The right that each kind of request needs, in one table, and the relation of a holder to a session.
 
 use super::SessionOwner;
 use crate::control::protocol::ControlRequest;
@@ -6,14 +6,14 @@ use crate::control::share::{ShareGrant, ShareableRight};
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::key::PublicKey;
 
-/// The right that a request needs from the holder of a credential. The operator needs none.
+/// The right that a holder needs for a request. The operator needs no right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needed {
-    /// No right over a session: the answer or the effect concerns the holder alone.
+    /// No right: the answer and the effect concern the holder alone.
     Nothing,
-    /// The operator's right.
+    /// The rights of the operator, so holders are refused. Contains the action, for the refusal.
     Operator(&'static str),
-    /// The right to have sessions. The new session belongs to the holder.
+    /// No right over an existing session: the request creates a session of the holder.
     New,
     /// The session belongs to the holder.
     Owner,
@@ -23,25 +23,25 @@ pub(crate) enum Needed {
     Shared(ShareableRight),
 }
 
-/// Returns the right that a request needs. Each request is listed here, so that a new one cannot be forgotten.
-pub(crate) fn needed(ask: &ControlRequest) -> Needed {
-    match ask {
-        // The answers contain what concerns the holder: see `snapshot`, `explain` and `ledger_view`.
+/// Returns the right that a request needs. The match is exhaustive, so a new kind of request cannot be forgotten.
+pub(crate) fn needed(request: &ControlRequest) -> Needed {
+    match request {
+        // The answers are reduced to the holder's own sessions: see `snapshot`, `explain` and `ledger_view`.
         ControlRequest::Show
         | ControlRequest::Watch { .. }
         | ControlRequest::Explain(_)
         | ControlRequest::Ledger(_) => Needed::Nothing,
-        // An uploaded file belongs to its sender alone. The right to load it is checked with the load.
+        // Only its sender can use an uploaded file. The right to load the module is checked when it is loaded.
         ControlRequest::Upload(_) => Needed::Nothing,
-        // A list is valid by its own signature, no matter which peer delivers it.
+        // A revocation list is valid by its signature, whichever peer delivers it.
         ControlRequest::Revoke => Needed::Nothing,
-        // The answer has the revocations of the holder's root.
+        // The answer contains only revocations under the holder's root.
         ControlRequest::Revocations => Needed::Nothing,
         ControlRequest::Create(_) => Needed::New,
         ControlRequest::Change(change) if change.share.is_empty() && change.remove_share.is_empty() => {
             Needed::Shared(ShareableRight::Manage)
         }
-        // Only the owner gives shares.
+        // Only the owner may change shares.
         ControlRequest::Change(_) => Needed::Owner,
         ControlRequest::Close { .. } => Needed::Delegator,
         ControlRequest::Load { .. } | ControlRequest::Unload { .. } => Needed::Shared(ShareableRight::Manage),
@@ -62,7 +62,7 @@ pub(crate) struct SharedRights {
     pub(crate) share: Vec<ShareGrant>,
 }
 
-/// A holder's relation to a session of which the holder may know.
+/// The relation of a holder to a session that belongs to the holder or to a delegate of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionRelation {
     /// The session belongs to the holder.
@@ -72,15 +72,16 @@ pub(crate) enum SessionRelation {
 }
 
 impl SharedRights {
-    /// Returns the relation of a credential's holder to the session, or `None` if the session does not concern the holder.
+    /// Returns the relation of a credential's holder to the session, or `None` if the session does not concern the
+    /// holder.
     pub(crate) fn relation(&self, credential: &VerifiedCredential) -> Option<SessionRelation> {
         self.owner.relation(credential)
     }
 }
 
 impl SessionOwner {
-    /// Returns the relation of a credential's holder to this owner's session, or `None` if the session does not concern the
-    /// holder.
+    /// Returns the relation of a credential's holder to this owner's session, or `None` if the session does not
+    /// concern the holder.
     pub(crate) fn relation(&self, credential: &VerifiedCredential) -> Option<SessionRelation> {
         if self.credential.id() == credential.id() {
             Some(SessionRelation::Own)
@@ -90,8 +91,8 @@ impl SessionOwner {
     }
 }
 
-/// Returns true if the key is that of an earlier holder in the credential's chain.
-pub(crate) fn is_from(credential: &VerifiedCredential, key: &PublicKey) -> bool {
+/// Returns true if the key is that of a holder who precedes the credential's holder in its chain.
+pub(crate) fn has_delegator(credential: &VerifiedCredential, key: &PublicKey) -> bool {
     let chain = credential.chain();
     chain.iter().take(chain.len().saturating_sub(1)).any(|link| link.holder == *key)
 }

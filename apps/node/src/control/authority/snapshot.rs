@@ -1,9 +1,9 @@
-//! The part of a node's snapshot that a holder may see.
+//! The reduction of a node's snapshot to the part that a holder may see.
 
 use super::{SessionOwner, SessionRelation};
 use crate::control::protocol::LimitsStatus;
 use crate::control::protocol::{
-    ChannelStatus, ModuleStatus, OutputStatus, ServicesStatus, SessionStatus, Snapshot, Taken,
+    ChannelStatus, MemoryStatus, ModuleStatus, OutputStatus, ServicesStatus, SessionStatus, Snapshot,
     VirtualCpuStatus,
 };
 use crate::control::share::ShareGrant;
@@ -13,27 +13,31 @@ use weir_ledger::DropCounts;
 use weir_trust::credential::VerifiedCredential;
 use weir_wire::PacketView;
 
-/// Returns the part of a snapshot for the holder of a credential: the holder's own sessions, under the names that the holder
-/// gave them, and those of the holder's delegates. Of a delegate's session there are only sums, unless the delegate shares a
-/// right over it with the holder. Nothing reveals the node's traffic or other holders. `owners` are the owners of sessions,
-/// by session name.
+/// Returns the part of a snapshot for the holder of a credential: the holder's own sessions, under the names that the
+/// holder gave them, and the sessions of the holder's delegates. A delegate's session is reduced to sums, unless its
+/// owner shares it with the holder. The result reveals neither the node's traffic nor other holders. `owners` are the
+/// owners of sessions, by the node's name of the session.
 pub(crate) fn snapshot_of(
     credential: &VerifiedCredential,
     all: &Snapshot,
     owners: &BTreeMap<String, SessionOwner>,
 ) -> Snapshot {
-    // A filter of a delegator hides some of a channel's packets from the holder. Their number is hidden as well.
-    let has_others = GrantedVisibility::from_credential(credential)
-        .within
+    // A filter on a view was written by an earlier holder, and hides packets from this holder. Counters that include
+    // hidden packets are removed.
+    let has_hidden_packets = GrantedVisibility::from_credential(credential)
+        .filters
         .iter()
         .any(|(_, view)| *view != PacketView::ALL);
     let visible = |session: &SessionStatus| {
         let owner = owners.get(&session.name)?;
         let relation = owner.relation(credential)?;
-        let name =
-            if relation == SessionRelation::Own { owner.given.to_string() } else { session.name.clone() };
+        let name = if relation == SessionRelation::Own {
+            owner.session_name.to_string()
+        } else {
+            session.name.clone()
+        };
         let mut session = SessionStatus { name, ..session.clone() };
-        for channel in session.channels.iter_mut().filter(|_| has_others) {
+        for channel in session.channels.iter_mut().filter(|_| has_hidden_packets) {
             channel.findings.remove("unmatched");
             if channel.counts_others {
                 (channel.packets, channel.bytes) = (0, 0);
@@ -45,7 +49,7 @@ pub(crate) fn snapshot_of(
         if relation == SessionRelation::Own {
             return Some(session);
         }
-        // A share is shown to the holder of its key and to the owner alone.
+        // A share is visible only to the owner of the session and to the holder of the share's key.
         session
             .share
             .retain(|share| share.parse().is_ok_and(|share: ShareGrant| share.key == *credential.holder()));
@@ -64,7 +68,7 @@ pub(crate) fn snapshot_of(
         uptime_ns: all.uptime_ns,
         at_ns: all.at_ns,
         sessions,
-        memory: Taken { reserved, reservable },
+        memory: MemoryStatus { reserved, reservable },
         ..Snapshot::default()
     }
 }
@@ -90,9 +94,9 @@ fn sums(session: SessionStatus) -> SessionStatus {
         uses: Vec::new(),
         share: Vec::new(),
         sums_only: true,
-        // Each field is listed, so that a new one is not shown by default.
+        // All fields are listed, so that a new field is not visible by default.
         name: session.name,
-        // The delegator needs the credential's identifier to revoke it.
+        // The delegator needs the credential's identifier for a revocation.
         credential: session.credential,
         priority: session.priority,
         memory_reserved: session.memory_reserved,
@@ -103,33 +107,33 @@ fn sums(session: SessionStatus) -> SessionStatus {
     }
 }
 
-/// The name of a row of sums.
+/// The name of a channel, output channel or module in the status that is a sum.
 const ALL: &str = "all";
 
 fn sum_of_channels(channels: &[ChannelStatus]) -> ChannelStatus {
     let mut sum = ChannelStatus { name: ALL.to_owned(), ..ChannelStatus::default() };
-    for one in channels {
-        add(&mut sum.waiting, one.waiting);
-        add(&mut sum.queue, one.queue);
-        add(&mut sum.packets, one.packets);
-        add(&mut sum.bytes, one.bytes);
-        add_each(&mut sum.drops, &one.drops);
+    for channel in channels {
+        add(&mut sum.waiting, channel.waiting);
+        add(&mut sum.queue, channel.queue);
+        add(&mut sum.packets, channel.packets);
+        add(&mut sum.bytes, channel.bytes);
+        add_each(&mut sum.drops, &channel.drops);
     }
     sum
 }
 
 fn sum_of_outputs(outputs: &[OutputStatus]) -> OutputStatus {
     let mut sum = OutputStatus { name: ALL.to_owned(), ..OutputStatus::default() };
-    for one in outputs {
-        add(&mut sum.reserved_bits, one.reserved_bits);
-        add(&mut sum.cap_bits, one.cap_bits);
-        add(&mut sum.waiting, one.waiting);
-        add(&mut sum.queue, one.queue);
-        add(&mut sum.packets, one.packets);
-        add(&mut sum.bytes, one.bytes);
-        add(&mut sum.wire_bytes, one.wire_bytes);
-        add(&mut sum.reserved_wire_bytes, one.reserved_wire_bytes);
-        add_each(&mut sum.drops, &one.drops);
+    for output in outputs {
+        add(&mut sum.reserved_bits, output.reserved_bits);
+        add(&mut sum.cap_bits, output.cap_bits);
+        add(&mut sum.waiting, output.waiting);
+        add(&mut sum.queue, output.queue);
+        add(&mut sum.packets, output.packets);
+        add(&mut sum.bytes, output.bytes);
+        add(&mut sum.wire_bytes, output.wire_bytes);
+        add(&mut sum.reserved_wire_bytes, output.reserved_wire_bytes);
+        add_each(&mut sum.drops, &output.drops);
     }
     sum
 }
@@ -137,15 +141,15 @@ fn sum_of_outputs(outputs: &[OutputStatus]) -> OutputStatus {
 fn sum_of_modules(modules: &[ModuleStatus], ended: &[ModuleStatus]) -> Option<ModuleStatus> {
     let state = modules.first().map(|_| "running").or(ended.first().map(|_| "ended"))?;
     let mut sum = ModuleStatus { name: ALL.to_owned(), state: state.to_owned(), ..ModuleStatus::default() };
-    for one in modules.iter().chain(ended) {
-        add(&mut sum.packets, one.packets);
-        add(&mut sum.records, one.records);
-        add(&mut sum.records_lost, one.records_lost);
-        add(&mut sum.faults, one.faults);
-        add(&mut sum.strikes, one.strikes);
-        add(&mut sum.used_ns, one.used_ns);
-        add(&mut sum.other_threads_ns, one.other_threads_ns);
-        add(&mut sum.memory, one.memory);
+    for module in modules.iter().chain(ended) {
+        add(&mut sum.packets, module.packets);
+        add(&mut sum.records, module.records);
+        add(&mut sum.records_lost, module.records_lost);
+        add(&mut sum.faults, module.faults);
+        add(&mut sum.strikes, module.strikes);
+        add(&mut sum.used_ns, module.used_ns);
+        add(&mut sum.other_threads_ns, module.other_threads_ns);
+        add(&mut sum.memory, module.memory);
     }
     Some(sum)
 }

@@ -6,16 +6,16 @@ use crate::control::share::{ShareGrant, ShareableRight};
 use crate::control::spec::{ChannelSpec, ModuleSpec, SessionSpec};
 use crate::control::visibility::GrantedVisibility;
 use std::collections::BTreeMap;
-use weir_trust::credential::{Credential, Situation};
+use weir_trust::credential::{Credential, VerificationContext};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, GrantPart, PacketView, Resource, Second};
 use weir_trust::key::Identity;
 use weir_trust::revocation::Revocations;
 use weir_units::Bytes;
 
-/// A counter in place of randomness, which these tests do not need.
-struct Counting(u8);
+/// A deterministic random number generator.
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl rand_core::RngCore for Counting {
+impl rand_core::RngCore for SeededRng {
     fn next_u32(&mut self) -> u32 {
         rand_core::impls::next_u32_via_fill(self)
     }
@@ -24,8 +24,8 @@ impl rand_core::RngCore for Counting {
     }
     fn fill_bytes(&mut self, to: &mut [u8]) {
         for byte in to {
-            self.0 = self.0.wrapping_add(1);
-            *byte = self.0;
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = self.0.to_be_bytes()[0];
         }
     }
     fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), rand_core::Error> {
@@ -34,7 +34,7 @@ impl rand_core::RngCore for Counting {
     }
 }
 
-impl rand_core::CryptoRng for Counting {}
+impl rand_core::CryptoRng for SeededRng {}
 
 fn person(number: u8) -> Identity {
     Identity::from_seed(&[number; 32])
@@ -42,7 +42,7 @@ fn person(number: u8) -> Identity {
 
 /// A chain in which the operator grants to person 1, and each person delegates to the next.
 pub(crate) fn chain(grants: &[Grant]) -> Arc<VerifiedCredential> {
-    let (operator, mut random) = (person(0), Counting(0));
+    let (operator, mut random) = (person(0), SeededRng(0));
     let first = Grant { expires: Some(Second::MAX), ..grants[0].clone() };
     let mut credential = Credential::mint(&operator, person(1).public(), first, None, &mut random).unwrap();
     for (number, grant) in (1..).zip(&grants[1..]) {
@@ -51,7 +51,7 @@ pub(crate) fn chain(grants: &[Grant]) -> Arc<VerifiedCredential> {
     }
     let (roots, revocations, node) = ([operator.public()], Revocations::default(), "node".parse().unwrap());
     let peer = *credential.claimed_holder();
-    let situation = Situation {
+    let situation = VerificationContext {
         roots: &roots,
         revocations: &revocations,
         peer: &peer,
@@ -74,30 +74,30 @@ fn ceilings(memory: u64) -> Grant {
 }
 
 /// The result of a request, given these sessions.
-fn asked(
+fn permitted_request(
     credential: &Arc<VerifiedCredential>,
-    ask: ControlRequest,
+    request: ControlRequest,
     sessions: &BTreeMap<Name, SessionOwner>,
 ) -> Result<Permitted, RequestRefusal> {
-    asked_sharing(credential, ask, sessions, &[])
+    permitted_request_with_shares(credential, request, sessions, &[])
 }
 
 /// The result of a request, if the owners of all these sessions share these rights.
-fn asked_sharing(
+fn permitted_request_with_shares(
     credential: &Arc<VerifiedCredential>,
-    ask: ControlRequest,
+    request: ControlRequest,
     sessions: &BTreeMap<Name, SessionOwner>,
     share: &[ShareGrant],
 ) -> Result<Permitted, RequestRefusal> {
-    let asker = Asker::Holder(Arc::clone(credential));
+    let requester = Requester::Holder(Arc::clone(credential));
     let shared =
         |name: &Name| Some(SharedRights { owner: sessions.get(name)?.clone(), share: share.to_vec() });
-    permit(&asker, ask, None, &shared, &|_| None)
+    permit(&requester, request, None, &shared, &|_| None)
 }
 
 fn created(credential: &Arc<VerifiedCredential>, spec: SessionSpec) -> (SessionSpec, SessionOwner) {
-    match asked(credential, ControlRequest::Create(spec), &BTreeMap::new()).unwrap() {
-        Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), .. } => (spec, owner),
+    match permitted_request(credential, ControlRequest::Create(spec), &BTreeMap::new()).unwrap() {
+        Permitted { request: ControlRequest::Create(spec), owner: Some(owner), .. } => (spec, owner),
         other => panic!("{other:?}"),
     }
 }
@@ -117,7 +117,11 @@ fn ten_delegates_of_one_holder_share_its_ceiling() {
         let others = there.iter().map(|(owner, spec)| (owner, spec));
         match ceilings::check(&delegate.0, &delegate.1, others) {
             Ok(()) => there.push(delegate),
-            Err(RequestRefusal::UsedUp { part: GrantPart::Resource(Resource::Memory), left, .. }) => {
+            Err(RequestRefusal::CeilingExceeded {
+                part: GrantPart::Resource(Resource::Memory),
+                left,
+                ..
+            }) => {
                 refused += 1;
                 // The amount of other holders is not told.
                 assert_eq!(left, None);
@@ -136,13 +140,14 @@ fn all_grants_of_a_root_that_the_node_limits_are_one_party_and_have_pseudonyms_o
     assert_ne!(party(&one), party(&other));
     assert_eq!(party(&one), party(&child));
     let limit = ceilings(1 << 30);
-    let [one, other, child] = [one, other, child]
-        .map(|credential| credential.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap());
+    let [one, other, child] = [one, other, child].map(|credential| {
+        credential.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
+    });
     assert_eq!(party(&one), Some(DelegationId::of_root(one.root())));
     assert_eq!((party(&one), party(&one)), (party(&other), party(&child)));
     assert_ne!(
-        GrantedVisibility::from_credential(&one).whose,
-        GrantedVisibility::from_credential(&other).whose
+        GrantedVisibility::from_credential(&one).first_grant,
+        GrantedVisibility::from_credential(&other).first_grant
     );
 }
 
@@ -167,7 +172,7 @@ fn records_and_kept_packets_are_summed_and_a_missing_limit_requests_all() {
     ] {
         let refusal = check(records, kept).unwrap_err();
         assert!(
-            matches!(&refusal, RequestRefusal::UsedUp { part, left, .. } if *part == of && left.as_deref() == Some(none_of)),
+            matches!(&refusal, RequestRefusal::CeilingExceeded { part, left, .. } if *part == of && left.as_deref() == Some(none_of)),
             "{refusal}"
         );
     }
@@ -175,7 +180,7 @@ fn records_and_kept_packets_are_summed_and_a_missing_limit_requests_all() {
     // For any origin of the session.
     for (records, kept) in [(None, Some(0)), (Some(0), None)] {
         let refusal = check(records, kept).unwrap_err();
-        assert!(matches!(refusal, RequestRefusal::Never { .. }), "{refusal}");
+        assert!(matches!(refusal, RequestRefusal::NotGrantable { .. }), "{refusal}");
     }
 }
 
@@ -186,14 +191,14 @@ fn an_unlimited_session_from_before_a_ceiling_leaves_nothing_for_others() {
     assert_eq!((free.limit(Resource::Records), free.limit(Resource::Kept)), (None, None));
     let ceilings = Ceilings { records_per_second: Some(10), ..Ceilings::default() };
     let limit = Grant { ceilings, ..Grant::default() };
-    let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+    let after = before.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
     let (held, owner) = created(&Arc::new(after), spec(""));
     assert_eq!(held.limit(Resource::Records), Some(10));
     let refusal = ceilings::check(&owner, &held, std::iter::once((&other, &free))).unwrap_err();
     assert!(
         matches!(
             &refusal,
-            RequestRefusal::UsedUp { part: GrantPart::Resource(Resource::Records), left: None, .. }
+            RequestRefusal::CeilingExceeded { part: GrantPart::Resource(Resource::Records), left: None, .. }
         ),
         "{refusal}"
     );
@@ -201,7 +206,7 @@ fn an_unlimited_session_from_before_a_ceiling_leaves_nothing_for_others() {
 }
 
 #[test]
-fn fields_that_may_be_written_are_those_of_every_block() {
+fn a_field_may_be_written_only_if_every_grant_allows_it() {
     let fields = |names: &[&str]| Grant {
         writes: Some(names.iter().map(|text| name(text)).collect()),
         ..Grant::default()
@@ -215,11 +220,11 @@ fn fields_that_may_be_written_are_those_of_every_block() {
         ceilings::check(&owner, &SessionSpec { writes, ..made.clone() }, std::iter::empty())
     };
     assert_eq!((check(Some("ttl")), check(Some("none"))), (Ok(()), Ok(())));
-    for asked in [Some("dscp"), Some("ttl,addresses"), Some("all"), None] {
-        let refusal = check(asked).unwrap_err();
+    for requested in [Some("dscp"), Some("ttl,addresses"), Some("all"), None] {
+        let refusal = check(requested).unwrap_err();
         assert!(
             matches!(&refusal, RequestRefusal::Excess(excesses) if excesses[0].part == GrantPart::Writes),
-            "{asked:?}: {refusal}"
+            "{requested:?}: {refusal}"
         );
     }
 }
@@ -232,8 +237,8 @@ fn names_of_different_holders_never_collide_and_only_delegators_reach_a_session(
     assert_ne!(own.0.name, parents.0.name);
     let sessions = BTreeMap::from([(own.0.name.clone(), own.1), (parents.0.name.clone(), parents.1)]);
     let close = |who: &Arc<VerifiedCredential>, session: &Name| {
-        let permitted = asked(who, ControlRequest::Close { session: session.clone() }, &sessions);
-        permitted.map(|permitted| permitted.ask)
+        let permitted = permitted_request(who, ControlRequest::Close { session: session.clone() }, &sessions);
+        permitted.map(|permitted| permitted.request)
     };
     let done = |session: &Name| Ok(ControlRequest::Close { session: session.clone() });
     // Each by its own name, and by the node's.
@@ -291,30 +296,34 @@ fn a_delegator_may_close_a_session_and_use_the_rights_that_its_owner_shares() {
     let (made, of) = created(owner, spec(""));
     let sessions = BTreeMap::from([(made.name.clone(), of)]);
     let (follow, manage) = (share(ShareableRight::Follow, 2), share(ShareableRight::Manage, 2));
-    for (ask, needs) in verbs(&made.name) {
-        assert_eq!(needed(&ask), needs, "{ask:?}");
+    for (request, needs) in verbs(&made.name) {
+        assert_eq!(needed(&request), needs, "{request:?}");
         let by = |who: &Arc<VerifiedCredential>, shares: &[ShareGrant]| {
-            asked_sharing(who, ask.clone(), &sessions, shares)
+            permitted_request_with_shares(who, request.clone(), &sessions, shares)
         };
-        assert!(by(owner, &[]).is_ok(), "{ask:?}");
+        assert!(by(owner, &[]).is_ok(), "{request:?}");
         for shares in [&[][..], &[follow], &[manage], &[follow, manage]] {
             let came = by(second, shares);
             match needs {
-                Needed::Delegator => assert_eq!(came.unwrap().by, None),
+                Needed::Delegator => assert_eq!(came.unwrap().share, None),
                 Needed::Shared(right) if shares.contains(&share(right, 2)) => {
-                    assert_eq!(came.unwrap().by, Some(share(right, 2)));
+                    assert_eq!(came.unwrap().share, Some(share(right, 2)));
                 }
                 Needed::Shared(right) => {
                     let refusal = came.unwrap_err();
-                    assert_eq!(refusal, RequestRefusal::not_shared(&made.name, share(right, 2)), "{ask:?}");
+                    assert_eq!(
+                        refusal,
+                        RequestRefusal::not_shared(&made.name, share(right, 2)),
+                        "{request:?}"
+                    );
                     assert!(refusal.to_string().contains("--share"), "{refusal}");
                 }
                 _ => {
-                    assert_eq!(came.unwrap_err(), RequestRefusal::NotOwner(made.name.clone()), "{ask:?}")
+                    assert_eq!(came.unwrap_err(), RequestRefusal::NotOwner(made.name.clone()), "{request:?}")
                 }
             }
             // A share with one holder is not a share with those above that holder in the chain.
-            assert_eq!(by(first, shares).is_ok(), needs == Needed::Delegator, "{ask:?}");
+            assert_eq!(by(first, shares).is_ok(), needs == Needed::Delegator, "{request:?}");
             for stranger in [below, &beside] {
                 assert_eq!(by(stranger, shares).unwrap_err(), RequestRefusal::NoSession(made.name.clone()));
             }
@@ -322,8 +331,8 @@ fn a_delegator_may_close_a_session_and_use_the_rights_that_its_owner_shares() {
     }
     // Requests that are not about a session need no right over one, and the operator's requests are no holder's.
     assert_eq!(needed(&ControlRequest::Create(spec(""))), Needed::New);
-    for ask in [ControlRequest::Show, ControlRequest::Revoke, ControlRequest::Explain(Box::default())] {
-        assert_eq!(needed(&ask), Needed::Nothing);
+    for request in [ControlRequest::Show, ControlRequest::Revoke, ControlRequest::Explain(Box::default())] {
+        assert_eq!(needed(&request), Needed::Nothing);
     }
     assert!(matches!(needed(&ControlRequest::Reload), Needed::Operator(_)));
 }
@@ -407,25 +416,25 @@ fn a_holder_reads_the_sum_of_their_own_and_their_delegates_usage_and_the_operato
 }
 
 #[test]
-fn a_session_keeps_its_owners_packets_whoever_changes_it() {
+fn a_change_by_a_delegator_keeps_the_filters_of_the_sessions_owner() {
     let udp = Grant { filters: ["udp".parse().unwrap()].into(), ..Grant::default() };
     let dns = Grant { filters: ["port 53".parse().unwrap()].into(), ..Grant::default() };
     let (parent, child) = (chain(std::slice::from_ref(&udp)), chain(&[udp, dns]));
     let (made, owner) =
         created(&child, spec("channel = [{ interface = \"e\", filter = \"host 192.0.2.1\" }]"));
-    assert_eq!(made.channels[0].bounds.within.len(), 2);
+    assert_eq!(made.channels[0].bounds.filters.len(), 2);
     // The filters of the chain exist once, whatever the number of channels.
     let (many, _) =
         created(&child, spec("channel = [{ interface = \"e\" }, { name = \"more\", interface = \"e\" }]"));
-    let within = |channel: usize| &many.channels[channel].bounds.within;
-    assert!(within(0).len() == 2 && Arc::ptr_eq(within(0), within(1)));
+    let filters = |channel: usize| &many.channels[channel].bounds.filters;
+    assert!(filters(0).len() == 2 && Arc::ptr_eq(filters(0), filters(1)));
     assert_eq!(ceilings::check(&owner, &made, std::iter::empty()), Ok(()));
     let sessions = BTreeMap::from([(made.name.clone(), owner.clone())]);
     let change: Change = serde_json::from_value(
         serde_json::json!({"session": made.name.as_str(), "channel": [{"interface": "e"}]}),
     )
     .unwrap();
-    let Permitted { ask: ControlRequest::Change(change), .. } = asked_sharing(
+    let Permitted { request: ControlRequest::Change(change), .. } = permitted_request_with_shares(
         &parent,
         ControlRequest::Change(change),
         &sessions,
@@ -437,8 +446,8 @@ fn a_session_keeps_its_owners_packets_whoever_changes_it() {
     assert_eq!(change.channels[0].bounds, made.channels[0].bounds);
     // Without them the session fails the check, whatever its origin.
     let mut bare = made;
-    let within = &bare.channels[0].bounds.within;
-    bare.channels[0].bounds.within = within[..1].into();
+    let filters = &bare.channels[0].bounds.filters;
+    bare.channels[0].bounds.filters = filters[..1].into();
     let refusal = ceilings::check(&owner, &bare, std::iter::empty()).unwrap_err();
     assert!(
         matches!(&refusal, RequestRefusal::Excess(excesses) if excesses[0].part == GrantPart::Traffic),
@@ -458,7 +467,7 @@ fn no_holder_sends_into_an_interface_outside_the_grant() {
     assert_eq!(sending("e"), Ok(()));
     let refusal = sending("f").unwrap_err().to_string();
     assert!(
-        refusal.contains("interfaces: asked for f, to send there through output channel `out`, given is e"),
+        refusal.contains("interfaces: asked for f, to send into it through output channel `out`, given is e"),
         "{refusal}"
     );
 }
@@ -474,7 +483,7 @@ fn a_party_is_one_grant_or_one_root_with_a_limit() {
     let limit = Ceilings { cpu: Some(CpuShare(50_000)), ..Ceilings::default() };
     let limit = Grant { ceilings: limit, ..Grant::default() };
     let limited = |before: &VerifiedCredential| {
-        before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
+        before.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
     };
     // All grants of its owner are one party, and pay from one share.
     let (one, other) = (limited(&one), limited(&other));
@@ -485,7 +494,7 @@ fn a_party_is_one_grant_or_one_root_with_a_limit() {
 
 #[test]
 fn a_request_cannot_contain_the_restrictions_of_a_credential() {
-    let text = r#"{"interface": "e", "bounds": {"within": [], "view": "all"}}"#;
+    let text = r#"{"interface": "e", "bounds": {"filters": [], "view": "all"}}"#;
     let error = serde_json::from_str::<crate::control::spec::ChannelSpec>(text).unwrap_err();
     assert!(error.to_string().contains("unknown field `bounds`"), "{error}");
 }
@@ -493,9 +502,9 @@ fn a_request_cannot_contain_the_restrictions_of_a_credential() {
 /// Returns the view of the first channel of a session with this view, or the refusal.
 fn shown(credential: &Arc<VerifiedCredential>, view: &str) -> Result<(ChannelSpec, SessionOwner), String> {
     let spec = spec(&format!("channel = [{{ interface = \"e\"{view} }}]"));
-    let created = asked(credential, ControlRequest::Create(spec), &BTreeMap::new());
+    let created = permitted_request(credential, ControlRequest::Create(spec), &BTreeMap::new());
     match created.map_err(|refusal| refusal.to_string())? {
-        Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), .. } => {
+        Permitted { request: ControlRequest::Create(spec), owner: Some(owner), .. } => {
             ceilings::check(&owner, &spec, std::iter::empty()).unwrap();
             // The request has the bounds of another credential, as if sent over the wire.
             Ok((spec.channels[0].clone(), owner))
@@ -511,7 +520,7 @@ fn seeing(view: &str) -> Grant {
 #[test]
 fn a_channel_shows_the_intersection_of_all_views_and_a_request_only_narrows_it() {
     let chain = chain(&[seeing("payload=64"), Grant::default(), seeing("payload=16,ttl=zeroed")]);
-    let shows = |view: &str| shown(&chain, view).map(|(channel, _)| channel.shows().to_string());
+    let shows = |view: &str| shown(&chain, view).map(|(channel, _)| channel.effective_view().to_string());
     assert_eq!(shows("").unwrap(), "payload=16,ttl=zeroed");
     assert_eq!(shows(", view = \"payload=8,ports=zeroed\"").unwrap(), "payload=8,ports=zeroed,ttl=zeroed");
     for more in ["all", "payload=17", "ttl=visible", "ports=zeroed,payload=all"] {
@@ -530,7 +539,7 @@ fn a_channel_shows_the_intersection_of_all_views_and_a_request_only_narrows_it()
     };
     assert!(!is_refused(&|_| {}));
     assert!(is_refused(&|channel| channel.bounds.view = PacketView::ALL));
-    assert!(is_refused(&|channel| channel.bounds.whose = None));
+    assert!(is_refused(&|channel| channel.bounds.first_grant = None));
     assert!(is_refused(&|channel| channel.bounds = crate::control::visibility::GrantedVisibility::default()));
 }
 
@@ -564,16 +573,16 @@ fn a_filter_selects_by_the_view_of_its_author() {
 }
 
 #[test]
-fn the_limit_of_a_root_restricts_channels_like_a_link() {
+fn the_limit_of_a_root_restricts_channels_like_a_grant() {
     let limit = Grant { filters: ["ip".parse().unwrap()].into(), ..seeing("addresses=anonymised") };
     let granted = Grant { filters: ["udp".parse().unwrap()].into(), ..seeing("ttl=zeroed") };
     let before = chain(&[granted]);
-    let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+    let after = before.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
     let (channel, owner) = shown(&Arc::new(after), "").unwrap();
     let anonymised: PacketView = "addresses=anonymised".parse().unwrap();
-    assert_eq!(channel.shows(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));
+    assert_eq!(channel.effective_view(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));
     // The root sees what it may grant, and its filter selects by that.
-    assert_eq!(*channel.bounds.within, [("ip".to_owned(), PacketView::ALL), ("udp".to_owned(), anonymised)]);
+    assert_eq!(*channel.bounds.filters, [("ip".to_owned(), PacketView::ALL), ("udp".to_owned(), anonymised)]);
     // A session from before the limit sees more than its owner may now.
     let mut session = spec("channel = [{ interface = \"e\" }]");
     session.channels[0] = shown(&before, "").unwrap().0;
@@ -604,23 +613,33 @@ fn requests_that_no_credential_can_allow_are_refused() {
         ("read = [\"t\"]", "named tables"),
         ("offer = [{ service = \"s\", callers = [\"t\"] }]", "services"),
     ] {
-        let asked = spec(text);
-        let asked = SessionSpec {
-            processors: if asked.processors.is_empty() { held.processors.clone() } else { asked.processors },
-            ..asked
+        let requested = spec(text);
+        let requested = SessionSpec {
+            processors: if requested.processors.is_empty() {
+                held.processors.clone()
+            } else {
+                requested.processors
+            },
+            ..requested
         };
-        let error = ceilings::check(&owner, &asked, std::iter::empty()).unwrap_err().to_string();
+        let error = ceilings::check(&owner, &requested, std::iter::empty()).unwrap_err().to_string();
         assert!(error.contains(says), "{text}: {error}");
     }
     let holder = chain(&[share]);
-    for ask in [
+    for request in [
         ControlRequest::Reload,
         ControlRequest::RemoveTable { table: name("t") },
         ControlRequest::PutTable { table: name("t") },
     ] {
-        assert!(matches!(asked(&holder, ask, &BTreeMap::new()), Err(RequestRefusal::Operator(_))));
+        assert!(matches!(
+            permitted_request(&holder, request, &BTreeMap::new()),
+            Err(RequestRefusal::OperatorOnly(_))
+        ));
     }
     let module: ModuleSpec = toml::from_str("module = \"m\"").unwrap();
     let load = ControlRequest::Load { session: name("s"), module, signatures: Vec::new() };
-    assert_eq!(asked(&holder, load, &BTreeMap::new()).unwrap_err(), RequestRefusal::NoSession(name("s")));
+    assert_eq!(
+        permitted_request(&holder, load, &BTreeMap::new()).unwrap_err(),
+        RequestRefusal::NoSession(name("s"))
+    );
 }

@@ -13,7 +13,7 @@ use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
 
-/// A test case of the operator's policy: a request with its expected result.
+/// A test case of the operator's policy: a request at a given time, with its expected result.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// File of the case.
@@ -22,30 +22,30 @@ pub struct Case {
     pub line: usize,
     /// Name, unique in the file.
     pub name: String,
-    pub(crate) who: CaseSubject,
+    pub(crate) credential: CaseCredential,
     /// Key of the requester; `None` for the credential's holder.
-    pub(crate) by: Option<CaseKey>,
+    pub(crate) requester: Option<CaseKey>,
     /// Time of the request.
     pub(crate) at: Second,
-    /// Node of the request; by default that of the configuration.
+    /// Name of the node at which the request is made; by default the configured node.
     pub(crate) node: Option<NodeName>,
-    /// Earlier cases of the file whose requests are made first.
+    /// Names of earlier cases of the file, whose requests are made first.
     pub(crate) after: Vec<String>,
-    pub(crate) ask: ControlRequest,
+    pub(crate) request: ControlRequest,
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) expect: Expect,
 }
 
-/// The credential of a case.
+/// The credential of a case's requester.
 #[derive(Clone, Debug)]
-pub(crate) enum CaseSubject {
+pub(crate) enum CaseCredential {
     /// A credential from a file.
-    Shown(Box<Credential>),
-    /// A credential that a root would grant to the first holder, who delegates it to the next.
+    FromFile(Box<Credential>),
+    /// A credential that the root would grant to the first holder of the chain, and each holder delegates to the next.
     Described { root: PublicKey, chain: Vec<(String, Grant)> },
 }
 
-/// The key of a requester: a real one, or one derived from a name.
+/// The key of a requester: a real key, or a key that is derived from a name.
 #[derive(Clone, Debug)]
 pub(crate) enum CaseKey {
     Key(PublicKey),
@@ -70,7 +70,7 @@ struct CasesText {
     cases: Vec<toml::Spanned<CaseText>>,
 }
 
-/// A `[[case]]` of such a file.
+/// A `[[case]]` of a file of cases.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaseText {
@@ -91,7 +91,7 @@ struct CaseText {
 }
 
 impl Case {
-    /// Reads a file of cases. The roots of the policy must have been read before.
+    /// Parses a file of cases. The roots of the policy must have been read before.
     pub(super) fn read(
         policy: &mut Policy,
         file: &Path,
@@ -105,12 +105,12 @@ impl Case {
             let wrong = |wrong| PolicyError { line: Some(line), ..PolicyError::new(file, wrong) };
             let case = Self::from_text(policy, file, line, case.into_inner(), shipped)?;
             if cases.iter().any(|before| before.name == case.name) {
-                return Err(wrong(PolicyProblem::CaseTwice(case.name)));
+                return Err(wrong(PolicyProblem::DuplicateCase(case.name)));
             }
             if let Some(missing) =
                 case.after.iter().find(|name| cases.iter().all(|before| before.name != **name))
             {
-                return Err(wrong(PolicyProblem::NoCase(missing.clone())));
+                return Err(wrong(PolicyProblem::UnknownCase(missing.clone())));
             }
             cases.push(case);
         }
@@ -126,18 +126,18 @@ impl Case {
     ) -> Result<Self, PolicyError> {
         let wrong = |wrong| PolicyError { line: Some(line), ..PolicyError::new(file, wrong) };
         let beside = |path: &Path| file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path));
-        let who = match (&text.credential, &text.root) {
+        let credential = match (&text.credential, &text.root) {
             (Some(path), None) if text.grant.is_empty() && text.to.is_empty() => {
                 let path = beside(path);
-                let read = policy.text(&path, 2 * CREDENTIAL_BYTES_MAX)?;
-                let credential = read.trim().parse();
-                CaseSubject::Shown(Box::new(credential.map_err(|refusal| {
+                let read = policy.read_text(&path, 2 * CREDENTIAL_BYTES_MAX)?;
+                let parsed = read.trim().parse();
+                CaseCredential::FromFile(Box::new(parsed.map_err(|refusal| {
                     PolicyError::new(&path, PolicyProblem::Credential(Box::new(refusal)))
                 })?))
             }
             (None, Some(root)) if !text.grant.is_empty() && text.to.len() <= text.grant.len() => {
                 let key =
-                    policy.root_called(root).ok_or_else(|| wrong(PolicyProblem::NoRoot(root.clone())))?;
+                    policy.root_key(root).ok_or_else(|| wrong(PolicyProblem::UnknownRoot(root.clone())))?;
                 let mut chain = Vec::new();
                 for (number, grant) in text.grant.iter().enumerate() {
                     let to = text.to.get(number).cloned().unwrap_or_else(|| format!("holder {}", number + 1));
@@ -148,23 +148,23 @@ impl Case {
                     }
                     chain.push((to, grant));
                 }
-                CaseSubject::Described { root: key, chain }
+                CaseCredential::Described { root: key, chain }
             }
-            _ => return Err(wrong(PolicyProblem::Who)),
+            _ => return Err(wrong(PolicyProblem::AmbiguousRequester)),
         };
-        let by = text.requester.map(|by| match by.parse() {
+        let requester = text.requester.map(|requester| match requester.parse() {
             Ok(key) => CaseKey::Key(key),
-            Err(_) => CaseKey::Called(by),
+            Err(_) => CaseKey::Called(requester),
         });
         let body = match &text.request {
             ControlRequest::Load { module, .. } if shipped(&module.module).is_none() => {
                 let path = beside(Path::new(&module.module));
-                Some(policy.file(&path, MODULE_BYTES_MAX)?)
+                Some(policy.read_file(&path, MODULE_BYTES_MAX)?)
             }
             _ => None,
         };
         let (name, file, at, node) = (text.name, file.to_owned(), text.at.0, text.node.map(|node| node.0));
-        let (after, ask, expect) = (text.after, text.request, text.expect);
-        Ok(Self { file, line, name, who, by, at, node, after, ask, body, expect })
+        let (after, request, expect) = (text.after, text.request, text.expect);
+        Ok(Self { file, line, name, credential, requester, at, node, after, request, body, expect })
     }
 }

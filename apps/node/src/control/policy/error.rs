@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use weir_admission::{Name, ProfileError};
 use weir_trust::grant::GrantError;
 use weir_trust::revocation::RevocationError;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
-/// The first mistake that was found in an operator's policy, with its file and line.
+/// The first mistake found in an operator's policy, with its file and line.
 #[derive(Debug)]
 pub struct PolicyError {
     /// File or folder of the mistake.
@@ -27,21 +27,21 @@ pub enum PolicyProblem {
     #[error("{0}")]
     Read(io::Error),
     /// A file is too long.
-    #[error("it has more than {0} bytes, the most for such a file")]
+    #[error("the file has more than {0} bytes, the maximum length of such a file")]
     TooLong(usize),
-    /// A file has no place in a policy.
+    /// The name of a file or folder is not that of a part of a policy.
     #[error(
-        "no part of a policy has this name: a policy has profiles/NAME.toml, roots/NAME.toml, revoked/NAME and cases/NAME.toml. Rename it, or take it out"
+        "no part of a policy has this name: a policy has profiles/NAME.toml, roots/NAME.toml, revoked/NAME and cases/NAME.toml. Rename the file, or remove it"
     )]
-    Stray,
+    UnknownFile,
     /// A folder has too many files.
-    #[error("it has more than {0} files, the most for such a folder")]
-    Many(usize),
+    #[error("the folder has more than {0} files, the maximum for such a folder")]
+    TooManyFiles(usize),
     /// The name of a file is not a valid name.
     #[error(
-        "the file's name without .toml names what is in it, so it has to be a valid name: lower-case letters, digits, `-` and `_`, such as university.toml. Rename it"
+        "the file's name without .toml is the name of its profile or root, so it must be a valid name: lower-case letters, digits, `-` and `_`, such as university.toml. Rename the file"
     )]
-    Name,
+    InvalidFileName,
     /// A file is no TOML, or has another structure.
     #[error("{0}")]
     Toml(String),
@@ -61,45 +61,46 @@ pub enum PolicyProblem {
     #[error(
         "`{0}` is neither a module that comes with weir nor the hash of one: write a name that `weir modules` lists, or the 64 digits that `sha256sum FILE` prints"
     )]
-    Module(String),
+    UnknownModule(String),
     /// A policy names an unknown profile.
     #[error("there is no profile `{name}`; {}", list_known(.known))]
-    NoProfile {
+    UnknownProfile {
         /// The given name.
         name: Name,
         /// Names of the existing profiles.
         known: Vec<Name>,
     },
-    /// Two files have one name or one key.
-    #[error("{what} is in {} already: leave it in one of the two", first.shown())]
-    Twice {
-        /// Name or key.
+    /// Two files define the same profile, or roots with the same key.
+    #[error("{what} is in {} already: remove it from one of the two files", first.escaped())]
+    Duplicate {
+        /// The profile, or the root's key.
         what: String,
         /// File that was read first.
         first: PathBuf,
     },
     /// Two test cases of a file have one name.
     #[error("there are two cases called `{}`: give one of them another name", .0.escape_debug())]
-    CaseTwice(String),
-    /// Under `after` a test case names a case that is not before it in the file.
+    DuplicateCase(String),
+    /// A test case names under `after` a case that does not precede it in the file.
     #[error("`after` names the case `{}`, but no earlier case of the file has this name", .0.escape_debug())]
-    NoCase(String),
+    UnknownCase(String),
     /// The credential of a test case is invalid.
     #[error(transparent)]
     Credential(Box<weir_trust::credential::CredentialRefusal>),
     /// A test case names an unknown root.
     #[error(
-        "there is no root `{}`: write the name of a file in roots/ without .toml, or the key of one under `roots` in [remote]", .0.escape_debug()
+        "there is no root `{}`: write the name of a file in roots/ without .toml, or a key that is under `roots` in [remote]", .0.escape_debug()
     )]
-    NoRoot(String),
-    /// A test case has neither a credential nor a root with grants, or has both, or names too many holders in `to`.
+    UnknownRoot(String),
+    /// A test case does not state its requester by exactly one of a credential, or a root with grants; or it names more
+    /// holders in `to` than grants.
     #[error(
-        "the requester is given either by `credential = \"FILE\"`, or by `root` and `grant` (a list: what the root grants, and what is passed on of it), with no more names in `to` than grants"
+        "the requester is given either by `credential = \"FILE\"`, or by `root` and `grant` (a list: the root's grant first, then the grant of each delegation), with no more names in `to` than grants"
     )]
-    Who,
+    AmbiguousRequester,
     /// The policy has neither roots nor operators, so no peer could connect.
     #[error(
-        "there is no root of trust, so no peer could connect: write one under `roots` in [remote], or into roots/NAME.toml of the policy's folder; or name `operators` in [remote]"
+        "there is no root of trust, so no peer could connect: write a root's key under `roots` in [remote], or into roots/NAME.toml of the policy's folder; or name `operators` in [remote]"
     )]
     NoRoots,
 }
@@ -122,7 +123,7 @@ impl PolicyError {
         let line = error.span().map(|span| line_of(text, span.start));
         Self {
             line,
-            ..Self::new(path, PolicyProblem::Toml(weir_units::shown(&with_advice(error.message()))))
+            ..Self::new(path, PolicyProblem::Toml(weir_units::escaped(&with_advice(error.message()))))
         }
     }
 }
@@ -134,7 +135,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.shown())?;
+        write!(f, "{}", self.path.escaped())?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }

@@ -1,4 +1,4 @@
-//! Parts of a policy that have no effect, or contradict each other.
+//! Findings about a policy for its operator: parts that have no effect, or contradict each other.
 
 use super::{Policy, Root};
 use crate::control::config::NodeConfiguration;
@@ -6,48 +6,51 @@ use std::path::PathBuf;
 use weir_admission::Name;
 use weir_trust::grant::{NodeName, Second};
 
-/// A finding about a policy that its operator probably did not intend.
+/// A part of a policy that the operator probably did not intend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFinding {
     /// File of the finding.
     pub file: PathBuf,
     /// Description, and advice.
     pub what: String,
-    /// True for a contradiction, false for a warning.
+    /// True for a contradiction, which is an error; false for a warning.
     pub is_contradiction: bool,
 }
 
 impl Policy {
-    /// Looks for contradictions. Findings that depend on a node need its configuration, and its name in credentials.
+    /// Returns the findings at the time `now`. `node` is the node's configuration and its name in credentials; without
+    /// it, findings that depend on a node are left out.
     pub fn findings(&self, node: Option<(&NodeConfiguration, &NodeName)>, now: Second) -> Vec<PolicyFinding> {
         let mut found = Vec::new();
         for name in self.profiles.keys().filter(|name| !self.is_usable(name, node.map(|(config, _)| config)))
         {
             let what = format!(
-                "no session may use profile `{name}`: every root's limit names others, and no session of the configuration names it. Name it under `profiles` of a root's [limit], or take it out"
+                "no session may use profile `{name}`: every root's limit names other profiles, and no session of the configuration names it. Name the profile under `profiles` of a root's [limit], or remove its file"
             );
-            let file = self.files.get(name).cloned().unwrap_or_default();
+            let file = self.profile_files.get(name).cloned().unwrap_or_default();
             found.push(PolicyFinding { file, what, is_contradiction: true });
         }
         for root in &self.roots {
             let mut find = |is_contradiction, what: String| {
-                let what = format!("{}: {what}", root.shown());
+                let what = format!("{}: {what}", root.in_words());
                 found.push(PolicyFinding { file: root.file.clone(), what, is_contradiction });
             };
-            for why in nothing_left(root, now) {
+            for why in reasons_for_no_right(root, now) {
                 find(
                     true,
-                    format!("its credentials allow nothing here: {why}. Give it more, or take it out"),
+                    format!(
+                        "its credentials allow nothing here: {why}. Raise the root's limit, or remove the root"
+                    ),
                 );
             }
             for filter in &root.limit.filters {
                 if let Err(error) = weir_netio::CaptureFilter::new(filter.as_str()) {
-                    find(true, format!("its filter `{filter}` selects nothing, as it is none: {error}"));
+                    find(true, format!("its filter `{filter}` is invalid, and selects nothing: {error}"));
                 }
             }
             let Some((config, name)) = node else { continue };
             if let Some(nodes) = root.limit.nodes.as_ref().filter(|nodes| !nodes.contains(name)) {
-                find(false, format!("it counts only at {nodes}, and this node is {name}"));
+                find(false, format!("its credentials are valid only at {nodes}, and this node is {name}"));
             }
             let exists = |wanted: &str| config.interfaces.iter().any(|interface| interface.name == wanted);
             let interfaces = root.limit.interfaces.iter().flatten();
@@ -61,24 +64,24 @@ impl Policy {
             node.filter(|(config, _)| config.remote.is_none() && !self.roots.is_empty())
         {
             let file = config.policy.as_ref().map(|policy| policy.dir.clone()).unwrap_or_default();
-            let what = "its roots have no effect: the node is not reached from elsewhere. Write [remote] into its configuration";
+            let what = "its roots have no effect, because the node has no remote access. Write [remote] into the node's configuration";
             found.push(PolicyFinding { file, what: what.to_owned(), is_contradiction: false });
         }
         found
     }
 
-    /// Returns true if a session can use the profile.
+    /// Returns true if a session of the configuration, or a session under a root, can use the profile.
     fn is_usable(&self, profile: &Name, config: Option<&NodeConfiguration>) -> bool {
         let names_it = |root: &Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
         let sessions = config.map(|config| &config.sessions).into_iter().flatten();
         let is_named = sessions.into_iter().any(|session| session.profile.as_ref() == Some(profile));
-        // Without roots, a profile is used only by sessions for which the operator names it by hand.
+        // Without roots there are only sessions of the operator, and each of them may name any profile.
         self.roots.is_empty() || self.roots.iter().any(names_it) || is_named
     }
 }
 
 /// Returns the reasons why no credential of a root can allow anything.
-fn nothing_left(root: &Root, now: Second) -> Vec<String> {
+fn reasons_for_no_right(root: &Root, now: Second) -> Vec<String> {
     let limit = &root.limit;
     let mut why = Vec::new();
     let is_empty = |is_empty: Option<bool>| is_empty == Some(true);

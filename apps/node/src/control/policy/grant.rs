@@ -1,4 +1,5 @@
-//! Grants in files of an operator, with the names of the options of `weir grant`.
+//! Grants in files of a policy: the limit of a root, and the grants of test cases. The keys have the names of the
+//! options of `weir grant`.
 
 use super::PolicyProblem;
 use crate::control::ShippedModules;
@@ -14,24 +15,24 @@ use weir_trust::grant::{
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
-type List<T> = Option<BTreeSet<QuantityText<T>>>;
+type OptionalSet<T> = Option<BTreeSet<QuantityText<T>>>;
 
 /// A grant or a limit. Missing keys restrict nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct GrantText {
-    profiles: List<Name>,
-    /// Names of modules that come with weir, and hashes.
+    profiles: OptionalSet<Name>,
+    /// Names of modules that come with weir, and hashes of other modules.
     modules: Option<BTreeSet<String>>,
-    signers: List<PublicKey>,
+    signers: OptionalSet<PublicKey>,
     filter: Option<QuantityText<GrantFilter>>,
-    interfaces: List<InterfaceName>,
+    interfaces: OptionalSet<InterfaceName>,
     view: Option<QuantityText<PacketView>>,
-    writes: List<Name>,
+    writes: OptionalSet<Name>,
     /// Amounts, with a key for each resource.
     #[serde(skip)]
     amounts: Amounts,
-    nodes: List<NodePattern>,
+    nodes: OptionalSet<NodePattern>,
     from: Option<QuantityText<Second>>,
     until: Option<QuantityText<Second>>,
     delegations: Option<u32>,
@@ -40,9 +41,9 @@ pub(super) struct GrantText {
 resource_keys::beside!(GrantText, amounts, AmountKeys::Grant);
 
 impl GrantText {
-    /// Converts to a grant. Several profiles are allowed, of which a session uses one.
+    /// Converts the text to a grant. It may name several profiles; a session uses one of them.
     pub(super) fn grant(&self, shipped: ShippedModules) -> Result<Grant, PolicyProblem> {
-        fn all<T: Clone + Ord>(list: &List<T>) -> Option<BTreeSet<T>> {
+        fn all<T: Clone + Ord>(list: &OptionalSet<T>) -> Option<BTreeSet<T>> {
             list.as_ref().map(|list| list.iter().map(|QuantityText(item)| item.clone()).collect())
         }
         let modules = if self.modules.is_none() && self.signers.is_none() {
@@ -53,9 +54,9 @@ impl GrantText {
             Modules::from(ModuleSet { hashes: hashes.collect::<Result<_, _>>()?, signers })
         };
         let writes = all(&self.writes);
-        // A misspelt field would silently forbid the field that was meant.
+        // A misspelt field is an error here: otherwise the grant would silently not allow the intended field.
         for field in writes.iter().flatten() {
-            WriteFields::named(field.as_str())?;
+            WriteFields::find_field(field.as_str())?;
         }
         let grant = Grant {
             profiles: None,
@@ -81,8 +82,8 @@ impl GrantText {
 /// Returns the hash of a module that comes with weir, or parses the text as a hash.
 fn hash_of(module: &str, shipped: ShippedModules) -> Result<ModuleHash, PolicyProblem> {
     match shipped(module) {
-        Some(bytes) => Ok(ModuleHash::of(bytes)),
-        None => module.parse().map_err(|_| PolicyProblem::Module(weir_units::shown(module))),
+        Some(bytes) => Ok(ModuleHash::of_bytes(bytes)),
+        None => module.parse().map_err(|_| PolicyProblem::UnknownModule(weir_units::escaped(module))),
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
         "#;
         let grant = toml::from_str::<GrantText>(text).unwrap().grant(shipped).unwrap();
         let name = |text: &str| Name::new(text).unwrap();
-        let hashes = [ModuleHash::of(b"rtt"), ModuleHash::of(b"")].into();
+        let hashes = [ModuleHash::of_bytes(b"rtt"), ModuleHash::of_bytes(b"")].into();
         let expected = Grant {
             profiles: Some([name("strict"), name("wide")].into()),
             modules: ModuleSet { hashes, ..ModuleSet::default() }.into(),
@@ -143,14 +144,14 @@ mod tests {
         assert_eq!(grant, expected);
         assert_eq!(toml::from_str::<GrantText>("").unwrap().grant(shipped).unwrap(), Grant::default());
         let none = toml::from_str::<GrantText>("modules = []").unwrap().grant(shipped).unwrap();
-        assert!(!none.modules.is_any() && !none.modules.contains(&ModuleHash::of(b"rtt"), &[]));
+        assert!(!none.modules.is_any() && !none.modules.contains(&ModuleHash::of_bytes(b"rtt"), &[]));
     }
 
     #[test]
     fn errors_of_a_grant_name_their_cause() {
         for (text, says) in [
             ("modules = [\"mine.wasm\"]", "`mine.wasm`"),
-            ("until = \"2026-01-01\"\nfrom = \"2026-01-02\"", "it has to end after it begins"),
+            ("until = \"2026-01-01\"\nfrom = \"2026-01-02\"", "its end has to be after its beginning"),
             ("sessions = 9223372036854775807", ""),
             ("memory = \"9223372036854775808\"", "more than can be granted"),
         ] {

@@ -1,4 +1,4 @@
-//! Roots of trust, with the limits of their grants.
+//! Roots of trust of a policy, with the limits of their grants.
 
 use super::error::line_of;
 use super::grant::GrantText;
@@ -11,7 +11,8 @@ use weir_admission::Name;
 use weir_trust::grant::Grant;
 use weir_trust::key::PublicKey;
 
-/// A root of trust: the key of an operator, of this node or of another organisation, whose credentials count.
+/// A root of trust: the key of this node's operator or of another organisation, whose credentials are valid on this
+/// node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     /// Name in the policy; `None` for a root of the configuration.
@@ -33,7 +34,7 @@ struct RootText {
 }
 
 impl Root {
-    /// Reads the file of a root.
+    /// Parses the file of a root.
     pub(super) fn parse(
         file: &Path,
         name: Name,
@@ -51,8 +52,8 @@ impl Root {
         Ok(Self { name: Some(name), key: root.key.0, limit, file: file.to_owned() })
     }
 
-    /// Returns the name of the root for messages.
-    pub fn shown(&self) -> String {
+    /// Returns the root's name or key for messages.
+    pub fn in_words(&self) -> String {
         match &self.name {
             Some(name) => format!("root `{name}`"),
             None => format!("root {}", self.key),
@@ -63,7 +64,7 @@ impl Root {
     pub(super) fn check_profiles(&self, known: &[Name]) -> Result<(), PolicyError> {
         let missing = self.limit.profiles.iter().flatten().find(|name| !known.contains(name));
         missing.map_or(Ok(()), |name| {
-            let wrong = PolicyProblem::NoProfile { name: name.clone(), known: known.to_vec() };
+            let wrong = PolicyProblem::UnknownProfile { name: name.clone(), known: known.to_vec() };
             Err(PolicyError::new(&self.file, wrong))
         })
     }

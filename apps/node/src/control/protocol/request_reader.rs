@@ -1,6 +1,7 @@
-//! Reads and parses requests. The bytes are untrusted, and their length is bounded.
+//! Reads and parses the requests of clients, for the node's server. The bytes are untrusted, and their length is
+//! bounded.
 
-use crate::control::protocol::{Ask, LINE_BYTES_MAX, VERSION, body_of};
+use crate::control::protocol::{LINE_BYTES_MAX, RequestLine, VERSION, body_of};
 use crate::control::renamed_keys::with_advice;
 use std::io::{self, BufRead, Read};
 
@@ -8,14 +9,16 @@ use std::io::{self, BufRead, Read};
 #[derive(Debug)]
 pub(crate) enum ParsedRequest {
     /// A request, and the length in bytes of the body that follows it.
-    Request(Box<Ask>, usize),
-    /// The end of the client's input.
+    Request(Box<RequestLine>, usize),
+    /// The client has sent its last request.
     End,
-    /// The reason why the line is no valid request. The length of its body is unknown, so nothing can be read after it.
+    /// The reason why the line is not a valid request. The length of its body is unknown, so no later request can be
+    /// read.
     Invalid(String),
 }
 
-/// Reads a client's next line. It is empty at the end of the input, and at most one byte longer than the limit.
+/// Reads a client's next line. The result is empty at the end of the input. A line that is too long is cut one byte
+/// after the limit.
 ///
 /// # Errors
 /// The stream cannot be read, or the line takes too long.
@@ -40,7 +43,7 @@ pub(crate) fn parse_request(line: &[u8]) -> ParsedRequest {
         return ParsedRequest::End;
     }
     if line.len() > LINE_BYTES_MAX {
-        return invalid(format!("a line has at most {LINE_BYTES_MAX} bytes"));
+        return invalid(format!("the line is too long: a line has at most {LINE_BYTES_MAX} bytes"));
     }
     // The version is checked first, because other versions may have other requests.
     let version = serde_json::from_slice::<Version>(line).map(|v| v.weir);
@@ -49,19 +52,21 @@ pub(crate) fn parse_request(line: &[u8]) -> ParsedRequest {
     {
         return invalid(format!("this node speaks version {VERSION} of the protocol, not {version}"));
     }
-    let ask: Ask = match serde_json::from_slice(line) {
-        Ok(ask) => ask,
-        Err(error) => return invalid(format!("this is no request: {}", with_advice(&error.to_string()))),
+    let message: RequestLine = match serde_json::from_slice(line) {
+        Ok(message) => message,
+        Err(error) => {
+            return invalid(format!("the line is not a request: {}", with_advice(&error.to_string())));
+        }
     };
-    let (what, most) = body_of(&ask.ask);
-    match usize::try_from(ask.body).ok().filter(|len| *len <= most) {
-        Some(len) => ParsedRequest::Request(Box::new(ask), len),
+    let (what, most) = body_of(&message.request);
+    match usize::try_from(message.body).ok().filter(|len| *len <= most) {
+        Some(len) => ParsedRequest::Request(Box::new(message), len),
         None if most == 0 => invalid("this request has no file".to_owned()),
         None => invalid(format!("a {what}'s file has at most {most} bytes")),
     }
 }
 
-/// The protocol version of a message, whatever else the message contains.
+/// The protocol version of a message. All other fields are ignored.
 #[derive(serde::Deserialize)]
 struct Version {
     weir: u32,

@@ -1,14 +1,15 @@
 //! Checks of a session's description that need no node.
 
 use super::{
-    ChannelSpec, FILTER_BYTES_MAX, PARTS_MAX, PERIOD, ProcessorSpec, QUEUE_MAX, SessionSpec, SpecError,
+    ChannelSpec, FILTER_BYTES_MAX, LIST_ENTRIES_MAX, PERIOD, ProcessorSpec, QUEUE_MAX, SessionSpec, SpecError,
 };
 use std::collections::BTreeSet;
 use weir_admission::Name;
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 
 impl SessionSpec {
-    /// Checks names, ranges, and references within the session and to these interfaces and profiles.
+    /// Checks that names are unique, values are in range, and references are to existing parts of the session, to
+    /// `interfaces` and to `profiles`.
     pub fn check(&self, interfaces: &[String], profiles: &[Name]) -> Result<(), SpecError> {
         let session = &self.name;
         let processors = self.all_processors();
@@ -18,7 +19,7 @@ impl SessionSpec {
         self.outputs.iter().try_for_each(|output| output.check(session))?;
         self.channels.iter().try_for_each(|channel| self.check_forward(channel))?;
         distinct(session, "module", self.modules.iter().filter_map(|module| module.name.as_ref()))?;
-        if self.modules.len() > PARTS_MAX {
+        if self.modules.len() > LIST_ENTRIES_MAX {
             return Err(SpecError::TooMany {
                 session: session.clone(),
                 what: "module",
@@ -32,7 +33,7 @@ impl SessionSpec {
         self.check_shares()?;
         self.check_process()?;
         if let Some(most) = self.memory_max.filter(|most| *most < self.memory) {
-            return Err(SpecError::Ceiling { session: session.clone(), most, memory: self.memory });
+            return Err(SpecError::MemoryCeiling { session: session.clone(), most, memory: self.memory });
         }
         processors.iter().try_for_each(|cpu| cpu.check(session))?;
         self.channels.iter().try_for_each(|channel| channel.check(session, interfaces))?;
@@ -64,7 +65,7 @@ impl SessionSpec {
 }
 
 impl SessionSpec {
-    /// Checks that a forwarding channel has a known target other than its own interface, and at most one module, which
+    /// Checks that a forwarding channel has a known destination on another interface, and at most one module, which
     /// decides about each packet.
     fn check_forward(&self, channel: &ChannelSpec) -> Result<(), SpecError> {
         let Some(target) = &channel.forward else { return Ok(()) };
@@ -95,14 +96,15 @@ impl SessionSpec {
         }
         let module_count = self.modules.iter().filter(|module| module.channel == channel.name).count();
         if module_count > 1 {
-            let wanted = "left out where a channel has more than one module: one decides what goes on";
+            let wanted = "left out where a channel has more than one module: one module decides which packets are forwarded";
             return Err(range("forward", target.clone(), wanted));
         }
         Ok(())
     }
 
-    /// Checks that output channels name known links. An interface that also sees packets sent by this machine cannot
-    /// forward, because they would come back.
+    /// Checks that output channels name known links, and that no channel forwards packets of an interface in
+    /// `outgoing`. Such an interface also receives packets that this machine sends, so forwarded packets could be
+    /// forwarded again.
     pub fn check_links(&self, links: &[String], outgoing: &[String]) -> Result<(), SpecError> {
         if let Some(output) = self.outputs.iter().find(|output| !links.contains(&output.link)) {
             return Err(SpecError::Missing {
@@ -114,10 +116,10 @@ impl SessionSpec {
                 known: links.to_vec(),
             });
         }
-        let comes_back =
+        let could_loop =
             |channel: &&ChannelSpec| channel.forward.is_some() && outgoing.contains(&channel.interface);
-        if let Some(channel) = self.channels.iter().find(comes_back) {
-            return Err(SpecError::Outgoing {
+        if let Some(channel) = self.channels.iter().find(could_loop) {
+            return Err(SpecError::SeesOutgoing {
                 session: self.name.clone(),
                 channel: channel.name.clone(),
                 interface: channel.interface.clone(),
@@ -127,7 +129,7 @@ impl SessionSpec {
     }
 }
 
-/// Checks that a list has at most [`PARTS_MAX`] names, each only once.
+/// Checks that a list has at most [`LIST_ENTRIES_MAX`] names, each only once.
 pub(crate) fn distinct<'a>(
     session: &Name,
     what: &'static str,
@@ -138,10 +140,10 @@ pub(crate) fn distinct<'a>(
     for name in names {
         count += 1;
         if !seen.insert(name) {
-            return Err(SpecError::Twice { session: session.clone(), what, name: name.clone() });
+            return Err(SpecError::Duplicate { session: session.clone(), what, name: name.clone() });
         }
     }
-    if count > PARTS_MAX {
+    if count > LIST_ENTRIES_MAX {
         return Err(SpecError::TooMany { session: session.clone(), what, count });
     }
     Ok(())
@@ -158,7 +160,10 @@ impl ProcessorSpec {
             wanted,
         };
         if self.period.is_some() != self.slice.is_some() {
-            return Err(SpecError::Half { session: session.clone(), name: self.name.clone() });
+            return Err(SpecError::IncompleteReservation {
+                session: session.clone(),
+                name: self.name.clone(),
+            });
         }
         if let Some((period, slice)) = self.reservation() {
             if !PERIOD.contains(&period) {

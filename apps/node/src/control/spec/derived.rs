@@ -1,19 +1,19 @@
-//! The macro that derives, from the table of a session's keys, the description of a session, the change of a session, and
-//! the command-line options for both.
+//! The macro that derives from one table of keys the description of a session, the change of a session, and the
+//! command-line options for both. [`super`] contains the table.
 
-use super::{PARTS_MAX, SpecError};
+use super::{LIST_ENTRIES_MAX, SpecError};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Display;
 use weir_admission::Name;
 
-/// A key that a command line can state.
+/// A key of a session's description or change that has a command-line option.
 #[derive(Clone, Copy, Debug)]
 pub struct SpecKey {
     /// Key in configuration files and messages.
     pub key: &'static str,
     usage: &'static str,
     help: &'static str,
-    /// True for a list, whose option can be repeated.
+    /// True for a list: its option can be repeated.
     pub is_list: bool,
 }
 
@@ -27,7 +27,7 @@ impl SpecKey {
         Self { key, usage, help, is_list }
     }
 
-    /// Returns the option's name, and the placeholder of its value.
+    /// Returns the option's name without dashes, and the placeholder of its value.
     pub fn usage(&self) -> (&'static str, &'static str) {
         self.usage.split_once(' ').unwrap_or((self.usage, ""))
     }
@@ -38,9 +38,9 @@ impl SpecKey {
     }
 }
 
-/// A structure whose keys a command line can state.
+/// A description or change of a session, whose keys have command-line options.
 pub trait Keyed: Serialize + DeserializeOwned {
-    /// The key that names the session.
+    /// Key of the session's name.
     const NAME: &'static str;
     /// True for a change, which needs at least one other key.
     const IS_CHANGE: bool;
@@ -48,12 +48,14 @@ pub trait Keyed: Serialize + DeserializeOwned {
     const KEYS: &'static [SpecKey];
 }
 
-/// Derives from one table of keys a session's description, the change of a session, the effect of a change, and the
-/// command-line options for description and change.
+/// Derives from one table of keys a session's description ([`SessionSpec`](super::SessionSpec)), the change of a session
+/// ([`Change`](super::Change)), the application of a change, and the command-line options for description and change.
 ///
-/// `fixed` keys have no option and do not change. `values` have a default, and can change if marked with `change`.
-/// `options` can be missing. Entries of `lists` are identified by the function after `by`; a change names the entries
-/// to remove under `gone`.
+/// - `fixed` keys have no option, and a change cannot contain them.
+/// - `values` have a default. Values that are marked with `change` can be changed.
+/// - `options` can be missing.
+/// - Entries of `lists` are identified by the function after `by`. A change names the entries to remove by the key after
+///   `remove`.
 macro_rules! session {
     (
         fixed { $($(#[$fm:meta])* $f:ident: $ft:ty;)+ }
@@ -61,10 +63,10 @@ macro_rules! session {
         options { $(#[doc = $od:literal] #[serde($($os:tt)+)] $o:ident: $ot:ty, $ou:literal;)+ }
         lists { $(
             #[doc = $ld:literal] #[serde($($ls:tt)+)] $(#[create($($lc:tt)+)])? $lk:literal $l:ident: $lt:ty, $lu:literal,
-            $what:literal by $by:expr, $lh:literal $(, gone { #[doc = $gd:literal] $g:ident: $gt:ty, $gu:literal })?;
+            $what:literal by $by:expr, $lh:literal $(, remove { #[doc = $gd:literal] $g:ident: $gt:ty, $gu:literal })?;
         )+ }
     ) => {
-        /// A session: a principal with reserved CPU and memory, its packets, and the modules that it runs on them.
+        /// The description of a session: its reservations and limits, its channels and output channels, and its modules.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(remote = "Self", deny_unknown_fields)]
         pub struct SessionSpec {
@@ -73,13 +75,13 @@ macro_rules! session {
             $(#[doc = $od] #[serde(default, skip_serializing_if = "Option::is_none", $($os)+)] pub $o: Option<$ot>,)+
             $(#[doc = $ld] #[serde(rename = $lk, default, $($ls)+ $(, $($lc)+)?)] pub $l: Vec<$lt>,)+
         }
-        /// A change of a session. Missing keys stay as they are. An entry of a list replaces the one with its name, or
-        /// is new.
+        /// A change of a session. Keys that are left out do not change. An entry of a list replaces the present entry
+        /// of its name, or is added.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(remote = "Self", deny_unknown_fields)]
         pub struct Change {
             #[doc = "The session."] #[serde(with = "quantity::text")] pub session: Name,
-            /// Limits: a key for each [resource](Resource) that has one.
+            /// Changed limits, with a key for each limited [resource](Resource).
             #[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")] pub limits: Amounts,
             $($(#[doc = $vd] #[serde(default, skip_serializing_if = "Option::is_none")] $(#[$cm])* pub $ch: Option<$vt>,)?)+
             $(#[doc = $od] #[serde(default, skip_serializing_if = "Option::is_none", $($os)+)] pub $o: Option<$ot>,)+
@@ -88,10 +90,10 @@ macro_rules! session {
         }
         impl SessionSpec {
             fn described($($f: $ft),+) -> Self { Self { $($f,)+ $($v: $vv,)+ $($o: None,)+ $($l: Vec::new(),)+ } }
-            fn take(&mut self, change: &Change) -> Result<(), SpecError> {
+            fn apply(&mut self, change: &Change) -> Result<(), SpecError> {
                 $($(if let Some(value) = &change.$ch { self.$ch.clone_from(value); })?)+
                 $(if change.$o.is_some() { self.$o.clone_from(&change.$o); })+
-                $(derived::exchange(&self.name, $what, &mut self.$l, &[&[][..] $(, &change.$g[..])?].concat(), &change.$l, $by)?;)+ Ok(())
+                $(derived::change_list(&self.name, $what, &mut self.$l, &[&[][..] $(, &change.$g[..])?].concat(), &change.$l, $by)?;)+ Ok(())
             }
         }
         impl Keyed for SessionSpec {
@@ -108,38 +110,39 @@ macro_rules! session {
 
 pub(super) use session;
 
-/// Removes the entries named in `gone` from a list, and then adds the entries in `come`, each in place of the entry of its
-/// name if there is one. Their number is limited, because each of them is compared with each entry of the list.
+/// Removes the entries named in `removed` from a list, and then adds the entries in `added`. An added entry replaces
+/// the present entry of its name. The number of changes is limited, because each of them is compared with each entry
+/// of the list.
 ///
 /// # Errors
 ///
-/// An entry to remove is missing, or there are too many.
-pub(super) fn exchange<T: Clone, K: PartialEq + Display>(
+/// An entry to remove is missing, or there are too many changes.
+pub(super) fn change_list<T: Clone, K: PartialEq + Display>(
     session: &Name,
     what: &'static str,
     list: &mut Vec<T>,
-    gone: &[K],
-    come: &[T],
+    removed: &[K],
+    added: &[T],
     name: fn(&T) -> &K,
 ) -> Result<(), SpecError> {
-    let count = gone.len().max(come.len());
-    if count > PARTS_MAX {
+    let count = removed.len().max(added.len());
+    if count > LIST_ENTRIES_MAX {
         return Err(SpecError::TooMany { session: session.clone(), what, count });
     }
-    for gone in gone {
-        let Some(at) = list.iter().position(|entry| name(entry) == gone) else {
+    for removed_name in removed {
+        let Some(at) = list.iter().position(|entry| name(entry) == removed_name) else {
             return Err(SpecError::Missing {
                 session: session.clone(),
                 what: "change",
                 name: session.to_string(),
                 missing: what,
-                given: gone.to_string(),
+                given: removed_name.to_string(),
                 known: list.iter().map(|entry| name(entry).to_string()).collect(),
             });
         };
         list.remove(at);
     }
-    for new in come {
+    for new in added {
         match list.iter_mut().find(|entry| name(entry) == name(new)) {
             Some(entry) => *entry = new.clone(),
             None => list.push(new.clone()),

@@ -1,13 +1,13 @@
-//! Errors of a session's description.
+//! The errors of a session's description, with their messages.
 
-use super::PARTS_MAX;
+use super::LIST_ENTRIES_MAX;
 use weir_admission::Name;
 use weir_units::{Bytes, beside};
 
 /// Error of a session's description. The author of the description is to blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The session has a part that modules in processes of their own cannot use.
+    /// The session has a part that modules in sandbox processes cannot use.
     #[error("session `{session}`: with `process = \"own\"` there are no {what}")]
     OwnProcess {
         /// Name of the session.
@@ -15,9 +15,9 @@ pub enum SpecError {
         /// The part, in the plural.
         what: &'static str,
     },
-    /// Two parts have one name.
+    /// Two parts of one kind have the same name.
     #[error("session `{session}` has two {what}s called `{name}`")]
-    Twice {
+    Duplicate {
         /// Name of the session.
         session: Name,
         /// Kind of the parts: channel, virtual processor or module.
@@ -26,7 +26,7 @@ pub enum SpecError {
         name: Name,
     },
     /// A list is too long.
-    #[error("session `{session}` has {count} {what}s; {PARTS_MAX} is the most")]
+    #[error("session `{session}` has {count} {what}s; {LIST_ENTRIES_MAX} is the most")]
     TooMany {
         /// Name of the session.
         session: Name,
@@ -39,7 +39,7 @@ pub enum SpecError {
     #[error(
         "session `{session}`, virtual processor `{name}`: `period` and `slice` belong together, e.g. period = \"10ms\", slice = \"2ms\""
     )]
-    Half {
+    IncompleteReservation {
         /// Name of the session.
         session: Name,
         /// Virtual CPU.
@@ -63,7 +63,7 @@ pub enum SpecError {
     },
     /// The memory ceiling is below the memory.
     #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}", most = beside(*most, &[*memory]), memory = beside(*memory, &[*most]))]
-    Ceiling {
+    MemoryCeiling {
         /// Name of the session.
         session: Name,
         /// The stated ceiling.
@@ -73,9 +73,9 @@ pub enum SpecError {
     },
     /// The interface of a forwarding channel also sees packets that this machine sends.
     #[error(
-        "session `{session}`, channel `{channel}` forwards, and on interface {interface} it would see what this machine itself sends there, too: write `outgoing = false` under that [[interface]]"
+        "session `{session}`, channel `{channel}` forwards packets, and would also get packets that this machine sends on interface {interface}: write `outgoing = false` under that [[interface]]"
     )]
-    Outgoing {
+    SeesOutgoing {
         /// Name of the session.
         session: Name,
         /// Name of the channel.
@@ -83,20 +83,20 @@ pub enum SpecError {
         /// Name of the interface.
         interface: String,
     },
-    /// A reference to a missing part.
+    /// A part refers to a part that does not exist.
     #[error("session `{session}`, {what} `{name}`: there is no {missing} `{given}`; {}", list_known(known))]
     Missing {
         /// Name of the session.
         session: Name,
         /// Kind of the part with the reference.
         what: &'static str,
-        /// Name of that part.
+        /// Name of the part with the reference.
         name: String,
         /// Kind of the missing part.
         missing: &'static str,
-        /// The given name.
+        /// The name in the reference.
         given: String,
-        /// Names of the existing parts.
+        /// Names of the existing parts of that kind.
         known: Vec<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! The state that a node reports: plain data, which sessions fill in and the protocol sends.
+//! The state that a node reports. These plain structures are filled in by the node's sessions and sent by the protocol.
 
 mod limits;
 
@@ -37,15 +37,15 @@ pub struct Snapshot {
     /// Count of processes that could not be started.
     #[serde(default)]
     pub refused_processes: u64,
-    /// Memory that sessions can reserve and have reserved, in bytes.
-    pub memory: Taken,
-    /// Failed deletions of record files.
+    /// Memory that sessions have reserved, and that they can reserve.
+    pub memory: MemoryStatus,
+    /// Number of record files that could not be deleted when a storage limit was exceeded.
     #[serde(default)]
     pub record_deletions_failed: u64,
     /// Named tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableStatus>,
-    /// Views in use.
+    /// Views through which modules see packets now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<ViewStatus>,
     /// Remote access, if it is configured.
@@ -63,11 +63,11 @@ pub struct RemoteStatus {
     pub connections: u64,
     /// Handshakes that are half open now.
     pub half_open: u64,
-    /// First messages that were answered.
+    /// Handshakes whose first message was answered.
     pub answered: u64,
-    /// First messages that were not answered.
+    /// Handshakes whose first message was not answered.
     pub unanswered: u64,
-    /// Peers that have proven their key.
+    /// Peers that have proven the possession of their key.
     pub authenticated: u64,
     /// Peers that have proven a right to connect.
     pub authorised: u64,
@@ -77,12 +77,12 @@ pub struct RemoteStatus {
     pub refused: BTreeMap<String, u64>,
 }
 
-/// Counters of revocation.
+/// Counters of revocation lists and of revocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationCounts {
     /// Delivered lists by outcome: `accepted`, `known`, or the reason of a refusal.
     pub deliveries: BTreeMap<String, u64>,
-    /// Number of revocation entries in force, by root.
+    /// Number of revocation entries in effect, by root.
     pub entries: BTreeMap<String, u64>,
 }
 
@@ -93,12 +93,12 @@ pub struct RevocationsStatus {
     pub root: String,
     /// Highest sequence number of the root's lists.
     pub sequence: u64,
-    /// Time before which everything that the root signed is revoked.
+    /// Time before which all grants of the root are revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_before: Option<String>,
-    /// Entries of the root: identifiers, each with the time at which its credential expires.
+    /// Identifiers that the root has revoked, each with the time at which the credential expires.
     pub entries: Vec<String>,
-    /// Entries of holders, for their delegations.
+    /// Revocations by holders of their own delegations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegated: Vec<DelegatedStatus>,
 }
@@ -108,38 +108,39 @@ pub struct RevocationsStatus {
 pub struct DelegatedStatus {
     /// Key of the holder.
     pub holder: String,
-    /// Identifier of the block of the credential that made the holder. The entries revoke delegations below this block.
+    /// Identifier of the delegation to the holder. Only delegations below it are revoked.
     pub under: String,
-    /// Time before which everything that the holder delegated is revoked.
+    /// Time before which all delegations by the holder are revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_before: Option<String>,
-    /// Identifiers, each with the time at which its credential expires.
+    /// Revoked identifiers, each with the time at which the credential expires.
     pub entries: Vec<String>,
 }
 
-/// Processes of one role and isolation that the node has started.
+/// Helper and sandbox processes that the node has started, of one role and isolation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStatus {
     /// `module`, `compiler` or `key-agent`.
     pub role: String,
-    /// Isolation, such as `uid+namespaces+cgroup+sealed`; `seccomp` for the minimum that each process has.
+    /// Mechanisms of isolation, such as `uid+namespaces+cgroup+sealed`; `seccomp` if there is only the seccomp filter
+    /// that each process has.
     pub isolation: String,
     /// Number of processes that were started since the start of the node.
     pub started: u64,
 }
 
-/// A view of an interface's packets. All modules that read the view share the memory of the transformed packets.
+/// A view of an interface's packets that modules read. The readers share the memory of the transformed packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ViewStatus {
-    /// Number that is never reused on this node.
+    /// Number of the view, which is not reused while the node runs.
     pub number: u64,
     /// Interface that the packets come from.
     pub interface: String,
     /// Text of the view.
     pub view: String,
-    /// First identifier of the readers' delegation chains; `None` for the operator.
+    /// Identifier of the first grant in the readers' delegation chains; `None` for the operator.
     pub owner: Option<String>,
-    /// Packets that were transformed, once for all readers.
+    /// Packets that were transformed. A packet counts once, whatever the number of readers.
     pub packets: u64,
     /// Modules that read the view, as `SESSION/MODULE`.
     pub readers: Vec<String>,
@@ -150,9 +151,9 @@ pub struct ViewStatus {
 pub struct TableStatus {
     /// Name of the table.
     pub name: String,
-    /// Owner that may publish the table; `None` for a table that has only readers yet.
+    /// Owner of the table, who may publish it; `None` for a table that only has readers.
     pub publisher: Option<String>,
-    /// Number of the current version; 0 without one.
+    /// Number of the current version; 0 for a table without a version.
     pub version: u64,
     /// Length of the current version, in bytes.
     pub bytes: Option<u64>,
@@ -163,12 +164,12 @@ pub struct TableStatus {
     pub problems: Vec<String>,
 }
 
-/// Reserved and reservable amount of a resource.
+/// Reserved and reservable memory of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
-    /// Reserved amount.
+pub struct MemoryStatus {
+    /// Memory that sessions have reserved, in bytes.
     pub reserved: u64,
-    /// Reservable amount.
+    /// Memory that all sessions together can reserve, in bytes.
     pub reservable: u64,
 }
 
@@ -181,9 +182,9 @@ pub struct CoreStatus {
     pub reserved_ppm: u32,
     /// Reservable share, in millionths.
     pub reservable_ppm: u32,
-    /// Time in modules and on their behalf, in ns.
+    /// Time spent in modules and on their behalf, in ns.
     pub busy_ns: u64,
-    /// Time of scheduling and waking, in ns.
+    /// Time spent on scheduling and waking, in ns.
     pub overhead_ns: u64,
     /// Time for which the thread was ready to run and other programs had the core, in ns.
     pub stolen_ns: u64,
@@ -194,7 +195,7 @@ pub struct CoreStatus {
 pub struct InterfaceStatus {
     /// Name of the interface.
     pub name: String,
-    /// `up`, or a description of the fault.
+    /// `up`, or a description of the failure.
     pub state: String,
     /// Received packets.
     pub packets: u64,
@@ -207,7 +208,7 @@ pub struct InterfaceStatus {
     /// Time for which the receive thread was ready to run and other programs had the core, in ns.
     #[serde(default)]
     pub stolen_ns: u64,
-    /// Fragments of datagrams, by fate.
+    /// Fragments of datagrams, by the way in which they were handled, such as `first` or `displaced`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fragments: BTreeMap<String, u64>,
 }
@@ -240,13 +241,13 @@ pub struct OutputStatus {
     pub name: String,
     /// Interface of the link.
     pub link: String,
-    /// TAP device of programs that send through it.
+    /// TAP device through which programs send on the channel; `None` without one.
     pub tap: Option<String>,
     /// Guaranteed rate on the wire, in bits per second; 0 for none.
     pub reserved_bits: u64,
     /// Highest rate on the wire, in bits per second; 0 for none.
     pub cap_bits: u64,
-    /// Weight in the sharing of bandwidth that reservations leave; 0 for none.
+    /// Weight in the division of the bandwidth that reservations leave; 0 for no share of it.
     pub weight: u16,
     /// Frames that wait now.
     pub waiting: u64,
@@ -256,7 +257,7 @@ pub struct OutputStatus {
     pub packets: u64,
     /// Bytes of the sent frames, without framing.
     pub bytes: u64,
-    /// Bytes on the wire that the scheduler has released, with framing.
+    /// Bytes that the scheduler has sent on the wire, with framing.
     pub wire_bytes: u64,
     /// Part of `wire_bytes` that the reservation covers.
     pub reserved_wire_bytes: u64,
@@ -285,8 +286,8 @@ pub struct SessionStatus {
     /// Memory up to which the session's modules may extend the reservation by themselves, in bytes.
     #[serde(default)]
     pub memory_max: u64,
-    /// Number of times that memory was low: less than an eighth of the reservation was left, or a request exceeded the
-    /// remaining memory.
+    /// Number of times that memory became low: less than an eighth of the reservation was left, or a request for memory
+    /// exceeded the rest.
     #[serde(default)]
     pub memory_low: u64,
     /// Requests for memory that were refused.
@@ -304,7 +305,7 @@ pub struct SessionStatus {
     pub outputs: Vec<OutputStatus>,
     /// Running modules.
     pub modules: Vec<ModuleStatus>,
-    /// Modules that the node stopped, with their last counters.
+    /// Modules that the node stopped without a request, with their last counters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<ModuleStatus>,
     /// Usage since the session was created; the sum of its ledger entries.
@@ -328,8 +329,8 @@ pub struct SessionStatus {
     /// Rights over the session that its owner shares: `follow=KEY` or `manage=KEY`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<String>,
-    /// True for the session of a requester's delegate who does not share it with the requester. The status then has only
-    /// sums: one row for all channels, one for all output channels and one for all modules.
+    /// True if the status has only sums: one entry for all channels, one for all output channels and one for all
+    /// modules. This is so for the session of a delegate who does not share it with the requester.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub sums_only: bool,
 }
@@ -345,13 +346,13 @@ pub struct ServicesStatus {
     pub answered: u64,
     /// Calls whose deadline passed.
     pub timed_out: u64,
-    /// Calls whose called module ended or failed.
+    /// Calls that failed because the called module ended or failed.
     pub failed: u64,
-    /// Calls of other sessions' modules that the session's modules have answered.
+    /// Calls by other sessions' modules that the session's modules have answered.
     pub served: u64,
-    /// Calls of other sessions' modules that wait for the session's modules.
+    /// Calls by other sessions' modules that wait for the session's modules.
     pub waiting: u64,
-    /// Answers that were discarded because the caller was gone.
+    /// Answers that were discarded because the caller had ended.
     pub discarded: u64,
     /// CPU time of other sessions' modules that the session pays for, in ns.
     pub debit_ns: u64,
@@ -370,7 +371,7 @@ pub struct VirtualCpuStatus {
     pub period_ns: u64,
     /// Slice, in ns.
     pub slice_ns: u64,
-    /// True if the virtual CPU also uses time of the core beyond its reservation, when that time is free.
+    /// True if the virtual CPU also gets spare time: time of the core that is not reserved or not used.
     pub borrow: bool,
     /// CPU time so far, in ns.
     pub used_ns: u64,
@@ -378,10 +379,10 @@ pub struct VirtualCpuStatus {
     pub spare_ns: u64,
     /// Periods in which the virtual CPU always had work but did not get its whole slice.
     pub periods_missed: u64,
-    /// Runs that exceeded their budget.
+    /// Runs of modules that exceeded their budget.
     pub overruns: u64,
-    /// CPU time that other threads and called services spent for the virtual CPU's modules, and that was debited from its
-    /// slices, in ns.
+    /// CPU time that other threads and called services spent for the virtual CPU's modules, and that was debited from
+    /// its slices, in ns.
     #[serde(default)]
     pub debited_ns: u64,
 }
@@ -408,11 +409,11 @@ pub struct ChannelStatus {
     pub bytes: u64,
     /// Lost packets, by cause.
     pub drops: BTreeMap<String, u64>,
-    /// Results of preprocessing: wrong checksums, and fates of fragments.
+    /// Counts of preprocessing: wrong checksums, and fragments by the way in which they were handled.
     #[serde(default)]
     pub findings: BTreeMap<String, u64>,
-    /// True if the counters include packets that a later filter rejects. The counters are then hidden from holders who
-    /// must not learn of these packets.
+    /// True if the counters include packets that a later filter of the channel rejects. Such counters are hidden from
+    /// holders who must not learn of these packets.
     #[serde(skip)]
     pub counts_others: bool,
 }
@@ -424,11 +425,11 @@ pub struct ModuleStatus {
     pub name: String,
     /// Name and version in the module's manifest.
     pub module: String,
-    /// Tier, by name.
+    /// Name of the module's tier.
     pub tier: String,
-    /// `running`, or the reason of its end.
+    /// `running`, or the reason for which the module ended.
     pub state: String,
-    /// Packets that the module has seen.
+    /// Packets that were passed to the module.
     pub packets: u64,
     /// Records that the module emitted and the node accepted.
     pub records: u64,
@@ -439,9 +440,9 @@ pub struct ModuleStatus {
     /// Isolation of the module's sandbox process; empty for a module in the node's process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub isolation: String,
-    /// Strikes: calls that were aborted, or counted as excess, because of a limit.
+    /// Strikes: calls that were aborted or counted because they exceeded a limit.
     pub strikes: u64,
-    /// Time in the module, in ns. It includes time for which other programs had the core meanwhile.
+    /// Time spent in the module, in ns. The time for which other programs had the core during a call is included.
     pub used_ns: u64,
     /// CPU time that other threads spent for the module's packets and records, in ns.
     #[serde(default)]
@@ -450,6 +451,6 @@ pub struct ModuleStatus {
     pub memory: u64,
     /// Message of the last fault.
     pub last_fault: Option<String>,
-    /// Streams that can be followed.
+    /// Record streams of the module, which can be followed.
     pub streams: Vec<String>,
 }

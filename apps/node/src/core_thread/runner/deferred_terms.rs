@@ -1,58 +1,58 @@
-//! Deferred terms of virtual CPUs. They begin when the reservations that other virtual CPUs give up for them are free.
+//! Deferred terms of virtual CPUs: terms that begin as soon as other virtual CPUs have given up their reservations.
 
 use super::Runner;
-use weir_sched::cpu::{CpuAllocation, CpuTerms, ReservationRefusal, VpId};
+use weir_sched::cpu::{CpuAllocation, CpuTerms, ReservationRefusal, VcpuId};
 use weir_units::Nanos;
 
-/// The time after which terms without capacity are tried again.
-const AGAIN: Nanos = Nanos::MILLISECOND;
+/// The interval at which terms without capacity are tried again.
+const RETRY_INTERVAL: Nanos = Nanos::MILLISECOND;
 
 /// Deferred terms, each with the time from which the core has capacity for them.
 #[derive(Debug, Default)]
-pub(super) struct DeferredTerms(Vec<(Nanos, VpId, CpuTerms)>);
+pub(super) struct DeferredTerms(Vec<(Nanos, VcpuId, CpuTerms)>);
 
 impl DeferredTerms {
-    /// Returns the earliest time of deferred terms.
-    pub(super) fn next(&self) -> Option<Nanos> {
+    /// Returns the time at which the first deferred terms are due.
+    pub(super) fn next_due(&self) -> Option<Nanos> {
         self.0.iter().map(|(at, ..)| *at).min()
     }
 
     /// Returns the longest overrun of a virtual CPU in its deferred terms.
-    pub(super) fn overrun(&self, vp: VpId) -> Nanos {
+    pub(super) fn overrun(&self, vp: VcpuId) -> Nanos {
         let terms_of_vp = self.0.iter().filter(|(_, deferred, _)| *deferred == vp);
         terms_of_vp.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
     }
 
     /// Drops the deferred terms of a virtual CPU that has got other terms.
-    pub(super) fn forget(&mut self, vp: VpId) {
+    pub(super) fn forget(&mut self, vp: VcpuId) {
         self.0.retain(|(_, deferred, _)| *deferred != vp);
     }
 }
 
 impl Runner {
-    /// Checks that all of these terms fit together once the change is complete. See
+    /// Checks that the core has capacity for all of `terms` together, after the virtual CPUs `closing` are closed. See
     /// [`Core::fits`](weir_sched::cpu::Core::fits).
     pub(crate) fn fits(
         &self,
-        gone: &[VpId],
-        terms: &[(Option<VpId>, CpuTerms)],
+        closing: &[VcpuId],
+        terms: &[(Option<VcpuId>, CpuTerms)],
     ) -> Result<(), (usize, ReservationRefusal)> {
-        self.core.core().fits(gone, terms)
+        self.core.core().fits(closing, terms)
     }
 
     /// Gives virtual CPUs these terms, which [fit](Self::fits) together. Terms for which there is no capacity yet are
-    /// deferred until the reservations that other virtual CPUs give up are free; the capacity is held for them.
-    pub(crate) fn rearrange(&mut self, mut changes: Vec<(VpId, CpuTerms)>) {
-        let part = |share: CpuAllocation| match share {
+    /// deferred until other virtual CPUs have given up their reservations; the freed capacity is pledged to the deferred terms.
+    pub(crate) fn rearrange(&mut self, mut changes: Vec<(VcpuId, CpuTerms)>) {
+        let reserved_ppb = |share: CpuAllocation| match share {
             CpuAllocation::Reserved(of) => {
                 u128::from(of.slice.0) * 1_000_000_000 / u128::from(of.period.0.max(1))
             }
             CpuAllocation::BestEffort(_) => 0,
         };
-        // Terms that give capacity up come first.
+        // Terms that free capacity come first.
         changes.sort_by_key(|(vp, terms)| {
-            let before = self.core.core().terms(*vp).map_or(0, |before| part(before.share));
-            part(terms.share) > before
+            let before = self.core.core().terms(*vp).map_or(0, |before| reserved_ppb(before.share));
+            reserved_ppb(terms.share) > before
         });
         for (vp, terms) in changes {
             self.deferred_terms.forget(vp);
@@ -76,13 +76,13 @@ impl Runner {
             if at > now {
                 self.deferred_terms.0.push((at, vp, terms));
             } else if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vp, terms, now) {
-                self.deferred_terms.0.push((Nanos(now.0.saturating_add(AGAIN.0)), vp, terms));
+                self.deferred_terms.0.push((Nanos(now.0.saturating_add(RETRY_INTERVAL.0)), vp, terms));
             }
         }
     }
 
     /// Returns the longest overrun of a virtual CPU in its present and deferred terms.
-    pub(crate) fn overrun(&self, vp: VpId) -> Option<Nanos> {
+    pub(crate) fn overrun(&self, vp: VcpuId) -> Option<Nanos> {
         Some(self.core.core().terms(vp)?.overrun.max(self.deferred_terms.overrun(vp)))
     }
 }

@@ -1,4 +1,4 @@
-//! The mailbox of a core thread. Other threads put requests in and wake the thread.
+//! The mailbox of a core thread. Other threads put requests into it and wake the thread.
 
 use super::Runner;
 use crate::sync::LeafMutex;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Instant;
-use weir_datapath::plan::Wake;
+use weir_datapath::plan::ModuleWaker;
 use weir_units::Nanos;
 
 type Job = Box<dyn FnOnce(&mut Runner) + Send>;
@@ -16,22 +16,24 @@ type Job = Box<dyn FnOnce(&mut Runner) + Send>;
 #[derive(Default)]
 pub(super) struct Mailbox {
     pub(super) jobs: LeafMutex<Vec<Job>>,
-    /// Modules with waiting packets, by the time of the request.
+    /// Modules with waiting packets, each with the time of the request.
     pub(super) woken: LeafMutex<Vec<(Instant, u64)>>,
     /// Modules with events, and the time of the first request.
     pub(super) events: LeafMutex<BTreeMap<u64, Instant>>,
-    /// Modules that have to release the packets in hand before this position.
+    /// For each module that lags, the position of its channel before which it has to release its packets in hand.
     pub(super) lagging: LeafMutex<BTreeMap<u64, u64>>,
     /// CPU time that other threads spent on behalf of each module, in ns.
     pub(super) debts: LeafMutex<BTreeMap<u64, u64>>,
-    pub(super) any: AtomicBool,
+    /// True if another thread has put a request in since the last reading.
+    pub(super) has_requests: AtomicBool,
+    /// The core thread; empty until the thread has started.
     pub(super) thread: OnceLock<Thread>,
 }
 
 impl Mailbox {
     /// Wakes the thread, unless it has been woken and has not read its mailbox yet.
     fn notify(&self) {
-        if !self.any.swap(true, Ordering::AcqRel)
+        if !self.has_requests.swap(true, Ordering::AcqRel)
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
@@ -55,7 +57,7 @@ impl std::fmt::Debug for Mailbox {
     }
 }
 
-impl Wake for Mailbox {
+impl ModuleWaker for Mailbox {
     fn wake(&self, module: u64) {
         self.woken.with(|woken| woken.push((Instant::now(), module)));
         self.notify();
@@ -69,18 +71,18 @@ impl Wake for Mailbox {
 
 impl Waker {
     /// Returns the waker that the packet path uses.
-    pub(crate) fn for_packets(&self) -> Arc<dyn Wake> {
+    pub(crate) fn for_packets(&self) -> Arc<dyn ModuleWaker> {
         Arc::<Mailbox>::clone(&self.0)
     }
 
-    /// Wakes a module for an event. Requests before the next run of the thread count as one.
+    /// Wakes a module for an event. Several requests for one module between two runs of the thread count as one.
     pub fn wake_for_event(&self, module: u64) {
         self.0.events.with(|events| _ = events.entry(module).or_insert_with(Instant::now));
         self.0.notify();
     }
 
     /// Runs a job on the core thread between two runs.
-    pub(crate) fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
+    pub(crate) fn submit(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
         self.0.jobs.with(|jobs| jobs.push(Box::new(job)));
         self.0.notify();
     }

@@ -5,24 +5,25 @@ use std::sync::atomic::AtomicBool;
 fn a_core_thread_runs_jobs_between_runs_and_ends_when_its_handle_is_dropped() {
     let core = CoreThread::start(0, CoreConfig::default(), None).unwrap();
     let share = CpuAllocation::BestEffort(weir_sched::cpu::Weight::USUAL);
-    let vp = core.ask(move |runner| runner.create(CpuTerms { share, overrun: Nanos(0) })).unwrap().unwrap();
-    assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
-    assert!(core.ask(move |runner| runner.close(vp)).unwrap().is_ok());
-    assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), None);
+    let vp =
+        core.execute(move |runner| runner.create(CpuTerms { share, overrun: Nanos(0) })).unwrap().unwrap();
+    assert_eq!(core.execute(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
+    assert!(core.execute(move |runner| runner.close(vp)).unwrap().is_ok());
+    assert_eq!(core.execute(move |runner| runner.stats(vp)).unwrap(), None);
 }
 
 #[test]
 fn time_that_another_thread_takes_of_the_core_counts_as_stolen() {
     let core = CoreThread::start(0, CoreConfig::default(), None).unwrap();
     let over = Arc::new(AtomicBool::new(false));
-    let theirs = Arc::clone(&over);
+    let over_of_thief = Arc::clone(&over);
     let thief = std::thread::spawn(move || {
         bind(0).unwrap();
-        while !theirs.load(Ordering::Relaxed) {
+        while !over_of_thief.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
     });
-    // By wall time, less what the clock of the thread itself says.
+    // Wall time minus the CPU time of the thread.
     let busy = || {
         let (wall, cpu) = (Instant::now(), thread_time());
         while wall.elapsed() < Duration::from_millis(20) {}
@@ -30,11 +31,11 @@ fn time_that_another_thread_takes_of_the_core_counts_as_stolen() {
     };
     let mut lost = 0;
     while lost < 50_000_000 {
-        lost += core.ask(move |_| busy()).unwrap();
+        lost += core.execute(move |_| busy()).unwrap();
     }
     over.store(true, Ordering::Relaxed);
     thief.join().unwrap();
-    let stolen = core.ask(Runner::core_stats).unwrap().stolen.0;
+    let stolen = core.execute(Runner::core_stats).unwrap().stolen.0;
     assert!(stolen >= lost / 10 * 9, "{stolen} of {lost}");
 }
 

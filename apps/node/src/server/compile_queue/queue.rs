@@ -3,7 +3,7 @@
 //! The jobs run whose holders' [clocks](crate::server::virtual_clock) have the smallest leads: at most one for each root
 //! grant, and a limited number in all. The others wait, or are paused if they have started. While a job runs, its clocks
 //! advance by the processor time that it uses, divided by its holder's share of a core. So a job with a small share runs
-//! at full speed while it is alone, and pauses as soon as a holder comes that has used less of their share.
+//! at full speed while it is alone, and pauses as soon as a holder enters that has used less of its share.
 //!
 //! Processor time of requests outside of jobs advances separate clocks, and only those of the holder's own credential. So
 //! the holder and its descendants wait until this time is paid, and neither its ancestors nor its siblings do. A holder
@@ -58,7 +58,7 @@ pub(super) struct CompileQueue {
     /// Clocks that requests outside of jobs advance, only for the last delegations of their chains.
     outside_clocks: VirtualClocks,
     jobs: Vec<Job>,
-    next: u64,
+    last_number: u64,
     /// The maximum number of running jobs.
     running_max: usize,
     /// The maximum number of started jobs, running or paused.
@@ -72,7 +72,7 @@ impl CompileQueue {
             clocks: VirtualClocks::default(),
             outside_clocks: VirtualClocks::default(),
             jobs: Vec::new(),
-            next: 0,
+            last_number: 0,
             running_max,
             started_max: started_max.max(running_max),
         }
@@ -80,10 +80,16 @@ impl CompileQueue {
 
     /// Adds a job. Returns its number.
     pub(super) fn enter(&mut self, chain: &[CompilePayer]) -> u64 {
-        self.next += 1;
+        self.last_number += 1;
         let (chain, shares) = chain.iter().map(|(id, share)| (*id, share.unwrap_or(CORE))).unzip();
-        self.jobs.push(Job { number: self.next, chain, shares, has_started: false, is_evicted: false });
-        self.next
+        self.jobs.push(Job {
+            number: self.last_number,
+            chain,
+            shares,
+            has_started: false,
+            is_evicted: false,
+        });
+        self.last_number
     }
 
     /// Removes a job that is done or stopped.
@@ -105,7 +111,7 @@ impl CompileQueue {
     pub(super) fn charge_outside(&mut self, chain: &[CompilePayer], used: Nanos, now: Nanos) {
         if let Some(((id, _), ancestors)) = chain.split_last() {
             let share = chain.iter().filter_map(|(_, share)| *share).min().unwrap_or(CORE);
-            self.outside_clocks.charge_last_link(ancestors.len(), *id, time_to_yield(used, share), now);
+            self.outside_clocks.charge_last(ancestors.len(), *id, time_to_yield(used, share), now);
         }
     }
 

@@ -1,14 +1,14 @@
 //! Charges holders for their requests.
 
 use super::Daemon;
-use crate::control::authority::{self, Asker, RequestRefusal};
+use crate::control::authority::{self, RequestRefusal, Requester};
 use crate::control::protocol::ControlRequest;
 use crate::server::requests::RequestUsage;
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::grant::ModuleHash;
 
 impl Daemon {
-    /// Charges a holder for processor time of a request that no session was charged for.
+    /// Charges a holder for the part of a request's processor time that was charged to no session.
     ///
     /// The time appears in the ledger and is debited from the slices of the holder's oldest session. It has to be paid from
     /// the holder's own share before the holder or a descendant can compile again.
@@ -20,7 +20,7 @@ impl Daemon {
     /// Binds the calling thread to the cores that run no modules, if there are any.
     pub(crate) fn bind_to_other_cores(&self) {
         if let Some(cores) = &self.cores {
-            // If that fails, as a core may be offline, the thread runs on any core.
+            // Binding fails if a core is offline. The thread then runs on any core.
             _ = cores.bind();
         }
     }
@@ -28,15 +28,15 @@ impl Daemon {
     /// Decides on a request to load an uploaded module by its hash, without reading its bytes.
     pub(crate) fn permit_known(
         &self,
-        asker: &Asker,
-        ask: &ControlRequest,
+        requester: &Requester,
+        request: &ControlRequest,
         hash: &ModuleHash,
     ) -> Result<(), RequestRefusal> {
-        let permitted = self.permit(asker, ask.clone(), None)?;
+        let permitted = self.permit(requester, request.clone(), None)?;
         if let (ControlRequest::Load { module, signatures, .. }, Some(owner)) =
-            (&permitted.ask, &permitted.owner)
+            (&permitted.request, &permitted.owner)
         {
-            authority::check_known(&owner.credential, &module.module, hash, signatures)?;
+            authority::check_by_hash(&owner.credential, &module.module, hash, signatures)?;
         }
         Ok(())
     }

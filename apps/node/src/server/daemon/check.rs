@@ -1,9 +1,11 @@
 //! The check of a configuration, as part of a start or alone (`weir config check`).
 //!
-//! A start and a check alone take the same steps in the same order; the check ends before the first ledger entry. See
+//! `weir config check` takes the same steps as a start, in the same order, up to the first ledger entry. See
 //! [`crate::server::verify`].
 
-use super::{DaemonError, LEDGER, LoadedConfig, Setup, confine, load, new_module_loader, resolve_path};
+use super::{
+    DaemonError, LEDGER, LoadedConfig, Setup, confine, load_config, new_module_loader, resolve_path,
+};
 use crate::control::config::NodeConfiguration;
 use crate::log::warn;
 use crate::server::trust;
@@ -23,17 +25,17 @@ pub fn check(
     setup: &Setup,
     progress: &mut dyn FnMut(&str),
 ) -> (Vec<Remark>, Result<NodeConfiguration, DaemonError>) {
-    let loaded = match load(&setup.config, &setup.calibration, setup.shipped) {
+    let loaded = match load_config(&setup.config, &setup.calibration, setup.shipped) {
         Ok(loaded) => loaded,
         Err(error) => return (Vec::new(), Err(error)),
     };
-    let context = CheckContext::of_check(&loaded.config);
+    let context = CheckContext::for_check_alone(&loaded.config);
     let (mut warnings, verified) =
-        split(&setup.config, verify::check_machine(&subject(setup, &loaded, &context)));
-    warnings.extend(verify::unchecked(&subject(setup, &loaded, &context)));
+        split_remarks(&setup.config, verify::check_machine(&subject(setup, &loaded, &context)));
+    warnings.extend(verify::unchecked_properties(&subject(setup, &loaded, &context)));
     let second_part = verified.and_then(|()| check_after_confinement(setup, &loaded, &context, progress));
     let checked = second_part.and_then(|remarks| {
-        let (more, verified) = split(&setup.config, remarks);
+        let (more, verified) = split_remarks(&setup.config, remarks);
         warnings.extend(more);
         verified
     });
@@ -92,16 +94,18 @@ fn subject<'a>(setup: &'a Setup, loaded: &'a LoadedConfig, context: &'a CheckCon
     Subject { path, config, lines, default, profiles, shipped, tables, context }
 }
 
+/// Logs the warnings of a check. Returns its problems as an error.
 fn log_and_fail(setup: &Setup, remarks: Remarks) -> Result<(), DaemonError> {
-    let (warnings, verified) = split(&setup.config, remarks);
+    let (warnings, verified) = split_remarks(&setup.config, remarks);
     warnings.iter().for_each(|warning| warn(&warning.at(&setup.config)));
     verified
 }
 
-fn split(path: &Path, remarks: Remarks) -> (Vec<Remark>, Result<(), DaemonError>) {
+/// Returns the warnings of a check, and its problems as an error.
+fn split_remarks(path: &Path, remarks: Remarks) -> (Vec<Remark>, Result<(), DaemonError>) {
     let verified = match remarks.problems {
         none if none.is_empty() => Ok(()),
-        problems => Err(DaemonError::Wrong { path: path.to_owned(), problems }),
+        problems => Err(DaemonError::Problems { path: path.to_owned(), problems }),
     };
     (remarks.warnings, verified)
 }

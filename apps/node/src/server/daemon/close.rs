@@ -12,12 +12,12 @@ use weir_datapath::clock::ClockReading;
 use weir_datapath::event::ObservedEvent;
 use weir_ledger::{CloseReason, LedgerEvent, SessionId as LedgerSessionId, UnloadReason};
 
-/// A session that is being closed. Of its modules, only stop functions are still running.
+/// A session that is being closed. Its modules run nothing any more but their stop functions.
 struct ClosingSession {
     name: Name,
     id: u64,
     reason: CloseReason,
-    unloaded: UnloadReason,
+    unload_reason: UnloadReason,
     session_id: Option<LedgerSessionId>,
     stopping: Vec<StoppingModule>,
 }
@@ -44,7 +44,7 @@ impl Daemon {
             ObservedEvent::Lagging { owner: id, channel } => {
                 // The session may have been closed or changed since, or another module of the channel may have reported the
                 // same.
-                let session = self.node.lock().with_channel(id, channel).cloned();
+                let session = self.node.lock().session_with_channel(id, channel).cloned();
                 let Some(session) = session.filter(|_| self.closing.with(|closing| closing.insert(id)))
                 else {
                     return;
@@ -61,7 +61,7 @@ impl Daemon {
 
     /// Unloads the modules that have failed, and so get no more packets.
     pub(super) fn unload_failed(self: &Arc<Self>) {
-        let failed = self.node.lock().stopped_modules();
+        let failed = self.node.lock().ended_modules();
         for (session, module, module_number, why) in failed {
             self.run_in_background(move |daemon| {
                 match daemon.unload_for(&session, &module, module_number, why) {
@@ -91,7 +91,7 @@ impl Daemon {
             if node.forget_stopped(session, module) {
                 return Ok(());
             }
-            match node.begin_unload(session, module, None, UnloadReason::Asked) {
+            match node.begin_unload(session, module, None, UnloadReason::Requested) {
                 Ok(stopping) => (node.session_id(session), stopping),
                 // The module was still to be restored, and is not restored any more.
                 Err(_) if is_cancelled => {
@@ -103,7 +103,7 @@ impl Daemon {
             }
         };
         self.save_now(session);
-        self.wait_for_unload(session_id, vec![stopping], UnloadReason::Asked)
+        self.wait_for_unload(session_id, vec![stopping], UnloadReason::Requested)
     }
 
     /// Unloads the module with the number `module_number`. A newer module of the same name is not affected.
@@ -150,7 +150,7 @@ impl Daemon {
     pub(crate) fn close(&self, session: &Name, by: &PermittedBy) -> Result<(), NodeError> {
         // The number identifies this session: a newer one of this name may have another owner.
         let id = self.node.lock().permitted_session(session, by)?.id;
-        self.close_by_id(session, id, CloseReason::Asked, UnloadReason::SessionClosed)
+        self.close_by_id(session, id, CloseReason::Requested, UnloadReason::SessionClosed)
     }
 
     /// Closes the session that has this name now.
@@ -158,10 +158,10 @@ impl Daemon {
         &self,
         name: &Name,
         reason: CloseReason,
-        unloaded: UnloadReason,
+        unload_reason: UnloadReason,
     ) -> Result<(), NodeError> {
         let session = self.node.lock().session_id(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
-        self.close_by_id(name, session.id, reason, unloaded)
+        self.close_by_id(name, session.id, reason, unload_reason)
     }
 
     /// Closes the session with this number. A newer session of the same name is not affected.
@@ -170,9 +170,9 @@ impl Daemon {
         name: &Name,
         id: u64,
         reason: CloseReason,
-        unloaded: UnloadReason,
+        unload_reason: UnloadReason,
     ) -> Result<(), NodeError> {
-        let closing = self.begin_close(name, id, reason, unloaded)?;
+        let closing = self.begin_close(name, id, reason, unload_reason)?;
         self.finish_close(closing)
     }
 
@@ -182,27 +182,27 @@ impl Daemon {
         name: &Name,
         id: u64,
         reason: CloseReason,
-        unloaded: UnloadReason,
+        unload_reason: UnloadReason,
     ) -> Result<ClosingSession, NodeError> {
         let mut node = self.node.lock();
         let (session_id, stopping) = (node.session_id(name), node.begin_close(name, id, reason)?);
-        Ok(ClosingSession { name: name.clone(), id, reason, unloaded, session_id, stopping })
+        Ok(ClosingSession { name: name.clone(), id, reason, unload_reason, session_id, stopping })
     }
 
-    /// Closes a session whose modules have been stopped. An error comes with the session's name.
+    /// Closes a session whose modules have been stopped. Returns an error with the session's name.
     pub(super) fn close_stopped(
         &self,
         session: LedgerSessionId,
         stopping: Vec<StoppingModule>,
         reason: CloseReason,
-        unloaded: UnloadReason,
+        unload_reason: UnloadReason,
     ) -> Result<(), (Name, NodeError)> {
         let (name, id, session_id) = (session.name.clone(), session.id, Some(session));
         match self.finish_close(ClosingSession {
             name: name.clone(),
             id,
             reason,
-            unloaded,
+            unload_reason,
             session_id,
             stopping,
         }) {
@@ -212,13 +212,14 @@ impl Daemon {
         }
     }
 
-    /// Waits until a session's modules have stopped, and closes the session and those that depend on its owner.
+    /// Waits until a session's modules have stopped. Then closes the session, and with the owner's last session also the
+    /// sessions of the owner's delegates.
     fn finish_close(&self, closing: ClosingSession) -> Result<(), NodeError> {
-        let ClosingSession { name, id, reason, unloaded, session_id, stopping } = closing;
+        let ClosingSession { name, id, reason, unload_reason, session_id, stopping } = closing;
         let name = &name;
         let begin = Instant::now();
-        self.wait_for_unload(session_id, stopping, unloaded)?;
-        while self.node.lock().has_leaving(name, id) && begin.elapsed() < UNLOAD_WAIT_MAX {
+        self.wait_for_unload(session_id, stopping, unload_reason)?;
+        while self.node.lock().has_stopping_modules(name, id) && begin.elapsed() < UNLOAD_WAIT_MAX {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut ledger = self.ledger.lock();
@@ -228,7 +229,10 @@ impl Daemon {
             warn(&error);
         }
         let (begin, end, length) = ledger.interval.until(ClockReading::now());
-        let last = node.sessions.get(name).map(|session| ledger.usage.usage(&node, name, session, length));
+        let last = node
+            .sessions
+            .get(name)
+            .map(|session| ledger.usage.usage_of_session(&node, name, session, length));
         let closed = node.session_id(name);
         let owner = node.sessions.get(name).and_then(|session| session.owner.clone());
         node.close(name)?;
@@ -266,7 +270,7 @@ pub(super) mod tests {
     use crate::control::authority::SessionOwner;
     use crate::control::authority::tests::{chain, name};
     use crate::control::share::{ShareGrant, ShareableRight};
-    use crate::server::daemon::{Daemon, Setup, load};
+    use crate::server::daemon::{Daemon, Setup, load_config};
     use crate::sessions::error::NodeError;
     use crate::sessions::filters::CompiledFilters;
     use crate::sessions::shares::PermittedBy;
@@ -284,7 +288,7 @@ pub(super) mod tests {
         let text = format!("[node]\nsocket = \"{0}/socket\"\nstate = \"{0}/state\"\n", folder.display());
         std::fs::write(&config, text).unwrap();
         let setup = Setup { config, calibration: Calibration::default(), shipped: |_| None };
-        let loaded = load(&setup.config, &setup.calibration, setup.shipped).unwrap();
+        let loaded = load_config(&setup.config, &setup.calibration, setup.shipped).unwrap();
         let ledger = weir_ledger_files::LedgerFolder::open(&state.join(super::super::LEDGER)).unwrap();
         Daemon::start(setup, loaded, ledger, None).unwrap().0
     }
@@ -297,7 +301,7 @@ pub(super) mod tests {
         let share = ShareGrant { right: ShareableRight::Manage, key: Identity::from_seed(&[1; 32]).public() };
         let owner = |holders: usize| {
             let credential = chain(&vec![Grant::default(); holders]);
-            SessionOwner { credential, given: name("s") }
+            SessionOwner { credential, session_name: name("s") }
         };
         let (owner, other) = (owner(2), owner(3));
         let create = |owner: &SessionOwner| {

@@ -8,34 +8,34 @@ use std::path::{Path, PathBuf};
 use weir_os::FileConfinement;
 use weir_os::private::{PrivateError, PrivateFolder};
 use weir_sandbox::Cache;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
-/// Warns if a reload could not read the configuration. A node started by root gives up the right to read files that only
-/// another user may read.
+/// Warns if a later reload will not be able to read the configuration. A node that root has started gives up the right to
+/// read files that only another user may read.
 pub(super) fn warn_if_unreadable(config: &Path) {
     if let Err(error) = std::fs::File::open(config) {
         warn(&format_args!(
             "{}: {error}: a reload could not read it, as the node has given up root's access to other users' files; `chown` it to the node's user, or make it readable to all",
-            config.shown()
+            config.escaped()
         ));
     }
 }
 
 /// Creates a private folder of the node, or checks that an existing one is no symbolic link and belongs to this user.
 pub(super) fn make_private(folder: &Path) -> Result<PrivateFolder, DaemonError> {
-    let refused = |why: PrivateError| DaemonError::Read { path: folder.to_owned(), source: why.into() };
-    PrivateFolder::make(folder).map_err(refused)
+    let read_error = |why: PrivateError| DaemonError::Read { path: folder.to_owned(), source: why.into() };
+    PrivateFolder::make(folder).map_err(read_error)
 }
 
 /// Confines the process: it can write only within the node's folders, and can start no program.
 pub(super) fn confine(config: &NodeConfiguration, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let mut folders = own_folders(config);
     folders.iter().try_for_each(|folder| make_private(folder).map(drop))?;
-    // The socket's folder is not private: its group may enter it, and other programs may use it.
-    let socket = folder_of_socket(config);
-    weir_os::socket::make_folder(socket)
-        .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
-    folders.push(socket);
+    // The socket's folder is not private: the folder's group may enter it, and other programs may use it.
+    let socket_folder = folder_of_socket(config);
+    weir_os::socket::make_folder(socket_folder)
+        .map_err(|source| DaemonError::Read { path: PathBuf::from(socket_folder), source })?;
+    folders.push(socket_folder);
     folders.extend(cache.map(Cache::path));
     match weir_os::confine_node(&folders)? {
         FileConfinement::Full => {}

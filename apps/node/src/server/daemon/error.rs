@@ -12,13 +12,13 @@ use weir_admission::Name;
 use weir_ledger_files::LedgerError;
 use weir_os::ConfineError;
 use weir_sandbox::LoadError;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// An error that keeps a node from starting, or a reload from changing anything.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// A file of the configuration cannot be read.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     Read {
         /// The file.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum DaemonError {
     /// A folder of the node belongs to another user.
     #[error(
         "{}: it belongs to user {owner}, and the node cannot write there, even if root starts it, as it gives up root's access to other users' files; start it as that user, or `chown -R` the folder to the node's user",
-        path.shown()
+        path.escaped()
     )]
     Foreign {
         /// The folder.
@@ -40,18 +40,18 @@ pub enum DaemonError {
         owner: u32,
     },
     /// The configuration is wrong.
-    #[error("{}: {}{source}", path.shown(), line.map_or_else(String::new, |line| format!("line {line}: ")))]
+    #[error("{}: {}{source}", path.escaped(), line.map_or_else(String::new, |line| format!("line {line}: ")))]
     Config {
         /// The file.
         path: PathBuf,
         /// The line, if it is known and not part of the error.
         line: Option<usize>,
-        /// The error in it.
+        /// The error in the file.
         source: NodeConfigError,
     },
     /// No node can start on this machine with this configuration.
     #[error("{}", list_problems(path, problems))]
-    Wrong {
+    Problems {
         /// The file.
         path: PathBuf,
         /// All problems, at least one.
@@ -61,7 +61,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// A test case of the operator's policy does not hold, so the policy does not do what the operator intends.
-    #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.shown(), more + 1)]
+    #[error("{}:{line}: case `{name}` does not hold: {difference} ({} of {total} cases do not; `weir policy test` tries them)", path.escaped(), other_failures + 1)]
     Case {
         /// The file of the first case that does not hold.
         path: PathBuf,
@@ -69,22 +69,22 @@ pub enum DaemonError {
         line: usize,
         /// The case's name.
         name: String,
-        /// The policy's decision, which is not the expected one.
-        wrong: String,
+        /// The difference between the expected and the actual decision.
+        difference: String,
         /// The number of other cases that do not hold.
-        more: usize,
+        other_failures: usize,
         /// The number of all cases.
-        of: usize,
+        total: usize,
     },
     /// A table's file cannot be used.
     #[error(transparent)]
     Table(#[from] TableFileError),
     /// A file of `[remote]` cannot be used.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     Trust {
         /// The file.
         path: PathBuf,
-        /// The error in it.
+        /// The error in the file.
         source: RemoteConfigError,
     },
     /// The node cannot listen for remote connections.
@@ -105,7 +105,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// A session of the configuration cannot be created.
-    #[error("{}: {}", path.shown(), of_session(session, error))]
+    #[error("{}: {}", path.escaped(), of_session(session, error))]
     Session {
         /// The file.
         path: PathBuf,
@@ -114,11 +114,11 @@ pub enum DaemonError {
         /// The reason.
         error: NodeError,
     },
-    /// The node does not start.
+    /// The node's interfaces, links, cores or tables cannot be set up or changed.
     #[error(transparent)]
     Node(#[from] NodeError),
     /// The socket cannot be made.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     Socket {
         /// The socket's path.
         path: PathBuf,
@@ -147,7 +147,7 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// The change takes effect only when the node is restarted.
-    #[error("{}: [{part}] has changed, which a running node cannot apply: restart it", path.shown())]
+    #[error("{}: [{part}] has changed, which a running node cannot apply: restart it", path.escaped())]
     Restart {
         /// The file.
         path: PathBuf,
@@ -171,6 +171,6 @@ pub enum RequestRefused {
 fn list_problems(path: &Path, problems: &[Remark]) -> String {
     let mut lines: Vec<String> = problems.iter().map(|problem| problem.at(path)).collect();
     let count = if lines.len() == 1 { "1 error".to_owned() } else { format!("{} errors", lines.len()) };
-    lines.push(format!("{}: {count}", path.shown()));
+    lines.push(format!("{}: {count}", path.escaped()));
     lines.join("\n")
 }

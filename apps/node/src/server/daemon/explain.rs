@@ -2,7 +2,7 @@
 
 use super::{Daemon, now};
 use crate::control::authority::ceilings::UsageReader;
-use crate::control::authority::{self, Asker, SessionOwner, SharedRights, explain};
+use crate::control::authority::{self, Requester, SessionOwner, SharedRights, explain};
 use crate::control::protocol::{ControlRequest, Explain, Explanation, RequestVerdict};
 use crate::sessions::error::NodeError;
 use crate::sessions::node::Node;
@@ -34,37 +34,41 @@ pub(crate) enum ExplainError {
 }
 
 impl Daemon {
-    /// Returns the rights of a credential with their usage, and the decision on a request that is not executed. The function
-    /// that decides on real requests makes that decision, too.
+    /// Returns the rights of a credential with their usage, and the decision on a request that is not executed. Real
+    /// requests are decided by the same function.
     pub(crate) fn explain(
         &self,
-        asker: &Asker,
-        Explain { credential, ask }: Explain,
+        requester: &Requester,
+        Explain { credential, request }: Explain,
         body: Option<&[u8]>,
     ) -> Result<Explanation, ExplainError> {
         let trust = self.trust().ok_or(ExplainError::NoRemoteAccess)?;
-        let at = Second::of(now());
-        let reader =
-            if matches!(asker, Asker::Operator(_)) { UsageReader::Operator } else { UsageReader::Holder };
-        let holder = match (asker, credential) {
-            (Asker::Holder(_), None) => self.with_current_credential(asker)?,
-            (Asker::Holder(_), Some(_)) => return Err(ExplainError::NotOwn),
-            (Asker::Operator(_), None) => return Err(ExplainError::NoCredential),
-            (Asker::Operator(_), Some(text)) => {
+        let at = Second::containing(now());
+        let reader = if matches!(requester, Requester::Operator(_)) {
+            UsageReader::Operator
+        } else {
+            UsageReader::Holder
+        };
+        let holder = match (requester, credential) {
+            (Requester::Holder(_), None) => self.with_current_credential(requester)?,
+            (Requester::Holder(_), Some(_)) => return Err(ExplainError::NotOwn),
+            (Requester::Operator(_), None) => return Err(ExplainError::NoCredential),
+            (Requester::Operator(_), Some(text)) => {
                 let credential: Credential = text.parse()?;
                 match trust.verify(&credential, credential.claimed_holder(), at) {
-                    Ok(verified) => Asker::Holder(Arc::new(verified)),
+                    Ok(verified) => Requester::Holder(Arc::new(verified)),
                     Err(refusal) => return Ok(explain::invalid(&credential, &refusal, trust.name(), at)),
                 }
             }
         };
-        let Asker::Holder(verified) = &holder else { return Err(ExplainError::NoCredential) };
+        let Requester::Holder(verified) = &holder else { return Err(ExplainError::NoCredential) };
         let explained = self.with_node(|node| {
             let sessions = node.sessions.values();
             let owned = sessions.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
             explain::explanation(verified, owned, trust.name(), at, reader)
         });
-        let verdict = ask.map(|ask| RequestVerdict { refused: self.would_refuse(verified, ask, body) });
+        let verdict =
+            request.map(|request| RequestVerdict { refused: self.would_refuse(verified, request, body) });
         Ok(Explanation { verdict, ..explained })
     }
 
@@ -72,21 +76,22 @@ impl Daemon {
     fn would_refuse(
         &self,
         holder: &Arc<VerifiedCredential>,
-        ask: ControlRequest,
+        request: ControlRequest,
         body: Option<&[u8]>,
     ) -> Option<String> {
-        let hypothetical = SessionOwner::imagined(holder, &ask);
+        let hypothetical = SessionOwner::hypothetical(holder, &request);
         let owner_of = |name: &Name| {
             let hypothetical = || hypothetical.clone().filter(|owner| owner.name() == *name);
-            self.shared(name).or_else(|| Some(SharedRights { owner: hypothetical()?, share: Vec::new() }))
+            self.shared_rights(name)
+                .or_else(|| Some(SharedRights { owner: hypothetical()?, share: Vec::new() }))
         };
-        let asker = Asker::Holder(Arc::clone(holder));
-        let permitted = match authority::permit(&asker, ask, body, &owner_of, &self.setup.shipped) {
+        let requester = Requester::Holder(Arc::clone(holder));
+        let permitted = match authority::permit(&requester, request, body, &owner_of, &self.setup.shipped) {
             Ok(permitted) => permitted,
             Err(refusal) => return Some(refusal.to_string()),
         };
         let inventory = self.with_node(Node::inventory);
-        let check = || match &permitted.ask {
+        let check = || match &permitted.request {
             ControlRequest::Create(spec) => {
                 // The holder's right is checked first, so that a refusal reveals nothing about the node.
                 self.node.lock().check_ceilings(permitted.owner.as_ref(), spec)?;

@@ -1,9 +1,9 @@
 //! Ledger queries: the entries that concern a client, read on the client's processor time.
 
 use super::Daemon;
-use crate::control::authority::{Asker, RequestRefusal, SessionOwner};
+use crate::control::authority::{RequestRefusal, Requester, SessionOwner};
 use crate::control::ledger_view::{LedgerView, TooManySessions};
-use crate::control::protocol::{LedgerAsk, Reply};
+use crate::control::protocol::{LedgerRequest, Reply};
 use crate::log::warn;
 use crate::sessions::error::CompileQueueFull;
 use crate::sessions::node::SessionState;
@@ -26,7 +26,7 @@ const ENTRIES_MAX: usize = 256;
 const JOB_TIME: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 /// The interval at which the operator gets a reply with the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// The interval at which a holder gets a reply, without the progress. A reply for each entry would reveal by its time how
+/// The interval at which a holder gets a reply, without the progress. More frequent replies would reveal by their times how
 /// many entries other holders have.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -38,7 +38,7 @@ pub(crate) enum LedgerQueryError {
     Refused(#[from] RequestRefusal),
     /// The compile queue is full.
     #[error(transparent)]
-    NoTurn(#[from] CompileQueueFull),
+    QueueFull(#[from] CompileQueueFull),
     /// The result is too large.
     #[error(transparent)]
     TooManySessions(#[from] TooManySessions),
@@ -67,12 +67,12 @@ impl Daemon {
     /// Starts a query. It returns no entries of the current interval, since they are written at the end of the interval.
     pub(crate) fn query_ledger(
         &self,
-        asker: &Asker,
-        ask: &LedgerAsk,
+        requester: &Requester,
+        request: &LedgerRequest,
     ) -> Result<LedgerQuery<'_>, LedgerQueryError> {
-        let holder = match self.with_current_credential(asker)? {
-            Asker::Operator(_) => None,
-            Asker::Holder(credential) => Some(credential),
+        let holder = match self.with_current_credential(requester)? {
+            Requester::Operator(_) => None,
+            Requester::Holder(credential) => Some(credential),
         };
         let (folder, sessions): (PathBuf, Vec<_>) = self.with_node(|node| {
             let visible_session = |(name, state): (&Name, &SessionState)| {
@@ -90,7 +90,7 @@ impl Daemon {
         // The whole ledger is read and verified, as the meaning of an entry depends on earlier ones.
         let reader = LedgerReader::open(&folder, EntryFilter::default(), LedgerCheck::default());
         let reader = reader.map_err(|error| self.read_error(error, holder.is_some()))?;
-        let view = LedgerView::new(holder.as_deref(), ask, sessions);
+        let view = LedgerView::new(holder.as_deref(), request, sessions);
         let rest = Some((reader, view));
         Ok(LedgerQuery { daemon: self, holder, node: self.name(), rest, notes: Vec::new(), used: Nanos(0) })
     }
@@ -116,18 +116,18 @@ impl LedgerQuery<'_> {
     /// Returns the next reply, or `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Reply>, LedgerQueryError> {
         let Some((mut reader, mut view)) = self.rest.take() else { return Ok(None) };
-        let every = if self.holder.is_some() { KEEPALIVE_INTERVAL } else { PROGRESS_INTERVAL };
+        let reply_interval = if self.holder.is_some() { KEEPALIVE_INTERVAL } else { PROGRESS_INTERVAL };
         let begin = Instant::now();
         let mut entries: Vec<LedgerEntry> = Vec::new();
         let is_at_end = loop {
             let is_at_end = self.run_job(&mut reader, &mut view, &mut entries)?;
-            if is_at_end || entries.len() >= ENTRIES_MAX || begin.elapsed() >= every {
+            if is_at_end || entries.len() >= ENTRIES_MAX || begin.elapsed() >= reply_interval {
                 break is_at_end;
             }
         };
-        let (read, of) = reader.progress();
-        let read = u128::from(read) * 1000 / u128::from(of.max(1));
-        let read = self.holder.is_none().then(|| u16::try_from(read).unwrap_or(1000));
+        let (read, total) = reader.progress();
+        let permille = u128::from(read) * 1000 / u128::from(total.max(1));
+        let read = self.holder.is_none().then(|| u16::try_from(permille).unwrap_or(1000));
         if is_at_end {
             let (mut rows, notes) = view.finish(&self.node);
             entries.append(&mut rows);
@@ -152,16 +152,16 @@ impl LedgerQuery<'_> {
         let result = loop {
             let Some(entry) = reader.next() else { break Ok(true) };
             let entry = entry.map_err(|error| self.daemon.read_error(error, self.holder.is_some()));
-            if let Err(error) = entry.and_then(|entry| Ok(view.take(entry, entries)?)) {
+            if let Err(error) = entry.and_then(|entry| Ok(view.add(entry, entries)?)) {
                 break Err(error);
             }
             if entries.len() >= ENTRIES_MAX || used() >= JOB_TIME {
                 break Ok(false);
             }
         };
-        permit.spend_here(used());
+        permit.spend_in_caller(used());
         drop(permit);
-        self.used.0 = self.used.0.saturating_add(budget.here().0);
+        self.used.0 = self.used.0.saturating_add(budget.used_in_caller().0);
         result
     }
 

@@ -21,10 +21,10 @@ use weir_trust::grant::ModuleHash;
 use weir_units::Nanos;
 
 /// A function that returns the bytes of a module's file, or `None` for a shipped module.
-type FileOf<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a;
+type ModuleFileReader<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a;
 
 impl Daemon {
-    /// Creates a session with its modules, which must all be shipped modules. After an error no session is left.
+    /// Creates a session with its modules, which must all be shipped modules. After an error the session does not exist.
     pub(crate) fn create(
         &self,
         spec: SessionSpec,
@@ -48,7 +48,7 @@ impl Daemon {
         self.create_with(spec, owner, origin, &|_| Ok(None), budget)
     }
 
-    /// Creates a session of the configuration, whose modules can also be files.
+    /// Creates a session of the configuration. Its modules can be shipped modules or files.
     pub(super) fn create_configured(&self, spec: SessionSpec) -> Result<(), NodeError> {
         let (origin, mut budget) = (SessionOrigin::Configuration, compile_queue::budget_for(None));
         self.create_with(spec, None, origin, &|module| self.module_file(module), &mut budget)
@@ -59,19 +59,19 @@ impl Daemon {
         spec: SessionSpec,
         owner: Option<SessionOwner>,
         origin: SessionOrigin,
-        file: &FileOf<'_>,
+        read_file: &ModuleFileReader<'_>,
         budget: &mut RequestBudget,
     ) -> Result<(), NodeError> {
         crate::sessions::descriptors::wait_for_free(|| self.with_node(Node::release_unused))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         let id = self.create_empty(spec, owner.clone(), origin, budget)?;
         for module in modules {
-            let loaded = file(&module)
+            let loaded = read_file(&module)
                 .and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[], budget));
             if let Err(error) = loaded {
                 // The session is closed by its number: another request may have closed it, and created a new session of
                 // this name.
-                _ = self.close_by_id(&name, id, CloseReason::Asked, UnloadReason::SessionClosed);
+                _ = self.close_by_id(&name, id, CloseReason::Requested, UnloadReason::SessionClosed);
                 return Err(error);
             }
         }
@@ -91,7 +91,7 @@ impl Daemon {
             // The owner's right is checked first, so that a refusal reveals nothing about the node.
             self.with_node(|node| node.check_ceilings(owner.as_ref(), &spec))?;
             inventory.check(&spec)?;
-            Ok(inventory.filters_of(&spec.channels, &spec.outputs))
+            Ok(inventory.filter_requests(&spec.channels, &spec.outputs))
         });
         let compiled = compiled?;
         // The ledger is locked first, so that the entry of the session's creation comes before those of its usage.
@@ -151,7 +151,7 @@ impl Daemon {
             node.check_ceilings(owner, &spec)
         })?;
         inventory.check(&spec)?;
-        Ok(inventory.filters_of(&change.channels, &change.outputs))
+        Ok(inventory.filter_requests(&change.channels, &change.outputs))
     }
 
     /// Reads the file of a module of the configuration. Returns `None` for a shipped module.
@@ -173,7 +173,7 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// The session of this name belongs to another owner or to the operator by now, so it does not exist for the requester.
+    /// The session of this name now belongs to another owner or to the operator, so it does not exist for the requester.
     fn current_owner(
         &self,
         session: &Name,
@@ -200,8 +200,8 @@ impl Daemon {
         self.load_into(session, None, permitted, module, (file, signatures), budget)
     }
 
-    /// Loads a module into a session. `restored` is the session's number if a saved module is restored, which is loaded only
-    /// as long as the session of this number still lacks it.
+    /// Loads a module into a session. `restored` is the session's number if a saved module is restored: it is loaded only if
+    /// the session with this number still lacks it.
     pub(super) fn load_into(
         &self,
         session: &Name,
@@ -226,7 +226,7 @@ impl Daemon {
         // Hashing all bytes and verifying signatures is metered, too.
         let (signed, code) = metered(&mut permit, |_| {
             let shipped = || (self.setup.shipped)(&module.module);
-            let code = Digest::of(file.as_deref().or_else(shipped).unwrap_or_default());
+            let code = Digest::of_bytes(file.as_deref().or_else(shipped).unwrap_or_default());
             (authority::signed(module, file.as_deref(), signatures, &self.setup.shipped), code)
         });
         // Preparing the module takes long, so the node is not locked meanwhile.
@@ -250,14 +250,14 @@ impl Daemon {
                 node.check_unrestored(session, id, name)?;
             }
             let name = node.install(session, prepared, signed)?;
-            // A saved module of this name is restored by this, or is replaced by a new one.
+            // The saved module of this name is restored now, or replaced by the new module.
             if let Some(id) = node.sessions.get(session).map(|state| state.id) {
                 node.forget_unrestored(session, id, &name);
             }
             node.set_module_origin(
                 session,
                 &name,
-                super::save::origin_of(is_file, ModuleHash(code.0), signatures),
+                super::save::module_origin(is_file, ModuleHash(code.0), signatures),
             );
             Ok(name)
         });

@@ -1,6 +1,6 @@
 //! Changes of a running node's configuration and of its links' rates.
 
-use super::{Daemon, DaemonError, LedgerState, LoadedConfig, load};
+use super::{Daemon, DaemonError, LedgerState, LoadedConfig, load_config};
 use crate::control::config::NodeConfiguration;
 use crate::control::link_spec::LinkConfig;
 use crate::control::protocol::LinkRateChange;
@@ -28,7 +28,7 @@ struct FixedRemote<'a> {
 }
 
 impl<'a> FixedRemote<'a> {
-    fn of(config: &'a NodeConfiguration) -> Self {
+    fn from_config(config: &'a NodeConfiguration) -> Self {
         Self { listen_and_key: config.remote.as_ref().map(|remote| (remote.listen, remote.key.as_path())) }
     }
 }
@@ -64,9 +64,9 @@ impl Daemon {
     pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
         // Preparing sessions and stopping modules can take long. Until the new configuration is in effect, the revocation
         // lists of the old one are watched.
-        let _alone = self.reload_lock.lock();
+        let _reload_lock = self.reload_lock.lock();
         let loaded = self.loaded.get();
-        let mut new = load(&self.setup.config, &self.setup.calibration, self.setup.shipped)?;
+        let mut new = load_config(&self.setup.config, &self.setup.calibration, self.setup.shipped)?;
         self.check_fixed(&loaded, &new)?;
         // Revocations stay in effect even if the files no longer contain them.
         new.trust = self.with_known_revocations(new.trust.take())?;
@@ -81,21 +81,23 @@ impl Daemon {
         let new_sessions = self.prepare_sessions(&new, new_sessions)?;
         let tables = (loaded.tables.as_slice(), std::mem::take(&mut new.tables));
         let switched = self.apply(&removed, new_sessions, &links, tables, &new)?;
-        let Switched { changed, gone: removed, tables, notes: mut all, .. } = switched;
+        let Switched { changed, closing, tables, mut notes, .. } = switched;
         new.tables = tables;
         let is_changed = |name: &Name| changed.iter().any(|it| it.session.name == *name);
         let note = |name: &Name, what: &str| format!("session {name} is {what}");
-        all.extend(removed.iter().map(|it| note(&it.session.name, "closed")));
-        all.extend(links.iter().map(link::note));
-        all.extend(names.iter().map(|name| note(name, if is_changed(name) { "changed" } else { "created" })));
+        notes.extend(closing.iter().map(|it| note(&it.session.name, "closed")));
+        notes.extend(links.iter().map(link::note));
+        notes.extend(
+            names.iter().map(|name| note(name, if is_changed(name) { "changed" } else { "created" })),
+        );
         new.trust = self.replace_trust(new.trust.take());
         self.root_limits_changed.store(true, Ordering::Release);
         self.loaded.set(new);
-        self.close_departed(changed, removed);
-        if all.is_empty() {
-            all.push("no session has changed".to_owned());
+        self.close_departed(changed, closing);
+        if notes.is_empty() {
+            notes.push("no session has changed".to_owned());
         }
-        Ok(all)
+        Ok(notes)
     }
 
     /// Checks that only sections have changed that a running node can apply.
@@ -105,7 +107,7 @@ impl Daemon {
             ("node", new.node != old.node),
             ("isolation", new.isolation != old.isolation),
             ("cpu", new.cpu != old.cpu),
-            ("remote", FixedRemote::of(new) != FixedRemote::of(old)),
+            ("remote", FixedRemote::from_config(new) != FixedRemote::from_config(old)),
             ("interface", new.interfaces != old.interfaces),
             ("link", !link::can_become(&old.links, &new.links)),
         ] {
@@ -148,7 +150,7 @@ impl Daemon {
             Ok::<_, NodeError>(Arc::clone(&node.memory))
         })?;
         inventory.check(&spec)?;
-        let filters = inventory.filters_of(&spec.channels, &spec.outputs);
+        let filters = inventory.filter_requests(&spec.channels, &spec.outputs);
         let compiled = match loader.filters.cached(&filters) {
             Some(compiled) => compiled,
             None => loader.filters.compile(filters, &mut self.compile_queue.acquire(None, &mut budget)?)?,
@@ -161,7 +163,7 @@ impl Daemon {
             // The file is read once, so that a change of the file during the reload has no effect.
             let file = self.module_file(module)?;
             let shipped = || (self.setup.shipped)(&module.module);
-            let code = Digest::of(file.as_deref().or_else(shipped).unwrap_or_default());
+            let code = Digest::of_bytes(file.as_deref().or_else(shipped).unwrap_or_default());
             let mut permit = self.compile_queue.acquire(None, &mut budget)?;
             let prepared =
                 metered(&mut permit, |permit| loader.prepare(&spec, &memory, &limits, module, file, permit));
@@ -183,7 +185,7 @@ impl Daemon {
         let mut ledger = self.ledger.lock();
         let mut node = self.node.lock_after(&ledger);
         let links_before: Vec<LinkConfig> = node.links.values().map(|port| port.config().clone()).collect();
-        let wanted = Rearrangement { gone: removed, come: new_sessions, links, tables, new_tables };
+        let wanted = Rearrangement { removed, added: new_sessions, links, tables, new_tables };
         let switched = node.rearrange(wanted).map_err(|(session, error)| match session {
             Some(session) => self.session_error(session, error),
             None => DaemonError::Node(error),
@@ -196,19 +198,19 @@ impl Daemon {
         Ok(switched)
     }
 
-    /// Waits until the replaced modules have stopped, and closes the removed sessions.
-    fn close_departed(&self, changed: Vec<StoppingModules>, removed: Vec<StoppingModules>) {
+    /// Waits until the replaced modules have stopped, and closes the sessions in `closing`.
+    fn close_departed(&self, changed: Vec<StoppingModules>, closing: Vec<StoppingModules>) {
         for StoppingModules { session, leaving: stopping } in changed {
             let (name, id) = (session.name.clone(), session.id);
-            if let Err(error) = self.wait_for_unload(Some(session), stopping, UnloadReason::Asked) {
+            if let Err(error) = self.wait_for_unload(Some(session), stopping, UnloadReason::Requested) {
                 log::session(&name).warn(&error);
             }
             self.node.lock().end_retired(&name, id);
         }
-        let removed = removed.into_iter().map(|StoppingModules { session, leaving: stopping }| {
+        let closed = closing.into_iter().map(|StoppingModules { session, leaving: stopping }| {
             self.close_stopped(session, stopping, CloseReason::Node, UnloadReason::SessionClosed)
         });
-        for (name, error) in removed.filter_map(Result::err).collect::<Vec<_>>() {
+        for (name, error) in closed.filter_map(Result::err).collect::<Vec<_>>() {
             log::session(&name).warn(&error);
         }
     }

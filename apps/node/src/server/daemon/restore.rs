@@ -1,13 +1,14 @@
 //! Restores saved sessions when a node starts.
 //!
-//! Each session is created again as by a request of now: its credential is verified against the present time, roots and
+//! Each session is created again as by a new request: its credential is verified against the present time, roots and
 //! revocations, and the present admission decides. First all sessions are created in the order of their creation, before
-//! the node accepts a request, so that no new session takes their place. Then one thread loads their modules, those of
-//! the party that has used the least processor time first.
+//! the node accepts a request, so that no new session takes their resources. Then one thread loads their modules. Modules
+//! of the operator come first, then those of the party that has used the least processor time. A party is a root grant
+//! with all delegations of it.
 
 use super::{Daemon, now};
 use crate::control::audit::PendingDecision;
-use crate::control::authority::{Asker, RequestRefusal, SessionOwner, delegation_chain};
+use crate::control::authority::{RequestRefusal, Requester, SessionOwner, delegation_chain};
 use crate::control::protocol::ControlRequest;
 use crate::control::spec::SessionSpec;
 use crate::log::{self, info, warn};
@@ -43,8 +44,8 @@ impl From<CredentialRefusal> for RestoreError {
 }
 
 impl RestoreError {
-    /// Returns true if the right to the session or module is gone. For any other reason, such as a lack of room, it stays
-    /// saved.
+    /// Returns true if the right to the session or module is gone. After any other error, such as a lack of memory, the
+    /// session or module stays saved.
     fn is_final(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Node(NodeError::NotPermitted(_)))
     }
@@ -65,19 +66,21 @@ struct ModuleJob {
 
 /// Logs why the file of a saved session cannot be read.
 fn log_unread(error: &StoreError) {
-    let then = if error.may_pass() { "; its file stays for the next start" } else { "; its file is removed" };
-    warn(&format_args!("a saved session is not restored: {error}{then}"));
+    let consequence =
+        if error.is_transient() { "; its file stays for the next start" } else { "; its file is removed" };
+    warn(&format_args!("a saved session is not restored: {error}{consequence}"));
 }
 
 impl Daemon {
-    /// Restores all saved sessions without their modules. Whatever cannot be restored is logged, and nothing else fails.
+    /// Restores all saved sessions without their modules. A session that cannot be restored is logged, and the start goes
+    /// on.
     pub(super) fn restore_sessions(&self) {
         let Some(mut store) = self.open_store() else { return };
-        let (found, wrong) = match store.find() {
+        let (found, unreadable) = match store.find() {
             Ok(found) => found,
             Err(error) => return warn(&format_args!("sessions are neither saved nor restored: {error}")),
         };
-        wrong.iter().for_each(log_unread);
+        unreadable.iter().for_each(log_unread);
         if !self.with_node(|node| node.config.node.restore) {
             let count = store.remove_all(&found);
             if count > 0 {
@@ -85,25 +88,25 @@ impl Daemon {
             }
             return;
         }
-        // All are read once before the first one is restored, so that the files of all modules are known to be in use.
-        let mut sound = Vec::new();
+        // All sessions are read before the first one is restored, so that all module files in use are known.
+        let mut readable = Vec::new();
         for found in found {
             match store.read(&found) {
-                Ok(_) => sound.push(found),
+                Ok(_) => readable.push(found),
                 Err(error) => log_unread(&error),
             }
         }
         store.remove_all_unused_modules();
-        let guard = (!sound.is_empty()).then(|| store.guard().begin());
+        let guard = (!readable.is_empty()).then(|| store.guard().begin());
         *self.store.lock() = Some(store);
-        let Some((failed, counted)) = guard else { return };
+        let Some((earlier_starts, counted)) = guard else { return };
         if let Err(error) = counted {
             warn(&format_args!("starts that end in a crash are not counted: {error}"));
         }
         let (mut kept, mut restored, mut waiting) = (0_usize, Vec::new(), BTreeSet::new());
-        for found in &sound {
+        for found in &readable {
             let Some(Ok(saved)) = self.store.lock().as_mut().map(|store| store.read(found)) else { continue };
-            let is_waiting = if failed.restores(saved.owner.is_some()) {
+            let is_waiting = if earlier_starts.restores(saved.owner.is_some()) {
                 self.restore_session(&saved)
             } else {
                 kept += 1;
@@ -124,8 +127,8 @@ impl Daemon {
         }
     }
 
-    /// Restores a session without its modules. If its right is gone its file is removed. Returns true if the session is
-    /// not restored, and its file stays.
+    /// Restores a session without its modules. If the owner's right is gone, the session's file is removed. Returns true if
+    /// the session is not restored and its file stays.
     fn restore_session(&self, saved: &SavedSession) -> bool {
         let (name, modules) = (saved.session.name.clone(), saved.modules.len());
         match self.create_saved(saved) {
@@ -135,8 +138,9 @@ impl Daemon {
                 self.record_decision(PendingDecision::for_restore(&name, owner.as_ref()));
             }
             Err(error) => {
-                let then = error.consequence();
-                log::session(&name).warn(&format_args!("session {name} is not restored: {error}{then}"));
+                let consequence = error.consequence();
+                log::session(&name)
+                    .warn(&format_args!("session {name} is not restored: {error}{consequence}"));
                 self.record_unrestored(saved, &error.to_string());
                 if !error.is_final() {
                     return true;
@@ -147,17 +151,17 @@ impl Daemon {
         false
     }
 
-    /// Closes the restored sessions whose delegators have none any more, as they would have been closed with the last one
-    /// of these. `waiting` are the owners of sessions that stay saved without being restored now.
+    /// Closes each restored session whose owner's delegators have no session any more, as the close of their last session
+    /// would have done. `waiting` has the owners of sessions that stay saved and are not restored now; such a session counts.
     fn close_restored_orphans(&self, restored: &[SavedSession], waiting: &BTreeSet<DelegationId>) {
         let orphans: Vec<(Name, u64)> = self.with_node(|node| {
             let owners = node.sessions.values().filter_map(|state| state.owner.as_ref());
             let owners: BTreeSet<DelegationId> = owners.map(|owner| owner.credential.id()).collect();
-            let is_there = |id: &DelegationId| owners.contains(id) || waiting.contains(id);
+            let has_session = |id: &DelegationId| owners.contains(id) || waiting.contains(id);
             let orphans = restored.iter().filter(|saved| {
                 let parents = saved.owner.iter().flat_map(|owner| &owner.parents);
                 let mut parents = parents.filter_map(|id| id.parse().ok()).peekable();
-                parents.peek().is_some() && !parents.any(|id| is_there(&id))
+                parents.peek().is_some() && !parents.any(|id| has_session(&id))
             });
             let named = |saved: &SavedSession| {
                 let state = node.sessions.get(&saved.session.name)?;
@@ -186,21 +190,22 @@ impl Daemon {
 
     /// Creates a saved session as by a request of its owner now. Returns the owner.
     fn create_saved(&self, saved: &SavedSession) -> Result<Option<SessionOwner>, RestoreError> {
-        let (asker, given) = match &saved.owner {
-            None => (Asker::Operator(None), saved.session.name.clone()),
+        let (requester, given) = match &saved.owner {
+            None => (Requester::Operator(None), saved.session.name.clone()),
             Some(owner) => {
                 let credential: Credential = owner.credential.parse()?;
                 let Some(trust) = self.trust() else {
                     return Err(CredentialRefusal::UnknownRoot(*credential.claimed_root()).into());
                 };
                 // The holder has proven the possession of the key when the session was created.
-                let verified = trust.verify(&credential, credential.claimed_holder(), Second::of(now()))?;
-                (Asker::Holder(Arc::new(verified)), owner.called.clone())
+                let verified =
+                    trust.verify(&credential, credential.claimed_holder(), Second::containing(now()))?;
+                (Requester::Holder(Arc::new(verified)), owner.called.clone())
             }
         };
         let spec = SessionSpec { name: given, ..saved.session.clone() };
-        let permitted = self.permit(&asker, ControlRequest::Create(spec), None)?;
-        let ControlRequest::Create(spec) = permitted.ask else { return Ok(None) };
+        let permitted = self.permit(&requester, ControlRequest::Create(spec), None)?;
+        let ControlRequest::Create(spec) = permitted.request else { return Ok(None) };
         let owner = permitted.owner;
         let parents = saved.owner.iter().flat_map(|owner| &owner.parents).filter_map(|id| id.parse().ok());
         let origin = SessionOrigin::Saved(saved.number, saved.modules.clone(), parents.collect());
@@ -218,13 +223,13 @@ impl Daemon {
         }
     }
 
-    /// Loads the modules of all restored sessions, until the node stops. What is left then is restored by the next start.
+    /// Loads the modules of all restored sessions, until the node stops. The next start restores the others.
     pub(super) fn restore_modules(&self, is_ending: &AtomicBool) {
         self.bind_to_other_cores();
         let mut parties = self.module_jobs();
         let (mut loaded, mut all) = (0_usize, 0_usize);
         while !is_ending.load(Ordering::Acquire) {
-            // The operator's are first, as `None` is the least.
+            // The modules of the operator, whose party is `None`, come first.
             let next = parties.iter().filter(|(_, (_, jobs))| !jobs.is_empty());
             let next =
                 next.min_by_key(|(party, (used, _))| (party.is_some(), *used)).map(|(party, _)| *party);
@@ -239,7 +244,8 @@ impl Daemon {
         }
     }
 
-    /// The modules that are to be restored, by party, each in the order of its sessions' creation.
+    /// Returns the modules that are to be restored, and the used processor time, for each party. The modules are in the order
+    /// in which their sessions were created.
     fn module_jobs(&self) -> BTreeMap<Option<DelegationId>, (Nanos, VecDeque<ModuleJob>)> {
         let node = self.node.lock();
         let mut sessions: Vec<_> =
@@ -269,7 +275,7 @@ impl Daemon {
         }
         let (loaded, used) = self.load_saved(session, *id, module);
         let Err(error) = loaded else { return (true, used) };
-        // It was unloaded, or its session was closed, while it was being restored.
+        // A request has unloaded the module, or closed its session, while it was being restored.
         if self.with_node(|node| node.check_unrestored(session, *id, name)).is_err() {
             return (false, used);
         }
@@ -277,7 +283,7 @@ impl Daemon {
             "session {session}: module {name} is not restored: {error}{}",
             error.consequence()
         ));
-        // Otherwise it stays in the session's file, and an unload of it removes it from there.
+        // After any other error the module stays in the session's file, until a request unloads it.
         if error.is_final() && self.node.lock().forget_unrestored(session, *id, name) {
             self.save(session);
         }
@@ -297,13 +303,13 @@ impl Daemon {
                 Some(hash) => self.store.lock().as_ref().map(|store| store.read_module(hash)).transpose()?,
                 None => None,
             };
-            let (asker, called) = match &owner {
-                Some(owner) => (Asker::Holder(Arc::clone(&owner.credential)), owner.given.clone()),
-                None => (Asker::Operator(None), session.clone()),
+            let (requester, called) = match &owner {
+                Some(owner) => (Requester::Holder(Arc::clone(&owner.credential)), owner.session_name.clone()),
+                None => (Requester::Operator(None), session.clone()),
             };
             let signatures = module.signatures.clone();
-            let ask = ControlRequest::Load { session: called, module: module.module.clone(), signatures };
-            self.permit(&asker, ask, file.as_deref())?;
+            let request = ControlRequest::Load { session: called, module: module.module.clone(), signatures };
+            self.permit(&requester, request, file.as_deref())?;
             let by = (owner.clone(), None);
             let file = (file, module.signatures.as_slice());
             Ok(self.load_into(session, Some(id), by, &module.module, file, &mut budget)?)
@@ -312,8 +318,8 @@ impl Daemon {
         (loaded, budget.used())
     }
 
-    /// Notes that the node runs on. `since` is the time when all modules were restored: a module that is loaded late may
-    /// crash the node late.
+    /// Notes on disk that the node has run for some time since its start. `since` is the time at which all modules were
+    /// restored, as a module that is loaded late may crash the node late.
     pub(super) fn note_survival(&self, since: Option<&Instant>, noted: &mut NotedSurvival) {
         let now = since.map_or(NotedSurvival::Nothing, |since| NotedSurvival::after(since.elapsed()));
         if now > *noted {
@@ -348,7 +354,7 @@ mod tests {
         assert!(RestoreError::from(refusal()).is_final());
         assert!(RestoreError::from(NodeError::NotPermitted(Box::new(refusal()))).is_final());
         for passing in
-            [NodeError::Descriptors { limit: 1 }, NodeError::TooMany(1), NodeError::Full(name("c"))]
+            [NodeError::Descriptors { limit: 1 }, NodeError::TooMany(1), NodeError::VirtualCpuFull(name("c"))]
         {
             assert!(!RestoreError::from(passing).is_final());
         }
@@ -361,7 +367,7 @@ mod tests {
         let daemon = daemon(folder.path());
         let credential = chain(&vec![Grant::default(); 2]);
         let own = credential.id();
-        let mut saved = create(&daemon, Some(SessionOwner { credential, given: name("s") }));
+        let mut saved = create(&daemon, Some(SessionOwner { credential, session_name: name("s") }));
         let is_open = || daemon.node.lock().sessions.contains_key(&name("s"));
         let parent: DelegationId = format!("weir-id:{}", "a".repeat(32)).parse().unwrap();
         let with = |saved: &mut SavedSession, parents: &[DelegationId]| {
@@ -397,7 +403,7 @@ mod tests {
         };
         let check = |id| daemon.with_node(|node| node.check_unrestored(&name("s"), id, &name("m")).is_ok());
         assert!(check(id) && !check(id + 1));
-        // No such module comes with this node: that may be another one after the next start.
+        // This node ships no module `m`. After an upgrade, the next start may have one.
         let job = |id| ModuleJob { session: name("s"), id, module: module.clone() };
         assert!(!daemon.restore_module(&job(id)).0 && check(id));
         let saved = || daemon.with_node(|node| node.saved_session(&name("s")).unwrap().modules);

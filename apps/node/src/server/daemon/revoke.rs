@@ -1,7 +1,7 @@
-//! Revocation: applies delivered lists, writes the revocations to disk, and closes sessions without a right.
+//! Revocation: applies delivered lists, writes the revocations to disk, and closes sessions whose owner's right has ended.
 
 use super::{Daemon, DaemonError, now};
-use crate::control::authority::{Asker, RequestRefusal};
+use crate::control::authority::{RequestRefusal, Requester};
 use crate::control::protocol::{DelegatedStatus, RevocationCounts, RevocationsStatus};
 use crate::log::{self, info, warn};
 use crate::server::revocation_files;
@@ -15,11 +15,12 @@ use weir_trust::gate::{RateLimit, RateLimiter};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
-    ListHeader, ListUse, Reception, RevocationError, RevocationList, Revocations, RevokedSet,
+    ListHeader, ListReception, ListUse, RevocationError, RevocationList, Revocations, RevokedSet,
 };
 use weir_units::Nanos;
 
-/// The rate limit of delegators' lists for each delivering credential. It bounds the writes that the lists cause.
+/// The rate limit for lists that a delegator has signed, for each credential that delivers them. It bounds the writes to
+/// disk that these lists cause.
 const DELEGATED_RATE: RateLimit = RateLimit { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
 /// The maximum number of credentials whose rates are tracked.
 const TRACKED_MAX: usize = 4096;
@@ -30,7 +31,7 @@ pub(crate) enum ListRefusal {
     /// The node has no roots of trust.
     #[error("this node has no remote access, and so no roots of trust")]
     NoRemoteAccess,
-    /// Lists of delegators come too often.
+    /// Lists that delegators have signed come too often. Contains the seconds until the next one is admitted.
     #[error("revocation lists under this grant come too often: try again in {0} s")]
     TooOften(u64),
     /// The list was applied, but the revocations of its root cannot be written.
@@ -54,7 +55,7 @@ impl ListRefusal {
     }
 }
 
-/// Limits the rate of delegators' lists.
+/// Limits the rate of lists that delegators have signed.
 #[derive(Debug)]
 pub(super) struct DelegatedRateLimiter {
     started: Instant,
@@ -75,24 +76,25 @@ impl DelegatedRateLimiter {
         if wait > Nanos(0) {
             return Err(ListRefusal::TooOften(wait.0.div_ceil(Nanos::SECOND.0)));
         }
-        self.rates.take(credential, now);
+        self.rates.charge(credential, now);
         Ok(())
     }
 }
 
 impl Daemon {
-    /// Decides by a list's header whether the node wants the rest of the list. Counts the list if not. A known list is
-    /// refused while the revocations of its root cannot be written.
+    /// Decides by a list's header whether the node wants the rest of the list. Counts a list that the node does not want. A
+    /// known list is refused while the revocations of its root cannot be written.
     pub(crate) fn check_offer(
         &self,
         header: &ListHeader,
         credential: Option<&VerifiedCredential>,
     ) -> Result<ListUse, ListRefusal> {
         let offered = self.trust().ok_or(ListRefusal::NoRemoteAccess).and_then(|trust| {
-            let reception = Reception { roots: trust.roots(), shown: credential, now: Second::of(now()) };
+            let reception =
+                ListReception { roots: trust.roots(), credential, now: Second::containing(now()) };
             let offered = trust.revocations().check_header(header, &reception)?;
             if offered == ListUse::Known {
-                self.retry_write_of(header.issuer().affected_root())?;
+                self.retry_write_for(header.issuer().affected_root())?;
             }
             Ok(offered)
         });
@@ -139,10 +141,10 @@ impl Daemon {
         {
             self.delegated_rate.with(|rate| rate.admit(own.id))?;
         }
-        let (trust, accepted) = trust.with_list(list, credential, Second::of(now()))?;
+        let (trust, accepted) = trust.with_list(list, credential, Second::containing(now()))?;
         let root = list.issuer().affected_root();
         let trust = Arc::new(trust);
-        // This is done even if the list revokes nothing new, since its header is known from now on.
+        // The trust is replaced even if the list revokes nothing new, since the list's header is known from now on.
         self.trust.set(Some(Arc::clone(&trust)));
         if !accepted.has_changed {
             self.retry_due_writes();
@@ -151,7 +153,7 @@ impl Daemon {
                 .left_out
                 .map_or_else(|| Ok((false, "this list is known already".to_owned())), |why| Err(why.into()));
         }
-        let live = trust.revocations().by_root(root).map_or(0, |root| root.live());
+        let live = trust.revocations().by_root(root).map_or(0, |root| root.entry_count());
         let description = format!(
             "revocation list {} of {} is in effect; its root has {live} revocations in all",
             list.sequence(),
@@ -210,12 +212,12 @@ impl Daemon {
 
     /// Returns an error if the revocations of a root could not be written.
     fn check_written(&self, root: &PublicKey) -> Result<(), ListRefusal> {
-        let why = self.unwritten_revocations.with(|unwritten| unwritten.why(root).map(str::to_owned));
+        let why = self.unwritten_revocations.with(|unwritten| unwritten.error_of(root).map(str::to_owned));
         why.map_or(Ok(()), |why| Err(ListRefusal::NotWritten(why)))
     }
 
     /// Retries failed writes. Returns an error if the revocations of this root still could not be written.
-    fn retry_write_of(&self, root: &PublicKey) -> Result<(), ListRefusal> {
+    fn retry_write_for(&self, root: &PublicKey) -> Result<(), ListRefusal> {
         self.retry_revocation_writes();
         self.check_written(root)
     }
@@ -228,7 +230,7 @@ impl Daemon {
         }
     }
 
-    /// Adds the stored revocations and those in effect to a new configuration's roots of trust.
+    /// Adds the stored revocations and the revocations in effect to a new configuration's roots of trust.
     pub(super) fn with_known_revocations(
         &self,
         trust: Option<Arc<Trust>>,
@@ -236,15 +238,15 @@ impl Daemon {
         let Some(trust) = trust else { return Ok(None) };
         let state = self.with_node(|node| node.config.node.state.clone());
         let stored = revocation_files::read_all(&state)?;
-        let now = Second::of(now());
-        Ok(Some(self.merged(&trust, &stored, now)))
+        let now = Second::containing(now());
+        Ok(Some(self.with_merged_revocations(&trust, &stored, now)))
     }
 
-    /// Merges stored revocations, and those in effect, into roots of trust.
-    fn merged(&self, trust: &Trust, stored: &Revocations, now: Second) -> Arc<Trust> {
+    /// Returns a copy of `trust` with the stored revocations and the revocations in effect.
+    fn with_merged_revocations(&self, trust: &Trust, stored: &Revocations, now: Second) -> Arc<Trust> {
         // If there are too many entries, those of the configuration's files are left out, since they can be read again.
-        let before = self.trust().map(|before| before.revocations().clone()).unwrap_or_default();
-        let (trust, left_out) = trust.with_revocations([stored, &before], now);
+        let in_effect = self.trust().map(|trust| trust.revocations().clone()).unwrap_or_default();
+        let (trust, left_out) = trust.with_revocations([stored, &in_effect], now);
         if left_out > 0 {
             warn(&RevocationError::Full { left_out });
         }
@@ -254,7 +256,9 @@ impl Daemon {
     /// Puts new roots of trust into effect, with the revocations that were delivered since they were read.
     pub(super) fn replace_trust(&self, trust: Option<Arc<Trust>>) -> Option<Arc<Trust>> {
         let _revocation_lock = self.revocation_lock.lock();
-        let trust = trust.map(|trust| self.merged(&trust, &Revocations::default(), Second::of(now())));
+        let trust = trust.map(|trust| {
+            self.with_merged_revocations(&trust, &Revocations::default(), Second::containing(now()))
+        });
         self.trust.set(trust.clone());
         self.write_changed_revocations();
         trust
@@ -289,16 +293,16 @@ impl Daemon {
         let entries = trust
             .revocations()
             .roots()
-            .map(|(root, revoked)| (root.to_string(), revoked.live() as u64))
+            .map(|(root, revoked)| (root.to_string(), revoked.entry_count() as u64))
             .collect();
         Some(RevocationCounts { deliveries: self.deliveries.snapshot(), entries })
     }
 
     /// Returns the revocations that a client may see: those of its credential's root, or those of all roots for an operator.
-    pub(crate) fn revocations_for(&self, asker: &Asker) -> Vec<RevocationsStatus> {
-        match asker {
-            Asker::Operator(_) => self.revocations_of(None),
-            Asker::Holder(credential) => self.revocations_of(Some(credential.root())),
+    pub(crate) fn revocations_for(&self, requester: &Requester) -> Vec<RevocationsStatus> {
+        match requester {
+            Requester::Operator(_) => self.revocations_of(None),
+            Requester::Holder(credential) => self.revocations_of(Some(credential.root())),
         }
     }
 
@@ -323,17 +327,17 @@ impl Daemon {
                     })
                     .collect(),
             };
-        let wanted = |(of, _): &(&PublicKey, _)| root.is_none_or(|root| root == *of);
+        let wanted = |(key, _): &(&PublicKey, _)| root.is_none_or(|root| root == *key);
         trust.revocations().roots().filter(wanted).map(status).collect()
     }
 
-    /// Closes sessions that exceed the limit of their root, after limits have changed.
+    /// Closes sessions that exceed the limit of their root, if the limits of roots have changed.
     pub(super) fn close_over_limit(self: &Arc<Self>) {
         if !self.root_limits_changed.swap(false, Ordering::AcqRel) {
             return;
         }
         let Some(trust) = self.trust() else { return };
-        let now = Second::of(now());
+        let now = Second::containing(now());
         let over_limit = self.node.lock().apply_new_grants(|credential| trust.current(credential, now).ok());
         for (session, id, refusal) in over_limit {
             self.close_in_background(session, id, CloseReason::Expired, &refusal.to_string());
@@ -350,12 +354,13 @@ impl Daemon {
                 .iter()
                 .filter_map(|(name, session)| Some((name, session.id, session.owner.as_ref()?)));
             owned_sessions
-                .map(|(name, id, owner)| (name.clone(), id, Asker::Holder(Arc::clone(&owner.credential))))
+                .map(|(name, id, owner)| (name.clone(), id, Requester::Holder(Arc::clone(&owner.credential))))
                 .collect()
         };
-        for (session, id, asker) in owned_sessions {
-            if let Err(why) = self.check_right(&asker) {
-                let is_revoked = matches!(&why, RequestRefusal::Worthless(why) if why.is_revocation());
+        for (session, id, requester) in owned_sessions {
+            if let Err(why) = self.check_right(&requester) {
+                let is_revoked =
+                    matches!(&why, RequestRefusal::InvalidCredential(why) if why.is_revocation());
                 let reason = if is_revoked { CloseReason::Revoked } else { CloseReason::Expired };
                 self.close_in_background(session, id, reason, &why.to_string());
             }

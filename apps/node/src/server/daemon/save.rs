@@ -1,4 +1,6 @@
-//! Saves sessions that requests have created, so that they come back after a restart.
+//! Saves sessions that requests have created, so that the next start of the node restores them.
+//!
+//! The rate of writes is limited for each party: a root grant with all delegations of it. The operator has no limit.
 
 use super::Daemon;
 use crate::control::authority::delegation_chain;
@@ -12,10 +14,10 @@ use weir_admission::{Admitted, Name};
 use weir_trust::credential::DelegationId;
 use weir_trust::gate::{RateLimit, RateLimiter};
 use weir_trust::grant::ModuleHash;
-use weir_units::{Nanos, Shown as _};
+use weir_units::{Escape as _, Nanos};
 
-/// The rate at which sessions of one party are written at once. Others are written within [`DELAY_MAX`], so that requests
-/// do not keep the disk busy.
+/// The rate limit for immediate writes of one party's sessions, so that requests do not keep the disk busy. Sessions beyond
+/// the limit are written within [`DELAY_MAX`].
 const RATE: RateLimit = RateLimit { every: Nanos(500 * Nanos::MILLISECOND.0), burst: 16 };
 /// The maximum number of parties whose rates are tracked.
 const TRACKED_MAX: usize = 1024;
@@ -23,7 +25,7 @@ const TRACKED_MAX: usize = 1024;
 const DELAY_MAX: Duration = Duration::from_secs(1);
 /// The interval at which the writing thread looks whether the node stops.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The least time between two log lines about sessions that cannot be saved.
+/// The minimum time between two log lines about sessions that cannot be saved.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sessions that still have to be written.
@@ -32,18 +34,18 @@ pub(super) struct SaveQueue {
     started: Instant,
     rates: RateLimiter<DelegationId>,
     waiting: BTreeSet<Name>,
-    logged: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 impl Default for SaveQueue {
     fn default() -> Self {
         let rates = RateLimiter::new(RATE, TRACKED_MAX);
-        Self { started: Instant::now(), rates, waiting: BTreeSet::new(), logged: None }
+        Self { started: Instant::now(), rates, waiting: BTreeSet::new(), last_logged: None }
     }
 }
 
 impl SaveQueue {
-    /// Returns true if a session of this party is written at once; otherwise notes it for later. The operator has no limit.
+    /// Returns true if a session of this party may be written at once. Otherwise notes the session for a later write.
     fn admit(&mut self, session: &Name, party: Option<DelegationId>) -> bool {
         let Some(party) = party else { return true };
         let now = Nanos::from(self.started.elapsed());
@@ -51,7 +53,7 @@ impl SaveQueue {
             self.add(session);
             return false;
         }
-        self.rates.take(party, now);
+        self.rates.charge(party, now);
         true
     }
 
@@ -60,22 +62,23 @@ impl SaveQueue {
         self.waiting.insert(session.clone());
     }
 
-    /// Notes a session that could not be written. Returns true if a log line is due.
-    fn failed(&mut self, session: &Name, may_pass: bool) -> bool {
-        if may_pass {
+    /// Notes a session that could not be written. After a transient error it is written again later. Returns true if a log
+    /// line is due.
+    fn note_failure(&mut self, session: &Name, is_transient: bool) -> bool {
+        if is_transient {
             self.add(session);
         }
         let now = Instant::now();
-        let is_due = self.logged.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
+        let is_due = self.last_logged.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
         if is_due {
-            self.logged = Some(now);
+            self.last_logged = Some(now);
         }
         is_due
     }
 }
 
 impl Daemon {
-    /// Saves a session in its present form. If it is gone, its file is removed.
+    /// Saves the present form of a session, or removes its file if the session is closed.
     pub(super) fn save(&self, session: &Name) {
         let party = {
             let node = self.node.lock();
@@ -87,9 +90,9 @@ impl Daemon {
         }
     }
 
-    /// Saves a session at once, so that it does not come back after a crash with what it has lost: a module that was
-    /// unloaded, or the session itself when it is closed. There is nothing to write unless its earlier form was written, so
-    /// this does not keep the disk busy.
+    /// Saves a session without the rate limit. Called after an unload or a close, so that a start after a crash does not
+    /// restore the module or the session. These writes are few: a close removes only a file that was written, and each
+    /// unload follows a load.
     pub(super) fn save_now(&self, session: &Name) {
         let mut store = self.store.lock();
         if store.is_none() {
@@ -108,8 +111,8 @@ impl Daemon {
 
     fn log_unsaved(&self, session: &Name, is_open: bool, written: Result<(), StoreError>) {
         let Err(error) = written else { return };
-        // A session that does not fit is refused at each change of it, which its holder decides about.
-        if !self.save_queue.with(|queue| queue.failed(session, error.may_pass())) {
+        // A holder can cause any number of failures, by changing a session that has no space, so log lines are limited.
+        if !self.save_queue.with(|queue| queue.note_failure(session, error.is_transient())) {
             return;
         }
         let line = log::session(session);
@@ -137,7 +140,7 @@ impl Daemon {
         let written = open.add_module(session, &saved.claimed_chain(), hash, module.bytes());
         drop(store);
         if let Err(error) = written
-            && self.save_queue.with(|queue| queue.failed(session, false))
+            && self.save_queue.with(|queue| queue.note_failure(session, false))
         {
             log::session(session).warn(&format_args!(
                 "a module of session {session} cannot be saved, so a restart of the node ends it: {error}"
@@ -166,7 +169,7 @@ impl Daemon {
     pub(super) fn end_saving(&self, has_survived: bool) {
         self.save_waiting();
         if let Some(store) = self.store.lock().take().filter(|_| has_survived) {
-            store.guard().settled();
+            store.guard().clear();
         }
     }
 
@@ -178,15 +181,15 @@ impl Daemon {
             .inspect_err(|error| {
                 warn(&format_args!(
                     "{}: sessions are neither saved nor restored: {error}",
-                    state.join(crate::server::session_store::FOLDER).shown()
+                    state.join(crate::server::session_store::FOLDER).escaped()
                 ));
             })
             .ok()
     }
 }
 
-/// Returns the origin of a loaded module. `hash` is that of its bytes.
-pub(super) fn origin_of(is_file: bool, hash: ModuleHash, signatures: &[String]) -> ModuleOrigin {
+/// Returns the origin of a loaded module: a file with this hash, or a shipped module.
+pub(super) fn module_origin(is_file: bool, hash: ModuleHash, signatures: &[String]) -> ModuleOrigin {
     ModuleOrigin { file: is_file.then_some(hash), signatures: signatures.to_vec() }
 }
 
@@ -203,7 +206,7 @@ mod tests {
         assert!((16..=20).contains(&at_once), "{at_once}");
         assert_eq!(queue.waiting.len(), 100 - at_once);
         assert!((0..100).all(|number| queue.admit(&name(number), None)));
-        assert!(queue.failed(&name(200), true) && !queue.failed(&name(201), true));
+        assert!(queue.note_failure(&name(200), true) && !queue.note_failure(&name(201), true));
         assert!(queue.waiting.contains(&name(201)));
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_trust::revocation::LIST_BYTES_MAX;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// The interval at which files are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(400);
@@ -26,7 +26,7 @@ struct FileStamp {
 impl FileStamp {
     /// Returns the stamp of a regular file, and `None` for anything else. The file is not opened: opening a FIFO would block
     /// until it has a writer.
-    fn of(path: &Path) -> Option<Self> {
+    fn read(path: &Path) -> Option<Self> {
         let meta = path.metadata().ok().filter(|meta| meta.is_file())?;
         Some(Self {
             device: meta.dev(),
@@ -57,7 +57,7 @@ impl WatchedFiles {
         self.files.retain(|file, _| files.contains(file));
         let mut changed = Vec::new();
         for file in files {
-            let stamp = FileStamp::of(&file);
+            let stamp = FileStamp::read(&file);
             if self.files.insert(file.clone(), stamp) != Some(stamp) && stamp.is_some() {
                 changed.push(file);
             }
@@ -70,14 +70,15 @@ impl Daemon {
     /// Applies the lists of changed files. An error is logged once for each change of a file.
     pub(super) fn read_changed_lists(&self, watched: &mut WatchedFiles) {
         let changed = {
-            let (lists, revoked) = self.loaded.with(|loaded| (loaded.lists.clone(), loaded.revoked.clone()));
-            watched.changed(|| policy::lists_of(&lists, revoked.as_deref()))
+            let (files, folder) =
+                self.loaded.with(|loaded| (loaded.list_files.clone(), loaded.list_folder.clone()));
+            watched.changed(|| policy::revocation_files(&files, folder.as_deref()))
         };
         for file in changed {
             let text = policy::read_text(&file, LIST_BYTES_MAX).map_err(|error| error.to_string());
             let applied = text.and_then(|text| self.revoke(&text, None).map_err(|error| error.to_string()));
             if let Err(why) = applied {
-                warn(&format_args!("{}: {why}", file.shown()));
+                warn(&format_args!("{}: {why}", file.escaped()));
             }
         }
     }

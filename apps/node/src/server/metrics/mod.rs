@@ -45,42 +45,46 @@ struct MetricsSnapshot(Snapshot);
 /// The labels of a sample.
 type Labels = Vec<(&'static str, String)>;
 
-/// The values of a family's samples.
+/// The samples of a family, each with its labels.
 enum Samples {
-    Counts(Vec<(Labels, u64)>),
-    Seconds(Vec<(Labels, u64)>),
-    Level(Vec<(Labels, u64)>),
-    Share(Vec<(Labels, f64)>),
+    /// Values that only grow.
+    Counter(Vec<(Labels, u64)>),
+    /// Times in ns that only grow. They are written in seconds.
+    NanosCounter(Vec<(Labels, u64)>),
+    /// Present values.
+    Gauge(Vec<(Labels, u64)>),
+    /// Present values that are no whole numbers.
+    FractionGauge(Vec<(Labels, f64)>),
 }
 
-/// Returns one sample for each object.
+/// Returns one sample for each of these objects.
 fn samples_of<T>(
-    parts: impl IntoIterator<Item = (Labels, T)>,
+    objects: impl IntoIterator<Item = (Labels, T)>,
     value: impl Fn(&T) -> u64,
 ) -> Vec<(Labels, u64)> {
-    parts.into_iter().map(|(labels, part)| (labels, value(&part))).collect()
+    objects.into_iter().map(|(labels, object)| (labels, value(&object))).collect()
 }
 
-/// Returns several samples for each object, distinguished by one more label. Each `known` value of the label has a sample
-/// from the start, since a rate needs the zero before the first count.
+/// Returns several samples for each of these objects, distinguished by one more label. Each `known` value of the label has
+/// a sample from the start, since Prometheus computes a rate only from the second sample on.
 fn samples_by_label<'a, T: 'a>(
     label: &'static str,
     known: impl IntoIterator<Item = &'static str>,
-    parts: impl Iterator<Item = (Labels, &'a T)>,
+    objects: impl Iterator<Item = (Labels, &'a T)>,
     counts: impl Fn(&'a T) -> &'a BTreeMap<String, u64>,
 ) -> Vec<(Labels, u64)> {
     let known: Vec<&str> = known.into_iter().collect();
-    let mut all = Vec::new();
-    for (labels, part) in parts {
-        let mut now: BTreeMap<&str, u64> = known.iter().map(|name| (*name, 0)).collect();
-        now.extend(counts(part).iter().map(|(name, count)| (name.as_str(), *count)));
-        for (name, count) in now {
+    let mut samples = Vec::new();
+    for (labels, object) in objects {
+        let mut by_name: BTreeMap<&str, u64> = known.iter().map(|name| (*name, 0)).collect();
+        by_name.extend(counts(object).iter().map(|(name, count)| (name.as_str(), *count)));
+        for (name, count) in by_name {
             let mut labels = labels.clone();
             labels.push((label, name.to_owned()));
-            all.push((labels, count));
+            samples.push((labels, count));
         }
     }
-    all
+    samples
 }
 
 #[expect(
@@ -91,6 +95,7 @@ fn float(value: u64) -> f64 {
     value as f64
 }
 
+/// Writes families of samples to an encoder.
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
@@ -98,8 +103,8 @@ impl Writer<'_> {
     fn family(&mut self, name: &str, unit: &str, help: &str, samples: Samples) -> Result<(), Error> {
         let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
         let kind = match samples {
-            Samples::Counts(_) | Samples::Seconds(_) => MetricType::Counter,
-            Samples::Level(_) | Samples::Share(_) => MetricType::Gauge,
+            Samples::Counter(_) | Samples::NanosCounter(_) => MetricType::Counter,
+            Samples::Gauge(_) | Samples::FractionGauge(_) => MetricType::Gauge,
         };
         let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         // A sample without labels is written without braces.
@@ -112,19 +117,19 @@ impl Writer<'_> {
                 }
             };
         match samples {
-            Samples::Counts(samples) => samples.iter().try_for_each(|(labels, value)| {
+            Samples::Counter(samples) => samples.iter().try_for_each(|(labels, value)| {
                 write_sample(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(value, None))
             }),
-            Samples::Seconds(samples) => samples.iter().try_for_each(|(labels, nanos)| {
+            Samples::NanosCounter(samples) => samples.iter().try_for_each(|(labels, nanos)| {
                 let seconds = float(*nanos) / 1e9;
                 write_sample(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(&seconds, None))
             }),
-            Samples::Level(samples) => samples.iter().try_for_each(|(labels, value)| {
+            Samples::Gauge(samples) => samples.iter().try_for_each(|(labels, value)| {
                 // The encoder takes signed numbers. No gauge comes near their maximum.
                 let value = i64::try_from(*value).unwrap_or(i64::MAX);
                 write_sample(labels, &|to| to.encode_gauge(&value))
             }),
-            Samples::Share(samples) => samples
+            Samples::FractionGauge(samples) => samples
                 .iter()
                 .try_for_each(|(labels, share)| write_sample(labels, &|to| to.encode_gauge(share))),
         }
@@ -157,18 +162,24 @@ impl MetricsSnapshot {
         let Snapshot { node, version, uptime_ns, memory, .. } = &self.0;
         to.0.encode_descriptor("weir_node", "The node", None, MetricType::Info)?
             .encode_info(&labels([("node", node), ("version", version)]))?;
-        let one = |value| vec![(Labels::new(), value)];
-        let share = vec![(Labels::new(), float(*uptime_ns) / 1e9)];
-        to.family("weir_node_uptime", "seconds", "Time since the node's start", Samples::Share(share))?;
-        let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.reservable)));
+        let single = |value| vec![(Labels::new(), value)];
+        let uptime = vec![(Labels::new(), float(*uptime_ns) / 1e9)];
+        to.family(
+            "weir_node_uptime",
+            "seconds",
+            "Time since the node's start",
+            Samples::FractionGauge(uptime),
+        )?;
+        let (reserved, reservable) =
+            (Samples::Gauge(single(memory.reserved)), Samples::Gauge(single(memory.reservable)));
         to.family("weir_node_memory_reserved", "bytes", "Memory that sessions have reserved", reserved)?;
         to.family(
             "weir_node_memory_reservable",
             "bytes",
             "Memory that all sessions together can reserve",
-            of,
+            reservable,
         )?;
-        let failed = Samples::Counts(one(self.0.record_deletions_failed));
+        let failed = Samples::Counter(single(self.0.record_deletions_failed));
         let help = "Failed deletions of record files over a limit";
         to.family("weir_node_record_deletions_failed", "", help, failed)
     }
@@ -180,17 +191,17 @@ impl MetricsSnapshot {
                 &it.deliveries
             });
         let help = "Delivered revocation lists, by outcome";
-        to.family("weir_revocation_deliveries", "", help, Samples::Counts(lists))?;
+        to.family("weir_revocation_deliveries", "", help, Samples::Counter(lists))?;
         let entries = all().flat_map(|it| &it.entries);
         let entries = entries.map(|(root, entries)| (labels([("root", root)]), *entries));
         let help = "Revocations in effect";
-        to.family("weir_revocation_entries", "", help, Samples::Level(entries.collect()))
+        to.family("weir_revocation_entries", "", help, Samples::Gauge(entries.collect()))
     }
 
     fn remote(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.remote.iter().map(|it| (Labels::new(), it));
-        let counts = |count: fn(&RemoteStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
-        let level = |value: fn(&RemoteStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
+        let counts = |count: fn(&RemoteStatus) -> u64| Samples::Counter(samples_of(all(), |it| count(it)));
+        let level = |value: fn(&RemoteStatus) -> u64| Samples::Gauge(samples_of(all(), |it| value(it)));
         let help = "Accepted remote connections";
         to.family("weir_remote_connections", "", help, counts(|it| it.connections))?;
         let help = "Half-open handshakes with remote peers";
@@ -204,7 +215,7 @@ impl MetricsSnapshot {
         let help = "Remote peers with a valid credential, or an operator's or root's key";
         to.family("weir_remote_authorised", "", help, counts(|it| it.authorised))?;
         to.family("weir_remote_clients", "", "Connected remote clients", level(|it| it.clients))?;
-        let refused = Samples::Counts(samples_by_label("cause", [], all(), |it| &it.refused));
+        let refused = Samples::Counter(samples_by_label("cause", [], all(), |it| &it.refused));
         let help = "Refused or aborted remote connections, by cause";
         to.family("weir_remote_refused", "", help, refused)
     }
@@ -212,9 +223,12 @@ impl MetricsSnapshot {
     fn cores(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let cores = || self.0.cores.iter().map(|core| (labels([("core", &core.core.to_string())]), core));
         let share = |ppm: fn(&CoreStatus) -> u32| {
-            Samples::Share(cores().map(|(labels, core)| (labels, f64::from(ppm(core)) / 1e6)).collect())
+            Samples::FractionGauge(
+                cores().map(|(labels, core)| (labels, f64::from(ppm(core)) / 1e6)).collect(),
+            )
         };
-        let seconds = |time: fn(&CoreStatus) -> u64| Samples::Seconds(samples_of(cores(), |core| time(core)));
+        let seconds =
+            |time: fn(&CoreStatus) -> u64| Samples::NanosCounter(samples_of(cores(), |core| time(core)));
         to.family(
             "weir_core_reserved",
             "ratio",
@@ -246,7 +260,7 @@ impl MetricsSnapshot {
     /// Writes the counters of started processes, by role and isolation.
     fn processes(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let help = "Processes that could not be started, because of the system or the limit of processes";
-        let refused = Samples::Counts(vec![(Labels::new(), self.0.refused_processes)]);
+        let refused = Samples::Counter(vec![(Labels::new(), self.0.refused_processes)]);
         to.family("weir_refused", "processes", help, refused)?;
         if self.0.processes.is_empty() {
             return Ok(());
@@ -254,40 +268,45 @@ impl MetricsSnapshot {
         let all = self.0.processes.iter();
         let all = all.map(|it| (labels([("role", &it.role), ("isolation", &it.isolation)]), it));
         let help = "Started processes, by role and isolation";
-        let counts = Samples::Counts(samples_of(all, |it: &&ProcessStatus| it.started));
+        let counts = Samples::Counter(samples_of(all, |it: &&ProcessStatus| it.started));
         to.family("weir_started", "processes", help, counts)
     }
 
     fn interfaces(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.interfaces.iter().map(|it| (labels([("interface", &it.name)]), it));
-        let counts = |count: fn(&InterfaceStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
-        let up = Samples::Level(samples_of(all(), |it| u64::from(it.state == "up")));
+        let counts = |count: fn(&InterfaceStatus) -> u64| Samples::Counter(samples_of(all(), |it| count(it)));
+        let up = Samples::Gauge(samples_of(all(), |it| u64::from(it.state == "up")));
         to.family("weir_interface_up", "", "1 if packets can be received from the interface", up)?;
         to.family("weir_interface", "packets", "Received packets", counts(|it| it.packets))?;
-        to.family("weir_interface", "bytes", "Bytes of these packets on the link", counts(|it| it.bytes))?;
+        to.family(
+            "weir_interface",
+            "bytes",
+            "Bytes of the received packets on the link",
+            counts(|it| it.bytes),
+        )?;
         let help = "Packets that the kernel dropped because its buffer was full";
         to.family("weir_interface_missed", "packets", help, counts(|it| it.missed))?;
         let help = "Packets that matched no channel's filter";
         to.family("weir_interface_unmatched", "packets", help, counts(|it| it.unmatched))?;
         let help = "Time for which the receive thread was ready to run but had no processor";
-        let stolen = Samples::Seconds(samples_of(all(), |it| it.stolen_ns));
+        let stolen = Samples::NanosCounter(samples_of(all(), |it| it.stolen_ns));
         to.family("weir_interface_stolen", "seconds", help, stolen)?;
-        let fates = snapshot::fates(&FragmentCounters::default()).map(|(fate, _)| fate);
-        let fragments = Samples::Counts(samples_by_label("fate", fates, all(), |it| &it.fragments));
+        let fates = snapshot::named_fragments(&FragmentCounters::default()).map(|(fate, _)| fate);
+        let fragments = Samples::Counter(samples_by_label("fate", fates, all(), |it| &it.fragments));
         let help = "Fragments of datagrams, by fate";
         to.family("weir_interface_fragments", "packets", help, fragments)
     }
 
     fn sessions(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
-        let level = |value: fn(&SessionStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
+        let level = |value: fn(&SessionStatus) -> u64| Samples::Gauge(samples_of(all(), |it| value(it)));
         let help = "Memory that the session has reserved";
         to.family("weir_session_memory_reserved", "bytes", help, level(|it| it.memory_reserved))?;
         let help = "Memory up to which the session's reservation can grow";
         to.family("weir_session_memory_reservable", "bytes", help, level(|it| it.memory_max))?;
         let help = "Used part of the reserved memory";
         to.family("weir_session_memory_used", "bytes", help, level(|it| it.memory_used))?;
-        let counts = |count: fn(&SessionStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
+        let counts = |count: fn(&SessionStatus) -> u64| Samples::Counter(samples_of(all(), |it| count(it)));
         let help = "Times that the free part of the reserved memory became small";
         to.family("weir_session_memory_low", "", help, counts(|it| it.memory_low))?;
         let help = "Requests for more memory than was free";
@@ -305,7 +324,8 @@ impl MetricsSnapshot {
         to.family("weir_session_service_served", "calls", help, counts(|it| it.services.served))?;
         let help = "Waiting calls of other sessions";
         to.family("weir_session_service_waiting", "calls", help, level(|it| it.services.waiting))?;
-        let seconds = |time: fn(&SessionStatus) -> u64| Samples::Seconds(samples_of(all(), |it| time(it)));
+        let seconds =
+            |time: fn(&SessionStatus) -> u64| Samples::NanosCounter(samples_of(all(), |it| time(it)));
         let help = "Processor time of other sessions that this session is charged for";
         to.family("weir_session_service_debit", "seconds", help, seconds(|it| it.services.debit_ns))?;
         let help = "Processor time of this session that other sessions are charged for";
@@ -320,23 +340,24 @@ impl MetricsSnapshot {
             let value = |it: &&SessionStatus| it.used.counts().nth(at).map_or(0, |(_, value)| value);
             let samples = samples_of(all(), value);
             let samples = match counter.metric_unit {
-                "seconds" => Samples::Seconds(samples),
-                _ => Samples::Counts(samples),
+                "seconds" => Samples::NanosCounter(samples),
+                _ => Samples::Counter(samples),
             };
             let name = format!("weir_session_{}", counter.metric);
             to.family(&name, counter.metric_unit, counter.help, samples)?;
         }
-        let memory = Samples::Counts(samples_of(all(), |it: &&SessionStatus| it.used.memory.whole()));
+        let memory = Samples::Counter(samples_of(all(), |it: &&SessionStatus| it.used.memory.whole()));
         let help = "Charged reserved memory x time";
         to.family("weir_session_memory", "byte_seconds", help, memory)?;
-        for thing in [LostUnit::Packet, LostUnit::Record, LostUnit::Message] {
-            let causes = || DropCause::ALL.iter().filter(|cause| cause.lost_unit() == thing);
+        for unit in [LostUnit::Packet, LostUnit::Record, LostUnit::Message] {
+            let causes = || DropCause::ALL.iter().filter(|cause| cause.lost_unit() == unit);
             let lost = all().flat_map(|(_, it)| {
-                let of = move |cause: &DropCause| labels([("session", &it.name), ("cause", cause.name())]);
-                causes().map(move |cause| (of(cause), it.used.drops.get(*cause)))
+                let labels =
+                    move |cause: &DropCause| labels([("session", &it.name), ("cause", cause.name())]);
+                causes().map(move |cause| (labels(cause), it.used.drops.get(*cause)))
             });
-            let help = format!("Lost {}, by cause", thing.unit());
-            to.family("weir_session_dropped", thing.unit(), &help, Samples::Counts(lost.collect()))?;
+            let help = format!("Lost {}, by cause", unit.unit());
+            to.family("weir_session_dropped", unit.unit(), &help, Samples::Counter(lost.collect()))?;
         }
         Ok(())
     }
@@ -350,19 +371,20 @@ impl MetricsSnapshot {
         }
         for (resource, limit) in Resource::limits() {
             if let Some(ShownUsage { metric, metric_unit, help, .. }) = limit.present_use {
-                let level = Samples::Level(samples_of(all(), |it| it.of(resource).taken));
+                let level = Samples::Gauge(samples_of(all(), |it| it.of(resource).in_use));
                 to.family(&format!("weir_session_{metric}"), metric_unit, help, level)?;
             }
             let ShownUsage { metric, metric_unit, help, .. } = limit.excess;
-            let beyond = Samples::Counts(samples_of(all(), |it| it.of(resource).beyond));
-            to.family(&format!("weir_session_{metric}"), metric_unit, help, beyond)?;
+            let excess = Samples::Counter(samples_of(all(), |it| it.of(resource).refused));
+            to.family(&format!("weir_session_{metric}"), metric_unit, help, excess)?;
         }
         let help = "Refused patches of fields that the session may not write";
-        let refused = Samples::Counts(samples_of(all(), |it| it.writes_refused));
+        let refused = Samples::Counter(samples_of(all(), |it| it.writes_refused));
         to.family("weir_session_refused", "patches", help, refused)
     }
 
-    /// Returns the parts of one kind of all sessions, with their labels.
+    /// Returns the parts of one kind of all sessions, such as their channels, each with its labels. `what` is the label for
+    /// the part's name.
     fn parts<'a, T: 'a>(
         &'a self,
         what: &'static str,
@@ -378,21 +400,21 @@ impl MetricsSnapshot {
     fn processors(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.parts("cpu", |session| &session.cpu, |cpu: &VirtualCpuStatus| &cpu.name);
         let seconds =
-            |time: fn(&VirtualCpuStatus) -> u64| Samples::Seconds(samples_of(all(), |cpu| time(cpu)));
+            |time: fn(&VirtualCpuStatus) -> u64| Samples::NanosCounter(samples_of(all(), |cpu| time(cpu)));
         let counts =
-            |count: fn(&VirtualCpuStatus) -> u64| Samples::Counts(samples_of(all(), |cpu| count(cpu)));
+            |count: fn(&VirtualCpuStatus) -> u64| Samples::Counter(samples_of(all(), |cpu| count(cpu)));
         let share = |cpu: &VirtualCpuStatus| {
             if cpu.period_ns == 0 { 0.0 } else { float(cpu.slice_ns) / float(cpu.period_ns) }
         };
-        let reserved = Samples::Share(all().map(|(labels, cpu)| (labels, share(cpu))).collect());
+        let reserved = Samples::FractionGauge(all().map(|(labels, cpu)| (labels, share(cpu))).collect());
         let help = "Reserved share of a core; 0 without a reservation";
         to.family("weir_session_cpu_reserved", "ratio", help, reserved)?;
         to.family("weir_session_cpu", "seconds", "Used processor time", seconds(|cpu| cpu.used_ns))?;
         let help = "Used processor time beyond the reservation";
         to.family("weir_session_cpu_spare", "seconds", help, seconds(|cpu| cpu.spare_ns))?;
-        let help = "Periods with work at all times in which it did not get its slice";
+        let help = "Periods in which the virtual CPU always had work and did not get its slice";
         to.family("weir_session_cpu_missed", "periods", help, counts(|cpu| cpu.periods_missed))?;
-        let help = "Times that it ran beyond its remaining budget";
+        let help = "Runs beyond the remaining budget of the virtual CPU";
         to.family("weir_session_cpu_overruns", "", help, counts(|cpu| cpu.overruns))
     }
 
@@ -400,9 +422,9 @@ impl MetricsSnapshot {
         let all =
             || self.parts("channel", |session| &session.channels, |channel: &ChannelStatus| &channel.name);
         let level =
-            |value: fn(&ChannelStatus) -> u64| Samples::Level(samples_of(all(), |channel| value(channel)));
+            |value: fn(&ChannelStatus) -> u64| Samples::Gauge(samples_of(all(), |channel| value(channel)));
         let counts =
-            |count: fn(&ChannelStatus) -> u64| Samples::Counts(samples_of(all(), |channel| count(channel)));
+            |count: fn(&ChannelStatus) -> u64| Samples::Counter(samples_of(all(), |channel| count(channel)));
         to.family("weir_channel_waiting", "packets", "Waiting packets", level(|channel| channel.waiting))?;
         to.family("weir_channel_queue", "packets", "Capacity of the queue", level(|channel| channel.queue))?;
         to.family(
@@ -411,14 +433,14 @@ impl MetricsSnapshot {
             "Packets that matched the filter",
             counts(|channel| channel.packets),
         )?;
-        let help = "Bytes of these packets on the link";
+        let help = "Bytes of the matched packets on the link";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
         let unused_counters = ChannelPlanCounters::default();
         let causes = channel_plan::drops(&unused_counters).map(|(cause, _)| cause.name());
-        let dropped = Samples::Counts(samples_by_label("cause", causes, all(), |channel| &channel.drops));
+        let dropped = Samples::Counter(samples_by_label("cause", causes, all(), |channel| &channel.drops));
         to.family("weir_channel_dropped", "packets", "Dropped packets, by cause", dropped)?;
         let findings = unused_counters.named_counts().map(|(what, _)| what);
-        let found = Samples::Counts(samples_by_label("what", findings, all(), |channel| &channel.findings));
+        let found = Samples::Counter(samples_by_label("what", findings, all(), |channel| &channel.findings));
         let help = "Findings of preprocessing: wrong checksums, and fates of fragments";
         to.family("weir_channel_found", "packets", help, found)
     }
@@ -428,7 +450,7 @@ impl MetricsSnapshot {
         if all().next().is_none() {
             return Ok(());
         }
-        let level = |value: fn(&TableStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
+        let level = |value: fn(&TableStatus) -> u64| Samples::Gauge(samples_of(all(), |it| value(it)));
         let help = "Size of the current version";
         to.family("weir_table", "bytes", help, level(|it| it.bytes.unwrap_or(0)))?;
         let help = "Number of the current version; 0 without a version";
@@ -440,14 +462,14 @@ impl MetricsSnapshot {
     fn views(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || {
             self.0.views.iter().map(|it| {
-                let of = it.owner.as_deref().unwrap_or("operator");
+                let owner = it.owner.as_deref().unwrap_or("operator");
                 let number = it.number.to_string();
                 (
                     labels([
                         ("number", &number),
                         ("interface", &it.interface),
                         ("view", &it.view),
-                        ("owner", of),
+                        ("owner", owner),
                     ]),
                     it,
                 )
@@ -457,8 +479,8 @@ impl MetricsSnapshot {
             return Ok(());
         }
         let help = "Packets that were transformed for the view, once for all readers";
-        to.family("weir_view", "packets", help, Samples::Counts(samples_of(all(), |it| it.packets)))?;
-        let readers = Samples::Level(samples_of(all(), |it| it.readers.len() as u64));
+        to.family("weir_view", "packets", help, Samples::Counter(samples_of(all(), |it| it.packets)))?;
+        let readers = Samples::Gauge(samples_of(all(), |it| it.readers.len() as u64));
         to.family("weir_view_readers", "", "Modules that read the view", readers)
     }
 
@@ -467,9 +489,9 @@ impl MetricsSnapshot {
             return Ok(());
         }
         let all = || self.0.links.iter().map(|it| (labels([("link", &it.name)]), it));
-        let level = |value: fn(&LinkStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
-        let counts = |count: fn(&LinkStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
-        let up = Samples::Level(samples_of(all(), |it| u64::from(it.state == "up")));
+        let level = |value: fn(&LinkStatus) -> u64| Samples::Gauge(samples_of(all(), |it| value(it)));
+        let counts = |count: fn(&LinkStatus) -> u64| Samples::Counter(samples_of(all(), |it| count(it)));
+        let up = Samples::Gauge(samples_of(all(), |it| u64::from(it.state == "up")));
         to.family("weir_link_up", "", "1 if the link's interface is up", up)?;
         let per_second = "bytes_per_second";
         to.family("weir_link_rate", per_second, "Rate of the link", level(|it| it.rate_bits / 8))?;
@@ -478,7 +500,7 @@ impl MetricsSnapshot {
         let help = "Reservable rate";
         to.family("weir_link_reservable", per_second, help, level(|it| it.reservable_bits / 8))?;
         to.family("weir_link", "packets", "Sent packets", counts(|it| it.packets))?;
-        to.family("weir_link", "bytes", "Bytes of these packets, without framing", counts(|it| it.bytes))?;
+        to.family("weir_link", "bytes", "Bytes of the sent packets, without framing", counts(|it| it.bytes))?;
         to.family(
             "weir_link_lost",
             "packets",
@@ -492,23 +514,28 @@ impl MetricsSnapshot {
         if all().next().is_none() {
             return Ok(());
         }
-        let level = |value: fn(&OutputStatus) -> u64| Samples::Level(samples_of(all(), |it| value(it)));
-        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(samples_of(all(), |it| count(it)));
+        let level = |value: fn(&OutputStatus) -> u64| Samples::Gauge(samples_of(all(), |it| value(it)));
+        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counter(samples_of(all(), |it| count(it)));
         let help = "Reserved rate on the wire; 0 without a reservation";
         to.family("weir_output_reserved", "bytes_per_second", help, level(|it| it.reserved_bits / 8))?;
         to.family("weir_output_waiting", "packets", "Waiting packets", level(|it| it.waiting))?;
         to.family("weir_output_queue", "packets", "Capacity of the queue", level(|it| it.queue))?;
         to.family("weir_output", "packets", "Sent packets", counts(|it| it.packets))?;
-        to.family("weir_output", "bytes", "Bytes of these packets, without framing", counts(|it| it.bytes))?;
+        to.family(
+            "weir_output",
+            "bytes",
+            "Bytes of the sent packets, without framing",
+            counts(|it| it.bytes),
+        )?;
         let help = "Sent bytes on the wire";
         to.family("weir_output_wire", "bytes", help, counts(|it| it.wire_bytes))?;
         let help = "Sent bytes on the wire within the reservation";
         to.family("weir_output_reserved_wire", "bytes", help, counts(|it| it.reserved_wire_bytes))?;
         let causes = drops(&OutputCounters::default()).map(|(cause, _)| cause.name());
-        let dropped = Samples::Counts(samples_by_label("cause", causes, all(), |output| &output.drops));
+        let dropped = Samples::Counter(samples_by_label("cause", causes, all(), |output| &output.drops));
         to.family("weir_output_dropped", "packets", "Dropped packets, by cause", dropped)?;
         let taps = || all().filter(|(_, output)| output.tap.is_some());
-        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(samples_of(taps(), |it| count(it)));
+        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counter(samples_of(taps(), |it| count(it)));
         let help = "Packets that were written to the TAP device";
         to.family("weir_output_tap", "packets", help, counts(|it| it.tap_packets))?;
         let help = "Packets that could not be written to the TAP device";
@@ -520,10 +547,10 @@ impl MetricsSnapshot {
         let ended = || self.parts("module", |session| &session.ended, |it: &ModuleStatus| &it.name);
         let all = || running().chain(ended());
         let counts =
-            |count: fn(&ModuleStatus) -> u64| Samples::Counts(samples_of(all(), |module| count(module)));
+            |count: fn(&ModuleStatus) -> u64| Samples::Counter(samples_of(all(), |module| count(module)));
         let isolated = self.0.sessions.iter().flat_map(|session| {
-            let apart = session.modules.iter().filter(|module| !module.isolation.is_empty());
-            apart.map(|module| {
+            let isolated = session.modules.iter().filter(|module| !module.isolation.is_empty());
+            isolated.map(|module| {
                 let names =
                     [("session", &session.name), ("module", &module.name), ("isolation", &module.isolation)];
                 (names.map(|(key, value)| (key, value.clone())).to_vec(), 1)
@@ -532,15 +559,15 @@ impl MetricsSnapshot {
         let isolated: Vec<(Labels, u64)> = isolated.collect();
         if !isolated.is_empty() {
             let help = "Isolation of the module's sandbox process";
-            to.family("weir_module_isolation", "", help, Samples::Level(isolated))?;
+            to.family("weir_module_isolation", "", help, Samples::Gauge(isolated))?;
         }
-        let running = Samples::Level(samples_of(all(), |module| u64::from(module.state == "running")));
+        let running = Samples::Gauge(samples_of(all(), |module| u64::from(module.state == "running")));
         let help = "1 if the module runs; 0 after it was unloaded by the node, until the name is used again";
         to.family("weir_module_running", "", help, running)?;
         to.family(
             "weir_module",
             "packets",
-            "Packets that it was called for",
+            "Packets that the module was called for",
             counts(|module| module.packets),
         )?;
         to.family("weir_module", "records", "Emitted records", counts(|module| module.records))?;
@@ -548,17 +575,18 @@ impl MetricsSnapshot {
         to.family("weir_module_lost", "records", help, counts(|module| module.records_lost))?;
         to.family("weir_module_faults", "", "Calls that failed", counts(|module| module.faults))?;
         to.family("weir_module_strikes", "", "Calls that exceeded a limit", counts(|module| module.strikes))?;
-        let seconds = Samples::Seconds(samples_of(all(), |module| module.used_ns));
+        let seconds = Samples::NanosCounter(samples_of(all(), |module| module.used_ns));
         to.family(
             "weir_module_cpu",
             "seconds",
             "Time in the module, with time that was stolen meanwhile",
             seconds,
         )?;
-        let seconds = Samples::Seconds(samples_of(all(), |module| module.other_threads_ns));
-        let help = "Processor time of other threads for it: receiving its packets, writing its records";
+        let seconds = Samples::NanosCounter(samples_of(all(), |module| module.other_threads_ns));
+        let help =
+            "Processor time of other threads for the module: receiving its packets, writing its records";
         to.family("weir_module_other_threads", "seconds", help, seconds)?;
-        let memory = Samples::Level(samples_of(all(), |module| module.memory));
+        let memory = Samples::Gauge(samples_of(all(), |module| module.memory));
         to.family("weir_module_memory", "bytes", "Memory of the module", memory)
     }
 }

@@ -16,15 +16,15 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 /// The timeout for receiving a request, and again for sending its response.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves requests for `/metrics` until `stop` is set and one more connection arrives ([`wake`]). A misbehaving client can
-/// occupy at most the few connections, each for four seconds.
+/// Serves requests for `/metrics` until `stop` is set and one more connection arrives ([`wake`]). Misbehaving clients can
+/// occupy all connections, each for at most four seconds.
 pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, stop: &AtomicBool) {
     let busy = AtomicUsize::new(0);
     let (busy, snapshot) = (&busy, &snapshot);
     std::thread::scope(|scope| {
         while !stop.load(SeqCst) {
             let Ok((stream, _)) = listener.accept() else {
-                // For instance, no descriptor is free. This passes, or is reported elsewhere.
+                // The process has no free descriptor, for example. Try again a little later.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -34,7 +34,7 @@ pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, sto
             busy.fetch_add(1, SeqCst);
             let handled =
                 std::thread::Builder::new().name(CONNECTION.to_owned()).spawn_scoped(scope, move || {
-                    // The client has closed the connection.
+                    // An error means that the client has closed the connection.
                     let _ = handle(stream, snapshot);
                     busy.fetch_sub(1, SeqCst);
                 });
@@ -45,31 +45,32 @@ pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, sto
     });
 }
 
-/// Makes a [`serve`] that listens on this address check its `stop`.
+/// Connects to the address of a [`serve`], so that it checks its `stop`.
 pub fn wake(address: SocketAddr) {
     let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
 }
 
+/// Reads one request from a connection, sends the response, and waits until the client closes the connection.
 fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Result<()> {
-    let left =
+    let time_until =
         |end: Instant| Some(end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
     let end = Instant::now() + TIMEOUT;
     let mut head = Vec::new();
     let mut part = [0; 1024];
-    while !is_whole(&head) && head.len() < HEAD_BYTES_MAX && Instant::now() < end {
-        stream.set_read_timeout(left(end))?;
+    while !is_complete(&head) && head.len() < HEAD_BYTES_MAX && Instant::now() < end {
+        stream.set_read_timeout(time_until(end))?;
         match stream.read(&mut part)? {
             0 => return Ok(()),
             count => head.extend_from_slice(part.get(..count).unwrap_or_default()),
         }
     }
     let response = respond(&head, snapshot);
-    // The time for the snapshot does not count.
+    // The response has a deadline of its own, as making the snapshot takes time.
     let end = Instant::now() + TIMEOUT;
     // The deadline is for the whole response, so a client that reads a byte a second does not extend it.
     let mut rest = response.as_slice();
     while !rest.is_empty() && Instant::now() < end {
-        stream.set_write_timeout(left(end))?;
+        stream.set_write_timeout(time_until(end))?;
         match stream.write(rest)? {
             0 => break,
             count => rest = rest.get(count..).unwrap_or_default(),
@@ -78,7 +79,7 @@ fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Re
     stream.shutdown(Shutdown::Write)?;
     // Closing a connection with unread bytes would discard the response.
     while Instant::now() < end {
-        stream.set_read_timeout(left(end))?;
+        stream.set_read_timeout(time_until(end))?;
         if stream.read(&mut part)? == 0 {
             break;
         }
@@ -86,21 +87,22 @@ fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Re
     Ok(())
 }
 
-fn is_whole(head: &[u8]) -> bool {
+/// Returns true if a request's head is complete: it ends with an empty line.
+fn is_complete(head: &[u8]) -> bool {
     head.windows(4).any(|bytes| bytes == b"\r\n\r\n") || head.windows(2).any(|bytes| bytes == b"\n\n")
 }
 
-/// The response to a request's head.
+/// Returns the response to a request's head.
 fn respond(head: &[u8], snapshot: impl Fn() -> Snapshot) -> Vec<u8> {
-    let (status, kind, body, is_head) = match target(head) {
-        Ok(Target { is_head }) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ("200 OK", kind, render(snapshot()), is_head)
+    let (status, content_type, body, is_head) = match parse_head(head) {
+        Ok(MetricsRequest { is_head }) => {
+            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ("200 OK", content_type, render(snapshot()), is_head)
         }
         Err(status) => (status, "text/plain; charset=utf-8", "metrics are at /metrics\n".to_owned(), false),
     };
     let mut response = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     if !is_head {
@@ -110,14 +112,14 @@ fn respond(head: &[u8], snapshot: impl Fn() -> Snapshot) -> Vec<u8> {
 }
 
 /// A request for metrics.
-struct Target {
+struct MetricsRequest {
     /// True for a HEAD request.
     is_head: bool,
 }
 
 /// Parses the head of a request. The error is an HTTP status.
-fn target(head: &[u8]) -> Result<Target, &'static str> {
-    if !is_whole(head) {
+fn parse_head(head: &[u8]) -> Result<MetricsRequest, &'static str> {
+    if !is_complete(head) {
         let is_long = head.len() >= HEAD_BYTES_MAX;
         return Err(if is_long { "431 Request Header Fields Too Large" } else { "408 Request Timeout" });
     }
@@ -128,7 +130,7 @@ fn target(head: &[u8]) -> Result<Target, &'static str> {
     if !version.starts_with("HTTP/1.") {
         return Err("505 HTTP Version Not Supported");
     }
-    // DNS rebinding: a page in a local browser could reach this server by a name of its own.
+    // Against DNS rebinding: the page of a foreign host in a local browser reaches this server under that host's name.
     let host =
         lines.filter_map(|line| line.split_once(':')).find(|(key, _)| key.eq_ignore_ascii_case("host"));
     if host.is_some_and(|(_, host)| !is_loopback(host.trim())) {
@@ -140,7 +142,7 @@ fn target(head: &[u8]) -> Result<Target, &'static str> {
         _ => return Err("405 Method Not Allowed"),
     };
     match path.split_once('?').map_or(path, |(path, _)| path) {
-        "/metrics" => Ok(Target { is_head }),
+        "/metrics" => Ok(MetricsRequest { is_head }),
         _ => Err("404 Not Found"),
     }
 }
@@ -186,7 +188,7 @@ mod tests {
         assert!(head.ends_with(b"\r\n\r\n"));
     }
 
-    fn ask(address: SocketAddr, request: &[u8]) -> Vec<u8> {
+    fn exchange(address: SocketAddr, request: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         // The server may close the connection before all is written.
@@ -207,10 +209,10 @@ mod tests {
     }
 
     /// Repeats a request until the response begins with `begins`, as the server notices closed connections with a delay.
-    fn ask_until(address: SocketAddr, request: &[u8], begins: &str) -> Vec<u8> {
+    fn exchange_until(address: SocketAddr, request: &[u8], begins: &str) -> Vec<u8> {
         let begin = Instant::now();
         loop {
-            let response = ask(address, request);
+            let response = exchange(address, request);
             if response.starts_with(begins.as_bytes()) && response.is_empty() == begins.is_empty() {
                 return response;
             }
@@ -232,15 +234,15 @@ mod tests {
             // A silent client occupies one of the few connections until its timeout.
             let silent: Vec<TcpStream> =
                 (1..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
-            let response = String::from_utf8(ask_until(address, good, "HTTP/1.1 200 OK\r\n")).unwrap();
+            let response = String::from_utf8(exchange_until(address, good, "HTTP/1.1 200 OK\r\n")).unwrap();
             assert!(response.ends_with("# EOF\n"), "{response}");
             assert!(response.contains("weir_node_info{node=\"ix-1\""));
             // Further connections are closed; after the timeout of the silent ones there are free connections again.
             let crowd: Vec<TcpStream> =
                 (0..2 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
-            ask_until(address, good, "HTTP/1.1 200");
-            ask_until(address, &[b'x'; HEAD_BYTES_MAX * 4], "HTTP/1.1 431");
-            ask_until(address, good, "HTTP/1.1 200");
+            exchange_until(address, good, "HTTP/1.1 200");
+            exchange_until(address, &[b'x'; HEAD_BYTES_MAX * 4], "HTTP/1.1 431");
+            exchange_until(address, good, "HTTP/1.1 200");
             drop((silent, crowd));
         });
     }

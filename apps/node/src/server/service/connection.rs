@@ -3,9 +3,9 @@
 use super::quota::UploadQuota;
 use super::rate_limiter::{RequestRateLimiter, cost_of_cpu, cost_of_extra_bytes, cost_of_request};
 use crate::control::audit::PendingDecision;
-use crate::control::authority::{Asker, RequestRefusal};
+use crate::control::authority::{RequestRefusal, Requester};
 use crate::control::protocol::request_reader::{ParsedRequest, parse_request, read_line};
-use crate::control::protocol::{Ask, ControlRequest, PART_BYTES_MAX, Reply, Response, VERSION};
+use crate::control::protocol::{ControlRequest, PART_BYTES_MAX, Reply, RequestLine, Response, VERSION};
 use crate::control::share::ShareGrant;
 use crate::server::compile_queue;
 use crate::server::daemon::{Daemon, LedgerQuery};
@@ -43,7 +43,7 @@ pub(super) trait PeerStream: Read + Write {
     fn is_closed_by_peer(&mut self) -> bool;
 }
 
-/// Serves the requests of one listener's clients: the state that all connections of the listener share.
+/// The state that all connections of one listener share.
 pub(super) struct RequestServer {
     pub(super) daemon: Arc<Daemon>,
     /// Set when the node stops.
@@ -92,13 +92,13 @@ struct SessionNames {
 }
 
 impl SessionNames {
-    /// Replaces the session's internal name in the texts of a reply by the name in the request.
-    fn localise(&self, reply: Reply) -> Reply {
+    /// Replaces the session's name within the node by the name in the request, in the texts of a reply.
+    fn replace_in(&self, reply: Reply) -> Reply {
         let (Some(node), Some(requested)) = (&self.node, &self.requested) else { return reply };
         if node == requested {
             return reply;
         }
-        // The internal name of a holder's session contains a hash, so no other word of the text can equal it.
+        // The node's name for a holder's session contains a hash, so no other word of the text can equal it.
         let renamed = |text: String| text.replace(node.as_str(), requested.as_str());
         match reply {
             Reply::Done { notes } => Reply::Done { notes: notes.into_iter().map(renamed).collect() },
@@ -111,8 +111,8 @@ impl SessionNames {
 /// The connection of one authenticated client.
 pub(super) struct Connection<'a, L> {
     stream: BufReader<L>,
-    asker: Asker,
-    /// The client's delegation chain: see [`Asker::chain`].
+    requester: Requester,
+    /// The client's delegation chain: see [`Requester::chain`].
     chain: Vec<DelegationId>,
     server: &'a RequestServer,
     meter: RequestMeter,
@@ -126,22 +126,22 @@ struct RequestMeter {
     charged_until: Nanos,
     /// CPU time after `charged_until` that a session was charged for already.
     charged_to_session: Nanos,
-    /// Cost of the present request that the rate limiter has charged already.
+    /// Part of the present request's cost that the rate limiter has charged already.
     prepaid: Nanos,
     /// True if the request was refused or failed.
     is_refused: bool,
 }
 
 impl<'a, L: PeerStream> Connection<'a, L> {
-    pub(super) fn new(stream: L, asker: Asker, server: &'a RequestServer) -> Self {
-        let chain = asker.chain();
-        Self { stream: BufReader::new(stream), chain, asker, server, meter: RequestMeter::default() }
+    pub(super) fn new(stream: L, requester: Requester, server: &'a RequestServer) -> Self {
+        let chain = requester.chain();
+        Self { stream: BufReader::new(stream), chain, requester, server, meter: RequestMeter::default() }
     }
 
     /// Charges the holder for the processor time of this thread since the last charge. `count` is the number of
     /// requests to count: 0 for a further part of a request. Operators are not charged.
     fn charge(&mut self, count: u64) {
-        let Asker::Holder(credential) = &self.asker else { return };
+        let Requester::Holder(credential) = &self.requester else { return };
         let RequestMeter { charged_until, charged_to_session, prepaid, is_refused } = self.meter;
         let now = thread_time();
         self.meter = RequestMeter { charged_until: now, ..RequestMeter::default() };
@@ -160,7 +160,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         if let Err(too_often) = self.server.rate_limiter.acquire(&self.chain, cost) {
             // The ledger's reason has no waiting time, so that equal refusals are counted in one entry.
             self.server.daemon.record_decision(
-                PendingDecision::unread(&self.asker).refused("more was asked than is answered"),
+                PendingDecision::unread(&self.requester).refused("the rate of requests is limited"),
             );
             return Err(too_often.to_string());
         }
@@ -192,9 +192,9 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             }
             // From its first byte on, the whole request has to arrive within the timeout.
             self.extend_read_deadline();
-            let go_on = self.serve_request();
+            let stays_open = self.serve_request();
             self.charge(1);
-            if !go_on? {
+            if !stays_open? {
                 return Ok(());
             }
         }
@@ -209,13 +209,13 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         if let Err(why) = self.wait_for_rate(cost_of_request(line.len())) {
             return self.refuse(&why).map(|()| false);
         }
-        let (ask, len) = match parse_request(&line) {
-            ParsedRequest::Request(ask, len) => (ask, len),
+        let (message, len) = match parse_request(&line) {
+            ParsedRequest::Request(message, len) => (message, len),
             ParsedRequest::End => return Ok(false),
             ParsedRequest::Invalid(why) => return self.refuse(&why).map(|()| false),
         };
         drop(line);
-        let uploaded = match self.check_before_body(&ask, len) {
+        let uploaded = match self.check_before_body(&message, len) {
             Ok(uploaded) => uploaded,
             // A request without a body is followed by the next request, so the connection can stay open.
             Err(why) => return self.refuse(&why).map(|()| len == 0),
@@ -240,32 +240,34 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 Some(body)
             }
         };
-        self.execute(ask.ask, body)
+        self.execute(message.request, body)
     }
 
     /// Checks a request before its body is read. Returns the file that the request refers to, if it was uploaded before.
-    fn check_before_body(&self, ask: &Ask, len: usize) -> Result<Option<Arc<Vec<u8>>>, String> {
-        if let Some(why) = self.body_refusal(&ask.ask, len) {
-            self.server
-                .daemon
-                .record_decision(PendingDecision::for_request(&self.asker, &ask.ask, None).refused(&why));
+    fn check_before_body(&self, message: &RequestLine, len: usize) -> Result<Option<Arc<Vec<u8>>>, String> {
+        if let Some(why) = self.body_refusal(&message.request, len) {
+            self.server.daemon.record_decision(
+                PendingDecision::for_request(&self.requester, &message.request, None).refused(&why),
+            );
             return Err(why);
         }
-        self.uploaded_file(ask)
+        self.uploaded_file(message)
     }
 
     /// Returns the reason why a holder's request with a body of `len` bytes is refused before the body is read.
-    fn body_refusal(&self, ask: &ControlRequest, len: usize) -> Option<String> {
-        if len == 0 || matches!(self.asker, Asker::Operator(_)) {
+    fn body_refusal(&self, request: &ControlRequest, len: usize) -> Option<String> {
+        if len == 0 || matches!(self.requester, Requester::Operator(_)) {
             return None;
         }
-        match ask {
+        match request {
             ControlRequest::Load { .. } if len > PART_BYTES_MAX => {
-                let most = Bytes(PART_BYTES_MAX as u64);
-                Some(format!("a file of more than {most} is sent in parts, before the request that uses it"))
+                let part_max = Bytes(PART_BYTES_MAX as u64);
+                Some(format!(
+                    "a file of more than {part_max} is sent in parts, before the request that uses it"
+                ))
             }
             ControlRequest::PutTable { .. } => {
-                let permitted = self.server.daemon.permit(&self.asker, ask.clone(), None);
+                let permitted = self.server.daemon.permit(&self.requester, request.clone(), None);
                 permitted.err().map(|refusal| refusal.to_string())
             }
             _ => None,
@@ -273,20 +275,20 @@ impl<'a, L: PeerStream> Connection<'a, L> {
     }
 
     /// Returns the uploaded file that a request names by its hash, or `None` if the request names no file.
-    fn uploaded_file(&self, ask: &Ask) -> Result<Option<Arc<Vec<u8>>>, String> {
-        let Some(file) = &ask.file else { return Ok(None) };
-        if ask.body > 0 || !matches!(ask.ask, ControlRequest::Load { .. }) {
+    fn uploaded_file(&self, message: &RequestLine) -> Result<Option<Arc<Vec<u8>>>, String> {
+        let Some(file) = &message.file else { return Ok(None) };
+        if message.body > 0 || !matches!(message.request, ControlRequest::Load { .. }) {
             return Err("only a request to load a module can name an uploaded file, and it then has no body"
                 .to_owned());
         }
         let uploaded = self.server.daemon.uploads.complete_file(&self.chain, file, Instant::now());
         let uploaded = uploaded.map_err(|error| error.to_string())?;
         // The hash of the file is known, so a request can be refused before the file is copied and hashed again.
-        if let Err(why) = self.server.daemon.permit_known(&self.asker, &ask.ask, file) {
+        if let Err(why) = self.server.daemon.permit_known(&self.requester, &message.request, file) {
             let daemon = &self.server.daemon;
-            let session = daemon.session_of(&self.asker, &ask.ask);
+            let session = daemon.session_of(&self.requester, &message.request);
             daemon.record_decision(
-                PendingDecision::for_request(&self.asker, &ask.ask, session.as_ref())
+                PendingDecision::for_request(&self.requester, &message.request, session.as_ref())
                     .refused(&why.to_string()),
             );
             return Err(why.to_string());
@@ -295,12 +297,14 @@ impl<'a, L: PeerStream> Connection<'a, L> {
     }
 
     /// Authorises, executes and answers a request. Returns false if the connection has to be closed.
-    fn execute(&mut self, ask: ControlRequest, body: Option<Vec<u8>>) -> io::Result<bool> {
+    fn execute(&mut self, request: ControlRequest, body: Option<Vec<u8>>) -> io::Result<bool> {
         let daemon = &self.server.daemon;
-        let names =
-            SessionNames { node: daemon.session_of(&self.asker, &ask), requested: ask.session().cloned() };
-        let decision = PendingDecision::for_request(&self.asker, &ask, names.node.as_ref());
-        let permitted = match daemon.permit(&self.asker, ask, body.as_deref()) {
+        let names = SessionNames {
+            node: daemon.session_of(&self.requester, &request),
+            requested: request.session().cloned(),
+        };
+        let decision = PendingDecision::for_request(&self.requester, &request, names.node.as_ref());
+        let permitted = match daemon.permit(&self.requester, request, body.as_deref()) {
             Ok(permitted) => permitted,
             Err(why) => {
                 daemon.record_decision(decision.refused(&why.to_string()));
@@ -311,7 +315,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         let lacks_right = Cell::new(false);
         let done_reply = || Reply::Done { notes: Vec::new() };
         let refused = |why: &dyn Display| Reply::Refused { why: why.to_string() };
-        let is_operator = matches!(self.asker, Asker::Operator(_));
+        let is_operator = matches!(self.requester, Requester::Operator(_));
         let failed = |error: &NodeError| {
             lacks_right.set(matches!(error, NodeError::NotPermitted(_)));
             if is_operator { refused(error) } else { refused(&error.for_holder()) }
@@ -325,22 +329,22 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             Err(error) => failed(&error),
         };
         let is_read_only = matches!(
-            permitted.ask,
+            permitted.request,
             ControlRequest::Show
                 | ControlRequest::Upload(_)
                 | ControlRequest::Explain(_)
                 | ControlRequest::Ledger(_)
                 | ControlRequest::Revocations
         );
-        let (owner, share) = (permitted.owner, permitted.by);
+        let (owner, share) = (permitted.owner, permitted.share);
         let mut budget = compile_queue::budget_for(owner.as_ref());
-        let answer = match permitted.ask {
-            ControlRequest::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
+        let answer = match permitted.request {
+            ControlRequest::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.requester))),
             ControlRequest::Watch { every } => {
                 daemon.record_decision(decision.answered(&done_reply(), false));
                 let every = Duration::from_nanos(every.0).clamp(WATCH_MIN, CLIENT_TIMEOUT);
                 while !self.refuse_if_ended()? {
-                    let snapshot = self.server.daemon.snapshot_for(&self.asker);
+                    let snapshot = self.server.daemon.snapshot_for(&self.requester);
                     self.send_reply(Reply::Snapshot(Box::new(snapshot)))?;
                     self.charge(0);
                     std::thread::sleep(every);
@@ -371,14 +375,16 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             ControlRequest::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
             ControlRequest::RemoveTable { table } => reply(daemon.remove_table(&table)),
             ControlRequest::Rate(rate) => reply_with_note(daemon.change_rate(&rate)),
-            ControlRequest::Explain(what) => match daemon.explain(&self.asker, *what, body.as_deref()) {
-                Ok(explained) => Reply::Explained(Box::new(explained)),
-                Err(error) => {
-                    lacks_right.set(true);
-                    refused(&error)
+            ControlRequest::Explain(explain) => {
+                match daemon.explain(&self.requester, *explain, body.as_deref()) {
+                    Ok(explained) => Reply::Explained(Box::new(explained)),
+                    Err(error) => {
+                        lacks_right.set(true);
+                        refused(&error)
+                    }
                 }
-            },
-            ControlRequest::Ledger(ask) => match daemon.query_ledger(&self.asker, &ask) {
+            }
+            ControlRequest::Ledger(request) => match daemon.query_ledger(&self.requester, &request) {
                 Ok(query) => {
                     daemon.record_decision(decision.answered(&done_reply(), false));
                     return self.send_entries(query);
@@ -386,10 +392,10 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 Err(error) => refused(&error),
             },
             ControlRequest::Revoke => {
-                let credential = super::delivery::credential_of(&self.asker);
+                let credential = super::delivery::credential_of(&self.requester);
                 super::delivery::receive_list(daemon, credential, &body.unwrap_or_default())
             }
-            ControlRequest::Revocations => Reply::Revocations(daemon.revocations_for(&self.asker)),
+            ControlRequest::Revocations => Reply::Revocations(daemon.revocations_for(&self.requester)),
             ControlRequest::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => refused(&error),
@@ -408,7 +414,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                         self.send_records(&following, &session, share.as_ref())?;
                         if !self.refuse_if_share_ended(&session, share.as_ref())? {
                             let end_of_records = format_args!(
-                                "its records end here: module `{module}` was unloaded, or its session closed"
+                                "the records end here: module `{module}` was unloaded, or its session closed"
                             );
                             self.refuse(&end_of_records)?;
                         }
@@ -424,10 +430,11 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         if !is_read_only {
             daemon.invalidate_snapshots();
         }
-        self.meter.charged_to_session.0 = self.meter.charged_to_session.0.saturating_add(budget.here().0);
+        self.meter.charged_to_session.0 =
+            self.meter.charged_to_session.0.saturating_add(budget.used_in_caller().0);
         self.meter.is_refused = matches!(answer, Reply::Refused { .. });
         daemon.record_decision(decision.answered(&answer, lacks_right.get()));
-        self.send_reply(names.localise(answer)).map(|()| true)
+        self.send_reply(names.replace_in(answer)).map(|()| true)
     }
 
     /// Sends the entries of a ledger query in several replies. Returns false if the connection has to be closed.
@@ -453,7 +460,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         if self.server.is_stopping() {
             return self.refuse(&"the node stops").map(|()| true);
         }
-        match self.server.daemon.check_right(&self.asker) {
+        match self.server.daemon.check_right(&self.requester) {
             Ok(()) => Ok(false),
             Err(why) => self.refuse(&why).map(|()| true),
         }
@@ -465,8 +472,8 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         if self.refuse_if_ended()? {
             return Ok(true);
         }
-        match self.server.daemon.check_share(&self.asker, session, share) {
-            // The caller reports a closed session in its own words.
+        match self.server.daemon.check_share(&self.requester, session, share) {
+            // The caller reports a closed session.
             Ok(()) | Err(RequestRefusal::NoSession(_)) => Ok(false),
             Err(why) => self.refuse(&why).map(|()| true),
         }
@@ -480,11 +487,11 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         share: Option<&ShareGrant>,
     ) -> io::Result<()> {
         let (mut last_share_check, mut last_charge) = (Instant::now(), Instant::now());
-        while !self.server.is_stopping() && self.server.daemon.check_right(&self.asker).is_ok() {
+        while !self.server.is_stopping() && self.server.daemon.check_right(&self.requester).is_ok() {
             // The check of the share locks the node, so it is not made for each record.
             if share.is_some() && last_share_check.elapsed() >= SHARE_CHECK_INTERVAL {
                 last_share_check = Instant::now();
-                if self.server.daemon.check_share(&self.asker, session, share).is_err() {
+                if self.server.daemon.check_share(&self.requester, session, share).is_err() {
                     return Ok(());
                 }
             }
@@ -493,12 +500,12 @@ impl<'a, L: PeerStream> Connection<'a, L> {
                 last_charge = Instant::now();
             }
             match following.next(Duration::from_millis(200)) {
-                Ok(FollowedRecord { item, load }) => {
+                Ok(FollowedRecord { item, in_flight }) => {
                     self.send_reply(match item {
                         FollowedItem::Row(row) => Reply::Record(row),
                         FollowedItem::Missed(rows) => Reply::Missed { rows },
                     })?;
-                    drop(load);
+                    drop(in_flight);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.stream.get_mut().is_closed_by_peer() {

@@ -10,9 +10,9 @@
 
 use super::connection::{CLIENT_TIMEOUT, PeerStream, RequestServer, send_refusal, send_reply};
 use crate::control::audit::PendingDecision;
-use crate::control::authority::Asker;
+use crate::control::authority::Requester;
 use crate::control::protocol::request_reader::{ParsedRequest, read_request};
-use crate::control::protocol::{Ask, ControlRequest, Reply, VERSION};
+use crate::control::protocol::{ControlRequest, Reply, RequestLine, VERSION};
 use crate::server::daemon::Daemon;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -54,10 +54,10 @@ pub(super) fn receive_list(
 }
 
 /// Returns the credential of a holder, or `None` for the operator.
-pub(super) fn credential_of(asker: &Asker) -> Option<&VerifiedCredential> {
-    match asker {
-        Asker::Operator(_) => None,
-        Asker::Holder(credential) => Some(credential),
+pub(super) fn credential_of(requester: &Requester) -> Option<&VerifiedCredential> {
+    match requester {
+        Requester::Operator(_) => None,
+        Requester::Holder(credential) => Some(credential),
     }
 }
 
@@ -94,12 +94,12 @@ pub(super) fn serve_root(
     let mut stream = BufReader::new(stream);
     while !server.is_stopping() {
         stream.get_mut().set_read_deadline(Instant::now() + CLIENT_TIMEOUT);
-        let (ask, len) = match read_request(&mut stream)? {
-            ParsedRequest::Request(ask, len) => (ask.ask, len),
+        let (request, len) = match read_request(&mut stream)? {
+            ParsedRequest::Request(message, len) => (message.request, len),
             ParsedRequest::End => return Ok(()),
             ParsedRequest::Invalid(why) => return send_refusal(stream.get_mut(), &why),
         };
-        let reply = match ask {
+        let reply = match request {
             ControlRequest::Revoke => {
                 let mut list = vec![0; len];
                 stream.read_exact(&mut list)?;
@@ -109,9 +109,9 @@ pub(super) fn serve_root(
                 Reply::Revocations(daemon.revocations_of(Some(root)))
             }
             _ => {
-                let only = "a peer with a root's key and no credential can only deliver revocation lists and see what is revoked: name the credential's file with --credential FILE";
-                daemon.record_decision(PendingDecision::of_stranger(root, "other").refused(only));
-                return send_refusal(stream.get_mut(), &only);
+                let why = "a peer with a root's key and no credential can only deliver revocation lists and read that root's revocations: name the credential's file with --credential FILE";
+                daemon.record_decision(PendingDecision::of_stranger(root, "other").refused(why));
+                return send_refusal(stream.get_mut(), &why);
             }
         };
         if let Reply::Refused { why } = &reply {
@@ -136,9 +136,9 @@ pub(super) fn serve_anonymous(
     for is_last in [false, true] {
         let reply = match read_delivery(&mut stream, daemon, started)? {
             Delivery::Other => {
-                let only = "a peer without a credential, unless it is an operator of the node, can only deliver a revocation list: name the credential's file with --credential FILE";
-                daemon.record_decision(PendingDecision::of_stranger(key, "other").refused(only));
-                return send_refusal(stream.get_mut(), &only);
+                let why = "a peer without a credential, unless it is an operator of the node, can only deliver a revocation list: name the credential's file with --credential FILE";
+                daemon.record_decision(PendingDecision::of_stranger(key, "other").refused(why));
+                return send_refusal(stream.get_mut(), &why);
             }
             Delivery::Answer(reply) => reply,
             Delivery::List(text) => apply_list(daemon, None, &text),
@@ -171,10 +171,10 @@ fn read_delivery(
     daemon: &Daemon,
     started: Instant,
 ) -> io::Result<Delivery> {
-    let mut request = Vec::new();
-    stream.take(LINE_BYTES_MAX).read_until(b'\n', &mut request)?;
-    let len = match serde_json::from_slice::<Ask>(&request) {
-        Ok(Ask { weir: VERSION, ask: ControlRequest::Revoke, body, .. }) => body as usize,
+    let mut line = Vec::new();
+    stream.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    let len = match serde_json::from_slice::<RequestLine>(&line) {
+        Ok(RequestLine { weir: VERSION, request: ControlRequest::Revoke, body, .. }) => body as usize,
         _ => return Ok(Delivery::Other),
     };
     let refused = |counter: &'static str, why: String| {
@@ -192,13 +192,13 @@ fn read_delivery(
     let (header, rest) = match ListHeader::read(begin) {
         Ok(read) => read,
         Err(why) => {
-            let old = "; only a peer with a credential, an operator's key or a root's key can deliver a list of the previous format";
-            return refused(why.counter(), format!("{why}{old}"));
+            let advice = "; only a peer with a credential, an operator's key or a root's key can deliver a list of the previous format";
+            return refused(why.counter(), format!("{why}{advice}"));
         }
     };
     if let Some(under) = header.issuer().under() {
         let (signer, under) = (*header.issuer().signer(), *under);
-        let why = RevocationError::NotShown { signer, under };
+        let why = RevocationError::UnprovenRight { signer, under };
         return refused(why.counter(), why.to_string());
     }
     let reply = answer_offer(daemon, None, &header, list.len());
@@ -206,7 +206,7 @@ fn read_delivery(
     if is_offer || !matches!(reply, Reply::Uploaded { .. }) {
         return Ok(Delivery::Answer(reply));
     }
-    // The header has a root's signature, which covers the hash of the rest.
+    // A root has signed the header, and the header contains the hash of the rest.
     stream.get_mut().set_read_deadline(started + DELIVERY_TIME);
     stream.take((len - list.len()) as u64).read_to_end(&mut list)?;
     match String::from_utf8(list) {

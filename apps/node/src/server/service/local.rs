@@ -3,7 +3,7 @@
 use super::CLIENT_THREAD;
 use super::connection::{CLIENT_TIMEOUT, Connection, PeerStream, RequestServer, send_refusal};
 use super::quota::ClientPermit;
-use crate::control::authority::Asker;
+use crate::control::authority::Requester;
 use crate::log::warn;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,11 +20,11 @@ pub(super) fn accept(listener: &UnixListener, server: &Arc<RequestServer>) {
             return;
         }
         let Ok(stream) = stream else {
-            // The process has no free file descriptor now. One may become free soon.
+            // The process has no free file descriptor, for example. Try again a little later.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        // An error of this connection concerns its client alone.
+        // An error of this connection affects only its client.
         let Ok(mut stream) = LocalStream::new(stream) else { continue };
         let Some(permit) = ClientPermit::acquire(&server.client_count, CLIENTS_MAX) else {
             let why = format!("{CLIENTS_MAX} clients are connected, which is the maximum");
@@ -33,7 +33,7 @@ pub(super) fn accept(listener: &UnixListener, server: &Arc<RequestServer>) {
         };
         let server = Arc::clone(server);
         let spawned = std::thread::Builder::new().name(CLIENT_THREAD.to_owned()).spawn(move || {
-            _ = Connection::new(stream, Asker::Operator(None), &server).serve();
+            _ = Connection::new(stream, Requester::Operator(None), &server).serve();
             drop(permit);
         });
         if let Err(error) = spawned {
@@ -57,8 +57,8 @@ impl LocalStream {
 }
 
 impl PeerStream for LocalStream {
-    fn set_read_deadline(&mut self, then: Instant) {
-        self.deadline = then;
+    fn set_read_deadline(&mut self, deadline: Instant) {
+        self.deadline = deadline;
     }
 
     fn is_closed_by_peer(&mut self) -> bool {
@@ -71,11 +71,11 @@ impl PeerStream for LocalStream {
 
 impl Read for LocalStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let timeout = self.deadline.saturating_duration_since(Instant::now());
+        if timeout.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_read_timeout(Some(timeout))?;
         self.stream.read(bytes)
     }
 }

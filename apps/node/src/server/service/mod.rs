@@ -29,7 +29,7 @@ use weir_trust::association::Signer;
 
 /// The age up to which metrics are served from a cache. Any local user can request them, and each snapshot takes time
 /// of every core.
-const METRICS_AGE: Duration = Duration::from_millis(500);
+const METRICS_AGE_MAX: Duration = Duration::from_millis(500);
 
 /// The name of the threads that serve clients.
 const CLIENT_THREAD: &str = "weir-client";
@@ -76,7 +76,8 @@ pub(crate) struct RequestThreads {
     _socket: SocketFile,
     /// The listening local socket, as a type that the standard library can shut down.
     local_shutdown: UnixStream,
-    /// The listening socket for remote connections, as such a type, too; `None` without remote access.
+    /// The listening socket for remote connections, as a type that the standard library can shut down; `None` without remote
+    /// access.
     remote_shutdown: Option<TcpStream>,
     metrics: Option<SocketAddr>,
     is_stopping: Arc<AtomicBool>,
@@ -84,6 +85,7 @@ pub(crate) struct RequestThreads {
 }
 
 impl RequestThreads {
+    /// Binds the node's sockets, and starts the threads that serve them. `key` is the key agent, with remote access.
     pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<KeyAgent>) -> Result<Self, DaemonError> {
         let path = daemon.socket();
         let (listener, socket) = weir_os::socket::listen(&path)
@@ -134,7 +136,7 @@ impl RequestThreads {
         }
         if let Some((address, listener)) = metrics_listener {
             let (daemon, is_stopping) = (Arc::clone(daemon), Arc::clone(&service.is_stopping));
-            let cache = Cached::new(METRICS_AGE);
+            let cache = Cached::new(METRICS_AGE_MAX);
             let snapshot = move || cache.get(|| daemon.snapshot()).as_ref().clone();
             service.spawn("weir-metrics", move || metrics::serve(&listener, snapshot, &is_stopping))?;
             service.metrics = Some(address);

@@ -15,9 +15,9 @@ const BODIES_MAX: usize = 4 * weir_abi::limit::TABLE_BYTES as usize;
 pub(super) struct ClientPermit(Arc<AtomicUsize>);
 
 impl ClientPermit {
-    /// Counts one more client. Returns `None` if `most` clients are connected.
-    pub(super) fn acquire(clients: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let one_more = |count: usize| (count < most).then_some(count + 1);
+    /// Counts one more client. Returns `None` if `clients_max` clients are connected.
+    pub(super) fn acquire(clients: &Arc<AtomicUsize>, clients_max: usize) -> Option<Self> {
+        let one_more = |count: usize| (count < clients_max).then_some(count + 1);
         clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
         Some(Self(Arc::clone(clients)))
     }
@@ -32,25 +32,25 @@ impl Drop for ClientPermit {
 /// Slots for remote peers, limited in total and for each key or source.
 #[derive(Debug)]
 pub(super) struct PeerQuota<K> {
-    taken: OrderedMutex<BTreeMap<K, usize>, { rank::ALONE }>,
-    most: usize,
-    most_per_key: usize,
+    taken: OrderedMutex<BTreeMap<K, usize>, { rank::INDEPENDENT }>,
+    total_max: usize,
+    per_key_max: usize,
 }
 
 impl<K: Ord + Copy> PeerQuota<K> {
-    /// Creates `most` slots in total, of which one key or source can take `most_per_key`.
-    pub(super) fn new(most: usize, most_per_key: usize) -> Self {
-        Self { taken: OrderedMutex::default(), most, most_per_key }
+    /// Creates `total_max` slots, of which one key or source can take `per_key_max`.
+    pub(super) fn new(total_max: usize, per_key_max: usize) -> Self {
+        Self { taken: OrderedMutex::default(), total_max, per_key_max }
     }
 
     /// Takes a slot. Returns `None` if all slots, or all slots of this key, are taken.
     pub(super) fn acquire(&self, key: K) -> Option<PeerPermit<'_, K>> {
         let mut taken = self.taken.lock();
-        if taken.values().sum::<usize>() >= self.most {
+        if taken.values().sum::<usize>() >= self.total_max {
             return None;
         }
         let own = taken.get(&key).copied().unwrap_or(0);
-        if own >= self.most_per_key {
+        if own >= self.per_key_max {
             return None;
         }
         taken.insert(key, own + 1);
@@ -79,21 +79,21 @@ impl<K: Ord + Copy> Drop for PeerPermit<'_, K> {
 
 /// Memory for request bodies, shared among root grants.
 ///
-/// A root grant can take memory only as long as no less is left afterwards than the grant then has: a single grant can take
-/// a half, two grants a third each. So there is always memory left for one more grant. The operator is not limited in this
-/// way.
+/// A root grant gets memory if the free memory is afterwards at least as large as the memory of the grant. So a single grant
+/// gets at most half of the memory, two grants get a third each, and there is always memory for one more grant. The operator
+/// can take all free memory.
 #[derive(Debug, Default)]
-pub(super) struct UploadQuota(OrderedMutex<BTreeMap<Option<DelegationId>, usize>, { rank::ALONE }>);
+pub(super) struct UploadQuota(OrderedMutex<BTreeMap<Option<DelegationId>, usize>, { rank::INDEPENDENT }>);
 
 impl UploadQuota {
-    /// Reserves memory. Returns none if too little is left. `root_grant` is the first link of the client's chain; none for
-    /// the operator, who can take all that is left.
+    /// Reserves memory. Returns `None` if too little is free. `root_grant` is the first delegation of the client's chain; `None`
+    /// for the operator.
     pub(super) fn acquire(&self, root_grant: Option<DelegationId>, bytes: usize) -> Option<UploadPermit<'_>> {
         let mut taken = self.0.lock();
         let all = taken.values().sum::<usize>().checked_add(bytes)?;
-        let left = BODIES_MAX.checked_sub(all)?;
+        let free = BODIES_MAX.checked_sub(all)?;
         let own = taken.get(&root_grant).copied().unwrap_or(0) + bytes;
-        if bytes > 0 && root_grant.is_some() && own > left {
+        if bytes > 0 && root_grant.is_some() && own > free {
             return None;
         }
         taken.insert(root_grant, own);

@@ -2,8 +2,8 @@
 //!
 //! Every request takes processor time of the node, even if it is refused. So a request waits for admission before it is
 //! parsed, by the [virtual clocks](crate::server::virtual_clock) of its delegation chain. Admission advances the clocks by
-//! [`REQUEST_COST`], and by more for a long body. A request that takes more processor time than that cost stands for
-//! advances the clocks again afterwards. Three properties follow:
+//! [`REQUEST_COST`], and by more for a long body. The clocks advance again after a request that takes more processor time
+//! than its cost stands for. Three properties follow:
 //!
 //! - All requests under one root grant take at most [`CORE_PERCENT`] of a core.
 //! - A delegator never waits for its delegates.
@@ -23,7 +23,7 @@ const REQUESTS_PER_SECOND: u64 = 100;
 const BURST: u64 = 400;
 /// The processor time for requests of a holder, and of all its descendants together, in percent of a core.
 const CORE_PERCENT: u64 = 5;
-/// The number of bytes for which a request counts once more.
+/// The number of bytes that cost as much as one request.
 const BYTES_PER_REQUEST: usize = 64 << 10;
 /// The time by which one request advances the clocks.
 const REQUEST_COST: Nanos = Nanos(Nanos::SECOND.0 / REQUESTS_PER_SECOND);
@@ -38,7 +38,7 @@ const RETRY_INTERVAL: Nanos = Nanos::MILLISECOND;
 #[derive(Debug)]
 pub(super) struct RequestRateLimiter {
     started: Instant,
-    waiting: OrderedMutex<WaitingRequests, { rank::ALONE }>,
+    waiting: OrderedMutex<WaitingRequests, { rank::INDEPENDENT }>,
 }
 
 /// The error of a request that was not admitted in time. The client can send it again.
@@ -97,10 +97,10 @@ impl RequestRateLimiter {
         }
     }
 
-    /// Advances the clocks of a chain by `more`, the cost of a request beyond the cost with which it was admitted.
-    pub(super) fn charge(&self, chain: &[DelegationId], more: Nanos) {
-        if more.0 > 0 {
-            self.waiting.lock().charge(chain, more, self.now());
+    /// Advances the clocks of a chain by `extra_cost`: the cost of a request beyond the cost with which it was admitted.
+    pub(super) fn charge(&self, chain: &[DelegationId], extra_cost: Nanos) {
+        if extra_cost.0 > 0 {
+            self.waiting.lock().charge(chain, extra_cost, self.now());
         }
     }
 }
@@ -111,14 +111,14 @@ struct WaitingRequests {
     clocks: VirtualClocks,
     /// The number and chain of each request.
     waiting: Vec<(u64, Vec<DelegationId>)>,
-    next: u64,
+    last_number: u64,
 }
 
 impl WaitingRequests {
     fn enter(&mut self, chain: &[DelegationId]) -> u64 {
-        self.next += 1;
-        self.waiting.push((self.next, chain.to_vec()));
-        self.next
+        self.last_number += 1;
+        self.waiting.push((self.last_number, chain.to_vec()));
+        self.last_number
     }
 
     fn leave(&mut self, number: u64) {
@@ -134,18 +134,19 @@ impl WaitingRequests {
         let (_, chain) = self.waiting.iter().find(|(other, _)| *other == number)?;
         let excess = |chain: &[DelegationId]| self.clocks.lead(chain, now).0.saturating_sub(LEAD_MAX.0);
         // Earlier requests of the same holder come first.
-        let before = self.waiting.iter().filter(|(other, chains)| *other < number && chains == chain).count();
-        let rank = REQUEST_COST.0.saturating_mul(u64::try_from(before).unwrap_or(u64::MAX));
+        let earlier =
+            self.waiting.iter().filter(|(other, chains)| *other < number && chains == chain).count();
+        let delay_for_earlier = REQUEST_COST.0.saturating_mul(u64::try_from(earlier).unwrap_or(u64::MAX));
         let wait = excess(chain);
         if wait > 0 {
-            return Some(Nanos(wait.saturating_add(rank)));
+            return Some(Nanos(wait.saturating_add(delay_for_earlier)));
         }
         // Different root grants share no clocks.
         let of_root_grant = self.waiting.iter().filter(|(_, other)| other.first() == chain.first());
         let ready = of_root_grant.filter(|(_, other)| excess(other) == 0);
         let first = self.clocks.select(ready.map(|(number, chain)| (*number, chain.as_slice())));
         if first != Some(number) {
-            return Some(Nanos(RETRY_INTERVAL.0.max(rank)));
+            return Some(Nanos(RETRY_INTERVAL.0.max(delay_for_earlier)));
         }
         let chain = chain.clone();
         self.leave(number);

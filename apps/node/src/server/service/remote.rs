@@ -8,9 +8,9 @@ use super::CLIENT_THREAD;
 use super::connection::{CLIENT_TIMEOUT, Connection, PeerStream, RequestServer, send_refusal};
 use super::delivery::{ANONYMOUS_MAX, ANONYMOUS_PER_SOURCE_MAX, ROOTS_MAX, ROOTS_PER_KEY_MAX};
 use super::quota::PeerQuota;
-use crate::control::access::{Cause, FloodLog};
+use crate::control::access::{FloodLog, RefusalCause};
 use crate::control::audit::PendingDecision;
-use crate::control::authority::{Asker, RequestRefusal, delegation_chain};
+use crate::control::authority::{RequestRefusal, Requester, delegation_chain};
 use crate::log::warn;
 use crate::server::trust::Trust;
 use std::fmt::Display;
@@ -54,11 +54,11 @@ pub(super) struct RemoteServer {
     pub(super) key_agent: KeyAgent,
     pub(super) requests: Arc<RequestServer>,
     acceptor: Acceptor,
-    /// Slots of clients, limited by key.
+    /// Slots of holders, limited for each key.
     clients: PeerQuota<PublicKey>,
-    /// Slots of clients, limited by the first grant of their chains.
+    /// Slots of holders, limited for each root grant, the first grant of a chain.
     by_root_grant: PeerQuota<DelegationId>,
-    /// Slots of holders that are told that all client slots are taken.
+    /// Slots of holders that only receive the refusal that all slots are taken.
     turned_away: PeerQuota<PublicKey>,
     /// Slots of the node's operators.
     operators: PeerQuota<PublicKey>,
@@ -75,9 +75,9 @@ pub(super) struct RemoteServer {
 impl RemoteServer {
     pub(super) fn new(key_agent: KeyAgent, requests: Arc<RequestServer>) -> Arc<Self> {
         let limits = GateLimits::default();
-        let half_open = crate::sessions::descriptors::half_open(limits.half_open);
+        let half_open = crate::sessions::descriptors::half_open_max(limits.half_open);
         let acceptor = Acceptor::new(GateLimits { half_open, ..limits });
-        requests.daemon.access.begin(&acceptor);
+        requests.daemon.access.set_acceptor(&acceptor);
         Arc::new(Self {
             key_agent,
             acceptor,
@@ -100,7 +100,7 @@ pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
     let mut log = FloodLog::new(Instant::now());
     let mut log_checked = Instant::now();
     let mut failed = 0;
-    let count = || {
+    let report_counters = || {
         let now_failed = server.acceptor.counters().refused();
         if now_failed > failed {
             daemon.count_failed_handshakes(now_failed - failed);
@@ -121,7 +121,7 @@ pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
         &server.key_agent,
         is_stopping,
         |peer| spawn_server(peer, server),
-        count,
+        report_counters,
     );
     if let Err(error) = served {
         warn(&format_args!("the node accepts no remote connections any more: {error}"));
@@ -133,11 +133,11 @@ fn spawn_server(peer: PendingPeer, server: &Arc<RemoteServer>) {
     // The number of these threads is limited by the half-open handshakes and the slots of all quotas.
     let spawned = std::thread::Builder::new().name(CLIENT_THREAD.to_owned()).spawn(move || {
         thread_server.requests.daemon.bind_to_other_cores();
-        // An I/O error concerns this peer alone.
+        // An I/O error affects only this peer.
         _ = serve(peer, &thread_server);
     });
     if spawned.is_err() {
-        server.requests.daemon.access.refused(Cause::Thread);
+        server.requests.daemon.access.refused(RefusalCause::Thread);
     }
 }
 
@@ -154,7 +154,7 @@ enum PeerRight {
     /// The peer has presented an invalid credential.
     Invalid(Box<PendingDecision>, RequestRefusal),
     /// The configuration allows no remote access any more.
-    Closed,
+    NoRemoteAccess,
 }
 
 fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
@@ -178,7 +178,9 @@ fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
             server.requests.daemon.record_decision(decision.refused(&refusal.to_string()));
             server.refuse_unverified(peer, &refusal)
         }
-        PeerRight::Closed => server.refuse_unverified(peer, &"this node allows no remote access any more"),
+        PeerRight::NoRemoteAccess => {
+            server.refuse_unverified(peer, &"this node allows no remote access any more")
+        }
     }
 }
 
@@ -193,7 +195,7 @@ impl RemoteServer {
                 _ => PeerRight::None,
             };
         }
-        let Some(trust) = daemon.trust() else { return PeerRight::Closed };
+        let Some(trust) = daemon.trust() else { return PeerRight::NoRemoteAccess };
         let credential = Credential::parse(&peer.credentials);
         match verify(&trust, peer, credential.as_ref()) {
             Ok(verified) => PeerRight::Holder(Arc::new(verified)),
@@ -211,17 +213,17 @@ impl RemoteServer {
         // All operators share these slots, without a limit for each key.
         let slot = self.operators.acquire(key);
         let mut stream = RemoteStream::accept(peer)?;
-        let answered = if slot.is_some() {
+        let result = if slot.is_some() {
             daemon.record_decision(PendingDecision::of_operator(&key));
             let _connected = daemon.access.connected();
-            Connection::new(&mut stream, Asker::Operator(Some(key)), &self.operator_requests).serve()
+            Connection::new(&mut stream, Requester::Operator(Some(key)), &self.operator_requests).serve()
         } else {
-            daemon.access.refused(Cause::Slots);
+            daemon.access.refused(RefusalCause::Slots);
             let why = format!("{OPERATORS_MAX} operators are connected, which is the maximum");
             daemon.record_decision(PendingDecision::of_operator(&key).refused(&why));
             send_refusal(&mut stream, &why)
         };
-        stream.linger(answered, usize::MAX);
+        stream.linger(result, usize::MAX);
         Ok(())
     }
 
@@ -237,22 +239,22 @@ impl RemoteServer {
             .acquire(root_grant)
             .and_then(|grant_permit| Some((grant_permit, self.clients.acquire(key)?)));
         let Some(_slot) = slot else {
-            daemon.access.refused(Cause::Slots);
+            daemon.access.refused(RefusalCause::Slots);
             let why = format!(
                 "the node has {CLIENTS_MAX} clients connected, or {CLIENTS_PER_GRANT_MAX} under your root's grant, or {CLIENTS_PER_KEY_MAX} with your key, which is the maximum"
             );
             daemon.record_decision(PendingDecision::of_peer(&verified).refused(&why));
             let Some(_permit) = self.turned_away.acquire(key) else { return Ok(()) };
             let mut stream = RemoteStream::accept(peer)?;
-            let answered = send_refusal(&mut stream, &why);
-            stream.linger(answered, UNVERIFIED_BYTES_MAX);
+            let result = send_refusal(&mut stream, &why);
+            stream.linger(result, UNVERIFIED_BYTES_MAX);
             return Ok(());
         };
         let _connected = daemon.access.connected();
         let mut stream = RemoteStream::accept(peer)?;
         daemon.record_decision(PendingDecision::of_peer(&verified));
-        let answered = Connection::new(&mut stream, Asker::Holder(verified), &self.requests).serve();
-        stream.linger(answered, usize::MAX);
+        let result = Connection::new(&mut stream, Requester::Holder(verified), &self.requests).serve();
+        stream.linger(result, usize::MAX);
         Ok(())
     }
 
@@ -260,25 +262,25 @@ impl RemoteServer {
     fn serve_root(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
         let key = peer.peer().key;
         let Some(_permit) = self.roots.acquire(key) else {
-            self.requests.daemon.access.refused(Cause::Slots);
+            self.requests.daemon.access.refused(RefusalCause::Slots);
             return Ok(());
         };
         let mut stream = RemoteStream::accept(peer)?;
-        let answered = super::delivery::serve_root(&mut stream, &key, &self.requests);
-        stream.linger(answered, UNVERIFIED_BYTES_MAX);
+        let result = super::delivery::serve_root(&mut stream, &key, &self.requests);
+        stream.linger(result, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 
-    /// Serves a peer without a credential, which can only deliver a revocation list. It takes no client slot.
+    /// Serves a peer without a credential, which can only deliver a revocation list. The peer takes no client slot.
     fn serve_anonymous(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
         let Some(_permit) = self.anonymous.acquire(peer.source()) else {
-            self.requests.daemon.access.refused(Cause::Anonymous);
+            self.requests.daemon.access.refused(RefusalCause::Anonymous);
             return Ok(());
         };
         let key = peer.peer().key;
         let mut stream = RemoteStream::accept(peer)?;
-        let answered = super::delivery::serve_anonymous(&mut stream, &key, &self.requests);
-        stream.linger(answered, UNVERIFIED_BYTES_MAX);
+        let result = super::delivery::serve_anonymous(&mut stream, &key, &self.requests);
+        stream.linger(result, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 
@@ -286,13 +288,13 @@ impl RemoteServer {
     fn refuse_unverified(&self, peer: AuthenticatedPeer, why: &dyn Display) -> Result<(), AcceptError> {
         let access = &self.requests.daemon.access;
         let Some(_permit) = self.refused.acquire(peer.source()) else {
-            access.refused(Cause::Unheard);
+            access.refused(RefusalCause::CredentialNoReply);
             return Ok(());
         };
-        access.refused(Cause::Credential);
+        access.refused(RefusalCause::Credential);
         let mut stream = RemoteStream::accept(peer)?;
-        let answered = send_refusal(&mut stream, why);
-        stream.linger(answered, UNVERIFIED_BYTES_MAX);
+        let result = send_refusal(&mut stream, why);
+        stream.linger(result, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 }
@@ -303,7 +305,7 @@ fn verify(
     credential: Result<&Credential, &CredentialRefusal>,
 ) -> Result<VerifiedCredential, RequestRefusal> {
     let credential = credential.map_err(Clone::clone)?;
-    Ok(trust.verify(credential, &peer.key, Second::of(weir_datapath::clock::wall_clock()))?)
+    Ok(trust.verify(credential, &peer.key, Second::containing(weir_datapath::clock::wall_clock()))?)
 }
 
 /// The encrypted stream of a remote peer.
@@ -320,9 +322,9 @@ impl RemoteStream {
     }
 
     /// Reads on for [`LINGER_TIME`], since closing a connection with unread bytes would discard the last answer. Does
-    /// nothing if `answered` is an I/O error: the connection is then closed at once.
-    fn linger(&mut self, answered: io::Result<()>, bytes_max: usize) {
-        if answered.is_err() {
+    /// nothing if `result` is an I/O error: the connection is then closed at once.
+    fn linger(&mut self, result: io::Result<()>, bytes_max: usize) {
+        if result.is_err() {
             return;
         }
         self.deadline = Instant::now() + LINGER_TIME;

@@ -1,10 +1,10 @@
 //! The guard against a node that crashes again and again because of a saved session.
 //!
-//! A file has the points of starts that restored sessions. Each such start adds [`START_POINTS`]. Once the node has run for
-//! [`SURVIVAL_TIME`] since all modules were restored it takes one point away, so that a node that always crashes a little
-//! later is stopped, too. All points go when it has run for [`SETTLED_TIME`], or stops in order. At [`HOLDERS_MAX`] points
-//! the sessions of credentials are not restored, at [`ALL_MAX`] none is. The files of these sessions stay for the next
-//! start.
+//! A file contains points. Each start that restores sessions adds [`START_POINTS`]. When the node has run for
+//! [`SURVIVAL_TIME`] since all modules were restored, one point is taken away. So a node that always crashes a little later
+//! gains points, too. All points are taken away when the node has run for [`SETTLED_TIME`], or stops in order. At
+//! [`HOLDERS_MAX`] points the sessions of credentials are not restored; at [`ALL_MAX`] points no session is restored. The
+//! files of these sessions stay for the next start.
 
 use std::io::Read;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use weir_os::private::{PrivateError, PrivateFolder};
 pub(crate) const SURVIVAL_TIME: Duration = Duration::from_secs(60);
 /// The time after which all points are taken away.
 const SETTLED_TIME: Duration = Duration::from_secs(3600);
-/// The points of a start: more than are taken away after [`SURVIVAL_TIME`].
+/// The points that a start adds: more than the one that is taken away after [`SURVIVAL_TIME`].
 const START_POINTS: u32 = 2;
-/// The points at which no sessions of credentials are restored: those of two starts that the node has not survived.
+/// The points at which no sessions of credentials are restored: the points of two starts after which the node crashed.
 const HOLDERS_MAX: u32 = 2 * START_POINTS;
 /// The points at which no sessions are restored.
 const ALL_MAX: u32 = 4 * START_POINTS;
@@ -31,9 +31,9 @@ pub(crate) struct StartGuard<'a> {
 
 /// The points of earlier starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FailedStarts(u32);
+pub(crate) struct StartPoints(u32);
 
-/// The part of a node's time that was noted already.
+/// The time since the start that a node has noted on disk already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NotedSurvival {
     #[default]
@@ -45,20 +45,20 @@ pub(crate) enum NotedSurvival {
 }
 
 impl NotedSurvival {
-    /// Returns what is to be noted for a node that has run for this time since all modules were restored.
-    pub(crate) fn after(ran: Duration) -> Self {
-        match ran {
-            ran if ran >= SETTLED_TIME => Self::Settled,
-            ran if ran >= SURVIVAL_TIME => Self::Survived,
+    /// Returns the value for a node that has run for `run_time` since all modules were restored.
+    pub(crate) fn after(run_time: Duration) -> Self {
+        match run_time {
+            time if time >= SETTLED_TIME => Self::Settled,
+            time if time >= SURVIVAL_TIME => Self::Survived,
             _ => Self::Nothing,
         }
     }
 }
 
-impl FailedStarts {
-    /// Returns true if sessions of credentials, or else those of the operator, are to be restored.
-    pub(crate) fn restores(self, is_of_credential: bool) -> bool {
-        self.0 < if is_of_credential { HOLDERS_MAX } else { ALL_MAX }
+impl StartPoints {
+    /// Returns true if sessions are to be restored: those of credential holders, or those of the operator.
+    pub(crate) fn restores(self, is_of_holder: bool) -> bool {
+        self.0 < if is_of_holder { HOLDERS_MAX } else { ALL_MAX }
     }
 }
 
@@ -67,16 +67,16 @@ impl<'a> StartGuard<'a> {
         Self { folder }
     }
 
-    /// Counts a start. Returns the points before it, and whether the new points were written.
-    pub(crate) fn begin(&self) -> (FailedStarts, Result<(), PrivateError>) {
+    /// Adds the points of a start. Returns the earlier points, and the result of writing the new ones.
+    pub(crate) fn begin(&self) -> (StartPoints, Result<(), PrivateError>) {
         let before = self.points();
-        (FailedStarts(before), self.write(before.saturating_add(START_POINTS)))
+        (StartPoints(before), self.write(before.saturating_add(START_POINTS)))
     }
 
     fn points(&self) -> u32 {
         let mut text = String::new();
         let read = self.folder.open_file(FILE).map(|file| file.take(16).read_to_string(&mut text));
-        // A missing file, or one that no node has written.
+        // A file that is missing, or that no node has written, counts as no points.
         read.ok().and_then(|_| text.trim().parse::<u32>().ok()).unwrap_or(0)
     }
 
@@ -84,21 +84,21 @@ impl<'a> StartGuard<'a> {
         self.folder.replace(FILE, format!("{points}\n").as_bytes())
     }
 
-    /// Notes that the node still runs.
+    /// Takes points away: one for a node that has survived its start, all for a settled one.
     pub(crate) fn note(&self, survival: NotedSurvival) {
         match survival {
             NotedSurvival::Nothing => {}
             NotedSurvival::Survived => match self.points() {
-                0 | 1 => self.settled(),
+                0 | 1 => self.clear(),
                 // After an error the points stay, and fewer sessions are restored.
                 points => _ = self.write(points - 1),
             },
-            NotedSurvival::Settled => self.settled(),
+            NotedSurvival::Settled => self.clear(),
         }
     }
 
-    /// Takes all points away: the node has run for long enough, or stops in order.
-    pub(crate) fn settled(&self) {
+    /// Takes all points away. To be called when the node has run for long enough, or stops in order.
+    pub(crate) fn clear(&self) {
         _ = self.folder.remove(FILE);
     }
 }
@@ -120,15 +120,15 @@ mod tests {
             restored,
             [(true, true), (true, true), (false, true), (false, true), (false, false), (false, false)]
         );
-        guard.settled();
-        assert_eq!(guard.begin().0, FailedStarts(0));
+        guard.clear();
+        assert_eq!(guard.begin().0, StartPoints(0));
         for damaged in ["", "x", "-1", "99999999999999999999999", "1 2"] {
             std::fs::write(folder.path().join(FILE), damaged).unwrap();
-            assert_eq!(guard.begin().0, FailedStarts(0), "{damaged}");
+            assert_eq!(guard.begin().0, StartPoints(0), "{damaged}");
         }
         std::fs::remove_file(folder.path().join(FILE)).unwrap();
         std::os::unix::fs::symlink("/dev/zero", folder.path().join(FILE)).unwrap();
-        assert!(guard.begin().1.is_ok() && guard.begin().0 == FailedStarts(START_POINTS));
+        assert!(guard.begin().1.is_ok() && guard.begin().0 == StartPoints(START_POINTS));
     }
 
     #[test]
@@ -153,6 +153,6 @@ mod tests {
         assert_eq!(start(), (true, true));
         // One point is left of that start.
         guard.note(NotedSurvival::Survived);
-        assert_eq!(guard.begin().0, FailedStarts(0));
+        assert_eq!(guard.begin().0, StartPoints(0));
     }
 }

@@ -19,7 +19,7 @@ fn session(name: &str, holders: usize, modules: &[&[u8]]) -> SavedSession {
     });
     let module = |(number, bytes): (usize, &&[u8])| SavedModule {
         module: toml::from_str(&format!("module = \"m.wasm\"\nname = \"m{number}\"")).unwrap(),
-        file: Some(ModuleHash::of(bytes)),
+        file: Some(ModuleHash::of_bytes(bytes)),
         signatures: Vec::new(),
     };
     let modules = modules.iter().enumerate().map(module).collect();
@@ -29,7 +29,7 @@ fn session(name: &str, holders: usize, modules: &[&[u8]]) -> SavedSession {
 }
 
 fn add(store: &mut SessionStore, saved: &SavedSession, bytes: &[u8]) -> Result<(), StoreError> {
-    store.add_module(&saved.session.name, &saved.claimed_chain(), ModuleHash::of(bytes), bytes)
+    store.add_module(&saved.session.name, &saved.claimed_chain(), ModuleHash::of_bytes(bytes), bytes)
 }
 
 fn files(folder: &Path) -> usize {
@@ -54,7 +54,7 @@ fn sessions_come_back_in_order_and_module_files_live_as_long_as_a_session_uses_t
     let read: Vec<SavedSession> = found.iter().map(|found| after.read(found).unwrap()).collect();
     assert_eq!(read, [other.clone(), one.clone()]);
     after.remove_all_unused_modules();
-    assert_eq!(after.read_module(&ModuleHash::of(b"own")).unwrap(), b"own");
+    assert_eq!(after.read_module(&ModuleHash::of_bytes(b"own")).unwrap(), b"own");
     // A module that was unloaded.
     after.write(SavedSession { modules: one.modules[..1].to_vec(), ..one.clone() }).unwrap();
     assert_eq!(files(folder.path()), 3);
@@ -162,9 +162,9 @@ fn a_session_whose_file_has_a_second_link_stays_with_its_modules_and_comes_back_
     );
     after.remove_all_unused_modules();
     assert_eq!(files(folder.path()), 4);
-    // Also when the other session is gone.
+    // The same holds after the other session is removed.
     after.remove(&other.session.name).unwrap();
-    assert_eq!(after.read_module(&ModuleHash::of(b"module")).unwrap(), b"module");
+    assert_eq!(after.read_module(&ModuleHash::of_bytes(b"module")).unwrap(), b"module");
 
     std::fs::remove_file(backup).unwrap();
     let mut later = store(folder.path());
@@ -188,7 +188,7 @@ fn a_session_that_cannot_be_written_has_no_earlier_file_and_keeps_its_modules() 
     std::fs::create_dir(&obstacle).unwrap();
     let changed = SavedSession { number: 7, ..before };
     let error = store.write(changed.clone()).unwrap_err();
-    assert!(error.may_pass() && !file.exists(), "{error}");
+    assert!(error.is_transient() && !file.exists(), "{error}");
     std::fs::remove_dir(&obstacle).unwrap();
     store.write(changed.clone()).unwrap();
     let text = std::fs::read(&file).unwrap();

@@ -26,17 +26,17 @@ impl ConfigLines {
             name: String,
         }
         #[derive(Deserialize)]
-        struct On {
+        struct OnInterface {
             interface: String,
         }
         #[derive(Deserialize)]
-        struct Parts {
+        struct Sections {
             cpu: Option<toml::Spanned<toml::Table>>,
             node: Option<toml::Spanned<toml::Table>>,
             #[serde(default)]
             interface: Vec<toml::Spanned<Named>>,
             #[serde(default)]
-            link: Vec<toml::Spanned<On>>,
+            link: Vec<toml::Spanned<OnInterface>>,
             #[serde(default)]
             profile: Vec<toml::Spanned<Named>>,
             #[serde(default)]
@@ -44,12 +44,12 @@ impl ConfigLines {
             #[serde(default)]
             table: Vec<toml::Spanned<Named>>,
         }
-        let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+        let line = |offset: usize| text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
         let lines = |parts: &[toml::Spanned<Named>]| {
             // If two sections have the same name, the second one's line is kept, since the error is about that section.
             parts.iter().map(|part| (part.get_ref().name.clone(), line(part.span().start))).collect()
         };
-        let Ok(parts) = toml::from_str::<Parts>(text) else { return Self::default() };
+        let Ok(parts) = toml::from_str::<Sections>(text) else { return Self::default() };
         Self {
             cpu: parts.cpu.map(|part| line(part.span().start)),
             node: parts.node.map(|part| line(part.span().start)),
@@ -73,14 +73,14 @@ impl ConfigLines {
     pub(crate) fn line_of_error(&self, error: &NodeConfigError) -> Option<usize> {
         match error {
             NodeConfigError::Session(
-                SpecError::Twice { session, .. }
+                SpecError::Duplicate { session, .. }
                 | SpecError::TooMany { session, .. }
-                | SpecError::Half { session, .. }
+                | SpecError::IncompleteReservation { session, .. }
                 | SpecError::Range { session, .. }
                 | SpecError::Missing { session, .. }
-                | SpecError::Outgoing { session, .. },
+                | SpecError::SeesOutgoing { session, .. },
             ) => self.session(session),
-            NodeConfigError::Twice { what, name } => {
+            NodeConfigError::Duplicate { what, name } => {
                 let parts = match *what {
                     "interface" => &self.interfaces,
                     "link" => &self.links,
@@ -90,7 +90,7 @@ impl ConfigLines {
                 };
                 parts.get(name).copied()
             }
-            NodeConfigError::Published { second, .. } => self.session(second),
+            NodeConfigError::TwoPublishers { second, .. } => self.session(second),
             NodeConfigError::Range { section: "cpu", .. } => self.cpu,
             NodeConfigError::Range { section: "node", .. } => self.node,
             _ => None,

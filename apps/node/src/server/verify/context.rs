@@ -20,8 +20,8 @@ pub(crate) struct CheckContext {
 }
 
 impl CheckContext {
-    /// Determines the context of a check without a start.
-    pub(crate) fn of_check(config: &NodeConfiguration) -> Self {
+    /// Determines the context of `weir config check`, which is no part of a start.
+    pub(crate) fn for_check_alone(config: &NodeConfiguration) -> Self {
         let user = effective_user();
         let other_user = Some(user).filter(|user| node_has_other_user(config, *user));
         let is_running = match weir_ledger_files::is_held(&config.node.state.join(LEDGER)) {
@@ -46,7 +46,7 @@ impl CheckContext {
     /// Returns the warning about a resource that is in use, if a running node may be using it.
     pub(super) fn busy_warning(&self, what: &str) -> Option<String> {
         let node = self.running_node.as_ref()?;
-        Some(format!("{what}; node `{node}` runs with this state folder, and may be its user"))
+        Some(format!("{what}; node `{node}` runs with this state folder, and may be using this resource"))
     }
 
     /// Returns the warning about a resource to which this process has no right, if the node may have that right.
@@ -91,23 +91,23 @@ fn is_dynamic_user_link(state: &Path) -> bool {
 
 impl Remarks {
     /// Adds a problem, or a warning if a running node may use the resource.
-    pub(super) fn busy(&mut self, context: &CheckContext, line: Option<usize>, what: String) {
+    pub(super) fn add_busy(&mut self, context: &CheckContext, line: Option<usize>, what: String) {
         match context.busy_warning(&what) {
-            Some(remark) => self.warning(line, remark),
-            None => self.problem(line, what),
+            Some(remark) => self.add_warning(line, remark),
+            None => self.add_problem(line, what),
         }
     }
 
     /// Adds a problem, or a warning if the node may have rights that this process lacks.
-    pub(super) fn permission(&mut self, context: &CheckContext, line: Option<usize>, what: String) {
+    pub(super) fn add_permission_error(&mut self, context: &CheckContext, line: Option<usize>, what: String) {
         match context.permission_warning(&what) {
-            Some(remark) => self.warning(line, remark),
-            None => self.problem(line, what),
+            Some(remark) => self.add_warning(line, remark),
+            None => self.add_problem(line, what),
         }
     }
 
     /// Adds a problem or a warning, by the kind of the system's error.
-    pub(super) fn io_error(
+    pub(super) fn add_io_error(
         &mut self,
         context: &CheckContext,
         line: Option<usize>,
@@ -115,17 +115,22 @@ impl Remarks {
         what: String,
     ) {
         match kind {
-            ErrorKind::PermissionDenied => self.permission(context, line, what),
-            ErrorKind::AddrInUse => self.busy(context, line, what),
-            _ => self.problem(line, what),
+            ErrorKind::PermissionDenied => self.add_permission_error(context, line, what),
+            ErrorKind::AddrInUse => self.add_busy(context, line, what),
+            _ => self.add_problem(line, what),
         }
     }
 
     /// Adds a problem or a warning about an interface.
-    pub(super) fn interface_error(&mut self, context: &CheckContext, line: Option<usize>, error: &LiveError) {
+    pub(super) fn add_interface_error(
+        &mut self,
+        context: &CheckContext,
+        line: Option<usize>,
+        error: &LiveError,
+    ) {
         match context.interface_warning(error) {
-            Some(remark) => self.warning(line, remark),
-            None => self.problem(line, error.to_string()),
+            Some(remark) => self.add_warning(line, remark),
+            None => self.add_problem(line, error.to_string()),
         }
     }
 }

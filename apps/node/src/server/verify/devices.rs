@@ -12,27 +12,27 @@ use weir_wire::LinkType;
 pub(super) struct Devices {
     pub(super) interfaces: BTreeMap<String, LinkType>,
     pub(super) links: BTreeMap<String, LinkType>,
-    pub(super) trial: LinkCheck,
+    pub(super) link_check: LinkCheck,
 }
 
 impl Devices {
-    /// Finds the devices. A missing device counts as Ethernet, as in a start.
-    pub(super) fn of(config: &NodeConfiguration) -> Self {
-        let typed = |name: &String| (name.clone(), link_type_of(name).unwrap_or(LinkType::Ethernet));
-        let interfaces = config.interfaces.iter().map(|it| typed(&it.name)).collect();
-        let links: BTreeMap<_, _> = config.links.iter().map(|link| typed(&link.interface)).collect();
-        let mut trial = LinkCheck::default();
+    /// Finds the link types of a configuration's devices. A missing device counts as Ethernet, as in a start.
+    pub(super) fn find(config: &NodeConfiguration) -> Self {
+        let with_link_type = |name: &String| (name.clone(), link_type_of(name).unwrap_or(LinkType::Ethernet));
+        let interfaces = config.interfaces.iter().map(|it| with_link_type(&it.name)).collect();
+        let links: BTreeMap<_, _> = config.links.iter().map(|link| with_link_type(&link.interface)).collect();
+        let mut link_check = LinkCheck::default();
         for link in &config.links {
-            // An error is reported by `Remarks::links`.
+            // An error is reported by [`Remarks::check_links`].
             let kind = links.get(&link.interface).copied().unwrap_or(LinkType::Ethernet);
-            _ = trial.add(link, kind);
+            _ = link_check.add(link, kind);
         }
-        Self { interfaces, links, trial }
+        Self { interfaces, links, link_check }
     }
 }
 
 /// Returns remarks on properties that only a start checks, because checking them would interrupt traffic.
-pub(crate) fn unchecked(subject: &Subject<'_>) -> impl Iterator<Item = Remark> {
+pub(crate) fn unchecked_properties(subject: &Subject<'_>) -> impl Iterator<Item = Remark> {
     let interfaces =
         subject.config.interfaces.iter().filter(|interface| interface.kind == InterfaceKind::Xdp);
     interfaces.map(|interface| {
@@ -46,7 +46,7 @@ pub(crate) fn unchecked(subject: &Subject<'_>) -> impl Iterator<Item = Remark> {
 
 impl Remarks {
     /// Checks interfaces. A missing interface causes only a warning, as a node waits for it.
-    pub(super) fn interfaces(&mut self, subject: &Subject<'_>) {
+    pub(super) fn check_interfaces(&mut self, subject: &Subject<'_>) {
         for interface in &subject.config.interfaces {
             let line = subject.lines.interfaces.get(&interface.name).copied();
             match try_interface(&interface.name, interface.options()) {
@@ -56,22 +56,22 @@ impl Remarks {
                     let what = format!(
                         "there is no interface `{name}` on this machine now: the node will wait for it"
                     );
-                    self.warning(line, what);
+                    self.add_warning(line, what);
                 }
-                Err(error) => self.interface_error(subject.context, line, &error),
+                Err(error) => self.add_interface_error(subject.context, line, &error),
             }
         }
     }
 
     /// Checks links.
-    pub(super) fn links(&mut self, subject: &Subject<'_>) {
+    pub(super) fn check_links(&mut self, subject: &Subject<'_>) {
         for link in &subject.config.links {
             let line = subject.lines.links.get(&link.interface).copied();
             if let Err(error) = LiveSink::open(&link.interface, SocketKind::Packet) {
-                self.interface_error(subject.context, line, &error);
+                self.add_interface_error(subject.context, line, &error);
             }
             if let Err(error) = LinkCheck::default().add(link, LinkType::Ethernet) {
-                self.problem(line, error.to_string());
+                self.add_problem(line, error.to_string());
             }
         }
     }

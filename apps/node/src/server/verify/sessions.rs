@@ -14,9 +14,9 @@ use crate::sessions::inventory::NodeInventory;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::link::{LinkCheck, OutputError};
 use crate::sessions::metered::metered;
-use crate::sessions::module_loader::{AdmissionRules, Assessed, ModuleLoader, StartedModule};
-use crate::sessions::preprocessing::{fuel_max, reassembly};
-use crate::sessions::processors::share;
+use crate::sessions::module_loader::{AdmissionRules, AdmittedModule, ModuleLoader, StartedModule};
+use crate::sessions::preprocessing::{fuel_max, reassembly_memory};
+use crate::sessions::processors::allocation;
 use crate::sessions::queue_memory;
 use crate::sessions::tables::{Publisher, TableClaims, TableRegistry};
 use crate::sessions::view::{Secret, SelectionKey, tables};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use weir_datapath::egress::{TapError, open_device};
 use weir_demux::{JoinLimits, Joiner};
 use weir_netio::LiveSource;
-use weir_sched::cpu::{CoreScheduler, CpuTerms, ReservationRefusal, VpId};
+use weir_sched::cpu::{CoreScheduler, CpuTerms, ReservationRefusal, VcpuId};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use {
@@ -34,7 +34,7 @@ use {
     weir_session::{HeldMemory, MemoryReservation, NodeMemory},
 };
 
-/// The parts of a check that compiles and starts modules.
+/// The parts that only the second part of a check needs, which compiles and starts modules.
 pub(super) struct ModuleCheck<'a> {
     pub(super) loader: ModuleLoader,
     /// Called before each module.
@@ -46,7 +46,7 @@ struct CheckedModule {
     name: Name,
     admitted: Arc<Admitted>,
     call_times: CallTimes,
-    /// The module's publisher, kept until all modules are checked, so that an error is found if two modules publish the
+    /// The module's publisher. It is kept until all modules are checked, so that an error is found if two modules publish the
     /// same table.
     publisher: Option<Arc<Publisher>>,
 }
@@ -76,10 +76,10 @@ struct SessionCheck<'a> {
 
 impl Remarks {
     /// Checks all sessions. An error in a session does not keep the next sessions from being checked.
-    pub(super) fn sessions<'a>(
+    pub(super) fn check_sessions<'a>(
         &mut self,
         subject: &'a Subject<'a>,
-        Devices { interfaces, links: kinds, trial: links }: Devices,
+        Devices { interfaces, links: link_types, link_check }: Devices,
         module_check: Option<ModuleCheck<'a>>,
     ) {
         let config = subject.config;
@@ -94,7 +94,7 @@ impl Remarks {
             used: BTreeMap::new(),
             inventory: NodeInventory {
                 interfaces,
-                links: kinds,
+                links: link_types,
                 outgoing: config.outgoing(),
                 profiles: subject.profiles.keys().cloned().collect(),
                 secret: Arc::new(Secret::for_checks()),
@@ -102,17 +102,20 @@ impl Remarks {
             filters: RequestFilters::default(),
             registry,
             memory: NodeMemory::new(config.node.memory),
-            cores: numbers.map(|core| (core, CoreScheduler::new(config.cpu.of_cores()))).collect(),
-            links,
+            cores: numbers.map(|core| (core, CoreScheduler::new(config.cpu.scheduler_config()))).collect(),
+            links: link_check,
             programs: BTreeMap::new(),
             reserved: Vec::new(),
         };
         for session in &config.sessions {
             let line = subject.lines.session(&session.name);
             if let Err(error) = check.create(session) {
-                self.problem(line, of_session(&session.name, &error));
+                self.add_problem(line, of_session(&session.name, &error));
             }
-            check.warnings.drain(..).for_each(|what| self.warning(line, of_session(&session.name, &what)));
+            check
+                .warnings
+                .drain(..)
+                .for_each(|what| self.add_warning(line, of_session(&session.name, &what)));
         }
         self.used = std::mem::take(&mut check.used);
     }
@@ -127,29 +130,30 @@ impl SessionCheck<'_> {
             );
         }
         self.inventory.check(spec)?;
-        let needed = self.inventory.filters_of(&spec.channels, &spec.outputs);
+        let needed = self.inventory.filter_requests(&spec.channels, &spec.outputs);
         let compiled = self.filters.compile(needed, &mut Nanos(0))?;
         let memory = MemoryReservation::new(&self.memory, spec.memory, spec.memory_ceiling());
         let memory = memory.map_err(|error| NodeError::of_memory(&spec.name, error))?;
         let claims = self.registry.claim(spec, &memory)?;
-        let mut held = Vec::new();
+        let mut held_memory = Vec::new();
         for channel in &spec.channels {
-            held.push(self.channel(spec, channel, &memory, &compiled)?);
+            held_memory.push(self.check_channel(spec, channel, &memory, &compiled)?);
         }
         let mut vps = BTreeMap::new();
         for cpu in spec.all_processors() {
             vps.insert(cpu.name.clone(), (self.create_vcpu(&cpu)?, cpu));
         }
         for output in &spec.outputs {
-            held.push(self.links.open(output, &spec.name, &memory, &compiled)?);
-            self.open_device_of(output)?;
+            held_memory.push(self.links.open(output, &spec.name, &memory, &compiled)?);
+            self.open_tap_device(output)?;
         }
-        let loaded = self.modules(spec, &memory, &compiled, &vps, &mut held);
-        self.reserved.push((memory, claims, held));
+        let loaded = self.check_modules(spec, &memory, &compiled, &vps, &mut held_memory);
+        self.reserved.push((memory, claims, held_memory));
         loaded
     }
 
-    fn channel(
+    /// Checks a channel's filters and memory. Returns the memory that the channel holds.
+    fn check_channel(
         &mut self,
         spec: &SessionSpec,
         channel: &ChannelSpec,
@@ -160,21 +164,22 @@ impl SessionCheck<'_> {
         let failed = |error| NodeError::Channel { channel: channel.name.clone(), error };
         let link_type =
             self.inventory.interfaces.get(&channel.interface).copied().unwrap_or(LinkType::Ethernet);
-        let held = tables(&spec.name, &channel.name, memory, share.memory(compiled))?;
-        let program = compiled.all(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
-        let all = self.programs.entry(channel.interface.clone()).or_default();
-        all.push(Some(program));
-        let joined = Joiner::new(JoinLimits::default()).change(all.clone()).map(|_| ());
+        let held_memory = tables(&spec.name, &channel.name, memory, share.memory(compiled))?;
+        let program =
+            compiled.conjunction(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
+        let programs = self.programs.entry(channel.interface.clone()).or_default();
+        programs.push(Some(program));
+        let joined = Joiner::new(JoinLimits::default()).change(programs.clone()).map(|_| ());
         if let Err(error) = joined {
-            all.pop();
+            programs.pop();
             return Err(failed(PlanError::from(error)));
         }
-        Ok(held)
+        Ok(held_memory)
     }
 
     /// Finds a core with enough free processor time, as a node does. Returns the core's index and the virtual CPU's number.
-    fn create_vcpu(&mut self, cpu: &ProcessorSpec) -> Result<(usize, VpId), NodeError> {
-        let terms = CpuTerms { share: share(cpu), overrun: Nanos(0) };
+    fn create_vcpu(&mut self, cpu: &ProcessorSpec) -> Result<(usize, VcpuId), NodeError> {
+        let terms = CpuTerms { share: allocation(cpu), overrun: Nanos(0) };
         let mut refused = None;
         for (core_index, (number, core)) in self.cores.iter_mut().enumerate() {
             if cpu.core.is_some_and(|needed| needed != *number) {
@@ -195,13 +200,14 @@ impl SessionCheck<'_> {
         })
     }
 
-    fn modules(
+    /// Checks the modules of a session, and reserves their memory and overruns.
+    fn check_modules(
         &mut self,
         spec: &SessionSpec,
         memory: &Arc<MemoryReservation>,
         compiled: &CompiledFilters,
-        vps: &BTreeMap<Name, ((usize, VpId), ProcessorSpec)>,
-        held: &mut Vec<HeldMemory>,
+        vps: &BTreeMap<Name, ((usize, VcpuId), ProcessorSpec)>,
+        held_memory: &mut Vec<HeldMemory>,
     ) -> Result<(), NodeError> {
         let (mut names, mut publishers) = (BTreeSet::new(), Vec::new());
         let (mut waiting, limits) = (Vec::new(), SessionLimits::new(spec, None));
@@ -218,7 +224,7 @@ impl SessionCheck<'_> {
                 let (module, tier, cpu) = (module.module.clone(), admitted.tier(), cpu.name.clone());
                 return Err(NodeError::BestEffort { module, tier, cpu });
             }
-            held.extend(reassembly(&spec.name, memory, channel)?);
+            held_memory.extend(reassembly_memory(&spec.name, memory, channel)?);
             waiting.extend(queue_memory::for_channel(
                 channel,
                 self.is_packet_socket(channel),
@@ -229,7 +235,7 @@ impl SessionCheck<'_> {
             let selection = SelectionKey::for_channel(channel);
             let view_count = if channel.is_preprocessed() { selection.keyed_views().count() } else { 0 };
             let needed = if view_count == 0 { Bytes(0) } else { selection.memory(compiled) };
-            held.push(tables(&spec.name, &channel.name, memory, needed)?);
+            held_memory.push(tables(&spec.name, &channel.name, memory, needed)?);
             let preprocessing = fuel_max(channel, view_count).unwrap_or(0);
             let overrun = call_times.call.max(self.subject.default.calibration.time(preprocessing));
             self.reserve_overrun(*core_index, *id, cpu, overrun)?;
@@ -246,10 +252,10 @@ impl SessionCheck<'_> {
         limits: &SessionLimits,
     ) -> Result<CheckedModule, NodeError> {
         let Subject { default, profiles, shipped, config, .. } = *self.subject;
-        let file = file(self.subject, &module.module)?;
+        let file = read_module_file(self.subject, &module.module)?;
         let Some(ModuleCheck { loader, progress }) = &mut self.module_check else {
-            let rules = AdmissionRules { default, profiles, shipped, blocking: config.cpu.blocking };
-            let Assessed { admitted, call_times, name, .. } = rules.assess(spec, module, file)?;
+            let rules = AdmissionRules { default, profiles, shipped, blocking_max: config.cpu.blocking_max };
+            let AdmittedModule { admitted, call_times, name, .. } = rules.admit(spec, module, file)?;
             let (_, publisher, _) = self.registry.bind(spec, &name, admitted.manifest(), memory)?;
             return Ok(CheckedModule {
                 name,
@@ -274,7 +280,7 @@ impl SessionCheck<'_> {
 
     /// Opens the TAP device of an output channel, in the second part of the check. A missing device is created, and disappears
     /// when the check ends.
-    fn open_device_of(&mut self, output: &OutputSpec) -> Result<(), NodeError> {
+    fn open_tap_device(&mut self, output: &OutputSpec) -> Result<(), NodeError> {
         let Some(device) = output.tap.as_ref().filter(|_| self.module_check.is_some()) else { return Ok(()) };
         let failed = |error| NodeError::Output { output: output.name.clone(), error };
         match open_device(device) {
@@ -294,10 +300,11 @@ impl SessionCheck<'_> {
         interfaces.iter().any(|it| it.name == channel.interface && it.kind != ReceiveMethod::Xdp)
     }
 
+    /// Raises the overrun of a virtual CPU to that of a module's calls, if it is lower.
     fn reserve_overrun(
         &mut self,
         core_index: usize,
-        id: VpId,
+        id: VcpuId,
         cpu: &ProcessorSpec,
         overrun: Nanos,
     ) -> Result<(), NodeError> {
@@ -307,14 +314,14 @@ impl SessionCheck<'_> {
             return Ok(());
         }
         let changed: Result<(), ReservationRefusal> =
-            core.change(id, CpuTerms { share: share(cpu), overrun }, Nanos(0));
+            core.change(id, CpuTerms { share: allocation(cpu), overrun }, Nanos(0));
         let (name, core) = (cpu.name.clone(), *number);
         changed.map_err(|refusal| NodeError::Cpu { name, core, refusal })
     }
 }
 
 /// Reads the file of a module of the configuration. Returns `None` for a shipped module.
-fn file(subject: &Subject<'_>, module: &str) -> Result<Option<Vec<u8>>, NodeError> {
+fn read_module_file(subject: &Subject<'_>, module: &str) -> Result<Option<Vec<u8>>, NodeError> {
     if (subject.shipped)(module).is_some() {
         return Ok(None);
     }

@@ -1,4 +1,5 @@
-//! Check of output channels against the links of a configuration, without opening an interface.
+//! Check of a configuration's output channels against its links, without opening an interface. It serves the check of a
+//! configuration (`server::verify`).
 
 use super::OutputError;
 use super::UnknownLink;
@@ -29,7 +30,7 @@ struct CheckedLink {
 pub(crate) struct LinkCheck(BTreeMap<String, CheckedLink>);
 
 impl LinkCheck {
-    /// Adds a link on an interface of this link type.
+    /// Adds a link whose interface has this link type.
     pub(crate) fn add(&mut self, config: &LinkConfig, link_type: LinkType) -> Result<(), LinkError> {
         let failed = |error| LinkError::Config { interface: config.interface.clone(), error };
         let link = LinkScheduler::new(config.scheduled()).map_err(failed)?;
@@ -38,7 +39,8 @@ impl LinkCheck {
         Ok(())
     }
 
-    /// Opens an output channel as a node does. Returns its part of the session's memory.
+    /// Checks an output channel as a node does, and reserves its bandwidth. Returns the memory that it takes from the
+    /// session.
     pub(crate) fn open(
         &mut self,
         spec: &OutputSpec,

@@ -1,4 +1,4 @@
-//! Links of the node, and output channels of its sessions.
+//! The links of a running node, and the output channels of its sessions.
 //!
 //! A link is an interface and a rate. An output channel of a session is a share of a link ([`weir_datapath::egress`]): a
 //! reservation, a cap, a weight for the bandwidth that reservations leave, and a bounded queue.

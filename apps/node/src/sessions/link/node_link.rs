@@ -1,4 +1,4 @@
-//! A link of the node, with the log of its interface's events.
+//! A running link of the node: its configuration, and the handle of its link thread.
 
 use crate::control::link_spec::{LinkConfig, OutputSpec};
 use crate::core_thread::trace::Trace;
@@ -24,11 +24,11 @@ pub(crate) struct NodeLink {
 }
 
 impl NodeLink {
-    /// Opens the interface and starts to send. With a folder `traces`, the scheduler's decisions are written to a file in
-    /// it.
+    /// Opens the interface and starts the link thread. With a folder `traces`, the scheduler's trace is written to a
+    /// file in this folder.
     pub(crate) fn start(
         config: LinkConfig,
-        notices: &Sender<ObservedEvent>,
+        events: &Sender<ObservedEvent>,
         traces: Option<&Path>,
     ) -> Result<Self, LinkError> {
         let name = format!("link-{}", config.interface);
@@ -39,7 +39,7 @@ impl NodeLink {
             })
         });
         let port =
-            egress::TxHandle::start(&config.interface, config.scheduled(), event_sender(notices), trace)?;
+            egress::TxHandle::start(&config.interface, config.scheduled(), event_sender(events), trace)?;
         Ok(Self { config, port })
     }
 
@@ -76,7 +76,7 @@ impl NodeLink {
     }
 
     fn terms(&self, spec: &OutputSpec) -> (ChannelTerms, QueueLimit) {
-        // The session's memory is charged for each frame, so bytes need no limit here.
+        // The session's memory is charged for a queue of frames of maximum length, so the bytes need no limit here.
         let queue = QueueLimit { packets: spec.queue, bytes: Bytes(u64::MAX) };
         (spec.terms(&self.config.scheduled()), queue)
     }
@@ -93,12 +93,13 @@ impl NodeLink {
         Ok(())
     }
 
-    /// Returns the rate that can still be reserved: reservable, and neither reserved nor held back after a release.
+    /// Returns the rate that can still be reserved: the reservable rate that is neither reserved nor held back after a
+    /// release.
     pub(crate) fn left(&self) -> BitsPerSecond {
         self.port.unreserved()
     }
 
-    /// Makes the rate `wanted` available to the next reservation, although it is held back after a release.
+    /// Makes the rate `wanted`, which is held back after a release, available to the next reservation.
     pub(crate) fn release_held(&self, wanted: BitsPerSecond) {
         self.port.release_held(wanted);
     }
@@ -108,20 +109,20 @@ impl NodeLink {
         self.port.state()
     }
 
-    /// Returns the bytes of an output channel on the wire, with framing: within its reservation, and beyond it. Both are
-    /// zero for a closed channel.
+    /// Returns the bytes that an output channel has sent on the wire, with framing: within its reservation, and beyond
+    /// it. Both counts are 0 for a closed channel.
     pub(crate) fn counters(&self, tx_queue: &TxPacketSink) -> ChannelCounters {
         self.port.counters(tx_queue)
     }
 }
 
 /// Returns a sink that sends the events of an interface to the node.
-pub(super) fn event_sender(notices: &Sender<ObservedEvent>) -> EventSink {
-    let notices = notices.clone();
-    Box::new(move |notice| _ = notices.send(notice))
+pub(super) fn event_sender(events: &Sender<ObservedEvent>) -> EventSink {
+    let events = events.clone();
+    Box::new(move |event| _ = events.send(event))
 }
 
-/// Returns the lost frames of an output channel by cause, as the ledger names them.
+/// Returns the number of lost frames of an output channel, for each drop cause.
 pub(crate) fn drops(counters: &OutputCounters) -> [(DropCause, u64); 6] {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [

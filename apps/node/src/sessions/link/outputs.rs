@@ -1,4 +1,4 @@
-//! Output channels of a node's sessions.
+//! The output channels of a node's sessions: opening, changes, closing, and their use as egress of forwarding channels.
 
 use super::UnknownLink;
 use super::node_link::{NodeLink, drops, event_sender};
@@ -27,7 +27,7 @@ use {
 /// Error of an output channel that is opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// Unknown link.
+    /// The output channel names an unknown link.
     #[error(transparent)]
     NoLink(#[from] UnknownLink),
     /// The link lacks capacity.
@@ -48,28 +48,28 @@ pub enum OutputError {
     #[error(transparent)]
     Tap(#[from] TapError),
     /// A TAP device sends Ethernet frames, and the link has another type.
-    #[error("a TAP device is Ethernet, and link {link} sends {link_type:?}")]
+    #[error("a TAP device has Ethernet frames, and the frames of link {link} are {link_type:?}")]
     TapType {
         /// Interface of the link.
         link: String,
-        /// Link type of its frames.
+        /// Link type of the link's frames.
         link_type: LinkType,
     },
-    /// Packets of the input channel have another link type.
+    /// The packets of a channel that forwards to the output channel have another link type.
     #[error(
-        "its link type is {theirs:?}, and that of channel `{channel}` is {ours:?}: packets cannot be forwarded there"
+        "its link type is {output_type:?}, and that of channel `{channel}` is {input_type:?}: the channel cannot forward packets to it"
     )]
     LinkType {
-        /// Input channel.
+        /// Name of the forwarding channel.
         channel: Name,
-        /// Link type of the output.
-        theirs: LinkType,
-        /// Link type of the input.
-        ours: LinkType,
+        /// Link type of the output channel.
+        output_type: LinkType,
+        /// Link type of the forwarding channel's packets.
+        input_type: LinkType,
     },
     /// The link or TAP device of an open output channel cannot change.
-    #[error("its {0} cannot be changed while it is open; close the session and create it anew")]
-    Fixed(&'static str),
+    #[error("its {0} cannot be changed while it is open; close the session and create it again")]
+    Unchangeable(&'static str),
 }
 
 /// An output channel of a session.
@@ -80,12 +80,13 @@ pub(crate) struct OutputChannel {
     /// Filter of the frames that may be sent; `None` for all.
     pub(super) allowed: Option<Arc<Demux>>,
     pub(crate) tap: Option<Arc<Tap>>,
-    /// Memory of the channel's queue.
+    /// Reserved memory of the channel's queue.
     pub(super) memory: HeldMemory,
 }
 
 impl OutputChannel {
-    /// Adds the sent and the lost packets. Frames that are delivered to programs at the TAP device do not count as sent.
+    /// Adds the channel's sent and lost packets to the usage. Frames that are delivered to programs behind the TAP
+    /// device do not count as sent.
     pub(crate) fn add_to(&self, used: &mut Usage) {
         let counters = self.tx_queue.counters();
         for (sum, counter) in
@@ -150,7 +151,7 @@ impl Node {
         let refused = |refused| OutputError::Refused { link: spec.link.clone(), refused };
         let tx_queue = link.open(spec, allowed.clone()).map_err(|error| failed(refused(error)))?;
         let tap =
-            spec.tap.as_ref().map(|device| Tap::start(device, tx_queue.clone(), event_sender(&self.notices)));
+            spec.tap.as_ref().map(|device| Tap::start(device, tx_queue.clone(), event_sender(&self.events)));
         match tap.transpose() {
             Ok(tap) => {
                 Ok(OutputChannel { spec: spec.clone(), tx_queue, allowed, tap: tap.map(Arc::new), memory })
@@ -167,7 +168,7 @@ impl Node {
     }
 
     pub(super) fn close_output(&self, output: &OutputChannel) {
-        // First stop the source of further frames.
+        // The TAP device is stopped first, because it is a source of frames.
         if let Some(tap) = &output.tap {
             tap.stop();
         }
@@ -176,25 +177,25 @@ impl Node {
         }
     }
 
-    /// Closes the output channels of a session that is about to close, so that its last usage is complete. Sets the routes
-    /// of its channels, because forwarding has no destination any more.
+    /// Closes the output channels of a session that is about to close, and adds their usage to the session. Sets the
+    /// routes of its channels again, because they cannot forward any more.
     pub(crate) fn stop_outputs(&mut self, session: &Name) -> Result<(), NodeError> {
         let Some(state) = self.sessions.get_mut(session) else { return Ok(()) };
         let outputs = std::mem::take(&mut state.outputs);
-        let routed = self.route_all(session);
-        let mut gone = Usage::default();
+        let routed = self.route_session(session);
+        let mut closed_usage = Usage::default();
         for output in outputs.values() {
             self.close_output(output);
-            output.add_to(&mut gone);
+            output.add_to(&mut closed_usage);
         }
         if let Some(state) = self.sessions.get_mut(session) {
-            state.closed_usage.merge(&gone);
+            state.closed_usage.merge(&closed_usage);
         }
         routed
     }
 
-    /// Changes a session's output channels and opens new ones: all of them, or none. Higher reservations are applied
-    /// first, since they can be refused; lower ones cannot.
+    /// Changes a session's output channels and opens new ones: all of them, or none. Changes to higher reservations,
+    /// which can be refused, are applied before changes to lower reservations, which cannot.
     pub(crate) fn change_outputs(
         &mut self,
         session: &Name,
@@ -214,7 +215,7 @@ impl Node {
                 [("link", before.spec.link != spec.link), ("tap", before.spec.tap != spec.tap)]
             {
                 if differs {
-                    return Err(failed(&spec, OutputError::Fixed(what)));
+                    return Err(failed(&spec, OutputError::Unchangeable(what)));
                 }
             }
             let link = self.link_of(&spec).map_err(|error| failed(&spec, error))?;
@@ -232,7 +233,7 @@ impl Node {
         for (done, (_, before, allowed, spec)) in steps.iter().enumerate() {
             if let Err(error) = self.apply_output(&before.tx_queue, spec, allowed) {
                 for (_, before, ..) in steps.iter().take(done).rev() {
-                    // Going back gives up a rate that was granted a moment ago, so it is not refused.
+                    // The undone changes have only raised reservations, so undoing them is not refused.
                     if let Err(error) = self.apply_output(&before.tx_queue, &before.spec, &before.allowed) {
                         crate::log::warn(&format_args!(
                             "output channel `{}` stays changed: {error}",
@@ -248,7 +249,7 @@ impl Node {
         let given: Vec<_> =
             given.into_iter().map(|(allowed, spec)| (self.output_memory(&spec), allowed, spec)).collect();
         let Some(state) = self.sessions.get_mut(session) else { return Ok(()) };
-        // Frees the memory for the growth, which the channels take now.
+        // The reserved memory is freed, and then taken by the channels.
         drop(grown);
         for (memory, allowed, spec) in given {
             if let Some(output) = state.outputs.get_mut(&spec.name) {
@@ -273,27 +274,32 @@ impl Node {
 }
 
 impl NodeInventory {
-    /// Checks that output channels name known links, that forwarded packets have the link type of the output, and that
-    /// they do not come back on their interface.
+    /// Checks that output channels name known links, that forwarded packets have the link type of the output channel,
+    /// and that no channel forwards packets of an interface that also receives packets sent by this machine.
     pub(crate) fn check_links(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let links: Vec<String> = self.links.keys().cloned().collect();
         spec.check_links(&links, &self.outgoing)?;
         for channel in &spec.channels {
-            let (Some(ours), Some(target)) = (self.interfaces.get(&channel.interface), &channel.forward)
+            let (Some(input_type), Some(target)) =
+                (self.interfaces.get(&channel.interface), &channel.forward)
             else {
                 continue;
             };
             let sends = |output: &&OutputSpec| output.name.as_str() == target;
             let device = |output: &&OutputSpec| output.tap.as_ref() == Some(target);
-            let (output, theirs) = match spec.outputs.iter().find(sends) {
+            let (output, output_type) = match spec.outputs.iter().find(sends) {
                 Some(output) => (output, self.links.get(&output.link).copied()),
                 None => match spec.outputs.iter().find(device) {
                     Some(output) => (output, Some(LinkType::Ethernet)),
                     None => continue,
                 },
             };
-            if let Some(theirs) = theirs.filter(|theirs| theirs != ours) {
-                let error = OutputError::LinkType { channel: channel.name.clone(), theirs, ours: *ours };
+            if let Some(output_type) = output_type.filter(|output_type| output_type != input_type) {
+                let error = OutputError::LinkType {
+                    channel: channel.name.clone(),
+                    output_type,
+                    input_type: *input_type,
+                };
                 return Err(NodeError::Output { output: output.name.clone(), error });
             }
         }
@@ -307,7 +313,7 @@ impl Node {
         self.links.get(&spec.link).map_or(Bytes(0), |link| spec.memory(link.config()))
     }
 
-    /// Returns the egress of an input channel's packets, if it forwards.
+    /// Returns the egress of a channel's packets; `None` if the channel does not forward.
     pub(crate) fn egress_of(&self, session: &SessionState, channel: &ChannelSpec) -> Option<Egress> {
         let (target, outputs) = (channel.forward.as_ref()?, &session.outputs);
         let sends = |output: &&OutputChannel| output.spec.name.as_str() == target;
@@ -326,7 +332,7 @@ impl Node {
     }
 }
 
-/// Returns the bandwidth of links that a session has reserved, in the form of the ledger.
+/// Returns the bandwidth that a session has reserved on links, in the form of the ledger.
 pub(crate) fn reserved(session: &SessionState) -> Vec<ReservedLink> {
     let reserved_link = |output: &OutputChannel| {
         let spec = &output.spec;
@@ -345,7 +351,8 @@ pub(crate) fn reserved(session: &SessionState) -> Vec<ReservedLink> {
             interface: LedgerText::new(&spec.link),
             period,
             limit,
-            capped: spec.cap.is_some_and(|cap| cap == rate) || (spec.cap.is_none() && spec.share() == 0),
+            capped: spec.cap.is_some_and(|cap| cap == rate)
+                || (spec.cap.is_none() && spec.effective_weight() == 0),
         })
     };
     session.outputs.values().filter_map(reserved_link).collect()
@@ -373,6 +380,6 @@ pub(super) fn compile_filter(
     if spec.filter.trim().is_empty() {
         return Ok(None);
     }
-    let program = compiled.all([spec.filter.as_str()], link_type)?;
+    let program = compiled.conjunction([spec.filter.as_str()], link_type)?;
     Ok(Some(Arc::new(Demux::new(&[Some(&program)], &JoinLimits::default())?)))
 }

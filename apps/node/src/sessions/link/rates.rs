@@ -1,4 +1,4 @@
-//! Rate changes of running links.
+//! Changes of the rates of running links.
 
 use super::UnknownLink;
 use crate::control::link_spec::{LinkConfig, LinkRateChange, OutputSpec};
@@ -23,13 +23,14 @@ pub(super) fn reserved_rate(spec: &OutputSpec) -> u64 {
     spec.reservation().map_or(0, |reservation| reservation.bits_per_second().0)
 }
 
-/// Returns the operator's note about a changed link.
+/// Returns a note for the operator about the new rate of a link.
 pub(crate) fn note(link: &LinkConfig) -> String {
-    format!("link {} has {} now, of which {} % can be reserved", link.interface, link.rate, link.reservable)
+    format!("link {} now has {}, of which {} % can be reserved", link.interface, link.rate, link.reservable)
 }
 
 impl Node {
-    /// Changes the rate of a link, if its reservations still fit. Returns the new configuration and the earlier ones.
+    /// Changes the rate of a link, if the reservations on it still fit. Returns the link's new configuration, and its
+    /// earlier one.
     pub(crate) fn change_rate(
         &mut self,
         change: &LinkRateChange,
@@ -55,7 +56,7 @@ impl Node {
                 Ok(()) => before.extend(earlier),
                 Err(error) => {
                     for link in before {
-                        // The reservations fitted the earlier rate, so it is not refused.
+                        // The reservations fit the earlier rate, so the rate is not refused.
                         if let Err(error) = self.set_rate(&link.interface, link.rate, link.reservable) {
                             crate::log::warn(&error);
                         }

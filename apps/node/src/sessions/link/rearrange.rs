@@ -1,4 +1,5 @@
-//! Output channels and link rates that change together: the result is checked first, so the change itself cannot fail.
+//! Changes of several output channels and link rates at once, when the configuration is reloaded. The result is
+//! checked first, so the change itself cannot fail.
 
 use super::OutputError;
 use super::outputs::{OutputChannel, SessionOutputs, compile_filter, reserve_queue_memory};
@@ -15,38 +16,39 @@ use weir_sched::link::{ChannelRefused, RateRefused};
 use weir_units::{BitsPerSecond, Nanos};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// The reservation that an output channel gives up.
+/// The reservation of an output channel that is given up.
 #[derive(Clone, Debug)]
 pub(crate) struct ReleasedChannel {
     link: String,
     rate: u64,
 }
 
-/// A new output channel, or one with new terms, and its session.
+/// An output channel that is new or gets new terms, with its session.
 #[derive(Clone, Debug)]
 pub(crate) struct IncomingOutput<'a> {
     pub(crate) session: &'a Name,
     pub(crate) spec: &'a OutputSpec,
 }
 
-/// A change of an output channel, with its present reservation `before`.
+/// A change of an output channel's terms, as a step of a larger change.
 #[derive(Debug)]
 pub(crate) struct ChannelChange {
     tx_queue: TxPacketSink,
     spec: OutputSpec,
     allowed: Option<Arc<Demux>>,
-    before: u64,
+    /// Reserved rate before the change, in bits per second.
+    rate_before: u64,
 }
 
 impl OutputSpec {
-    /// Returns the description without a reservation.
+    /// Returns this description with the reservation left out.
     fn unreserved(&self) -> Self {
         Self { reserve: None, reserve_bytes: None, period: None, weight: Some(1), ..self.clone() }
     }
 }
 
 impl OutputChannel {
-    /// Returns the reservation that is free once the channel closes.
+    /// Returns the channel's reservation, to be counted as given up.
     pub(crate) fn released(&self) -> ReleasedChannel {
         ReleasedChannel { link: self.spec.link.clone(), rate: reserved_rate(&self.spec) }
     }
@@ -54,29 +56,35 @@ impl OutputChannel {
     /// Returns the change that gives up the reservation.
     pub(crate) fn release_step(&self) -> ChannelChange {
         let (tx_queue, allowed) = (self.tx_queue.clone(), self.allowed.clone());
-        ChannelChange { tx_queue, spec: self.spec.unreserved(), allowed, before: reserved_rate(&self.spec) }
+        ChannelChange {
+            tx_queue,
+            spec: self.spec.unreserved(),
+            allowed,
+            rate_before: reserved_rate(&self.spec),
+        }
     }
 
-    /// Returns the change to the channel's own terms from the reservation `before`.
-    fn grant_step(&self, before: u64) -> ChannelChange {
+    /// Returns the change that gives the channel the terms of its description. `rate_before` is its reserved rate
+    /// until then.
+    fn grant_step(&self, rate_before: u64) -> ChannelChange {
         let (tx_queue, allowed) = (self.tx_queue.clone(), self.allowed.clone());
-        ChannelChange { tx_queue, spec: self.spec.clone(), allowed, before }
+        ChannelChange { tx_queue, spec: self.spec.clone(), allowed, rate_before }
     }
 
-    /// Returns true if both send through the same queue.
+    /// Returns true if both channels use the same tx queue.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.tx_queue.is_same(&other.tx_queue)
     }
 
-    /// Returns true if the channel can continue with these terms, on the same link and TAP device.
+    /// Returns true if the channel can continue with this description: link and TAP device are the same.
     pub(crate) fn can_continue_as(&self, spec: &OutputSpec) -> bool {
         self.spec.link == spec.link && self.spec.tap == spec.tap
     }
 }
 
 impl Node {
-    /// Prepares an output channel that continues `before`, or a new one without a reservation. Returns the channel, and
-    /// the step that gives it its terms.
+    /// Prepares an output channel: one that continues `before`, or a new one, which has no reservation yet. Returns
+    /// the channel, and the change that gives it its terms.
     pub(crate) fn draft_output(
         &self,
         spec: &OutputSpec,
@@ -101,8 +109,8 @@ impl Node {
         Ok((output, step))
     }
 
-    /// Checks that links keep all guarantees after a change: with the rates of `links`, without the reservations in
-    /// `given_up`, and with the output channels in `entering`.
+    /// Checks that all reservations on links fit after a change to the rates in `links`, without the reservations in
+    /// `given_up` and with the output channels in `entering`.
     ///
     /// # Errors
     ///
@@ -119,10 +127,10 @@ impl Node {
             let reservable = LinkConfig::reservable_of(config.rate, config.reservable);
             let state = port.state();
             let given: u64 = given_up.iter().filter(|it| it.link == *name).map(|it| it.rate).sum();
-            let held = state.reservable.0.saturating_sub(state.reserved.0).saturating_sub(port.left().0);
+            let held_back = state.reservable.0.saturating_sub(state.reserved.0).saturating_sub(port.left().0);
             let others = state.reserved.0.saturating_sub(given);
-            let Some(mut left) = reservable.0.checked_sub(others.saturating_add(held)) else {
-                let (reserved, held) = (BitsPerSecond(others), BitsPerSecond(held));
+            let Some(mut left) = reservable.0.checked_sub(others.saturating_add(held_back)) else {
+                let (reserved, held) = (BitsPerSecond(others), BitsPerSecond(held_back));
                 let refused = RateRefused::Promised { reservable, reserved, held, until: Nanos(0) };
                 return Err((None, NodeError::Rate { link: name.clone(), refused }));
             };
@@ -130,8 +138,9 @@ impl Node {
                 let wanted = reserved_rate(spec);
                 let Some(rest) = left.checked_sub(wanted) else {
                     let (wanted, left, held) =
-                        (BitsPerSecond(wanted), BitsPerSecond(left), BitsPerSecond(held));
-                    let refused = ChannelRefused::OverReserved { wanted, left, held, until: Nanos(0) };
+                        (BitsPerSecond(wanted), BitsPerSecond(left), BitsPerSecond(held_back));
+                    let refused =
+                        ChannelRefused::OverReserved { wanted, unreserved: left, held, until: Nanos(0) };
                     let error = OutputError::Refused { link: name.clone(), refused };
                     let error = NodeError::Output { output: spec.name.clone(), error };
                     return Err((Some((*session).clone()), error));
@@ -142,9 +151,10 @@ impl Node {
         Ok(())
     }
 
-    /// Gives links and output channels the terms that [were checked](Self::check_bandwidth).
+    /// Applies changes of links and output channels that [`check_bandwidth`](Self::check_bandwidth) has checked.
+    /// Capacity is freed before it is reserved.
     pub(crate) fn apply_bandwidth(&mut self, links: &[LinkConfig], steps: Vec<ChannelChange>) {
-        let lowers = |step: &ChannelChange| reserved_rate(&step.spec) <= step.before;
+        let lowers = |step: &ChannelChange| reserved_rate(&step.spec) <= step.rate_before;
         let (lower, raise): (Vec<_>, Vec<_>) = steps.into_iter().partition(lowers);
         let reservable = |link: &LinkConfig| LinkConfig::reservable_of(link.rate, link.reservable).0;
         let grows = |link: &&LinkConfig| {
@@ -169,7 +179,7 @@ impl Node {
     }
 
     fn apply_step(&self, step: &ChannelChange) {
-        let more = reserved_rate(&step.spec).saturating_sub(step.before);
+        let more = reserved_rate(&step.spec).saturating_sub(step.rate_before);
         if let Some(port) = self.links.get(&step.spec.link).filter(|_| more > 0) {
             port.release_held(BitsPerSecond(more));
         }
@@ -178,7 +188,7 @@ impl Node {
         }
     }
 
-    /// Closes output channels, except those that continue in `now`.
+    /// Closes the output channels in `outputs` whose tx queue no channel in `now` uses.
     pub(crate) fn close_outputs_but(&self, outputs: &SessionOutputs, now: &SessionOutputs) {
         for output in outputs.values() {
             if !now.values().any(|other| other.is_same(output)) {

@@ -42,7 +42,7 @@ impl Node {
             tap: spec.tap.clone(),
             reserved_bits: spec.reservation().map_or(0, |it| it.bits_per_second().0),
             cap_bits: spec.cap.unwrap_or(BitsPerSecond(0)).0,
-            weight: spec.share(),
+            weight: spec.effective_weight(),
             waiting: output.tx_queue.waiting().into(),
             queue: spec.queue.into(),
             packets: get(&queue_counters.packets),

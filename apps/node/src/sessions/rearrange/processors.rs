@@ -1,18 +1,18 @@
-//! Placement of virtual CPUs that change together, as a check before any of them changes.
+//! Placement on cores of virtual CPUs that change together. The placement is only computed; the switch applies it.
 
 use crate::control::spec::ProcessorSpec;
 use crate::sessions::error::NodeError;
 use crate::sessions::node::{Node, Vp};
-use crate::sessions::processors::share;
-use weir_sched::cpu::{CpuTerms, VpId};
+use crate::sessions::processors::allocation;
+use weir_sched::cpu::{CpuTerms, VcpuId};
 use weir_units::Nanos;
 
 /// A virtual CPU that a session requests.
 pub(super) struct VirtualCpuRequest {
-    /// Index of the session among the incoming ones.
-    pub(super) arrival: usize,
+    /// Index of the session among the incoming sessions.
+    pub(super) session_index: usize,
     pub(super) spec: ProcessorSpec,
-    /// Present virtual CPU that continues as the requested one, if it can stay on its core.
+    /// Present virtual CPU of this name. It continues with the new terms if it can stay on its core.
     pub(super) kept: Option<Vp>,
     /// Longest overrun of the modules on the virtual CPU.
     pub(super) overrun: Nanos,
@@ -20,16 +20,17 @@ pub(super) struct VirtualCpuRequest {
 
 impl VirtualCpuRequest {
     pub(super) fn terms(&self) -> CpuTerms {
-        CpuTerms { share: share(&self.spec), overrun: self.overrun }
+        CpuTerms { share: allocation(&self.spec), overrun: self.overrun }
     }
 }
 
-/// Index of a core on the node, and the present virtual CPU on that core; `None` for a virtual CPU to create.
-pub(super) type Place = (usize, Option<VpId>);
+/// The place of a requested virtual CPU: the index of its core, and the present virtual CPU that continues there;
+/// `None` for a virtual CPU to create.
+pub(super) type Place = (usize, Option<VcpuId>);
 
 impl Node {
-    /// Finds a core for each requested virtual CPU. With `gives_up`, the reservations of the virtual CPUs in `gone` count
-    /// as free.
+    /// Finds a core for each requested virtual CPU. With `releases`, the reservations of the virtual CPUs in `leaving`
+    /// count as free.
     ///
     /// # Errors
     ///
@@ -37,109 +38,114 @@ impl Node {
     pub(super) fn place_all(
         &self,
         wanted: &[VirtualCpuRequest],
-        gone: &[Vp],
-        gives_up: bool,
+        leaving: &[Vp],
+        releases: bool,
     ) -> Result<Vec<Place>, (usize, NodeError)> {
         // Indices of the requests whose present virtual CPUs have to leave their cores.
         let mut moved: Vec<usize> = Vec::new();
-        // The loop ends, because each pass adds an index.
+        // Each pass adds an index to `moved`, so the loop ends.
         loop {
-            let free: Vec<Vp> = if gives_up {
-                let moved = moved.iter().filter_map(|place| wanted.get(*place)?.kept.clone());
-                gone.iter().cloned().chain(moved).collect()
+            let released: Vec<Vp> = if releases {
+                let moved = moved.iter().filter_map(|index| wanted.get(*index)?.kept.clone());
+                leaving.iter().cloned().chain(moved).collect()
             } else {
                 Vec::new()
             };
-            match self.place_with(wanted, &free, &moved)? {
+            match self.place_with(wanted, &released, &moved)? {
                 Ok(placed) => return Ok(placed),
-                Err(place) => moved.push(place),
+                Err(index) => moved.push(index),
             }
         }
     }
 
-    /// Finds a core for each request, if the virtual CPUs of the requests in `moved` leave their cores. The inner error
-    /// is the index of one more request whose virtual CPU has to leave.
+    /// Finds a core for each request. The virtual CPUs of the requests in `moved` leave their cores, and the
+    /// reservations of the virtual CPUs in `released` count as free. The inner error is the index of another request
+    /// whose virtual CPU has to leave its core.
     fn place_with(
         &self,
         wanted: &[VirtualCpuRequest],
-        free: &[Vp],
+        released: &[Vp],
         moved: &[usize],
     ) -> Result<Result<Vec<Place>, usize>, (usize, NodeError)> {
         let mut placed: Vec<Option<Place>> = vec![None; wanted.len()];
-        let mut given: Vec<Vec<(Option<VpId>, CpuTerms)>> = vec![Vec::new(); self.cores.len()];
-        for (core, terms) in given.iter_mut().enumerate() {
-            let mut here = Vec::new();
-            for (place, it) in wanted.iter().enumerate().filter(|(place, _)| !moved.contains(place)) {
-                if let Some(vp) = it.kept.as_ref().filter(|vp| vp.core == core) {
-                    here.push((place, vp.id));
-                    terms.push((Some(vp.id), it.terms()));
+        let mut terms_by_core: Vec<Vec<(Option<VcpuId>, CpuTerms)>> = vec![Vec::new(); self.cores.len()];
+        for (core, terms) in terms_by_core.iter_mut().enumerate() {
+            let mut staying = Vec::new();
+            for (index, request) in wanted.iter().enumerate().filter(|(index, _)| !moved.contains(index)) {
+                if let Some(vp) = request.kept.as_ref().filter(|vp| vp.core == core) {
+                    staying.push((index, vp.id));
+                    terms.push((Some(vp.id), request.terms()));
                 }
             }
-            match self.fits(core, free, terms, here.first().map_or(0, |(place, _)| *place))? {
-                Ok(()) => here.into_iter().for_each(|(place, id)| {
-                    if let Some(it) = placed.get_mut(place) {
-                        *it = Some((core, Some(id)));
+            match self.fits(core, released, terms, staying.first().map_or(0, |(index, _)| *index))? {
+                Ok(()) => staying.into_iter().for_each(|(index, id)| {
+                    if let Some(place) = placed.get_mut(index) {
+                        *place = Some((core, Some(id)));
                     }
                 }),
                 Err((at, refusal)) => {
-                    let place = here.get(at).map_or(0, |(place, _)| *place);
-                    let Some(it) = wanted.get(place) else { continue };
-                    if it.spec.core.is_none() && self.cores.len() > 1 {
-                        return Ok(Err(place));
+                    let index = staying.get(at).map_or(0, |(index, _)| *index);
+                    let Some(request) = wanted.get(index) else { continue };
+                    if request.spec.core.is_none() && self.cores.len() > 1 {
+                        return Ok(Err(index));
                     }
-                    return Err((place, self.no_room(core, &it.spec, refusal)));
+                    return Err((index, self.refused_by_core(core, &request.spec, refusal)));
                 }
             }
         }
-        for (place, it) in wanted.iter().enumerate() {
-            let Some(slot) = placed.get_mut(place).filter(|placed| placed.is_none()) else { continue };
-            *slot = Some((self.choose(place, it, free, &mut given)?, None));
+        for (index, request) in wanted.iter().enumerate() {
+            let Some(slot) = placed.get_mut(index).filter(|placed| placed.is_none()) else { continue };
+            *slot = Some((self.choose(index, request, released, &mut terms_by_core)?, None));
         }
         Ok(Ok(placed.into_iter().flatten().collect()))
     }
 
-    /// Returns the first core with capacity for a virtual CPU beside the terms in `given`, and adds its terms to them.
+    /// Returns the first core with capacity for a requested virtual CPU in addition to the terms in `terms_by_core`,
+    /// and adds the virtual CPU's terms to them. `index` is the index of the request, for errors.
     fn choose(
         &self,
-        place: usize,
+        index: usize,
         wanted: &VirtualCpuRequest,
-        free: &[Vp],
-        given: &mut [Vec<(Option<VpId>, CpuTerms)>],
+        released: &[Vp],
+        terms_by_core: &mut [Vec<(Option<VcpuId>, CpuTerms)>],
     ) -> Result<usize, (usize, NodeError)> {
         let mut refused = None;
-        for (core, given) in given.iter_mut().enumerate() {
+        for (core, terms) in terms_by_core.iter_mut().enumerate() {
             let number = self.cores.get(core).map(crate::core_thread::runner::CoreThread::number);
             if wanted.spec.core.is_some_and(|core| Some(core) != number) {
                 continue;
             }
-            given.push((None, wanted.terms()));
-            match self.fits(core, free, given, place)? {
+            terms.push((None, wanted.terms()));
+            match self.fits(core, released, terms, index)? {
                 Ok(()) => return Ok(core),
-                Err((_, refusal)) => refused = Some(self.no_room(core, &wanted.spec, refusal)),
+                Err((_, refusal)) => refused = Some(self.refused_by_core(core, &wanted.spec, refusal)),
             }
-            given.pop();
+            terms.pop();
         }
-        Err((place, refused.unwrap_or_else(|| self.no_core(&wanted.spec))))
+        Err((index, refused.unwrap_or_else(|| self.no_core(&wanted.spec))))
     }
 
-    /// Checks that these terms fit on a core once the virtual CPUs in `free` have given up their reservations. The inner
-    /// error has the index of the first term that does not fit; the outer one is that of a core which does not answer,
-    /// with the index `place`.
+    /// Checks that these terms fit on a core once the virtual CPUs in `released` have given up their reservations. The
+    /// inner error has the index of the first term that does not fit. The outer error, for a core that does not
+    /// answer, has the index `request_index`.
     fn fits(
         &self,
         core: usize,
-        free: &[Vp],
-        terms: &[(Option<VpId>, CpuTerms)],
-        place: usize,
+        released: &[Vp],
+        terms: &[(Option<VcpuId>, CpuTerms)],
+        request_index: usize,
     ) -> Result<Result<(), (usize, weir_sched::cpu::ReservationRefusal)>, (usize, NodeError)> {
         let Some(thread) = self.cores.get(core).filter(|_| !terms.is_empty()) else { return Ok(Ok(())) };
-        let gone: Vec<VpId> = free.iter().filter(|vp| vp.core == core).map(|vp| vp.id).collect();
+        let released_ids: Vec<VcpuId> =
+            released.iter().filter(|vp| vp.core == core).map(|vp| vp.id).collect();
         let terms = terms.to_vec();
-        thread.ask(move |runner| runner.fits(&gone, &terms)).map_err(|error| (place, error.into()))
+        thread
+            .execute(move |runner| runner.fits(&released_ids, &terms))
+            .map_err(|error| (request_index, error.into()))
     }
 
-    /// Returns the error for a virtual CPU that a core refuses.
-    fn no_room(
+    /// Returns the error for a virtual CPU for which a core has no capacity.
+    fn refused_by_core(
         &self,
         core: usize,
         spec: &ProcessorSpec,

@@ -1,7 +1,8 @@
-//! The tables of a module. Their names are resolved when the module is loaded, and the tables can change while it runs.
+//! The binding of the tables in a module's manifest to the node's tables, by the session's grants. The binding is made
+//! when the module is loaded, and changes with the session's grants while the module runs.
 
 use super::publisher::Publisher;
-use super::reader::{Readings, TableGrants};
+use super::reader::{ReadTables, TableGrants};
 use super::registry::{SharedTable, TableError, TableOwner, TableRegistry};
 use crate::control::spec::SessionSpec;
 use std::sync::{Arc, Weak};
@@ -10,16 +11,16 @@ use {
     weir_session::MemoryReservation,
 };
 
-/// Tables of a module, for changes of its session's grants.
+/// The tables of a loaded module, to which changes of the session's grants are applied.
 #[derive(Debug)]
 pub(crate) struct TableBinding {
     registry: Arc<TableRegistry>,
-    /// Tables of the manifest.
+    /// The tables in the module's manifest.
     declared: Vec<weir_admission::DeclaredTable>,
-    /// Names that these tables had on the node when the module was loaded.
+    /// The node's names of these tables when the module was loaded.
     bound: Vec<Name>,
     granted: Arc<TableGrants>,
-    /// The module's publisher, which ends with the module.
+    /// The module's publisher, as long as the module exists.
     publisher: Weak<Publisher>,
 }
 
@@ -35,19 +36,20 @@ impl SessionSpec {
 }
 
 impl TableRegistry {
-    /// Resolves the tables that a module reads and publishes. Published tables end with the publisher.
+    /// Binds the tables of a module's manifest to the node's tables. Returns the tables that the module reads, its
+    /// publisher, and the binding for later changes. Dropping the publisher withdraws the published tables.
     pub(crate) fn bind(
         self: &Arc<Self>,
         session: &SessionSpec,
         module: &Name,
         manifest: &Manifest,
         memory: &Arc<MemoryReservation>,
-    ) -> Result<(Readings, Arc<Publisher>, TableBinding), TableError> {
-        let mut readings = Readings::new(self, memory);
+    ) -> Result<(ReadTables, Arc<Publisher>, TableBinding), TableError> {
+        let mut read_tables = ReadTables::new(self, memory);
         let mut publisher =
             Publisher::new(self, TableOwner::Session(session.name.clone(), Arc::clone(memory)));
         let mut bound = Vec::with_capacity(manifest.tables.len());
-        for (place, declared) in manifest.tables.iter().enumerate() {
+        for (index, declared) in manifest.tables.iter().enumerate() {
             let Some(resolved) = session.resolve_table(declared) else {
                 let (does, option) = match declared.access {
                     TableAccess::Read { .. } => ("reads", "--read"),
@@ -59,9 +61,9 @@ impl TableRegistry {
             };
             let table = self.table(resolved);
             match declared.access {
-                TableAccess::Read { .. } => readings.add(place, declared.bytes, table),
+                TableAccess::Read { .. } => read_tables.add(index, declared.bytes, table),
                 TableAccess::Publish => {
-                    publisher.add(place, declared.bytes, table, memory).map_err(|wanted| {
+                    publisher.add(index, declared.bytes, table, memory).map_err(|wanted| {
                         let (session, module) = (session.name.clone(), module.clone());
                         let table = declared.name.clone();
                         match wanted {
@@ -69,31 +71,31 @@ impl TableRegistry {
                                 let left = memory.state().left();
                                 TableError::Memory { module, table, wanted, session, left }
                             }
-                            None => TableError::Publishes { session, table },
+                            None => TableError::PublishedByOtherModule { session, table },
                         }
                     })?
                 }
             }
             bound.push(resolved.clone());
         }
-        let (publisher, granted) = (Arc::new(publisher), readings.granted());
+        let (publisher, granted) = (Arc::new(publisher), read_tables.granted());
         let declared = manifest.tables.clone();
         let (registry, weak_publisher) = (Arc::clone(self), Arc::downgrade(&publisher));
         let binding = TableBinding { registry, declared, bound, granted, publisher: weak_publisher };
-        Ok((readings, publisher, binding))
+        Ok((read_tables, publisher, binding))
     }
 }
 
 impl TableBinding {
-    /// Returns true if the session grants the same tables as at the time of loading, without an interruption. A table
-    /// that was lost meanwhile has no publisher.
-    pub(crate) fn holds(&self, session: &SessionSpec) -> bool {
+    /// Returns true if the session has granted the same tables without interruption since the module was loaded. A table
+    /// whose grant was interrupted has lost its publisher.
+    pub(crate) fn is_unchanged(&self, session: &SessionSpec) -> bool {
         self.declared.iter().map(|declared| session.resolve_table(declared)).eq(self.bound.iter().map(Some))
             && self.publisher.upgrade().is_some_and(|publisher| publisher.has_all())
     }
 
-    /// Applies the session's present grants. The module sees changed tables from its next call on. A published table
-    /// without a grant is withdrawn before this returns.
+    /// Applies the session's present grants. The module sees changed tables from its next call on. Published tables
+    /// without a grant are withdrawn before this function returns.
     pub(crate) fn change(&self, session: &SessionSpec) {
         self.granted.change(self.resolve(session, true).into_iter().map(|(_, table)| table).collect());
         if let Some(publisher) = self.publisher.upgrade() {
@@ -109,12 +111,12 @@ impl TableBinding {
         self.declared.iter().zip(&self.bound).filter(move |(it, _)| publishes(it)).map(|(_, name)| name)
     }
 
-    /// Returns the tables that the module reads (`reads`) or publishes, with their indices in the manifest. `None` stands
-    /// for a table without a grant.
+    /// Returns the tables that the module reads (`reads` is true) or publishes (false), with their indices in the
+    /// manifest; `None` for a table without a grant.
     fn resolve(&self, session: &SessionSpec, reads: bool) -> Vec<(usize, Option<Arc<SharedTable>>)> {
         let declared = self.declared.iter().enumerate().filter(|(_, it)| it.window().is_some() == reads);
         declared
-            .map(|(place, it)| (place, session.resolve_table(it).map(|name| self.registry.table(name))))
+            .map(|(index, table)| (index, session.resolve_table(table).map(|name| self.registry.table(name))))
             .collect()
     }
 }

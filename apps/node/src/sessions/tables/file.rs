@@ -1,20 +1,20 @@
-//! Table contents from a file.
+//! The contents of an operator's table, read from a file.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_abi::limit;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// Maximum length of a table, in bytes.
 const TABLE_BYTES_MAX: u64 = limit::TABLE_BYTES as u64;
 
-/// Error of a table file. The party that named or wrote the file is to blame.
+/// Error of a table's file.
 #[derive(Debug, thiserror::Error)]
 pub enum TableFileError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     Read {
         /// Path of the file.
         path: PathBuf,
@@ -22,10 +22,10 @@ pub enum TableFileError {
         source: io::Error,
     },
     /// The path is that of a folder, device or pipe, which might have no end.
-    #[error("{}: is no regular file; a table is made of one", .0.shown())]
-    NoFile(PathBuf),
+    #[error("{}: is not a regular file, from which a table is read", .0.escaped())]
+    NotRegular(PathBuf),
     /// The file is too long.
-    #[error("{}: has {len} bytes, and {TABLE_BYTES_MAX} are the most for a table", path.shown())]
+    #[error("{}: has {len} bytes, and {TABLE_BYTES_MAX} are the most for a table", path.escaped())]
     TooLong {
         /// Path of the file.
         path: PathBuf,
@@ -34,13 +34,14 @@ pub enum TableFileError {
     },
     /// The file changes while it is read.
     #[error(
-        "{}: was changed while it was read; write a new file beside it and rename that, so that a table is whole",
-        .0.shown()
+        "{}: was changed while it was read; write a new file and rename it to this name, so that the table is consistent",
+        .0.escaped()
     )]
     Changing(PathBuf),
 }
 
-/// Reads the bytes of a file, consistent as far as size and modification time tell.
+/// Reads a table's contents from a file. A change during the reading is detected by the file's size and modification
+/// time.
 ///
 /// # Errors
 ///
@@ -51,7 +52,7 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, TableFileError> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
     if !before.is_file() {
-        return Err(TableFileError::NoFile(path.to_owned()));
+        return Err(TableFileError::NotRegular(path.to_owned()));
     }
     if before.len() > TABLE_BYTES_MAX {
         return Err(TableFileError::TooLong { path: path.to_owned(), len: before.len() });
@@ -64,14 +65,15 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, TableFileError> {
     Ok(bytes)
 }
 
-/// Reads the file, up to one byte more than its stated length.
+/// Reads the file up to one byte beyond the length `len`, so that growth is detected.
 fn read_whole(file: &File, len: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
     file.take(len + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Returns length and modification time of a file. Between two reads with equal stamps the file was probably not changed.
+/// Returns length and modification time of a file. If they are equal at two times, the file probably did not change
+/// between.
 fn stamp(metadata: &Metadata) -> (u64, i64, i64) {
     (metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
@@ -95,7 +97,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [Path::new("/dev/zero"), &pipe, folder.path()] {
             let error = read_file(path).unwrap_err();
-            assert!(matches!(&error, TableFileError::NoFile(of) if of == path), "{error}");
+            assert!(matches!(&error, TableFileError::NotRegular(of) if of == path), "{error}");
         }
         let huge = folder.path().join("huge");
         File::create(&huge).unwrap().set_len(1 << 40).unwrap();

@@ -1,4 +1,4 @@
-//! The tables that a module publishes.
+//! The tables that a module publishes, and the publication of versions by the module's calls.
 
 use super::registry::{SharedTable, TableClaims, TableOwner, TableRegistry};
 use crate::control::spec::SessionSpec;
@@ -14,7 +14,7 @@ use {
     weir_session::{HeldMemory, MemoryReservation, NodeMemory},
 };
 
-/// Publisher of a module's tables, which are withdrawn when it is dropped.
+/// The publisher of a module's tables. Dropping it withdraws the tables.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     registry: Arc<TableRegistry>,
@@ -23,24 +23,24 @@ pub(crate) struct Publisher {
     number: u64,
     /// The tables by their indices in the manifest; `None` for a table without a grant.
     tables: OrderedMutex<Vec<(usize, Option<Arc<SharedTable>>)>, { rank::TABLE_GRANTS }>,
-    /// Memory of the current versions, and of versions that are being made. It is held until the module is gone.
-    holdings: Vec<HeldMemory>,
+    /// Memory of the current versions, and of versions that are being made. It is held until the module has ended.
+    held_memory: Vec<HeldMemory>,
 }
 
 impl Publisher {
     pub(super) fn new(registry: &Arc<TableRegistry>, owner: TableOwner) -> Self {
-        let (tables, holdings) = (OrderedMutex::default(), Vec::new());
-        Self { registry: Arc::clone(registry), owner, number: registry.next_publisher(), tables, holdings }
+        let (tables, held_memory) = (OrderedMutex::default(), Vec::new());
+        Self { registry: Arc::clone(registry), owner, number: registry.next_publisher(), tables, held_memory }
     }
 
     /// Adds a table of at most `bytes` bytes.
     ///
     /// # Errors
     ///
-    /// The memory that the session lacks, or `None` if another module publishes the table.
+    /// The wanted memory, if the session has less left; `None` if another module publishes the table.
     pub(super) fn add(
         &mut self,
-        place: usize,
+        index: usize,
         bytes: u32,
         table: Arc<SharedTable>,
         memory: &Arc<MemoryReservation>,
@@ -50,8 +50,8 @@ impl Publisher {
         if !table.set_publisher(&self.owner, self.number) {
             return Err(None);
         }
-        self.tables.lock().push((place, Some(table)));
-        self.holdings.push(holding);
+        self.tables.lock().push((index, Some(table)));
+        self.held_memory.push(holding);
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl Publisher {
             .all(|(_, table)| table.as_ref().is_some_and(|it| it.is_published_by(self.number)))
     }
 
-    /// Replaces the tables, with the same indices. Tables that the module does not publish any more are withdrawn.
+    /// Replaces the tables of the same indices. Withdraws the tables that the module does not publish any more.
     pub(super) fn change(&self, tables: Vec<(usize, Option<Arc<SharedTable>>)>) {
         let mut present = self.tables.lock();
         let before = std::mem::replace(&mut *present, tables);
@@ -110,7 +110,7 @@ impl Drop for Publisher {
     }
 }
 
-/// The tables of a module on a registry of its own, so that they have no readers.
+/// A publisher in a registry of its own, so that its tables have no readers.
 #[derive(Debug)]
 struct UnreadTables {
     publisher: Arc<Publisher>,

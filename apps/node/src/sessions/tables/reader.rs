@@ -1,4 +1,4 @@
-//! The tables that a module reads.
+//! The tables that a module reads: the module sees a new version from its next call on.
 
 use super::registry::{SharedTable, TableReader, TableRegistry};
 use crate::core_thread::runner::Waker;
@@ -11,30 +11,30 @@ use weir_sandbox::{Instance, TableVersion};
 use weir_session::{HeldMemory, MemoryReservation};
 use weir_units::Bytes;
 
-/// The tables that a module reads, with the versions that it sees.
+/// The tables that a module reads, with the versions that the module sees. Belongs to the module's task.
 #[derive(Debug)]
-pub(crate) struct Readings {
+pub(crate) struct ReadTables {
     registry: Arc<TableRegistry>,
     memory: Arc<MemoryReservation>,
-    all: Vec<Reading>,
+    all: Vec<ReadTable>,
     granted: Arc<TableGrants>,
-    /// Count of grant changes at the last update.
+    /// Value of `TableGrants::changes` at the last update.
     grant_changes: u64,
     /// Number and title of the module, once it is on the node.
     module: Option<(u64, String)>,
 }
 
-/// The tables that a module may read, shared by its task and by requests.
+/// The tables that a module may read. Requests change them, and the module's task reads them.
 #[derive(Debug, Default)]
 pub(super) struct TableGrants {
-    /// Count of changes.
+    /// Count of changes of the grants.
     changes: AtomicU64,
-    inner: OrderedMutex<Inner, { rank::TABLE_GRANTS }>,
+    inner: OrderedMutex<GrantedTables, { rank::TABLE_GRANTS }>,
 }
 
 /// The readable tables, and the module that reads them.
 #[derive(Debug, Default)]
-struct Inner {
+struct GrantedTables {
     /// The tables in the order of the manifest; `None` for a table without a grant.
     tables: Vec<Option<Arc<SharedTable>>>,
     /// Number and reader of the module, while it is on the node.
@@ -43,73 +43,86 @@ struct Inner {
 
 /// A table that a module reads, with the version that the module sees.
 #[derive(Debug)]
-struct Reading {
+struct ReadTable {
     /// Index in the manifest.
-    place: usize,
-    /// The declared size, in bytes.
-    bytes: u32,
+    index: usize,
+    /// Maximum size that the manifest declares, in bytes.
+    bytes_max: u32,
     /// The table; `None` without a grant.
     table: Option<Arc<SharedTable>>,
-    /// Count of the table's changes at the last update; 0 before the first update.
-    seen: u64,
+    /// Value of `SharedTable::changes` at the last update; 0 before the first update.
+    changes_seen: u64,
     /// Version that the module sees.
-    shown: Option<Arc<TableVersion>>,
-    /// Memory that the session pays for that version.
-    holding: HeldMemory,
+    version: Option<Arc<TableVersion>>,
+    /// Memory of the session that is charged for this version.
+    held_memory: HeldMemory,
     /// Reason why the module sees an empty table.
-    trouble: Option<String>,
-    /// True once the trouble has been logged.
+    problem: Option<String>,
+    /// True once the problem has been logged.
     is_logged: bool,
 }
 
-impl Readings {
+impl ReadTables {
     pub(super) fn new(registry: &Arc<TableRegistry>, memory: &Arc<MemoryReservation>) -> Self {
         let (registry, memory) = (Arc::clone(registry), Arc::clone(memory));
         Self { registry, memory, all: Vec::new(), granted: Arc::default(), grant_changes: 0, module: None }
     }
 
-    /// Returns the grants, for changes of them.
+    /// Returns the grants, through which requests change the readable tables.
     pub(super) fn granted(&self) -> Arc<TableGrants> {
         Arc::clone(&self.granted)
     }
 
-    pub(super) fn add(&mut self, place: usize, bytes: u32, table: Arc<SharedTable>) {
-        let holding = HeldMemory::new(Arc::clone(&self.memory));
-        let (shown, trouble) = (None, None);
+    pub(super) fn add(&mut self, index: usize, bytes_max: u32, table: Arc<SharedTable>) {
+        let held_memory = HeldMemory::new(Arc::clone(&self.memory));
+        let (version, problem) = (None, None);
         self.granted.inner.lock().tables.push(Some(Arc::clone(&table)));
         let table = Some(table);
-        self.all.push(Reading { place, bytes, table, seen: 0, shown, holding, trouble, is_logged: false });
+        self.all.push(ReadTable {
+            index,
+            bytes_max,
+            table,
+            changes_seen: 0,
+            version,
+            held_memory,
+            problem,
+            is_logged: false,
+        });
     }
 
     /// Returns the versions that the module sees at its start, by index in the manifest.
     pub(crate) fn initial_versions(&mut self) -> Vec<Option<Arc<TableVersion>>> {
         let mut first = Vec::new();
-        for reading in &mut self.all {
-            reading.seen = reading.changes();
-            reading.update();
-            first.resize(reading.place + 1, None);
-            first[reading.place].clone_from(&reading.shown);
+        for read_table in &mut self.all {
+            read_table.changes_seen = read_table.changes();
+            read_table.update();
+            first.resize(read_table.index + 1, None);
+            first[read_table.index].clone_from(&read_table.version);
         }
         first
     }
 
     /// Registers the module as a reader, once it is on the node.
     pub(crate) fn register(&mut self, module: u64, title: &str, waker: &Waker) {
-        let reader = TableReader { title: title.to_owned(), waker: waker.clone(), trouble: None };
+        let reader = TableReader { title: title.to_owned(), waker: waker.clone(), problem: None };
         let mut granted = self.granted.inner.lock();
-        for (table, reading) in granted.tables.iter().zip(&mut self.all) {
+        for (table, read_table) in granted.tables.iter().zip(&mut self.all) {
             if let Some(table) = table {
-                table.add_reader(module, TableReader { trouble: reading.trouble.clone(), ..reader.clone() });
+                table.add_reader(
+                    module,
+                    TableReader { problem: read_table.problem.clone(), ..reader.clone() },
+                );
             }
-            reading.log_trouble(title);
+            read_table.log_problem(title);
         }
         granted.reader = Some((module, reader));
         drop(granted);
         self.module = Some((module, title.to_owned()));
     }
 
-    /// Returns true if the tables belong to the session with this memory, and not to an earlier one of the same name.
-    pub(crate) fn belong_to(&self, memory: &Arc<MemoryReservation>) -> bool {
+    /// Returns true if the tables belong to the session with this memory. An earlier session of the same name had
+    /// other memory.
+    pub(crate) fn belongs_to(&self, memory: &Arc<MemoryReservation>) -> bool {
         Arc::ptr_eq(&self.memory, memory)
     }
 
@@ -120,46 +133,48 @@ impl Readings {
         let have_grants_changed = std::mem::replace(&mut self.grant_changes, grant_changes) != grant_changes;
         if have_grants_changed {
             let tables = self.granted.inner.lock().tables.clone();
-            self.all.iter_mut().zip(tables).for_each(|(reading, table)| reading.set_table(table));
+            self.all.iter_mut().zip(tables).for_each(|(read_table, table)| read_table.set_table(table));
         }
-        for reading in &mut self.all {
+        for read_table in &mut self.all {
             // Read before the version, so that a later change is seen at the next update.
-            let seen = reading.changes();
-            if reading.seen == seen {
+            let changes = read_table.changes();
+            if read_table.changes_seen == changes {
                 continue;
             }
-            // A trouble of the earlier table has been reported for that table only.
-            let is_other_table = have_grants_changed && reading.seen == 0;
-            // The old version is released after it has been unmapped.
-            let (before, trouble) = (reading.shown.take(), reading.trouble.take());
-            reading.update();
-            match instance.show_table(reading.place, reading.shown.as_deref()) {
-                Ok(_) => reading.seen = seen,
+            // After a change of the grant, the problem is reported for the new table even if it has not changed.
+            let is_other_table = have_grants_changed && read_table.changes_seen == 0;
+            // The old version must not be released before it has been unmapped.
+            let (before, problem) = (read_table.version.take(), read_table.problem.take());
+            read_table.update();
+            match instance.map_table(read_table.index, read_table.version.as_deref()) {
+                Ok(_) => read_table.changes_seen = changes,
                 Err(error) => {
-                    reading.shown = None;
-                    _ = reading.holding.set(Bytes(0));
-                    reading.trouble = Some(format!("it cannot be mapped: {error}"));
+                    read_table.version = None;
+                    _ = read_table.held_memory.set(Bytes(0));
+                    read_table.problem = Some(format!("it cannot be mapped: {error}"));
                 }
             }
-            before.into_iter().for_each(|before| self.registry.reclaimer.take(before));
-            let is_to_report = is_other_table || reading.trouble != trouble;
+            before.into_iter().for_each(|before| self.registry.reclaimer.release(before));
+            let is_to_report = is_other_table || read_table.problem != problem;
             if let Some((module, title)) = self.module.as_ref().filter(|_| is_to_report) {
-                if let Some(table) = &reading.table {
-                    table.set_trouble(*module, reading.trouble.clone());
+                if let Some(table) = &read_table.table {
+                    table.set_problem(*module, read_table.problem.clone());
                 }
-                reading.log_trouble(title);
+                read_table.log_problem(title);
             }
         }
         if have_grants_changed {
-            // A table whose grant has ended may have no other readers.
+            // A table whose grant has ended may have neither an owner nor other readers.
             self.registry.forget_unused();
         }
     }
 }
 
-impl TableUpdates for Readings {
+impl TableUpdates for ReadTables {
     fn refresh(&mut self, instance: &mut Instance) {
-        if self.grant_changes != self.granted.changes() || self.all.iter().any(|it| it.seen != it.changes()) {
+        if self.grant_changes != self.granted.changes()
+            || self.all.iter().any(|it| it.changes_seen != it.changes())
+        {
             self.update(instance);
         }
     }
@@ -170,11 +185,11 @@ impl TableGrants {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Replaces the readable tables. The module is woken, so that even a module without packets gives up a table whose
-    /// grant has ended.
+    /// Replaces the readable tables. Wakes the module, so that an idle module also gives up a table whose grant has
+    /// ended.
     pub(super) fn change(&self, tables: Vec<Option<Arc<SharedTable>>>) {
         let mut inner = self.inner.lock();
-        let Inner { tables: present, reader: Some((module, reader)) } = &mut *inner else { return };
+        let GrantedTables { tables: present, reader: Some((module, reader)) } = &mut *inner else { return };
         let is_among = |table: &Arc<SharedTable>, others: &[Option<Arc<SharedTable>>]| {
             others.iter().flatten().any(|other| Arc::ptr_eq(table, other))
         };
@@ -207,8 +222,8 @@ impl TableGrants {
     }
 }
 
-impl Reading {
-    /// Returns the count of the table's changes, or 1 without a table; never 0.
+impl ReadTable {
+    /// Returns the count of the table's changes, which is at least 1; 1 without a table.
     fn changes(&self) -> u64 {
         self.table.as_ref().map_or(1, |table| table.changes())
     }
@@ -216,41 +231,41 @@ impl Reading {
     /// Replaces the table.
     fn set_table(&mut self, table: Option<Arc<SharedTable>>) {
         if self.table.as_ref().map(Arc::as_ptr) != table.as_ref().map(Arc::as_ptr) {
-            (self.table, self.seen, self.is_logged) = (table, 0, false);
+            (self.table, self.changes_seen, self.is_logged) = (table, 0, false);
         }
     }
 
-    /// Takes the current version, if the module can see it.
+    /// Takes the table's current version, or none if the version exceeds the declared size or the session's memory.
     fn update(&mut self) {
         let (version, is_charged) = self.table.as_ref().map(|table| table.current()).unwrap_or_default();
-        self.trouble = None;
-        self.shown = version.filter(|version| {
+        self.problem = None;
+        self.version = version.filter(|version| {
             let len = version.len();
             let wanted = if is_charged { TableVersion::memory_of(len) } else { Bytes(0) };
-            if len > self.bytes {
-                let most = self.bytes;
-                self.trouble = Some(format!("it has {len} bytes, and the module declares {most} at most"));
-            } else if !self.holding.set(wanted) {
-                self.trouble = Some(format!("it takes {wanted} of memory, and the session has less left"));
+            if len > self.bytes_max {
+                let most = self.bytes_max;
+                self.problem = Some(format!("it has {len} bytes, and the module declares {most} at most"));
+            } else if !self.held_memory.set(wanted) {
+                self.problem = Some(format!("it takes {wanted} of memory, and the session has less left"));
             }
-            self.trouble.is_none()
+            self.problem.is_none()
         });
-        if self.shown.is_none() {
+        if self.version.is_none() {
             // Giving up memory is never refused.
-            _ = self.holding.set(Bytes(0));
+            _ = self.held_memory.set(Bytes(0));
         }
     }
 
-    /// Logs the trouble once, since a publisher could cause it at any rate.
-    fn log_trouble(&mut self, title: &str) {
-        if let (Some(trouble), Some(table), false) = (&self.trouble, &self.table, self.is_logged) {
+    /// Logs the table's first problem. Later ones are not logged, because a publisher can cause them at any rate.
+    fn log_problem(&mut self, title: &str) {
+        if let (Some(problem), Some(table), false) = (&self.problem, &self.table, self.is_logged) {
             self.is_logged = true;
-            warn(&format_args!("{title}: table {} is shown as empty: {trouble}", table.name()));
+            warn(&format_args!("{title}: table {} is shown as empty: {problem}", table.name()));
         }
     }
 }
 
-impl Drop for Readings {
+impl Drop for ReadTables {
     fn drop(&mut self) {
         self.granted.unregister();
         self.all.clear();

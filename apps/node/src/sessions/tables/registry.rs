@@ -1,4 +1,4 @@
-//! All tables of a node: current version, publisher and readers of each.
+//! The registry of a node's tables: the owner, publisher, current version and readers of each table.
 
 mod rearrange;
 
@@ -18,7 +18,7 @@ use weir_sandbox::TableVersion;
 use weir_units::{Bytes, beside};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// Error of an operation on a table. Nothing has changed.
+/// Error of an operation on a table. The operation has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// Another party owns the table.
@@ -36,8 +36,8 @@ pub enum TableError {
     Absent(Name),
     /// The session has no grant for a table that a module reads or publishes.
     #[error(
-        "module `{module}` {does} table `{table}`, and session `{session}` may not: `weir session change {session} {option} {table}` grants it, or \
-         `{option} {table}=NAME` where it has another name on the node"
+        "module `{module}` {does} table `{table}`, for which session `{session}` has no grant: `weir session change {session} {option} {table}` grants it, or \
+         `{option} {table}=NAME` if the table has another name on the node"
     )]
     NotGranted {
         /// Name of the module.
@@ -48,12 +48,12 @@ pub enum TableError {
         table: Name,
         /// Name of the session.
         session: Name,
-        /// Option that would grant it.
+        /// Option that grants the access.
         option: &'static str,
     },
     /// Another module of the session publishes the table already.
     #[error("session `{session}` has another module that publishes table `{table}`")]
-    Publishes {
+    PublishedByOtherModule {
         /// Name of the session.
         session: Name,
         /// Name of the table.
@@ -61,8 +61,8 @@ pub enum TableError {
     },
     /// The session has no memory for a published table.
     #[error(
-        "module `{module}` publishes table `{table}`, which takes {wanted} of memory, twice what it declares, and session `{session}` has {left} left; more \
-         can be reserved with `weir session change`",
+        "module `{module}` publishes table `{table}`, which takes {wanted} of memory, twice the declared size, and session `{session}` has {left} left; reserve \
+         more memory with `weir session change`",
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     Memory {
@@ -74,7 +74,7 @@ pub enum TableError {
         wanted: Bytes,
         /// Name of the session.
         session: Name,
-        /// Memory that the session has left.
+        /// Memory left in the session's reservation.
         left: Bytes,
     },
     /// The operating system has no memory for a version.
@@ -115,14 +115,14 @@ impl fmt::Display for TableOwner {
     }
 }
 
-/// A module that reads a table, as the table knows it.
+/// A module that reads a table, in the table's list of readers.
 #[derive(Clone, Debug)]
 pub(super) struct TableReader {
     pub(super) title: String,
     /// Waker of the module's core.
     pub(super) waker: Waker,
     /// Reason why the module sees an empty table.
-    pub(super) trouble: Option<String>,
+    pub(super) problem: Option<String>,
 }
 
 /// A named table of the node, with its current version, owner and readers.
@@ -131,21 +131,21 @@ pub(crate) struct SharedTable {
     name: Name,
     /// Count of changes, which readers check before they take the lock.
     changes: AtomicU64,
-    inner: OrderedMutex<Inner, { rank::TABLE }>,
-    /// Readers, by the numbers of their modules. Their lock is not that of `inner`: there can be thousands of readers, and
-    /// neither readers nor publishers wait while all readers are woken.
+    inner: OrderedMutex<TableState, { rank::TABLE }>,
+    /// Readers, by the numbers of their modules. They have a lock of their own, because waking thousands of readers
+    /// takes long, and neither readers nor publishers may wait for it.
     readers: OrderedMutex<BTreeMap<u64, TableReader>, { rank::WOKEN }>,
-    /// Number of the last version. Held while a version is made, so that versions are published in order.
+    /// Number of the last version. The lock is held while a version is made, so that versions are published in order.
     last_number: OrderedMutex<u64, { rank::TABLE_NUMBER }>,
 }
 
 /// Owner, publisher and current version of a table.
 #[derive(Debug, Default)]
-struct Inner {
+struct TableState {
     owner: Option<TableOwner>,
-    /// The owner after a prepared change.
+    /// The owner after a change of the configuration that is being prepared.
     next_owner: Option<TableOwner>,
-    /// The number of the owner's publisher, unique on the node; reset with the owner.
+    /// Number of the publisher, unique on the node; `None` without one, and after a change of the owner.
     publisher: Option<u64>,
     version: Option<Arc<TableVersion>>,
 }
@@ -154,12 +154,12 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct TableRegistry {
     tables: OrderedMutex<BTreeMap<Name, Arc<SharedTable>>, { rank::TABLES }>,
-    /// Count of publishers so far.
+    /// Number of publishers so far.
     publishers: AtomicU64,
     pub(super) reclaimer: TableReclaimer,
 }
 
-/// A table of the configuration.
+/// A table of the node's configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct TableFile {
     name: Name,
@@ -171,11 +171,11 @@ pub(crate) struct TableFile {
 
 impl TableFile {
     pub(crate) fn new(name: Name, bytes: Vec<u8>) -> Self {
-        Self { name, digest: Digest::of(&bytes), bytes }
+        Self { name, digest: Digest::of_bytes(&bytes), bytes }
     }
 }
 
-/// The exclusive right of a session to publish its tables, which ends when this value is dropped.
+/// The ownership of a session of the tables that it may publish. Dropping this value ends the ownership.
 #[derive(Debug)]
 pub(crate) struct TableClaims {
     registry: Arc<TableRegistry>,
@@ -193,13 +193,13 @@ impl SharedTable {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Returns the current version, and true if its owner is a session.
+    /// Returns the current version, and true if the table's owner is a session.
     pub(super) fn current(&self) -> (Option<Arc<TableVersion>>, bool) {
         let inner = self.inner.lock();
         (inner.version.clone(), matches!(inner.owner, Some(TableOwner::Session(..))))
     }
 
-    /// Makes the version with the number after `last_number`, and raises `last_number`.
+    /// Makes a version with the next number, and raises `last_number`.
     fn make(last_number: &mut u64, bytes: &[u8]) -> io::Result<Arc<TableVersion>> {
         let version = TableVersion::new(*last_number + 1, bytes)?;
         *last_number += 1;
@@ -211,9 +211,10 @@ impl SharedTable {
         self.inner.lock().publisher == Some(publisher)
     }
 
-    /// Publishes the next version for a publisher. Returns false if it does not publish the table any more.
+    /// Publishes the next version for the publisher with this number. Returns false if that publisher does not publish
+    /// the table any more.
     pub(super) fn publish(&self, publisher: u64, bytes: &[u8]) -> io::Result<bool> {
-        // Checked before the version is made, so that no publisher waits for a version that is refused in the end.
+        // The check comes before the lock, so that other publications never wait for a version that is refused.
         if !self.is_published_by(publisher) {
             return Ok(false);
         }
@@ -224,7 +225,7 @@ impl SharedTable {
 
     /// Publishes the operator's next version, unless another party owns the table.
     fn put(&self, bytes: &[u8]) -> Result<(), TableError> {
-        // Checked before memory and time are spent, and again at the end.
+        // The owner is checked before memory and time are spent on a version, and again when the version is published.
         self.check_owner(&self.inner.lock(), &TableOwner::Operator)?;
         let mut last_number = self.last_number.lock();
         let version = Self::make(&mut last_number, bytes)
@@ -265,7 +266,7 @@ impl SharedTable {
 
     /// Withdraws the current version if `ends` returns true. Readers are woken, so that an idle module does not keep
     /// the withdrawn version.
-    fn end(&self, ends: impl FnOnce(&mut Inner) -> bool) {
+    fn withdraw_if(&self, ends: impl FnOnce(&mut TableState) -> bool) {
         let before = {
             let mut inner = self.inner.lock();
             if !ends(&mut inner) {
@@ -283,7 +284,7 @@ impl SharedTable {
         self.readers.lock().iter().for_each(|(module, reader)| reader.waker.wake_for_event(*module));
     }
 
-    fn check_owner(&self, inner: &Inner, owner: &TableOwner) -> Result<(), TableError> {
+    fn check_owner(&self, inner: &TableState, owner: &TableOwner) -> Result<(), TableError> {
         match &inner.owner {
             Some(present) if present != owner => {
                 Err(TableError::Owned { table: self.name.clone(), owner: present.clone() })
@@ -297,7 +298,7 @@ impl SharedTable {
         }
     }
 
-    /// Makes `owner` the owner of the table, unless another party is the owner or will be.
+    /// Makes `owner` the owner of the table, unless another party owns the table or will own it after a prepared change.
     fn set_owner(&self, owner: TableOwner) -> Result<(), TableError> {
         let mut inner = self.inner.lock();
         self.check_owner(&inner, &owner)?;
@@ -305,10 +306,10 @@ impl SharedTable {
         Ok(())
     }
 
-    /// Ends the ownership of `owner`, and withdraws the table; has no effect for another owner. A concurrent publication
-    /// comes before the withdrawal or is refused.
+    /// Ends the ownership of `owner` and withdraws the table, if `owner` is the present owner. A concurrent publication
+    /// either precedes the withdrawal or is refused.
     fn release(&self, owner: &TableOwner) {
-        self.end(|inner| {
+        self.withdraw_if(|inner| {
             let is_owner = inner.owner.as_ref() == Some(owner);
             if is_owner {
                 (inner.owner, inner.publisher) = (None, None);
@@ -334,7 +335,7 @@ impl SharedTable {
     /// Makes the publisher with this number the table's only publisher, if `owner` owns the table. An earlier publisher
     /// is refused from then on.
     pub(super) fn replace_publisher(&self, owner: &TableOwner, publisher: u64) {
-        self.end(|inner| {
+        self.withdraw_if(|inner| {
             inner.owner.as_ref() == Some(owner)
                 && inner.publisher.replace(publisher).is_some_and(|before| before != publisher)
         });
@@ -342,7 +343,7 @@ impl SharedTable {
 
     /// Ends a publisher and withdraws its version.
     pub(super) fn end_publisher(&self, publisher: u64) {
-        self.end(|inner| {
+        self.withdraw_if(|inner| {
             let is_publisher = inner.publisher == Some(publisher);
             if is_publisher {
                 inner.publisher = None;
@@ -359,9 +360,9 @@ impl SharedTable {
         self.readers.lock().remove(&module);
     }
 
-    pub(super) fn set_trouble(&self, module: u64, trouble: Option<String>) {
+    pub(super) fn set_problem(&self, module: u64, problem: Option<String>) {
         if let Some(reader) = self.readers.lock().get_mut(&module) {
-            reader.trouble = trouble;
+            reader.problem = problem;
         }
     }
 
@@ -379,7 +380,7 @@ impl SharedTable {
             return None;
         }
         let problems = readers.values().filter_map(|reader| {
-            reader.trouble.as_ref().map(|trouble| format!("{}: {trouble}", reader.title))
+            reader.problem.as_ref().map(|problem| format!("{}: {problem}", reader.title))
         });
         Some(TableStatus {
             name: self.name.to_string(),
@@ -412,12 +413,12 @@ impl TableRegistry {
         Arc::clone(self.tables.lock().entry(name.clone()).or_insert_with(new))
     }
 
-    /// Forgets tables without owner and readers.
+    /// Removes tables without an owner and without readers from the registry.
     pub(super) fn forget_unused(&self) {
         self.tables.lock().retain(|_, table| Arc::strong_count(table) > 1 || table.is_used());
     }
 
-    /// Publishes the operator's next version of a table.
+    /// Publishes the next version of an operator's table.
     pub(crate) fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), TableError> {
         let put = self.table(name).put(bytes);
         self.forget_unused();
@@ -445,7 +446,7 @@ impl TableRegistry {
         Ok(prepared.commit(std::iter::empty()).files)
     }
 
-    /// Makes a session the only publisher of its tables.
+    /// Makes a session the owner of the tables that it may publish.
     pub(crate) fn claim(
         self: &Arc<Self>,
         session: &SessionSpec,
@@ -463,8 +464,8 @@ impl TableRegistry {
 }
 
 impl TableClaims {
-    /// Claims the further tables of a session. They are released when the result is dropped, unless
-    /// [`replace`](Self::replace) takes it.
+    /// Claims the tables that the session may publish according to `session` and does not own yet. Dropping the result
+    /// releases them; [`replace`](Self::replace) keeps them.
     pub(crate) fn claim_more(&self, session: &SessionSpec) -> Result<Self, TableError> {
         let mut more =
             Self { registry: Arc::clone(&self.registry), owner: self.owner.clone(), tables: Vec::new() };
@@ -478,7 +479,7 @@ impl TableClaims {
         Ok(more)
     }
 
-    /// Takes further claims, and releases the tables that the session may not publish any more.
+    /// Adds further claims, and releases the tables that the session may not publish any more.
     pub(crate) fn replace(&mut self, session: &SessionSpec, mut more: Self) {
         let is_granted =
             |table: &Arc<SharedTable>| session.publish.iter().any(|grant| grant.table == table.name);
@@ -528,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_closed_session_has_no_effect_on_a_later_one_of_its_name() {
+    fn modules_of_a_closed_session_do_not_affect_a_later_session_of_its_name() {
         let registry: Arc<TableRegistry> = Arc::default();
         let ((spec, manifest), module) = (publishing(), name("m"));
         let (before, now) = (memory(), memory());
@@ -547,7 +548,7 @@ mod tests {
         drop(old);
         assert_eq!((shown(&registry), is_shown.unwrap().1), (is_shown, 5));
         let third = registry.bind(&spec, &module, &manifest, &now).unwrap_err();
-        assert!(matches!(third, TableError::Publishes { .. }), "{third}");
+        assert!(matches!(third, TableError::PublishedByOtherModule { .. }), "{third}");
         drop((new, claims));
         assert!(registry.tables.lock().is_empty());
     }
@@ -559,14 +560,14 @@ mod tests {
         let bind = || registry.bind(&spec, &module, &manifest, &memory).unwrap();
         let claims = registry.claim(&spec, &memory).unwrap();
         let (_, _before, before) = bind();
-        assert!(before.holds(&spec));
+        assert!(before.is_unchanged(&spec));
         drop(claims);
         let (_, _between, between) = bind();
         // The same session gets the table again. Otherwise both modules would publish without readers.
         let _claims = registry.claim(&spec, &memory).unwrap();
-        assert_eq!((before.holds(&spec), between.holds(&spec)), (false, false));
+        assert_eq!((before.is_unchanged(&spec), between.is_unchanged(&spec)), (false, false));
         let (_, after, binding) = bind();
-        assert!(binding.holds(&spec));
+        assert!(binding.is_unchanged(&spec));
         assert_eq!((after.publish(0, b"x"), shown(&registry)), (code::OK, Some((1, 1))));
     }
 

@@ -1,38 +1,38 @@
-//! The method by which a node anonymises addresses, noted in its state folder.
+//! The method by which a node anonymises addresses, and its note in the state folder.
 //!
-//! At its first start with another method than the noted one, a node reports once that pseudonyms have changed. A state
-//! folder with a secret but without a note was written by a version before ipcrypt-pfx.
+//! When a node starts with another method than the noted one, it logs once that pseudonyms have changed. A state
+//! folder with a secret but without a note was written by a version that did not use ipcrypt-pfx.
 
 use super::secret;
 use crate::log::warn;
 use std::io::Read;
 use std::path::Path;
 use weir_os::private::{PrivateError, PrivateFolder};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// Name of the note in the state folder.
 const FILE: &str = "views.method";
-/// Method of `addresses=anonymised`.
+/// Name of the present method of `addresses=anonymised`.
 const METHOD: &str = "ipcrypt-pfx\n";
-/// Maximum number of bytes that are read of the note; every note is shorter.
+/// Maximum number of bytes that are read of the note, more than any note has.
 const NOTE_MAX: u64 = 64;
 
 const CHANGED: &str = "addresses are anonymised by ipcrypt-pfx from now on, so `addresses=anonymised` shows other pseudonyms than before, also in running studies; \
-     `addresses=crypto-pan` is the earlier method";
+     `addresses=crypto-pan` selects the earlier method";
 
-/// Method of the node's earlier starts, compared with the present method.
+/// Comparison of the noted method with the present method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     /// The same method.
     Same,
-    /// No view has been created yet.
+    /// The node has no secret for views yet, so there are no earlier pseudonyms.
     New,
     /// Another method.
     Other,
 }
 
 impl Method {
-    /// Reads the note.
+    /// Reads the note in the state folder.
     pub(crate) fn read(state: &Path) -> Self {
         let has_secret = std::fs::symlink_metadata(state.join(secret::FILE)).is_ok();
         match (noted(state), has_secret) {
@@ -42,7 +42,7 @@ impl Method {
         }
     }
 
-    /// Warns of a change, and notes the method, so that the warning comes once.
+    /// Logs a change of the method, and writes the note, so that the change is logged only once.
     pub(crate) fn update(self, state: &Path) {
         if self == Self::Other {
             warn(&CHANGED);
@@ -53,8 +53,8 @@ impl Method {
         {
             let path = state.join(FILE);
             warn(&format_args!(
-                "{}: {error}; the next start says again how addresses are anonymised",
-                path.shown()
+                "{}: {error}; the next start will repeat the warning about anonymised addresses",
+                path.escaped()
             ));
         }
     }

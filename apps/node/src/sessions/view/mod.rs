@@ -1,14 +1,14 @@
-//! Views: the part of packets that each holder sees, with the keys of pseudonyms, and the sharing of transformed
-//! packets.
+//! Views of packets: the keys of their pseudonyms, and selections, by which channels share transformed packets.
 //!
-//! - [`GrantedVisibility`](crate::control::visibility::GrantedVisibility): the packets that a credential allows. A
-//!   filter selects by the view of its author; otherwise its selection would reveal hidden fields.
-//! - [`KeyedView`]: a view with the grant of its key. Equal keyed views have equal keys, so all holders under one grant
-//!   who have the same view see the same pseudonyms.
+//! - [`GrantedVisibility`](crate::control::visibility::GrantedVisibility): the packets and fields that a credential
+//!   allows. Each filter is applied to packets in the view of the filter's author: otherwise its selection would
+//!   reveal fields that are hidden from the author.
+//! - [`KeyedView`]: a view with the grant on which its key depends. Equal keyed views have equal keys, so all holders
+//!   under one grant of a root who have the same view see the same pseudonyms.
 //! - [`SelectionKey`]: the key of a selection. Channels with equal keys share a selection, so each packet is transformed
-//!   once for all of them.
-//! - [`Secret`]: the secret from which all keys of the node are derived.
-//! - [`Method`]: the method of anonymisation of earlier starts, so that a change is reported once.
+//!   once for all of these channels.
+//! - [`Secret`]: the secret from which the keys of all views are derived.
+//! - [`Method`]: the method of anonymisation that the node noted earlier. A change of the method is logged once.
 
 mod keyed_view;
 mod method;

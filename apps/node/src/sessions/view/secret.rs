@@ -4,31 +4,32 @@ use rand_core::{OsRng, RngCore};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use weir_os::private::{PrivateError, PrivateFolder};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 use zeroize::Zeroizing;
 
-/// Name of the secret's file in the state folder.
+/// Name of the secret's file, in the state folder.
 pub(super) const FILE: &str = "views.secret";
-/// Prefix of the file.
+/// Beginning of the file's contents; hexadecimal digits follow.
 const PREFIX: &str = "weir-views:";
 const BYTES: usize = 32;
 
-/// A secret that a node creates at its first start and keeps, so that pseudonyms of addresses stay the same over restarts.
+/// A secret that a node creates at its first start and keeps, so that pseudonyms of addresses stay the same over
+/// restarts.
 pub(crate) struct Secret(Zeroizing<[u8; BYTES]>);
 
-/// Error of the secret for views. The operator or the disk is to blame.
+/// Error of the secret for views: its file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read or written.
-    #[error("{}: {source}", path.shown())]
+    #[error("{}: {source}", path.escaped())]
     File {
         /// File of the secret.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The file is a link, belongs to another user, or has a second name.
-    #[error("{}: the secret of the node's views is not used: {why}", path.shown())]
+    /// The file is a symbolic link, belongs to another user, or has a second hard link.
+    #[error("{}: the secret of the node's views is not used: {why}", path.escaped())]
     Foreign {
         /// File of the secret.
         path: PathBuf,
@@ -37,32 +38,32 @@ pub enum SecretError {
     },
     /// Other users can read the file.
     #[error(
-        "{}: others than its owner can read it: `chmod 600` it; if they may have read it, remove it, and the node makes another one: addresses are then anonymised in another way than before",
-        .0.shown()
+        "{}: others than its owner can read it: `chmod 600` it; if they may have read it, remove it, and the node makes a new secret, with which addresses have other pseudonyms than before",
+        .0.escaped()
     )]
-    Open(PathBuf),
-    /// The file has other contents.
+    ReadableByOthers(PathBuf),
+    /// The contents of the file are not a secret for views.
     #[error(
-        "{}: that is no secret of a node's views: restore it from a copy, or remove it, and the node makes another one: addresses are then anonymised in another way than before",
-        .0.shown()
+        "{}: that is no secret of a node's views: restore it from a copy, or remove it, and the node makes a new secret, with which addresses have other pseudonyms than before",
+        .0.escaped()
     )]
     Damaged(PathBuf),
 }
 
 impl SecretError {
-    /// Returns the kind of I/O error; [`io::ErrorKind::PermissionDenied`] if weir refuses the file for its owner or
-    /// mode.
+    /// Returns the corresponding kind of I/O error; [`io::ErrorKind::PermissionDenied`] if the file is refused because
+    /// of its owner, links or mode.
     pub(crate) fn kind(&self) -> io::ErrorKind {
         match self {
             Self::File { source, .. } => source.kind(),
-            Self::Foreign { .. } | Self::Open(_) => io::ErrorKind::PermissionDenied,
+            Self::Foreign { .. } | Self::ReadableByOthers(_) => io::ErrorKind::PermissionDenied,
             Self::Damaged(_) => io::ErrorKind::InvalidData,
         }
     }
 }
 
 impl std::fmt::Debug for Secret {
-    /// Omits the secret.
+    /// Writes the type's name without the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Secret").finish_non_exhaustive()
     }
@@ -73,7 +74,7 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// [`SecretError`]. An unusable secret is never replaced.
+    /// The file cannot be used. An unusable secret is never replaced.
     pub(crate) fn open(folder: &Path) -> Result<Self, SecretError> {
         let path = folder.join(FILE);
         let failed = |error| failed(&path, error);
@@ -91,7 +92,7 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// The secret is there, but it is not usable: see [`SecretError`].
+    /// The secret exists, and is not usable.
     pub(crate) fn check(folder: &PrivateFolder) -> Result<(), SecretError> {
         match Self::read(folder, &folder.path().join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -115,7 +116,7 @@ impl Secret {
         decode(&text).map(Self).ok_or_else(|| SecretError::Damaged(path.to_owned()))
     }
 
-    /// Creates a secret. The file appears under its name only once it is complete, even if the machine stops meanwhile.
+    /// Creates a secret. The file gets its name only when it is complete, even if the machine stops meanwhile.
     fn make(folder: &PrivateFolder) -> Result<(), PrivateError> {
         let mut secret = Zeroizing::new([0; BYTES]);
         OsRng.try_fill_bytes(&mut *secret).map_err(io::Error::other)?;
@@ -123,12 +124,12 @@ impl Secret {
     }
 }
 
-/// Converts an error about the file.
+/// Converts an error of the secret's file.
 fn failed(path: &Path, error: PrivateError) -> SecretError {
     let path = path.to_owned();
     match error {
         PrivateError::Io(source) => SecretError::File { path, source },
-        PrivateError::Readable(_) => SecretError::Open(path),
+        PrivateError::Readable(_) => SecretError::ReadableByOthers(path),
         PrivateError::Type(_) => SecretError::Damaged(path),
         why => SecretError::Foreign { path, why },
     }

@@ -1,4 +1,4 @@
-//! Selections of packets, which channels share.
+//! The selections of a node: their creation, and the limits on them for each party.
 
 use super::share::INSTRUCTIONS_MAX;
 use super::{SelectionKey, SharedSelection};
@@ -19,11 +19,11 @@ use {
     weir_session::{HeldMemory, MemoryReservation},
 };
 
-/// One party gets at most one part in `PARTIES` of a resource that all parties share.
+/// Number of parts of a resource that all parties share, of which one party gets at most one.
 pub(crate) const PARTIES: usize = 4;
 
-/// Takes the memory of a channel's view from its session's reservation. Each of the sessions that share a view is charged
-/// in full, because the others may close.
+/// Takes the memory for the tables of a channel's view from the session's reservation. Each of the sessions that share a
+/// selection is charged in full, because the other sessions may close.
 pub(crate) fn tables(
     session: &Name,
     channel: &Name,
@@ -43,63 +43,64 @@ impl Node {
     pub(crate) fn selection(
         &mut self,
         spec: &ChannelSpec,
-        share: SelectionKey,
+        key: SelectionKey,
         compiled: &CompiledFilters,
         link_type: LinkType,
     ) -> Result<Arc<Mutex<Selection>>, NodeError> {
-        if let Some(shared) = self.selections.get(&share) {
+        if let Some(shared) = self.selections.get(&key) {
             return Ok(Arc::clone(&shared.selection));
         }
         let wrong = |error| NodeError::Channel { channel: spec.name.clone(), error };
         let failed = |source| NodeError::of_selection(&spec.name, source);
-        let (stages, more) = share.stages(compiled, link_type).map_err(wrong)?;
-        if more > 0 {
-            let others = self.selections.iter().filter(|(key, _)| key.interface == share.interface);
+        let (stages, instructions_added) = key.stages(compiled, link_type).map_err(wrong)?;
+        if instructions_added > 0 {
+            let others = self.selections.iter().filter(|(other, _)| other.interface == key.interface);
             let sum = |counts: &dyn Fn(&SharedSelection) -> bool| {
                 let counted = others.clone().filter(|(_, shared)| counts(shared));
-                counted.map(|(_, shared)| shared.instructions).fold(more, usize::saturating_add)
+                counted.map(|(_, shared)| shared.instructions).fold(instructions_added, usize::saturating_add)
             };
             let party = spec.bounds.party;
             let is_same_party = |shared: &SharedSelection| shared.party == party;
             let part = party.map(|_| (sum(&is_same_party), INSTRUCTIONS_MAX / PARTIES));
             for (instructions, limit) in [(sum(&|_| true), INSTRUCTIONS_MAX)].into_iter().chain(part) {
                 if instructions > limit {
-                    return Err(wrong(PlanError::Screens { instructions, limit }));
+                    return Err(wrong(PlanError::ViewFiltersTooLong { instructions, limit }));
                 }
             }
         }
         let mut selection = Selection::with_views(stages).map_err(failed)?;
-        if let Some(quota) = self.buffers_of(spec.bounds.party) {
+        if let Some(quota) = self.packet_quota_of(spec.bounds.party) {
             selection = selection.with_quota(&quota).map_err(failed)?;
         }
         self.next_selection += 1;
-        let new = SharedSelection::new(self.next_selection, selection, more, spec.bounds.party);
+        let new = SharedSelection::new(self.next_selection, selection, instructions_added, spec.bounds.party);
         let selection = Arc::clone(&new.selection);
-        self.selections.insert(share, new);
+        self.selections.insert(key, new);
         Ok(selection)
     }
 
-    /// Checks that the party of a channel may have one more channel of the interface.
+    /// Checks that the party of a channel can have one more channel of the channel's interface.
     pub(crate) fn check_channel_count(&self, spec: &ChannelSpec) -> Result<(), NodeError> {
         let Some(party) = spec.bounds.party else { return Ok(()) };
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
         let is_same_party =
             |other: &ChannelSpec| other.bounds.party == Some(party) && other.interface == spec.interface;
-        let most = CHANNELS_MAX / PARTIES;
-        if channels.filter(|channel| is_same_party(&channel.spec)).count() < most {
+        let channels_max = CHANNELS_MAX / PARTIES;
+        if channels.filter(|channel| is_same_party(&channel.spec)).count() < channels_max {
             return Ok(());
         }
-        Err(NodeError::Channel { channel: spec.name.clone(), error: PlanError::Crowded(most) })
+        Err(NodeError::Channel { channel: spec.name.clone(), error: PlanError::PartyChannels(channels_max) })
     }
 
-    /// Returns the packet memory of a party; `None` for the operator, who has no limit.
-    pub(crate) fn buffers_of(&mut self, party: Option<DelegationId>) -> Option<Arc<MemoryQuota>> {
+    /// Returns the limit on the packet memory of a party, which is created if it is missing; `None` for the operator,
+    /// who has no limit.
+    pub(crate) fn packet_quota_of(&mut self, party: Option<DelegationId>) -> Option<Arc<MemoryQuota>> {
         let (whole, most) = (&self.packet_buffers, Bytes(self.config.node.packet_memory.0 / PARTIES as u64));
         Some(Arc::clone(self.party_buffers.entry(party?).or_insert_with(|| whole.part(most))))
     }
 
-    /// Drops selections and packet memory that no channel uses any more.
-    pub(crate) fn forget_selections(&mut self) {
+    /// Drops the selections and the parties' packet memory that no channel uses any more.
+    pub(crate) fn drop_unused_selections(&mut self) {
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
         let used: HashSet<*const Mutex<Selection>> =
             channels.filter_map(|channel| channel.visibility.selection().map(Arc::as_ptr)).collect();

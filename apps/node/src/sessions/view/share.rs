@@ -1,4 +1,4 @@
-//! Keys of selections, by which channels share packets.
+//! The key of a selection, by which channels share packets, and the shared selection.
 
 use super::KeyedView;
 use crate::control::spec::ChannelSpec;
@@ -12,18 +12,18 @@ use weir_trust::credential::DelegationId;
 use weir_units::Bytes;
 use weir_wire::{LinkType, PacketView};
 
-/// The key of a selection: interface, filters, and views with their keys.
+/// The key of a selection: interface, filters, and view stages. Channels with equal keys see the same packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SelectionKey {
     pub(crate) interface: String,
-    /// Filters of original packets.
+    /// Filters that are applied to original packets.
     pub(crate) filters: BTreeSet<String>,
-    /// View stages in their order. Each stage transforms packets for its filters, and the last stage also for the modules.
-    /// Without stages, modules see original packets.
+    /// View stages in the order of their execution. Each stage transforms packets, and then applies its filters.
+    /// Modules see packets after the last stage; without stages they see original packets.
     pub(crate) stages: Vec<(KeyedView, BTreeSet<String>)>,
 }
 
-/// The most instructions that the filters of one interface's views may execute for a packet, all together.
+/// Maximum number of instructions that all filters on views of one interface together may execute for a packet.
 pub(crate) const INSTRUCTIONS_MAX: usize = 16_384;
 
 impl SelectionKey {
@@ -31,47 +31,48 @@ impl SelectionKey {
     pub(crate) fn for_channel(spec: &ChannelSpec) -> Self {
         let mut filters = BTreeSet::new();
         let mut stages: Vec<(KeyedView, BTreeSet<String>)> = Vec::new();
-        let whose = spec.bounds.whose;
+        let first_grant = spec.bounds.first_grant;
         for (filter, view) in spec.filters() {
             if view == PacketView::ALL {
                 filters.insert(filter.to_owned());
                 continue;
             }
-            let keyed_view = KeyedView { whose, view };
+            let keyed_view = KeyedView { first_grant, view };
             match stages.iter_mut().find(|(known, _)| *known == keyed_view) {
                 Some((_, filters)) => _ = filters.insert(filter.to_owned()),
                 None => stages.push((keyed_view, [filter.to_owned()].into())),
             }
         }
-        let shown = KeyedView { whose, view: spec.shows() };
-        if shown.view != PacketView::ALL {
-            // The last stage shows packets to the modules. It never shows more than the views of earlier filters, so
-            // the order of the others does not matter.
-            let known = stages.iter().position(|(known, _)| *known == shown);
-            let last = known.map_or_else(|| (shown, BTreeSet::new()), |at| stages.remove(at));
+        let effective = KeyedView { first_grant, view: spec.effective_view() };
+        if effective.view != PacketView::ALL {
+            // The last stage transforms packets for the modules. Its view hides at least as much as the other stages'
+            // views, so the order of the other stages does not matter.
+            let known = stages.iter().position(|(known, _)| *known == effective);
+            let last = known.map_or_else(|| (effective, BTreeSet::new()), |at| stages.remove(at));
             stages.push(last);
         }
         Self { interface: spec.interface.clone(), filters, stages }
     }
 
-    /// Returns the key of the original packets, for preprocessing before the view stages.
+    /// Returns the key of the same selection without view stages, for packets that are preprocessed before the view
+    /// stages.
     pub(crate) fn without_views(&self) -> Self {
         Self { stages: Vec::new(), ..self.clone() }
     }
 
-    /// Returns the views whose transformations have to be prepared without the node lock.
+    /// Returns the views first_grant transformations have to be prepared without the node lock.
     pub(crate) fn keyed_views(&self) -> impl Iterator<Item = KeyedView> {
         self.stages.iter().map(|(keyed_view, _)| *keyed_view)
     }
 
-    /// Returns the memory of the key's view stages.
+    /// Returns the memory for the tables of the key's view stages.
     pub(crate) fn memory(&self, compiled: &CompiledFilters) -> Bytes {
         Bytes(
             self.keyed_views().map(|keyed_view| compiled.memory(&keyed_view).0).fold(0, u64::saturating_add),
         )
     }
 
-    /// Returns the key's view stages, and the most instructions that their filters execute for a packet.
+    /// Returns the key's view stages, and the maximum number of instructions that their filters execute for a packet.
     pub(crate) fn stages(
         &self,
         compiled: &CompiledFilters,
@@ -79,10 +80,10 @@ impl SelectionKey {
     ) -> Result<(Vec<ViewStage>, usize), PlanError> {
         let (mut stages, mut instructions) = (Vec::new(), 0);
         for (keyed_view, filters) in &self.stages {
-            let transform = compiled.transform(keyed_view).ok_or(PlanError::Another)?;
+            let transform = compiled.transform(keyed_view).ok_or(PlanError::NotCompiled)?;
             let mut program = None;
             if !filters.is_empty() {
-                let joined = compiled.all(filters.iter().map(String::as_str), link_type)?;
+                let joined = compiled.conjunction(filters.iter().map(String::as_str), link_type)?;
                 instructions += joined.longest_path();
                 program = Some(joined);
             }
@@ -92,15 +93,15 @@ impl SelectionKey {
     }
 }
 
-/// A selection of a node, shared by all channels of its key.
+/// A selection, which all channels with its key share.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedSelection {
-    /// Number that is never reused on this node.
+    /// Number of the selection, which is not reused while the node runs.
     pub(crate) number: u64,
     pub(crate) selection: Arc<Mutex<Selection>>,
-    /// Count of transformed packets; `None` without a view.
+    /// Count of transformed packets; `None` for a selection without view stages.
     transformed: Option<Arc<AtomicU64>>,
-    /// The most instructions that the filters of the view stages execute for a packet.
+    /// Maximum number of instructions that the filters of the view stages execute for a packet.
     pub(crate) instructions: usize,
     /// The party of the channel for which the selection was created: see
     /// [`GrantedVisibility::party`](crate::control::visibility::GrantedVisibility::party).
@@ -118,7 +119,7 @@ impl SharedSelection {
         Self { number, selection: Arc::new(Mutex::new(selection)), transformed, instructions, party }
     }
 
-    /// Returns the count of transformed packets, or `None` without a view.
+    /// Returns the count of transformed packets; `None` for a selection without view stages.
     pub(crate) fn transformed(&self) -> Option<u64> {
         Some(self.transformed.as_ref()?.load(Ordering::Relaxed))
     }
@@ -136,21 +137,33 @@ mod tests {
         Some(format!("weir-id:{}", digit.to_string().repeat(32)).parse().unwrap())
     }
 
-    /// A channel with this view, whose holder may see `given` of the packets that pass these filters.
-    fn channel(view: &str, given: &str, whose: Option<DelegationId>, within: &[(&str, &str)]) -> ChannelSpec {
+    /// A channel with this view, first_grant holder may see `given` of the packets that pass these filters.
+    fn channel(
+        view: &str,
+        given: &str,
+        first_grant: Option<DelegationId>,
+        within: &[(&str, &str)],
+    ) -> ChannelSpec {
         let view = if view.is_empty() { String::new() } else { format!("\nview = \"{view}\"") };
         let mut spec: ChannelSpec =
             toml::from_str(&format!("interface = \"e\"\nfilter = \"udp\"{view}")).unwrap();
         let within =
             within.iter().map(|(filter, view)| ((*filter).to_owned(), view.parse().unwrap())).collect();
-        spec.bind(GrantedVisibility { within, view: given.parse().unwrap(), whose, party: whose }).unwrap();
+        spec.restrict(GrantedVisibility {
+            filters: within,
+            view: given.parse().unwrap(),
+            first_grant,
+            party: first_grant,
+        })
+        .unwrap();
         spec
     }
 
     #[test]
     fn channels_share_a_selection_only_if_they_see_the_same() {
-        let share =
-            |view: &str, given: &str, whose| SelectionKey::for_channel(&channel(view, given, whose, &[]));
+        let share = |view: &str, given: &str, first_grant| {
+            SelectionKey::for_channel(&channel(view, given, first_grant, &[]))
+        };
         let headers = "payload=none";
         let one = share("", headers, first('a'));
         assert_eq!(one, share(headers, headers, first('a')));
@@ -185,8 +198,8 @@ mod tests {
     fn keys_depend_on_the_view_and_the_first_grant() {
         let folder = tempfile::tempdir().unwrap();
         let secret = Secret::open(folder.path()).unwrap();
-        let hash = |whose, view: &str| {
-            let keyed_view = KeyedView { whose, view: view.parse().unwrap() };
+        let hash = |first_grant, view: &str| {
+            let keyed_view = KeyedView { first_grant, view: view.parse().unwrap() };
             Transform::new(keyed_view.view, &keyed_view.key(&secret)).flow_hash(1)
         };
         let all = [

@@ -1,4 +1,4 @@
-//! Status of views.
+//! The status of the views in use.
 
 use super::KeyedView;
 use crate::control::status::ViewStatus;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 impl Node {
     /// Returns each view in use, with its transformed packets and its readers.
     pub(crate) fn view_statuses(&self) -> Vec<ViewStatus> {
-        let shared = self.selections.iter().filter_map(|(key, selection)| {
+        let of_selections = self.selections.iter().filter_map(|(key, selection)| {
             let (keyed_view, packets) = (key.keyed_views().last()?, selection.transformed()?);
             let uses_it = |channel: &SessionChannel| {
                 let used = channel.visibility.selection();
@@ -17,10 +17,10 @@ impl Node {
             };
             Some(status(selection.number, &key.interface, &keyed_view, packets, self.readers(uses_it)))
         });
-        let mut statuses: Vec<ViewStatus> = shared.collect();
+        let mut statuses: Vec<ViewStatus> = of_selections.collect();
         for (name, session) in &self.sessions {
             for (module_name, module) in &session.modules {
-                let Some((number, packets)) = &module.shown else { continue };
+                let Some((number, packets)) = &module.own_selection else { continue };
                 let Some(channel) = session.channels.get(&module.spec.channel) else { continue };
                 let key = SelectionKey::for_channel(&channel.spec);
                 let Some(keyed_view) = key.keyed_views().last() else { continue };
@@ -58,7 +58,7 @@ fn status(
         number,
         interface: interface.to_owned(),
         view: keyed_view.view.to_string(),
-        owner: keyed_view.whose.map(|first| first.to_string()),
+        owner: keyed_view.first_grant.map(|first| first.to_string()),
         packets,
         readers,
     }

@@ -1,9 +1,9 @@
-//! Storage limits of record files: beyond the limit of a session or a holder, the oldest files are deleted.
+//! Storage limits of record files: if the files of a session or a holder exceed a limit, the oldest files are deleted.
 //!
-//! All files in a session's folder count, also those of earlier sessions of that name and of earlier runs of the node.
-//! Files of closed sessions count for their [`StorageHolder`], so a session that is closed and created again under
-//! another name gains no space. The folders are searched once, at the start of the node. From then on the list of files
-//! is in memory, and no lock is held while files are deleted.
+//! All files in a session's folder count for the session, also those of earlier sessions of the same name and of
+//! earlier runs of the node. Files of closed sessions count for their [`StorageHolder`], so a holder gains no space by
+//! closing a session and creating it again under another name. The folders are searched once, at the start of the
+//! node; from then on the list of files is kept in memory. No lock is held while files are deleted.
 
 mod disk;
 mod plan;
@@ -22,18 +22,18 @@ use weir_admission::Name;
 use weir_os::private::PrivateError;
 use weir_trust::grant::Resource;
 
-/// The open files of all modules of a session may take one part in `OPEN_PART` of the session's limit. The rest is for
-/// complete files, which can be deleted to make space.
+/// Number of parts of a session's limit of which the open files of all its modules together may take one. The other
+/// parts are for complete files, which can be deleted.
 const OPEN_PART: u64 = 8;
-/// The open files of a module may have at least this size, so that files are not completed all the time.
+/// Size that the open files of a module may have in any case, so that files are not completed too often.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
-/// The most files that are deleted at once. No records are written meanwhile.
+/// Maximum number of files that are deleted at once. The records thread writes no records during the deletion.
 const BATCH_MAX: usize = 256;
-/// Number of failures in one pass after which no more files of a session are tried in that pass.
+/// Number of failed deletions after which no more files of a session are tried in the same pass.
 const FAILURES_MAX: usize = 8;
-/// Time until the files of a session are tried again if none could be deleted.
+/// Pause after a pass in which no file of a session could be deleted.
 const RETRY: Duration = Duration::from_secs(10);
-/// Least time between the ends of two files, in ns, since file systems store microseconds.
+/// Minimum difference between the times of completion of two files, in ns. Some file systems store only microseconds.
 const TIME_STEP: u64 = 1000;
 
 /// The record files of all sessions of a node.
@@ -47,15 +47,16 @@ pub(super) struct RecordStorage {
 #[derive(Debug, Default)]
 struct State {
     sessions: BTreeMap<Name, SessionFolder>,
-    /// End of the newest complete file.
-    last: u64,
-    /// True if anything has changed since the limits were enforced.
+    /// Time of completion of the newest complete file, in ns since 1970.
+    newest_time: u64,
+    /// True if files, limits or holders have changed since the limits were last enforced.
     is_changed: bool,
-    /// True once a failure to delete has been logged.
+    /// True if a failed deletion has been logged, and files still cannot be deleted.
     is_logged: bool,
-    /// Failed deletions.
+    /// Number of failed deletions.
     failed: u64,
-    next_open: u64,
+    /// Number of the session that was opened last.
+    last_opened: u64,
 }
 
 /// The record files in the folder of one session.
@@ -63,17 +64,17 @@ struct State {
 struct SessionFolder {
     holder: StorageHolder,
     /// The holder that the folder's `holder` file names.
-    written: Option<StorageHolder>,
-    /// The open session of this name, if there is one.
+    written_holder: Option<StorageHolder>,
+    /// The open session of this name; `None` if the session is closed.
     session: Option<OpenSession>,
-    /// Bytes of the folders with open files.
-    writing: BTreeMap<String, u64>,
+    /// Bytes of each module folder with open files, by its label `MODULE-NUMBER`.
+    open_folders: BTreeMap<String, u64>,
     /// Complete files, in the order of deletion.
     complete: BTreeSet<CompleteFile>,
     complete_bytes: u64,
-    /// The number of complete files that could not be deleted.
-    stuck: usize,
-    /// End of the pause after files could not be deleted.
+    /// Number of complete files that could not be deleted.
+    undeletable: usize,
+    /// End of the pause after a pass in which no file could be deleted.
     paused_until: Option<Instant>,
 }
 
@@ -86,20 +87,21 @@ struct OpenSession {
     enforced: Option<u64>,
 }
 
-/// A file that is not open. The order is that of deletion: incomplete files, which only serve recovery, go last.
+/// A file that is not open. The order of these values is the order of deletion. Incomplete files, which are needed
+/// to recover their rows, come last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CompleteFile {
     is_incomplete: bool,
-    /// Failed deletions. Files without failures are tried first.
+    /// Number of failed deletions. Files without failures are tried first.
     failures: u32,
-    /// Time of completion, in ns since 1970. It is later than that of any earlier file, even if the clock was set back.
+    /// Time of completion, in ns since 1970. It is later than that of earlier files, even if the clock was set back.
     time: u64,
     label: Arc<str>,
     name: String,
     bytes: u64,
 }
 
-/// Record files of an open session. Dropping this closes them.
+/// The record files of an open session. Dropping this value closes the session's files.
 #[derive(Debug)]
 pub(crate) struct SessionFiles {
     storage: Arc<RecordStorage>,
@@ -107,8 +109,8 @@ pub(crate) struct SessionFiles {
     number: u64,
 }
 
-/// Number of files that were deleted to enforce limits, for the session that pays for it.
-pub(super) struct Enforced {
+/// A session that pays for the deletion of files, with their number.
+pub(super) struct ChargedDeletions {
     pub(super) session: Name,
     /// Number of files whose deletion was tried.
     pub(super) files: u32,
@@ -116,14 +118,14 @@ pub(super) struct Enforced {
 
 impl SessionFolder {
     fn bytes(&self) -> u64 {
-        self.writing.values().copied().fold(self.complete_bytes, u64::saturating_add)
+        self.open_folders.values().copied().fold(self.complete_bytes, u64::saturating_add)
     }
 
     fn add(&mut self, file: CompleteFile) {
         let (bytes, is_stuck) = (file.bytes, file.failures > 0);
         if self.complete.insert(file) {
             self.complete_bytes = self.complete_bytes.saturating_add(bytes);
-            self.stuck += usize::from(is_stuck);
+            self.undeletable += usize::from(is_stuck);
         }
     }
 
@@ -131,7 +133,7 @@ impl SessionFolder {
         let was_there = self.complete.remove(file);
         if was_there {
             self.complete_bytes = self.complete_bytes.saturating_sub(file.bytes);
-            self.stuck = self.stuck.saturating_sub(usize::from(file.failures > 0));
+            self.undeletable = self.undeletable.saturating_sub(usize::from(file.failures > 0));
         }
         was_there
     }
@@ -142,40 +144,41 @@ impl RecordStorage {
         Arc::new(Self { records, state: OrderedMutex::default() })
     }
 
-    /// Searches the folders once. Files completed afterwards are newer than all files found.
+    /// Lists the files in the folders of all sessions. Files that are completed afterwards count as newer than the
+    /// listed files.
     pub(super) fn scan(&self) {
         for session in disk::sessions(&self.records) {
             let folder = self.folder(&session);
             let (holder, files) = (StorageHolder::read(&folder), disk::files(&folder));
             let mut state = self.lock();
             let newest = files.iter().map(|file| file.time).max().unwrap_or(0);
-            state.last = state.last.max(newest);
+            state.newest_time = state.newest_time.max(newest);
             state.is_changed = true;
             let session_folder = state.sessions.entry(session.clone()).or_default();
-            if session_folder.session.is_none() && session_folder.writing.is_empty() {
+            if session_folder.session.is_none() && session_folder.open_folders.is_empty() {
                 session_folder.holder = holder.clone();
             }
-            session_folder.written.get_or_insert(holder);
+            session_folder.written_holder.get_or_insert(holder);
             for file in files {
-                if !session_folder.writing.contains_key(&*file.label) {
+                if !session_folder.open_folders.contains_key(&*file.label) {
                     session_folder.add(file);
                 }
             }
-            self.forget(&mut state, &session);
+            self.forget_if_empty(&mut state, &session);
         }
     }
 
-    /// Adds recovered files of an earlier run.
-    pub(super) fn recovered(&self, session: &Path, label: &Path) {
+    /// Replaces the listed files of a module folder, after its incomplete files have been recovered.
+    pub(super) fn update_recovered(&self, session: &Path, label: &Path) {
         let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let (Some(session), Some(label)) = (name(session), name(label)) else { return };
         let Ok(session) = Name::new(&session) else { return };
         let mut state = self.lock();
-        // The lock is held while the folder is listed, so that a file deleted or completed meanwhile is counted once.
+        // The lock is held while the folder is listed, so that no file is deleted or completed at the same time.
         let files = disk::files_of(&self.folder(&session), &label);
         state.is_changed = true;
         let Some(session_folder) =
-            state.sessions.get_mut(&session).filter(|it| !it.writing.contains_key(&label))
+            state.sessions.get_mut(&session).filter(|it| !it.open_folders.contains_key(&label))
         else {
             return;
         };
@@ -193,8 +196,8 @@ impl RecordStorage {
         holder: StorageHolder,
     ) -> Arc<SessionFiles> {
         let mut state = self.lock();
-        state.next_open += 1;
-        let (number, limits) = (state.next_open, Arc::clone(limits));
+        state.last_opened += 1;
+        let (number, limits) = (state.last_opened, Arc::clone(limits));
         state.is_changed = true;
         let session_folder = state.sessions.entry(session.clone()).or_default();
         session_folder.session = Some(OpenSession { number, limits, enforced: None });
@@ -207,9 +210,9 @@ impl RecordStorage {
         self.lock().failed
     }
 
-    /// Deletes the oldest files beyond the limit of a session or holder. Returns the sessions for which files were
-    /// tried.
-    pub(super) fn enforce(&self, now: Instant) -> Vec<Enforced> {
+    /// Deletes the oldest files of sessions and holders that exceed a limit, at most [`BATCH_MAX`]. Returns the
+    /// sessions that pay for the deletions.
+    pub(super) fn enforce(&self, now: Instant) -> Vec<ChargedDeletions> {
         let deletions = {
             let mut state = self.lock();
             if !state.is_due(now) {
@@ -236,20 +239,20 @@ impl RecordStorage {
             results.push((it, result));
         }
         self.record_results(results, now);
-        done.into_iter().map(|(session, files)| Enforced { session, files }).collect()
+        done.into_iter().map(|(session, files)| ChargedDeletions { session, files }).collect()
     }
 
-    /// Updates the list after deletions and failures.
+    /// Updates the list of files after deletions and failed deletions.
     fn record_results(&self, results: Vec<(plan::Deletion, std::io::Result<()>)>, now: Instant) {
         let mut state = self.lock();
         state.is_changed = true;
-        let mut gone: BTreeMap<Name, Vec<u64>> = BTreeMap::new();
-        // Sessions whose files were tried; true if none could be deleted.
+        let mut deleted_bytes: BTreeMap<Name, Vec<u64>> = BTreeMap::new();
+        // The sessions of the files; true for a session of which no file could be deleted.
         let mut tried: BTreeMap<Name, bool> = BTreeMap::new();
         let mut first_error = None;
         for (plan::Deletion { session, file, payer }, result) in results {
             let Some(session_folder) = state.sessions.get_mut(&session) else { continue };
-            // The entry is missing if a search of the folder has replaced it.
+            // The file is missing in the list if the list of its folder was replaced during the deletion.
             if !session_folder.remove(&file) {
                 continue;
             }
@@ -257,7 +260,7 @@ impl RecordStorage {
             match result {
                 Ok(()) => {
                     *is_blocked = false;
-                    gone.entry(payer).or_default().push(file.bytes);
+                    deleted_bytes.entry(payer).or_default().push(file.bytes);
                 }
                 Err(error) => {
                     session_folder.add(CompleteFile { failures: file.failures.saturating_add(1), ..file });
@@ -266,35 +269,35 @@ impl RecordStorage {
                 }
             }
         }
-        state.report(&gone);
+        state.report(&deleted_bytes);
         for (session, is_blocked) in tried {
             if let Some(session_folder) = state.sessions.get_mut(&session) {
                 session_folder.paused_until = is_blocked.then(|| now + RETRY);
             }
-            self.forget(&mut state, &session);
+            self.forget_if_empty(&mut state, &session);
         }
-        let is_stuck = state.sessions.values().any(|session_folder| session_folder.stuck > 0);
-        let was_said = std::mem::replace(&mut state.is_logged, is_stuck);
+        let is_stuck = state.sessions.values().any(|session_folder| session_folder.undeletable > 0);
+        let was_logged = std::mem::replace(&mut state.is_logged, is_stuck);
         drop(state);
         match first_error {
-            Some((session, error)) if !was_said => crate::log::session(&session).warn(&format_args!(
+            Some((session, error)) if !was_logged => crate::log::session(&session).warn(&format_args!(
                 "session {session}: record files beyond a limit cannot be deleted, and are tried again later: {error}"
             )),
-            None if was_said && !is_stuck => crate::log::info("record files beyond a limit are all deleted again"),
+            None if was_logged && !is_stuck => crate::log::info("all record files beyond a limit can be deleted again"),
             _ => {}
         }
     }
 
-    /// Forgets a closed session without files, and removes its folder.
-    fn forget(&self, state: &mut State, session: &Name) {
+    /// Removes a closed session without files from the list, and removes its folder.
+    fn forget_if_empty(&self, state: &mut State, session: &Name) {
         let is_empty = |session_folder: &SessionFolder| {
             session_folder.session.is_none()
-                && session_folder.writing.is_empty()
+                && session_folder.open_folders.is_empty()
                 && session_folder.complete.is_empty()
         };
         if state.sessions.get(session).is_some_and(is_empty) {
             state.sessions.remove(session);
-            // The lock is held for three system calls, so that no file is created in the folder meanwhile.
+            // The lock is held during the removal, so that no file is created in the folder at the same time.
             disk::remove_empty(&self.folder(session));
         }
     }
@@ -328,69 +331,69 @@ impl SessionFiles {
         self.storage.folder(&self.session)
     }
 
-    /// Marks the folder of this label as open. The holder is written into the session's folder before the first file.
+    /// Marks a module folder as open. Writes the holder into the session's folder, if the folder does not name it yet.
     pub(super) fn begin(&self, label: &str) -> Result<(), PrivateError> {
         let holder = {
             let mut state = self.storage.lock();
             state.is_changed = true;
             let session_folder = state.sessions.entry(self.session.clone()).or_default();
-            // The files of the folder are taken from the list of complete files first, so that none of them is deleted.
+            // Files in an open folder are not in the list of complete files, so that they are not deleted.
             let before: Vec<CompleteFile> =
                 session_folder.complete.iter().filter(|file| &*file.label == label).cloned().collect();
             before.iter().for_each(|file| _ = session_folder.remove(file));
-            session_folder.writing.insert(label.to_owned(), before.iter().map(|file| file.bytes).sum());
-            (session_folder.written.as_ref() != Some(&session_folder.holder))
+            session_folder.open_folders.insert(label.to_owned(), before.iter().map(|file| file.bytes).sum());
+            (session_folder.written_holder.as_ref() != Some(&session_folder.holder))
                 .then(|| session_folder.holder.clone())
         };
         if let Some(holder) = holder {
-            // An operator's session has no holder file, and usually no earlier one to remove.
+            // For an operator's session, this removes the holder file of an earlier session.
             holder.write(&self.storage.records, &self.session)?;
-            self.change(|session_folder| session_folder.written = Some(holder));
+            self.change(|session_folder| session_folder.written_holder = Some(holder));
         }
         Ok(())
     }
 
-    /// Updates and returns the bytes of an open folder.
-    pub(super) fn grow(&self, label: &str) -> u64 {
+    /// Reads the bytes of an open module folder from the disk, and updates the list.
+    pub(super) fn update_bytes(&self, label: &str) -> u64 {
         let bytes = disk::bytes_of(&self.folder(), label);
         self.change(|session_folder| {
-            if let Some(known) = session_folder.writing.get_mut(label) {
+            if let Some(known) = session_folder.open_folders.get_mut(label) {
                 *known = bytes;
             }
         });
         bytes
     }
 
-    /// Marks the files in the folder of this label as complete.
+    /// Marks an open module folder as closed: its files are complete.
     pub(super) fn end(&self, label: &str) {
         let folder = self.folder();
         let mut files = disk::files_of(&folder, label);
         let mut state = self.storage.lock();
-        // The files count as newer than all earlier files, even if the clock was set back.
-        let (newest, last) = (files.iter().map(|file| file.time).max().unwrap_or(0), state.last);
-        let time = newest.max(last.saturating_add(TIME_STEP));
+        // The files must count as newer than all earlier files, even if the clock was set back.
+        let (newest, previous) = (files.iter().map(|file| file.time).max().unwrap_or(0), state.newest_time);
+        let time = newest.max(previous.saturating_add(TIME_STEP));
         files.iter_mut().for_each(|file| file.time = time);
         state.is_changed = true;
         let session_folder = state.sessions.entry(self.session.clone()).or_default();
-        if session_folder.writing.remove(label).is_none() || files.is_empty() {
+        if session_folder.open_folders.remove(label).is_none() || files.is_empty() {
             return;
         }
         files.iter().cloned().for_each(|file| session_folder.add(file));
-        state.last = time;
+        state.newest_time = time;
         drop(state);
-        if newest <= last {
+        if newest <= previous {
             disk::set_time(&folder, &files);
         }
     }
 
-    /// Returns the size at which a module's files are completed, so that they can be deleted before they fill the
-    /// limit.
+    /// Returns the size at which the open files of a module are completed, so that open files, which cannot be
+    /// deleted, take only a part of the session's limit.
     pub(super) fn file_bytes_max(&self) -> u64 {
         let state = self.storage.lock();
         let Some(session_folder) = state.sessions.get(&self.session) else { return u64::MAX };
         let limit = session_folder.session.as_ref().and_then(|open| open.limits.get(Resource::RecordStorage));
         let Some(limit) = limit else { return u64::MAX };
-        let modules = u64::try_from(session_folder.writing.len()).unwrap_or(u64::MAX).max(1);
+        let modules = u64::try_from(session_folder.open_folders.len()).unwrap_or(u64::MAX).max(1);
         (limit / OPEN_PART / modules).max(OPEN_BYTES_MIN)
     }
 
@@ -406,10 +409,10 @@ impl Drop for SessionFiles {
         let mut state = self.storage.lock();
         state.is_changed = true;
         let Some(session_folder) = state.sessions.get_mut(&self.session) else { return };
-        // A later session of that name may have opened the folder.
+        // A later session of the same name may have opened its files meanwhile.
         if session_folder.session.as_ref().is_some_and(|open| open.number == self.number) {
             session_folder.session = None;
         }
-        self.storage.forget(&mut state, &self.session);
+        self.storage.forget_if_empty(&mut state, &self.session);
     }
 }

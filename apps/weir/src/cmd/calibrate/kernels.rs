@@ -1,6 +1,8 @@
-//! Calibration kernels: one module for each kind of work in the cost table, which repeats the work in one call.
+//! Calibration kernels: one module for each kind of work in the cost table. `weir calibrate` measures the time of their
+//! calls.
 //!
-//! Their loops have a constant trip count and all paths have the same cost, so a call uses exactly the fuel of its bound.
+//! A call repeats the work in a loop. The loop has a constant trip count, and all its paths have the same cost, so a
+//! call uses exactly the fuel of its bound.
 
 use weir_bounds::EntryPoint;
 
@@ -11,23 +13,23 @@ pub struct Kernel {
     pub name: &'static str,
     /// A description of the work in one line.
     pub summary: &'static str,
-    /// The entry point that does the work.
+    /// The entry point that contains the loop.
     pub entry: EntryPoint,
-    /// The loop's trip count, for about a millisecond a call.
+    /// The loop's trip count, chosen so that a call takes about a millisecond.
     trips: u32,
-    /// Lines of the manifest besides the common ones.
+    /// The lines of the manifest that only this kernel has.
     manifest: &'static str,
     /// Imports, functions, globals, tables and the start function, as WebAssembly text.
     declarations: &'static str,
-    /// Pages of memory.
+    /// The size of the memory in pages of 64 KiB.
     pages: u32,
     /// The work, as WebAssembly text. `$i` counts the trips, `$p` is an address; `$a`, `$b`, `$x` and `$v` hold results.
     body: &'static str,
-    /// The number of copies of the work in the loop, which reduces the share of the loop's own cost.
+    /// The number of copies of the work in the loop's body. More copies reduce the share of the loop's own cost.
     copies: usize,
 }
 
-/// The default values of a kernel.
+/// The default values of a kernel's fields.
 const DEFAULTS: Kernel = Kernel {
     name: "",
     summary: "",
@@ -44,7 +46,7 @@ const DEFAULTS: Kernel = Kernel {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "arithmetic",
-        summary: "additions, shifts and exclusive ors that wait for each other",
+        summary: "additions, shifts and exclusive ors, each of which needs the previous result",
         trips: 16_000,
         declarations: "",
         pages: 1,
@@ -54,7 +56,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "multiply",
-        summary: "multiplications that wait for each other",
+        summary: "multiplications, each of which needs the previous result",
         trips: 16_000,
         declarations: "",
         pages: 1,
@@ -84,7 +86,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "branches",
-        summary: "branches that no processor foresees",
+        summary: "branches that no processor predicts",
         trips: 8_000,
         declarations: "",
         pages: 1,
@@ -99,7 +101,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "calls",
-        summary: "calls of a function that is too long to become part of its caller",
+        summary: "calls of a function that is too long to be inlined",
         trips: 2_000,
         declarations: "(func $long (param $x i64) (result i64) (local $y i64) \
                          (block $out (br_if $out (i64.eqz (local.get $x))) \
@@ -158,7 +160,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "table",
-        summary: "a key is hashed, found in 32 MiB and counted, as in tables of flows",
+        summary: "counters of flows: a hashed key selects a counter in 32 MiB",
         trips: 8_000,
         declarations: "",
         pages: 520,
@@ -202,7 +204,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "hash",
-        summary: "the host's hash of 40 bytes, as of a flow's key",
+        summary: "the host's hash of 40 bytes, the length of a flow's key",
         trips: 6_000,
         declarations: r#"(import "weir" "hash" (func $hash (param i32 i32 i64) (result i64)))"#,
         pages: 1,
@@ -228,7 +230,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "emit",
-        summary: "records of 24 bytes",
+        summary: "emitting records of 24 bytes",
         trips: 4_000,
         declarations: r#"(import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))"#,
         pages: 1,
@@ -239,7 +241,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "send",
-        summary: "frames of 1000 bytes",
+        summary: "sending frames of 1000 bytes",
         trips: 2_000,
         manifest: r"[[output]]\nname='frames'\n",
         declarations: r#"(import "weir" "send" (func $send (param i32 i32 i32) (result i32)))"#,
@@ -248,7 +250,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "keep",
-        summary: "a packet is kept and let go of",
+        summary: "keeping and releasing a packet",
         entry: EntryPoint::Packet,
         trips: 1_000,
         manifest: r"keep=4\n",
@@ -259,7 +261,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "publish",
-        summary: "tables of 1 KiB",
+        summary: "publishing a table of 1 KiB",
         trips: 60,
         manifest: r"[[table]]\nname='t'\naccess='publish'\nbytes='1 KiB'\n",
         declarations: r#"(import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))"#,
@@ -268,7 +270,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "publish-long",
-        summary: "tables of 1 MiB",
+        summary: "publishing a table of 1 MiB",
         trips: 2,
         manifest: r"[[table]]\nname='t'\naccess='publish'\nbytes='1 MiB'\n",
         declarations: r#"(import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))"#,
@@ -290,7 +292,7 @@ impl Kernel {
         let (imports, others) = (imports.join("\n"), others.join("\n"));
         let body = [self.body].repeat(self.copies).join("\n");
         let Self { pages, trips, manifest, .. } = self;
-        let (idle, header, begin, answer) = match self.entry {
+        let (unused_packet_entry, signature, initialization, result_value) = match self.entry {
             EntryPoint::Packet => (
                 "",
                 r#"(export "weir_packet") (param $d i32) (result i32)"#,
@@ -308,17 +310,17 @@ impl Kernel {
             r#"(module {imports}
               (memory (export "memory") {pages})
               {others}
-              {idle}
-              (func {header}
+              {unused_packet_entry}
+              (func {signature}
                 (local $i i32) (local $p i32) (local $a i64) (local $b i64) (local $x f64) (local $v v128)
-                {begin}
+                {initialization}
                 (loop $again
                   {body}
                   (br_if $again (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {trips}))))
                 (i64.store (i32.const 0) (local.get $a)) (i64.store (i32.const 16) (local.get $b))
                 (i32.store (i32.const 24) (local.get $p)) (f64.store (i32.const 32) (local.get $x))
                 (v128.store (i32.const 48) (local.get $v))
-                {answer})
+                {result_value})
               (@custom "weir.manifest" "{MANIFEST}{manifest}{STREAM}"))"#
         )
     }

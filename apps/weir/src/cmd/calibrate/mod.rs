@@ -1,10 +1,11 @@
-//! `weir calibrate`: measures the time of a unit of fuel on this machine, with one kernel for each kind of work.
+//! `weir calibrate`: measures the time of a unit of fuel on this machine and stores it. A kernel, a small module,
+//! repeats each kind of work.
 
 mod kernels;
 
 use crate::Failure;
 use crate::admission_terms::calibration_file;
-use crate::cli::Calibrate;
+use crate::cli::CalibrateArgs;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{KERNELS, Kernel};
 use std::io::{self, IsTerminal, Write};
@@ -15,7 +16,7 @@ use weir_netio::{Block, Capture, CaptureInput, CaptureNext};
 use weir_node::sessions::tables::publisher_without_readers;
 use weir_os::private::PrivateFolder;
 use weir_sandbox::{BatchInput, Engine, EngineOptions, Instance, InstanceContext, LoadError, thread_time};
-use weir_units::{Nanos, Shown as _, Timestamp};
+use weir_units::{Escape as _, Nanos, Timestamp};
 use {
     weir_admission::{Admitted, Calibration, CalibrationError},
     weir_session::Records,
@@ -23,13 +24,14 @@ use {
 
 /// Number of rounds. Each round measures every kernel once, so that a temporary disturbance affects all kernels alike.
 const ROUNDS: u32 = 200;
-/// Rounds before the measured ones, which touch the memory and let caches and clocks settle.
+/// Number of rounds before the measured rounds. They touch the memory, fill the caches and let the processor's clock
+/// rate settle.
 const WARM_UP: u32 = 5;
 
 /// Ratio of a kernel's median to its minimum above which the machine is reported as busy.
 const BUSY_RATIO: u64 = 2;
 
-/// Errors of measuring and storing the calibration.
+/// Errors of `weir calibrate`.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
     /// A kernel does not run, which is a bug in weir.
@@ -40,11 +42,11 @@ pub enum CalibrateError {
         /// The cause.
         why: String,
     },
-    /// The packet for the kernels cannot be read.
+    /// The packet on which the kernels are called cannot be read.
     #[error("a packet in memory cannot be read: {0}")]
     Packet(#[from] weir_netio::OpenError),
-    /// The packet for the kernels is missing, which is a bug in weir.
-    #[error("a packet that was put into memory is not there")]
+    /// The packet on which the kernels are called is missing, which is a bug in weir.
+    #[error("the capture in memory, on which the kernels are called, contains no packet")]
     NoPacket,
     /// A kernel cannot be run on the packet.
     #[error(transparent)]
@@ -54,13 +56,13 @@ pub enum CalibrateError {
     Load(#[from] LoadError),
     /// The measured times are not plausible.
     #[error("the measured times are not plausible: {0}")]
-    Figures(#[from] CalibrationError),
+    Implausible(#[from] CalibrationError),
     /// There is no folder for the calibration.
-    #[error("the user has no home folder to keep the calibration in; XDG_STATE_HOME can name another")]
+    #[error("the user has no home folder to store the calibration in: name a folder with XDG_STATE_HOME")]
     NoHome,
     /// The calibration cannot be written.
-    #[error("{}: the calibration cannot be written: {source}", path.shown())]
-    Keep {
+    #[error("{}: the calibration cannot be written: {source}", path.escaped())]
+    Store {
         /// The file.
         path: PathBuf,
         /// The system's error.
@@ -68,7 +70,7 @@ pub enum CalibrateError {
     },
 }
 
-/// The input of kernels: a packet in an arena like that of an interface, so that packets can be kept.
+/// The input of the kernels: one packet in an arena, so that a kernel can keep the packet.
 struct KernelInput {
     capture: Capture,
     block: Block,
@@ -90,11 +92,11 @@ impl KernelInput {
     }
 }
 
-/// A kernel with its sandbox and measurements.
+/// A kernel with the sandbox that runs it and its measurements.
 struct KernelRun {
     kernel: &'static Kernel,
     driver: BatchDriver,
-    /// The packet, for kernels whose entry point takes one.
+    /// The packet, for a kernel whose entry point gets packets.
     batch: BatchInput,
     /// The fuel of one call.
     fuel: u64,
@@ -103,7 +105,7 @@ struct KernelRun {
 }
 
 /// Measures the kernels, shows the results, and stores the calibration.
-pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> {
+pub fn calibrate(out: &mut impl Write, args: &CalibrateArgs) -> Result<(), Failure> {
     let path = if args.dry_run { None } else { Some(calibration_file().ok_or(CalibrateError::NoHome)?) };
     let engine = Engine::new(EngineOptions::default(), None).map_err(CalibrateError::from)?;
     let input = KernelInput::create()?;
@@ -112,13 +114,13 @@ pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> 
         .map(|kernel| KernelRun::new(&engine, &input, kernel))
         .collect::<Result<Vec<_>, _>>()?;
     measure(&mut runs, progress(!args.quiet))?;
-    let medians: Vec<u64> = runs.iter_mut().map(|run| run.spread()[1]).collect();
+    let medians: Vec<u64> = runs.iter_mut().map(|run| run.rate_spread()[1]).collect();
     let [min, median, max] = spread(&mut medians.clone());
     let calibration = Calibration::measured(min, median, max, &processor()).map_err(CalibrateError::from)?;
     show(out, &mut runs, &calibration)?;
     if let Some(path) = path {
-        store(&path, &calibration).map_err(|source| CalibrateError::Keep { path: path.clone(), source })?;
-        writeln!(out, "Kept in {}", path.shown())?;
+        store(&path, &calibration).map_err(|source| CalibrateError::Store { path: path.clone(), source })?;
+        writeln!(out, "Kept in {}", path.escaped())?;
     }
     Ok(())
 }
@@ -147,7 +149,7 @@ impl KernelRun {
         })
     }
 
-    /// Calls the kernel once, and returns the thread's CPU time.
+    /// Calls the kernel once, and returns the CPU time that the call took.
     fn call(&mut self) -> Result<Nanos, CalibrateError> {
         let instance = &mut self.driver.instance;
         instance.begin_block();
@@ -156,18 +158,18 @@ impl KernelRun {
             EntryPoint::Packet => _ = instance.run(self.batch),
             _ => instance.tick(Timestamp(0), 1, 0),
         }
-        let took = Nanos(thread_time().0.saturating_sub(begin.0));
+        let cpu_time = Nanos(thread_time().0.saturating_sub(begin.0));
         drop(instance.take_records(Records::default()));
         drop(instance.take_frames(Records::default()));
         match instance.incidents().first() {
             Some(incident) => {
                 Err(CalibrateError::Kernel { name: self.kernel.name, why: incident.fault.to_string() })
             }
-            None => Ok(took),
+            None => Ok(cpu_time),
         }
     }
 
-    fn spread(&mut self) -> [u64; 3] {
+    fn rate_spread(&mut self) -> [u64; 3] {
         spread(&mut self.rates)
     }
 }
@@ -176,10 +178,10 @@ impl KernelRun {
 fn measure(runs: &mut [KernelRun], progress: Option<ProgressBar>) -> Result<(), CalibrateError> {
     for round in 0..WARM_UP + ROUNDS {
         for run in &mut *runs {
-            let took = run.call()?;
+            let cpu_time = run.call()?;
             if round >= WARM_UP {
                 // Rounded to nearest, at least 1.
-                let rate = (took.0.saturating_mul(1000) + run.fuel / 2) / run.fuel;
+                let rate = (cpu_time.0.saturating_mul(1000) + run.fuel / 2) / run.fuel;
                 run.rates.push(rate.max(1));
             }
         }
@@ -193,7 +195,7 @@ fn measure(runs: &mut [KernelRun], progress: Option<ProgressBar>) -> Result<(), 
     Ok(())
 }
 
-/// A progress bar on a terminal.
+/// Returns a progress bar if one is wanted and standard error is a terminal.
 fn progress(wanted: bool) -> Option<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left").ok()?;
     let is_shown = wanted && io::stderr().is_terminal();
@@ -201,27 +203,27 @@ fn progress(wanted: bool) -> Option<ProgressBar> {
 }
 
 /// Returns the minimum, median and maximum of measured values, and sorts them.
-fn spread(figures: &mut [u64]) -> [u64; 3] {
-    figures.sort_unstable();
-    let at = |index: usize| figures.get(index).copied().unwrap_or(0);
-    [at(0), at(figures.len() / 2), at(figures.len().saturating_sub(1))]
+fn spread(values: &mut [u64]) -> [u64; 3] {
+    values.sort_unstable();
+    let at = |index: usize| values.get(index).copied().unwrap_or(0);
+    [at(0), at(values.len() / 2), at(values.len().saturating_sub(1))]
 }
 
 /// Prints the rates of the kernels and the calibration.
 fn show(out: &mut impl Write, runs: &mut [KernelRun], calibration: &Calibration) -> io::Result<()> {
-    const BAR: u64 = 20;
+    const BAR_WIDTH: u64 = 20;
     let name_width = runs.iter().map(|run| run.kernel.name.len()).max().unwrap_or(0);
-    let rates: Vec<_> = runs.iter_mut().map(|run| (run.kernel, run.spread())).collect();
+    let rates: Vec<_> = runs.iter_mut().map(|run| (run.kernel, run.rate_spread())).collect();
     let disturbed = rates
         .iter()
         .map(|(kernel, [least, median, _])| (kernel.name, *least, *median))
         .filter(|(_, least, median)| *median > least.saturating_mul(BUSY_RATIO))
         .max_by_key(|(_, least, median)| median / least);
-    let most = rates.iter().map(|(_, [_, median, _])| *median).max().unwrap_or(1).max(1);
+    let median_max = rates.iter().map(|(_, [_, median, _])| *median).max().unwrap_or(1).max(1);
     writeln!(out, "Nanoseconds for 1000 units of fuel, in {ROUNDS} rounds:\n")?;
     writeln!(out, "{:name_width$}  {:>6}  {:>6}  {:>6}", "KERNEL", "LEAST", "MEDIAN", "MOST")?;
     for (kernel, [least, median, max_rate]) in rates {
-        let filled = usize::try_from((median * BAR).div_ceil(most)).unwrap_or(0);
+        let filled = usize::try_from((median * BAR_WIDTH).div_ceil(median_max)).unwrap_or(0);
         let bar = format!("{:20}", "▇".repeat(filled));
         writeln!(
             out,
@@ -231,9 +233,9 @@ fn show(out: &mut impl Write, runs: &mut [KernelRun], calibration: &Calibration)
     }
     let [_, median, max] = calibration.spread();
     writeln!(out, "\n{calibration}.")?;
-    let advice =
+    let explanation =
         "Minimum, median and maximum of the kernels' medians; limits and bounds are converted by the maximum";
-    writeln!(out, "{advice}: {max} ns, {} times the median.", tenths(max, median))?;
+    writeln!(out, "{explanation}: {max} ns, {} times the median.", ratio(max, median))?;
     if let Some((name, least, median)) = disturbed {
         let advice = "the machine was busy, which makes it look slower; calibrate again when it is idle";
         writeln!(out, "`{name}` took {median} ns in the median, and {least} ns at least: {advice}.")?;
@@ -241,20 +243,21 @@ fn show(out: &mut impl Write, runs: &mut [KernelRun], calibration: &Calibration)
     Ok(())
 }
 
-/// A ratio with one decimal.
+/// Formats a ratio with one decimal.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
-fn tenths(of: u64, to: u64) -> String {
-    format!("{:.1}", of as f64 / to.max(1) as f64)
+fn ratio(numerator: u64, denominator: u64) -> String {
+    format!("{:.1}", numerator as f64 / denominator.max(1) as f64)
 }
 
-/// The processor's model name from /proc/cpuinfo; the architecture if it has none.
+/// Returns the processor's model name from /proc/cpuinfo; the architecture if that file has no model name.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map_or(std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Replaces the file atomically, with write permission for its owner only. Creates the folder.
+/// Replaces the calibration's file atomically, with write permission for its owner only. Creates the folder if it is
+/// missing.
 fn store(path: &Path, calibration: &Calibration) -> io::Result<()> {
     let folder = PrivateFolder::make(path.parent().unwrap_or(Path::new(".")))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -274,7 +277,7 @@ mod tests {
             (Engine::new(EngineOptions::default(), None).unwrap(), KernelInput::create().unwrap());
         for kernel in KERNELS {
             let admitted = Admitted::admit(wat::parse_str(kernel.text()).unwrap(), &[]).unwrap();
-            assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.why());
+            assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.reason_for_checks());
             let mut run = KernelRun::new(&engine, &input, kernel).unwrap();
             assert!(run.call().unwrap() > Nanos(0), "{}", kernel.name);
             assert!(run.fuel > 100_000, "{}: {}", kernel.name, run.fuel);

@@ -7,10 +7,11 @@ use weir_admission::{
     Comparison, Excess, LimitStatus, LimitedResource, ModuleRefusal, ParameterValue, TableAccess,
 };
 use weir_bounds::{
-    CallBound, CodeLocation, CostTable, EntryBound, EntryPoint, HostCall, Linear, LoopBound, PathStep,
-    StepKind, UnboundedReason,
+    CallBound, CodeLocation, CostTable, EntryPoint, HostCall, Linear, LoopBound, PathStep, StepKind,
+    UnboundedReason,
 };
 
+/// The document of a module that could not be analysed.
 #[derive(Serialize)]
 struct Refused<'a> {
     module: &'a str,
@@ -18,6 +19,7 @@ struct Refused<'a> {
     refusal: &'a str,
 }
 
+/// The document of an analysed module.
 #[derive(Serialize)]
 struct Document<'a> {
     module: &'a str,
@@ -70,7 +72,7 @@ struct Exceeded {
     factor: Option<f64>,
     /// The largest contributor.
     contributor: Option<Contributor>,
-    /// The reason why there is no bound.
+    /// The reason why the resource has no bound; `None` if it has a bound.
     unbounded: Option<Unbounded>,
     /// The tier that the profile would have to allow.
     required_tier: &'static str,
@@ -142,6 +144,7 @@ struct Contributor {
     at: Location,
 }
 
+/// A location whose cost has no bound, with the reason.
 #[derive(Serialize)]
 struct Unbounded {
     reason: String,
@@ -159,6 +162,7 @@ struct Loop {
     reason: Option<String>,
 }
 
+/// A call of a function of the module or of a host function, with the bound of its cost.
 #[derive(Serialize)]
 struct Call {
     name: String,
@@ -191,7 +195,7 @@ fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
         size_bytes: results.size.0,
         admitted: results.verdict.is_ok(),
         tier: results.verdict.as_ref().ok().map(|tier| tier.name()),
-        tier_reason: results.why.as_deref(),
+        tier_reason: results.tier_reason.as_deref(),
         refusal: results.verdict.err().map(ToString::to_string),
         excess: match results.verdict {
             Err(ModuleRefusal::Excess(excess)) => Some(exceeded(excess, results)),
@@ -208,7 +212,7 @@ fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
                 max: parameter.max.as_ref().map(ParameterValue::to_string),
             })
             .collect(),
-        imports: &results.facts.imports,
+        imports: &results.info.imports,
         tables: results
             .manifest
             .tables
@@ -232,13 +236,12 @@ fn document<'a>(results: &'a CheckResults<'_>) -> Document<'a> {
         loops: results.analysis.loops.iter().map(loop_bound).collect(),
         calls: results.analysis.calls.iter().map(call).collect(),
         host_calls: results.analysis.host_calls.iter().map(host_call).collect(),
-        compiled_ns: results.compiled.map(|time| time.0),
+        compiled_ns: results.compile_time.map(|time| time.0),
     }
 }
 
 fn entry_point(entry: EntryPoint, results: &CheckResults<'_>) -> Entry {
     let found = results.analysis.entry(entry);
-    let list = |of: fn(&EntryBound) -> Vec<Contributor>| found.map(of).unwrap_or_default();
     Entry {
         name: entry.name(),
         class: found.map(|found| found.class.to_string()),
@@ -248,20 +251,20 @@ fn entry_point(entry: EntryPoint, results: &CheckResults<'_>) -> Entry {
             .filter(|comparison| comparison.entry == Some(entry))
             .map(|comparison| bound(comparison, results))
             .collect(),
-        hottest: list(|found| found.hottest.iter().map(contributor).collect()),
+        hottest: found.map_or(Vec::new(), |found| found.hottest.iter().map(contributor).collect()),
         unbounded: found.map_or(Vec::new(), |found| found.unbounded.iter().map(unbounded).collect()),
     }
 }
 
 fn bound(comparison: &Comparison, results: &CheckResults<'_>) -> Bound {
     let calibration = results.calibration;
-    let nanos = |fuel: Linear| {
-        let fuel =
+    let to_nanos = |fuel: Linear| {
+        let nanos =
             Linear { constant: calibration.time(fuel.constant).0, per_kib: calibration.time(fuel.per_kib).0 };
-        line(fuel)
+        linear_bound(nanos)
     };
-    let is_time = comparison.resource == LimitedResource::Fuel;
-    let in_nanos = |fuel: Linear| if is_time && fuel.is_bounded() { nanos(fuel) } else { None };
+    let is_fuel = comparison.resource == LimitedResource::Fuel;
+    let nanos_of_fuel = |amount: Linear| if is_fuel && amount.is_bounded() { to_nanos(amount) } else { None };
     Bound {
         resource: comparison.resource.name(),
         unit: match comparison.resource {
@@ -272,50 +275,53 @@ fn bound(comparison: &Comparison, results: &CheckResults<'_>) -> Bound {
             | LimitedResource::Frames
             | LimitedResource::Pages => "number",
         },
-        bound: line(comparison.bound),
-        limit: line(comparison.limit),
+        bound: linear_bound(comparison.bound),
+        limit: linear_bound(comparison.limit),
         status: match comparison.status() {
             LimitStatus::Within => "within",
             LimitStatus::Over => "over",
             LimitStatus::Beyond => "beyond",
             LimitStatus::Unbounded => "unbounded",
         },
-        bound_ns: in_nanos(comparison.bound),
-        limit_ns: in_nanos(comparison.limit),
-        ns_estimated: is_time.then(|| !calibration.is_measured()),
+        bound_ns: nanos_of_fuel(comparison.bound),
+        limit_ns: nanos_of_fuel(comparison.limit),
+        ns_estimated: is_fuel.then(|| !calibration.is_measured()),
     }
 }
 
 fn exceeded(excess: &Excess, results: &CheckResults<'_>) -> Exceeded {
     let comparison = &excess.comparison;
-    let times = comparison.times();
+    let times = comparison.ratio();
     Exceeded {
         entry_point: comparison.entry.map(EntryPoint::name),
         bound: bound(comparison, results),
         factor: times.is_finite().then_some(times),
-        contributor: excess.contributor().map(|step| {
-            let most = contributor(step);
-            // For other resources, such as records, the amount is not fuel.
-            Contributor { fuel: most.fuel.filter(|_| comparison.resource == LimitedResource::Fuel), ..most }
+        contributor: excess.contributor.as_ref().map(|step| {
+            let largest = contributor(step);
+            // A contributor to another resource, such as records, has no amount of fuel.
+            Contributor {
+                fuel: largest.fuel.filter(|_| comparison.resource == LimitedResource::Fuel),
+                ..largest
+            }
         }),
         unbounded: excess.reason.as_ref().filter(|_| !comparison.bound.is_bounded()).map(unbounded),
-        required_tier: excess.needs().name(),
+        required_tier: excess.needed_tier().name(),
         tiers: excess.tiers.iter().map(|tier| tier.name()).collect(),
     }
 }
 
-/// Converts a bound; `None` if there is none.
+/// Converts the slope of a bound from units per KiB to units per byte. `None` for a resource without a bound.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a slope below 2^53 / 1024 is exact, and a steeper one does not occur in practice"
 )]
-fn line(bound: Linear) -> Option<LinearBound> {
+fn linear_bound(bound: Linear) -> Option<LinearBound> {
     bound
         .is_bounded()
         .then(|| LinearBound { constant: bound.constant, per_byte: bound.per_kib as f64 / 1024.0 })
 }
 
-fn at(place: &CodeLocation) -> Location {
+fn location(place: &CodeLocation) -> Location {
     Location {
         function: place.function,
         name: place.name.clone(),
@@ -327,7 +333,7 @@ fn at(place: &CodeLocation) -> Location {
 
 fn contributor(step: &PathStep) -> Contributor {
     let (kind, name, trips) = match &step.kind {
-        StepKind::Loop(trips) => ("loop", None, line(*trips)),
+        StepKind::Loop(trips) => ("loop", None, linear_bound(*trips)),
         StepKind::Call(name) => ("call", Some(name.clone()), None),
         StepKind::Host(name) => ("host", Some((*name).to_owned()), None),
         StepKind::Bulk => ("bulk", None, None),
@@ -335,29 +341,29 @@ fn contributor(step: &PathStep) -> Contributor {
         StepKind::Frame => ("frame", None, None),
         StepKind::Locals => ("locals", None, None),
     };
-    Contributor { kind, name, trips, fuel: line(step.amount), at: at(&step.place) }
+    Contributor { kind, name, trips, fuel: linear_bound(step.amount), at: location(&step.place) }
 }
 
 fn unbounded(reason: &UnboundedReason) -> Unbounded {
-    Unbounded { reason: reason.cause.to_string(), at: at(&reason.place) }
+    Unbounded { reason: reason.cause.to_string(), at: location(&reason.place) }
 }
 
 fn loop_bound(found: &LoopBound) -> Loop {
     Loop {
-        at: at(&found.place),
+        at: location(&found.place),
         depth: found.depth,
         class: found.class.to_string(),
-        trips: line(found.trips),
-        body: line(found.body),
-        fuel: line(found.total),
+        trips: linear_bound(found.trips),
+        body: linear_bound(found.body),
+        fuel: linear_bound(found.total),
         reason: found.reason.as_ref().map(|reason| reason.cause.to_string()),
     }
 }
 
 fn call(found: &CallBound) -> Call {
-    Call { name: found.callee.clone(), fuel: line(found.fuel), at: at(&found.place) }
+    Call { name: found.callee.clone(), fuel: linear_bound(found.fuel), at: location(&found.place) }
 }
 
 fn host_call(found: &HostCall) -> Call {
-    Call { name: found.name.to_owned(), fuel: line(found.fuel), at: at(&found.place) }
+    Call { name: found.name.to_owned(), fuel: linear_bound(found.fuel), at: location(&found.place) }
 }

@@ -21,13 +21,13 @@ use weir_admission::{
 };
 use weir_bounds::Analysis;
 use weir_sandbox::{CompileLimits, Engine, EngineOptions, LoadError};
-use weir_units::{Bytes, Nanos, Shown as _};
+use weir_units::{Bytes, Escape as _, Nanos};
 
 /// Errors of `weir check` other than refusals.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// An admitted module cannot be compiled.
-    #[error("{}: {error}", name.shown())]
+    #[error("{}: {error}", name.escaped())]
     Load {
         /// The module's name on the command line.
         name: String,
@@ -40,9 +40,9 @@ pub enum CheckError {
 #[derive(Debug)]
 struct CheckResults<'a> {
     manifest: &'a Manifest,
-    facts: &'a ModuleInfo,
+    info: &'a ModuleInfo,
     size: Bytes,
-    /// The values of the manifest's parameters; `None` for a parameter without a value.
+    /// The values of the manifest's parameters, in the order of the manifest; `None` for a parameter without a value.
     values: &'a [Option<ParameterValue>],
     /// The tick period.
     tick: Option<Nanos>,
@@ -53,10 +53,10 @@ struct CheckResults<'a> {
     profile: Option<String>,
     /// The tier, or the refusal.
     verdict: Result<Tier, &'a ModuleRefusal>,
-    /// A short reason why the module is not proved.
-    why: Option<String>,
+    /// A short reason why the module is in a lower tier than proved.
+    tier_reason: Option<String>,
     /// The compile time, if the module was compiled.
-    compiled: Option<Nanos>,
+    compile_time: Option<Nanos>,
 }
 
 impl CheckResults<'_> {
@@ -66,20 +66,21 @@ impl CheckResults<'_> {
     }
 
     /// Returns the parameters without values.
-    fn open(&self) -> impl Iterator<Item = &ModuleParameter> {
+    fn open_parameters(&self) -> impl Iterator<Item = &ModuleParameter> {
         self.parameters().filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
     }
 }
 
-/// Computes the bounds of a module, decides on admission, and compiles it if admitted. The module is not run.
+/// Computes the bounds of a module, decides on admission, and compiles an admitted module. Prints the results; does not
+/// run the module.
 pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
     let spec = ModuleArg::parse(&args.module)?;
-    let terms = admission_terms(args.profile.as_deref())?;
-    let paint = Paint::of_stdout();
+    let profile = admission_terms(args.profile.as_deref())?;
+    let paint = Paint::for_stdout();
     let refused = |refusal| ModuleArgError::Refused { name: spec.name.clone(), refusal };
     let assessed = spec
         .bytes()
-        .and_then(|bytes| Assessment::assess_open(bytes, &spec.settings, &terms).map_err(refused));
+        .and_then(|bytes| Assessment::assess_open(bytes, &spec.settings, &profile).map_err(refused));
     let assessment = match assessed {
         Ok(assessment) => assessment,
         Err(error) => {
@@ -91,28 +92,28 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
             match why {
                 Some(why) if args.json => json::print_refusal(out, &spec.name, &why)?,
                 Some(why) if !error.is_usage() => summary::print_refusal(out, &spec.name, &why, paint)?,
-                // The command line is wrong, so there is no result about the module.
+                // With a wrong command line, the module has not been analysed.
                 _ => {}
             }
             return Err(error.into());
         }
     };
-    let has_all_values = assessment.open().next().is_none();
+    let has_all_values = assessment.open_parameters().next().is_none();
     let admitted = if has_all_values { assessment.clone().admit().ok() } else { None };
-    let compiled = admitted.map(|admitted| compile(&spec, admitted));
+    let compilation = admitted.map(|admitted| compile(&spec, admitted));
     let results = CheckResults {
         manifest: assessment.manifest(),
-        facts: assessment.info(),
+        info: assessment.info(),
         size: Bytes(assessment.module().bytes().len() as u64),
         values: assessment.values(),
-        tick: assessment.tick(),
+        tick: assessment.tick_period(),
         analysis: assessment.analysis(),
         comparisons: assessment.comparisons(),
-        calibration: &terms.calibration,
+        calibration: &profile.calibration,
         profile: args.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
         verdict: assessment.verdict(),
-        why: assessment.why(),
-        compiled: compiled.as_ref().and_then(|compiled| compiled.as_ref().ok()).copied(),
+        tier_reason: assessment.reason_for_checks(),
+        compile_time: compilation.as_ref().and_then(|compilation| compilation.as_ref().ok()).copied(),
     };
     if args.json {
         json::print(out, &results)?;
@@ -120,16 +121,16 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         summary::print(out, &results, paint)?;
         table::print(out, &results, paint)?;
         if args.annotate {
-            annotate::print(out, &results, assessment.module().bytes(), &Sources::of(&spec), paint)?;
+            annotate::print(out, &results, assessment.module().bytes(), &Sources::locate(&spec), paint)?;
         }
         summary::print_end(out, &results, paint)?;
     }
     assessment.verdict().map_err(|refusal| refused(refusal.clone()))?;
-    compiled.transpose()?;
+    compilation.transpose()?;
     Ok(())
 }
 
-/// Compiles a module, and returns the time that it took.
+/// Compiles a module in a helper process, and returns the time that compiling took.
 fn compile(spec: &ModuleArg, admitted: Admitted) -> Result<Nanos, CheckError> {
     let failed = |error| CheckError::Load { name: spec.name.clone(), error };
     let options =

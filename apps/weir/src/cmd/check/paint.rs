@@ -1,12 +1,13 @@
-//! Text for terminals: colours and line wrapping.
+//! Text for terminals: colours, escaping and line wrapping. The other files of `weir check` print through these
+//! functions.
 
 use std::io::IsTerminal;
 use weir_admission::is_plain;
 
-/// Maximum number of columns of a line.
+/// Maximum number of columns of a wrapped line.
 pub const WIDTH: usize = 100;
 
-/// A painter, which adds colours or not.
+/// A painter of text: adds colours if its value is true, and leaves the text plain otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint(bool);
 
@@ -47,9 +48,9 @@ impl Paint {
     #[cfg(test)]
     pub const NEVER: Self = Self(false);
 
-    /// Returns a painter for standard output: with colours on a terminal, unless NO_COLOR is set (https://no-color.org) or the terminal has
-    /// none.
-    pub fn of_stdout() -> Self {
+    /// Returns a painter for standard output. It adds colours if standard output is a terminal, NO_COLOR
+    /// (https://no-color.org) is not set and TERM is not `dumb`.
+    pub fn for_stdout() -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self(std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb)
@@ -65,7 +66,8 @@ impl Paint {
     }
 }
 
-/// Makes an untrusted line safe to print: expands tabs, escapes control characters, and cuts it to `width` columns.
+/// Makes a line of an untrusted source file safe to print: expands tabs, escapes control characters, and cuts the line
+/// to `width` columns.
 pub fn plain_line(line: &str, width: usize) -> String {
     let mut shown = String::new();
     let mut columns = 0;
@@ -85,8 +87,8 @@ pub fn plain_line(line: &str, width: usize) -> String {
     shown
 }
 
-/// Wraps a text after `first` to lines of at most [`WIDTH`] columns. All lines but the first are indented. A word that is longer than a
-/// line is not broken.
+/// Returns `first` and the text, wrapped to lines of at most [`WIDTH`] columns. Each line after the first is indented
+/// by `indent` columns. A word that is longer than a line is not broken.
 pub fn wrapped(first: &str, indent: usize, text: &str) -> String {
     let mut lines = first.to_owned();
     let mut columns = first.chars().count();

@@ -1,4 +1,4 @@
-//! Finds and reads the source files of a module.
+//! Finds and reads the source files of a module, for `weir check --annotate`.
 
 use crate::module_arg::ModuleArg;
 use crate::shipped;
@@ -18,8 +18,8 @@ pub enum Sources {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// The modification time of the module.
-        built: Option<SystemTime>,
+        /// The modification time of the module's file.
+        module_modified: Option<SystemTime>,
     },
 }
 
@@ -33,26 +33,27 @@ pub struct SourceText {
 }
 
 impl Sources {
-    /// Returns the sources of a module named on the command line.
-    pub fn of(spec: &ModuleArg) -> Self {
+    /// Returns the location of the sources of a module named on the command line.
+    pub fn locate(spec: &ModuleArg) -> Self {
         if let Some(shipped) = shipped::find(&spec.name) {
             return Self::Shipped(shipped.sources);
         }
         let module = Path::new(&spec.name);
         let folder = module.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let built = module.metadata().and_then(|meta| meta.modified()).ok();
-        Self::Folder { path: folder.unwrap_or(Path::new(".")).to_owned(), built }
+        let module_modified = module.metadata().and_then(|meta| meta.modified()).ok();
+        Self::Folder { path: folder.unwrap_or(Path::new(".")).to_owned(), module_modified }
     }
 
-    /// Reads a source file. The module controls the name, and the text is shown to the operator, so the file must be in the module's folder.
-    /// A symbolic link out of the folder is rejected.
+    /// Reads a source file; `None` if the file is not found or not permitted. The name comes from the module, and weir
+    /// shows the text to the user. So that a module cannot have other files shown, the file must be in the module's
+    /// folder: a symbolic link to another folder is rejected.
     pub fn read(&self, name: &str) -> Option<SourceText> {
-        let (folder, built) = match self {
+        let (folder, module_modified) = match self {
             Self::Shipped(sources) => {
                 let (_, text) = sources.iter().find(|(file, _)| *file == name)?;
                 return Some(SourceText { text: (*text).to_owned(), is_newer: false });
             }
-            Self::Folder { path, built } => (path, built),
+            Self::Folder { path, module_modified } => (path, module_modified),
         };
         let name = Path::new(name);
         if !name.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -64,7 +65,7 @@ impl Sources {
         }
         let file = std::fs::File::open(path).ok()?;
         let meta = file.metadata().ok()?;
-        let is_newer = matches!((meta.modified(), built), (Ok(changed), Some(built)) if changed > *built);
+        let is_newer = matches!((meta.modified(), module_modified), (Ok(changed), Some(module_modified)) if changed > *module_modified);
         let mut bytes = Vec::new();
         file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         Some(SourceText { text: String::from_utf8_lossy(&bytes).into_owned(), is_newer })
@@ -83,7 +84,7 @@ mod tests {
         std::fs::write(folder.join("src/lib.rs"), "fn x() {}").unwrap();
         std::fs::write(home.path().join("secret"), "key").unwrap();
         std::os::unix::fs::symlink(home.path().join("secret"), folder.join("link")).unwrap();
-        let sources = Sources::Folder { path: folder.clone(), built: None };
+        let sources = Sources::Folder { path: folder.clone(), module_modified: None };
         assert_eq!(sources.read("src/lib.rs").unwrap().text, "fn x() {}");
         let secret = home.path().join("secret");
         for name in ["../secret", "src/../../secret", "link", "src", "", "/", secret.to_str().unwrap()] {
@@ -95,7 +96,10 @@ mod tests {
     fn a_source_newer_than_the_module_is_detected() {
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("m.c"), "int x;").unwrap();
-        let at = |built| Sources::Folder { path: home.path().to_owned(), built: Some(built) };
+        let at = |module_modified| Sources::Folder {
+            path: home.path().to_owned(),
+            module_modified: Some(module_modified),
+        };
         assert!(at(SystemTime::UNIX_EPOCH).read("m.c").unwrap().is_newer);
         assert!(!at(SystemTime::now() + std::time::Duration::from_secs(60)).read("m.c").unwrap().is_newer);
     }

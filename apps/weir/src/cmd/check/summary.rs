@@ -1,4 +1,5 @@
-//! The text before and after the tables: the module and its parameters, the tier, the verdict, and notes on the times.
+//! The text that `weir check` prints before and after the table of bounds: the module and its parameters, the tier, the
+//! verdict, and notes on the times.
 
 use super::CheckResults;
 use super::paint::{Paint, TextStyle, wrapped};
@@ -7,21 +8,21 @@ use crate::modules::describe_access;
 use std::io::{self, Write};
 use weir_admission::{
     Comparison, Excess, ModuleParameter, ModuleRefusal, ParameterType, ParameterValue, TickPeriod, Tier,
-    shown,
+    escaped,
 };
 use weir_units::Bytes;
 
 /// The indent of the text after a heading.
 const INDENT: usize = 6;
 
-/// Prints the module, its parameters, and its tier with the reason.
+/// Prints the text before the table of bounds: the module, its parameters, and its tier with the reason.
 pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let manifest = results.manifest;
     let title = format!("{} {}", manifest.name, manifest.version);
     writeln!(out, "{}: {}", paint.paint(TextStyle::Strong, &title), manifest.summary)?;
-    let imports = results.facts.imports.join(", ");
+    let imports = results.info.imports.join(", ");
     let imports = if imports.is_empty() { "nothing".to_owned() } else { imports };
-    let about = format!("{} long; asks weir for {imports}{}", results.size, tick(results));
+    let about = format!("{} long; imports {imports}{}", results.size, tick_text(results));
     writeln!(out, "{}", wrapped("", 0, &about))?;
     let set: Vec<String> = results
         .parameters()
@@ -35,10 +36,9 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
     if !tables.is_empty() {
         writeln!(out, "{}", wrapped("Tables: ", INDENT, &tables.join(", ")))?;
     }
-    let open: Vec<String> = results.open().map(describe_open).collect();
+    let open: Vec<String> = results.open_parameters().map(describe_open_parameter).collect();
     if !open.is_empty() {
-        let all = "the bounds hold for every allowed value";
-        let text = format!("{}; {all}", open.join(", "));
+        let text = format!("{}; the bounds hold for every allowed value", open.join(", "));
         writeln!(
             out,
             "{}",
@@ -46,12 +46,12 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
         )?;
     }
     writeln!(out)?;
-    tier(out, results, paint)?;
+    print_tier(out, results, paint)?;
     writeln!(out)
 }
 
-/// Describes the tick period; empty without ticks.
-fn tick(results: &CheckResults<'_>) -> String {
+/// Describes the tick period; empty for a module without ticks.
+fn tick_text(results: &CheckResults<'_>) -> String {
     let open_parameter = match results.manifest.tick {
         Some(TickPeriod::Parameter(index)) => results
             .parameters()
@@ -70,7 +70,7 @@ fn tick(results: &CheckResults<'_>) -> String {
 }
 
 /// Describes a parameter without a value: its name, type and range.
-fn describe_open(parameter: &ModuleParameter) -> String {
+fn describe_open_parameter(parameter: &ModuleParameter) -> String {
     let limits = match (&parameter.min, &parameter.max) {
         (Some(min), Some(max)) => format!(", {min} to {max}"),
         (Some(min), None) => format!(", from {min}"),
@@ -86,28 +86,28 @@ fn describe_open(parameter: &ModuleParameter) -> String {
 }
 
 /// Prints the tier and its meaning, or the reason of the refusal.
-fn tier(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
+fn print_tier(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let (style, name, meaning) = match &results.verdict {
         Ok(Tier::Proved) => (
             TextStyle::Good,
             Tier::Proved.name(),
-            "all its bounds are within its limits, so nothing is checked while it runs",
+            "all bounds of the module are within its limits, so nothing is checked while it runs",
         ),
         Ok(Tier::Supervised) => (
             TextStyle::Warm,
             Tier::Supervised.name(),
-            "it may need more than its limits; its actual usage is watched while it runs, and it is unloaded if it keeps exceeding them",
+            "the module may need more than its limits; weir observes its usage while it runs, and unloads it if it repeatedly exceeds a limit",
         ),
         Ok(Tier::Metered) => (
             TextStyle::Warm,
             Tier::Metered.name(),
-            "it is charged while it runs, and a call that uses up its fuel is aborted",
+            "the module is charged while it runs, and a call that uses up its fuel is aborted",
         ),
-        Err(_) => (TextStyle::Bad, "refused", "this profile does not admit it"),
+        Err(_) => (TextStyle::Bad, "refused", "this profile does not admit the module"),
     };
     let text = wrapped(&format!("Tier: {name}: "), INDENT, meaning);
     writeln!(out, "{}", text.replacen(name, &paint.paint(style, name), 1))?;
-    if let Some(why) = &results.why {
+    if let Some(why) = &results.tier_reason {
         writeln!(out, "{}", wrapped("Why:  ", INDENT, why))?;
     }
     match results.verdict {
@@ -116,23 +116,24 @@ fn tier(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::R
         Ok(_) => {}
     }
     if let Some(file) = &results.profile {
-        writeln!(out, "By:   the profile {}", shown(file))?;
+        writeln!(out, "By:   the profile {}", escaped(file))?;
     }
     Ok(())
 }
 
-/// Prints the exceeded bound, its limit, the largest contributor, and the tiers that would admit the module.
+/// Prints the exceeded limit, the bound, the largest contributor to the bound, and the tiers that would admit the
+/// module.
 fn print_excess(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
     let Comparison { bound, limit, .. } = excess.comparison;
-    let amount = |amount| excess.comparison.shown(amount, &excess.calibration);
+    let amount = |amount| excess.comparison.amount_text(amount, &excess.calibration);
     writeln!(out, "{}", wrapped("Why:  ", INDENT, &excess.comparison.to_string()))?;
     let mut item = |name: &str, text: &str| {
         let begin = format!("{:INDENT$}{name:<12}", "");
         writeln!(out, "{}", wrapped(&begin, INDENT + 12, text))
     };
     item("bound", &amount(bound))?;
-    item("limit", &format!("{}, by {} in the profile", amount(limit), excess.comparison.keys()))?;
-    if let Some(step) = excess.contributor() {
+    item("limit", &format!("{}, by {} in the profile", amount(limit), excess.comparison.profile_keys()))?;
+    if let Some(step) = &excess.contributor {
         item("most of it", &format!("{} {}", describe_step(step), step_location(step)))?;
     }
     if let Some(reason) = excess.reason.as_ref().filter(|_| !bound.is_bounded()) {
@@ -142,7 +143,7 @@ fn print_excess(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
     let advice = format!(
         "the profile's `tiers` are {}; with {} among them it would run",
         tiers.join(" and "),
-        excess.needs()
+        excess.needed_tier()
     );
     item("tiers", &advice)
 }
@@ -152,32 +153,32 @@ pub fn print_refusal(out: &mut impl Write, name: &str, refusal: &str, paint: Pai
     writeln!(
         out,
         "{}: {}",
-        paint.paint(TextStyle::Strong, &shown(name)),
+        paint.paint(TextStyle::Strong, &escaped(name)),
         paint.paint(TextStyle::Bad, "refused")
     )?;
     writeln!(out, "{}", wrapped("Why:  ", INDENT, refusal))
 }
 
-/// Prints the notes on the times, and the verdict.
+/// Prints the text after the table of bounds: the notes on the times, and the verdict.
 pub fn print_end(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let [_, _, max] = results.calibration.spread();
     let times = if results.calibration.is_measured() {
         format!(
-            "{max} ns for 1000 fuel, the slow end of what `weir calibrate` measured ({})",
+            "{max} ns for 1000 fuel, the slowest rate that `weir calibrate` measured ({})",
             results.calibration
         )
     } else {
         format!(
-            "estimates, {max} ns for 1000 fuel: this node is not calibrated, `weir calibrate` measures it"
+            "estimates, {max} ns for 1000 fuel: this machine is not calibrated, `weir calibrate` measures it"
         )
     };
-    let fuel = "The bound limits fuel, not time: a call takes longer if the processor waits for memory";
+    let note = "The bound limits fuel; a call takes more time if the processor waits for memory";
     writeln!(
         out,
         "\n{}",
-        paint.paint(TextStyle::Faint, &wrapped("Times: ", 7, &format!("{times}. {fuel}")))
+        paint.paint(TextStyle::Faint, &wrapped("Times: ", 7, &format!("{times}. {note}")))
     )?;
-    let end = match (&results.verdict, results.compiled) {
+    let end = match (&results.verdict, results.compile_time) {
         (Err(ModuleRefusal::Excess(excess)), _) => {
             format!("{}: {}", paint.paint(TextStyle::Bad, "Refused"), excess.comparison)
         }
@@ -185,8 +186,8 @@ pub fn print_end(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint)
         (Ok(_), Some(compiled)) => {
             format!("{}; compiled in {compiled}", paint.paint(TextStyle::Good, "Admitted"))
         }
-        (Ok(_), None) if results.open().next().is_some() => {
-            let rest = "for every value of the open parameters; it is compiled once all have values";
+        (Ok(_), None) if results.open_parameters().next().is_some() => {
+            let rest = "for every value of the open parameters; compiled once all parameters have values";
             format!("{}, {rest}", paint.paint(TextStyle::Good, "Admitted"))
         }
         (Ok(_), None) => paint.paint(TextStyle::Bad, "Admitted, but it cannot be compiled"),

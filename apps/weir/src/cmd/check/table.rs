@@ -3,14 +3,15 @@
 use super::CheckResults;
 use super::paint::{Paint, TextStyle, wrapped};
 use std::io::{self, Write};
-use weir_admission::{Comparison, LimitStatus, LimitedResource, shown};
+use weir_admission::{Comparison, LimitStatus, LimitedResource, escaped};
 use weir_bounds::{EntryBound, Linear, PathStep, StepKind, UnboundedReason, WorkClass};
 use weir_units::Bytes;
 
-/// The packet length for which shares are computed: the maximum of Ethernet.
+/// The packet length for which shares are computed: the usual MTU of Ethernet.
 pub const PACKET_BYTES: u64 = 1500;
 
-/// The hottest path of an entry point that gets no packets is shown if its bound is at least this share of its fuel limit.
+/// The smallest ratio of an entry point's bound to its fuel limit for which the hottest path is shown, if the entry
+/// point gets no packets. The hottest path of an entry point that gets packets is always shown.
 const SHARE_MIN: f64 = 0.01;
 
 /// A cell of a table.
@@ -26,7 +27,7 @@ impl Cell {
     }
 }
 
-/// Prints the bounds of a module and the hottest paths.
+/// Prints the bounds of a module, the hottest path of each important entry point, and the locations without a bound.
 pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     writeln!(out, "The most that one call can use:")?;
     print_bounds(out, results, paint)?;
@@ -34,7 +35,7 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
         let is_notable = results.comparisons.iter().any(|comparison| {
             let is_fuel =
                 comparison.entry == Some(entry.entry) && comparison.resource == LimitedResource::Fuel;
-            is_fuel && comparison.times() >= SHARE_MIN
+            is_fuel && comparison.ratio() >= SHARE_MIN
         });
         if is_notable || entry.entry.packets() > 0 {
             print_hottest(out, entry, paint)?;
@@ -43,7 +44,7 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
     print_unbounded(out, results, paint)
 }
 
-/// The resources with columns of their own, and the headings.
+/// The resources other than fuel that have a column, with the headings.
 const COLUMNS: [(LimitedResource, &str); 6] = [
     (LimitedResource::Stack, "STACK"),
     (LimitedResource::ShadowStack, "SHADOW STACK"),
@@ -53,7 +54,7 @@ const COLUMNS: [(LimitedResource, &str); 6] = [
     (LimitedResource::Frames, "FRAMES"),
 ];
 
-/// Prints a row for each entry point, and with a profile a row of its limits.
+/// Prints a row for each entry point, and, if a profile is used, a row with its limits.
 fn print_bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let comparison_of = |entry, resource| {
         results
@@ -77,17 +78,18 @@ fn print_bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) 
     let fuels = results.comparisons.iter().filter(|comparison| comparison.resource == LimitedResource::Fuel);
     for (entry, fuel) in fuels.filter_map(|fuel| Some((fuel.entry?, fuel))) {
         let style = style_of(fuel);
-        let class = results.analysis.entry(entry).map_or("-".to_owned(), |found| depends_on(found.class));
-        let time = results.calibration.shown(fuel.bound).to_string();
-        let work = if fuel.bound.is_bounded() { fuel.bound.to_string() } else { "-".to_owned() };
+        let dependence =
+            results.analysis.entry(entry).map_or("-".to_owned(), |found| depends_on(found.class));
+        let time = results.calibration.time_bound(fuel.bound).to_string();
+        let fuel_bound = if fuel.bound.is_bounded() { fuel.bound.to_string() } else { "-".to_owned() };
         let mut row = vec![
             Cell::new(TextStyle::Plain, entry.name()),
-            Cell::new(TextStyle::Plain, class),
-            Cell::new(style, work),
+            Cell::new(TextStyle::Plain, dependence),
+            Cell::new(style, fuel_bound),
             Cell::new(style, time),
         ];
         let mut limits = ["  limit", "", ""].map(|text| Cell::new(TextStyle::Faint, text)).to_vec();
-        limits.push(Cell::new(TextStyle::Faint, results.calibration.shown(fuel.limit).to_string()));
+        limits.push(Cell::new(TextStyle::Faint, results.calibration.time_bound(fuel.limit).to_string()));
         for (resource, _) in &columns {
             let comparison = comparison_of(entry, *resource);
             row.push(
@@ -103,18 +105,18 @@ fn print_bounds(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) 
         }
     }
     write_cells(out, &rows, paint)?;
-    if results.facts.entry() == weir_admission::EntryKind::Batch {
+    if results.info.entry() == weir_admission::EntryKind::Batch {
         writeln!(out, "A call of weir_batch is for 64 packets.")?;
     }
     print_memory(out, results, paint)?;
-    if results.facts.stack_pointer.is_none() {
-        let advice = "if the module has one, link with --export=__stack_pointer, so that weir can restore it after an aborted call";
+    if results.info.stack_pointer.is_none() {
+        let advice = "if the module has a shadow stack, link with --export=__stack_pointer, so that weir can restore it after an aborted call";
         writeln!(out, "{}", wrapped("No shadow stack pointer was found: ", 0, advice))?;
     }
     Ok(())
 }
 
-/// Names the quantity that the work of a class depends on.
+/// Names the quantity on which the work of a class depends, for the column DEPENDS ON.
 fn depends_on(class: WorkClass) -> String {
     match class {
         WorkClass::Constant => "nothing".to_owned(),
@@ -122,16 +124,16 @@ fn depends_on(class: WorkClass) -> String {
     }
 }
 
-/// Prints the memory at the start, its maximum, and its limits.
+/// Prints the size of the module's memory at the start, its maximum, and its limits in the manifest and the profile.
 fn print_memory(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> io::Result<()> {
     let is_memory = |comparison: &&Comparison| comparison.resource == LimitedResource::Memory;
     let Some(memory) = results.comparisons.iter().find(is_memory) else { return Ok(()) };
-    let start = results.facts.memory;
-    let most = amount(memory, memory.bound);
+    let start = results.info.memory;
+    let maximum = amount(memory, memory.bound);
     let used = if memory.bound == Linear::constant(start.0) {
         format!("{start} from the start, and never more")
     } else {
-        format!("{start} at the start, at most {most} later")
+        format!("{start} at the start, at most {maximum} later")
     };
     let allowed = if results.profile.is_some() {
         format!(", the profile {}", amount(memory, memory.limit))
@@ -151,7 +153,7 @@ fn style_of(comparison: &Comparison) -> TextStyle {
     }
 }
 
-/// Formats an amount of a resource, in bytes or as a number.
+/// Formats an amount of the resource of `comparison`, in bytes or as a number.
 fn amount(comparison: &Comparison, amount: Linear) -> String {
     let is_number = matches!(
         comparison.resource,
@@ -166,7 +168,8 @@ fn amount(comparison: &Comparison, amount: Linear) -> String {
     }
 }
 
-/// Prints the path to the largest contributor of an entry point, with shares of the whole.
+/// Prints the hottest path of an entry point: the steps that lead to the largest contributor, with their shares in the
+/// fuel bound.
 fn print_hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::Result<()> {
     if found.hottest.is_empty() {
         return Ok(());
@@ -182,7 +185,7 @@ fn print_hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::
     for (depth, step) in found.hottest.iter().enumerate() {
         let share = share(step.amount, total);
         let percent = share.map_or("     ".to_owned(), |share| format!("{:3.0} %", share * 100.0));
-        let style = if step.amount.is_bounded() { heat(share) } else { TextStyle::Bad };
+        let style = if step.amount.is_bounded() { style_of_share(share) } else { TextStyle::Bad };
         let (indent, what) = ("  ".repeat(depth), describe_step(step));
         writeln!(
             out,
@@ -194,7 +197,8 @@ fn print_hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::
     Ok(())
 }
 
-/// Returns the share of a part in the total, for a packet of [`PACKET_BYTES`]; `None` if one of them is unbounded or the total is 0.
+/// Returns the share of a part in the total, for a packet of [`PACKET_BYTES`]; `None` if either is unbounded or the
+/// total is 0.
 pub fn share(part: Linear, total: Linear) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
     let ratio = |part: u64, total: u64| part as f64 / total as f64;
@@ -203,7 +207,7 @@ pub fn share(part: Linear, total: Linear) -> Option<f64> {
 }
 
 /// Returns the text style for a share of the cost.
-pub fn heat(share: Option<f64>) -> TextStyle {
+pub fn style_of_share(share: Option<f64>) -> TextStyle {
     match share {
         Some(share) if share >= 0.25 => TextStyle::Warm,
         Some(share) if share < 0.01 => TextStyle::Faint,
@@ -216,7 +220,7 @@ pub fn describe_step(step: &PathStep) -> String {
     match &step.kind {
         StepKind::Loop(trips) if trips.is_bounded() => format!("loop, at most {trips} times,"),
         StepKind::Loop(_) => "loop without a bound,".to_owned(),
-        StepKind::Call(name) => format!("call of {},", shown(name)),
+        StepKind::Call(name) => format!("call of {},", escaped(name)),
         StepKind::Host(name) => format!("`{name}`,"),
         StepKind::Bulk => "copy or fill of memory,".to_owned(),
         StepKind::Grow => "`memory.grow`,".to_owned(),

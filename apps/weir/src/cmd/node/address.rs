@@ -2,7 +2,7 @@
 
 use super::NodeCommandError;
 use super::args::NodeAddressArgs;
-use crate::trust_files::{credential_of, identity_of};
+use crate::trust_files::{read_credential, read_identity};
 use std::fmt;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,10 @@ use weir_node::client::{NodeLocation, PORT, SOCKET};
 use weir_trust::key::{Identity, PublicKey};
 
 /// The environment variable that names a remote node.
-pub const NODE: &str = "WEIR_NODE";
+pub const NODE_VARIABLE: &str = "WEIR_NODE";
 
-/// The most keys of an address: those of a node before and after its key is replaced.
+/// The maximum number of keys in an address: while a node's key is being replaced, the address can contain the old key
+/// and the new one.
 const KEYS_MAX: usize = 2;
 
 /// The address of a remote node, written `[KEY[,KEY]@]HOST[:PORT]`.
@@ -29,33 +30,41 @@ impl FromStr for NodeAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (keys, rest) = match text.rsplit_once('@') {
-            Some((keys, rest)) => (keys_of(keys)?, rest),
+            Some((keys, rest)) => (parse_keys(keys)?, rest),
             None => (Vec::new(), text),
         };
-        let wrong = || {
+        let address_error = || {
             format!(
                 "`{}` is not a node's address: write HOST, HOST:PORT or [ADDRESS]:PORT",
                 rest.escape_debug()
             )
         };
-        let (host, port) = match rest.strip_prefix('[').map(|rest| rest.split_once(']').ok_or_else(wrong)) {
-            // An IPv6 address in brackets.
-            Some(parts) => {
-                let (host, port) = parts?;
-                (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
-            }
-            None if rest.matches(':').count() > 1 => (rest, None),
-            None => rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port))),
-        };
-        let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| wrong()))?;
+        let (host, port) =
+            match rest.strip_prefix('[').map(|rest| rest.split_once(']').ok_or_else(address_error)) {
+                // An IPv6 address in brackets, with an optional port after the brackets.
+                Some(parts) => {
+                    let (host, port) = parts?;
+                    (
+                        host,
+                        if port.is_empty() {
+                            None
+                        } else {
+                            Some(port.strip_prefix(':').ok_or_else(address_error)?)
+                        },
+                    )
+                }
+                None if rest.matches(':').count() > 1 => (rest, None),
+                None => rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port))),
+            };
+        let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| address_error()))?;
         let is_host =
             !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:%".contains(c));
-        if is_host { Ok(Self { keys, host: host.to_owned(), port }) } else { Err(wrong()) }
+        if is_host { Ok(Self { keys, host: host.to_owned(), port }) } else { Err(address_error()) }
     }
 }
 
-/// Reads the keys before the `@` of an address.
-fn keys_of(text: &str) -> Result<Vec<PublicKey>, String> {
+/// Parses the keys before the `@` of an address.
+fn parse_keys(text: &str) -> Result<Vec<PublicKey>, String> {
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > KEYS_MAX {
         return Err(format!(
@@ -78,7 +87,8 @@ impl fmt::Display for NodeAddress {
 }
 
 impl NodeAddress {
-    /// Resolves the address for a connection with an identity and a credential; an empty credential is none.
+    /// Resolves the host name for a connection with an identity and a credential. `credential` is empty for a client
+    /// without one.
     pub fn resolve(&self, identity: Identity, credential: Vec<u8>) -> Result<NodeLocation, NodeCommandError> {
         let addresses = (self.host.as_str(), self.port).to_socket_addrs();
         let addresses =
@@ -113,7 +123,7 @@ pub fn named_node(
         return Ok(Some(NamedNode::Local(socket.to_owned())));
     }
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(node) = variable(NODE) {
+    if let Some(node) = variable(NODE_VARIABLE) {
         let node = node.to_string_lossy().parse();
         return node.map(|node| Some(NamedNode::Remote(node))).map_err(NodeCommandError::Variable);
     }
@@ -121,24 +131,26 @@ pub fn named_node(
 }
 
 impl NodeAddressArgs {
-    /// Returns the named node; the one on this machine if none is named.
+    /// Returns the node that an option or the environment names, or else the node at the default socket of this
+    /// machine.
     pub fn resolve(&self) -> Result<NodeLocation, NodeCommandError> {
         Ok(self.resolve_named()?.unwrap_or_else(|| NodeLocation::Local(SOCKET.into())))
     }
 
-    /// Returns the named node with the credential and identity for it; `None` if none is named.
+    /// Returns the node that an option or the environment names, for a remote node with the credential and identity of
+    /// the options. `None` if no node is named.
     pub fn resolve_named(&self) -> Result<Option<NodeLocation>, NodeCommandError> {
         let node = match named_node(self.node.as_ref(), self.socket.as_deref())? {
             None => return Ok(None),
             Some(NamedNode::Local(socket)) => return Ok(Some(NodeLocation::Local(socket))),
             Some(NamedNode::Remote(node)) => node,
         };
-        // The node's operators need no credential; the node refuses other clients without one.
+        // An operator needs no credential; the node refuses any other client that has none.
         let credential = self.credential.as_deref().filter(|path| !path.as_os_str().is_empty());
-        let credential = credential.map(credential_of).transpose()?;
+        let credential = credential.map(read_credential).transpose()?;
         let credential = credential.map_or_else(Vec::new, |credential| credential.as_bytes().to_vec());
         let key = self.key.as_deref().ok_or(NodeCommandError::NoKey)?;
-        let identity = identity_of(key, self.passphrase_file.as_deref())?;
+        let identity = read_identity(key, self.passphrase_file.as_deref())?;
         node.resolve(identity, credential).map(Some)
     }
 }

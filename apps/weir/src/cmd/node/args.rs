@@ -39,7 +39,7 @@ pub enum ConfigCommand {
     /// Check a node's configuration without starting a node
     ///
     /// Performs the checks of a start: whether files, folders, cores, interfaces, addresses and keys can be used, and whether modules compile and start.
-    /// Everything that it creates is removed again. Run it as the node's user: resources that only another user may use give a warning, as do those that a running node may hold.
+    /// Everything that it creates is removed again. Run the command as the node's user: Resources that only another user may use give a warning, and so do resources that a running node may hold.
     #[command(after_help = "Exit status: 0 when a node can be started with it; 1 when not.")]
     Check {
         /// The TOML file
@@ -61,8 +61,8 @@ pub struct SessionArgs {
 #[derive(Debug, Subcommand)]
 pub enum SessionCommand {
     /// Create a session: its CPU, its memory and its packets
-    Create(Create),
-    /// Change what a session has reserved, while it runs
+    Create(CreateArgs),
+    /// Change a running session: its reservations, channels and other parts
     Change(ChangeArgs),
     /// Close a session and end its modules. If its holder has no other session, the sessions under rights that this holder delegated are ended too
     Close {
@@ -97,7 +97,7 @@ A table has a name on the node, and one in the manifests of the modules that rea
 the session's modules read the node's table geo as prefixes.
 
 By default a session has 64 MiB, one virtual processor without a reservation, and no channels.")]
-pub struct Create {
+pub struct CreateArgs {
     /// The name of the new session
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
@@ -106,7 +106,7 @@ pub struct Create {
     #[command(flatten)]
     pub limits: AmountOptions<SessionLimitAmounts>,
     /// Read the session from this file: TOML as under [[session]] in the node's configuration. Options override the file; paths of modules
-    /// are relative to it
+    /// are relative to the file's folder
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
 }
@@ -123,7 +123,7 @@ Examples:
   weir session change study --share follow=weir-key:…
   weir session change erin --read prefixes=geo6 --publish seen --remove-publish blocked
 
-If the change names an existing virtual processor, channel, output channel, offer or use, that is replaced as a whole: omitted keys get their defaults.")]
+If the change names an existing virtual processor, channel, output channel, offer or use, the existing one is replaced as a whole: omitted keys get their defaults.")]
 pub struct ChangeArgs {
     /// The session
     #[arg(value_name = "NAME", value_parser = name)]
@@ -137,16 +137,16 @@ pub struct ChangeArgs {
 // A table is a named sequence of bytes on a node. The operator or one module publishes it, and other modules read it.
 /// `weir table`.
 #[derive(Debug, Args)]
-pub struct TableCommand {
+pub struct TableArgs {
     #[command(flatten)]
     pub address: NodeAddressArgs,
     #[command(subcommand)]
-    pub action: TableAction,
+    pub action: TableCommand,
 }
 
 /// The table commands.
 #[derive(Debug, Subcommand)]
-pub enum TableAction {
+pub enum TableCommand {
     /// Publish a file as the next version of a table, whose bytes modules read: each of them sees the whole new version or the whole previous one
     Put {
         /// The table's name on the node
@@ -168,16 +168,16 @@ pub enum TableAction {
 
 /// `weir link`.
 #[derive(Debug, Args)]
-pub struct LinkCommand {
+pub struct LinkArgs {
     #[command(flatten)]
     pub address: NodeAddressArgs,
     #[command(subcommand)]
-    pub action: LinkAction,
+    pub action: LinkCommand,
 }
 
 /// The link commands.
 #[derive(Debug, Subcommand)]
-pub enum LinkAction {
+pub enum LinkCommand {
     /// List the links with their rates and reservations
     List,
     /// Show a link and its output channels
@@ -237,7 +237,7 @@ pub struct LoadArgs {
 
 /// `weir unload`.
 #[derive(Debug, Args)]
-pub struct Unload {
+pub struct UnloadArgs {
     #[command(flatten)]
     pub address: NodeAddressArgs,
     /// The session
@@ -250,7 +250,7 @@ pub struct Unload {
 
 /// `weir follow`.
 #[derive(Debug, Args)]
-pub struct Follow {
+pub struct FollowArgs {
     #[command(flatten)]
     pub address: NodeAddressArgs,
     /// The session
@@ -259,7 +259,7 @@ pub struct Follow {
     /// The module
     #[arg(value_name = "MODULE", value_parser = name)]
     pub module: Name,
-    /// The stream of the module
+    /// The module's record stream
     #[arg(value_name = "STREAM", value_parser = name)]
     pub stream: Name,
     /// Print each record as a JSON object
@@ -269,7 +269,7 @@ pub struct Follow {
 
 /// `weir reload`.
 #[derive(Debug, Args)]
-pub struct Reload {
+pub struct ReloadArgs {
     #[command(flatten)]
     pub address: NodeAddressArgs,
 }
@@ -300,7 +300,7 @@ pub struct LedgerArgs {
     /// Only sessions of this name
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub session: Option<Name>,
-    /// Only intervals that end after this: a day, 2026-11-21, or a time in UTC, 2026-11-21T12:30:00Z
+    /// Only intervals that end after this time: a day such as 2026-11-21, or a time in UTC such as 2026-11-21T12:30:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub since: Option<Timestamp>,
     /// Only intervals that end by this time
@@ -312,8 +312,8 @@ pub struct LedgerArgs {
     /// Print the usage, or the decisions, as JSON, with all columns and digits
     #[arg(long, conflicts_with_all = ["verify", "entries"])]
     pub json: bool,
-    /// Verify the ledger and print its head. Keep the head elsewhere: with --head, a later check proves that no entry up to it was changed
-    /// or removed
+    /// Verify the ledger and print its head: the number and hash of its last entry. Keep the head elsewhere: with --head, a later check proves
+    /// that no entry up to the head was changed or removed
     #[arg(long, conflicts_with_all = ["entries", "decisions", "session", "since", "until", "node", "socket"])]
     pub verify: bool,
     /// A head from an earlier check, which the ledger must contain

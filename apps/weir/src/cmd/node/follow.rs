@@ -1,6 +1,6 @@
 //! `weir follow`: prints the records of a stream as they arrive.
 
-use super::args::Follow;
+use super::args::FollowArgs;
 use crate::{Failure, json};
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError};
@@ -9,7 +9,7 @@ use weir_node::control::spec::TomlValue;
 use weir_units::is_plain;
 
 /// Prints each record on its own line, until the node closes the connection or the output is closed.
-pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
+pub fn follow(out: &mut impl Write, args: &FollowArgs) -> Result<(), Failure> {
     let mut client = Client::connect_to(&args.address.resolve()?)?;
     let request = ControlRequest::Follow {
         session: args.session.clone(),
@@ -29,7 +29,10 @@ pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
                 writeln!(out, "{}", columns.join("  "))?;
             }
             Reply::Missed { rows } => {
-                let _ = writeln!(io::stderr(), "weir: {rows} records were missed here");
+                let _ = writeln!(
+                    io::stderr(),
+                    "weir: {rows} records were missed here: this client reads too slowly"
+                );
             }
             // The node sends notes at the start and end of the stream.
             Reply::Done { notes } => {
@@ -43,7 +46,7 @@ pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
     }
 }
 
-/// A value as text, with control characters escaped, as it comes from a module.
+/// Formats a value of a record, with control characters escaped, because the value comes from a module.
 fn shown(value: &TomlValue) -> String {
     match value {
         TomlValue::Bool(value) => value.to_string(),

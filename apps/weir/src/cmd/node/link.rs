@@ -1,21 +1,21 @@
 //! `weir link`: lists and shows links, and changes their rates.
 
-use super::args::{LinkAction, LinkCommand};
-use super::show::{output_heading, output_row, table};
+use super::args::{LinkArgs, LinkCommand};
+use super::show::{output_heading, output_row, print_columns};
 use super::{NodeCommandError, execute, fetch_snapshot};
 use crate::Failure;
 use std::io::{self, Write};
 use weir_node::client::NodeLocation;
 use weir_node::control::protocol::{ControlRequest, LinkRateChange, LinkStatus, OutputStatus, Snapshot};
-use weir_units::{BitsPerSecond, Bytes, shown};
+use weir_units::{BitsPerSecond, Bytes, escaped};
 
 /// Carries out a link command.
-pub fn link(out: &mut impl Write, args: &LinkCommand) -> Result<(), Failure> {
+pub fn link(out: &mut impl Write, args: &LinkArgs) -> Result<(), Failure> {
     let node = &args.address.resolve()?;
     match &args.action {
-        LinkAction::List => Ok(list(out, &*fetch_snapshot(node)?)?),
-        LinkAction::Show { link, json } => show(out, node, link, *json),
-        LinkAction::Change { link, rate, reservable } => {
+        LinkCommand::List => Ok(list(out, &*fetch_snapshot(node)?)?),
+        LinkCommand::Show { link, json } => show_link(out, node, link, *json),
+        LinkCommand::Change { link, rate, reservable } => {
             let change = LinkRateChange { link: link.clone(), rate: *rate, reservable: *reservable };
             execute(out, node, ControlRequest::Rate(change), &[])
         }
@@ -28,8 +28,8 @@ fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(snapshot.links.iter().map(|link| {
         vec![
-            shown(&link.name),
-            shown(&link.state),
+            escaped(&link.name),
+            escaped(&link.state),
             BitsPerSecond(link.rate_bits).to_string(),
             BitsPerSecond(link.reserved_bits).to_string(),
             BitsPerSecond(link.reservable_bits).to_string(),
@@ -40,7 +40,7 @@ fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
         ]
     }));
     // Link and state are aligned left, the numbers right.
-    table(out, &rows, &[0, 1])
+    print_columns(out, &rows, &[0, 1])
 }
 
 /// Returns the output channels of a link, with their sessions.
@@ -54,29 +54,30 @@ fn outputs<'a>(
     snapshot.sessions.iter().flat_map(outputs_of).filter(|(_, output)| output.link == link.name)
 }
 
-fn show(out: &mut impl Write, node: &NodeLocation, name: &str, json: bool) -> Result<(), Failure> {
+/// Fetches the node's state, and prints one link or the JSON document of its state.
+fn show_link(out: &mut impl Write, node: &NodeLocation, name: &str, json: bool) -> Result<(), Failure> {
     let snapshot = fetch_snapshot(node)?;
     let Some(link) = snapshot.links.iter().find(|link| link.name == name) else {
         let existing: Vec<&str> = snapshot.links.iter().map(|link| link.name.as_str()).collect();
-        let (name, existing) = (shown(name), shown(&existing.join(", ")));
-        return Err(Failure::Control(NodeCommandError::NoLink { name, existing }));
+        let (name, existing) = (escaped(name), escaped(&existing.join(", ")));
+        return Err(Failure::NodeCommand(NodeCommandError::NoLink { name, existing }));
     };
     if json {
         crate::json::document(out, link)?;
     } else {
-        show_one(out, &snapshot, link)?;
+        print_details(out, &snapshot, link)?;
     }
     Ok(())
 }
 
 /// Prints all details of one link.
-fn show_one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkStatus) -> io::Result<()> {
+fn print_details(out: &mut impl Write, snapshot: &Snapshot, link: &LinkStatus) -> io::Result<()> {
     let bits = |bits| BitsPerSecond(bits).to_string();
     writeln!(
         out,
         "{}: {}, {}, of which {} are reserved and {} can be; {} packets sent, {} lost",
-        shown(&link.name),
-        shown(&link.state),
+        escaped(&link.name),
+        escaped(&link.state),
         bits(link.rate_bits),
         bits(link.reserved_bits),
         bits(link.reservable_bits),
@@ -88,7 +89,7 @@ fn show_one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkStatus) -> io:
     if rows.len() > 1 {
         writeln!(out)?;
         // Session, output and the list of drops are aligned left, the numbers right.
-        table(out, &rows, &[0, 1, 8])?;
+        print_columns(out, &rows, &[0, 1, 8])?;
     }
     Ok(())
 }
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_link_is_shown_with_its_output_channels() {
         let (mut out, snapshot) = (Vec::new(), snapshot());
-        show_one(&mut out, &snapshot, &snapshot.links[0]).unwrap();
+        print_details(&mut out, &snapshot, &snapshot.links[0]).unwrap();
         let text = String::from_utf8(out).unwrap();
         let first = "eth1: up, 100 Mbit/s, of which 40 Mbit/s are reserved and 90 Mbit/s can be; 18000 packets sent, 2 lost";
         assert_eq!(text.lines().next().unwrap(), first);

@@ -1,12 +1,12 @@
-//! `weir load` and `weir unload`: load and unload modules of sessions.
+//! `weir load` and `weir unload`: loads a module into a session, and ends a module of a session.
 
-use super::args::{LoadArgs, Unload};
+use super::args::{LoadArgs, UnloadArgs};
 use super::{NodeCommandError, execute};
 use crate::Failure;
 use crate::cmd::run::progress::RunProgress;
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
-use crate::trust_files::{TrustFileError, signature_of, signature_text};
+use crate::trust_files::{TrustFileError, read_signature_text, signature_path};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,45 +15,46 @@ use weir_node::control::protocol::ControlRequest;
 use weir_node::control::spec::{ModuleSpec, TomlValue};
 use weir_units::Bytes;
 
-/// Loads a module into a session. The file is read here, so that the node needs no access to the user's files. A shipped module is
-/// sent by name.
+/// Loads a module into a session. The command reads the module's file and sends its bytes, so that the node needs no
+/// access to the user's files. Of a shipped module, it sends only the name.
 pub fn load(out: &mut impl Write, args: &LoadArgs) -> Result<(), Failure> {
-    let (ask, body) = load_request(args)?;
+    let (request, body) = load_request(args)?;
     let node = args.address.resolve()?;
     let notes = match Upload::new(&body) {
-        None => Client::connect_to(&node)?.execute(ask, &body)?,
-        Some(upload) => send(&node, &upload)?.execute_with_file(ask, upload.hash())?,
+        None => Client::connect_to(&node)?.execute(request, &body)?,
+        Some(upload) => send_upload(&node, &upload)?.execute_with_file(request, upload.hash())?,
     };
     notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     Ok(())
 }
 
-/// Returns the request and the module's bytes.
+/// Returns the request to load a module, and the module's bytes, which are empty for a shipped module.
 pub(super) fn load_request(args: &LoadArgs) -> Result<(ControlRequest, Vec<u8>), Failure> {
     let spec = ModuleArg::parse(&args.module)?;
-    let (module, body) = file(&spec)?;
-    let signatures = signatures(&spec, &args.signatures)?;
+    let (module, body) = name_and_bytes(&spec)?;
+    let signatures = read_signatures(&spec, &args.signatures)?;
     let module = ModuleSpec {
         name: args.name.clone(),
         module,
-        settings: settings(&spec)?,
+        settings: protocol_settings(&spec)?,
         channel: args.channel.clone(),
         cpu: args.cpu.clone(),
     };
     Ok((ControlRequest::Load { session: args.session.clone(), module, signatures }, body))
 }
 
-/// Uploads a long file, over several connections if necessary. Shows the progress on a terminal, and prints errors.
-pub(super) fn send(node: &NodeLocation, upload: &Upload<'_>) -> Result<Client, ClientError> {
+/// Uploads the file of a module, with further connections if one fails. Shows the progress on a terminal, and prints
+/// errors. Returns the client of the last connection, over which the module can then be loaded.
+pub(super) fn send_upload(node: &NodeLocation, upload: &Upload<'_>) -> Result<Client, ClientError> {
     let mut progress = RunProgress::new(true);
     let mut report_step = |step: UploadStep<'_>| match step {
-        UploadStep::Progress { bytes, of } => progress.show_bytes(bytes as u64, of as u64),
+        UploadStep::Progress { bytes, total } => progress.show_bytes(bytes as u64, total as u64),
         UploadStep::Disconnected { why, pause } => {
             progress.line(&format!("weir: {why}; trying again in {:.1} s", pause.as_secs_f64()));
         }
-        UploadStep::Restarted { had } => progress.line(&format!(
-            "weir: the node has lost some or all of the {} sent before, and they are sent again",
-            Bytes(had as u64)
+        UploadStep::Restarted { received_before } => progress.line(&format!(
+            "weir: the node has lost some or all of the {} sent before; weir sends the lost bytes again",
+            Bytes(received_before as u64)
         )),
     };
     let sent = upload.send(&mut || Client::connect_to(node), &mut std::thread::sleep, &mut report_step);
@@ -62,13 +63,13 @@ pub(super) fn send(node: &NodeLocation, upload: &Upload<'_>) -> Result<Client, C
 }
 
 /// Ends a module of a session.
-pub fn unload(out: &mut impl Write, args: &Unload) -> Result<(), Failure> {
-    let ask = ControlRequest::Unload { session: args.session.clone(), module: args.module.clone() };
-    execute(out, &args.address.resolve()?, ask, &[])
+pub fn unload(out: &mut impl Write, args: &UnloadArgs) -> Result<(), Failure> {
+    let request = ControlRequest::Unload { session: args.session.clone(), module: args.module.clone() };
+    execute(out, &args.address.resolve()?, request, &[])
 }
 
-/// The name of a module in a request and its bytes, which are empty for a shipped module.
-pub(super) fn file(spec: &ModuleArg) -> Result<(String, Vec<u8>), ModuleArgError> {
+/// Returns the name of a module for a request, and the module's bytes, which are empty for a shipped module.
+pub(super) fn name_and_bytes(spec: &ModuleArg) -> Result<(String, Vec<u8>), ModuleArgError> {
     if shipped::find(&spec.name).is_some() {
         return Ok((spec.name.clone(), Vec::new()));
     }
@@ -76,18 +77,20 @@ pub(super) fn file(spec: &ModuleArg) -> Result<(String, Vec<u8>), ModuleArgError
     Ok((name.unwrap_or_else(|| spec.name.clone()), spec.bytes()?))
 }
 
-/// Reads a module's signatures: from these files, or without any from the file beside the module, if it exists.
-pub(super) fn signatures(spec: &ModuleArg, files: &[PathBuf]) -> Result<Vec<String>, TrustFileError> {
+/// Reads a module's signatures from `files`. If `files` is empty, reads the signature beside the module's file, if
+/// there is one.
+pub(super) fn read_signatures(spec: &ModuleArg, files: &[PathBuf]) -> Result<Vec<String>, TrustFileError> {
     if !files.is_empty() {
-        return files.iter().map(|file| signature_text(file)).collect();
+        return files.iter().map(|file| read_signature_text(file)).collect();
     }
-    let beside = signature_of(&spec.name);
-    let is_there = shipped::find(&spec.name).is_none() && beside.exists();
-    if is_there { Ok(vec![signature_text(&beside)?]) } else { Ok(Vec::new()) }
+    let path = signature_path(&spec.name);
+    let has_signature = shipped::find(&spec.name).is_none() && path.exists();
+    if has_signature { Ok(vec![read_signature_text(&path)?]) } else { Ok(Vec::new()) }
 }
 
-/// The settings as the protocol has them. The values are texts, as only the module's manifest has their types.
-fn settings(spec: &ModuleArg) -> Result<BTreeMap<String, TomlValue>, NodeCommandError> {
+/// Converts the values of parameters to those of the protocol. They stay texts: only the module's manifest, which the
+/// node reads, has the types of the parameters.
+fn protocol_settings(spec: &ModuleArg) -> Result<BTreeMap<String, TomlValue>, NodeCommandError> {
     let mut settings = BTreeMap::new();
     for (key, words) in &spec.settings {
         let value = match words.as_slice() {
@@ -111,7 +114,7 @@ mod tests {
         let mut module: ModuleSpec = ModuleSpec {
             name: None,
             module: "m".to_owned(),
-            settings: settings(&spec).unwrap(),
+            settings: protocol_settings(&spec).unwrap(),
             channel: weir_admission::Name::new("main").unwrap(),
             cpu: weir_admission::Name::new("main").unwrap(),
         };
@@ -119,6 +122,6 @@ mod tests {
         module.settings.clear();
         assert_eq!(module.settings(), []);
         let twice = ModuleArg::parse("m,a=1,a=2").unwrap();
-        assert!(matches!(settings(&twice), Err(NodeCommandError::SetTwice { .. })));
+        assert!(matches!(protocol_settings(&twice), Err(NodeCommandError::SetTwice { .. })));
     }
 }

@@ -1,4 +1,5 @@
-//! The commands that talk to a node or read its files.
+//! The commands that send requests to a node or read its files. This file has the errors and helpers that these
+//! commands share.
 
 pub mod address;
 pub mod args;
@@ -30,7 +31,7 @@ use std::path::{Path, PathBuf};
 use weir_node::client::{Client, ClientError, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, Reply, Snapshot};
 use weir_node::sessions::tables::TableFileError;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// Errors of commands that talk to a node.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +43,7 @@ pub enum NodeCommandError {
     #[error(transparent)]
     SpecOptions(#[from] spec_options::SpecOptionError),
     /// A parameter is set twice.
-    #[error("`{}` is set twice for {}", key.escape_debug(), module.shown())]
+    #[error("parameter `{}` is set twice for {}", key.escape_debug(), module.escaped())]
     SetTwice {
         /// The module.
         module: String,
@@ -50,11 +51,11 @@ pub enum NodeCommandError {
         key: String,
     },
     /// A file cannot be read or is not valid.
-    #[error("{}: {why}", path.shown())]
+    #[error("{}: {why}", path.escaped())]
     File {
         /// The file.
         path: PathBuf,
-        /// The fault.
+        /// The error.
         why: String,
     },
     /// A file is not a table.
@@ -70,11 +71,11 @@ pub enum NodeCommandError {
     NoKey,
     /// `ledger --verify` is used without files.
     #[error(
-        "a ledger can only be verified from its files: name their folder, or the node's configuration with -c (the node that WEIR_NODE or WEIR_SOCKET names may have other files than this machine)"
+        "a ledger can only be verified from its files: name their folder, or the node's configuration with -c. The files of the node that WEIR_NODE or WEIR_SOCKET names may be on another machine"
     )]
     VerifyFiles,
     /// The environment variable for the node is not valid.
-    #[error("{variable}: {0}", variable = address::NODE)]
+    #[error("{variable}: {0}", variable = address::NODE_VARIABLE)]
     Variable(String),
     /// A node's host name cannot be resolved.
     #[error("{node}: {source}")]
@@ -84,13 +85,13 @@ pub enum NodeCommandError {
         /// The system's error.
         source: io::Error,
     },
-    /// A command that sends no request to a node.
+    /// The command to explain sends no request to a node.
     #[error(
         "`{}` sends no request to a node: name a request such as `session create NAME --memory 64MiB`, or `load SESSION MODULE`", .0.escape_debug()
     )]
     NoRequest(String),
     /// There is no session of this name.
-    #[error("there is no session `{}`; {}", name.shown(), if existing.is_empty() { "there are none".to_owned() } else { format!("there is {existing}") })]
+    #[error("there is no session `{}`; {}", name.escaped(), if existing.is_empty() { "there are none".to_owned() } else { format!("there is {existing}") })]
     NoSession {
         /// The name.
         name: String,
@@ -98,7 +99,7 @@ pub enum NodeCommandError {
         existing: String,
     },
     /// There is no link of this name.
-    #[error("there is no link `{}`; {}", name.shown(), if existing.is_empty() { "there are none".to_owned() } else { format!("there is {existing}") })]
+    #[error("there is no link `{}`; {}", name.escaped(), if existing.is_empty() { "there are none".to_owned() } else { format!("there is {existing}") })]
     NoLink {
         /// The name.
         name: String,
@@ -109,7 +110,7 @@ pub enum NodeCommandError {
     #[error(transparent)]
     Ledger(#[from] weir_ledger_files::LedgerReadError),
     /// A module could not be loaded, so the new session was closed again.
-    #[error("session `{}` was not created, because of its module {}: {why}", session.shown(), module.shown())]
+    #[error("session `{}` was not created, because of its module {}: {why}", session.escaped(), module.escaped())]
     SessionNotCreated {
         /// The session.
         session: String,
@@ -120,8 +121,8 @@ pub enum NodeCommandError {
     },
     /// A module could not be loaded, and the new session could not be closed again.
     #[error(
-        "session `{}` was created without its module {} ({why}), and it cannot be closed again: {then}",
-        session.shown(), module.shown()
+        "session `{}` was created without its module {} ({why}), and it cannot be closed again: {close_error}",
+        session.escaped(), module.escaped()
     )]
     SessionIncomplete {
         /// The session.
@@ -131,7 +132,7 @@ pub enum NodeCommandError {
         /// The error of loading the module.
         why: ClientError,
         /// The error of closing the session.
-        then: ClientError,
+        close_error: ClientError,
     },
     /// The terminal cannot be used.
     #[error("the terminal: {0}")]
@@ -139,13 +140,13 @@ pub enum NodeCommandError {
 }
 
 impl NodeCommandError {
-    /// Returns true if the command line is wrong.
+    /// Returns true if the cause is a wrong command line.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::SpecOptions(_) | Self::SetTwice { .. } | Self::NoRequest(_))
     }
 }
 
-/// Has a node execute a request, and prints its notes.
+/// Sends a request with its body to a node, and prints the notes in the reply.
 fn execute(
     out: &mut impl Write,
     node: &NodeLocation,
@@ -157,13 +158,17 @@ fn execute(
     Ok(())
 }
 
-/// Fetches a snapshot of a node.
+/// Fetches a snapshot: the state of a node's sessions, interfaces, links and tables at one time.
 fn fetch_snapshot(node: &NodeLocation) -> Result<Box<Snapshot>, ClientError> {
     let mut client = Client::connect_to(node)?;
     client.send(ControlRequest::Show, &[])?;
     snapshot(client.receive()?)
 }
 
+/// Returns the snapshot in a reply.
+///
+/// # Errors
+/// The reply is of another kind.
 fn snapshot(reply: Reply) -> Result<Box<Snapshot>, ClientError> {
     match reply {
         Reply::Snapshot(snapshot) => Ok(snapshot),
@@ -171,28 +176,29 @@ fn snapshot(reply: Reply) -> Result<Box<Snapshot>, ClientError> {
     }
 }
 
-/// `weir reload`: has the node read its configuration again.
-pub fn reload(out: &mut impl Write, args: &args::Reload) -> Result<(), Failure> {
+/// `weir reload`: makes the node read its configuration again.
+pub fn reload(out: &mut impl Write, args: &args::ReloadArgs) -> Result<(), Failure> {
     execute(out, &args.address.resolve()?, ControlRequest::Reload, &[])
 }
 
-/// Reads a text file up to one byte more than `most`, so that the caller can reject a longer one.
-pub fn read(path: &Path, most: usize) -> Result<String, NodeCommandError> {
+/// Reads at most one byte more than `bytes_max` of a text file: from the further byte the caller sees that the file is
+/// too long.
+pub fn read(path: &Path, bytes_max: usize) -> Result<String, NodeCommandError> {
     let mut text = String::new();
     std::fs::File::open(path)
-        .and_then(|file| file.take(most as u64 + 1).read_to_string(&mut text))
+        .and_then(|file| file.take(bytes_max as u64 + 1).read_to_string(&mut text))
         .map_err(|error| NodeCommandError::File { path: path.to_owned(), why: error.to_string() })?;
     Ok(text)
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        Self::Control(NodeCommandError::Client(error))
+        Self::NodeCommand(NodeCommandError::Client(error))
     }
 }
 
 impl From<spec_options::SpecOptionError> for Failure {
     fn from(error: spec_options::SpecOptionError) -> Self {
-        Self::Control(NodeCommandError::SpecOptions(error))
+        Self::NodeCommand(NodeCommandError::SpecOptions(error))
     }
 }

@@ -1,6 +1,7 @@
-//! Translates a command to its control request, without sending it. `weir credential explain` uses the result.
+//! Translates a command line to the request that it would send to a node. `weir credential explain` sends this request
+//! to be evaluated only.
 
-use super::args::{LinkAction, SessionCommand, TableAction};
+use super::args::{LinkCommand, SessionCommand, TableCommand};
 use super::load::load_request;
 use super::session::{change_request, session_spec};
 use crate::Failure;
@@ -9,14 +10,15 @@ use clap::Parser;
 use weir_node::control::protocol::{ControlRequest, LinkRateChange};
 use weir_node::control::spec::SessionSpec;
 
-/// Returns the request that a command line (without `weir`) would send to a node, and the file's bytes that belong to it.
+/// Returns the request that a command line (without `weir`) would send to a node, and the request's body: the module's
+/// bytes for `load`.
 ///
 /// # Errors
 /// The words are not a command line, or the command sends no request.
 pub fn request(words: &[String]) -> Result<(ControlRequest, Vec<u8>), Failure> {
     let command = Cli::try_parse_from(std::iter::once("weir").chain(words.iter().map(String::as_str)));
     let command = command.unwrap_or_else(|error| crate::usage_hint::exit(&error)).command;
-    let ask = match command {
+    let request = match command {
         Command::Load(args) => return load_request(&args),
         Command::Session(args) => match args.action {
             // The modules of a new session are loaded by separate requests.
@@ -35,17 +37,17 @@ pub fn request(words: &[String]) -> Result<(ControlRequest, Vec<u8>), Failure> {
         Command::Ledger(args) => ControlRequest::Ledger(super::ledger::ledger_request(&args)),
         Command::Reload(_) => ControlRequest::Reload,
         Command::Table(args) => match args.action {
-            TableAction::Put { name, .. } => ControlRequest::PutTable { table: name },
-            TableAction::Remove { name } => ControlRequest::RemoveTable { table: name },
-            TableAction::List => ControlRequest::Show,
+            TableCommand::Put { name, .. } => ControlRequest::PutTable { table: name },
+            TableCommand::Remove { name } => ControlRequest::RemoveTable { table: name },
+            TableCommand::List => ControlRequest::Show,
         },
         Command::Link(args) => match args.action {
-            LinkAction::Change { link, rate, reservable } => {
+            LinkCommand::Change { link, rate, reservable } => {
                 ControlRequest::Rate(LinkRateChange { link, rate, reservable })
             }
-            LinkAction::List | LinkAction::Show { .. } => ControlRequest::Show,
+            LinkCommand::List | LinkCommand::Show { .. } => ControlRequest::Show,
         },
-        _ => return Err(Failure::Control(super::NodeCommandError::NoRequest(words.join(" ")))),
+        _ => return Err(Failure::NodeCommand(super::NodeCommandError::NoRequest(words.join(" ")))),
     };
-    Ok((ask, Vec::new()))
+    Ok((request, Vec::new()))
 }

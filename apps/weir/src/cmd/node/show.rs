@@ -1,4 +1,5 @@
-//! Prints sessions, tables and channels for people and scripts.
+//! Prints the sessions and shared tables of a node, for `weir session list`, `weir session show` and `weir table list`.
+//! Other commands use its functions for columns and amounts.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,17 +11,17 @@ use weir_node::control::protocol::{
 };
 use weir_node::control::services::CallPayer;
 use weir_trust::grant::Resource;
-use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
+use weir_units::{BitsPerSecond, Bytes, Nanos, escaped};
 
 /// Prints a line for each session.
-pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+pub fn print_sessions(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let heading =
         ["SESSION", "CPU", "MEMORY", "PRIORITY", "CHANNELS", "MODULES", "PACKETS", "DROPPED", "STATE"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(snapshot.sessions.iter().map(|session| {
         vec![
-            shown(&session.name),
-            reserved(session),
+            escaped(&session.name),
+            reserved_share(session),
             Bytes(session.memory_reserved).to_string(),
             session.priority.to_string(),
             session.channels.len().to_string(),
@@ -30,34 +31,34 @@ pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
             state(session),
         ]
     }));
-    table(out, &rows, &[0, 8])
+    print_columns(out, &rows, &[0, 8])
 }
 
-/// Prints a line for each table.
-pub fn tables(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+/// Prints a line for each shared table, and the reasons why a reader sees an empty table.
+pub fn print_shared_tables(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let heading = ["TABLE", "PUBLISHER", "VERSION", "BYTES", "READERS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     let none = || "-".to_owned();
     rows.extend(snapshot.tables.iter().map(|table| {
         vec![
-            shown(&table.name),
-            table.publisher.as_deref().map_or_else(none, shown),
+            escaped(&table.name),
+            table.publisher.as_deref().map_or_else(none, escaped),
             if table.version == 0 { none() } else { table.version.to_string() },
             table.bytes.map_or_else(none, |bytes| Bytes(bytes).to_string()),
-            if table.readers.is_empty() { none() } else { shown(&table.readers.join(", ")) },
+            if table.readers.is_empty() { none() } else { escaped(&table.readers.join(", ")) },
         ]
     }));
-    self::table(out, &rows, &[0, 1, 4])?;
+    print_columns(out, &rows, &[0, 1, 4])?;
     for table in &snapshot.tables {
         for problem in &table.problems {
-            writeln!(out, "{}: shown as empty to {}", shown(&table.name), shown(problem))?;
+            writeln!(out, "{}: shown as empty to {}", escaped(&table.name), escaped(problem))?;
         }
     }
     Ok(())
 }
 
 /// Prints all details of one session.
-pub fn session(
+pub fn print_session(
     out: &mut impl Write,
     session: &SessionStatus,
     interfaces: &[InterfaceStatus],
@@ -65,7 +66,7 @@ pub fn session(
     writeln!(
         out,
         "{}: {}, {} of memory reserved{}, {} used{}, priority {}",
-        shown(&session.name),
+        escaped(&session.name),
         state(session),
         Bytes(session.memory_reserved),
         memory_ceiling(session),
@@ -74,14 +75,14 @@ pub fn session(
         session.priority
     )?;
     if let Some(credential) = &session.credential {
-        writeln!(out, "credential: {}", shown(credential))?;
+        writeln!(out, "credential: {}", escaped(credential))?;
     }
-    used(out, session)?;
-    limits(out, session)?;
-    services(out, session)?;
-    table_grants(out, session)?;
+    print_usage(out, session)?;
+    print_limits(out, session)?;
+    print_services(out, session)?;
+    print_table_grants(out, session)?;
     if !session.share.is_empty() {
-        writeln!(out, "shared: {}", shown(&session.share.join(", ")))?;
+        writeln!(out, "shared: {}", escaped(&session.share.join(", ")))?;
     }
     if session.sums_only {
         writeln!(out, "totals only: the session's owner has not shared more with you")?;
@@ -91,7 +92,7 @@ pub fn session(
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(session.cpu.iter().map(|cpu| {
         vec![
-            shown(&cpu.name),
+            escaped(&cpu.name),
             cpu.core.to_string(),
             reservation(cpu),
             if cpu.borrow { "yes" } else { "no" }.to_owned(),
@@ -101,34 +102,34 @@ pub fn session(
             cpu.overruns.to_string(),
         ]
     }));
-    table(out, &rows, &[0, 2])?;
+    print_columns(out, &rows, &[0, 2])?;
     if !session.channels.is_empty() {
         writeln!(out)?;
         let heading = ["CHANNEL", "FROM", "PACKETS", "BYTES", "WAITING", "DROPPED"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(session.channels.iter().map(|channel| {
             vec![
-                shown(&channel.name),
-                from(channel),
+                escaped(&channel.name),
+                channel_source(channel),
                 channel.packets.to_string(),
                 Bytes(channel.bytes).to_string(),
                 format!("{}/{}", channel.waiting, channel.queue),
-                causes(channel),
+                counted(&channel.drops),
             ]
         }));
-        table(out, &rows, &[0, 1, 5])?;
-        channel_findings(out, session, interfaces)?;
+        print_columns(out, &rows, &[0, 1, 5])?;
+        print_channel_findings(out, session, interfaces)?;
     }
     if !session.outputs.is_empty() {
         writeln!(out)?;
         let mut heading = output_heading(["OUTPUT", "LINK"]);
         heading.push("TAP".to_owned());
         let mut rows = vec![heading];
-        rows.extend(session.outputs.iter().map(output_line));
-        table(out, &rows, &[0, 1, 8, 9])?;
+        rows.extend(session.outputs.iter().map(session_output_row));
+        print_columns(out, &rows, &[0, 1, 8, 9])?;
     }
-    let all = || session.modules.iter().chain(&session.ended);
-    if all().next().is_some() {
+    let all_modules = || session.modules.iter().chain(&session.ended);
+    if all_modules().next().is_some() {
         writeln!(out)?;
         let heading = [
             "MODULE",
@@ -145,12 +146,12 @@ pub fn session(
             "STREAMS",
         ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
-        rows.extend(all().map(|module| {
+        rows.extend(all_modules().map(|module| {
             vec![
-                shown(&module.name),
-                shown(&module.module),
-                shown(&module.tier),
-                shown(&module.state),
+                escaped(&module.name),
+                escaped(&module.module),
+                escaped(&module.tier),
+                escaped(&module.state),
                 module.packets.to_string(),
                 per_packet(module),
                 module.records.to_string(),
@@ -158,16 +159,16 @@ pub fn session(
                 module.faults.to_string(),
                 module.strikes.to_string(),
                 Bytes(module.memory).to_string(),
-                shown(&module.streams.join(",")),
+                escaped(&module.streams.join(",")),
             ]
         }));
-        table(out, &rows, &[0, 1, 2, 3, 11])?;
-        for module in all().filter(|module| !module.isolation.is_empty()) {
-            writeln!(out, "{}: isolation: {}", shown(&module.name), shown(&module.isolation))?;
+        print_columns(out, &rows, &[0, 1, 2, 3, 11])?;
+        for module in all_modules().filter(|module| !module.isolation.is_empty()) {
+            writeln!(out, "{}: isolation: {}", escaped(&module.name), escaped(&module.isolation))?;
         }
-        for module in all() {
+        for module in all_modules() {
             if let Some(fault) = &module.last_fault {
-                writeln!(out, "{}: last fault: {}", shown(&module.name), shown(fault))?;
+                writeln!(out, "{}: last fault: {}", escaped(&module.name), escaped(fault))?;
             }
         }
     }
@@ -175,7 +176,7 @@ pub fn session(
 }
 
 /// Prints the session's total usage, by the counters of the ledger.
-fn used(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
+fn print_usage(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let amount = |(counter, value): (&UsageCounter, u64)| {
         let LedgerColumn { title, unit, .. } = counter.column;
         match unit {
@@ -189,136 +190,143 @@ fn used(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     if used.is_empty() { Ok(()) } else { writeln!(out, "used: {}", used.join(", ")) }
 }
 
-/// Prints the session's limits other than CPU and memory, with the number of times each was hit.
-fn limits(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
-    let it = &session.limits;
+/// Prints the session's limits other than CPU and memory, with the present use and the number of refusals.
+fn print_limits(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
+    let usage = &session.limits;
     let mut parts = Vec::new();
     for (resource, limit) in Resource::limits() {
-        let LimitUsage { most, taken, beyond } = it.of(resource);
-        let Some(most) = most else { continue };
+        let LimitUsage { limit: amount, in_use, refused } = usage.of(resource);
+        let Some(amount) = amount else { continue };
         let unit = resource.definition().unit;
-        let taken_text = limit.present_use.map(|level| format!(", {} {}", level.show(taken), level.word));
-        let beyond = match beyond {
+        let use_text = limit.present_use.map(|level| format!(", {} {}", level.show(in_use), level.suffix));
+        let refused = match refused {
             0 => String::new(),
-            beyond => format!(" ({} {})", limit.excess.show(beyond), limit.excess.word),
+            refused => format!(" ({} {})", limit.excess.show(refused), limit.excess.suffix),
         };
         parts.push(format!(
-            "{} {}{}{beyond}",
-            unit.show(most, &[]),
-            limit.words,
-            taken_text.unwrap_or_default()
+            "{} {}{}{refused}",
+            unit.show(amount, &[]),
+            limit.suffix,
+            use_text.unwrap_or_default()
         ));
     }
-    if let Some(fields) = it.writes {
-        parts.push(format!("writes {fields}{}", times(it.writes_refused, "refused")));
+    if let Some(fields) = usage.writes {
+        parts.push(format!("writes {fields}{}", count_in_brackets(usage.writes_refused, "refused")));
     }
     if parts.is_empty() { Ok(()) } else { writeln!(out, "limits: {}", parts.join("; ")) }
 }
 
-/// Returns a count with a word in brackets; empty for a count of 0.
-fn times(count: u64, what: &str) -> String {
-    if count == 0 { String::new() } else { format!(" ({count} {what})") }
+/// Returns a count and a word in brackets; empty for a count of 0.
+fn count_in_brackets(count: u64, word: &str) -> String {
+    if count == 0 { String::new() } else { format!(" ({count} {word})") }
 }
 
 /// Prints the tables that the session may publish and read, if any.
-fn table_grants(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
+fn print_table_grants(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let granted = [("publishes", &session.publish), ("reads", &session.read)];
     let granted = granted.into_iter().filter(|(_, tables)| !tables.is_empty());
     let granted: Vec<String> =
-        granted.map(|(does, tables)| format!("{does} {}", shown(&tables.join(", ")))).collect();
+        granted.map(|(verb, tables)| format!("{verb} {}", escaped(&tables.join(", ")))).collect();
     if granted.is_empty() { Ok(()) } else { writeln!(out, "tables: {}", granted.join("; ")) }
 }
 
-/// Prints the views and findings of the session's channels, and the fragments on their interfaces.
-fn channel_findings(
+/// Prints the view of each channel of the session, the results of its preprocessing, and the fragments on its
+/// interface.
+fn print_channel_findings(
     out: &mut impl Write,
     session: &SessionStatus,
     interfaces: &[InterfaceStatus],
 ) -> io::Result<()> {
     for channel in session.channels.iter().filter(|channel| !channel.view.is_empty()) {
-        writeln!(out, "{}: shown by the view {}", shown(&channel.name), shown(&channel.view))?;
+        writeln!(out, "{}: shown by the view {}", escaped(&channel.name), escaped(&channel.view))?;
     }
     for channel in session.channels.iter().filter(|channel| !channel.findings.is_empty()) {
-        writeln!(out, "{}: found {}", shown(&channel.name), counted(&channel.findings))?;
+        writeln!(out, "{}: found {}", escaped(&channel.name), counted(&channel.findings))?;
     }
-    let is_used = |it: &&InterfaceStatus| session.channels.iter().any(|channel| channel.interface == it.name);
-    for interface in interfaces.iter().filter(is_used).filter(|it| !it.fragments.is_empty()) {
-        writeln!(out, "{}: fragments: {}", shown(&interface.name), counted(&interface.fragments))?;
+    let is_used = |interface: &&InterfaceStatus| {
+        session.channels.iter().any(|channel| channel.interface == interface.name)
+    };
+    for interface in interfaces.iter().filter(is_used).filter(|used| !used.fragments.is_empty()) {
+        writeln!(out, "{}: fragments: {}", escaped(&interface.name), counted(&interface.fragments))?;
     }
     Ok(())
 }
 
 /// Prints the services that the session offers and uses, with their call counts.
-fn services(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
-    let it = &session.services;
+fn print_services(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
+    let usage = &session.services;
     for offer in &session.offers {
         let callers: Vec<&str> = offer.callers.iter().map(Name::as_str).collect();
         let pays = if offer.payer == CallPayer::Caller { "the caller pays" } else { "this session pays" };
         let (service, queue) = (&offer.service, offer.queue);
         writeln!(
             out,
-            "offers {service} to {}, of each {queue} calls wait at most; {pays}",
+            "offers {service} to {}, at most {queue} waiting calls for each; {pays}",
             callers.join(", ")
         )?;
     }
     for used in &session.uses {
-        let pays = used.cost_max.map_or_else(String::new, |most| format!(", pays at most {most} for a call"));
+        let pays = used
+            .cost_max
+            .map_or_else(String::new, |cost_max| format!(", pays at most {cost_max} for a call"));
         writeln!(out, "uses {} of {}{pays}", used.service, used.session)?;
     }
-    if it.calls + it.refused > 0 {
+    if usage.calls + usage.refused > 0 {
         let (calls, answered, timed_out, failed, refused) =
-            (it.calls, it.answered, it.timed_out, it.failed, it.refused);
-        let debit = Nanos(it.debit_ns);
+            (usage.calls, usage.answered, usage.timed_out, usage.failed, usage.refused);
+        let debit = Nanos(usage.debit_ns);
         writeln!(
             out,
             "services: {calls} calls, {answered} answered, {timed_out} timed out, {failed} failed, {refused} refused; pays {debit} for them"
         )?;
     }
-    if it.served + it.waiting > 0 {
-        let (served, waiting, discarded, credit) = (it.served, it.waiting, it.discarded, Nanos(it.credit_ns));
+    if usage.served + usage.waiting > 0 {
+        let (served, waiting, discarded) = (usage.served, usage.waiting, usage.discarded);
+        let credit = Nanos(usage.credit_ns);
         writeln!(
             out,
-            "services: {served} calls of others served, {waiting} wait, {discarded} answers discarded; others pay {credit}"
+            "services: {served} calls of other sessions served, {waiting} wait, {discarded} answers discarded; other sessions pay {credit}"
         )?;
     }
     Ok(())
 }
 
-/// Describes the memory that the session may reserve without a request; empty if the session has reserved all of it.
+/// Describes the amount up to which the reservation of memory grows when modules need more; empty if the reservation
+/// cannot grow.
 fn memory_ceiling(session: &SessionStatus) -> String {
     if session.memory_max <= session.memory_reserved {
         return String::new();
     }
-    format!(" (up to {} by itself)", Bytes(session.memory_max))
+    format!(" (can grow to {})", Bytes(session.memory_max))
 }
 
-/// Describes the number of refused memory requests of the session; empty if there are none.
+/// Describes the number of times that a module was refused more memory; empty if there are none.
 fn memory_refused(session: &SessionStatus) -> String {
     match session.memory_refused {
         0 => String::new(),
-        1 => " (more was wanted once)".to_owned(),
-        times => format!(" (more was wanted {times} times)"),
+        1 => " (1 request for more refused)".to_owned(),
+        count => format!(" ({count} requests for more refused)"),
     }
 }
 
-/// Returns the line of an output channel.
-fn output_line(output: &OutputStatus) -> Vec<String> {
+/// Returns the cells of an output channel for `weir session show`: its name, its link, the amounts and its TAP device.
+fn session_output_row(output: &OutputStatus) -> Vec<String> {
     let tap = output.tap.as_ref().map_or_else(
         || "-".to_owned(),
-        |tap| format!("{} ({} in, {} lost)", shown(tap), output.tap_packets, output.tap_lost),
+        |tap| format!("{} ({} in, {} lost)", escaped(tap), output.tap_packets, output.tap_lost),
     );
     let mut row = output_row([&output.name, &output.link], output);
     row.push(tap);
     row
 }
 
-/// Returns the headings for output channels, after the two that identify a channel.
+/// Returns the headings for output channels: the two headings in `identity`, and the headings of the amounts.
 pub fn output_heading(identity: [&str; 2]) -> Vec<String> {
     let cells = ["RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED"];
     identity.into_iter().chain(cells).map(str::to_owned).collect()
 }
 
-/// Returns the cells of an output channel, after the two that identify it.
+/// Returns the cells of an output channel: the two cells in `identity`, and the amounts.
 pub fn output_row(identity: [&str; 2], output: &OutputStatus) -> Vec<String> {
     let rate = |bits: u64| if bits == 0 { "-".to_owned() } else { BitsPerSecond(bits).to_string() };
     let cells = [
@@ -330,11 +338,12 @@ pub fn output_row(identity: [&str; 2], output: &OutputStatus) -> Vec<String> {
         format!("{}/{}", output.waiting, output.queue),
         counted(&output.drops),
     ];
-    identity.map(shown).into_iter().chain(cells).collect()
+    identity.map(escaped).into_iter().chain(cells).collect()
 }
 
-/// Prints rows with columns as wide as their widest cell. The columns in `left` are aligned left, the others right.
-pub fn table(out: &mut impl Write, rows: &[Vec<String>], left: &[usize]) -> io::Result<()> {
+/// Prints rows of text with columns as wide as their widest cell. The columns with an index in `left` are aligned left,
+/// the others right.
+pub fn print_columns(out: &mut impl Write, rows: &[Vec<String>], left: &[usize]) -> io::Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -354,25 +363,25 @@ pub fn table(out: &mut impl Write, rows: &[Vec<String>], left: &[usize]) -> io::
     Ok(())
 }
 
-/// The share of a core reserved for all virtual CPUs of a session.
-pub fn reserved(session: &SessionStatus) -> String {
+/// Formats the share of a core that is reserved for all virtual CPUs of a session together.
+pub fn reserved_share(session: &SessionStatus) -> String {
     let ppm = session.cpu.iter().map(reserved_ppm).fold(0, u64::saturating_add);
     if ppm == 0 { "-".to_owned() } else { percent(ppm) }
 }
 
-/// The reserved share of a core in parts per million.
+/// Returns the share of a core that is reserved for a virtual CPU, in parts per million.
 pub fn reserved_ppm(cpu: &VirtualCpuStatus) -> u64 {
     let ppm = u128::from(cpu.slice_ns) * 1_000_000 / u128::from(cpu.period_ns.max(1));
     if cpu.period_ns == 0 { 0 } else { u64::try_from(ppm).unwrap_or(u64::MAX) }
 }
 
-/// Parts per million as a percentage with one decimal.
+/// Formats parts per million as a percentage with one decimal.
 pub fn percent(ppm: u64) -> String {
     let tenths = ppm.saturating_add(500) / 1_000;
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// The reservation of a virtual CPU.
+/// Formats the reservation of a virtual CPU: slice, period and share.
 pub fn reservation(cpu: &VirtualCpuStatus) -> String {
     match cpu.period_ns {
         0 => "none".to_owned(),
@@ -380,53 +389,49 @@ pub fn reservation(cpu: &VirtualCpuStatus) -> String {
     }
 }
 
-/// Packets received by a session.
+/// Returns the number of packets that a session's channels received.
 pub fn packets(session: &SessionStatus) -> u64 {
     session.channels.iter().map(|channel| channel.packets).fold(0, u64::saturating_add)
 }
 
-/// Packets lost by a session.
+/// Returns the number of packets that a session's channels lost.
 pub fn dropped(session: &SessionStatus) -> u64 {
     session.channels.iter().map(drops).fold(0, u64::saturating_add)
 }
 
-/// Packets lost by a channel.
+/// Returns the number of packets that a channel lost, for any cause.
 pub fn drops(channel: &ChannelStatus) -> u64 {
     channel.drops.values().copied().fold(0, u64::saturating_add)
 }
 
-/// `running` if all modules of the session run; otherwise the state of the first that does not.
+/// Returns the state of a session: `no module` without modules, `running` if all modules run, or else the name and
+/// state of the first module that does not run.
 pub fn state(session: &SessionStatus) -> String {
-    let all = || session.modules.iter().chain(&session.ended);
-    match all().find(|module| module.state != "running") {
-        _ if all().next().is_none() => "no module".to_owned(),
+    let all_modules = || session.modules.iter().chain(&session.ended);
+    match all_modules().find(|module| module.state != "running") {
+        _ if all_modules().next().is_none() => "no module".to_owned(),
         None => "running".to_owned(),
-        Some(module) => format!("{}: {}", shown(&module.name), shown(&module.state)),
+        Some(module) => format!("{}: {}", escaped(&module.name), escaped(&module.state)),
     }
 }
 
-/// Processor time per packet in ns.
+/// Formats a module's processor time per packet in ns; a dash without packets.
 pub fn per_packet(module: &ModuleStatus) -> String {
     module.used_ns.checked_div(module.packets).map_or("-".to_owned(), |nanos| nanos.to_string())
 }
 
-/// The interface and filter of a channel.
-pub fn from(channel: &ChannelStatus) -> String {
-    let interface = shown(&channel.interface);
-    if channel.filter.is_empty() { interface } else { format!("{interface}: {}", shown(&channel.filter)) }
+/// Formats the interface and filter of a channel.
+pub fn channel_source(channel: &ChannelStatus) -> String {
+    let interface = escaped(&channel.interface);
+    if channel.filter.is_empty() { interface } else { format!("{interface}: {}", escaped(&channel.filter)) }
 }
 
-/// The losses of a channel by cause.
-pub fn causes(channel: &ChannelStatus) -> String {
-    counted(&channel.drops)
-}
-
-/// Packet counts by cause.
-fn counted(drops: &BTreeMap<String, u64>) -> String {
-    let causes: Vec<String> = drops
+/// Formats counts by cause, without the counts of 0; a dash if there are no others.
+fn counted(counts: &BTreeMap<String, u64>) -> String {
+    let causes: Vec<String> = counts
         .iter()
         .filter(|(_, count)| **count > 0)
-        .map(|(cause, count)| format!("{count} {}", shown(cause)))
+        .map(|(cause, count)| format!("{count} {}", escaped(cause)))
         .collect();
     if causes.is_empty() { "-".to_owned() } else { causes.join(", ") }
 }
@@ -442,14 +447,14 @@ mod tests {
     #[test]
     fn sessions_are_listed() {
         let mut out = Vec::new();
-        list(&mut out, &snapshot()).unwrap();
+        print_sessions(&mut out, &snapshot()).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/list.txt"));
     }
 
     #[test]
     fn a_session_is_shown_with_all_details() {
         let mut out = Vec::new();
-        session(&mut out, &snapshot().sessions[1], &snapshot().interfaces).unwrap();
+        print_session(&mut out, &snapshot().sessions[1], &snapshot().interfaces).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/session.txt"));
     }
 
@@ -458,7 +463,7 @@ mod tests {
         let mut snapshot = snapshot();
         snapshot.sessions[1].channels[0].view = "payload=none".to_owned();
         let mut out = Vec::new();
-        session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();
+        print_session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();
         assert!(String::from_utf8(out).unwrap().contains("\nweb: shown by the view payload=none\n"));
     }
 
@@ -470,8 +475,8 @@ mod tests {
         module.last_fault = Some("\u{7}".to_owned());
         module.streams = vec!["\u{202e}".to_owned()];
         let mut out = Vec::new();
-        list(&mut out, &snapshot).unwrap();
-        session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();
+        print_sessions(&mut out, &snapshot).unwrap();
+        print_session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.chars().all(|c| c == '\n' || weir_units::is_plain(c)), "{text:?}");
         assert!(text.contains("rtt: ended"));

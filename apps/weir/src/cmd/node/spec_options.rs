@@ -1,5 +1,6 @@
-//! Command-line options generated from the keys of a session's specification, one for each key. Their values are deserialized by the
-//! same serde structures as configuration files and protocol messages.
+//! Command-line options of `weir session create` and `weir session change`, generated from the keys of a session's
+//! specification, one for each key. The values are deserialized by the same serde structures as configuration files and
+//! protocol messages.
 
 use clap::error::Error as ClapError;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -19,12 +20,13 @@ use weir_wire::{WriteField, WriteFields};
 /// The placeholder of a value of the form `KEY=VALUE,...`.
 const KEY_VALUES: &str = "KEY=VALUE[,...]";
 
-/// An option whose value is not valid.
+/// The error of an option whose value is not valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecOptionError(String);
 
-/// The options for the keys of the specification `T`, as given on a command line. Used with `#[command(flatten)]`.
+/// The options for the keys of the specification `T`, as given on a command line. A clap structure includes these
+/// options by `#[command(flatten)]`.
 #[derive(Clone, Debug)]
 pub struct SpecOptions<T> {
     options: Vec<(&'static SpecKey, Vec<String>)>,
@@ -37,14 +39,15 @@ impl<T: Keyed> Args for SpecOptions<T> {
             let (name, value) = key.usage();
             let action = if key.is_list { ArgAction::Append } else { ArgAction::Set };
             let arg = Arg::new(name).long(name).value_name(value).help(key.help()).action(action);
-            // Values of the form KEY=VALUE,... are checked in `read`, whose errors name the option.
+            // Values of the form KEY=VALUE,... are checked later by `SpecOptions::read`, whose errors name the option
+            // themselves.
             let check = move |text: &str| match value {
                 KEY_VALUES => Ok(text.to_owned()),
                 _ => read::<T>("main", &[(key, vec![text.to_owned()])]).map(|_| text.to_owned()),
             };
             let arg = arg.value_parser(check);
             if T::IS_CHANGE && index == 0 {
-                arg.required_unless_present_any(other_options::<T>())
+                arg.required_unless_present_any(options_after_first::<T>())
             } else {
                 arg
             }
@@ -56,8 +59,9 @@ impl<T: Keyed> Args for SpecOptions<T> {
     }
 }
 
-/// The names of all options that change a session, except the first.
-fn other_options<T: Keyed>() -> Vec<&'static str> {
+/// Returns the names of all options that change a session, except the first. The first option is required if the
+/// command line has none of these.
+fn options_after_first<T: Keyed>() -> Vec<&'static str> {
     let limits = Resource::limits().map(|(resource, _)| resource.definition().name);
     T::KEYS.iter().skip(1).map(|key| key.usage().0).chain(limits).collect()
 }
@@ -109,41 +113,43 @@ fn to_map(spec: &impl Serialize) -> Result<Map<String, Json>, SpecOptionError> {
     map.map_err(|error| SpecOptionError(error.to_string()))
 }
 
+/// Deserializes a specification from the name of the session and the texts of the options.
 fn read<T: Keyed>(session: &str, options: &[(&SpecKey, Vec<String>)]) -> Result<T, SpecOptionError> {
     let mut entries =
         vec![(T::NAME, Value::One(TextValue { key: T::NAME, text: Some(session), option: None }))];
     entries.extend(options.iter().map(|(key, texts)| {
         let option = Some(key.usage().0);
-        let mut all: Vec<TextValue<'_>> =
+        let mut values: Vec<TextValue<'_>> =
             texts.iter().map(|text| TextValue { key: key.key, text: Some(text), option }).collect();
-        match all.pop() {
+        match values.pop() {
             Some(last) if !key.is_list => (key.key, Value::One(last)),
-            last => (key.key, Value::List(all.into_iter().chain(last).collect())),
+            last => (key.key, Value::List(values.into_iter().chain(last).collect())),
         }
     }));
     read_map(entries).map_err(|error| SpecOptionError(error.to_string()))
 }
 
+/// Deserializes a specification from its keys and values.
 fn read_map<T: DeserializeOwned>(entries: Vec<(&str, Value<'_>)>) -> Result<T, Error> {
     T::deserialize(MapAccessDeserializer::new(SpecMap { entries: entries.into_iter(), value: None }))
 }
 
 /// Deserializes a part of a session, such as a channel, from the option's value `KEY=VALUE,...`.
 fn read_part<'de, V: Visitor<'de>>(option: &str, text: &str, visitor: V) -> Result<V::Value, Error> {
-    let wrong = |why: String| Error::custom(format_args!("`--{option} {}`: {why}", text.escape_debug()));
-    let split = split(text).map_err(|why| wrong(why.to_owned()))?;
+    let part_error = |why: String| Error::custom(format_args!("`--{option} {}`: {why}", text.escape_debug()));
+    let pairs = split(text).map_err(|why| part_error(why.to_owned()))?;
     let mut entries: Vec<(&str, Value<'_>)> = Vec::new();
-    for word in &split {
-        let (key, text) = word.split_once('=').map_or((word.as_str(), None), |(key, text)| (key, Some(text)));
+    for pair in &pairs {
+        let (key, text) = pair.split_once('=').map_or((pair.as_str(), None), |(key, text)| (key, Some(text)));
         let key = key.trim();
         if entries.iter().any(|(known, _)| *known == key) {
-            return Err(wrong(format!("`{}` is there twice", key.escape_debug())));
+            return Err(part_error(format!("`{}` is given twice", key.escape_debug())));
         }
         entries.push((key, Value::One(TextValue { key, text, option: None })));
     }
     visitor
         .visit_map(SpecMap { entries: entries.into_iter(), value: None })
-        .map_err(|error| wrong(with_advice(&error.to_string())))
+        .map_err(|error| part_error(with_advice(&error.to_string())))
 }
 
 /// Keys and their values, as a serde map.
@@ -163,13 +169,14 @@ impl<'de> MapAccess<'de> for SpecMap<'_> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some((key, value)) = self.entries.next() else { return Ok(None) };
-        let known = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(key));
-        let known = match &value {
-            Value::One(value) => known.map_err(|error| value.text().err().unwrap_or(error)),
-            Value::List(_) => known,
+        let known_key = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(key));
+        // For an unknown key without a value, the error that it is not KEY=VALUE is more helpful.
+        let known_key = match &value {
+            Value::One(value) => known_key.map_err(|error| value.text().err().unwrap_or(error)),
+            Value::List(_) => known_key,
         };
         self.value = Some(value);
-        known.map(Some)
+        known_key.map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
@@ -181,7 +188,7 @@ impl<'de> MapAccess<'de> for SpecMap<'_> {
     }
 }
 
-/// A value as typed on the command line. It deserializes to the requested type.
+/// A value as typed on the command line. Deserializing parses the text to the requested type.
 #[derive(Clone, Copy)]
 struct TextValue<'a> {
     key: &'a str,
@@ -192,11 +199,15 @@ struct TextValue<'a> {
 }
 
 impl<'a> TextValue<'a> {
+    /// Returns the text.
+    ///
+    /// # Errors
+    /// The key has no value.
     fn text(&self) -> Result<&'a str, Error> {
         self.text.ok_or_else(|| Error::custom(format_args!("`{}` is not KEY=VALUE", self.key.escape_debug())))
     }
 
-    fn whole<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_whole_number<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let (key, text) = (self.key.escape_debug(), self.text()?);
         let number = text.parse().map_err(|_| {
             Error::custom(format_args!("`{key}` is a whole number, not `{}`", text.escape_debug()))
@@ -213,10 +224,10 @@ impl<'a> IntoDeserializer<'_> for TextValue<'a> {
     }
 }
 
-macro_rules! whole {
+macro_rules! deserialize_whole_numbers {
     ($($method:ident)+) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            self.whole(visitor)
+            self.deserialize_whole_number(visitor)
         }
     )+};
 }
@@ -228,7 +239,7 @@ impl<'de> Deserializer<'de> for TextValue<'_> {
         visitor.visit_str(self.text()?)
     }
 
-    whole! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 }
+    deserialize_whole_numbers! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 }
 
     /// Deserializes a boolean; a key without a value is true.
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -246,16 +257,17 @@ impl<'de> Deserializer<'de> for TextValue<'_> {
         visitor.visit_some(self)
     }
 
-    /// Deserializes a list from one text: field names of an option, or words separated by spaces within `KEY=VALUE,...`.
+    /// Deserializes a list from one text: the names of packet fields as the value of an option, or words separated by
+    /// spaces within `KEY=VALUE,...`.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let text = self.text()?;
-        let all: Vec<&str> = match self.option {
+        let items: Vec<&str> = match self.option {
             Some(_) => {
                 text.parse::<WriteFields>().map_err(Error::custom)?.iter().map(WriteField::name).collect()
             }
             None => text.split_whitespace().collect(),
         };
-        SeqDeserializer::new(all.into_iter()).deserialize_any(visitor)
+        SeqDeserializer::new(items.into_iter()).deserialize_any(visitor)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -285,28 +297,28 @@ impl<'de> Deserializer<'de> for TextValue<'_> {
     }
 }
 
-/// Splits at commas, except after a backslash and between double quotes. Removes the quotes, and the backslash before a comma, a
-/// quote or another backslash. Other backslashes stay, as filter expressions use them.
+/// Splits `KEY=VALUE,...` at commas, except after a backslash and between double quotes. Removes the quotes, and each
+/// backslash before a comma, a quote or another backslash. Other backslashes stay, because filter expressions use them.
 fn split(text: &str) -> Result<Vec<String>, &'static str> {
-    let mut words = vec![String::new()];
+    let mut pairs = vec![String::new()];
     let mut is_quoted = false;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let is_end = c == ',' && !is_quoted;
-        match (c, words.last_mut()) {
-            _ if is_end => words.push(String::new()),
+        match (c, pairs.last_mut()) {
+            _ if is_end => pairs.push(String::new()),
             ('"', _) => is_quoted = !is_quoted,
-            ('\\', Some(word)) => {
-                word.push(chars.next_if(|next| matches!(next, ',' | '"' | '\\')).unwrap_or('\\'));
+            ('\\', Some(pair)) => {
+                pair.push(chars.next_if(|next| matches!(next, ',' | '"' | '\\')).unwrap_or('\\'));
             }
-            (c, Some(word)) => word.push(c),
+            (c, Some(pair)) => pair.push(c),
             (_, None) => {}
         }
     }
     if is_quoted {
         return Err("a double quote is not closed");
     }
-    Ok(words)
+    Ok(pairs)
 }
 
 #[cfg(test)]
@@ -403,7 +415,7 @@ mod tests {
             (cpu("perod=1ms"), "`--cpu perod=1ms`: unknown field `perod`, expected one of `name`, `core`"),
             (cpu("period"), "`period` is not KEY=VALUE"),
             (cpu("period=soon"), "`soon` is not a duration"),
-            (cpu("weight=1,weight=2"), "`weight` is there twice"),
+            (cpu("weight=1,weight=2"), "`weight` is given twice"),
             (cpu("core=first"), "`core` is a whole number, not `first`"),
             (cpu("core=99999"), "65535"),
             (cpu("borrow=yes"), "`borrow` is true or false, not `yes`"),

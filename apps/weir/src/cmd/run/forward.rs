@@ -10,7 +10,7 @@ use weir_sched::link::{
     ChannelRefused, ChannelTerms, Framing, LinkConfigError, LinkSchedulerConfig, Pacing, QUEUE_PACKETS_MAX,
     QueueLimit,
 };
-use weir_units::{BitsPerSecond, Bytes, Nanos, Shown as _};
+use weir_units::{BitsPerSecond, Bytes, Escape as _, Nanos};
 use weir_wire::LinkType;
 
 /// Maximum frame length in bytes: the longest that a capture holds whole.
@@ -43,7 +43,7 @@ pub enum ForwardError {
     /// The link types of the two interfaces differ.
     #[error(
         "{}: this interface sends {theirs:?} packets, but the packets read are {ours:?}: they cannot be sent there",
-        interface.shown()
+        interface.escaped()
     )]
     LinkType {
         /// The interface to send on.
@@ -54,7 +54,7 @@ pub enum ForwardError {
         ours: LinkType,
     },
     /// The packets are read from the interface to send on, so that sent packets would be read again.
-    #[error("{}: the packets are read from there; --send takes another interface", .0.shown())]
+    #[error("{}: the packets are read from there; --send takes another interface", .0.escaped())]
     Same(String),
     /// The sending thread cannot be started.
     #[error("the sending thread cannot be started: {0}")]

@@ -44,7 +44,7 @@ use weir_report::RunReport;
 use weir_sandbox::{
     Cache, ClockCheck, CompileLimits, Engine, EngineOptions, Instance, LoadError, LoadedModule,
 };
-use weir_units::{Nanos, Shown as _};
+use weir_units::{Escape as _, Nanos};
 use worker_pool::{WorkerPool, WorkerPoolError};
 
 /// The flush interval of record logs in ns, used as a tick period.
@@ -88,7 +88,7 @@ pub enum RunError {
     #[error(transparent)]
     Spec(#[from] ModuleArgError),
     /// A module cannot be compiled, or the engine does not start.
-    #[error("{}: {error}", module.shown())]
+    #[error("{}: {error}", module.escaped())]
     Load {
         /// The module.
         module: String,
@@ -108,7 +108,7 @@ pub enum RunError {
     #[error(transparent)]
     Packets(#[from] WriteError),
     /// The report cannot be written.
-    #[error("{}: the report cannot be written: {source}", path.shown())]
+    #[error("{}: the report cannot be written: {source}", path.escaped())]
     Report {
         /// The report file.
         path: PathBuf,
@@ -116,13 +116,13 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// Another run has locked the report file.
-    #[error("{}: another run writes its report to this file: name another one, or wait until that run has ended", .0.shown())]
+    #[error("{}: another run writes its report to this file: name another one, or wait until that run has ended", .0.escaped())]
     ReportBusy(PathBuf),
     /// The report would replace the capture.
-    #[error("{} is the capture that is being read: write the report to another file", .0.shown())]
+    #[error("{} is the capture that is being read: write the report to another file", .0.escaped())]
     ReportOntoCapture(PathBuf),
     /// `-w` and `--report` name the same file.
-    #[error("{}: named by both -w and --report; the report would replace the packets", .0.shown())]
+    #[error("{}: named by both -w and --report; the report would replace the packets", .0.escaped())]
     SameFile(PathBuf),
     /// The run finished, but some modules did not process all packets.
     #[error("not all modules saw all packets: {0}")]
@@ -339,7 +339,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunE
                 let _ = writeln!(
                     std::io::stderr(),
                     "weir: warning: {}: the packets it changes or drops are not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface",
-                    name.shown()
+                    name.escaped()
                 );
             }
         }
@@ -389,7 +389,7 @@ fn assemble(
             if !has_packet_output(args) {
                 instance.ignore_patches();
             }
-            let tick = admitted.tick().map(|period| period.0);
+            let tick = admitted.tick_period().map(|period| period.0);
             shards.push(Shard::new(
                 instance,
                 (part as u64, parts as u64),
@@ -423,7 +423,7 @@ fn assemble(
                 std::io::stderr(),
                 "weir: {label}: an earlier run ended without warning; its {} rows are in {}",
                 found.rows,
-                found.path.shown()
+                found.path.escaped()
             );
         }
         let in_report = report.as_mut().map_or(0, |report| report.add_module(&label, manifest));
@@ -443,7 +443,7 @@ fn assemble(
     let interrupted = Arc::clone(&signals.interrupted);
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
     let limits = RunLimits { count: args.count, duration, interrupted };
-    let ticks = programs.iter().filter_map(|program| program.admitted().tick()).map(|period| period.0);
+    let ticks = programs.iter().filter_map(|program| program.admitted().tick_period()).map(|period| period.0);
     // Logs are flushed also while no packets arrive.
     let flushes = (durability == Durability::Seconds).then_some(FLUSH_NANOS);
     let ticks = ticks.chain(flushes).collect();

@@ -13,7 +13,7 @@ use weir_netio::{
     SocketKind,
 };
 use weir_sandbox::process_time;
-use weir_units::{Nanos, Shown as _, Timestamp};
+use weir_units::{Escape as _, Nanos, Timestamp};
 
 /// Timeout of a poll. It exceeds the time for which the kernel gathers packets: after a poll without packets, every packet that
 /// arrived before the poll has been delivered.
@@ -41,7 +41,7 @@ pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, P
             let live = LiveSource::open(interface, options(&args.live))?;
             if !live.is_up() {
                 let down = "it is down, or nothing is connected: no packets come until that changes";
-                let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.shown());
+                let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.escaped());
             }
             Ok(PacketSource::Live(Box::new(live)))
         }

@@ -12,7 +12,7 @@ use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
 use weir_report::{CaptureInfo, RunModuleInfo, StreamInfo};
 use weir_sandbox::{During, Instance};
-use weir_units::{Bytes, Nanos, Shown as _};
+use weir_units::{Bytes, Escape as _, Nanos};
 
 /// Maximum number of faults described for each module; further ones are counted.
 const FAULTS_SHOWN: usize = 3;
@@ -214,7 +214,7 @@ impl ModuleSummary {
             nanos_per_cycle,
             ended: shards.iter().any(|shard| Instance::has_ended(shard.instance())),
             tier: admitted.tier(),
-            why: admitted.why(),
+            why: admitted.reason_for_checks(),
             first_faults,
             packets_before_zeros: shards
                 .iter()
@@ -355,7 +355,7 @@ impl RunSummary {
             ));
         }
         if let Some((path, written)) = self.written.as_ref().filter(|(_, written)| written.late > 0) {
-            let (late, path) = (written.late, path.shown());
+            let (late, path) = (written.late, path.escaped());
             warnings.push(format!(
                 "{late} packets in {path} {LATE_IN_PCAP}; a file with the extension .pcapng holds such times"
             ));
@@ -363,14 +363,14 @@ impl RunSummary {
         if let Some(forwarded) = self.forwarded.as_ref().filter(|forwarded| forwarded.lost() > 0) {
             warnings.push(format!(
                 "packets for {} were lost: {}",
-                forwarded.interface.shown(),
+                forwarded.interface.escaped(),
                 forwarded.losses()
             ));
             if forwarded.is_too_long() {
                 warnings.push(format!(
                     "packets too long for {} were merged on receive, or not yet segmented: turn the first off with `ethtool -K {} gro off lro off`, and for packets of this machine's programs the second with `tso off gso off` on their interface",
-                    forwarded.interface.shown(),
-                    self.name.shown()
+                    forwarded.interface.escaped(),
+                    self.name.escaped()
                 ));
             }
         }
@@ -387,7 +387,7 @@ impl RunSummary {
     pub fn warn(&self) {
         let mut err = std::io::stderr().lock();
         for warning in self.truncation().into_iter().chain(self.warnings()) {
-            let _ = writeln!(err, "weir: warning: {}: {warning}", self.name.shown());
+            let _ = writeln!(err, "weir: warning: {}: {warning}", self.name.escaped());
         }
         for module in &self.modules {
             for message in module.messages() {
@@ -443,7 +443,7 @@ impl RunSummary {
         writeln!(
             out,
             "{}: {} packets, {}, {} ({} TCP, {} UDP, {} IPv6, {} TCP SYN)",
-            self.name.shown(),
+            self.name.escaped(),
             totals.packets,
             totals.bytes,
             self.duration(),
@@ -488,17 +488,17 @@ impl RunSummary {
             writeln!(out)?;
         }
         for (path, rows) in files {
-            writeln!(out, "{} ({rows} rows)", path.shown())?;
+            writeln!(out, "{} ({rows} rows)", path.escaped())?;
         }
         for (i, (module, sent)) in
             self.modules.iter().flat_map(|m| m.outputs.iter().map(move |sent| (m, sent))).enumerate()
         {
             let gap = if i == 0 { "\n" } else { "" };
-            let interface = sent.interface.as_ref().map(|interface| interface.shown());
+            let interface = sent.interface.as_ref().map(|interface| interface.escaped());
             let destination = match (&sent.path, interface) {
-                (Some(path), None) => format!(" in {}", path.shown()),
+                (Some(path), None) => format!(" in {}", path.escaped()),
                 (None, Some(interface)) => format!(" for {interface}"),
-                (Some(path), Some(interface)) => format!(" for {interface}, and in {}", path.shown()),
+                (Some(path), Some(interface)) => format!(" for {interface}, and in {}", path.escaped()),
                 (None, None) => String::new(),
             };
             let (frames, bytes) = (sent.frames, sent.bytes);
@@ -509,11 +509,11 @@ impl RunSummary {
             )?;
         }
         if let Some((path, written)) = &self.written {
-            writeln!(out, "\n{}: {} packets written, {}", path.shown(), written.packets, written.bytes)?;
+            writeln!(out, "\n{}: {} packets written, {}", path.escaped(), written.packets, written.bytes)?;
         }
         if let Some(forwarded) = &self.forwarded {
             let (interface, packets, bytes) =
-                (forwarded.interface.shown(), forwarded.packets, forwarded.bytes);
+                (forwarded.interface.escaped(), forwarded.packets, forwarded.bytes);
             writeln!(out, "\n{interface}: {packets} packets sent, {bytes}; {}", forwarded.losses())?;
         }
         Ok(())
@@ -523,7 +523,7 @@ impl RunSummary {
     pub fn capture_facts(&self) -> CaptureInfo {
         let totals = &self.totals;
         CaptureInfo {
-            name: self.name.shown().to_string(),
+            name: self.name.escaped().to_string(),
             packets: totals.packets,
             wire_bytes: totals.bytes.0,
             start: totals.first,
@@ -535,7 +535,7 @@ impl RunSummary {
                     .map(|error| format!("the run failed, and these are the results until then: {error}"));
                 failed.chain(self.warnings()).collect()
             },
-            filter: self.filter.as_ref().map(|filter| filter.shown().to_string()),
+            filter: self.filter.as_ref().map(|filter| filter.escaped().to_string()),
             tcp: totals.tcp,
             udp: totals.udp,
             ipv6: totals.ipv6,
@@ -612,7 +612,7 @@ fn stream_facts(stream: &StreamRows) -> StreamInfo {
     StreamInfo {
         name: stream.name.to_string(),
         rows: stream.rows,
-        path: stream.path.as_ref().map(|path| path.shown().to_string()),
+        path: stream.path.as_ref().map(|path| path.escaped().to_string()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_admission::{Admitted, Name, NameError, TableAccess};
 use weir_node::sessions::tables::{TableFileError, read_file};
 use weir_sandbox::{InstanceContext, TableVersion};
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 
 /// Errors of `--table`; all of them are usage errors.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +126,7 @@ impl Tables {
                 }
             };
             let text = text.replace("NAME", table.name.as_str());
-            let _ = writeln!(std::io::stderr(), "weir: warning: {}: {text}", module.shown());
+            let _ = writeln!(std::io::stderr(), "weir: warning: {}: {text}", module.escaped());
         }
     }
 

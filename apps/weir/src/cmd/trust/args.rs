@@ -21,10 +21,10 @@ pub enum KeyCommand {
         /// The file to create
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Seal it with a passphrase, read from the terminal
+        /// Encrypt the private key with a passphrase, read from the terminal
         #[arg(long, conflicts_with = "passphrase_file")]
         passphrase: bool,
-        /// Seal it with the passphrase in the first line of this file; - is standard input
+        /// Encrypt the private key with the passphrase in the first line of this file; - is standard input
         #[arg(long, value_name = "FILE")]
         passphrase_file: Option<PathBuf>,
     },
@@ -55,7 +55,7 @@ Examples:
   weir grant --key operator.key --to weir-key:… --until 2027-01-01 --at '*.example' --module rtt --filter 'udp or tcp' --cpu 10% --out alice.credential
   weir grant --key operator.key --to weir-key:… --until 2027-01-01 --at '*' --any-module --view all --write ttl,dscp --delegations 1
 
-The limits below are defaults, and the credential states each of them; `unlimited` removes one. The rights of the credential are printed to standard error, \
+The options for amounts have defaults, and the credential states each amount; `unlimited` removes the limit. The rights of the credential are printed to standard error, \
 in sentences. Put the operator's public key (`weir key show operator.key`) under `roots` in the [remote] part \
 of a node's configuration.")]
 pub struct GrantArgs {
@@ -89,7 +89,7 @@ pub struct GrantArgs {
     pub write: WriteFields,
     #[command(flatten)]
     pub amounts: AmountOptions<GrantedAmounts>,
-    /// Maximum number of further delegations in a chain, or unlimited
+    /// Maximum number of further delegations, one after the other, or unlimited
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub delegations: LimitArg<u32>,
     /// The file to write the credential to [default: standard output]
@@ -107,7 +107,7 @@ Examples:
 Delegates a credential or a part of its rights, without a network. Some rights must be stated: without --view packets have no payload, without --write no field may be written, and without \
 --delegations the new holder cannot delegate further; `same` keeps the credential's own. Amounts, modules, packets and nodes are unchanged by default, and all holders \
 share the amounts. The rights of the new credential are printed to standard error, in sentences.")]
-pub struct Delegate {
+pub struct DelegateArgs {
     /// The file of the credential
     #[arg(value_name = "CREDENTIAL")]
     pub credential: PathBuf,
@@ -116,7 +116,7 @@ pub struct Delegate {
     /// The public key of the new holder
     #[arg(long, value_name = "KEY")]
     pub to: PublicKey,
-    /// The expiry
+    /// The expiry: a day or a point in time (UTC), such as 2027-01-31 or 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]
     pub until: Option<Second>,
     /// Allow only this module: the name of a shipped one, or the path of a .wasm file; can be repeated
@@ -138,7 +138,7 @@ pub struct Delegate {
     pub write: InheritArg<WriteFields>,
     #[command(flatten)]
     pub amounts: AmountOptions<DelegatedAmounts>,
-    /// Maximum number of further delegations in a chain; same for as many as the credential allows
+    /// Maximum number of further delegations, one after the other; same for the number that the credential allows
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub delegations: InheritArg<u32>,
     /// The file to write the credential to [default: standard output]
@@ -154,7 +154,7 @@ Examples:
   weir grant --signer weir-key:… …            allows modules signed by this key: a new version needs no new credential
 
 The signature is a text of four lines, over the SHA-256 of the module's bytes.")]
-pub struct Sign {
+pub struct SignArgs {
     /// The path of a .wasm file, or a shipped module's name
     #[arg(value_name = "MODULE")]
     pub module: String,
@@ -245,7 +245,7 @@ Exit status: 0 when the list is written and all named nodes have accepted it; 1 
         /// Files of credentials, or identifiers with their expiry. With each credential, all its delegations are revoked
         #[arg(value_name = "CREDENTIAL", required_unless_present = "all_before")]
         credentials: Vec<RevokeTarget>,
-        /// Revoke everything that the key signed before this time. A node accepts this even if its list of entries is full
+        /// Revoke everything that the signer's key signed before this time. A node accepts this even if it has no space for further entries
         #[arg(long, value_name = "TIME")]
         all_before: Option<Second>,
         #[command(flatten)]
@@ -307,12 +307,12 @@ Exit status: 0 when all nodes have the list; 1 when not, with the nodes that do 
     },
 }
 
-/// A credential to revoke.
+/// A credential to revoke, as named on the command line.
 #[derive(Clone, Debug)]
 pub enum RevokeTarget {
-    /// Its identifier and expiry.
+    /// The credential's identifier and expiry.
     Token(DatedId),
-    /// Its file.
+    /// The credential's file.
     File(PathBuf),
 }
 

@@ -1,4 +1,4 @@
-//! `weir credential deliver`: delivers revocation lists to nodes, with retries.
+//! Delivers revocation lists to nodes, with retries, for `weir credential deliver` and `weir credential revoke`.
 
 use super::SigningError;
 use crate::Failure;
@@ -12,7 +12,7 @@ use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::key::Identity;
 use weir_trust::revocation::RevocationList;
 
-/// The maximum time of retries for a node.
+/// The maximum time in which the delivery to a node is tried again.
 const RETRY_TIME: Duration = Duration::from_secs(60);
 /// The first pause between two attempts; each further pause is twice as long, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(200);
@@ -21,31 +21,32 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of concurrent deliveries.
 const PARALLEL_MAX: usize = 16;
 
-/// The identity and credential for delivering: of a root, an operator or a holder, or a new key without rights.
+/// The identity and credential with which lists are delivered. The identity is that of a root, an operator or a holder,
+/// or a new key without rights.
 pub(super) struct Deliverer {
     pub(super) identity: Identity,
     pub(super) credential: Vec<u8>,
 }
 
-/// The error of an attempt.
+/// The error of one attempt to deliver a list.
 struct FailedAttempt {
     why: String,
     /// True if a later attempt may succeed.
     is_transient: bool,
 }
 
-/// Delivers a list to several nodes concurrently, and prints their notes.
+/// Delivers a list to several nodes concurrently, and prints the notes in their replies.
 pub(super) fn deliver(
     out: &mut impl Write,
     list: &RevocationList,
     nodes: &[NodeAddress],
     deliverer: &Deliverer,
 ) -> Result<(), Failure> {
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next_index, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..nodes.len().min(PARALLEL_MAX) {
             scope.spawn(|| {
-                while let Some(node) = nodes.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(node) = nodes.get(next_index.fetch_add(1, Ordering::Relaxed)) {
                     let result = deliver_to(list, node, deliverer);
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((node, result));
                 }
@@ -53,21 +54,22 @@ pub(super) fn deliver(
         }
     });
     let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut missing = Vec::new();
+    let mut failures = Vec::new();
     for (node, result) in results {
         match result {
             Ok(notes) => notes.iter().try_for_each(|note| writeln!(out, "{node}: {note}"))?,
-            Err(why) => missing.push(format!("{node}: {why}")),
+            Err(why) => failures.push(format!("{node}: {why}")),
         }
     }
-    if missing.is_empty() {
+    if failures.is_empty() {
         return Ok(());
     }
-    missing.sort();
-    Err(SigningError::Undelivered { missing, of: nodes.len() }.into())
+    failures.sort();
+    Err(SigningError::Undelivered { failures, total: nodes.len() }.into())
 }
 
-/// Delivers a list to a node. Retries until the node accepts the list, refuses it permanently, or the time for retries is over.
+/// Delivers a list to a node, and returns the notes in the node's reply. Tries again after an error that may pass, for
+/// at most [`RETRY_TIME`].
 fn deliver_to(
     list: &RevocationList,
     node: &NodeAddress,
@@ -88,7 +90,7 @@ fn deliver_to(
         let seconds = pause.as_secs_f64();
         let _ = writeln!(
             std::io::stderr(),
-            "weir: {node}: attempt {attempt}: {}; the next one in {seconds:.1} s",
+            "weir: {node}: attempt {attempt}: {}; the next attempt in {seconds:.1} s",
             failed.why
         );
         std::thread::sleep(pause);
@@ -109,10 +111,11 @@ fn attempt_delivery(
         .map_err(|error| FailedAttempt { is_transient: error.is_transient(), why: error.to_string() })
 }
 
-/// Offers a list by its header, and sends the whole list if the node requests it.
+/// Offers a list by its header, sends the whole list if the node requests it, and returns the notes in the node's
+/// reply.
 pub(super) fn deliver_once(list: &RevocationList, node: &NodeLocation) -> Result<Vec<String>, ClientError> {
     let mut client = Client::connect_to(node)?;
-    // A list in the previous format has no header.
+    // A list in the previous format has no header and is sent whole.
     if let Some(header) = list.header().filter(|header| header.len() < list.to_string().len()) {
         client.send(ControlRequest::Revoke, header.as_bytes())?;
         match client.receive()? {

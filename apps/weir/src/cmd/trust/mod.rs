@@ -1,4 +1,5 @@
-//! `weir key`, `weir grant`, `weir delegate`, `weir sign` and `weir credential`. Most of them need neither a node nor a network.
+//! `weir key`, `weir grant`, `weir delegate`, `weir sign` and `weir credential`. Only some commands of the last group use
+//! a node.
 
 pub mod args;
 mod delivery;
@@ -8,18 +9,18 @@ mod revocations;
 mod revoke;
 
 use crate::Failure;
+use crate::cmd::policy::now;
 use crate::trust_files::{
-    TrustFileError, credential_of, identity_of, key_file, list_of, new_passphrase, passphrase_of,
-    signature_of, write_new, write_secret, write_signature,
+    TrustFileError, ask_new_passphrase, read_credential, read_identity, read_key_file, read_passphrase,
+    read_revocation_list, signature_path, write_new, write_secret, write_signature,
 };
-use args::{CredentialCommand, Delegate, GrantArgs, GrantLimitArgs, KeyCommand, Sign};
+use args::{CredentialCommand, DelegateArgs, GrantArgs, GrantLimitArgs, KeyCommand, SignArgs};
 use delivery::Deliverer;
 use option_values::{InheritArg, NodeScope};
 use rand_core::OsRng;
-use revoke::Revocation;
+use revoke::RevocationArgs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use weir_admission::Name;
 use weir_node::client::NodeLocation;
 use weir_trust::credential::{Credential, MintError};
@@ -27,7 +28,7 @@ use weir_trust::explain;
 use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules, Second};
 use weir_trust::key::{Identity, KeyFile, PassphraseCost, PublicKey};
 use weir_trust::signature::ModuleSignature;
-use weir_units::Shown as _;
+use weir_units::Escape as _;
 use weir_wire::WriteFields;
 
 /// Errors of commands on keys and credentials.
@@ -44,44 +45,44 @@ pub enum SigningError {
     Revocation(#[from] weir_trust::revocation::RevocationError),
     /// The credential is not valid at the node.
     #[error("the credential is not valid at this node: {0}")]
-    Worthless(String),
+    Invalid(String),
     /// The node would refuse the request.
     #[error("the request would be refused: {0}")]
     WouldRefuse(String),
-    /// There is no such revocation list.
-    #[error("{}: there is no such list: `weir credential revoke` makes one", .0.shown())]
+    /// The file of the revocation list to deliver does not exist.
+    #[error("{}: there is no revocation list: `weir credential revoke` creates one", .0.escaped())]
     NoList(PathBuf),
     /// The signer has no right to revoke the credential.
-    #[error("{}: it belongs to {of}, and the key is {key}: only the root and the holders who delegated it can revoke it. Name one of their keys with --key", what.shown())]
+    #[error("{}: the credential's root or the list's signer is {owner}, and the key is {key}: only the root and the holders who delegated a credential can revoke it. Name one of their keys with --key", file.escaped())]
     OtherRoot {
-        /// The credential, or the list.
-        what: PathBuf,
-        /// The credential's root, or the list's signer.
-        of: PublicKey,
-        /// The signer's key.
+        /// The file of the credential or list.
+        file: PathBuf,
+        /// The root of the credential, or the signer of the list.
+        owner: PublicKey,
+        /// The key of the user who wants to revoke.
         key: PublicKey,
     },
     /// Some nodes have not accepted the list.
     #[error(
-        "{} of {of} nodes have not accepted the list:\n  {}\nDeliver it to them with `weir credential deliver`", .missing.len(), .missing.join("\n  ")
+        "{} of {total} nodes have not accepted the list:\n  {}\nDeliver the list to these nodes with `weir credential deliver`", .failures.len(), .failures.join("\n  ")
     )]
     Undelivered {
         /// The nodes that have not accepted the list, with the reasons.
-        missing: Vec<String>,
+        failures: Vec<String>,
         /// The number of all nodes.
-        of: usize,
+        total: usize,
     },
-    /// The list is for the delegations of another credential.
+    /// The credentials to revoke, or the list, belong to the delegations of different credentials of the signer.
     #[error(
-        "{}: it is for another credential of yours: keep one list for each credential that you have delegated, and name another file with --list", what.shown()
+        "{}: the file belongs to another credential of yours: keep one list for each credential that you have delegated, and name another file with --list", file.escaped()
     )]
-    OtherLink {
-        /// The credential, or the list.
-        what: PathBuf,
+    OtherOwnCredential {
+        /// The file of the credential or list.
+        file: PathBuf,
     },
-    /// The credential is not the signer's.
+    /// The credential that should be the signer's own has another holder.
     #[error(
-        "the credential that --credential names is held by {holder}, and the key is {key}: name your own"
+        "the credential that --credential names is held by {holder}, and the key is {key}: name your own credential"
     )]
     NotOwn {
         /// The holder of the credential.
@@ -94,39 +95,43 @@ pub enum SigningError {
         "the list is written, but not delivered: a node accepts a holder's list only with the holder's own credential. Name its file with --credential"
     )]
     NoOwnCredential,
-    /// The key cannot be sealed.
+    /// The private key cannot be encrypted.
     #[error(transparent)]
     Key(#[from] weir_trust::key::KeyFileError),
 }
 
 /// `weir key`.
-pub fn key(out: &mut impl Write, act: &KeyCommand) -> Result<(), Failure> {
-    match act {
+pub fn key(out: &mut impl Write, command: &KeyCommand) -> Result<(), Failure> {
+    match command {
         KeyCommand::New { file, passphrase_file, passphrase } => {
             let identity = Identity::generate(&mut OsRng);
             let passphrase = match passphrase_file {
-                Some(from) => Some(passphrase_of(from)?),
-                None if *passphrase => Some(new_passphrase(file)?),
+                Some(from) => Some(read_passphrase(from)?),
+                None if *passphrase => Some(ask_new_passphrase(file)?),
                 None => None,
             };
             match passphrase {
                 Some(passphrase) => {
-                    let sealed =
-                        KeyFile::sealed(&identity, passphrase.as_bytes(), PassphraseCost::USUAL, &mut OsRng);
+                    let sealed = KeyFile::sealed(
+                        &identity,
+                        passphrase.as_bytes(),
+                        PassphraseCost::RECOMMENDED,
+                        &mut OsRng,
+                    );
                     write_secret(file, &sealed.map_err(SigningError::from)?)?;
                 }
                 None => write_secret(file, &KeyFile::plain(&identity))?,
             }
             writeln!(out, "{}", identity.public())?;
         }
-        KeyCommand::Show { file } => writeln!(out, "{}", key_file(file)?.public())?,
+        KeyCommand::Show { file } => writeln!(out, "{}", read_key_file(file)?.public())?,
     }
     Ok(())
 }
 
 /// `weir grant`.
 pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
-    let root = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
+    let root = read_identity(&args.signer.key, args.signer.passphrase_file.as_deref())?;
     let grant = Grant {
         view: Some(args.view),
         writes: field_names(args.write),
@@ -154,12 +159,13 @@ fn warn_if_expired(until: Option<Second>) {
 }
 
 /// `weir delegate`.
-pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
-    let credential = credential_of(&args.credential)?;
-    let holder = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let has = credential.claimed_grant().map_err(|refusal| SigningError::from(MintError::from(refusal)))?;
+pub fn delegate(out: &mut impl Write, args: &DelegateArgs) -> Result<(), Failure> {
+    let credential = read_credential(&args.credential)?;
+    let holder = read_identity(&args.signer.key, args.signer.passphrase_file.as_deref())?;
+    let own_grant =
+        credential.claimed_grant().map_err(|refusal| SigningError::from(MintError::from(refusal)))?;
     let grant = Grant {
-        view: args.view.map_or(has.passed_on_cautiously().view, InheritArg::value),
+        view: args.view.map_or(own_grant.default_delegation().view, InheritArg::value),
         writes: args.write.value().and_then(field_names),
         ceilings: args.amounts.ceilings(),
         nodes: (!args.nodes.is_empty()).then(|| args.nodes.iter().cloned().collect()),
@@ -174,58 +180,57 @@ pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
 }
 
 /// `weir sign`.
-pub fn sign(out: &mut impl Write, args: &Sign) -> Result<(), Failure> {
+pub fn sign(out: &mut impl Write, args: &SignArgs) -> Result<(), Failure> {
     let spec = crate::module_arg::ModuleArg { name: args.module.clone(), settings: Vec::new() };
     let bytes = spec.bytes()?;
-    let signer = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
+    let signer = read_identity(&args.signer.key, args.signer.passphrase_file.as_deref())?;
     let signature = ModuleSignature::sign(&signer, &bytes);
-    let path = args.out.clone().unwrap_or_else(|| signature_of(&args.module));
+    let path = args.out.clone().unwrap_or_else(|| signature_path(&args.module));
     write_signature(&path, &signature)?;
-    writeln!(out, "{}: {}, signed by {}", path.shown(), signature.module(), signature.signer())?;
+    writeln!(out, "{}: {}, signed by {}", path.escaped(), signature.module(), signature.signer())?;
     Ok(())
 }
 
 /// `weir credential`.
-pub fn credential(out: &mut impl Write, act: &CredentialCommand) -> Result<(), Failure> {
-    match act {
-        CredentialCommand::Show { file } => write!(out, "{}", explain::credential(&credential_of(file)?))?,
-        CredentialCommand::Explain { .. } => explanation::explain(out, act)?,
+pub fn credential(out: &mut impl Write, command: &CredentialCommand) -> Result<(), Failure> {
+    match command {
+        CredentialCommand::Show { file } => write!(out, "{}", explain::credential(&read_credential(file)?))?,
+        CredentialCommand::Explain { .. } => explanation::explain(out, command)?,
         CredentialCommand::Deliver { list, nodes, key, credential, passphrase_file, socket } => {
-            let signed = list_of(list)?.ok_or_else(|| SigningError::NoList(list.clone()))?;
+            let signed = read_revocation_list(list)?.ok_or_else(|| SigningError::NoList(list.clone()))?;
             if nodes.is_empty() {
-                let here = NodeLocation::Local(socket.clone());
-                let notes = delivery::deliver_once(&signed, &here)?;
+                let local_node = NodeLocation::Local(socket.clone());
+                let notes = delivery::deliver_once(&signed, &local_node)?;
                 notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
                 return Ok(());
             }
             // An empty environment variable is not a file name.
             let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());
             let identity = match (key, credential) {
-                (Some(key), _) => identity_of(key, passphrase_file.as_deref())?,
-                (None, Some(_)) => return Err(Failure::Control(crate::cmd::node::NodeCommandError::NoKey)),
+                (Some(key), _) => read_identity(key, passphrase_file.as_deref())?,
+                (None, Some(_)) => {
+                    return Err(Failure::NodeCommand(crate::cmd::node::NodeCommandError::NoKey));
+                }
                 (None, None) => Identity::generate(&mut OsRng),
             };
-            let credential = credential.map(credential_of).transpose()?;
-            let credential = credential.map(|it| it.as_bytes().to_vec()).unwrap_or_default();
+            let credential = credential.map(read_credential).transpose()?;
+            let credential = credential.map(|credential| credential.as_bytes().to_vec()).unwrap_or_default();
             delivery::deliver(out, &signed, nodes, &Deliverer { identity, credential })?;
         }
         CredentialCommand::Revocations { address, json } => revocations::revocations(out, address, *json)?,
         CredentialCommand::Revoke { credentials, all_before, signer, credential, list, nodes } => {
             let (key, passphrase_file) = (signer.key.as_path(), signer.passphrase_file.as_deref());
-            let (all_before, own) = (*all_before, credential.as_deref());
-            let args = Revocation { credentials, all_before, key, passphrase_file, own, list, nodes };
+            let (all_before, own_credential) = (*all_before, credential.as_deref());
+            let args =
+                RevocationArgs { credentials, all_before, key, passphrase_file, own_credential, list, nodes };
             revoke::revoke(out, args)?;
         }
     }
     Ok(())
 }
 
-fn now() -> Second {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Second::new(since.as_secs()).unwrap_or(Second::MAX)
-}
-
-/// Builds the part of a grant that `weir grant` and `weir delegate` have in common.
+/// Builds a grant from the options that `weir grant` and `weir delegate` have in common. Without any module or signer,
+/// it allows any module.
 fn common_grant(
     limits: &GrantLimitArgs,
     modules: &[String],
@@ -236,7 +241,7 @@ fn common_grant(
     } else {
         let mut hashes = std::collections::BTreeSet::new();
         for module in modules {
-            hashes.insert(hash_of(module)?);
+            hashes.insert(module_hash(module)?);
         }
         Modules::from(ModuleSet { hashes, signers: signers.iter().copied().collect() })
     };
@@ -250,22 +255,24 @@ fn common_grant(
     })
 }
 
-/// The names of writable fields in a credential; `None` for all fields, which includes those of later versions.
+/// Returns the names of writable fields as in a credential; `None` for all fields, including those that later versions
+/// add.
 fn field_names(fields: WriteFields) -> Option<std::collections::BTreeSet<Name>> {
     let names = || fields.iter().filter_map(|field| Name::new(field.name()).ok()).collect();
     (fields != WriteFields::ALL).then(names)
 }
 
-/// The hash of a module: a hash as text, a shipped module's name, or a path.
-fn hash_of(module: &str) -> Result<ModuleHash, Failure> {
+/// Returns the hash of a module that is named by its hash, a shipped module's name, or a path.
+fn module_hash(module: &str) -> Result<ModuleHash, Failure> {
     if let Ok(hash) = module.parse() {
         return Ok(hash);
     }
     let spec = crate::module_arg::ModuleArg { name: module.to_owned(), settings: Vec::new() };
-    Ok(ModuleHash::of(&spec.bytes()?))
+    Ok(ModuleHash::of_bytes(&spec.bytes()?))
 }
 
-/// Writes a credential to a file or standard output, and describes it on standard error.
+/// Writes a credential to the file `to`, or without one to standard output. Describes the credential's rights on
+/// standard error.
 fn write_credential(out: &mut impl Write, credential: &Credential, to: Option<&Path>) -> Result<(), Failure> {
     match to {
         Some(file) => write_new(file, &format!("{credential}\n"))?,

@@ -9,15 +9,15 @@ pub enum LimitArg<T> {
     /// No limit; written `unlimited`.
     Unlimited,
     /// This limit.
-    Of(T),
+    AtMost(T),
 }
 
 impl<T> LimitArg<T> {
-    /// Returns the limit as in a grant.
+    /// Returns the limit as in a grant: `None` for no limit.
     pub fn limit(self) -> Option<T> {
         match self {
             Self::Unlimited => None,
-            Self::Of(most) => Some(most),
+            Self::AtMost(limit) => Some(limit),
         }
     }
 }
@@ -26,21 +26,21 @@ impl<T: FromStr> FromStr for LimitArg<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
-        if text == "unlimited" { Ok(Self::Unlimited) } else { text.parse().map(Self::Of) }
+        if text == "unlimited" { Ok(Self::Unlimited) } else { text.parse().map(Self::AtMost) }
     }
 }
 
-/// A value, or the value of the delegated credential.
+/// A value for a delegation, or `same` for the value of the credential that is delegated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InheritArg<T> {
-    /// The credential's own value; written `same`.
+    /// The value of the credential that is delegated; written `same`.
     Inherit,
     /// This value.
     Value(T),
 }
 
 impl<T> InheritArg<T> {
-    /// Returns the value for the new block of the credential; `None` inherits.
+    /// Returns the value for the new block of the credential; `None` for the inherited value.
     pub fn value(self) -> Option<T> {
         match self {
             Self::Inherit => None,

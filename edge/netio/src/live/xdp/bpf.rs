@@ -1,4 +1,4 @@
-//! bpf(2): a map of sockets, a program, and its link to an interface.
+//! Calls of bpf(2): for a map of sockets, an XDP program, and the program's link to an interface.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -39,6 +39,8 @@ impl Attribute {
     }
 }
 
+/// Calls bpf(2).
+///
 /// # Safety
 ///
 /// The memory that the attribute's addresses point to must be alive, and as long as the command expects.
@@ -49,6 +51,8 @@ unsafe fn bpf(command: libc::c_int, attribute: &Attribute) -> io::Result<libc::c
     libc::c_int::try_from(result).ok().filter(|&result| result >= 0).ok_or_else(io::Error::last_os_error)
 }
 
+/// Calls bpf(2) for a command that returns a file descriptor.
+///
 /// # Safety
 ///
 /// As for [`bpf`]; and the command must return a descriptor.
@@ -64,8 +68,8 @@ pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(MAP_CREATE, &attribute) }
 }
 
-/// Adds a socket to the map. The kernel removes it when it is closed.
-pub(super) fn put(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+/// Adds a socket to the map. The kernel removes the socket when it is closed.
+pub(super) fn insert_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let value = socket.as_raw_fd();
     let attribute = Attribute::new().fd(0, map).address(8, &raw const queue).address(16, &raw const value);
     // SAFETY: key and value are alive and have four bytes each, as the map was created with.

@@ -80,7 +80,7 @@ impl ReturnedFrames {
 
 impl FrameHold {
     /// Creates an empty hold.
-    pub(super) fn none(returned: &Arc<ReturnedFrames>) -> Self {
+    pub(super) fn empty(returned: &Arc<ReturnedFrames>) -> Self {
         Self { frames: Vec::new(), returned: Arc::clone(returned) }
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn a_frame_comes_back_once_after_its_block_and_all_pins_are_dropped() {
         let returned = Arc::new(ReturnedFrames::new(8, 2048));
         let block = |frames: &[u64]| {
-            let mut hold = FrameHold::none(&returned);
+            let mut hold = FrameHold::empty(&returned);
             frames.iter().for_each(|frame| hold.add(*frame));
             hold
         };

@@ -15,9 +15,10 @@ pub(crate) use frames::{FrameHold, FramePin, ReturnedFrames};
 pub(crate) use port::XdpPort;
 pub(crate) use send::XdpSink;
 
-/// Loads the program and opens a socket with its memory on a queue. Both are closed before any packet is redirected.
+/// Checks that the program can be loaded and a socket be opened on the queue. Both are closed before any packet is
+/// redirected.
 pub(crate) fn try_socket(link: &KernelInterface, options: &LiveOptions) -> Result<(), LiveError> {
     redirect::XdpRedirect::try_program(link)?;
-    let wanted = socket::SocketConfig { queue: options.queue, zero_copy: false, memory: options.ring };
-    socket::Socket::open(link, wanted).map(drop)
+    let config = socket::SocketConfig { queue: options.queue, zero_copy: false, memory: options.ring };
+    socket::Socket::open(link, config).map(drop)
 }

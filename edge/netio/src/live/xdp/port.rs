@@ -1,4 +1,4 @@
-//! Receiving with AF_XDP.
+//! Receiving of packets with AF_XDP.
 
 use super::frames::FrameHold;
 use super::redirect::XdpRedirect;
@@ -32,7 +32,7 @@ pub(crate) struct XdpPort {
     receiving: Receiving,
     /// The rings for sending, until the first sink takes them.
     sending: Option<Sending>,
-    /// Free frames.
+    /// The addresses of free frames.
     free: Vec<u64>,
     link_type: LinkType,
     snap_len: u32,
@@ -48,9 +48,9 @@ impl XdpPort {
     pub(crate) fn open(link: &KernelInterface, options: &LiveOptions) -> Result<Self, LiveError> {
         let name = &link.name;
         let link_type = port::link_type(link)?;
-        let wanted =
+        let config =
             SocketConfig { queue: options.queue, zero_copy: options.zero_copy, memory: options.ring };
-        let (socket, receiving, sending) = Socket::open(link, wanted)?;
+        let (socket, receiving, sending) = Socket::open(link, config)?;
         let Some(receiving) = receiving else {
             return Err(LiveError::Option {
                 interface: name.clone(),
@@ -66,7 +66,7 @@ impl XdpPort {
         } else {
             None
         };
-        let redirect = XdpRedirect::on(link)?;
+        let redirect = XdpRedirect::shared(link)?;
         let free = (0..socket.frames).map(|i| u64::from(i) * u64::from(socket.frame_bytes)).collect();
         let mut port = Self {
             socket: Arc::new(socket),
@@ -83,7 +83,7 @@ impl XdpPort {
         };
         port.refill();
         redirect
-            .open(options.queue, port.fd())
+            .add_socket(options.queue, port.fd())
             .map_err(LiveError::system(name, "taking the packets of a queue"))?;
         Ok(port)
     }
@@ -97,7 +97,7 @@ impl XdpPort {
     }
 
     pub(crate) fn hold(&self) -> MemoryHold {
-        FrameHold::none(&self.receiving.returned).into()
+        FrameHold::empty(&self.receiving.returned).into()
     }
 
     /// The sink of the same socket, which can be taken once.
@@ -107,7 +107,7 @@ impl XdpPort {
 
     pub(crate) fn drops(&mut self) -> ReceiveDrops {
         let statistics: libc::xdp_statistics =
-            sys::option(self.fd(), libc::SOL_XDP, libc::XDP_STATISTICS).unwrap_or(sys::Plain::zeroed());
+            sys::get_option(self.fd(), libc::SOL_XDP, libc::XDP_STATISTICS).unwrap_or(sys::Plain::zeroed());
         let full = statistics.rx_dropped.saturating_add(statistics.rx_ring_full);
         let invalid = self.invalid.saturating_add(statistics.rx_invalid_descs);
         // If the kernel does not answer, the counters stay as they were.
@@ -152,14 +152,14 @@ impl XdpPort {
             unsafe { MappedBytes::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
         let mut head = PacketPrefix::<PEEK>::new();
         // The kernel reports no arrival times, so all packets read at once get the same time.
-        let now = sys::now();
+        let now = sys::time_of_day();
         let received = &self.receiving.received;
         (0..PREFETCH_AHEAD).for_each(|ahead| mapped.prefetch(received.peek(ahead).addr));
         if let MemoryHold::Frames { hold } = &mut filling.hold {
             hold.reserve(available.min(room));
         }
         for _ in 0..available.min(room) {
-            // Another core has just written it, and fetching it from there takes longer than all other work on it.
+            // Another core has just written the packet, and fetching it from that core's cache takes longer than all other work.
             mapped.prefetch(self.receiving.received.peek(PREFETCH_AHEAD).addr);
             let descriptor = self.receiving.received.take();
             let frame = self.socket.frame_of(descriptor.addr);
@@ -185,7 +185,7 @@ impl XdpPort {
             }
             filling.add(&mapped, counts, &record, &mut head);
         }
-        self.receiving.received.done();
+        self.receiving.received.release_taken();
         if available >= room { ReceiveStatus::Full } else { ReceiveStatus::Empty }
     }
 }

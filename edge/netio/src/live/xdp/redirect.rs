@@ -16,19 +16,19 @@ const CAPABILITY: &str = "cap_net_admin,cap_bpf";
 /// The network namespace and number of an interface.
 type InterfaceKey = (u64, u32);
 
-/// An interface whose packets are redirected to sockets by queue. Dropping it sends all packets to the host again.
+/// The redirection of an interface's packets to sockets, by queue. When it is dropped, all packets go to the host again.
 #[derive(Debug)]
 pub(super) struct XdpRedirect {
     map: OwnedFd,
     _link: OwnedFd,
 }
 
-/// The open redirects. An interface has only one XDP program, so sockets of several queues share it.
+/// The existing redirections. An interface has only one XDP program, so sockets of several queues share it.
 static REDIRECTS: Mutex<Vec<(InterfaceKey, Weak<XdpRedirect>)>> = Mutex::new(Vec::new());
 
 impl XdpRedirect {
-    /// The redirect of this interface, created if it does not exist.
-    pub(super) fn on(link: &KernelInterface) -> Result<Arc<XdpRedirect>, LiveError> {
+    /// The redirection of this interface, which is created if it does not exist.
+    pub(super) fn shared(link: &KernelInterface) -> Result<Arc<XdpRedirect>, LiveError> {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
         let key = (namespace, link.index);
         let mut redirects = REDIRECTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl XdpRedirect {
 
     fn new(link: &KernelInterface) -> Result<XdpRedirect, LiveError> {
         let name = &link.name;
-        let (map, program) = loaded(name)?;
+        let (map, program) = load_program(name)?;
         let attach = || bpf::attach(program.as_fd(), link.index);
         let link = sys::retry_while_busy(attach).map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => LiveError::Unsupported {
@@ -61,17 +61,17 @@ impl XdpRedirect {
 
     /// Loads the program without attaching it to an interface.
     pub(super) fn try_program(link: &KernelInterface) -> Result<(), LiveError> {
-        loaded(&link.name).map(drop)
+        load_program(&link.name).map(drop)
     }
 
     /// Redirects the packets of a queue to this socket.
-    pub(super) fn open(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        bpf::put(self.map.as_fd(), queue, socket)
+    pub(super) fn add_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        bpf::insert_socket(self.map.as_fd(), queue, socket)
     }
 }
 
-/// Loads the program for an interface, with its map of sockets. Returns the map first.
-fn loaded(name: &str) -> Result<(OwnedFd, OwnedFd), LiveError> {
+/// Loads the program for an interface, with its map of sockets. Returns the map and the program.
+fn load_program(name: &str) -> Result<(OwnedFd, OwnedFd), LiveError> {
     let refused = |doing| LiveError::refused(name, doing, CAPABILITY);
     let map = bpf::socket_map(QUEUES).map_err(refused("making a map of sockets"))?;
     let program = bpf::load(&bpf::program(map.as_fd())).map_err(refused("loading an XDP program"))?;

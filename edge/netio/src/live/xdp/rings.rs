@@ -1,4 +1,5 @@
-//! The rings between the kernel and the program that an XDP socket has. One side adds entries, the other takes them.
+//! The rings of an XDP socket, between the kernel and the program. One side adds entries to a ring, and the other side takes
+//! them.
 
 use crate::memory::Mapping;
 use std::io;
@@ -14,7 +15,7 @@ pub(super) struct XdpRing<T> {
     offsets: libc::xdp_ring_offset,
     size: u32,
     /// The index of the next entry that the program adds (produced ring) or takes (consumed ring).
-    ours: u32,
+    next: u32,
     entry: PhantomData<T>,
 }
 
@@ -35,7 +36,7 @@ impl<T: Copy> XdpRing<T> {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         }
         let mapping = Mapping::shared(socket, page_offset, len, true)?;
-        Ok(Self { mapping, offsets, size, ours: 0, entry: PhantomData })
+        Ok(Self { mapping, offsets, size, next: 0, entry: PhantomData })
     }
 
     #[expect(
@@ -65,8 +66,8 @@ impl<T: Copy> XdpRing<T> {
     /// Returns the number of entries that the program can add to a produced ring.
     pub(super) fn room(&self) -> u32 {
         // Acquire: the kernel has read an entry before the program overwrites it.
-        let theirs = self.word(self.offsets.consumer).load(Ordering::Acquire);
-        self.size.saturating_sub(self.ours.wrapping_sub(theirs))
+        let kernel_next = self.word(self.offsets.consumer).load(Ordering::Acquire);
+        self.size.saturating_sub(self.next.wrapping_sub(kernel_next))
     }
 
     /// Returns the number of entries of a produced ring that the kernel has not taken yet.
@@ -77,39 +78,40 @@ impl<T: Copy> XdpRing<T> {
     /// Adds an entry to a produced ring, which must not be full. The kernel sees it after [`publish`](Self::publish).
     pub(super) fn add(&mut self, entry: T) {
         // SAFETY: the slot belongs to the program until `publish`, since the ring is not full.
-        unsafe { self.entry(self.ours).write_volatile(entry) };
-        self.ours = self.ours.wrapping_add(1);
+        unsafe { self.entry(self.next).write_volatile(entry) };
+        self.next = self.next.wrapping_add(1);
     }
 
     /// Shows the added entries of a produced ring to the kernel.
     pub(super) fn publish(&self) {
-        self.word(self.offsets.producer).store(self.ours, Ordering::Release);
+        self.word(self.offsets.producer).store(self.next, Ordering::Release);
     }
 
     /// Returns the number of entries that the program can take from a consumed ring.
     pub(super) fn available(&self) -> u32 {
         // Acquire: the kernel has written an entry before the program reads it.
-        let theirs = self.word(self.offsets.producer).load(Ordering::Acquire);
-        theirs.wrapping_sub(self.ours).min(self.size)
+        let kernel_next = self.word(self.offsets.producer).load(Ordering::Acquire);
+        kernel_next.wrapping_sub(self.next).min(self.size)
     }
 
-    /// Returns the entry of a consumed ring that is `ahead` entries behind the next one, without taking it. The result is
-    /// arbitrary if not more than `ahead` entries are [available](Self::available).
+    /// Returns the entry of a consumed ring that is `ahead` entries after the next one, without taking it. The result is
+    /// arbitrary unless more than `ahead` entries are [available](Self::available).
     pub(super) fn peek(&self, ahead: u32) -> T {
         // SAFETY: a slot inside the mapping. The kernel may write it meanwhile, and any value read is just numbers.
-        unsafe { self.entry(self.ours.wrapping_add(ahead)).read_volatile() }
+        unsafe { self.entry(self.next.wrapping_add(ahead)).read_volatile() }
     }
 
-    /// Takes the next entry from a consumed ring; one must be available. The kernel may reuse its slot after [`done`](Self::done).
+    /// Takes the next entry from a consumed ring; one must be available. The kernel may reuse its slot after
+    /// [`release_taken`](Self::release_taken).
     pub(super) fn take(&mut self) -> T {
-        // SAFETY: the entry is available, so the kernel has written the slot and leaves it unchanged until `done`.
-        let entry = unsafe { self.entry(self.ours).read_volatile() };
-        self.ours = self.ours.wrapping_add(1);
+        // SAFETY: the entry is available, so the kernel has written the slot and leaves it unchanged until `release_taken`.
+        let entry = unsafe { self.entry(self.next).read_volatile() };
+        self.next = self.next.wrapping_add(1);
         entry
     }
 
     /// Gives the slots of all taken entries of a consumed ring back to the kernel.
-    pub(super) fn done(&self) {
-        self.word(self.offsets.consumer).store(self.ours, Ordering::Release);
+    pub(super) fn release_taken(&self) {
+        self.word(self.offsets.consumer).store(self.next, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! Sending with AF_XDP.
+//! Sending of packets with AF_XDP.
 
 use super::socket::{SEND_FRAMES, Sending, Socket, SocketConfig};
 use crate::live::error::LiveError;
@@ -16,8 +16,9 @@ const WAKE_PACKETS: u32 = 32;
 pub(crate) struct XdpSink {
     socket: Arc<Socket>,
     rings: Sending,
+    /// The addresses of free frames.
     free: Vec<u64>,
-    /// The error of the last wake-up. No packets are added before one succeeds.
+    /// The error of the last wake-up. No packets are added until a wake-up succeeds.
     wake_error: Option<SendRefused>,
     /// The queue, if the socket was opened only for sending.
     pub(crate) own_queue: Option<u32>,
@@ -32,8 +33,8 @@ impl XdpSink {
 
     /// Opens a socket that only sends, through one of the card's queues.
     pub(crate) fn open(link: &KernelInterface, queue: u32) -> Result<Self, LiveError> {
-        let wanted = SocketConfig { queue, zero_copy: false, memory: Bytes(0) };
-        let (socket, _, rings) = Socket::open(link, wanted)?;
+        let config = SocketConfig { queue, zero_copy: false, memory: Bytes(0) };
+        let (socket, _, rings) = Socket::open(link, config)?;
         Ok(Self::new(Arc::new(socket), rings, Some(queue)))
     }
 
@@ -43,22 +44,22 @@ impl XdpSink {
 
     pub(crate) fn room(&mut self) -> usize {
         self.reclaim();
-        self.free.len().min(self.rings.send.room() as usize)
+        self.free.len().min(self.rings.to_send.room() as usize)
     }
 
     /// Takes back the frames that the kernel has sent.
     fn reclaim(&mut self) {
-        let count = self.rings.done.available();
+        let count = self.rings.completed.available();
         for _ in 0..count {
-            let frame = self.rings.done.take();
+            let frame = self.rings.completed.take();
             self.free.push(frame - frame % u64::from(self.socket.frame_bytes));
         }
         if count > 0 {
-            self.rings.done.done();
+            self.rings.completed.release_taken();
         }
     }
 
-    /// Sends as many of the first packets as possible and returns their number; or the reason why not even one was
+    /// Sends as many of the first packets as possible and returns their number; or the reason why no packet was
     /// sent.
     pub(crate) fn send(&mut self, pieces: &[SharedBytes]) -> Result<usize, SendRefused> {
         if self.wake_error.is_some() {
@@ -88,13 +89,13 @@ impl XdpSink {
                 break;
             }
             let len = u32::try_from(piece.len).unwrap_or(0);
-            self.rings.send.add(libc::xdp_desc { addr: frame, len, options: 0 });
+            self.rings.to_send.add(libc::xdp_desc { addr: frame, len, options: 0 });
             sent += 1;
         }
         if sent > 0 {
-            self.rings.send.publish();
+            self.rings.to_send.publish();
         }
-        if self.rings.send.needs_wakeup() {
+        if self.rings.to_send.needs_wakeup() {
             self.wake();
         }
         if sent == 0 { Err(SendRefused::Full) } else { Ok(sent) }
@@ -104,7 +105,7 @@ impl XdpSink {
     fn wake(&mut self) {
         self.wake_error = None;
         for _ in 0..=SEND_FRAMES / WAKE_PACKETS {
-            let before = self.rings.send.waiting();
+            let before = self.rings.to_send.waiting();
             match self.socket.wake_sender().map_err(SendRefused::from) {
                 Ok(()) => {}
                 // The kernel has more to send, or the driver has no space.
@@ -114,7 +115,7 @@ impl XdpSink {
                     return;
                 }
             }
-            let after = self.rings.send.waiting();
+            let after = self.rings.to_send.waiting();
             if after == 0 || after == before {
                 return;
             }

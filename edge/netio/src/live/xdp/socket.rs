@@ -5,7 +5,7 @@ use super::rings::XdpRing;
 use crate::live::error::LiveError;
 use crate::live::netlink::KernelInterface;
 use crate::live::sys::{self, Plain};
-use crate::memory::{Mapping, sealed_and_more};
+use crate::memory::{Mapping, sealed_file_with_extra};
 use crate::pin::PinPolicy;
 use crate::window::PacketWindow;
 use std::io;
@@ -53,17 +53,17 @@ pub(super) struct Receiving {
     pub(super) window: Arc<PacketWindow>,
 }
 
-/// The rings for sending. The kernel takes frames with packets from `send` and returns them in `done`.
+/// The rings for sending. The kernel takes frames with packets from `to_send` and returns them in `completed`.
 #[derive(Debug)]
 pub(super) struct Sending {
-    pub(super) send: XdpRing<libc::xdp_desc>,
-    pub(super) done: XdpRing<u64>,
+    pub(super) to_send: XdpRing<libc::xdp_desc>,
+    pub(super) completed: XdpRing<u64>,
 }
 
 impl Socket {
     pub(super) fn open(
         link: &KernelInterface,
-        wanted: SocketConfig,
+        config: SocketConfig,
     ) -> Result<(Self, Option<Receiving>, Sending), LiveError> {
         let name = &link.name;
         let system = |what| LiveError::system(name, what);
@@ -77,10 +77,10 @@ impl Socket {
                 },
                 _ => LiveError::refused(name, "opening an XDP socket", CAPABILITY)(error),
             })?;
-        let long = link.mtu.saturating_add(LINK_HEADER).saturating_add(HEADROOM) > 2048;
-        let frame_bytes = if long { 4096 } else { 2048 };
+        let needs_long_frames = link.mtu.saturating_add(LINK_HEADER).saturating_add(HEADROOM) > 2048;
+        let frame_bytes = if needs_long_frames { 4096 } else { 2048 };
         // The sizes of two rings have to match, so the number of frames is rounded to a power of two.
-        let frames = u32::try_from(wanted.memory.0.min(1 << 30) / u64::from(frame_bytes)).unwrap_or(0);
+        let frames = u32::try_from(config.memory.0.min(1 << 30) / u64::from(frame_bytes)).unwrap_or(0);
         let frames = if frames == 0 { 0 } else { 1 << frames.max(64).ilog2() };
         let bytes = |frames: u32| frames as usize * frame_bytes as usize;
         let (receive_bytes, send_bytes) = (bytes(frames), bytes(SEND_FRAMES));
@@ -89,7 +89,7 @@ impl Socket {
         let page = usize::try_from(crate::memory::page_bytes()).unwrap_or(4096);
         // A socket that only sends gets one unused page, since a file cannot be empty.
         let (file, memory) =
-            sealed_and_more(c"weir-frames", receive_bytes.max(page), send_bytes).map_err(no_memory)?;
+            sealed_file_with_extra(c"weir-frames", receive_bytes.max(page), send_bytes).map_err(no_memory)?;
         let region = libc::xdp_umem_reg {
             addr: memory.base().addr().get() as u64,
             len: memory.len() as u64,
@@ -105,13 +105,19 @@ impl Socket {
             set(libc::XDP_RX_RING, frames).map_err(no_memory)?;
         }
         set(libc::XDP_TX_RING, SEND_FRAMES).map_err(no_memory)?;
-        let offsets: libc::xdp_mmap_offsets = sys::option(fd.as_fd(), libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
-            .map_err(system("asking for rings"))?;
+        let offsets: libc::xdp_mmap_offsets =
+            sys::get_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
+                .map_err(system("asking for rings"))?;
         let sending = Sending {
-            send: XdpRing::map(fd.as_fd(), offset(libc::XDP_PGOFF_TX_RING), offsets.tx, SEND_FRAMES)
+            to_send: XdpRing::map(fd.as_fd(), offset(libc::XDP_PGOFF_TX_RING), offsets.tx, SEND_FRAMES)
                 .map_err(no_memory)?,
-            done: XdpRing::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, SEND_FRAMES)
-                .map_err(no_memory)?,
+            completed: XdpRing::map(
+                fd.as_fd(),
+                libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+                offsets.cr,
+                SEND_FRAMES,
+            )
+            .map_err(no_memory)?,
         };
         let receiving = if frames == 0 {
             None
@@ -132,31 +138,31 @@ impl Socket {
             })
         };
         let socket = Self { fd, memory, frame_bytes, frames };
-        socket.bind(link, wanted)?;
+        socket.bind(link, config)?;
         Ok((socket, receiving, sending))
     }
 
-    fn bind(&self, link: &KernelInterface, wanted: SocketConfig) -> Result<(), LiveError> {
+    fn bind(&self, link: &KernelInterface, config: SocketConfig) -> Result<(), LiveError> {
         let name = &link.name;
-        let mode = if wanted.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+        let mode = if config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let address = libc::sockaddr_xdp {
             sxdp_family: u16::try_from(libc::AF_XDP).unwrap_or_default(),
             sxdp_flags: mode | libc::XDP_USE_NEED_WAKEUP,
             sxdp_ifindex: link.index,
-            sxdp_queue_id: wanted.queue,
+            sxdp_queue_id: config.queue,
             ..libc::sockaddr_xdp::zeroed()
         };
         sys::retry_while_busy(|| sys::bind(self.fd(), &address)).map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => LiveError::Busy { interface: name.clone(), what: "the queue for AF_XDP" },
-            Some(libc::EOPNOTSUPP) if wanted.zero_copy => LiveError::Unsupported {
+            Some(libc::EOPNOTSUPP) if config.zero_copy => LiveError::Unsupported {
                 interface: name.clone(),
                 what: "AF_XDP with zero copy",
                 error,
-                instead: "leave zero copy out: the driver cannot do it",
+                instead: "leave zero copy out, because the driver does not support it",
             },
             Some(libc::EINVAL) => LiveError::Option {
                 interface: name.clone(),
-                what: "AF_XDP cannot use that queue: the interface has fewer (`ethtool -l`)",
+                what: "AF_XDP cannot use this queue: the interface has fewer queues (`ethtool -l`)",
             },
             _ => LiveError::refused(name, "using a queue for AF_XDP", CAPABILITY)(error),
         })
@@ -172,7 +178,7 @@ impl Socket {
         address & !(u64::from(self.frame_bytes) - 1)
     }
 
-    /// The offset in the memory of the frames for sending.
+    /// The offset in `memory` at which the frames for sending begin.
     pub(super) fn send_base(&self) -> u64 {
         self.memory.len() as u64 - u64::from(SEND_FRAMES) * u64::from(self.frame_bytes)
     }
@@ -204,7 +210,7 @@ impl Socket {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets the driver take new frames. It is no error if there is nothing to receive.
+    /// Lets the driver take new frames. Errors are ignored: the kernel also reports one if no packet has arrived.
     pub(super) fn wake_receiver(&self) {
         // SAFETY: the buffer is empty, so no memory is written.
         unsafe {

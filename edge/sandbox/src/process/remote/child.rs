@@ -3,7 +3,7 @@
 use super::wire::{CallReport, InvalidMessage, PendingChanges, SandboxRequest, StartRequest};
 use crate::engine::{CompiledModule, Engine, EngineOptions, LoadError};
 use crate::run::event::InstanceContext;
-use crate::run::fault::Indices;
+use crate::run::fault::FunctionIndices;
 use crate::run::instance::Instance;
 use crate::run::rights::WriteRights;
 use crate::run::space::Area;
@@ -22,7 +22,7 @@ use {
     weir_session::Records,
 };
 
-/// The longest request, in bytes: it has a module and the module's code.
+/// The length limit of a request in bytes. The longest request has a module and the module's code.
 const REQUEST_BYTES_MAX: usize = 512 << 20;
 
 /// The reason why a sandbox process ends early. The cause is the node or its system, not the module.
@@ -30,11 +30,11 @@ const REQUEST_BYTES_MAX: usize = 512 << 20;
 pub enum SandboxProcessError {
     /// The connection to the node is broken.
     #[error("the node is gone: {0}")]
-    Line(#[from] io::Error),
+    Connection(#[from] io::Error),
     /// The node sent an invalid message.
     #[error("the node: {0}")]
     Invalid(String),
-    /// The module, which the node admitted, was refused here.
+    /// The sandbox process refused the module, although the node had admitted it.
     #[error(transparent)]
     Refused(#[from] ModuleRefusal),
     /// The sandbox cannot be created.
@@ -70,13 +70,13 @@ impl From<CalibrationError> for SandboxProcessError {
 /// [`SandboxProcessError`].
 pub fn sandbox_child() -> Result<(), SandboxProcessError> {
     let mut channel = HelperChannel::from_standard_input()?;
-    // Before any untrusted input is read.
+    // The process is confined before it reads any untrusted input.
     child::confine_or_exit(weir_os::confine_sandbox);
     let Some(request) = channel.receive(REQUEST_BYTES_MAX)? else { return Ok(()) };
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let instance = start(StartRequest::read(&request)?, &writes)?;
     let mut child = SandboxChild { instance, writes, faults_reported: 0 };
-    // The module and its code have been loaded, so these copies are not needed any more.
+    // The request has copies of the module and its code, which have been loaded.
     drop(request);
     let report = child.report(CallStep::Done(0));
     channel.send(&report.write())?;
@@ -99,7 +99,7 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
                 child.instance.begin(call, slice)
             }
             SandboxRequest::Resume(slice) => child.instance.resume(slice),
-            SandboxRequest::Abandon => CallStep::Done(child.instance.abort()),
+            SandboxRequest::Abort => CallStep::Done(child.instance.abort()),
         };
         let report = child.report(step);
         channel.send(&report.write())?;
@@ -107,9 +107,9 @@ pub fn sandbox_child() -> Result<(), SandboxProcessError> {
     Ok(())
 }
 
-/// Admits and starts the module of a request, and allows the process no other code.
+/// Admits and starts the module of a request. From then on the process can load no other code.
 fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, SandboxProcessError> {
-    let short = |number: u64| u32::try_from(number).map_err(|_| InvalidMessage);
+    let to_u32 = |number: u64| u32::try_from(number).map_err(|_| InvalidMessage);
     let profile = CalibratedProfile {
         profile: Profile::parse(&request.profile)?,
         calibration: Calibration::parse(&request.calibration)?,
@@ -120,17 +120,17 @@ fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, S
     let compiled = CompiledModule {
         code: request.code,
         checks: engine.checks(&admitted, request.is_suspendable),
-        indices: Indices {
-            imported: short(request.imported)?,
-            functions: short(request.functions)?,
+        indices: FunctionIndices {
+            imported: to_u32(request.imported)?,
+            functions: to_u32(request.functions)?,
             is_shifted: request.is_shifted,
         },
         from_cache: false,
     };
-    // SAFETY: only the node has the other end of the channel. The node runs this same program, and has had this module
-    // compiled by an engine whose options are the same as here as far as they affect code.
+    // SAFETY: only the node has the other end of the channel. The node runs this same program. Its engine, which compiled
+    // this module, has the same values here of all options that affect code.
     let program = unsafe { engine.assemble(admitted, compiled) }?;
-    // Sealed before the module runs. Sealed memory cannot be unmapped, so the code is never dropped.
+    // The code is sealed before the module runs. Sealed memory cannot be unmapped, so the code is never dropped.
     weir_os::seal_loaded_code(program.code_range())?;
     std::mem::forget(program.clone());
     let context = InstanceContext { writes: Some(Arc::clone(writes)), ..InstanceContext::default() };
@@ -146,14 +146,14 @@ struct SandboxChild {
 }
 
 impl SandboxChild {
-    /// Applies the changes that a request contains, before its call.
+    /// Applies the changes of a request, before the request's call.
     fn apply(&mut self, changes: PendingChanges) {
         self.writes.change(changes.writes);
         if changes.begins_block {
             self.instance.begin_block();
         }
         if let Some(open) = changes.open {
-            self.instance.open_outputs(open);
+            self.instance.connect_outputs(open);
         }
         if changes.ignores_patches {
             self.instance.ignore_patches();
@@ -166,7 +166,7 @@ impl SandboxChild {
         let mut report = CallReport {
             memory: instance.memory(),
             counters: instance.counters(),
-            refused: self.writes.refused(),
+            refused_patches: self.writes.refused(),
             has_ended: instance.has_ended(),
             is_suspended: step == CallStep::Suspended,
             ..CallReport::default()

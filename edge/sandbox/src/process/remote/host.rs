@@ -1,4 +1,5 @@
-//! The node's side of a sandbox process.
+//! The node's side of a sandbox process: [`RemoteInstance`], which has the methods of an [`Instance`](crate::Instance) and
+//! executes them by requests to the process.
 
 use super::SANDBOX_ARGUMENT;
 use super::wire::{
@@ -25,8 +26,8 @@ use {
     weir_session::{HeldMemory, MemoryReservation, Records},
 };
 
-/// Memory that a sandbox process needs in addition to its module's memory, the module and its code: stacks, tables and
-/// reports. It is reserved from the session.
+/// Memory that is reserved from the session for a sandbox process in addition to its module's memory, the module and the
+/// code. The process needs it for stacks, tables and reports.
 const PROCESS_MEMORY: Bytes = Bytes(4 << 20);
 /// The constant part of the further memory that the process may use while it admits the module.
 const ADMISSION_MEMORY: Bytes = Bytes(128 << 20);
@@ -36,22 +37,22 @@ const ADMISSION_MEMORY_PER_BYTE: u64 = 16;
 const ADDRESS_SPACE: Bytes = Bytes(16 << 30);
 /// Time limit for checking and starting the module.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for mapping memory or aborting a call, which take almost no time. A process that an attacker controls can
-/// occupy a core for this time once, and is killed then.
+/// Time limit for mapping memory or aborting a call, which take almost no time in a correct process. A process that an
+/// attacker controls can occupy a core for this time once, and is then killed.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time that a process may take to answer after the end of its slice, before it is stopped. Normally its own clock has
-/// ended the call by then. The same limit applies to taking a request from the socket, and to processor time that the
+/// Time that a process may take to answer after the end of its slice, before it is stopped. A correct process has ended or
+/// suspended the call by then. The same limit applies to taking a request from the socket, and to processor time that the
 /// process uses beyond the time of its requests.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2);
 /// Total waiting time in one call after which the process counts as unresponsive, and is killed.
 const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(10);
-/// Largest growth of a counter in one report that is believed.
-const COUNTED_MAX: u64 = 1 << 32;
+/// The most by which one report can raise a counter. The rest of a larger growth is ignored.
+const COUNTER_GROWTH_MAX: u64 = 1 << 32;
 
-/// Largest number of refused patches that is counted for a call.
+/// The most refused patches that are counted for a call.
 const REFUSED_MAX: u64 = 4096;
 
-/// The reason why a sandbox process is not called any more.
+/// The reason why a sandbox process was killed or has ended. The texts are faults of the module, "it".
 #[derive(Debug, thiserror::Error)]
 enum EndReason {
     #[error("its process does not answer")]
@@ -75,17 +76,17 @@ impl EndReason {
 pub struct RemoteInstance {
     process: HelperProcess,
     admitted: Arc<Admitted>,
-    /// The process's memory, as reserved from the session.
-    holding: Option<HeldMemory>,
-    /// The session's count of low-memory transitions at the last [`Self::low_memory`].
+    /// The memory that is reserved from the session for the process.
+    held_memory: Option<HeldMemory>,
+    /// The number of times that the session's memory had become low at the last [`Self::low_memory`].
     times_low: u64,
     writes: Arc<WriteRights>,
     /// The number of the module's refused patches that have been counted in `writes`.
-    refused: u64,
+    refused_patches: u64,
     nanos_per_cycle: f64,
     /// Changes that are sent with the next call.
     changes: PendingChanges,
-    /// The mask of the current call's packets; bit 0 is packet `first` of the block.
+    /// The mask of the current call's packets; bit 0 is the packet with the index `first` in the block.
     mask: u64,
     first: u32,
     /// The position in the block of a call without packets.
@@ -96,16 +97,16 @@ pub struct RemoteInstance {
     processor_time: Duration,
     /// The number of log lines received so far.
     logged: usize,
-    /// True if the process was stopped before it answered the last request.
+    /// True if the process was stopped before it answered the last request: the request continues when it is resumed.
     is_paused: bool,
     /// True if the current call is suspended.
     is_suspended: bool,
-    ended: bool,
-    /// True if the module ended because its process is gone.
-    is_gone: bool,
-    /// Waiting time in the current call.
+    has_ended: bool,
+    /// True if the module ended because its process was killed or has ended.
+    has_lost_process: bool,
+    /// The time for which the core thread has waited for answers in the current call.
     waited_in_call: Duration,
-    /// Waiting time since the last [`Self::take_waited`].
+    /// The time for which the core thread has waited for answers since the last [`Self::take_waited`].
     waited: Duration,
     unserved: u64,
     memory: Bytes,
@@ -118,13 +119,13 @@ pub struct RemoteInstance {
 }
 
 impl RemoteInstance {
-    /// Compiles an admitted module and starts it in a process of its own. A module that fails at its start is returned
-    /// too, but has [ended](Self::has_ended).
+    /// Compiles an admitted module and starts it in a process of its own. If the module fails at its start, the returned
+    /// instance has [ended](Self::has_ended).
     ///
     /// `settings` are the parameters' settings with which the module was admitted. The memory of the module and of the
-    /// process is reserved from the session. The program that `launcher` starts must be this same version of weir, and
-    /// answer [`SANDBOX_ARGUMENT`]. `meter` is charged for the processor time of the compiler, and of the new process
-    /// until the module has started, also on failure.
+    /// process is reserved from the session. The program that `launcher` starts must be this same version of weir, which
+    /// becomes a sandbox process on [`SANDBOX_ARGUMENT`]. `meter` is charged for the processor time of the compiler and of
+    /// the new process until the module has started, also on failure.
     ///
     /// # Errors
     /// [`LoadError`] if the module cannot be compiled, no process can be started, or the session lacks the memory.
@@ -147,7 +148,7 @@ impl RemoteInstance {
             let left = reservation.state().left();
             HeldMemory::take(reservation, wanted).ok_or(LoadError::Memory { wanted, left })
         };
-        let holding = memory.map(reserve).transpose()?;
+        let held_memory = memory.map(reserve).transpose()?;
         let profile = admitted.assessment().calibrated_profile();
         let request = StartRequest {
             module: admitted.bytes().to_vec(),
@@ -165,11 +166,11 @@ impl RemoteInstance {
         let admission_memory =
             ADMISSION_MEMORY.0.saturating_add(module_and_code.saturating_mul(ADMISSION_MEMORY_PER_BYTE));
         let limits = HelperLimits {
-            addresses: ADDRESS_SPACE,
+            address_space: ADDRESS_SPACE,
             memory: Bytes(wanted.0.saturating_add(admission_memory)),
         };
         let mut process = HelperProcess::start(launcher, &[SANDBOX_ARGUMENT], limits).map_err(failed)?;
-        let reported = process.ask(&request.write(), REPORT_BYTES_MAX, START_TIMEOUT);
+        let reported = process.request(&request.write(), REPORT_BYTES_MAX, START_TIMEOUT);
         process.pause();
         let processor_time = process.processor_time().unwrap_or_default();
         meter.spend(Nanos::from(processor_time));
@@ -184,10 +185,10 @@ impl RemoteInstance {
         let mut this = Self {
             process,
             admitted: Arc::new(admitted),
-            holding,
+            held_memory,
             times_low,
             writes: Arc::clone(writes),
-            refused: 0,
+            refused_patches: 0,
             nanos_per_cycle: ClockCheck::begin().nanos_per_cycle(),
             changes: PendingChanges::default(),
             mask: 0,
@@ -198,8 +199,8 @@ impl RemoteInstance {
             logged: 0,
             is_paused: false,
             is_suspended: false,
-            ended: false,
-            is_gone: false,
+            has_ended: false,
+            has_lost_process: false,
             waited_in_call: Duration::ZERO,
             waited: Duration::ZERO,
             unserved: 0,
@@ -211,7 +212,7 @@ impl RemoteInstance {
             log: Vec::new(),
             faults: Vec::new(),
         };
-        let received = this.read(&reported);
+        let received = this.decode_report(&reported);
         _ = this.apply_report(received);
         this.is_start = false;
         Ok(this)
@@ -232,8 +233,8 @@ impl RemoteInstance {
         self.process.id()
     }
 
-    /// Returns the waiting time since the last call of this function. It is to be charged to the module, although the
-    /// calling thread used no processor time while it waited.
+    /// Returns the time for which the calling thread has waited for the process since the last call of this function. The
+    /// caller charges this time to the module, in place of processor time.
     pub fn take_waited(&mut self) -> Nanos {
         let waited = std::mem::take(&mut self.waited);
         Nanos::from(waited)
@@ -256,7 +257,7 @@ impl RemoteInstance {
     }
 
     fn map(&mut self, is_packets: bool, area: Area<'_>) -> io::Result<()> {
-        if self.ended || self.is_suspended {
+        if self.has_ended || self.is_suspended {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let request = SandboxRequest::Map { is_packets, offset: area.offset, len: area.len as u64 };
@@ -265,7 +266,7 @@ impl RemoteInstance {
             .process
             .send(&request.write(), ANSWER_TIMEOUT)
             .and_then(|()| self.process.send_descriptor(area.fd));
-        // The report on a mapping is not read, because a mapping has no results.
+        // The content of the report is ignored, because a mapping has no results.
         let mapped = self.receive(sent, CONTROL_TIMEOUT).and_then(|_| self.account_time(begin));
         match mapped {
             Ok(()) => Ok(()),
@@ -276,10 +277,10 @@ impl RemoteInstance {
         }
     }
 
-    /// Resumes the process, waits for its answer for at most `wait`, and stops the process again: it runs only while it
-    /// works on a request. `sent` is the result of sending the request.
+    /// Resumes the process, waits for its answer for at most `wait`, and stops the process again, so that the process runs
+    /// only while it works on a request. `sent` is the result of sending the request.
     fn receive(&mut self, sent: io::Result<()>, wait: Duration) -> Result<Vec<u8>, EndReason> {
-        // A request has a few bytes, for which the socket has room unless the process reads nothing.
+        // A request has a few bytes, so sending it fails only if the process does not read from the socket.
         sent.map_err(EndReason::from_io)?;
         self.process.resume();
         let received = self.process.receive(REPORT_BYTES_MAX, Instant::now() + wait);
@@ -287,11 +288,11 @@ impl RemoteInstance {
         received.map_err(EndReason::from_io)
     }
 
-    /// Adds the time since `begin` to the waiting time. If the process used more processor time than that since its last
-    /// request, adds this time instead.
+    /// Adds the time since `begin` to the waiting time. If the process has used more processor time since its last request,
+    /// adds the processor time instead.
     ///
     /// # Errors
-    /// The process used much more processor time, so it ran while it should have been stopped.
+    /// The processor time is much more than the time since `begin`, so the process ran while it should have been stopped.
     fn account_time(&mut self, begin: Instant) -> Result<(), EndReason> {
         let took = begin.elapsed();
         let now = self.process.processor_time().unwrap_or(self.processor_time);
@@ -307,8 +308,8 @@ impl RemoteInstance {
         self.changes.begins_block = true;
     }
 
-    /// As [`Instance::open_outputs`](crate::Instance::open_outputs).
-    pub fn open_outputs(&mut self, open: u8) {
+    /// As [`Instance::connect_outputs`](crate::Instance::connect_outputs).
+    pub fn connect_outputs(&mut self, open: u8) {
         self.changes.open = Some(open);
     }
 
@@ -326,7 +327,7 @@ impl RemoteInstance {
             Call::Tick { before, .. } => self.before = before,
             Call::Start | Call::Stop { .. } | Call::Event(_) => {}
         }
-        if self.ended {
+        if self.has_ended {
             self.unserved |= self.mask;
             return CallStep::Done(0);
         }
@@ -359,12 +360,12 @@ impl RemoteInstance {
             self.apply_report(Err(EndReason::Unresponsive))
         } else {
             let begin = Instant::now();
-            let sent = self.process.send(&SandboxRequest::Abandon.write(), ANSWER_TIMEOUT);
+            let sent = self.process.send(&SandboxRequest::Abort.write(), ANSWER_TIMEOUT);
             self.await_report_for(sent, begin, CONTROL_TIMEOUT)
         };
         match step {
             CallStep::Done(drops) => drops,
-            // The process must report the end of the call, and has not.
+            // A correct process reports the end of an aborted call. This one reports a suspended call.
             CallStep::Suspended => {
                 _ = self.apply_report(Err(EndReason::Unresponsive));
                 0
@@ -384,18 +385,19 @@ impl RemoteInstance {
         }
     }
 
-    /// Waits for the result of a call for as long as the slice lasts.
+    /// Waits for the report on a call, until the end of the slice.
     fn await_report(&mut self, sent: io::Result<()>, begin: Instant, slice: FuelSlice) -> CallStep {
         let wait = match slice.until {
             Some(until) => self.time_until(until) + ANSWER_TIMEOUT,
             None if slice == FuelSlice::UNLIMITED => UNRESPONSIVE_AFTER,
-            // The process may only execute up to the next check.
+            // A slice without an end by the clock has little fuel, which the process uses up within this time.
             None => ANSWER_TIMEOUT,
         };
         self.await_report_for(sent, begin, wait)
     }
 
-    /// Waits for the result of a request for at most `wait`. A process that has not answered by then is suspended.
+    /// Waits for the report on a request for at most `wait`. If the process has not answered by then, the call counts as
+    /// suspended.
     fn await_report_for(&mut self, sent: io::Result<()>, begin: Instant, wait: Duration) -> CallStep {
         let wait = wait.min(UNRESPONSIVE_AFTER.saturating_sub(self.waited_in_call));
         let was_sent = sent.is_ok();
@@ -403,11 +405,11 @@ impl RemoteInstance {
         let accounted = self.account_time(begin);
         let received = match (received, accounted) {
             (_, Err(end)) => Err(end),
-            (Ok(reported), Ok(())) => self.read(&reported),
+            (Ok(reported), Ok(())) => self.decode_report(&reported),
             (Err(EndReason::Unresponsive), Ok(()))
                 if was_sent && self.waited_in_call < UNRESPONSIVE_AFTER =>
             {
-                // The process continues from here when it is resumed.
+                // The stopped process continues its work on the request when it is resumed.
                 (self.is_paused, self.is_suspended) = (true, true);
                 return CallStep::Suspended;
             }
@@ -416,7 +418,7 @@ impl RemoteInstance {
         self.apply_report(received)
     }
 
-    /// Returns the time until the clock reaches a value.
+    /// Returns the time until the time stamp counter reaches `until`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -428,9 +430,9 @@ impl RemoteInstance {
     }
 
     /// Decodes and checks the report of the current call.
-    fn read(&self, reported: &[u8]) -> Result<CallReport, EndReason> {
+    fn decode_report(&self, reported: &[u8]) -> Result<CallReport, EndReason> {
         let profile = self.admitted.profile();
-        let most = match self.mask {
+        let limits = match self.mask {
             0 => OutputLimits::of_call(profile, self.is_start),
             mask => OutputLimits::of_batch(profile, mask.count_ones()),
         };
@@ -439,7 +441,7 @@ impl RemoteInstance {
             mask: self.mask,
             first: self.first,
             before: self.before,
-            most: most.with_texts(
+            limits: limits.with_texts(
                 (limit::LOG_MESSAGES as usize).saturating_sub(self.logged),
                 FAULTS_DESCRIBED.saturating_sub(self.faults.len()),
             ),
@@ -450,33 +452,35 @@ impl RemoteInstance {
         Ok(CallReport::read(reported, expected)?)
     }
 
-    /// Records the result of a call. On an error, ends the process, and counts the packets of the call as lost.
+    /// Takes over the results of a report. On an error, kills the process, and counts the packets of the call as lost.
     fn apply_report(&mut self, received: Result<CallReport, EndReason>) -> CallStep {
         let report = match received {
             Ok(report) => report,
             Err(end) => {
-                // The exit status of a process that ended by itself can show the reason.
+                // If the process ended by itself, its exit status can show the reason.
                 let status = self.process.end().map(|status| format!(" ({status})")).unwrap_or_default();
                 self.faults.push(format!("{end}{status}"));
                 self.counters.faults += 1;
                 self.counters.lost += u64::from(self.mask.count_ones());
                 self.unserved |= self.mask;
-                (self.ended, self.is_gone) = (true, true);
+                (self.has_ended, self.has_lost_process) = (true, true);
                 (self.is_suspended, self.is_paused) = (false, false);
                 return CallStep::Done(0);
             }
         };
         self.is_suspended = report.is_suspended;
         self.memory = report.memory;
-        self.count(report.counters);
-        let refused = report.refused.clamp(self.refused, self.refused.saturating_add(REFUSED_MAX));
-        (self.refused..refused).for_each(|_| self.writes.refuse());
-        self.refused = refused;
+        self.update_counters(report.counters);
+        let refused = report
+            .refused_patches
+            .clamp(self.refused_patches, self.refused_patches.saturating_add(REFUSED_MAX));
+        (self.refused_patches..refused).for_each(|_| self.writes.refuse());
+        self.refused_patches = refused;
         if report.is_suspended {
             return CallStep::Suspended;
         }
         self.unserved |= report.unserved;
-        self.ended = report.has_ended;
+        self.has_ended = report.has_ended;
         append(&mut self.records, report.records);
         append(&mut self.frames, report.frames);
         self.patches.extend(report.patches);
@@ -486,9 +490,9 @@ impl RemoteInstance {
         CallStep::Done(report.drops)
     }
 
-    /// Updates the counters from a report. They only grow, and by no more than is plausible: the packet counters by at
-    /// most the number of the call's packets.
-    fn count(&mut self, reported: InstanceCounters) {
+    /// Updates the counters from a report. A counter never decreases, and increases by at most a plausible number: a packet
+    /// counter by at most the number of the call's packets.
+    fn update_counters(&mut self, reported: InstanceCounters) {
         let packets = u64::from(self.mask.count_ones());
         let grown = |was: u64, now: u64, most: u64| now.clamp(was, was.saturating_add(most));
         let was = self.counters;
@@ -497,20 +501,20 @@ impl RemoteInstance {
             packets: grown(was.packets, reported.packets, packets),
             lost,
             over_limit: grown(was.over_limit, reported.over_limit, lost - was.lost),
-            faults: grown(was.faults, reported.faults, COUNTED_MAX),
-            records_dropped: grown(was.records_dropped, reported.records_dropped, COUNTED_MAX),
-            records_discarded: grown(was.records_discarded, reported.records_discarded, COUNTED_MAX),
-            frames_dropped: grown(was.frames_dropped, reported.frames_dropped, COUNTED_MAX),
-            log_dropped: grown(was.log_dropped, reported.log_dropped, COUNTED_MAX),
-            exceeded: grown(was.exceeded, reported.exceeded, COUNTED_MAX),
-            // Strikes can also go down.
-            strikes: reported.strikes.min(COUNTED_MAX),
+            faults: grown(was.faults, reported.faults, COUNTER_GROWTH_MAX),
+            records_dropped: grown(was.records_dropped, reported.records_dropped, COUNTER_GROWTH_MAX),
+            records_discarded: grown(was.records_discarded, reported.records_discarded, COUNTER_GROWTH_MAX),
+            frames_dropped: grown(was.frames_dropped, reported.frames_dropped, COUNTER_GROWTH_MAX),
+            log_dropped: grown(was.log_dropped, reported.log_dropped, COUNTER_GROWTH_MAX),
+            exceeded: grown(was.exceeded, reported.exceeded, COUNTER_GROWTH_MAX),
+            // The number of strikes can also decrease.
+            strikes: reported.strikes.min(COUNTER_GROWTH_MAX),
         };
     }
 
     /// As [`Instance::low_memory`](crate::Instance::low_memory).
     pub fn low_memory(&mut self) -> Option<ModuleEvent> {
-        let state = self.holding.as_ref()?.reservation().state();
+        let state = self.held_memory.as_ref()?.reservation().state();
         let is_unchanged = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
         let event = ModuleEvent::LowMemory { left: state.left() };
         (!is_unchanged && self.admitted.info().entries.has(event.entry())).then_some(event)
@@ -526,19 +530,19 @@ impl RemoteInstance {
         self.counters
     }
 
-    /// Returns descriptions of the module's faults.
+    /// Returns descriptions of the module's first faults.
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
 
     /// As [`Instance::has_ended`](crate::Instance::has_ended).
     pub fn has_ended(&self) -> bool {
-        self.ended
+        self.has_ended
     }
 
-    /// Returns true if the process has ended by itself, or was killed because it sent an invalid report or none.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone
+    /// Returns true if the process has ended by itself, or was killed because its report was invalid or missing.
+    pub fn has_lost_process(&self) -> bool {
+        self.has_lost_process
     }
 
     /// As [`Instance::memory`](crate::Instance::memory).
@@ -577,7 +581,7 @@ impl RemoteInstance {
     }
 }
 
-/// Appends rows to those that have not been taken yet.
+/// Appends the rows of a report to rows that have not been taken yet.
 fn append(to: &mut Records, more: Records) {
     if to.is_empty() {
         *to = more;

@@ -1,7 +1,8 @@
-//! The protocol between a node and a sandbox process. Numbers are little-endian; the length of a byte string precedes it.
+//! The messages between a node and a sandbox process: [`StartRequest`] and [`SandboxRequest`] to the process, and
+//! [`CallReport`] to the node. Numbers are little-endian, and the length of a byte string precedes the string.
 //!
 //! The sandbox process trusts the node's requests. The node does not trust reports: [`CallReport::read`] accepts only
-//! results that the module could have produced inside the node, and builds its values anew from the accepted ones.
+//! results that the module could have produced inside the node.
 
 use crate::run::call_usage::{CountBytesMax, OutputAllowance};
 use crate::run::host::{LogLine, Patch};
@@ -18,17 +19,18 @@ use {
     weir_session::{RecordOrder, Records},
 };
 
-/// An invalid message.
+/// The error of an invalid message. In the text, "its" is the sender's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its message is invalid")]
 pub(crate) struct InvalidMessage;
 
 /// The longest fault description or log line, escapes included, in bytes.
 const TEXT_MAX: usize = 4096;
-/// Bytes in front of a row: its position, a flag that the position is that of a packet, the stream, and two lengths.
+/// The bytes in front of a row: its position in the block, a flag which is 1 for the position of a packet, the record
+/// stream, and two lengths.
 const ROW_HEAD_BYTES: usize = 17;
-/// The longest report, in bytes: that of a batch or that of a call without packets, whichever can be longer, with all log
-/// lines and faults.
+/// The length limit of a report, in bytes: the longest report of a batch or of a call without packets, with all log lines
+/// and faults.
 pub(crate) const REPORT_BYTES_MAX: usize = {
     const fn rows(number: u32, bytes: u32) -> usize {
         number as usize * ROW_HEAD_BYTES + bytes as usize
@@ -76,9 +78,9 @@ pub(crate) struct WireReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> WireReader<'a> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], InvalidMessage> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(InvalidMessage)?;
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(InvalidMessage)?;
         self.0 = rest;
-        Ok(*taken)
+        Ok(*bytes)
     }
 
     pub(crate) fn byte(&mut self) -> Result<u8, InvalidMessage> {
@@ -101,20 +103,20 @@ impl<'a> WireReader<'a> {
         self.take().map(u32::from_le_bytes)
     }
 
-    /// Reads a count of following items, at most `most`.
-    fn count(&mut self, most: usize) -> Result<usize, InvalidMessage> {
-        usize::try_from(self.number32()?).ok().filter(|count| *count <= most).ok_or(InvalidMessage)
+    /// Reads the number of items that follow, which is at most `count_max`.
+    fn count(&mut self, count_max: usize) -> Result<usize, InvalidMessage> {
+        usize::try_from(self.number32()?).ok().filter(|count| *count <= count_max).ok_or(InvalidMessage)
     }
 
-    pub(crate) fn bytes(&mut self, most: usize) -> Result<&'a [u8], InvalidMessage> {
-        let len = self.count(most)?;
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(InvalidMessage)?;
+    pub(crate) fn bytes(&mut self, len_max: usize) -> Result<&'a [u8], InvalidMessage> {
+        let len = self.count(len_max)?;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(InvalidMessage)?;
         self.0 = rest;
-        Ok(taken)
+        Ok(bytes)
     }
 
-    pub(crate) fn text(&mut self, most: usize) -> Result<&'a str, InvalidMessage> {
-        std::str::from_utf8(self.bytes(most)?).map_err(|_| InvalidMessage)
+    pub(crate) fn text(&mut self, len_max: usize) -> Result<&'a str, InvalidMessage> {
+        std::str::from_utf8(self.bytes(len_max)?).map_err(|_| InvalidMessage)
     }
 
     pub(crate) fn end(self) -> Result<(), InvalidMessage> {
@@ -125,14 +127,14 @@ impl<'a> WireReader<'a> {
 /// A request of the node to a sandbox process.
 #[derive(Debug)]
 pub(crate) enum SandboxRequest {
-    /// Map packets or packet descriptors: the memory of the file descriptor that follows the request.
+    /// Map packets, or packet descriptors. The file descriptor of the memory follows the request.
     Map { is_packets: bool, offset: u64, len: u64 },
     /// Call the module, after applying the changes.
     Begin(PendingChanges, Call, FuelSlice),
     /// Continue the suspended call.
     Resume(FuelSlice),
     /// Abort the suspended call.
-    Abandon,
+    Abort,
 }
 
 /// Changes of a module's environment since its last call.
@@ -142,7 +144,7 @@ pub(crate) struct PendingChanges {
     pub(crate) begins_block: bool,
     /// The mask of connected outputs, if it has changed.
     pub(crate) open: Option<u8>,
-    /// True if patches are not needed any more.
+    /// True if the node does not need patches any more.
     pub(crate) ignores_patches: bool,
     /// The fields that the module may write.
     pub(crate) writes: WriteFields,
@@ -190,7 +192,7 @@ impl SandboxRequest {
                 writer.byte(2);
                 put_slice(&mut writer, *slice);
             }
-            Self::Abandon => writer.byte(3),
+            Self::Abort => writer.byte(3),
         }
         writer.0
     }
@@ -210,7 +212,7 @@ impl SandboxRequest {
                 Self::Begin(changes, take_call(&mut reader)?, slice)
             }
             2 => Self::Resume(take_slice(&mut reader)?),
-            3 => Self::Abandon,
+            3 => Self::Abort,
             _ => return Err(InvalidMessage),
         };
         reader.end()?;
@@ -218,7 +220,7 @@ impl SandboxRequest {
     }
 }
 
-/// The kind of a call for an event is this number plus the index of the event's entry point.
+/// The number of a call's kind is, for an event, this number plus the index of the event's entry point.
 const FIRST_EVENT_KIND: u8 = 4;
 
 fn put_call(writer: &mut WireWriter, call: Call) {
@@ -228,7 +230,7 @@ fn put_call(writer: &mut WireWriter, call: Call) {
         Call::Tick { now, periods, before } => (2, [now.0, periods, before.into()]),
         Call::Stop { now } => (3, [now.0, 0, 0]),
         Call::Event(event) => {
-            let [first, second] = event.numbers();
+            let [first, second] = event.arguments_without_length();
             (FIRST_EVENT_KIND + event.entry() as u8, [first, second, 0])
         }
     };
@@ -239,17 +241,18 @@ fn put_call(writer: &mut WireWriter, call: Call) {
 fn take_call(reader: &mut WireReader<'_>) -> Result<Call, InvalidMessage> {
     let kind = reader.byte()?;
     let values = [reader.number()?, reader.number()?, reader.number()?];
-    let short = |value: u64| u32::try_from(value).map_err(|_| InvalidMessage);
+    let to_u32 = |value: u64| u32::try_from(value).map_err(|_| InvalidMessage);
     let [first, second, third] = values;
     Ok(match kind {
         0 => Call::Start,
-        1 => Call::Batch(BatchInput { descriptors: short(first)?, mask: second, first: short(third)? }),
-        2 => Call::Tick { now: Timestamp(first), periods: second, before: short(third)? },
+        1 => Call::Batch(BatchInput { descriptors: to_u32(first)?, mask: second, first: to_u32(third)? }),
+        2 => Call::Tick { now: Timestamp(first), periods: second, before: to_u32(third)? },
         3 => Call::Stop { now: Timestamp(first) },
         kind => {
             let entry_point =
                 kind.checked_sub(FIRST_EVENT_KIND).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
-            let event = entry_point.and_then(|found| ModuleEvent::of(found.entry, [first, second]));
+            let event =
+                entry_point.and_then(|found| ModuleEvent::from_arguments(found.entry, [first, second]));
             // There are no services in a sandbox process, so no event has a message.
             Call::Event(event.filter(|event| !event.has_message()).ok_or(InvalidMessage)?)
         }
@@ -266,11 +269,11 @@ pub(crate) struct StartRequest {
     /// The calibration of the profile, as TOML.
     pub(crate) calibration: String,
     pub(crate) is_suspendable: bool,
-    /// [`Indices::imported`](crate::run::fault::Indices) of the code.
+    /// [`FunctionIndices::imported`](crate::run::fault::FunctionIndices) of the code.
     pub(crate) imported: u64,
-    /// [`Indices::functions`](crate::run::fault::Indices) of the code.
+    /// [`FunctionIndices::functions`](crate::run::fault::FunctionIndices) of the code.
     pub(crate) functions: u64,
-    /// [`Indices::is_shifted`](crate::run::fault::Indices) of the code.
+    /// [`FunctionIndices::is_shifted`](crate::run::fault::FunctionIndices) of the code.
     pub(crate) is_shifted: bool,
     /// The limit of the processor time of a call, in nanoseconds.
     pub(crate) call_limit: u64,
@@ -299,32 +302,32 @@ impl StartRequest {
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, InvalidMessage> {
-        let (mut reader, most) = (WireReader(bytes), bytes.len());
-        let module = reader.bytes(most)?.to_vec();
+        let (mut reader, len_max) = (WireReader(bytes), bytes.len());
+        let module = reader.bytes(len_max)?.to_vec();
         let mut settings = Vec::new();
-        for _ in 0..reader.count(most)? {
-            let name = reader.text(most)?.to_owned();
-            let words = (0..reader.count(most)?).map(|_| reader.text(most).map(str::to_owned));
+        for _ in 0..reader.count(len_max)? {
+            let name = reader.text(len_max)?.to_owned();
+            let words = (0..reader.count(len_max)?).map(|_| reader.text(len_max).map(str::to_owned));
             settings.push((name, words.collect::<Result<_, _>>()?));
         }
         let request = Self {
             module,
             settings,
-            profile: reader.text(most)?.to_owned(),
-            calibration: reader.text(most)?.to_owned(),
+            profile: reader.text(len_max)?.to_owned(),
+            calibration: reader.text(len_max)?.to_owned(),
             is_suspendable: reader.flag()?,
             imported: reader.number()?,
             functions: reader.number()?,
             is_shifted: reader.flag()?,
             call_limit: reader.number()?,
-            code: reader.bytes(most)?.to_vec(),
+            code: reader.bytes(len_max)?.to_vec(),
         };
         reader.end()?;
         Ok(request)
     }
 }
 
-/// The report of a call: its progress, and its results once it is complete.
+/// The report on a call: whether it is complete, the state of the module, and for a complete call its results.
 #[derive(Debug, Default)]
 pub(crate) struct CallReport {
     /// True if the call is suspended.
@@ -339,7 +342,7 @@ pub(crate) struct CallReport {
     pub(crate) memory: Bytes,
     pub(crate) counters: InstanceCounters,
     /// Patches refused since the start because they touched fields that the module may not write.
-    pub(crate) refused: u64,
+    pub(crate) refused_patches: u64,
     pub(crate) records: Records,
     pub(crate) frames: Records,
     pub(crate) patches: Vec<Patch>,
@@ -348,16 +351,16 @@ pub(crate) struct CallReport {
     pub(crate) faults: Vec<String>,
 }
 
-/// The call that a report belongs to. A report that contradicts it is invalid.
+/// The facts about a call with which a report on the call must agree.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) manifest: &'a Manifest,
-    /// Mask of the call's packets, of which bit 0 is packet `first` of the block; 0 for a call without packets.
+    /// Mask of the call's packets; bit 0 is the packet with the index `first` in the block. 0 for a call without packets.
     pub(crate) mask: u64,
     pub(crate) first: u32,
     /// The position in the block of a call without packets.
     pub(crate) before: u32,
-    pub(crate) most: OutputLimits,
+    pub(crate) limits: OutputLimits,
     /// The most memory that the module can have.
     pub(crate) memory: Bytes,
     pub(crate) frame_bytes: usize,
@@ -365,8 +368,7 @@ pub(crate) struct Expected<'a> {
     pub(crate) writes: WriteFields,
 }
 
-/// The most output of a call. These are the limits that the host functions enforce by the operator's profile when a
-/// module runs inside the node.
+/// The limits on the output of a call. The host functions enforce the same limits on a module inside the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLimits {
     records: CountBytesMax,
@@ -402,7 +404,7 @@ impl OutputLimits {
         }
     }
 
-    /// Sets the numbers of log lines and faults that remain in the module's lifetime.
+    /// Sets the most log lines and faults that the module may still have in its lifetime.
     pub(crate) fn with_texts(self, lines: usize, faults: usize) -> Self {
         Self { lines, faults, ..self }
     }
@@ -456,7 +458,7 @@ impl CallReport {
             log_dropped,
             exceeded,
             strikes,
-            self.refused,
+            self.refused_patches,
         ] {
             writer.number(number);
         }
@@ -500,22 +502,22 @@ impl CallReport {
             exceeded: reader.number()?,
             strikes: reader.number()?,
         };
-        let refused = reader.number()?;
+        let refused_patches = reader.number()?;
         let records = take_records(&mut reader, expected)?;
         let frames = take_frames(&mut reader, expected)?;
         let mut patches = Vec::new();
-        for _ in 0..reader.count(expected.most.patches)? {
+        for _ in 0..reader.count(expected.limits.patches)? {
             let (packet, offset) = (reader.number32()?, reader.number32()?);
             let bytes = reader.bytes(limit::PATCH_BYTES as usize)?.to_vec();
             if !expected.has_packet(packet) {
                 return Err(InvalidMessage);
             }
-            // The offset and the fields of a patch are checked when it is applied. The fields that the module may write
-            // come from the node, not from the report.
+            // A patch's offset and fields are checked when the patch is applied. The fields that the module may write come
+            // from the node.
             patches.push(Patch { packet, offset, bytes, fields: expected.writes });
         }
         let mut log = Vec::new();
-        for _ in 0..reader.count(expected.most.lines)? {
+        for _ in 0..reader.count(expected.limits.lines)? {
             let level = reader.byte()?;
             let text = plain(reader.text(TEXT_MAX)?);
             if level > 2 {
@@ -523,7 +525,7 @@ impl CallReport {
             }
             log.push(LogLine { level, text });
         }
-        let faults = (0..reader.count(expected.most.faults)?).map(|_| reader.text(TEXT_MAX).map(plain));
+        let faults = (0..reader.count(expected.limits.faults)?).map(|_| reader.text(TEXT_MAX).map(plain));
         let faults = faults.collect::<Result<_, _>>()?;
         reader.end()?;
         Ok(Self {
@@ -533,7 +535,7 @@ impl CallReport {
             unserved,
             memory,
             counters,
-            refused,
+            refused_patches,
             records,
             frames,
             patches,
@@ -543,7 +545,7 @@ impl CallReport {
     }
 }
 
-/// Removes characters that could disturb a terminal or forge a line.
+/// Removes the characters that could disturb a terminal or forge a line.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| is_plain(*c)).collect()
 }
@@ -560,7 +562,7 @@ fn put_rows(writer: &mut WireWriter, rows: &Records) {
     }
 }
 
-/// A row of a report, which the module is said to have emitted.
+/// A row of a report: a record or frame that the module has emitted, as the process claims.
 struct Row<'a> {
     order: RecordOrder,
     stream: u16,
@@ -571,7 +573,7 @@ struct Row<'a> {
 fn take_row<'a>(
     reader: &mut WireReader<'a>,
     expected: Expected<'_>,
-    left: &mut usize,
+    bytes_left: &mut usize,
 ) -> Result<Row<'a>, InvalidMessage> {
     let (place, is_packet) = (reader.number32()?, reader.flag()?);
     let stream = u16::try_from(reader.number32()?).map_err(|_| InvalidMessage)?;
@@ -580,24 +582,24 @@ fn take_row<'a>(
         false if expected.mask == 0 && place == expected.before => RecordOrder::tick(place),
         _ => return Err(InvalidMessage),
     };
-    let (row, tail) = (reader.bytes(*left)?, reader.bytes(*left)?);
-    *left = left.checked_sub(row.len() + tail.len()).ok_or(InvalidMessage)?;
+    let (row, tail) = (reader.bytes(*bytes_left)?, reader.bytes(*bytes_left)?);
+    *bytes_left = bytes_left.checked_sub(row.len() + tail.len()).ok_or(InvalidMessage)?;
     Ok(Row { order, stream, row, tail })
 }
 
 /// Decodes and checks records. Builds them as the host function `emit` does: rows have their stream's length, padding is
 /// zeroed, and strings are copied.
 fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, InvalidMessage> {
-    let (number, mut left) = expected.most.records.as_sizes();
+    let (count_max, mut bytes_left) = expected.limits.records.as_sizes();
     let mut records = Records::default();
-    for _ in 0..reader.count(number)? {
-        let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
+    for _ in 0..reader.count(count_max)? {
+        let Row { order, stream, row, tail } = take_row(reader, expected, &mut bytes_left)?;
         let declared = expected.manifest.streams.get(usize::from(stream)).ok_or(InvalidMessage)?;
         if row.len() != declared.row_bytes() || tail.len() > limit::RECORD_STRING_BYTES as usize {
             return Err(InvalidMessage);
         }
         records.begin(order, stream, row);
-        records.blank(declared.padding());
+        records.zero_gaps(declared.padding());
         let mut strings = 0_usize;
         for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
             let word = |at: usize| {
@@ -607,9 +609,9 @@ fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<R
             let (from, len) = (word(field.offset)?, word(field.offset + 4)?);
             let to = from.checked_add(len).ok_or(InvalidMessage)?;
             let bytes = tail.get(from..to).ok_or(InvalidMessage)?;
-            // Fields that overlap would be copied more than once, so the sum is checked before each copy.
+            // Bytes in two overlapping fields would be copied twice. So the sum of the lengths is checked before each copy.
             strings = strings.checked_add(len).filter(|sum| *sum <= tail.len()).ok_or(InvalidMessage)?;
-            records.tail(field.offset, bytes);
+            records.append_tail(field.offset, bytes);
         }
         // Each byte of the strings belongs to exactly one field.
         if strings != tail.len() {
@@ -620,10 +622,10 @@ fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<R
 }
 
 fn take_frames(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, InvalidMessage> {
-    let (number, mut left) = expected.most.frames.as_sizes();
+    let (count_max, mut bytes_left) = expected.limits.frames.as_sizes();
     let mut frames = Records::default();
-    for _ in 0..reader.count(number)? {
-        let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
+    for _ in 0..reader.count(count_max)? {
+        let Row { order, stream, row, tail } = take_row(reader, expected, &mut bytes_left)?;
         let fits = (limit::FRAME_BYTES_MIN as usize..=expected.frame_bytes).contains(&row.len());
         if !fits || !tail.is_empty() || usize::from(stream) >= expected.manifest.outputs.len() {
             return Err(InvalidMessage);

@@ -1,4 +1,5 @@
-//! Tables that change together, with their versions and their publishers: all of them, or none.
+//! Changes of several tables at once, when the configuration is reloaded: of their owners, versions and publishers.
+//! All tables change, or none.
 
 use super::{SharedTable, TableClaims, TableError, TableFile, TableOwner, TableRegistry};
 use crate::control::spec::SessionSpec;
@@ -7,7 +8,7 @@ use std::sync::atomic::Ordering;
 use weir_sandbox::TableVersion;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
-/// A table reserved for its next owner.
+/// A table that is reserved for its next owner.
 #[derive(Debug)]
 struct ReservedTable {
     table: Arc<SharedTable>,
@@ -38,32 +39,38 @@ pub(crate) struct Committed {
 }
 
 impl TableRegistry {
-    /// Prepares a change of the operator's tables from `old` to `new`, and of the tables that sessions publish. A
-    /// session in `come` is identified by its memory. The sessions with the memory in `gone` publish nothing after the
-    /// change. A table with the same bytes in both configurations keeps its version.
+    /// Prepares a change of the operator's tables from `old` to `new`, and of the tables that sessions publish. The
+    /// sessions in `added` own the tables that they may publish after the change. The sessions in `removed`, given by
+    /// their memory, own no tables after the change. A table with the same bytes in both configurations keeps its
+    /// version.
     ///
     /// # Errors
     ///
-    /// Another party owns a table, or there is no memory for a version. The error has the index in `come` of the session
-    /// to blame; `None` for a table of the operator. Nothing has changed.
+    /// Another party owns a table, or there is no memory for a version. The error has the index in `added` of the
+    /// session that needs the table; `None` for a table of the operator. Nothing has changed.
     pub(crate) fn prepare_change(
         self: &Arc<Self>,
         old: &[TableFile],
         mut new: Vec<TableFile>,
-        come: &[(&SessionSpec, &Arc<MemoryReservation>)],
-        gone: &[Arc<MemoryReservation>],
+        added: &[(&SessionSpec, &Arc<MemoryReservation>)],
+        removed: &[Arc<MemoryReservation>],
     ) -> Result<PreparedTables, (Option<usize>, TableError)> {
-        let removed = old.iter().filter(|file| !new.iter().any(|other| other.name == file.name));
-        let removed: Vec<Name> = removed.map(|file| file.name.clone()).collect();
+        let removed_files = old.iter().filter(|file| !new.iter().any(|other| other.name == file.name));
+        let removed_names: Vec<Name> = removed_files.map(|file| file.name.clone()).collect();
         let (reserved_tables, files, notes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut prepared =
-            PreparedTables { registry: Arc::clone(self), reserved_tables, removed, files, notes };
+        let mut prepared = PreparedTables {
+            registry: Arc::clone(self),
+            reserved_tables,
+            removed: removed_names,
+            files,
+            notes,
+        };
         let is_new = |file: &&mut TableFile| {
             !old.iter().any(|other| other.name == file.name && other.digest == file.digest)
         };
         for file in new.iter_mut().filter(is_new) {
             let table = self.table(&file.name);
-            prepared.reserve(&table, TableOwner::Operator, gone).map_err(|error| (None, error))?;
+            prepared.reserve(&table, TableOwner::Operator, removed).map_err(|error| (None, error))?;
             let made = SharedTable::make(&mut table.last_number.lock(), &std::mem::take(&mut file.bytes));
             let system = |source| TableError::System { table: file.name.clone(), source };
             let version = made.map_err(|source| (None, system(source)))?;
@@ -72,11 +79,11 @@ impl TableRegistry {
             }
             prepared.notes.push(format!("table {} has a new version", file.name));
         }
-        for (index, (spec, memory)) in come.iter().enumerate() {
+        for (index, (spec, memory)) in added.iter().enumerate() {
             for grant in &spec.publish {
                 let owner = TableOwner::Session(spec.name.clone(), Arc::clone(memory));
                 let table = self.table(&grant.table);
-                prepared.reserve(&table, owner, gone).map_err(|error| (Some(index), error))?;
+                prepared.reserve(&table, owner, removed).map_err(|error| (Some(index), error))?;
             }
         }
         new.iter_mut().for_each(|file| file.bytes = Vec::new());
@@ -86,17 +93,18 @@ impl TableRegistry {
 }
 
 impl PreparedTables {
-    /// Reserves a table for its next owner, if it is free now or will be after the change.
+    /// Reserves a table for its next owner, if the table has no other owner now, or its owner gives it up with the
+    /// change.
     fn reserve(
         &mut self,
         table: &Arc<SharedTable>,
         owner: TableOwner,
-        gone: &[Arc<MemoryReservation>],
+        removed: &[Arc<MemoryReservation>],
     ) -> Result<(), TableError> {
         let mut inner = table.inner.lock();
         let gives_up = |owner: &TableOwner| match owner {
             TableOwner::Operator => self.removed.contains(&table.name),
-            TableOwner::Session(_, memory) => gone.iter().any(|gone| Arc::ptr_eq(gone, memory)),
+            TableOwner::Session(_, memory) => removed.iter().any(|other| Arc::ptr_eq(other, memory)),
         };
         let present = inner.owner.as_ref().filter(|present| **present != owner && !gives_up(present));
         let other_owner = present.or(inner.next_owner.as_ref().filter(|next| **next != owner));
@@ -109,7 +117,7 @@ impl PreparedTables {
         Ok(())
     }
 
-    /// Makes the change. Each session in `claims` gets its tables.
+    /// Makes the change. Each session gets its tables in its entry of `claims`.
     pub(crate) fn commit<'a>(mut self, claims: impl Iterator<Item = &'a mut TableClaims>) -> Committed {
         for name in std::mem::take(&mut self.removed) {
             let table = self.registry.tables.lock().get(&name).cloned();
@@ -118,7 +126,7 @@ impl PreparedTables {
                 |table: &Arc<SharedTable>| table.inner.lock().owner == Some(TableOwner::Operator);
             if let Some(table) = table.filter(is_operators) {
                 table.release(&TableOwner::Operator);
-                self.notes.push(format!("table {name} is gone"));
+                self.notes.push(format!("table {name} was removed"));
             }
         }
         let mut owned = Vec::new();

@@ -39,7 +39,7 @@ fn remaining(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
+fn the_oldest_complete_files_are_deleted_first_and_open_files_stay() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("s");
     // Files of an earlier run, in no order of names.
@@ -60,12 +60,12 @@ fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
     assert!(!folder.join("m-7").exists(), "a folder without files goes with them");
     let status = |limits: &SessionLimits| {
         let it = limits.status().of(Resource::RecordStorage);
-        (it.taken, it.beyond)
+        (it.in_use, it.refused)
     };
     assert_eq!(status(&limits), (9 << 20, 6 << 20));
     // The open file counts, and outgrows all others: it alone stays.
     put(&folder, "m-8/rows.parquet.part", 13 * MIB, 9);
-    storage.grow("m-8");
+    storage.update_bytes("m-8");
     all.enforce(Instant::now());
     assert_eq!(remaining(&folder), ["m-8/rows.parquet.part"]);
     assert_eq!(status(&limits), (13 << 20, 12 << 20));
@@ -78,7 +78,7 @@ fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
 }
 
 #[test]
-fn nothing_but_record_files_of_the_session_is_deleted() {
+fn only_record_files_of_the_session_are_deleted() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("s");
     put(root.path(), "elsewhere/rows.parquet", 3 * MIB, 0);
@@ -322,7 +322,7 @@ fn a_file_that_cannot_be_deleted_is_counted_and_tried_again_later() {
     let now = Instant::now();
     (0..5).for_each(|_| _ = all.enforce(now));
     assert_eq!(all.failed(), 2, "both were tried once, and not each time");
-    let taken = || limits.status().of(Resource::RecordStorage).taken;
+    let taken = || limits.status().of(Resource::RecordStorage).in_use;
     assert_eq!(taken(), 4 << 20, "they count as long as they are there");
     (0..5).for_each(|_| _ = all.enforce(now + RETRY));
     assert_eq!(all.failed(), 4);
@@ -331,7 +331,7 @@ fn a_file_that_cannot_be_deleted_is_counted_and_tried_again_later() {
     (0..5).for_each(|_| _ = all.enforce(now + 2 * RETRY));
     assert!(!folder.join("a-1").exists() && root.path().join("a-0/rows.parquet").exists());
     assert_eq!(taken(), 2 << 20);
-    assert_eq!(limits.status().of(Resource::RecordStorage).beyond, 2 << 20);
+    assert_eq!(limits.status().of(Resource::RecordStorage).refused, 2 << 20);
     drop(open);
 }
 

@@ -1,11 +1,12 @@
-//! Text layout for a terminal: columns, bars and short numbers.
+//! Text layout for a terminal: columns, bars and short numbers. The other files of `weir top` build their lines with
+//! these functions.
 
 use super::rates::Rate;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use weir_units::shown;
+use weir_units::escaped;
 
-/// A column.
+/// A column of a section of the screen.
 #[derive(Clone, Copy, Debug)]
 pub struct GridColumn {
     /// The title.
@@ -28,8 +29,8 @@ pub const fn word(title: &'static str, width: usize) -> GridColumn {
     GridColumn { title, width, is_left_aligned: true, screen_width_min: 0 }
 }
 
-/// Returns `column`, shown only on screens at least `screen_width_min` wide.
-pub const fn from(screen_width_min: usize, column: GridColumn) -> GridColumn {
+/// Returns `column`, shown on screens that are at least `screen_width_min` wide.
+pub const fn from_width(screen_width_min: usize, column: GridColumn) -> GridColumn {
     GridColumn { screen_width_min, ..column }
 }
 
@@ -53,27 +54,27 @@ pub fn line(columns: &[GridColumn], cells: Vec<Cell>, width: usize) -> Line<'sta
         }
         is_first = false;
         let text = cut(&text, column.width);
-        let padding = " ".repeat(column.width.saturating_sub(columns_of(&text)));
+        let padding = " ".repeat(column.width.saturating_sub(width_of(&text)));
         let text = if column.is_left_aligned { text + &padding } else { padding + &text };
         spans.push(Span::styled(text, style));
     }
     Line::from(spans)
 }
 
-/// The width of a text in terminal columns.
-fn columns_of(text: &str) -> usize {
+/// Returns the width of a text in terminal columns.
+fn width_of(text: &str) -> usize {
     Span::raw(text).width()
 }
 
 /// Cuts a text to `width` terminal columns; a cut text ends with `…`.
 pub fn cut(text: &str, width: usize) -> String {
-    if columns_of(text) <= width {
+    if width_of(text) <= width {
         return text.to_owned();
     }
     let mut short = String::new();
     for c in text.chars() {
         short.push(c);
-        if columns_of(&short) >= width {
+        if width_of(&short) >= width {
             short.pop();
             break;
         }
@@ -84,12 +85,12 @@ pub fn cut(text: &str, width: usize) -> String {
     short
 }
 
-/// Escapes control characters in a text from an untrusted source.
+/// Escapes control characters in a text from an untrusted source, such as a module.
 pub fn plain(text: &str) -> String {
-    shown(text)
+    escaped(text)
 }
 
-/// A bar of `width` terminal columns, filled to a share between 0 and 1.
+/// Returns a bar of `width` terminal columns, filled to a share between 0 and 1.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = width * 8;
@@ -101,7 +102,7 @@ pub fn bar(share: f64, width: usize) -> String {
     text
 }
 
-/// Rounds `share * all`; at least 1 for a share above 0.
+/// Returns the number of parts that a share of `all` parts covers, rounded to nearest. At least 1 for a share above 0.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -114,12 +115,12 @@ fn parts(share: f64, all: usize) -> usize {
     if share > 0.0 { parts.max(1).min(all) } else { 0 }
 }
 
-/// A share in percent with one decimal; a dash for `None`.
+/// Formats a share in percent with one decimal; a dash for `None`.
 pub fn percent(share: Rate) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1}", share * 100.0))
 }
 
-/// A number in at most five characters: `0`, `7.5`, `999`, `12.3k`, `4.5M`.
+/// Formats a number in at most five characters: `0`, `7.5`, `999`, `12.3k`, `4.5M`.
 pub fn short(number: Rate) -> String {
     let Some(number) = number else { return "-".to_owned() };
     const UNITS: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -130,13 +131,13 @@ pub fn short(number: Rate) -> String {
     }
 }
 
-/// A count in at most five characters, as in [`short`].
+/// Formats a count in at most five characters, as in [`short`].
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
 pub fn count(number: u64) -> String {
     short(Some(number as f64))
 }
 
-/// Bytes, with powers of 1024, in at most five characters: `512`, `64M`.
+/// Formats a number of bytes in at most five characters, with units of powers of 1024: `512`, `64M`.
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 5] =
@@ -202,7 +203,7 @@ mod tests {
             [cut("abcd", 4), cut("abcde", 4), cut("ab", 0), cut("日本語", 5)],
             ["abcd", "abc…", "", "日本…"]
         );
-        let columns = [word("NAME", 6), number("N", 3), from(100, number("WIDE", 4))];
+        let columns = [word("NAME", 6), number("N", 3), from_width(100, number("WIDE", 4))];
         let cells = || ["a long name", "12", "9"].map(|text| (text.to_owned(), Style::new())).to_vec();
         assert_eq!(line(&columns, cells(), 80).to_string(), " a lon…  12");
         assert_eq!(line(&columns, cells(), 100).to_string(), " a lon…  12    9");

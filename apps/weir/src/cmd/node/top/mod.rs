@@ -23,37 +23,38 @@ use weir_units::Nanos;
 
 /// The interval at which the node sends snapshots.
 const SNAPSHOT_INTERVAL: Nanos = Nanos::SECOND;
-/// The delay before reconnecting to a node.
+/// The delay before the program connects to a node again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The maximum delay before a key or a snapshot is handled.
+/// The maximum time for which a key or a snapshot waits to be handled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The width of plain text, as a script has no terminal width.
+/// The width of plain text, in columns: there is no terminal whose width could be used.
 const PLAIN_WIDTH: usize = 160;
 
 /// Shows a node until the user quits. With `--once`, or without a terminal, prints plain text once.
 pub fn top(args: &TopArgs) -> Result<(), Failure> {
     if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return once(&args.address.resolve()?);
+        return print_once(&args.address.resolve()?);
     }
     let node = Arc::new(args.address.resolve()?);
-    // A first query before the screen is taken over, so that errors of the command line are printed normally.
+    // A first query, before the screen is taken over, so that an error of the connection is printed as by other
+    // commands.
     super::fetch_snapshot(&node)?;
-    let (to, snapshots) = sync_channel(1);
-    // The thread ends with the program.
+    let (sender, messages) = sync_channel(1);
+    // The thread runs until the program ends.
     std::thread::Builder::new()
         .name("weir-watch".to_owned())
-        .spawn(move || watch(&node, &to))
+        .spawn(move || watch(&node, &sender))
         .map_err(NodeCommandError::Terminal)?;
-    // Also restores the terminal after a panic.
+    // `try_init` also makes a panic restore the terminal.
     let mut terminal = ratatui::try_init().map_err(NodeCommandError::Terminal)?;
-    let result = run(&mut terminal, &snapshots);
+    let result = run(&mut terminal, &messages);
     let restored = ratatui::try_restore();
     result.and(restored).map_err(NodeCommandError::Terminal)?;
     Ok(())
 }
 
-/// Prints plain text, with rates from two snapshots a second apart.
-fn once(node: &NodeLocation) -> Result<(), Failure> {
+/// Prints the state of a node as plain text, with rates computed from two snapshots a second apart.
+fn print_once(node: &NodeLocation) -> Result<(), Failure> {
     let mut client = Client::connect_to(node)?;
     client.send(ControlRequest::Watch { every: SNAPSHOT_INTERVAL }, &[])?;
     let mut state = ScreenState::default();
@@ -66,14 +67,14 @@ fn once(node: &NodeLocation) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A message of the watching thread: a snapshot, or the error of a query.
+/// A message of the thread that watches the node: a snapshot, or the error of the connection.
 type WatchMessage = Result<Box<Snapshot>, String>;
 
 /// Receives snapshots from the node, and reconnects after errors, until the receiver is dropped.
-fn watch(node: &NodeLocation, to: &SyncSender<WatchMessage>) {
+fn watch(node: &NodeLocation, sender: &SyncSender<WatchMessage>) {
     loop {
-        let Err(error) = watch_connection(node, to) else { return };
-        if to.send(Err(format!("trying again: {error}"))).is_err() {
+        let Err(error) = watch_connection(node, sender) else { return };
+        if sender.send(Err(format!("trying again: {error}"))).is_err() {
             return;
         }
         std::thread::sleep(RETRY_DELAY);
@@ -81,37 +82,39 @@ fn watch(node: &NodeLocation, to: &SyncSender<WatchMessage>) {
 }
 
 /// Receives snapshots over one connection until the receiver is dropped.
-fn watch_connection(node: &NodeLocation, to: &SyncSender<WatchMessage>) -> Result<(), ClientError> {
+fn watch_connection(node: &NodeLocation, sender: &SyncSender<WatchMessage>) -> Result<(), ClientError> {
     let mut client = Client::connect_to(node)?;
     client.send(ControlRequest::Watch { every: SNAPSHOT_INTERVAL }, &[])?;
     loop {
         let snapshot = snapshot(client.receive()?)?;
-        match to.try_send(Ok(snapshot)) {
-            // While the earlier snapshot is pending, this one is dropped: a newer one follows.
+        match sender.try_send(Ok(snapshot)) {
+            // If the screen has not taken the earlier snapshot yet, the new snapshot is dropped, because another
+            // follows.
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => return Ok(()),
         }
     }
 }
 
-fn run(terminal: &mut DefaultTerminal, snapshots: &Receiver<WatchMessage>) -> std::io::Result<()> {
+/// Draws the screen and handles messages and keys, until the user quits.
+fn run(terminal: &mut DefaultTerminal, messages: &Receiver<WatchMessage>) -> std::io::Result<()> {
     let mut state = ScreenState::default();
-    let mut is_new = true;
+    let mut needs_redraw = true;
     loop {
-        for message in snapshots.try_iter() {
+        for message in messages.try_iter() {
             match message {
                 Ok(snapshot) => state.update(*snapshot),
                 Err(error) => state.set_error(error),
             }
-            is_new = true;
+            needs_redraw = true;
         }
-        if is_new {
+        if needs_redraw {
             terminal.draw(|frame| draw(frame, &state))?;
         }
-        is_new = false;
-        while event::poll(if is_new { Duration::ZERO } else { POLL_INTERVAL })? {
-            is_new = true;
-            if let Some(press) = press(&event::read()?)
+        needs_redraw = false;
+        while event::poll(if needs_redraw { Duration::ZERO } else { POLL_INTERVAL })? {
+            needs_redraw = true;
+            if let Some(press) = key_press(&event::read()?)
                 && state.press(press)
             {
                 return Ok(());
@@ -120,8 +123,8 @@ fn run(terminal: &mut DefaultTerminal, snapshots: &Receiver<WatchMessage>) -> st
     }
 }
 
-/// Translates a terminal event to a key.
-fn press(event: &Event) -> Option<KeyPress> {
+/// Translates a terminal event to a key by its effect; `None` for other events.
+fn key_press(event: &Event) -> Option<KeyPress> {
     let Event::Key(key) = event else { return None };
     if key.kind == KeyEventKind::Release {
         return None;

@@ -1,13 +1,13 @@
 //! Links and output channels on the screen of `weir top`.
 
-use super::grid::{self, bar, count, from, number, plain, short, word};
+use super::grid::{self, bar, count, from_width, number, plain, short, word};
 use super::rates::SessionRates;
-use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, highlight_above, lost};
+use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, highlight_above, losses_by_cause};
 use super::state::ScreenState;
 use ratatui::text::Line;
 use weir_node::control::protocol::{SessionStatus, Snapshot};
 
-/// A line for each link; empty without links.
+/// Returns the titles and a line for each link; empty without links.
 pub fn links(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
     if now.links.is_empty() {
         return Vec::new();
@@ -21,8 +21,8 @@ pub fn links(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'sta
         number("PKT/S", 6),
         number("BIT/S", 6),
         number("LOST/S", 6),
-        from(WIDE, number("PACKETS", 10)),
-        from(WIDE, number("LOST", 8)),
+        from_width(WIDE, number("PACKETS", 10)),
+        from_width(WIDE, number("LOST", 8)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
     for (link, rates) in now.links.iter().zip(&state.rates.links) {
@@ -47,7 +47,8 @@ pub fn links(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'sta
     lines
 }
 
-/// A line for each output channel of a session, with its rate and reservation; empty without any.
+/// Returns the titles and a line for each output channel of a session, with its rate and reservation; empty without
+/// output channels.
 pub fn outputs(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     if session.outputs.is_empty() {
         return Vec::new();
@@ -60,27 +61,27 @@ pub fn outputs(session: &SessionStatus, rates: &SessionRates, width: usize) -> V
         number("CAP", 6),
         number("PKT/S", 6),
         number("DROP/S", 6),
-        from(WIDE, word("LINK", 30)),
+        from_width(WIDE, word("LINK", 30)),
         word("LOST", width.saturating_sub(if width >= WIDE { 107 } else { 62 }).max(10)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
     for (output, rates) in session.outputs.iter().zip(&rates.outputs) {
         #[expect(clippy::cast_precision_loss, reason = "for people to read")]
-        let full = output.waiting as f64 / output.queue.max(1) as f64;
-        let or_none = |bits: u64| if bits == 0 { "-".to_owned() } else { count(bits) };
+        let fill = output.waiting as f64 / output.queue.max(1) as f64;
+        let rate_or_dash = |bits: u64| if bits == 0 { "-".to_owned() } else { count(bits) };
         let tap = output.tap.as_ref().map_or_else(String::new, |tap| format!(" for {}", plain(tap)));
         lines.push(grid::line(
             &columns,
             vec![
                 (plain(&output.name), PLAIN),
-                (bar(full, 10), if full > 0.9 { BAD } else { GOOD }),
+                (bar(fill, 10), if fill > 0.9 { BAD } else { GOOD }),
                 (short(rates.bits), PLAIN),
-                (or_none(output.reserved_bits), PLAIN),
-                (or_none(output.cap_bits), FAINT),
+                (rate_or_dash(output.reserved_bits), PLAIN),
+                (rate_or_dash(output.cap_bits), FAINT),
                 (short(rates.packets), PLAIN),
                 (short(rates.drops), highlight_above(rates.drops, 0.0, BAD)),
                 (plain(&output.link) + &tap, FAINT),
-                (lost(&output.drops), FAINT),
+                (losses_by_cause(&output.drops), FAINT),
             ],
             width,
         ));
@@ -110,7 +111,7 @@ mod tests {
             reserved_bits: 25_000_000,
             waiting: 128,
             queue: 256,
-            drops: [("link-queue-full".to_owned(), 9)].into(),
+            drops: [("link-queue-fill".to_owned(), 9)].into(),
             ..OutputStatus::default()
         };
         let session =
@@ -122,7 +123,7 @@ mod tests {
         (second.links[0].packets, second.links[0].bytes) = (2_000, 3_000_000);
         let sent = &mut second.sessions[0].outputs[0];
         (sent.packets, sent.wire_bytes) = (2_000, 3_125_000);
-        sent.drops.insert("link-queue-full".to_owned(), 59);
+        sent.drops.insert("link-queue-fill".to_owned(), 59);
         let mut state = ScreenState::default();
         state.update(first);
         state.update(second.clone());
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(words(links(&state, &second, 80)), "eth1 up 100M 25M 90M 2k 24M 0");
         assert_eq!(
             words(outputs(&second.sessions[0], &state.rates.sessions[0], 80)),
-            "up █████░░░░░ 25M 25M - 2k 50 59 link-queue-full"
+            "up █████░░░░░ 25M 25M - 2k 50 59 link-queue-fill"
         );
         let wide = words(outputs(&second.sessions[0], &state.rates.sessions[0], 160));
         assert!(wide.contains("eth1 for ") && wide.chars().all(weir_units::is_plain), "{wide}");

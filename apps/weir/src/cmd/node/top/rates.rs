@@ -1,4 +1,4 @@
-//! Rates computed from two snapshots of a node. No I/O.
+//! Rates that `weir top` shows, computed from two snapshots of a node. This file does no I/O.
 
 use weir_node::control::protocol::{
     ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, SessionStatus,
@@ -14,7 +14,7 @@ pub struct SnapshotRates {
     pub interfaces: Vec<InterfaceRates>,
     /// The rates of the links.
     pub links: Vec<OutputRates>,
-    /// Transformed packets per second, for each view.
+    /// The packets per second that each view transforms.
     pub views: Vec<Rate>,
     /// The rates of the sessions.
     pub sessions: Vec<SessionRates>,
@@ -23,7 +23,7 @@ pub struct SnapshotRates {
 /// Shares of a core's time, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreRates {
-    /// Share spent in modules and on their behalf.
+    /// Share spent in modules and in work for modules.
     pub busy: Rate,
     /// Share spent on scheduling and wake-ups.
     pub overhead: Rate,
@@ -36,9 +36,9 @@ pub struct CoreRates {
 pub struct InterfaceRates {
     /// Packets received.
     pub packets: Rate,
-    /// Bits on the link.
+    /// Bits of the received packets.
     pub bits: Rate,
-    /// Packets missed.
+    /// Packets that the interface lost before the node received them.
     pub missed: Rate,
     /// Packets that matched no channel.
     pub unmatched: Rate,
@@ -47,7 +47,8 @@ pub struct InterfaceRates {
 /// Rates of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRates {
-    /// Share of a core in the usage of the session, which includes receiving packets and compiling modules.
+    /// Processor time charged to the session, as a share of a core. Includes the time of receiving packets and
+    /// compiling modules.
     pub cpu: Rate,
     /// Share of a core used by its virtual CPUs beyond their reservations.
     pub spare: Rate,
@@ -70,9 +71,9 @@ pub struct SessionRates {
 /// Rates of a virtual CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessorRates {
-    /// Share of its core, from 0 to 1.
+    /// Share of the core that the virtual CPU used, from 0 to 1.
     pub used: Rate,
-    /// Part of that share beyond the reservation.
+    /// Share of the core that the virtual CPU used beyond its reservation.
     pub spare: Rate,
     /// Periods missed per second.
     pub missed: Rate,
@@ -83,7 +84,7 @@ pub struct ProcessorRates {
 pub struct ChannelRates {
     /// Packets received.
     pub packets: Rate,
-    /// Bits received on the link.
+    /// Bits of the received packets.
     pub bits: Rate,
     /// Packets lost.
     pub drops: Rate,
@@ -94,7 +95,7 @@ pub struct ChannelRates {
 pub struct OutputRates {
     /// Packets sent.
     pub packets: Rate,
-    /// Bits sent: with framing for an output channel, without for a link.
+    /// Bits sent. For an output channel, the framing of the wire is included; for a link, it is not.
     pub bits: Rate,
     /// Packets lost.
     pub drops: Rate,
@@ -113,32 +114,34 @@ pub struct ModuleRates {
     pub per_packet: Rate,
 }
 
-/// A rate; `None` without an earlier snapshot.
+/// A rate; `None` if it is unknown, as without an earlier snapshot.
 pub type Rate = Option<f64>;
 
-/// The time between two snapshots of one run of a node, in ns; `None` without an earlier snapshot.
+/// The time between two snapshots of one run of a node, in ns. `None` without an earlier snapshot of this run.
 #[derive(Clone, Copy)]
 struct Interval(Option<f64>);
 
 impl Interval {
-    /// Returns the time between two snapshots by the node's uptime, which is monotonic; `None` if the node was restarted between them.
+    /// Returns the time between two snapshots, measured by the node's uptime, which is monotonic. A smaller uptime
+    /// shows that the node was restarted between the snapshots.
     fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
         let nanos = before.and_then(|before| now.uptime_ns.checked_sub(before.uptime_ns));
         Self(nanos.filter(|nanos| *nanos > 0).map(float))
     }
 
-    /// The increase of a counter of nanoseconds as a share of the interval.
+    /// Returns the increase of a counter of nanoseconds as a share of the interval.
     fn share(self, before: Option<u64>, now: u64) -> Rate {
         Some(increase(before, now) / self.0?)
     }
 
-    /// The increase of a counter per second.
+    /// Returns the increase of a counter per second.
     fn per_second(self, before: Option<u64>, now: u64) -> Rate {
         Some(increase(before, now) * 1e9 / self.0?)
     }
 }
 
-/// The increase of a counter. A new counter starts at zero, and a counter that has decreased was restarted at zero.
+/// Returns the increase of a counter. A new counter started at zero. A counter that has decreased was restarted at
+/// zero.
 fn increase(before: Option<u64>, now: u64) -> f64 {
     float(now.checked_sub(before.unwrap_or(0)).unwrap_or(now))
 }
@@ -148,7 +151,7 @@ fn float(value: u64) -> f64 {
     value as f64
 }
 
-/// Pairs each part with the same part of the earlier snapshot, if it existed.
+/// Pairs each part of a snapshot with the part of the earlier snapshot that has the same key; `None` for a new part.
 fn pairs<'a, T, K: PartialEq>(
     before: Option<&'a [T]>,
     now: &'a [T],
@@ -164,7 +167,7 @@ fn sum<T>(parts: &[T], value: impl Fn(&T) -> u64) -> u64 {
     parts.iter().map(value).fold(0, u64::saturating_add)
 }
 
-/// The sum of the known rates; `None` if none is known.
+/// Returns the sum of the known rates; `None` if all are unknown.
 fn total(rates: impl Iterator<Item = Rate>) -> Rate {
     rates.fold(None, |sum, rate| match (sum, rate) {
         (Some(sum), Some(rate)) => Some(sum + rate),

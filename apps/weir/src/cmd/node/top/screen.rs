@@ -1,6 +1,6 @@
-//! The lines of `weir top`'s screen, for terminals and scripts.
+//! Builds the lines of `weir top`: a screen for a terminal, or plain text for scripts.
 
-use super::grid::{self, Cell, bar, bytes, count, cut, from, number, percent, plain, short, word};
+use super::grid::{self, Cell, bar, bytes, count, cut, from_width, number, percent, plain, short, word};
 use super::outputs;
 use super::rates::{Rate, SessionRates};
 use super::state::{ScreenState, Sort};
@@ -19,9 +19,9 @@ pub(super) const GOOD: Style = Style::new().fg(Color::Green);
 const WARM: Style = Style::new().fg(Color::Yellow);
 pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
-/// The screen width from which on further columns are shown.
+/// The smallest screen width, in columns, on which all columns are shown.
 pub(super) const WIDE: usize = 110;
-/// Minimum width of the layout; a narrower screen cuts lines off.
+/// Minimum width of the layout, in columns. A narrower screen cuts the lines off.
 const NARROW: usize = 40;
 
 /// Returns the screen: at most `height` lines of `width` columns.
@@ -31,7 +31,7 @@ pub fn screen(state: &ScreenState, width: usize, height: usize) -> Vec<Line<'sta
     let footer = footer(state);
     let lines_max = height.saturating_sub(2);
     let body = match &state.now {
-        _ if state.help => help(),
+        _ if state.shows_help => help(),
         None => vec![Line::raw(""), Line::styled(" waiting for the node …", FAINT)],
         Some(now) if state.is_single => single_session(state, now, width, lines_max),
         Some(now) => overview(state, now, width, lines_max),
@@ -55,12 +55,12 @@ pub fn plain_text(state: &ScreenState, width: usize) -> String {
     lines.extend(sessions(state, width, usize::MAX, false));
     for (session, rates) in state.order() {
         lines.push(Line::raw(""));
-        lines.extend(detail(session, rates, width));
+        lines.extend(session_parts(session, rates, width));
     }
     lines.iter().map(|line| line.to_string().trim_end().to_owned() + "\n").collect()
 }
 
-/// Returns the lines that fit, with the number of hidden ones in the last.
+/// Returns at most `lines_max` of the lines. If lines are hidden, the last returned line states their number.
 fn clipped(mut lines: Vec<Line<'static>>, lines_max: usize) -> Vec<Line<'static>> {
     if lines.len() > lines_max && lines_max > 0 {
         let more = lines.len() + 1 - lines_max;
@@ -79,30 +79,30 @@ fn header(state: &ScreenState, width: usize) -> Line<'static> {
         Span::styled(format!(" {}", cut(&plain(&now.node), 24)), STRONG),
         Span::raw(format!("  weir {}  up {}  ", cut(&plain(&now.version), 16), uptime(now.uptime_ns))),
     ];
-    // A client with a credential gets no cores, as their load concerns other sessions.
+    // A node sends the state of its cores to operators only, because their load reveals the activity of other sessions.
     if !now.cores.is_empty() {
-        spans.push(Span::raw(format!("load {} of {}  ", load(state), cores_of(now.cores.len()))));
+        spans.push(Span::raw(format!("load {} of {}  ", load(state), core_count(now.cores.len()))));
     }
     spans.push(Span::raw(memory));
-    if state.paused {
+    if state.is_paused {
         spans.push(Span::styled("  paused", WARM));
     }
     if width >= WIDE {
         let sessions = now.sessions.len();
-        spans.push(Span::styled(format!("  {sessions} sessions, {} modules", modules(now)), FAINT));
+        spans.push(Span::styled(format!("  {sessions} sessions, {} modules", module_count(now)), FAINT));
     }
     Line::from(spans)
 }
 
-fn modules(now: &Snapshot) -> usize {
+fn module_count(now: &Snapshot) -> usize {
     now.sessions.iter().map(|session| session.modules.len()).sum()
 }
 
-fn cores_of(cores: usize) -> String {
+fn core_count(cores: usize) -> String {
     if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
-/// The load, as a number of busy cores.
+/// Formats the load, as a number of busy cores; a dash if a rate is unknown.
 fn load(state: &ScreenState) -> String {
     let busy: Option<f64> = state.rates.cores.iter().map(|core| Some(core.busy? + core.overhead?)).sum();
     busy.filter(|_| !state.rates.cores.is_empty()).map_or("-".to_owned(), |busy| format!("{busy:.2}"))
@@ -118,19 +118,25 @@ fn uptime(nanos: u64) -> String {
     }
 }
 
-/// The keys, or the last error.
+/// Returns the last line of the screen: the keys, or the last error.
 fn footer(state: &ScreenState) -> Line<'static> {
     if let Some(error) = &state.error {
         let text = cut(&plain(error), 160);
         return Line::styled(format!(" {text}"), BAD);
     }
-    let back = if state.is_single { "all sessions" } else { "one session" };
-    let keys =
-        [("q", "quit"), ("p", "pause"), ("s", "sort"), ("↑↓", "choose"), ("enter", back), ("?", "help")];
+    let enter_effect = if state.is_single { "all sessions" } else { "one session" };
+    let keys = [
+        ("q", "quit"),
+        ("p", "pause"),
+        ("s", "sort"),
+        ("↑↓", "choose"),
+        ("enter", enter_effect),
+        ("?", "help"),
+    ];
     let mut spans = Vec::new();
-    for (key, does) in keys {
+    for (key, effect) in keys {
         spans.push(Span::styled(format!(" {key} "), STRONG));
-        spans.push(Span::styled(format!("{does} "), FAINT));
+        spans.push(Span::styled(format!("{effect} "), FAINT));
     }
     Line::from(spans)
 }
@@ -147,13 +153,13 @@ fn help() -> Vec<Line<'static>> {
     let column_help = [
         ("CPU%", "processor time in % of a core; RSV% is the reservation"),
         ("SPARE%", "the part of CPU% beyond the reservation"),
-        ("STOLEN%", "time taken by other programs or the hypervisor; not billed"),
+        ("STOLEN%", "time taken by other programs or the hypervisor; not charged"),
         ("MISSED", "periods with work in which a session got less than its slice"),
         ("DROP/S", "packets that a session's channels lost, for any cause"),
         ("OVERRUNS", "calls that ran past their slice; the next slice is shortened"),
     ];
-    let line = |(key, does): (&str, &str)| {
-        Line::from(vec![Span::styled(format!("   {key:<16}"), STRONG), Span::raw(does.to_owned())])
+    let line = |(key, meaning): (&str, &str)| {
+        Line::from(vec![Span::styled(format!("   {key:<16}"), STRONG), Span::raw(meaning.to_owned())])
     };
     let mut lines = vec![Line::raw(""), Line::styled(" Keys", TITLE)];
     lines.extend(keys.map(line));
@@ -170,9 +176,10 @@ fn overview(state: &ScreenState, now: &Snapshot, width: usize, lines_max: usize)
     lines.extend(clipped(outputs::links(state, now, width), section_lines + 1));
     lines.extend(clipped(views::views(state, now, width), section_lines + 1));
     let lines_left = lines_max.saturating_sub(lines.len() + 1);
-    let chosen = state.selected_index().and_then(|index| state.order().get(index).copied());
-    let parts = chosen.map(|(session, rates)| detail(session, rates, width)).unwrap_or_default();
-    // The list of sessions gets the lines that the parts of the selected session leave, and at least half of the remaining lines.
+    let selected = state.selected_index().and_then(|index| state.order().get(index).copied());
+    let parts = selected.map(|(session, rates)| session_parts(session, rates, width)).unwrap_or_default();
+    // The list of sessions gets at least half of the remaining lines, and more if the parts of the selected session
+    // need fewer.
     let rows = now.sessions.len().min(lines_left.saturating_sub(parts.len() + 2).max(lines_left / 2)).max(1);
     lines.push(Line::raw(""));
     lines.extend(sessions(state, width, rows, true));
@@ -189,10 +196,10 @@ fn single_session(state: &ScreenState, now: &Snapshot, width: usize, lines_max: 
     lines.push(Line::raw(""));
     if let Some((session, rates)) = state.selected_index().and_then(|index| state.order().get(index).copied())
     {
-        let only = state.selected_index().unwrap_or(0);
-        lines.extend(session_rows(state, width, only..only + 1, false));
+        let index = state.selected_index().unwrap_or(0);
+        lines.extend(session_rows(state, width, index..index + 1, false));
         lines.push(Line::raw(""));
-        lines.extend(detail(session, rates, width));
+        lines.extend(session_parts(session, rates, width));
     }
     lines
 }
@@ -236,9 +243,9 @@ fn share(ppm: u32) -> f64 {
     f64::from(ppm) / 1e6
 }
 
-/// Returns `style` for a rate above `most`, otherwise the plain style.
-pub(super) fn highlight_above(rate: Rate, most: f64, style: Style) -> Style {
-    if rate.is_some_and(|rate| rate > most) { style } else { PLAIN }
+/// Returns `style` for a rate above `threshold`, otherwise the plain style.
+pub(super) fn highlight_above(rate: Rate, threshold: f64, style: Style) -> Style {
+    if rate.is_some_and(|rate| rate > threshold) { style } else { PLAIN }
 }
 
 fn interfaces(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
@@ -252,8 +259,8 @@ fn interfaces(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'st
         number("BIT/S", 7),
         number("MISSED/S", 8),
         number("UNMATCHED/S", 11),
-        from(WIDE, number("PACKETS", 10)),
-        from(WIDE, number("MISSED", 8)),
+        from_width(WIDE, number("PACKETS", 10)),
+        from_width(WIDE, number("MISSED", 8)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
     for (interface, rates) in now.interfaces.iter().zip(&state.rates.interfaces) {
@@ -276,7 +283,8 @@ fn interfaces(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'st
     lines
 }
 
-/// Returns the titles and the lines of `rows` sessions around the selected session. If `marks_selected` is true, its line is highlighted.
+/// Returns the titles and the lines of `rows` sessions around the selected session. If `marks_selected` is true, the
+/// line of the selected session is highlighted.
 fn sessions(state: &ScreenState, width: usize, rows: usize, marks_selected: bool) -> Vec<Line<'static>> {
     let count = state.order().len();
     let rows = rows.min(count);
@@ -299,7 +307,7 @@ fn session_rows(
     let columns = [
         word(mark(Sort::Name, "SESSION", "SESSION▾"), if width >= WIDE { 24 } else { 14 }),
         number(mark(Sort::Cpu, "CPU%", "CPU%▾"), 6),
-        from(WIDE, word("", 20)),
+        from_width(WIDE, word("", 20)),
         number("RSV%", 6),
         number("SPARE%", 6),
         number(mark(Sort::Packets, "PKT/S", "PKT/S▾"), 6),
@@ -349,8 +357,8 @@ fn session_cells(session: &SessionStatus, rates: &SessionRates) -> Vec<Cell> {
     ]
 }
 
-/// Returns lines for the parts of a session: its processors, channels, output channels and modules.
-fn detail(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
+/// Returns lines for the parts of a session: its credential, processors, channels, output channels and modules.
+fn session_parts(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     let credential = session.credential.as_deref().map(|id| Line::raw(format!(" credential {}", plain(id))));
     let mut lines: Vec<_> = credential.into_iter().collect();
     lines.extend(processors(session, rates, width));
@@ -375,8 +383,8 @@ fn processors(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
     for (cpu, rates) in session.cpu.iter().zip(&rates.processors) {
         let reserved = match (cpu.period_ns, cpu.borrow) {
             (0, _) => "best effort".to_owned(),
-            (period, spare) => {
-                let more = if spare { " + spare" } else { "" };
+            (period, borrow) => {
+                let more = if borrow { " + spare" } else { "" };
                 format!("{} / {}{more}", Nanos(cpu.slice_ns), Nanos(period))
             }
         };
@@ -407,27 +415,27 @@ fn channels(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<
         word("WAITING", 10),
         number("", 11),
         number("PKT/S", 6),
-        from(WIDE, number("BIT/S", 6)),
+        from_width(WIDE, number("BIT/S", 6)),
         number("DROP/S", 6),
-        from(WIDE, word("FROM", 30)),
+        from_width(WIDE, word("FROM", 30)),
         word("LOST", width.saturating_sub(if width >= WIDE { 107 } else { 54 }).max(10)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];
     for (channel, rates) in session.channels.iter().zip(&rates.channels) {
         #[expect(clippy::cast_precision_loss, reason = "for people to read")]
-        let full = channel.waiting as f64 / channel.queue.max(1) as f64;
-        let style = if full > 0.9 { BAD } else { GOOD };
+        let fill = channel.waiting as f64 / channel.queue.max(1) as f64;
+        let style = if fill > 0.9 { BAD } else { GOOD };
         lines.push(grid::line(
             &columns,
             vec![
                 (plain(&channel.name), PLAIN),
-                (bar(full, 10), style),
+                (bar(fill, 10), style),
                 (format!("{}/{}", count(channel.waiting), count(channel.queue)), PLAIN),
                 (short(rates.packets), PLAIN),
                 (short(rates.bits), PLAIN),
                 (short(rates.drops), highlight_above(rates.drops, 0.0, BAD)),
-                (show::from(channel), FAINT),
-                (lost(&channel.drops), FAINT),
+                (show::channel_source(channel), FAINT),
+                (losses_by_cause(&channel.drops), FAINT),
             ],
             width,
         ));
@@ -435,8 +443,8 @@ fn channels(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<
     lines
 }
 
-/// The losses of a channel by cause, largest first.
-pub(super) fn lost(drops: &std::collections::BTreeMap<String, u64>) -> String {
+/// Formats the losses of a channel by cause, largest first.
+pub(super) fn losses_by_cause(drops: &std::collections::BTreeMap<String, u64>) -> String {
     let mut causes: Vec<_> = drops.iter().filter(|(_, lost)| **lost > 0).collect();
     causes.sort_by_key(|(_, lost)| std::cmp::Reverse(**lost));
     let causes: Vec<String> =
@@ -456,9 +464,9 @@ fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Ve
         number("REC/S", 6),
         number("FAULTS", 6),
         number("STRIKES", 7),
-        from(WIDE, number("CPU%", 6)),
-        from(WIDE, number("MEMORY", 7)),
-        from(WIDE, number("LOST REC", 8)),
+        from_width(WIDE, number("CPU%", 6)),
+        from_width(WIDE, number("MEMORY", 7)),
+        from_width(WIDE, number("LOST REC", 8)),
         word("STATE", width.saturating_sub(if width >= WIDE { 105 } else { 63 }).max(8)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];

@@ -1,4 +1,4 @@
-//! The state of the screen of `weir top`. It takes snapshots and keys, and does no I/O.
+//! The state of the screen of `weir top`. Snapshots and keys change the state; this file does no I/O.
 
 use super::rates::{Rate, SessionRates, SnapshotRates};
 use weir_node::control::protocol::{SessionStatus, Snapshot};
@@ -35,7 +35,7 @@ impl Sort {
     }
 }
 
-/// A key of the keyboard, by its effect.
+/// A key of the keyboard; keys with the same effect have one variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPress {
     /// A character.
@@ -50,7 +50,7 @@ pub enum KeyPress {
     Last,
     /// Switches between one session and all.
     Enter,
-    /// Goes back one step, and quits from the main screen.
+    /// Closes the help or the view of one session; quits from the main screen.
     Escape,
 }
 
@@ -59,12 +59,12 @@ pub enum KeyPress {
 pub struct ScreenState {
     /// The latest snapshot.
     pub now: Option<Snapshot>,
-    /// Rates between the latest snapshot and the one before.
+    /// Rates between the latest snapshot and the previous one.
     pub rates: SnapshotRates,
     /// The error of the last query, if it failed.
     pub error: Option<String>,
     /// True while newer snapshots are ignored.
-    pub paused: bool,
+    pub is_paused: bool,
     /// The sort order of the sessions.
     pub sort: Sort,
     /// The name of the selected session.
@@ -72,23 +72,24 @@ pub struct ScreenState {
     /// True if only the selected session is shown.
     pub is_single: bool,
     /// True if the help on keys is shown.
-    pub help: bool,
+    pub shows_help: bool,
 }
 
 impl ScreenState {
     /// Replaces the snapshot with a newer one, unless paused.
     pub fn update(&mut self, now: Snapshot) {
         self.error = None;
-        if self.paused {
+        if self.is_paused {
             return;
         }
         self.rates = SnapshotRates::between(self.now.as_ref(), &now);
         self.now = Some(now);
         let order = self.order();
-        let is_there = |name: &String| order.iter().any(|(session, _)| session.name == *name);
-        if !self.selected.as_ref().is_some_and(is_there) {
+        let has_session = |name: &String| order.iter().any(|(session, _)| session.name == *name);
+        if !self.selected.as_ref().is_some_and(has_session) {
             self.selected = order.first().map(|(session, _)| session.name.clone());
-            // The selected session is gone, so the screen returns to all sessions instead of showing another one.
+            // The selected session has ended. The screen returns to all sessions instead of showing another session
+            // alone.
             self.is_single = false;
         }
     }
@@ -103,13 +104,13 @@ impl ScreenState {
         let Some(now) = &self.now else { return Vec::new() };
         let mut sessions: Vec<_> = now.sessions.iter().zip(&self.rates.sessions).collect();
         let descending = |a: Rate, b: Rate| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
-        sessions.sort_by(|(a, of_a), (b, of_b)| {
+        sessions.sort_by(|(a, rates_a), (b, rates_b)| {
             let order = match self.sort {
-                Sort::Cpu => descending(of_a.cpu, of_b.cpu),
-                Sort::Packets => descending(of_a.packets, of_b.packets),
-                Sort::Drops => descending(of_a.drops, of_b.drops),
+                Sort::Cpu => descending(rates_a.cpu, rates_b.cpu),
+                Sort::Packets => descending(rates_a.packets, rates_b.packets),
+                Sort::Drops => descending(rates_a.drops, rates_b.drops),
                 Sort::Memory => b.memory_used.cmp(&a.memory_used),
-                Sort::Records => descending(of_a.records, of_b.records),
+                Sort::Records => descending(rates_a.records, rates_b.records),
                 Sort::Name => std::cmp::Ordering::Equal,
             };
             order.then_with(|| a.name.cmp(&b.name))
@@ -125,15 +126,15 @@ impl ScreenState {
 
     /// Handles a key; returns true to quit.
     pub fn press(&mut self, press: KeyPress) -> bool {
-        let was_help = std::mem::take(&mut self.help);
+        let showed_help = std::mem::take(&mut self.shows_help);
         match press {
             KeyPress::Char('q') => return true,
-            KeyPress::Escape if was_help => {}
+            KeyPress::Escape if showed_help => {}
             KeyPress::Escape if self.is_single => self.is_single = false,
             KeyPress::Escape => return true,
-            KeyPress::Char('p' | ' ') => self.paused = !self.paused,
+            KeyPress::Char('p' | ' ') => self.is_paused = !self.is_paused,
             KeyPress::Char('s') => self.sort = self.sort.next(),
-            KeyPress::Char('?' | 'h') => self.help = !was_help,
+            KeyPress::Char('?' | 'h') => self.shows_help = !showed_help,
             KeyPress::Enter => self.is_single = !self.is_single && self.selected.is_some(),
             KeyPress::Up | KeyPress::Char('k') => self.move_selection(|index, _| index.saturating_sub(1)),
             KeyPress::Down | KeyPress::Char('j') => self.move_selection(|index, last| last.min(index + 1)),
@@ -233,8 +234,8 @@ mod tests {
         let mut state = state();
         state.press(KeyPress::Enter);
         state.press(KeyPress::Char('?'));
-        assert!(state.help && state.is_single);
-        assert!(!state.press(KeyPress::Escape) && !state.help && state.is_single);
+        assert!(state.shows_help && state.is_single);
+        assert!(!state.press(KeyPress::Escape) && !state.shows_help && state.is_single);
         assert!(!state.press(KeyPress::Escape) && !state.is_single);
         assert!(state.press(KeyPress::Escape));
         assert!(state.press(KeyPress::Char('q')));

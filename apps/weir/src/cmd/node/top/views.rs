@@ -1,12 +1,12 @@
 //! Views on the screen of `weir top`: their packets and readers.
 
-use super::grid::{self, count, from, number, plain, short, word};
+use super::grid::{self, count, from_width, number, plain, short, word};
 use super::screen::{FAINT, PLAIN, TITLE, WIDE};
 use super::state::ScreenState;
 use ratatui::text::Line;
 use weir_node::control::protocol::Snapshot;
 
-/// A line for each view; empty without views.
+/// Returns the titles and a line for each view; empty without views.
 pub fn views(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
     if now.views.is_empty() {
         return Vec::new();
@@ -15,8 +15,8 @@ pub fn views(state: &ScreenState, now: &Snapshot, width: usize) -> Vec<Line<'sta
         word("VIEW ON", 15),
         number("PKT/S", 6),
         number("READERS", 7),
-        from(WIDE, number("PACKETS", 10)),
-        from(WIDE, word("OF", 20)),
+        from_width(WIDE, number("PACKETS", 10)),
+        from_width(WIDE, word("OF", 20)),
         word("SHOWS", width.saturating_sub(if width >= WIDE { 68 } else { 34 }).max(10)),
     ];
     let mut lines = vec![grid::titles(&columns, width, TITLE)];

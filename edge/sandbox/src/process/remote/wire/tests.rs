@@ -24,7 +24,7 @@ fn expected(manifest: &Manifest) -> Expected<'_> {
         mask: 0b1011,
         first: 64,
         before: 0,
-        most: OutputLimits::of_batch(&Profile::default(), 3).with_texts(100, 8),
+        limits: OutputLimits::of_batch(&Profile::default(), 3).with_texts(100, 8),
         memory: Bytes(1 << 20),
         frame_bytes: 1500,
         writes: WriteFields::ALL,
@@ -36,8 +36,8 @@ fn report() -> CallReport {
     let mut records = Records::default();
     records.begin(RecordOrder::packet(65), 0, &[7; 16]);
     records.begin(RecordOrder::packet(67), 1, &[0; 16]);
-    records.tail(0, b"first");
-    records.tail(8, b"second");
+    records.append_tail(0, b"first");
+    records.append_tail(8, b"second");
     let mut frames = Records::default();
     frames.begin(RecordOrder::packet(67), 0, &[9; 60]);
     CallReport {
@@ -100,7 +100,7 @@ fn a_valid_report_is_read_unchanged() {
         ),
         SandboxRequest::Map { is_packets: true, offset: 4096, len: 1 << 26 },
         SandboxRequest::Resume(FuelSlice { fuel: 1, until: None }),
-        SandboxRequest::Abandon,
+        SandboxRequest::Abort,
     ] {
         let bytes = request.write();
         assert_eq!(format!("{:?}", SandboxRequest::read(&bytes).unwrap()), format!("{request:?}"));
@@ -147,7 +147,7 @@ fn a_report_that_no_module_could_cause_is_refused() {
     assert!(refused(|report| report.records.begin(RecordOrder::packet(65), 1, &[1; 16])));
     assert!(refused(|report| {
         report.records.begin(RecordOrder::packet(65), 0, &[0; 16]);
-        report.records.tail(8, b"no field's");
+        report.records.append_tail(8, b"no field's");
     }));
     // A packet that is not in the call's mask, and one that does not exist.
     for packet in [0, 63, 66, 64 + 64, u32::MAX] {
@@ -189,8 +189,8 @@ fn record_of_texts(strings: [(u32, u32); 2], tail: &[u8]) -> Vec<u8> {
 fn strings_that_overlap_or_are_too_long_are_refused() {
     let manifest = manifest();
     let read = |strings, tail: &[u8]| {
-        let most = OutputLimits::of_batch(&Profile::default(), 3);
-        let expected = Expected { most, ..expected(&manifest) };
+        let limits = OutputLimits::of_batch(&Profile::default(), 3);
+        let expected = Expected { limits, ..expected(&manifest) };
         take_records(&mut WireReader(&record_of_texts(strings, tail)), expected).map(|read| read.bytes())
     };
     let most = limit::RECORD_STRING_BYTES;
@@ -215,7 +215,7 @@ fn a_report_is_checked_against_the_profile_and_its_call() {
     let read =
         |report: &CallReport, expected: Expected<'_>| CallReport::read(&report.write(), expected).is_ok();
     let under = |profile: &Profile| Expected {
-        most: OutputLimits::of_batch(profile, 3).with_texts(100, 8),
+        limits: OutputLimits::of_batch(profile, 3).with_texts(100, 8),
         ..expected(&manifest)
     };
     let given = |change: fn(&mut Profile)| {
@@ -241,7 +241,7 @@ fn a_report_is_checked_against_the_profile_and_its_call() {
     let call = |is_start| Expected {
         mask: 0,
         before: 5,
-        most: OutputLimits::of_call(&Profile::default(), is_start),
+        limits: OutputLimits::of_call(&Profile::default(), is_start),
         ..expected(&manifest)
     };
     let mut tick = CallReport { memory: Bytes(1), ..CallReport::default() };
