@@ -76,8 +76,11 @@ const _: () = assert!(core::mem::size_of::<Descriptor>() == crate::DESCRIPTOR_BY
 
 impl Descriptor {
     /// Reads a descriptor from a copy of its bytes.
+    #[inline]
     pub fn from_bytes(bytes: &[u8; crate::DESCRIPTOR_BYTES]) -> Self {
-        fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+        // Inlined, because each bounds check is then known to succeed.
+        #[inline(always)]
+        fn chunk<const N: usize>(bytes: &[u8; crate::DESCRIPTOR_BYTES], at: usize) -> [u8; N] {
             let mut chunk = [0; N];
             chunk.copy_from_slice(&bytes[at..at + N]);
             chunk

@@ -1,8 +1,8 @@
 //! Axes with ticks at round values.
 
-use crate::text;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
+use weir_rows::text;
 
 /// An axis with ticks. The coordinates of a logarithmic axis are base-10 logarithms.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! The first rows of a stream as a table.
 
 use crate::page::{HtmlCell, table};
-use crate::value;
 use {
     weir_admission::{DeclaredStream, StreamField},
     weir_session::Record,
@@ -27,7 +26,9 @@ impl FirstRows {
     pub(crate) fn record(&mut self, record: &Record<'_>) {
         self.total += 1;
         if self.rows.len() < self.rows_max {
-            self.rows.push(self.fields.iter().map(|field| value::shown(field, record)).collect());
+            self.rows.push(
+                self.fields.iter().map(|field| weir_rows::shown(field, record, weir_rows::utc)).collect(),
+            );
         }
     }
 
@@ -36,22 +37,12 @@ impl FirstRows {
         let head: Vec<HtmlCell> = self
             .fields
             .iter()
-            .map(|field| {
-                let name = field.name.as_str().replace('_', " ");
-                // Durations and values that are not numbers are printed with their own units, or have none.
-                let unit = if value::is_number(field.ty) && field.ty != weir_abi::row::FieldType::Duration {
-                    field.unit.as_str()
-                } else {
-                    ""
-                };
-                let name = if unit.is_empty() || unit == "1" { name } else { format!("{name} ({unit})") };
-                HtmlCell { text: name, right: value::is_number(field.ty) }
-            })
+            .map(|field| HtmlCell { text: weir_rows::heading(field), right: weir_rows::is_number(field.ty) })
             .collect();
         let rows = self.rows.iter().map(|row| {
             row.iter()
                 .zip(&self.fields)
-                .map(|(text, field)| HtmlCell { text: text.clone(), right: value::is_number(field.ty) })
+                .map(|(text, field)| HtmlCell { text: text.clone(), right: weir_rows::is_number(field.ty) })
                 .collect()
         });
         table(&head, rows)
@@ -64,9 +55,9 @@ impl FirstRows {
             0 => "no rows".to_owned(),
             1 => "1 row".to_owned(),
             _ if shown < total => {
-                format!("{} of {} rows", crate::text::grouped(shown), crate::text::grouped(total))
+                format!("{} of {} rows", weir_rows::text::grouped(shown), weir_rows::text::grouped(total))
             }
-            _ => format!("{} rows", crate::text::grouped(total)),
+            _ => format!("{} rows", weir_rows::text::grouped(total)),
         }
     }
 }

@@ -9,13 +9,13 @@
 mod axis;
 mod first_rows;
 mod histogram;
+mod html;
 mod module_records;
 mod page;
 mod plot;
 mod run_info;
 mod series;
 mod summaries;
-mod text;
 mod top;
 mod value;
 

@@ -1,12 +1,13 @@
 //! Renders the HTML page.
 
 use crate::axis::Axis;
+use crate::html::escape;
 use crate::module_records::{Highlight, ModuleRecords, ReportSection, SectionContext, StreamPreview};
 use crate::plot::{BLUE, GREEN, PlotMark, full_width, svg};
 use crate::run_info::{CaptureInfo, RunModuleInfo};
 use crate::series::{BinnedSeries, float};
-use crate::text::{date, duration, escape, grouped, si, significant};
 use std::fmt::Write;
+use weir_rows::text::{date, duration, grouped, si, significant};
 use weir_units::Bytes;
 
 const STYLE: &str = include_str!("style.css");

@@ -100,7 +100,7 @@ pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> String 
         // An `<svg>` element in HTML needs no namespace.
         Ok(()) => out.replace(" xmlns=\"http://www.w3.org/2000/svg\"", ""),
         Err(error) => {
-            format!("<p>This plot could not be drawn: {}</p>", crate::text::escape(&error.to_string()))
+            format!("<p>This plot could not be drawn: {}</p>", crate::html::escape(&error.to_string()))
         }
     }
 }

@@ -1,16 +1,10 @@
 //! Reads fields of records by their names in the manifest.
 
-use crate::text;
 use std::net::Ipv6Addr;
-use weir_abi::row::FieldType;
-use weir_units::Timestamp;
 use {
     weir_admission::{DeclaredStream, FieldValue, StreamField},
     weir_session::Record,
 };
-
-/// Maximum number of characters of a value in a table.
-const SHOWN_MAX: usize = 160;
 
 /// Finds the fields of these names; `None` if one is missing.
 pub(crate) fn fields<const N: usize>(stream: &DeclaredStream, names: [&str; N]) -> Option<[StreamField; N]> {
@@ -54,43 +48,4 @@ pub(crate) fn address(field: &StreamField, record: &Record<'_>) -> Option<Ipv6Ad
         FieldValue::Ip(value) => Some(value),
         _ => None,
     }
-}
-
-/// Formats an address; an IPv4-mapped one as IPv4: "10.0.0.1" or "2001:db8::1".
-pub(crate) fn address_text(address: Ipv6Addr) -> String {
-    address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string())
-}
-
-/// Formats a value of any type as text, without HTML escapes.
-pub(crate) fn shown(field: &StreamField, record: &Record<'_>) -> String {
-    match field.read(record.row, record.tail) {
-        None => String::new(),
-        Some(FieldValue::Unsigned(ns)) if field.ty == FieldType::Timestamp => text::date(Timestamp(ns), 6),
-        #[expect(clippy::cast_precision_loss, reason = "for people to read")]
-        Some(FieldValue::Signed(ns)) if field.ty == FieldType::Duration => text::duration(ns as f64),
-        Some(FieldValue::Unsigned(value)) => value.to_string(),
-        Some(FieldValue::Signed(value)) => value.to_string(),
-        Some(FieldValue::Float(value)) if value.is_finite() => text::significant(value),
-        Some(FieldValue::Float(_)) => "–".to_owned(),
-        Some(FieldValue::Bool(value)) => if value { "yes" } else { "no" }.to_owned(),
-        Some(FieldValue::Ip(value)) => address_text(value),
-        Some(FieldValue::Bytes(bytes)) => {
-            // A byte is printed as two digits.
-            let most = if field.ty == FieldType::Bytes { SHOWN_MAX / 2 } else { SHOWN_MAX };
-            let begin = bytes.get(..most).unwrap_or(bytes);
-            let mut text = field.text(begin);
-            if begin.len() < bytes.len() {
-                text.push('…');
-            }
-            text
-        }
-    }
-}
-
-/// Returns true for types whose columns are aligned right.
-pub(crate) fn is_number(ty: FieldType) -> bool {
-    !matches!(
-        ty,
-        FieldType::Timestamp | FieldType::Ip | FieldType::String | FieldType::Bytes | FieldType::Bool
-    )
 }

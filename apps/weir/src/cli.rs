@@ -221,9 +221,26 @@ pub struct Run {
     /// Write records to DIR/MODULE/STREAM.parquet, and the frames that modules send to DIR/MODULE/OUTPUT.pcap
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the summary as one JSON document. "ended" is true for a module that was stopped after its faults
+    /// Print the first N rows of each stream, or all of them [default: 10; with more than three streams, 5 of the first stream of each module;
+    /// all with --format]
+    #[arg(long, value_name = "N|all", conflicts_with = "json")]
+    pub rows: Option<RowsArg>,
+    /// Print all rows to standard output while the run goes on, and nothing else: as tables, as one JSON object a line, or as CSV. The summary
+    /// then goes to standard error, or to the file of --summary
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with = "json")]
+    pub format: Option<FormatArg>,
+    /// Print only the rows of this stream, such as rtt.rtts; the name alone is enough if only one module has such a stream
+    #[arg(long = "stream", value_name = "[MODULE.]STREAM", conflicts_with = "json")]
+    pub streams: Vec<String>,
+    /// Print times of rows in the local time zone instead of UTC
+    #[arg(long, conflicts_with = "json")]
+    pub local_time: bool,
+    /// Print the summary as one JSON document, and no rows. "ended" is true for a module that was stopped after its faults
     #[arg(long)]
     pub json: bool,
+    /// Write the summary to FILE, as the JSON document of --json
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
     /// Write a report with plots: one self-contained HTML file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -288,6 +305,32 @@ pub struct LiveArgs {
     /// Memory for packets that wait while modules are busy; packets that do not fit are dropped and counted
     #[arg(long, value_name = "SIZE", conflicts_with = "read", default_value = "64MiB")]
     pub ring: Bytes,
+}
+
+/// The format of rows on standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    /// Tables, fitted to the terminal
+    Table,
+    /// JSON lines, each with module and stream
+    Json,
+    /// Comma-separated values, of one stream
+    Csv,
+}
+
+/// The number of rows to print; `all` is `u64::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowsArg(pub u64);
+
+impl std::str::FromStr for RowsArg {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "all" => Ok(Self(u64::MAX)),
+            _ => text.parse().map(Self).map_err(|_| "write a number of rows, or all"),
+        }
+    }
 }
 
 /// The kernel interface that delivers packets.

@@ -10,6 +10,14 @@ pub fn document(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> 
     writeln!(out, "{}", escaped(&serde_json::to_string_pretty(value)?))
 }
 
+/// Returns a document on several lines, with a line feed at the end.
+pub fn document_text(value: &impl Serialize) -> String {
+    let mut text = Vec::new();
+    // Writing to memory cannot fail, and the documents have no keys that JSON cannot have.
+    let _ = document(&mut text, value);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// Prints a document on one line.
 pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{}", escaped(&serde_json::to_string(value)?))

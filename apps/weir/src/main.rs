@@ -10,6 +10,7 @@ mod amounts;
 mod cli;
 mod cmd;
 mod json;
+mod local_time;
 mod module_arg;
 mod modules;
 mod shipped;

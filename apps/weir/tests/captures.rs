@@ -212,6 +212,7 @@ fn a_truncated_capture_is_read_up_to_its_end() {
     for (cut, is_cut) in [(end + 7, true), (end + 30, true), (end, false)] {
         fs::write(&path, &whole[..cut]).unwrap();
         let out = folder.path().join("out");
+        _ = fs::remove_dir_all(&out);
         let arguments = ["-m", "port-count", "--json", "--out", out.to_str().unwrap()];
         let ended = run(["run", "-r", path.to_str().unwrap()].iter().chain(&arguments)).succeeds();
         let document = ended.json();
@@ -228,6 +229,7 @@ fn a_truncated_capture_is_read_up_to_its_end() {
         }
         // The records equal those of a capture that ends there.
         let cut_short = contents(&out);
+        fs::remove_dir_all(&out).unwrap();
         fs::write(&path, &whole[..end]).unwrap();
         run(["run", "-r", path.to_str().unwrap()].iter().chain(&arguments)).succeeds();
         assert!(cut_short == contents(&out) && cut_short.len() == 2);

@@ -25,6 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/admission", &["abi", "core/bounds", "core/units"]),
     ("core/session", &["abi", "core/admission", "core/units"]),
     ("core/ledger", &["core/admission", "core/units"]),
+    ("core/rows", &["abi", "core/admission", "core/session", "core/units"]),
     ("core/trust", &["core/units", "core/wire"]),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),

@@ -22,6 +22,7 @@ mod private;
 mod profiles;
 mod readme;
 mod rehearsal;
+mod rows;
 mod run;
 mod shapes;
 mod tables;

@@ -56,7 +56,7 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     assert_eq!(marked.stderr, "");
     assert_eq!(keys(&marked.json()["written"]), ["path", "packets", "bytes", "times_out_of_range"].into());
     let document = ended.json();
-    assert_eq!(keys(&document), ["capture", "modules"].into());
+    assert_eq!(keys(&document), ["schema_version", "weir_version", "failure", "capture", "modules"].into());
     let capture =
         ["packets", "bytes", "duration_ns", "truncated", "interrupted", "tcp", "udp", "ipv6", "tcp_syn"];
     assert_eq!(keys(&document["capture"]), capture.into());
@@ -65,6 +65,7 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     let of_module: BTreeSet<&str> = of_module
         .into_iter()
         .chain(["memory_bytes", "ended", "streams", "tier", "tier_reason", "exceeded", "strikes"])
+        .chain(["first_faults", "lost_packets"])
         .collect();
     for module in document["modules"].as_array().unwrap() {
         assert_eq!(keys(module), of_module);
@@ -115,6 +116,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
     );
     let (module, out, page) = (module.to_str().unwrap(), bench.path("out"), bench.path("report.html"));
     let go = |written: &str, more: &[&str]| {
+        _ = fs::remove_dir_all(&out);
         let arguments =
             ["run", "-r", &capture, "-m", module, "--out", &out, "-w", written, "--report", &page];
         run(arguments.iter().chain(more)).succeeds()
@@ -148,6 +150,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
     let last = u64::from(u32::MAX);
     assert_eq!(seconds, [0, last, last, last, last, last]);
     // Without such a timestamp there is no warning.
+    fs::remove_dir_all(&out).unwrap();
     let ended = run(["run", "-r", &bench.capture, "-m", module, "--out", &out]).succeeds();
     assert_eq!(ended.stderr, "");
 }
@@ -433,13 +436,15 @@ fn a_full_disk_fails_the_run_with_a_message_that_names_the_file() {
     assert_eq!(number(module(&document, "port-count"), "packets"), 5_000);
     assert!(read_pcap(&fs::read(&written).unwrap()) == traffic(5_000));
     assert_eq!(contents(Path::new(&out)).len(), 2);
+    let failed = bench.path("failed");
     let ended =
-        bench.run(&["-m", "port-count", "-w", "/dev/full", "--out", &out, "--report", &page, "--json"]);
+        bench.run(&["-m", "port-count", "-w", "/dev/full", "--out", &failed, "--report", &page, "--json"]);
     assert!(number(&ended.fails(1, &["/dev/full"]).json()["capture"], "packets") > 0);
-    // The failed run keeps its records as unfinished files beside those of the previous run.
-    let named = |end: &str| contents(Path::new(&out)).iter().filter(|(name, _)| name.ends_with(end)).count();
-    assert_eq!((named(".parquet"), named(".parquet.part")), (2, 2));
-    assert!(contents(Path::new(&out)).iter().all(|(_, bytes)| bytes.ends_with(b"PAR1")));
+    // The failed run keeps its records as unfinished files.
+    let named =
+        |end: &str| contents(Path::new(&failed)).iter().filter(|(name, _)| name.ends_with(end)).count();
+    assert_eq!((named(".parquet"), named(".parquet.part")), (0, 2));
+    assert!(contents(Path::new(&failed)).iter().all(|(_, bytes)| bytes.ends_with(b"PAR1")));
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("the run failed") && html.trim_end().ends_with("</html>"));
     let full = fs::File::create("/dev/full").unwrap();
@@ -536,12 +541,15 @@ fn outputs_that_cannot_be_written_are_refused_before_the_run() {
     refused(&["--out", &file], &[&file, "--out"]);
     refused(&["-w", "/no/such/folder/out.pcap"], &["/no/such/folder/out.pcap", "cannot be created"]);
     refused(&["-w", bench.folder.path().to_str().unwrap()], &["cannot be created"]);
-    // Files of an earlier run stay as they are when the capture or the report cannot be written.
+    // No records are begun when the capture or the report cannot be written.
     let out = bench.path("out");
-    bench.run(&["-m", &module, "--out", &out]).succeeds();
-    let before = contents(Path::new(&out));
     refused(&["--out", &out, "--report", "/proc/nowhere/page.html"], &["/proc/nowhere/page.html"]);
     refused(&["--out", &out, "-w", "/no/such/folder/out.pcap"], &["/no/such/folder/out.pcap"]);
+    assert_eq!(contents(Path::new(&out)), []);
+    // Files of an earlier run stay as they are.
+    bench.run(&["-m", &module, "--out", &out]).succeeds();
+    let before = contents(Path::new(&out));
+    refused(&["--out", &out], &[&out, "results of an earlier run"]);
     assert!(contents(Path::new(&out)) == before);
     assert_eq!(fs::read(&file).unwrap(), b"mine");
 }

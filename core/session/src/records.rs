@@ -63,6 +63,7 @@ pub struct Record<'a> {
 
 impl Records {
     /// Begins a record with its row. [`Self::append_tail`] then appends the bytes of its string fields.
+    #[inline]
     pub fn begin(&mut self, order: RecordOrder, stream: u16, row: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(row);
@@ -71,6 +72,7 @@ impl Records {
     }
 
     /// Sets byte ranges of the last record's row to zero, so that rows with equal fields have equal bytes.
+    #[inline]
     pub fn zero_gaps(&mut self, gaps: &[std::ops::Range<usize>]) {
         let Some(entry) = self.entries.last() else { return };
         let row = &mut self.bytes[entry.start..entry.start + entry.row_len as usize];
@@ -98,6 +100,7 @@ impl Records {
 
     /// Marks the beginning of a call. If the call is lost, all records that were emitted before its beginning stay, even
     /// records of an earlier block with the same [`RecordOrder`].
+    #[inline]
     pub fn begin_call(&mut self) {
         self.settled = self.entries.len();
     }

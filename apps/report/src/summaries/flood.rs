@@ -6,10 +6,10 @@ use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionCont
 use crate::page::{HtmlCell, legend, table};
 use crate::plot::{BLUE, GREEN, LabelSide, ORANGE, PlotMark, RED, full_width, svg};
 use crate::series::float;
-use crate::text::grouped;
 use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
+use weir_rows::text::grouped;
 use {weir_admission::Manifest, weir_session::Record};
 
 const POINTS_MAX: usize = 1024;
@@ -228,11 +228,11 @@ impl RecordSummary for FloodSummary {
             ];
             let rows = heaviest.iter().map(|(address, count, flooded)| {
                 vec![
-                    HtmlCell::left(&value::address_text(*address)),
+                    HtmlCell::left(&weir_rows::address_text(*address)),
                     HtmlCell::right(&grouped(*count)),
                     HtmlCell::right(&grouped(flooded.most)),
                     HtmlCell::right(&grouped(flooded.intervals)),
-                    HtmlCell::right(&crate::text::duration(context.elapsed(flooded.first, first) * 1e9)),
+                    HtmlCell::right(&weir_rows::text::duration(context.elapsed(flooded.first, first) * 1e9)),
                 ]
             });
             body += "<h3>Destinations of most SYN packets</h3>";
@@ -254,7 +254,9 @@ impl RecordSummary for FloodSummary {
                 label: "SYN flood alarms",
                 value: if self.alarms == 0 { "none".to_owned() } else { grouped(self.alarms) },
                 detail: match heaviest.first() {
-                    Some((address, ..)) => format!("intervals; most to {}", value::address_text(*address)),
+                    Some((address, ..)) => {
+                        format!("intervals; most to {}", weir_rows::address_text(*address))
+                    }
                     None => format!("in {} intervals", grouped(self.rows)),
                 },
                 alarm: self.alarms > 0,

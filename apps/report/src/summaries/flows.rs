@@ -5,10 +5,10 @@ use crate::axis::Axis;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::page::{HtmlCell, figure, table};
 use crate::plot::{BLUE, PlotMark, full_width, svg};
-use crate::text::{duration, grouped};
 use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
+use weir_rows::text::{duration, grouped};
 use weir_units::Bytes;
 use {weir_admission::Manifest, weir_session::Record};
 
@@ -180,7 +180,7 @@ impl RecordSummary for FlowSummary {
             body,
             highlight: Some(Highlight {
                 label: "Sampled packets",
-                value: crate::text::si(crate::series::float(self.seen)),
+                value: weir_rows::text::si(crate::series::float(self.seen)),
                 detail: format!("of {flows} flows"),
                 alarm: false,
             }),
@@ -190,7 +190,7 @@ impl RecordSummary for FlowSummary {
 
 /// Formats an endpoint: "10.0.0.1:80" or "[2001:db8::1]:80"; without the port if it is 0.
 fn endpoint(address: Ipv6Addr, port: u64) -> String {
-    let text = value::address_text(address);
+    let text = weir_rows::address_text(address);
     match (port, text.contains(':')) {
         (0, _) => text,
         (_, true) => format!("[{text}]:{port}"),

@@ -3,10 +3,10 @@
 use super::{StreamFields, stream_fields};
 use crate::first_rows::FirstRows;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
-use crate::text::grouped;
 use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
+use weir_rows::text::grouped;
 use {
     weir_admission::{Manifest, StreamField},
     weir_session::Record,
@@ -65,7 +65,7 @@ impl RecordSummary for MatchSummary {
             value: if total == 0 { "none".to_owned() } else { grouped(total) },
             detail: match self.sources.heaviest(1).first() {
                 Some((address, count, ())) => {
-                    format!("most from {} ({})", value::address_text(*address), grouped(*count))
+                    format!("most from {} ({})", weir_rows::address_text(*address), grouped(*count))
                 }
                 None => "in the packets examined".to_owned(),
             },

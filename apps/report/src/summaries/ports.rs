@@ -4,9 +4,9 @@ use super::{StreamFields, stream_fields};
 use crate::module_records::{RecordSummary, ReportSection, SectionContext};
 use crate::page::{HtmlCell, table_with_bars};
 use crate::series::float;
-use crate::text::grouped;
 use crate::top::TopKeys;
 use crate::value;
+use weir_rows::text::grouped;
 use weir_units::Bytes;
 use {weir_admission::Manifest, weir_session::Record};
 

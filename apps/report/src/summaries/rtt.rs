@@ -7,8 +7,8 @@ use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionCont
 use crate::page::{HtmlCell, pair, table};
 use crate::plot::{BLUE, LabelSide, ORANGE, PlotMark, Size, half_width, svg};
 use crate::series::float;
-use crate::text::{duration, grouped};
 use crate::value;
+use weir_rows::text::{duration, grouped};
 use {
     weir_admission::{Manifest, StreamField},
     weir_session::Record,

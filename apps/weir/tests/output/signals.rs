@@ -192,9 +192,9 @@ fn two_runs_cannot_write_to_the_same_file() {
     pipe.write_all(&pcap(&traffic(1_000))).unwrap();
     wait_for(|| Path::new(&format!("{out}/sender/heads.pcap.part")).exists());
     for (second, says) in [
-        (["--out", &out], "sender"),
+        (["--out", &out], "another run writes its results to this folder"),
         (["-w", &written], "another run is writing this file"),
-        (["--report", &report], "another run writes its report to this file"),
+        (["--report", &report], "another run writes to this file"),
     ] {
         bench.run(&[&["-m", &module], &second[..]].concat()).fails(1, &[says, second[1]]);
     }
@@ -203,6 +203,7 @@ fn two_runs_cannot_write_to_the_same_file() {
     assert!(read_pcap(&fs::read(&written).unwrap()).len() == 1_000);
     assert!(fs::read_to_string(&report).unwrap().ends_with("</html>\n"));
     // The files can be used again.
+    fs::remove_dir_all(&out).unwrap();
     bench.run(&arguments).succeeds();
     // Several runs may write to one device.
     let mut first = BackgroundRun::start(

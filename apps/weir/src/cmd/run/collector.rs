@@ -5,6 +5,7 @@
 use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use super::forward::Forwarder;
 use super::outputs::Outputs;
+use super::rows::RowOutput;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,6 +27,9 @@ pub enum CollectError {
     /// Packets cannot be written.
     #[error(transparent)]
     Packets(#[from] WriteError),
+    /// Rows cannot be written to standard output.
+    #[error("standard output: {0}")]
+    Rows(std::io::Error),
 }
 
 /// The destinations of one module's results.
@@ -54,6 +58,8 @@ pub struct Collector {
     pub packet_outputs: PacketOutputs,
     /// The report, if one is written.
     pub report: Option<RunReport>,
+    /// The rows on standard output.
+    pub rows: RowOutput,
     /// Patches that could not be applied to packets that were written.
     pub unpatched: u64,
     /// The time of the last packet or clock reading.
@@ -69,10 +75,11 @@ impl Collector {
         sinks: Vec<ResultSink>,
         packet_outputs: PacketOutputs,
         report: Option<RunReport>,
+        rows: RowOutput,
         durability: Durability,
     ) -> Self {
         let flushed = (durability == Durability::Seconds).then(Instant::now);
-        Self { sinks, packet_outputs, report, unpatched: 0, now: Timestamp(0), flushed, failed: false }
+        Self { sinks, packet_outputs, report, rows, unpatched: 0, now: Timestamp(0), flushed, failed: false }
     }
 
     /// Writes the output of a finished task. After an error, nothing more is written, so that the files stay consistent.
@@ -96,13 +103,14 @@ impl Collector {
             WorkInput::Clock(at) => self.now = self.now.max(at.wall),
             WorkInput::End => {}
         }
-        for sink in &mut self.sinks {
+        for (module, sink) in self.sinks.iter_mut().enumerate() {
             let outputs = &outputs[sink.instances.clone()];
             for record in in_order(outputs, sink.is_parallel, |output| &output.records) {
                 sink.files.write(&record)?;
                 if let Some(report) = &mut self.report {
                     report.add_record(sink.in_report, &record);
                 }
+                self.rows.push(module, &record);
             }
             for frame in in_order(outputs, sink.is_parallel, |output| &output.frames) {
                 let packet = task.block().and_then(|block| block.descriptors().get(frame.order.index()));
@@ -111,6 +119,7 @@ impl Collector {
             }
             sink.outputs.check()?;
         }
+        self.rows.flush().map_err(CollectError::Rows)?;
         if let Some(block) = task.block() {
             if let Some(report) = &mut self.report {
                 for descriptor in block.descriptors() {

@@ -3,10 +3,12 @@
 mod block_task;
 mod collector;
 mod forward;
+mod out_folder;
 mod outputs;
 mod packet_source;
 pub mod progress;
 mod report_file;
+mod rows;
 mod shard;
 mod signals;
 mod source;
@@ -21,10 +23,12 @@ use crate::shipped;
 use crate::usage_hint;
 use collector::{Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
+use out_folder::OutFolder;
 use outputs::Outputs;
 use packet_source::PacketSourceError;
 use progress::RunProgress;
 use report_file::ReportFile;
+use rows::{RowOutput, StreamArgError};
 use shard::{PARTS_MAX, PacketFault, Shard};
 use signals::Signals;
 use source::{RunLimits, RunSource};
@@ -81,6 +85,14 @@ pub enum RunError {
     /// The profile cannot be used.
     #[error(transparent)]
     Terms(#[from] ProfileFileError),
+    /// A stream of `--stream` cannot be printed.
+    #[error(transparent)]
+    Stream(#[from] StreamArgError),
+    /// `-w -` and `--format` both use standard output.
+    #[error(
+        "-w - writes packets to standard output, and --format writes rows there: write one of them to a file, with -w FILE or --out DIR"
+    )]
+    PacketsAndRows,
     /// A table of `--table` cannot be used.
     #[error(transparent)]
     Table(TableArgError),
@@ -101,6 +113,25 @@ pub enum RunError {
     /// Reading, processing or writing failed during the run.
     #[error(transparent)]
     WorkerPool(#[from] WorkerPoolError),
+    /// The folder of `--out` cannot be used.
+    #[error("{}: {source}; choose another folder for --out", path.escaped())]
+    Out {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Another run writes to the folder of `--out`.
+    #[error("{}: another run writes its results to this folder: choose another one for --out, or wait until that run has ended", .0.escaped())]
+    OutBusy(PathBuf),
+    /// The folder of `--out` holds results of an earlier run.
+    #[error("{}: the folder has results of an earlier run, such as {}: choose another folder for --out, or remove them", folder.escaped(), found.escaped())]
+    OutOfEarlierRun {
+        /// The folder.
+        folder: PathBuf,
+        /// One of the results.
+        found: PathBuf,
+    },
     /// Records cannot be written.
     #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
@@ -108,15 +139,15 @@ pub enum RunError {
     #[error(transparent)]
     Packets(#[from] WriteError),
     /// The report cannot be written.
-    #[error("{}: the report cannot be written: {source}", path.escaped())]
+    #[error("{}: the file cannot be written: {source}", path.escaped())]
     Report {
-        /// The report file.
+        /// The file of the report or summary.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
     },
-    /// Another run has locked the report file.
-    #[error("{}: another run writes its report to this file: name another one, or wait until that run has ended", .0.escaped())]
+    /// Another run has locked the file of the report or summary.
+    #[error("{}: another run writes to this file: name another one, or wait until that run has ended", .0.escaped())]
     ReportBusy(PathBuf),
     /// The report would replace the capture.
     #[error("{} is the capture that is being read: write the report to another file", .0.escaped())]
@@ -153,6 +184,8 @@ impl RunError {
             | Self::OptionInFilter { .. }
             | Self::FilterOfCapture(_)
             | Self::SameFile(_)
+            | Self::Stream(_)
+            | Self::PacketsAndRows
             | Self::Table(_)
             | Self::Terms(_) => true,
             Self::Spec(error) => error.is_usage(),
@@ -172,6 +205,9 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     if let Some(path) = args.report.as_ref().filter(|path| args.write.as_ref() == Some(path)) {
         return Err(RunError::SameFile(path.clone()));
     }
+    if args.format.is_some() && writes_packets_to_stdout(args) {
+        return Err(RunError::PacketsAndRows);
+    }
     let filter = filter(&args.filter)?;
     let tables = Tables::read(&args.tables)?;
     let (engine, programs) = load(args, &tables)?;
@@ -186,13 +222,15 @@ pub fn run(args: &Run) -> Result<(), RunError> {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
         }
     }
-    let (pool, report_file) =
+    let (pool, files) =
         assemble(args, jobs, &engine, &programs, &tables, PacketInput { packet_source, filter, signals })?;
     let (pool, result) = pool.run(jobs, args.strict);
 
     let WorkerPool { mut source, shards, mut collector } = pool;
     let (totals, live, is_interrupted) = (source.totals(), source.live_totals(), source.is_interrupted());
     let (report, packet_outputs) = (collector.report.take(), std::mem::take(&mut collector.packet_outputs));
+    let rows_printed = collector.rows.finish();
+    let has_rows = collector.rows.has_printed();
     let forwarded = packet_outputs.forwarder.map(Forwarder::finish);
     let mut failure = result.err().map(|error| match error {
         WorkerPoolError::Fault(shard) => strict_failure(&collector.sinks, &shards, shard),
@@ -227,7 +265,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         let results = (streams, sent);
         modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, results, nanos_per_cycle));
     }
-    let summary = RunSummary {
+    let mut summary = RunSummary {
         name: match (&args.interface, &args.read) {
             (Some(interface), _) => interface.clone(),
             (None, path) => {
@@ -246,20 +284,20 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         unpatched: collector.unpatched,
         is_interrupted: is_interrupted && failure.is_none(),
         failure: failure.as_ref().map(RunError::to_string),
+        report: None,
     };
-    let report_written = report.zip(report_file).map_or(Ok(()), |(report, file)| {
-        file.write(&report.render(&summary.capture_facts(), &summary.module_facts()))
+    let report_written = report.zip(files.report).map_or(Ok(None), |(report, file)| {
+        file.write(&report.render(&summary.capture_facts(), &summary.module_facts())).map(Some)
     });
-    if let Err(error) = report_written {
+    match report_written {
+        Ok(path) => summary.report = path,
+        Err(error) => _ = failure.get_or_insert(error),
+    }
+    if let Err(error) = files.summary.map_or(Ok(()), |file| file.write(&summary.json()).map(drop)) {
         failure.get_or_insert(error);
     }
     summary.warn();
-    // With `-w -`, standard output carries the packets.
-    let result = if args.write.as_ref().is_some_and(|path| path.as_os_str() == "-") {
-        summary.print(&mut std::io::stderr().lock(), args.json)
-    } else {
-        summary.print(&mut std::io::stdout().lock(), args.json)
-    };
+    let result = rows_printed.and_then(|()| print_summary(args, &summary, has_rows));
     if failure.is_none() {
         let failed: Vec<String> = summary.modules.iter().filter_map(ModuleSummary::failure).collect();
         failure = (!failed.is_empty()).then(|| RunError::Modules(failed.join(", ")));
@@ -269,6 +307,27 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         (None, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(RunError::Print(error)),
         _ => Ok(()),
     }
+}
+
+/// Prints the summary: to standard output, or to standard error if standard output has packets or all rows. With `--format`, it
+/// is not printed if it goes to a file, or if the reader of the rows has ended the run.
+fn print_summary(args: &Run, summary: &RunSummary, has_rows: bool) -> std::io::Result<()> {
+    if args.format.is_some() && (args.summary.is_some() || !rows::has_reader()) {
+        return Ok(());
+    }
+    if args.format.is_some() || writes_packets_to_stdout(args) {
+        return summary.print(&mut std::io::stderr().lock(), args.json);
+    }
+    let mut out = std::io::stdout().lock();
+    if has_rows {
+        writeln!(out)?;
+    }
+    summary.print(&mut out, args.json)
+}
+
+/// Returns true if standard output carries packets.
+fn writes_packets_to_stdout(args: &Run) -> bool {
+    args.write.as_ref().is_some_and(|path| path.as_os_str() == "-")
 }
 
 /// The error of a strict run: the module of the instance that ended it, and the instance's first fault.
@@ -358,6 +417,14 @@ struct PacketInput {
     signals: Signals,
 }
 
+/// The files that are opened before a run and complete after it.
+struct RunFiles {
+    /// The lock of the folder of `--out`.
+    _out: Option<OutFolder>,
+    report: Option<ReportFile>,
+    summary: Option<ReportFile>,
+}
+
 /// Starts the instances and opens all output files.
 fn assemble(
     args: &Run,
@@ -366,7 +433,7 @@ fn assemble(
     programs: &[LoadedModule],
     tables: &Tables,
     input: PacketInput,
-) -> Result<(WorkerPool, Option<ReportFile>), RunError> {
+) -> Result<(WorkerPool, RunFiles), RunError> {
     let PacketInput { packet_source, filter, mut signals } = input;
     if let Some(report) = args
         .report
@@ -375,12 +442,18 @@ fn assemble(
     {
         return Err(RunError::ReportOntoCapture(report.clone()));
     }
-    let mut shards: Vec<Shard> = Vec::new();
     let mut labels: Vec<String> = Vec::new();
-    let mut instances = Vec::new();
     for program in programs {
+        labels.push(label(program.admitted().manifest().name.as_str(), &labels));
+    }
+    let progress = RunProgress::new(!args.quiet);
+    let printed: Vec<_> =
+        labels.iter().cloned().zip(programs.iter().map(|program| program.admitted().manifest())).collect();
+    let rows = RowOutput::new(args, &printed, progress.bar())?;
+    let mut shards: Vec<Shard> = Vec::new();
+    let mut instances = Vec::new();
+    for (program, label) in programs.iter().zip(&labels) {
         let admitted = program.admitted();
-        let label = label(admitted.manifest().name.as_str(), &labels);
         let parts = if is_parallel(program) { jobs.min(PARTS_MAX) } else { 1 };
         let first = shards.len();
         for part in 0..parts {
@@ -397,11 +470,14 @@ fn assemble(
                 tick,
             )?);
         }
-        labels.push(label);
         instances.push(first..shards.len());
     }
-    // Files of records are opened last: if anything else fails to open, the records of an earlier run stay untouched.
-    let report_file = args.report.as_deref().map(ReportFile::open).transpose()?;
+    // Files of records are opened last, so that a run that fails earlier leaves none.
+    let files = RunFiles {
+        _out: args.out.as_deref().map(|path| OutFolder::open(path, &labels)).transpose()?,
+        report: args.report.as_deref().map(ReportFile::open).transpose()?,
+        summary: args.summary.as_deref().map(ReportFile::open).transpose()?,
+    };
     let forwarder = match (&args.live.send, &args.interface, packet_source.link_types().first()) {
         (Some(to), Some(from), Some(link_type)) => {
             Some(Forwarder::start(to, from, *link_type, args.live.rate)?)
@@ -437,19 +513,24 @@ fn assemble(
             is_parallel: is_parallel(program),
         });
     }
-    let progress = RunProgress::new(!args.quiet);
     // Until here, a signal may end the process at once: no results exist yet.
     signals.catch().map_err(RunError::Signals)?;
     let interrupted = Arc::clone(&signals.interrupted);
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
-    let limits = RunLimits { count: args.count, duration, interrupted };
+    // A run of which nothing else is left ends when the reader of its rows does.
+    let ends_with_reader = rows.is_used()
+        && args.out.is_none()
+        && args.report.is_none()
+        && args.summary.is_none()
+        && !has_packet_output(args);
+    let limits = RunLimits { count: args.count, duration, interrupted, ends_with_reader };
     let ticks = programs.iter().filter_map(|program| program.admitted().tick_period()).map(|period| period.0);
     // Logs are flushed also while no packets arrive.
     let flushes = (durability == Durability::Seconds).then_some(FLUSH_NANOS);
     let ticks = ticks.chain(flushes).collect();
     let source = RunSource::new(packet_source, filter, limits, shards.len(), ticks, progress);
-    let collector = Collector::new(sinks, PacketOutputs::new(writer, forwarder), report, durability);
-    Ok((WorkerPool { source, shards, collector }, report_file))
+    let collector = Collector::new(sinks, PacketOutputs::new(writer, forwarder), report, rows, durability);
+    Ok((WorkerPool { source, shards, collector }, files))
 }
 
 /// Returns true if packets are written or sent after the modules.

@@ -28,6 +28,11 @@ impl RunProgress {
         Self { bar, shown: Instant::now(), before: (0, 0) }
     }
 
+    /// Returns the bar, for output on the same terminal.
+    pub fn bar(&self) -> Option<ProgressBar> {
+        self.bar.clone()
+    }
+
     /// Shows the part of the capture that has been read.
     pub fn show(&mut self, capture: &Capture) {
         let Some(bar) = &self.bar else { return };

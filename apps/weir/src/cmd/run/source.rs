@@ -3,6 +3,7 @@
 use super::block_task::{BlockTask, WorkInput};
 use super::packet_source::{self, RunEnd};
 use super::progress::RunProgress;
+use super::rows;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ pub struct RunLimits {
     pub duration: Option<Duration>,
     /// Set by a signal.
     pub interrupted: Arc<AtomicBool>,
+    /// Ends the run when the reader of standard output has closed it.
+    pub ends_with_reader: bool,
 }
 
 /// Reads packets and makes tasks for the instances.
@@ -144,6 +147,10 @@ impl RunSource {
         }
         if self.is_interrupted_file() {
             (self.has_ended, self.is_interrupted) = (true, true);
+            return Ok(SourceNext::End);
+        }
+        if self.limits.ends_with_reader && !rows::has_reader() {
+            self.has_ended = true;
             return Ok(SourceNext::End);
         }
         self.check_for_end();

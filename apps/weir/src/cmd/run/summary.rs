@@ -55,6 +55,8 @@ pub struct RunSummary {
     pub is_interrupted: bool,
     /// The error that ended the run early.
     pub failure: Option<String>,
+    /// The report, once it is written.
+    pub report: Option<PathBuf>,
 }
 
 /// The results of a module.
@@ -88,8 +90,16 @@ pub struct ModuleSummary {
     outputs: Vec<OutputSent>,
 }
 
+/// The version of the JSON document, which docs/reference/summary.schema.json describes. A field that is removed or changes its meaning
+/// raises it; a new field does not.
+const SCHEMA_VERSION: u32 = 1;
+
 #[derive(Serialize)]
 struct Document<'a> {
+    schema_version: u32,
+    weir_version: &'static str,
+    /// The error that ended the run early.
+    failure: Option<&'a str>,
     capture: CaptureDocument,
     #[serde(skip_serializing_if = "Option::is_none")]
     interface: Option<InterfaceDocument<'a>>,
@@ -97,6 +107,8 @@ struct Document<'a> {
     sent: Option<SentDocument<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<WrittenDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<String>,
     modules: Vec<ModuleDocument<'a>>,
 }
 
@@ -148,6 +160,9 @@ struct ModuleDocument<'a> {
     records: u64,
     dropped_records: u64,
     faults: u64,
+    /// The first faults of each instance of the module, in the order of the packets.
+    first_faults: Vec<FaultDocument>,
+    lost_packets: u64,
     exceeded: u64,
     strikes: u64,
     ns_per_packet: Option<f64>,
@@ -160,6 +175,13 @@ struct ModuleDocument<'a> {
     /// Absent if the module has no outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped_frames: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct FaultDocument {
+    /// The number of the packet, for a fault while handling one.
+    packet: Option<u64>,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -398,12 +420,16 @@ impl RunSummary {
 
     /// Prints the table, or exactly one JSON document.
     pub fn print(&self, out: &mut impl Write, json: bool) -> std::io::Result<()> {
-        if json { self.print_json(out) } else { self.print_table(out) }
+        if json { out.write_all(self.json().as_bytes()) } else { self.print_table(out) }
     }
 
-    fn print_json(&self, out: &mut impl Write) -> std::io::Result<()> {
+    /// Returns the summary as a JSON document.
+    pub fn json(&self) -> String {
         let totals = &self.totals;
         let document = Document {
+            schema_version: SCHEMA_VERSION,
+            weir_version: env!("CARGO_PKG_VERSION"),
+            failure: self.failure.as_deref(),
             capture: CaptureDocument {
                 packets: totals.packets,
                 bytes: totals.bytes.0,
@@ -433,9 +459,10 @@ impl RunSummary {
                 bytes: written.bytes.0,
                 times_out_of_range: written.late,
             }),
+            report: self.report.as_ref().map(|path| path.to_string_lossy().into_owned()),
             modules: self.modules.iter().map(ModuleSummary::document).collect(),
         };
-        crate::json::document(out, &document)
+        crate::json::document_text(&document)
     }
 
     fn print_table(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -516,6 +543,9 @@ impl RunSummary {
                 (forwarded.interface.escaped(), forwarded.packets, forwarded.bytes);
             writeln!(out, "\n{interface}: {packets} packets sent, {bytes}; {}", forwarded.losses())?;
         }
+        if let Some(report) = &self.report {
+            writeln!(out, "\n{} (report)", report.escaped())?;
+        }
         Ok(())
     }
 
@@ -584,6 +614,8 @@ impl ModuleSummary {
             records: self.records(),
             dropped_records: self.dropped_records,
             faults: self.faults,
+            first_faults: self.first_faults.iter().map(fault_document).collect(),
+            lost_packets: self.lost,
             exceeded: self.exceeded,
             strikes: self.strikes,
             ns_per_packet: self.ns_per_packet(),
@@ -595,6 +627,10 @@ impl ModuleSummary {
             dropped_frames: (!self.outputs.is_empty()).then_some(self.dropped_frames),
         }
     }
+}
+
+fn fault_document(fault: &PacketFault) -> FaultDocument {
+    FaultDocument { packet: fault.packet, message: fault.to_string() }
 }
 
 fn output_document(sent: &OutputSent) -> OutputDocument<'_> {

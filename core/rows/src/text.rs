@@ -1,28 +1,9 @@
-//! Formats numbers and dates, and escapes text for HTML.
+//! Formats numbers, durations and dates for people.
 
-use std::fmt::Write;
-use weir_units::{Timestamp, is_plain};
-
-/// Escapes untrusted text for use between tags and in quoted attributes. Control characters and characters
-/// that change the direction of writing are shown as escapes, as they could make one name look like another.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if is_plain(c) => out.push(c),
-            c => out.extend(c.escape_default()),
-        }
-    }
-    out
-}
+use weir_units::Timestamp;
 
 /// Groups digits by thousands with non-breaking spaces: 1234567 becomes "1 234 567".
-pub(crate) fn grouped(value: u64) -> String {
+pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() * 2);
     for (index, digit) in digits.chars().enumerate() {
@@ -34,8 +15,13 @@ pub(crate) fn grouped(value: u64) -> String {
     out
 }
 
+/// Groups digits by thousands with commas: 1234567 becomes "1,234,567".
+pub fn with_commas(value: u64) -> String {
+    grouped(value).replace('\u{202f}', ",")
+}
+
 /// Formats three significant digits with an SI prefix: 0, 950, 1.25k, 20M.
-pub(crate) fn si(value: f64) -> String {
+pub fn si(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -51,7 +37,7 @@ pub(crate) fn si(value: f64) -> String {
 }
 
 /// Formats three significant digits, without trailing zeros.
-pub(crate) fn significant(value: f64) -> String {
+pub fn significant(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,
@@ -65,7 +51,7 @@ pub(crate) fn significant(value: f64) -> String {
 }
 
 /// Formats nanoseconds in a suitable unit with three significant digits: "1.25 ms".
-pub(crate) fn duration(ns: f64) -> String {
+pub fn duration(ns: f64) -> String {
     let (scale, unit) = match ns.abs() {
         v if v >= 86_400e9 * 2.0 => (86_400e9, "d"),
         v if v >= 7_200e9 => (3_600e9, "h"),
@@ -78,36 +64,16 @@ pub(crate) fn duration(ns: f64) -> String {
     format!("{}\u{202f}{unit}", significant(ns / scale))
 }
 
-/// Formats a time in UTC with a number of decimals: "2026-03-01 12:00:00.123456789".
-pub(crate) fn date(ts: Timestamp, decimals: usize) -> String {
-    let (days, seconds) = (ts.0 / 86_400_000_000_000, ts.0 / 1_000_000_000 % 86_400);
-    // Days to a civil date, counting eras of 400 years from 0000-03-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
-    // Algorithms"). Days are below 2^18, so nothing here overflows.
-    let day = days + 719_468;
-    let era_day = day % 146_097;
-    let era_year = (era_day - era_day / 1_460 + era_day / 36_524 - era_day / 146_096) / 365;
-    let year_day = era_day - (365 * era_year + era_year / 4 - era_year / 100);
-    let month = (5 * year_day + 2) / 153;
-    let (d, m) = (year_day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let y = day / 146_097 * 400 + era_year + u64::from(m <= 2);
-    let mut out =
-        format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if decimals > 0 {
-        let fraction = format!("{:09}", ts.0 % 1_000_000_000);
-        // Writing to a String cannot fail.
-        let _ = write!(out, ".{}", fraction.get(..decimals.min(9)).unwrap_or(""));
-    }
-    out
+/// Formats a time with a number of decimals of a second, from 0 to 9: "2026-03-01 12:00:00.123456789".
+pub fn date(ts: Timestamp, decimals: usize) -> String {
+    let text: String = weir_units::show_time(ts).chars().map(|c| if c == 'T' { ' ' } else { c }).collect();
+    let end = if decimals == 0 { 19 } else { 20 + decimals.min(9) };
+    text.get(..end).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn markup_is_escaped() {
-        assert_eq!(escape("<b a='\"'>&\u{7}\u{202e}"), r"&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{7}\u{202e}");
-    }
 
     #[test]
     fn numbers_are_short() {

@@ -1,0 +1,61 @@
+//! The folder of `--out`: for one run at a time, and without the results of another one.
+
+use super::RunError;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use weir_os::private;
+
+/// The extension of complete record files.
+const RECORDS: &str = "parquet";
+/// The extension of captures of sent frames.
+const FRAMES: &str = "pcap";
+
+/// The folder of `--out`, locked for this run.
+#[derive(Debug)]
+pub struct OutFolder {
+    _lock: File,
+}
+
+impl OutFolder {
+    /// Creates the folder if missing, and locks it.
+    ///
+    /// # Errors
+    /// The folder cannot be created, another run writes there, or it holds the results of an earlier run, among which those of this run
+    /// would be lost. Unfinished files of a run that crashed are no obstacle: they are completed under names of their own.
+    pub fn open(path: &Path, labels: &[String]) -> Result<Self, RunError> {
+        let failed = |source| RunError::Out { path: path.to_owned(), source };
+        private::make_named_folder(path).map_err(failed)?;
+        let lock = File::open(path).map_err(failed)?;
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(RunError::OutBusy(path.to_owned())),
+            // File systems without locks.
+            Err(TryLockError::Error(_)) | Ok(()) => {}
+        }
+        match earlier_result(path, labels).map_err(failed)? {
+            Some(found) => Err(RunError::OutOfEarlierRun { folder: path.to_owned(), found }),
+            None => Ok(Self { _lock: lock }),
+        }
+    }
+}
+
+/// Returns a file of an earlier run: records in any folder below, or frames in the folder of a module of this run.
+fn earlier_result(path: &Path, labels: &[String]) -> io::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        // A folder that cannot be listed is not one of this user's runs. A link is refused when the module's files are created.
+        let Some(files) = entry.file_type()?.is_dir().then(|| fs::read_dir(entry.path()).ok()).flatten()
+        else {
+            continue;
+        };
+        let is_of_this_run = labels.iter().any(|label| entry.file_name() == label.as_str());
+        for file in files.flatten() {
+            let file = file.path();
+            let has = |extension: &str| file.extension().is_some_and(|found| found == extension);
+            if has(RECORDS) || is_of_this_run && has(FRAMES) {
+                return Ok(Some(file));
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,354 @@
+//! Rows on standard output: the first rows of each stream as a table, or all rows as tables, JSON lines or CSV.
+
+use crate::cli::{FormatArg, Run};
+use crate::local_time;
+use indicatif::ProgressBar;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, IsTerminal, Write};
+use weir_admission::{DeclaredStream, Manifest};
+use weir_rows::{CsvRows, JsonRows, RowTable, UtcOffset, utc};
+use weir_session::Record;
+use weir_units::Escape as _;
+
+/// The number of rows of each stream without `--rows`.
+const ROWS_DEFAULT: u64 = 10;
+/// The number of streams above which only the leading stream of each module is printed, unless `--rows` or `--stream` is given.
+const STREAMS_MAX: usize = 3;
+/// The number of rows of the leading stream of each module, if there are more streams than [`STREAMS_MAX`].
+const ROWS_OF_LEADING: u64 = 5;
+
+/// Errors of the choice of streams.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamArgError {
+    /// No module has the stream.
+    #[error("no module of this run has a stream `{}`; the streams are {streams}", .given.escape_debug())]
+    Unknown {
+        /// The argument of `--stream`.
+        given: String,
+        /// The streams of all modules.
+        streams: String,
+    },
+    /// Several modules have a stream of this name.
+    #[error("several modules have a stream `{}`: write one of {streams}", .given.escape_debug())]
+    Ambiguous {
+        /// The argument of `--stream`.
+        given: String,
+        /// The streams of this name.
+        streams: String,
+    },
+    /// CSV has one header, so it holds one stream.
+    #[error("--format csv needs one stream: add --stream with one of {0}")]
+    OneStream(String),
+}
+
+/// The rows on standard output.
+#[derive(Debug)]
+pub struct RowOutput {
+    /// The streams of each module, in the order of the manifests; `None` for a stream that is not printed.
+    modules: Vec<Vec<Option<RowStream>>>,
+    /// True if the rows of all streams are printed as they come. Otherwise the first stream with rows is; the first rows of the
+    /// others wait for the end of the run, so that each stream has one table.
+    is_interleaved: bool,
+    /// The module and stream whose table was printed last.
+    last: Option<(usize, usize)>,
+    /// Text that is not written yet.
+    buffer: Vec<u8>,
+    /// The progress bar, which gives way to rows on the same terminal.
+    bar: Option<ProgressBar>,
+    /// True once the reader of standard output has closed it. Further rows are dropped.
+    is_closed: bool,
+}
+
+/// A printed stream.
+#[derive(Debug)]
+struct RowStream {
+    writer: RowWriter,
+    /// The most rows to print.
+    rows_max: u64,
+    /// All rows so far.
+    rows: u64,
+}
+
+#[derive(Debug)]
+enum RowWriter {
+    Json(JsonRows),
+    Csv(CsvRows),
+    Table {
+        table: RowTable,
+        /// `rtt.rtts: one row for each completed handshake`.
+        title: String,
+        /// Rows that are not printed yet.
+        waiting: Vec<Vec<String>>,
+        /// True once rows are printed.
+        has_heading: bool,
+    },
+}
+
+impl RowOutput {
+    /// Creates the output for these modules, each with its label. Without rows on standard output, it prints nothing.
+    ///
+    /// # Errors
+    /// `--stream` does not name a stream, or CSV would need several headers.
+    pub fn new(
+        args: &Run,
+        modules: &[(String, &Manifest)],
+        bar: Option<ProgressBar>,
+    ) -> Result<Self, StreamArgError> {
+        let all: Vec<(usize, usize)> = (0..modules.len())
+            .flat_map(|module| (0..modules[module].1.streams.len()).map(move |stream| (module, stream)))
+            .collect();
+        let has_packets_on_stdout = args.write.as_ref().is_some_and(|path| path.as_os_str() == "-");
+        let prints = args.format.is_some() || !args.json && !has_packets_on_stdout;
+        let mut chosen = if prints { all.clone() } else { Vec::new() };
+        let mut rows_max = args.rows.map_or(ROWS_DEFAULT, |rows| rows.0);
+        if !args.streams.is_empty() {
+            chosen = args.streams.iter().map(|given| find(modules, &all, given)).collect::<Result<_, _>>()?;
+        }
+        match args.format {
+            Some(FormatArg::Csv) if chosen.len() != 1 => {
+                return Err(StreamArgError::OneStream(names(modules, &all)));
+            }
+            Some(_) => rows_max = args.rows.map_or(u64::MAX, |rows| rows.0),
+            None if args.rows.is_none() && args.streams.is_empty() && chosen.len() > STREAMS_MAX => {
+                chosen.retain(|(_, stream)| *stream == 0);
+                rows_max = ROWS_OF_LEADING;
+            }
+            None => {}
+        }
+        let offset: UtcOffset = if args.local_time { local_time::offset } else { utc };
+        let line_width = line_width();
+        let stream = |module: usize, index: usize, declared: &DeclaredStream| {
+            chosen.contains(&(module, index)).then(|| {
+                let label = &modules[module].0;
+                let writer = match args.format {
+                    Some(FormatArg::Json) => RowWriter::Json(JsonRows::new(label, declared, offset)),
+                    Some(FormatArg::Csv) => RowWriter::Csv(CsvRows::new(declared, offset)),
+                    Some(FormatArg::Table) | None => RowWriter::Table {
+                        table: RowTable::new(declared, offset, line_width),
+                        title: format!("{label}.{}: {}", declared.name, declared.summary.escaped()),
+                        waiting: Vec::new(),
+                        has_heading: false,
+                    },
+                };
+                RowStream { writer, rows_max, rows: 0 }
+            })
+        };
+        let streams = |(module, (_, manifest)): (usize, &(String, &Manifest))| {
+            manifest
+                .streams
+                .iter()
+                .enumerate()
+                .map(|(index, declared)| stream(module, index, declared))
+                .collect()
+        };
+        let mut output = Self {
+            modules: modules.iter().enumerate().map(streams).collect(),
+            is_interleaved: args.interface.is_some() || rows_max == u64::MAX,
+            last: None,
+            buffer: Vec::new(),
+            bar: bar.filter(|_| io::stdout().is_terminal()),
+            is_closed: false,
+        };
+        for stream in output.modules.iter().flatten().flatten() {
+            if let RowWriter::Csv(csv) = &stream.writer {
+                csv.push_header(&mut output.buffer);
+            }
+        }
+        Ok(output)
+    }
+
+    /// Returns true if rows are printed.
+    pub fn is_used(&self) -> bool {
+        self.modules.iter().flatten().any(Option::is_some)
+    }
+
+    /// Returns true if a table was printed.
+    pub fn has_printed(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Adds a row of the module with this index.
+    pub fn push(&mut self, module: usize, record: &Record<'_>) {
+        let streams = self.modules.get_mut(module);
+        let Some(Some(stream)) = streams.and_then(|streams| streams.get_mut(usize::from(record.stream)))
+        else {
+            return;
+        };
+        stream.rows += 1;
+        if stream.rows > stream.rows_max || self.is_closed {
+            return;
+        }
+        match &mut stream.writer {
+            RowWriter::Json(json) => json.push(&mut self.buffer, record),
+            RowWriter::Csv(csv) => csv.push(&mut self.buffer, record),
+            RowWriter::Table { table, waiting, .. } => waiting.push(table.cells(record)),
+        }
+    }
+
+    /// Writes the rows since the last call.
+    ///
+    /// # Errors
+    /// Standard output cannot be written, but for a closed pipe.
+    pub fn flush(&mut self) -> io::Result<()> {
+        for module in 0..self.modules.len() {
+            for stream in 0..self.modules[module].len() {
+                let may_print = self.is_interleaved || self.last.is_none_or(|last| last == (module, stream));
+                if may_print && self.has_waiting(module, stream) {
+                    self.print_table(module, stream);
+                }
+            }
+        }
+        self.write()
+    }
+
+    /// Writes the rows that waited for the end, and the number of rows that were not printed.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.flush()?;
+        // The table that was printed during the run is still the last one.
+        let leading = self.last;
+        if let Some((module, stream)) = leading {
+            self.print_count(module, stream);
+        }
+        for module in 0..self.modules.len() {
+            for stream in 0..self.modules[module].len() {
+                if self.has_waiting(module, stream) {
+                    self.print_table(module, stream);
+                }
+                if leading != Some((module, stream)) {
+                    self.print_count(module, stream);
+                }
+            }
+        }
+        self.write()
+    }
+
+    fn has_waiting(&self, module: usize, stream: usize) -> bool {
+        let stream = self.modules.get(module).and_then(|streams| streams.get(stream)?.as_ref());
+        stream.is_some_and(|stream| match &stream.writer {
+            RowWriter::Table { waiting, .. } => !waiting.is_empty(),
+            RowWriter::Json(_) | RowWriter::Csv(_) => false,
+        })
+    }
+
+    /// Prints the waiting rows of a stream, after its title and heading unless its table was printed last.
+    fn print_table(&mut self, module: usize, stream: usize) {
+        let is_first = self.last.is_none();
+        let is_continued = self.last == Some((module, stream));
+        let Some(Some(row_stream)) = self.modules.get_mut(module).and_then(|streams| streams.get_mut(stream))
+        else {
+            return;
+        };
+        let RowWriter::Table { table, title, waiting, has_heading } = &mut row_stream.writer else { return };
+        let mut text = String::new();
+        if !is_continued {
+            let mut heading = String::new();
+            table.push_heading(&mut heading, waiting);
+            text.push_str(if is_first { "" } else { "\n" });
+            text.push_str(title);
+            if !*has_heading && table.hidden_fields() > 0 {
+                let fields = if table.hidden_fields() == 1 { "field does" } else { "fields do" };
+                text.push_str(&format!(
+                    " ({} {fields} not fit: use a wider terminal or --format json)",
+                    table.hidden_fields()
+                ));
+            }
+            text.push('\n');
+            text.push_str(&heading);
+        }
+        *has_heading = true;
+        for cells in waiting.drain(..) {
+            table.push_row(&mut text, &cells);
+        }
+        self.buffer.extend_from_slice(text.as_bytes());
+        self.last = Some((module, stream));
+    }
+
+    /// Prints how many rows of a stream were not printed.
+    fn print_count(&mut self, module: usize, stream: usize) {
+        let streams = self.modules.get(module);
+        let Some(row_stream) = streams.and_then(|streams| streams.get(stream)?.as_ref()) else { return };
+        let RowWriter::Table { title, .. } = &row_stream.writer else { return };
+        let more = row_stream.rows.saturating_sub(row_stream.rows_max);
+        if more == 0 {
+            return;
+        }
+        let name = if self.is_interleaved { title.split(':').next().unwrap_or_default() } else { "" };
+        let rows = if more == 1 { "row" } else { "rows" };
+        let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
+        let more = weir_rows::text::with_commas(more);
+        self.buffer
+            .extend_from_slice(format!("… {more} more {rows}{of}, --rows all or --out DIR\n").as_bytes());
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() || self.is_closed {
+            self.buffer.clear();
+            return Ok(());
+        }
+        let buffer = &self.buffer;
+        let write = || {
+            let mut out = io::stdout().lock();
+            out.write_all(buffer).and_then(|()| out.flush())
+        };
+        let written = match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        };
+        self.buffer.clear();
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.is_closed = true,
+            written => written?,
+        }
+        Ok(())
+    }
+}
+
+/// Finds the stream that an argument of `--stream` names: `MODULE.STREAM`, or a name that only one module has.
+fn find(
+    modules: &[(String, &Manifest)],
+    all: &[(usize, usize)],
+    given: &str,
+) -> Result<(usize, usize), StreamArgError> {
+    let name_of = |(module, stream): (usize, usize)| modules[module].1.streams[stream].name.as_str();
+    let found: Vec<(usize, usize)> = all
+        .iter()
+        .copied()
+        .filter(|&place| match given.split_once('.') {
+            Some((label, name)) => modules[place.0].0 == label && name_of(place) == name,
+            None => name_of(place) == given,
+        })
+        .collect();
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(StreamArgError::Unknown { given: given.to_owned(), streams: names(modules, all) }),
+        several => {
+            Err(StreamArgError::Ambiguous { given: given.to_owned(), streams: names(modules, several) })
+        }
+    }
+}
+
+/// Returns the full names of these streams, as a list.
+fn names(modules: &[(String, &Manifest)], places: &[(usize, usize)]) -> String {
+    let name = |&(module, stream): &(usize, usize)| {
+        format!("{}.{}", modules[module].0, modules[module].1.streams[stream].name)
+    };
+    places.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the width of the terminal on standard output, in columns; `None` if it is no terminal.
+fn line_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// Returns false once the reader of a pipe on standard output has closed it.
+pub fn has_reader() -> bool {
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    // An error of the call itself says nothing about the reader.
+    let _ = poll(&mut polled, Some(&Timespec::default()));
+    !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
