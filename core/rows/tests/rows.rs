@@ -76,7 +76,10 @@ impl Row<'_> {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "tests choose values that an f32 can hold, or do not compare them")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "tests choose values that an f32 can hold, or do not compare them"
+)]
 fn narrow(float: f64) -> f32 {
     float as f32
 }
