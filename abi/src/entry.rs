@@ -1,8 +1,8 @@
 //! The entry points: all functions of a module that weir calls.
 //!
-//! Each entry point has one definition in [`ENTRY_POINTS`]. From it follow admission's check of exports, the functions
-//! that the analyser bounds with their arguments, the limits on a call, the exports that the loader adds, the declarations
-//! in both SDKs, and the reference in docs/reference/MODULE.md.
+//! Each entry point has one definition in [`ENTRY_POINTS`]. Admission checks a module's exports by it, the analyser takes
+//! from it the functions to bound and the ranges of their arguments, and the host the limits of a call. The loader's own
+//! exports, the declarations in both SDKs, and the table in docs/reference/MODULE.md follow from it, too.
 //!
 //! To add an entry point, add a variant of [`EntryPoint`] and its definition. An entry point for an event between two
 //! other calls also needs a variant of `ModuleEvent` in edge/sandbox.
@@ -54,15 +54,15 @@ pub enum EntryType {
     Periods,
     /// A number of bytes of memory.
     Bytes,
-    /// The number that identifies a call of a service.
+    /// The number of a call of a service: `call` for the called module, the ticket that `call` returned for the caller.
     CallNumber,
     /// A service, by its index in the manifest.
     Service,
     /// The length in bytes of the message that comes with the call.
     MessageLength,
-    /// A [`lost`](crate::lost) cause.
+    /// The cause of a lost call, a constant of [`lost`](crate::lost).
     Cause,
-    /// An [`answer`](crate::answer) status.
+    /// The outcome of a call of a service, a constant of [`answer`](crate::answer).
     Status,
 }
 
@@ -164,7 +164,7 @@ pub struct EntryDefinition {
     pub entry: EntryPoint,
     /// The name of the export; for the start function, words in brackets.
     pub name: &'static str,
-    /// The name without a prefix, as in `module!` of the SDK for Rust.
+    /// The name without `weir_` or `_`: the name in `module!` of the SDK for Rust, and in exports that the loader adds.
     pub key: &'static str,
     /// The location in a module.
     pub location: EntryLocation,
@@ -329,7 +329,7 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
         name: "weir_tick",
         key: "tick",
         parameters: &[NOW, parameter("periods", EntryType::Periods)],
-        called: "when packet time has passed the end of a period, `now`; `periods` have ended since the last call",
+        called: "when packet time has passed the end of a period; `now` is that end, and `periods` have ended since the last call",
         ..DEFAULTS
     },
     EntryDefinition {
@@ -358,7 +358,7 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
             parameter("service", EntryType::Service),
             MESSAGE_LENGTH,
         ],
-        called: "when a module of another session calls one of its [services](#services), with a message of `len` bytes",
+        called: "when a module of another session calls a [service](#services) of this module, with a message of `len` bytes",
         ..DEFAULTS
     },
     EntryDefinition {
@@ -370,7 +370,7 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
             parameter("status", EntryType::Status),
             MESSAGE_LENGTH,
         ],
-        called: "when one of its own calls is answered, with a message of `len` bytes, or fails",
+        called: "when a service that this module called has answered, with a message of `len` bytes, or the call has failed",
         ..DEFAULTS
     },
     EntryDefinition {

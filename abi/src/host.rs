@@ -134,7 +134,7 @@ pub enum ResultValue {
 pub struct CallCost {
     /// Fuel for each call.
     pub call: u32,
-    /// Fuel for each byte of the length argument, and of the strings of a record.
+    /// Fuel for each byte that the [length argument](LengthArgument) states, and for each byte of a record's strings.
     pub per_byte: u32,
 }
 
@@ -159,7 +159,7 @@ pub enum OverLength {
 /// The argument that says how many bytes a call works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthArgument {
-    /// The index of the argument. At most one argument follows.
+    /// The index of the argument. At most one argument may follow: the meter's code has one spare local for it.
     pub index: usize,
     /// The most bytes that a call works on.
     pub max: LengthMax,
@@ -180,7 +180,7 @@ pub enum LimitedOutput {
     Frame,
 }
 
-/// The time at which a function can be called. At any other time it returns [`code::WHEN`](crate::code::WHEN).
+/// The entry points in which a function can be called. In any other it returns [`code::WHEN`](crate::code::WHEN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPhase {
     /// Always.
@@ -233,7 +233,7 @@ pub struct HostDefinition {
     pub output: LimitedOutput,
     /// True if the loader adds an argument: the mask of the packets that the batch still has to handle.
     pub gets_packet_mask: bool,
-    /// The time at which the function can be called.
+    /// The entry points in which the function can be called.
     pub phase: CallPhase,
     /// The right that the function needs.
     pub right: RequiredRight,
@@ -304,7 +304,7 @@ const DEFAULTS: HostDefinition = HostDefinition {
 pub const COUNT: usize = HostFunction::Publish as usize + 1;
 
 /// The definitions of all host functions, in the order of [`HostFunction`]. An address whose bytes are not wholly inside
-/// one of the module's areas (private memory, packets, descriptors, tables) makes the call of the module a fault.
+/// one of the module's areas (private memory, packets, descriptors, tables) ends the call in progress as a fault.
 pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
     HostDefinition {
         function: HostFunction::Emit,

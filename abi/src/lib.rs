@@ -142,7 +142,7 @@ pub mod code {
     /// Not allowed: a field that affects parsing, or a checksum; a right that the module's session lacks; an output
     /// that leads nowhere; a packet that cannot be kept; a table without readers.
     pub const DENIED: i32 = -3;
-    /// Not possible at this time: for instance compiling patterns after `weir_start`, or sending a frame before its end.
+    /// Not possible now: the function cannot be called in this entry point, or no session offers the called service.
     pub const WHEN: i32 = -4;
     /// No such thing: an unknown parameter, stream, output, table, pattern or kept packet.
     pub const UNKNOWN: i32 = -5;

@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::{Arc, LazyLock};
 use weir_trust::credential::{Credential, VerificationContext, VerifiedCredential};
-use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, UnixSecond};
 use weir_trust::key::Identity;
 use weir_trust::revocation::Revocations;
 use weir_units::Bytes;
@@ -27,12 +27,12 @@ static HOLDER: LazyLock<Arc<VerifiedCredential>> = LazyLock::new(|| {
         ..Ceilings::default()
     };
     let filters = ["udp".parse().expect("a filter")].into();
-    let grant = Grant { expires: Some(Second::MAX), filters, ceilings, ..Grant::default() };
+    let grant = Grant { expires: Some(UnixSecond::MAX), filters, ceilings, ..Grant::default() };
     let (operator, peer) = (Identity::from_seed(&[1; 32]), Identity::from_seed(&[2; 32]).public());
     let credential = Credential::mint(&operator, peer, grant, None, &mut Seeded(1)).expect("a grant that can be");
     let (roots, revocations) = ([operator.public()], Revocations::default());
     let node = "node".parse().expect("a name");
-    let now = Second::default();
+    let now = UnixSecond::default();
     let situation = VerificationContext { roots: &roots, revocations: &revocations, peer: &peer, node: &node, now };
     Arc::new(credential.verify(&situation).expect("it is the peer's own"))
 });

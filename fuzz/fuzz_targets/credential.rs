@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use std::sync::LazyLock;
 use weir_trust::credential::{Credential, DatedId, CredentialRefusal, VerificationContext, VerifiedCredential};
-use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Resource, Second, PacketView};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Resource, UnixSecond, PacketView};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::{HEADER_BYTES_MAX, ListHeader, RevocationList, Revocations, RootRevocations};
 use weir_trust::signature::ModuleSignature;
@@ -90,7 +90,7 @@ fn check_parsed(credential: &Credential) {
 /// The result of verifying a credential of its holder against this root.
 fn verify(credential: &Credential, root: &PublicKey) -> Result<VerifiedCredential, CredentialRefusal> {
     let (roots, peer) = ([*root], credential.claimed_holder());
-    credential.verify(&VerificationContext { roots: &roots, revocations: &REVOCATIONS, peer, node: &NODE, now: Second::default() })
+    credential.verify(&VerificationContext { roots: &roots, revocations: &REVOCATIONS, peer, node: &NODE, now: UnixSecond::default() })
 }
 
 /// Reads the input as the block that the last holder of a chain signs for a delegation.
@@ -205,7 +205,7 @@ impl Parent {
         // Some parts are reduced, so that the effective grant is not that of one block.
         let ceilings = Ceilings { memory: Some(Bytes(1 << 20)), sessions: Some(3), ..Ceilings::default() };
         let filters = ["port 53".parse().expect("a filter")].into();
-        let grant = Grant { ceilings, filters, expires: Second::new(3_000_000_000), ..Grant::default() };
+        let grant = Grant { ceilings, filters, expires: UnixSecond::new(3_000_000_000), ..Grant::default() };
         let credential = credential.delegate(&identity(2), identity(3).public(), grant, None, random).expect("it is no more");
         let token = schema::Biscuit::decode(credential.as_bytes()).expect("a token");
         let Some(schema::proof::Content::NextSecret(last)) = &token.proof.content else { panic!("it is not sealed") };
@@ -271,8 +271,8 @@ fn full_grant() -> Grant {
             ..Ceilings::NONE
         },
         nodes: Some(all(&["node", "*.example.org"]).into_iter().collect()),
-        not_before: Some(Second::default()),
-        expires: Second::new(4_000_000_000),
+        not_before: Some(UnixSecond::default()),
+        expires: UnixSecond::new(4_000_000_000),
         delegations: Some(4),
     }
 }

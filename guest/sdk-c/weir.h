@@ -27,15 +27,15 @@
  *         instead of weir_packet: up to 64 packets at once; bit i of the mask says that p[i] is for this module
  *         returns the mask of the packets to drop
  *     void weir_tick(uint64_t now, uint64_t periods)
- *         when packet time has passed the end of a period, now; periods have ended since the last call
+ *         when packet time has passed the end of a period; now is that end, and periods have ended since the last call
  *     void weir_lost(int32_t cause)
  *         before the next call after one that was lost, so that the module can clean up
  *     void weir_low_memory(uint64_t left)
  *         between two other calls, when little memory is left of its session's reservation
  *     void weir_serve(uint64_t call, uint32_t service, uint32_t len)
- *         when a module of another session calls one of its services, with a message of len bytes
+ *         when a module of another session calls a service of this module, with a message of len bytes
  *     void weir_answer(uint64_t ticket, int32_t status, uint32_t len)
- *         when one of its own calls is answered, with a message of len bytes, or fails
+ *         when a service that this module called has answered, with a message of len bytes, or the call has failed
  *     void weir_stop(uint64_t now)
  *         once, after the last packet, whose time stamp is now
  * entry points: end

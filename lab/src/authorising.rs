@@ -19,7 +19,7 @@ use weir_node::control::spec::SessionSpec;
 use weir_node::server::case_simulation::{CaseEnvironment, SimulatedNode};
 use weir_trust::association::Peer;
 use weir_trust::credential::{Credential, DelegationId, VerificationContext, VerifiedCredential};
-use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, Second};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, UnixSecond};
 use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::{ListReception, RevocationList, Revocations};
 use weir_units::Bytes;
@@ -66,7 +66,7 @@ pub(crate) struct Peers {
     roots: [PublicKey; 1],
     revocations: Revocations,
     name: NodeName,
-    now: Second,
+    now: UnixSecond,
     module: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ fn three_block_credential(
     let set = ModuleSet { hashes: [ModuleHash::of_bytes(module)].into(), ..ModuleSet::default() };
     let filter = |text: &str| text.parse().map(|filter| [filter].into());
     let granted = Grant {
-        expires: Some(Second::MAX),
+        expires: Some(UnixSecond::MAX),
         modules: Modules::from(set),
         filters: filter("tcp or udp").context(BENCH)?,
         ceilings,
@@ -123,7 +123,7 @@ impl Peers {
             roots: [operator.public()],
             revocations: Revocations::default(),
             name: "node".parse().context(BENCH)?,
-            now: Second::default(),
+            now: UnixSecond::default(),
             module,
             operator,
         })
@@ -159,7 +159,7 @@ impl Peers {
 struct BusyNode<'a> {
     node: SimulatedNode<'a>,
     credential: Credential,
-    now: Second,
+    now: UnixSecond,
     /// The session that each request creates.
     spec: SessionSpec,
 }

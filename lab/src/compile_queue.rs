@@ -13,7 +13,7 @@ use weir_node::client::{Client, NodeLocation, Upload};
 use weir_node::control::protocol::ControlRequest;
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
 use weir_trust::credential::Credential;
-use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, UnixSecond};
 use weir_trust::key::Identity;
 use weir_units::Bytes;
 
@@ -85,7 +85,7 @@ impl Holder {
             memory: Some(Bytes(64 << 20)),
             ..Ceilings::default()
         };
-        let grant = Grant { expires: Second::new(EXPIRES), ceilings, ..Grant::default() };
+        let grant = Grant { expires: UnixSecond::new(EXPIRES), ceilings, ..Grant::default() };
         let credential = Credential::mint(&target.root, identity.public(), grant, None, &mut OsRng)?;
         let node = target.location_for(&identity, credential.as_bytes(), NODE_ADDRESS.into());
         let session: SessionSpec = toml::from_str(&format!(

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use weir_node::client::{Client, ClientError, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::credential::{DatedId, DelegationId};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::key::Identity;
 use weir_trust::revocation::RevocationList;
 
@@ -95,8 +95,8 @@ fn deliver(root: &Identity, number: u16, node: &NodeLocation) -> Option<f64> {
     let mut seed = [0; 32];
     seed.split_at_mut(2).0.copy_from_slice(&number.to_be_bytes());
     let id = DelegationId::of_root(&Identity::from_seed(&seed).public());
-    let entry = DatedId { id, expires: Second::new(EXPIRES) };
-    let list = RevocationList::sign(root, u64::from(number) + 1, Second::default(), entry.into()).ok()?;
+    let entry = DatedId { id, expires: UnixSecond::new(EXPIRES) };
+    let list = RevocationList::sign(root, u64::from(number) + 1, UnixSecond::default(), entry.into()).ok()?;
     let (begin, mut pause) = (Instant::now(), Duration::from_millis(200));
     while begin.elapsed() < TIMEOUT {
         if offer(&list, node).is_ok() {

@@ -10,8 +10,8 @@ use weir_sandbox::LoadError;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// The reason why a measurement or an experiment cannot be carried out. A broken promise is no error: it is reported by a
-/// [`Criterion`](crate::criterion::Criterion) in the result.
+/// The reason why a measurement or an experiment cannot be carried out. A measured value that misses its limit is no error:
+/// a [`Criterion`](crate::criterion::Criterion) in the result reports it.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A step failed: reading a file, running a program, loading a module, or talking to the node.
@@ -29,7 +29,8 @@ pub enum LabError {
     Node(#[from] ClientError),
     #[error("{module}: {error}")]
     Build { module: String, error: Box<weir_author::BuildError> },
-    /// Two builds of a module gave different output for the same packets. Rounds count from 0.
+    /// Two builds of a module gave different output in one round of a comparison, in which both get the same packets. `one`
+    /// and `other` name the builds; rounds count from 0.
     #[error("{module}, round {round}: the output of {one} and that of {other} differ: {details}")]
     Differ { module: String, round: usize, one: String, other: String, details: String },
     /// A packet used more than the bound of the module: the analysis or the meter is wrong.

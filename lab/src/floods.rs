@@ -20,7 +20,7 @@ use weir_node::client::{Client, NodeLocation};
 use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::association::{CREDENTIALS_BYTES_MAX, Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
-use weir_trust::grant::{Grant, Second};
+use weir_trust::grant::{Grant, UnixSecond};
 use weir_trust::key::{Identity, PublicKey};
 
 /// The node's address.
@@ -99,7 +99,7 @@ pub fn table() -> Result<String, LabError> {
         write_key(folder.path(), &own)?.display(),
         root.public()
     ))?;
-    let grant = Grant { expires: Second::new(EXPIRES), ..Grant::default() };
+    let grant = Grant { expires: UnixSecond::new(EXPIRES), ..Grant::default() };
     let credential =
         Credential::mint(&root, holder.public(), grant, None, &mut OsRng).context("minting a credential")?;
     let target = Target { node: own.public(), root, holder, credential: credential.as_bytes().to_vec() };

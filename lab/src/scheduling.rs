@@ -64,8 +64,8 @@ impl BusyCore {
             let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
             let share = CpuAllocation::Reserved(cpu::CpuReservation { period, slice, spare });
             let terms = CpuTerms { share, overrun: Nanos(0) };
-            let vp = core.create(terms, Nanos(0)).debug_context("bench schedule")?;
-            core.wake(vp, Nanos(u64::from(number))).debug_context("bench schedule")?;
+            let vcpu_id = core.create(terms, Nanos(0)).debug_context("bench schedule")?;
+            core.wake(vcpu_id, Nanos(u64::from(number))).debug_context("bench schedule")?;
         }
         Ok(Self { core, now: Nanos(0) })
     }

@@ -88,7 +88,7 @@ impl InlinedCalls {
     }
 
     /// Returns the addresses at which the inlined code of a call begins or ends.
-    pub(crate) fn edges(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn boundaries(&self) -> impl Iterator<Item = u32> {
         self.0
             .iter()
             .flat_map(|call| [call.code.start, call.code.end])

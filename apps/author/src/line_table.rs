@@ -42,9 +42,15 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
         SourceFiles { folders: folders.into_iter().flatten().collect(), ..SourceFiles::default() };
     let debug = DebugLines { rows: lines.rows().collect(), calls: &calls };
     let loops = loops(&module);
-    let loop_edges = loops.iter().flat_map(|body| [body.start, body.start + LOOP_BYTES]);
-    let mut addresses: Vec<u32> =
-        debug.rows.iter().map(|(address, _)| *address).chain(calls.edges()).chain(loop_edges).collect();
+    // Each `loop` instruction gets a row of its own.
+    let loop_boundaries = loops.iter().flat_map(|body| [body.start, body.start + LOOP_BYTES]);
+    let mut addresses: Vec<u32> = debug
+        .rows
+        .iter()
+        .map(|(address, _)| *address)
+        .chain(calls.boundaries())
+        .chain(loop_boundaries)
+        .collect();
     addresses.sort_unstable();
     addresses.dedup();
     let mut program = Vec::new();
@@ -206,9 +212,9 @@ impl SourceFiles {
         inside.is_relative() && !inside.starts_with(GENERATED) && !inside.starts_with(LIBRARY)
     }
 
-    /// Returns the name in the table of the file with this recorded path: the path relative to the module's folder. For a file
-    /// elsewhere, the name is the part that does not depend on the machine: the path from its crate's folder, or else the
-    /// file's name.
+    /// Returns the name in the table of the file with this recorded path. The name does not depend on the machine of the build.
+    /// For a file in the module's folder, it is the path from there. For another file, it is the path from the folder of its
+    /// crate, or else only the file's name.
     fn name(&self, recorded: &str) -> String {
         let path = normalize(Path::new(recorded));
         let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);

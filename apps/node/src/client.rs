@@ -22,7 +22,7 @@ use weir_remote::{ConnectError, SecureStream};
 use weir_trust::association::HandshakeError;
 use weir_trust::grant::ModuleHash;
 use weir_trust::key::{Identity, PublicKey};
-use weir_units::{Bytes, Escape as _, beside, escaped};
+use weir_units::{Bytes, Escape as _, display_among, escaped};
 
 /// The default path of a node's local socket.
 pub const SOCKET: &str = "/run/weir/node.sock";
@@ -96,10 +96,10 @@ pub enum ClientError {
     #[error("the node's answer is longer than {}", Bytes(ANSWER_BYTES_MAX as u64))]
     AnswerTooLong,
     /// The request's line is too long. Contains the length of the line.
-    #[error("the request has {}, but the maximum is {limit}", beside(*.0, &[LINE_MAX]), limit = beside(LINE_MAX, &[*.0]))]
+    #[error("the request has {}, but the maximum is {limit}", display_among(*.0, &[LINE_MAX]), limit = display_among(LINE_MAX, &[*.0]))]
     RequestTooLong(Bytes),
     /// The file is too long.
-    #[error("the file has {length}, but the maximum for a {kind} is {maximum}", length = beside(*length, &[*maximum]), maximum = beside(*maximum, &[*length]))]
+    #[error("the file has {length}, but the maximum for a {kind} is {maximum}", length = display_among(*length, &[*maximum]), maximum = display_among(*maximum, &[*length]))]
     BodyTooLong {
         /// The length of the file.
         length: Bytes,

@@ -93,7 +93,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::LazyLock;
     use weir_trust::credential::{Credential, VerificationContext};
-    use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
+    use weir_trust::grant::{Ceilings, CpuShare, Grant, UnixSecond};
     use weir_trust::key::Identity;
     use weir_trust::revocation::Revocations;
     use weir_units::Bytes;
@@ -101,7 +101,7 @@ mod tests {
     /// A holder that may use 10 % of a core, 16 MiB, two sessions and UDP packets.
     static HOLDER: LazyLock<Arc<VerifiedCredential>> = LazyLock::new(|| {
         let grant = Grant {
-            expires: Some(Second::MAX),
+            expires: Some(UnixSecond::MAX),
             filters: ["udp".parse().unwrap()].into(),
             ceilings: Ceilings {
                 cpu: Some(CpuShare(100_000)),
@@ -115,7 +115,7 @@ mod tests {
         let credential = Credential::mint(&operator, peer, grant, None, &mut SeededRng(1)).unwrap();
         let (roots, revocations) = ([operator.public()], Revocations::default());
         let node = "node".parse().unwrap();
-        let now = Second::default();
+        let now = UnixSecond::default();
         let situation =
             VerificationContext { roots: &roots, revocations: &revocations, peer: &peer, node: &node, now };
         Arc::new(credential.verify(&situation).unwrap())

@@ -249,8 +249,8 @@ fn cheapest_tier(
     let worst = worst(comparisons);
     let cheapest = match worst.map(Comparison::status) {
         None | Some(LimitStatus::Within) => Tier::Proved,
-        Some(LimitStatus::Over) => Tier::Supervised,
-        Some(LimitStatus::Beyond | LimitStatus::Unbounded) => Tier::Metered,
+        Some(LimitStatus::OverWithinFactor) => Tier::Supervised,
+        Some(LimitStatus::OverFactor | LimitStatus::Unbounded) => Tier::Metered,
     };
     let mut tiers = Tier::ALL.iter().copied().filter(|tier| *tier >= cheapest);
     match (tiers.find(|tier| calibrated.profile.allows(*tier)), worst) {
@@ -552,8 +552,8 @@ mod tests {
             patches: Some(step(StepKind::Loop(three), three)),
             frames: Some(step(StepKind::Host("send"), three)),
             pages: Some(step(StepKind::Grow, three)),
-            stack: Some(step(StepKind::Frame, Linear::constant(2048))),
-            shadow_stack: Some(step(StepKind::Locals, Linear::constant(1024))),
+            stack: Some(step(StepKind::StackFrame, Linear::constant(2048))),
+            shadow_stack: Some(step(StepKind::ShadowStackFrame, Linear::constant(1024))),
         };
         let refused = |bound: &EntryBound, profile: &str| {
             outcome(bound.clone(), &format!("tiers = ['proved']\n{profile}")).unwrap_err()
@@ -572,8 +572,8 @@ mod tests {
         }
         // The amount is known only at run time, or a function calls itself, so that there is none.
         (all.stack, all.shadow_stack) = (None, None);
-        all.top.stack = Some(step(StepKind::Frame, Linear::UNBOUNDED));
-        all.top.shadow_stack = Some(step(StepKind::Locals, Linear::UNBOUNDED));
+        all.top.stack = Some(step(StepKind::StackFrame, Linear::UNBOUNDED));
+        all.top.shadow_stack = Some(step(StepKind::ShadowStackFrame, Linear::UNBOUNDED));
         for (profile, words) in [
             ("stack = '2999'", "most of it is what scan (byte 77) calls again and again; with"),
             (

@@ -30,7 +30,7 @@ pub struct Calibration {
     median: u64,
     max: u64,
     /// The version of the cost table by which the fuel was counted.
-    costs: u32,
+    cost_table_version: u32,
     /// The measured processor; `None` if no measurement was made.
     processor: Option<String>,
 }
@@ -64,7 +64,7 @@ pub enum CalibrationError {
         "the calibration is for version {0} of the cost table; this weir has version {current}: run `weir calibrate`",
         current = CostTable::VERSION
     )]
-    Costs(u32),
+    CostTableVersion(u32),
 }
 
 #[derive(Deserialize)]
@@ -96,7 +96,7 @@ impl Calibration {
         // Characters that TOML would escape are not part of a processor's name.
         let is_legal = |c: &char| is_plain(*c) && !matches!(c, '"' | '\\');
         let processor = processor.chars().filter(is_legal).take(PROCESSOR_MAX).collect();
-        Ok(Self { min, median, max, costs: CostTable::VERSION, processor: Some(processor) })
+        Ok(Self { min, median, max, cost_table_version: CostTable::VERSION, processor: Some(processor) })
     }
 
     /// Reads the text that [`to_toml`](Self::to_toml) writes.
@@ -110,7 +110,7 @@ impl Calibration {
         let raw: Raw =
             toml::from_str(text).map_err(|error| CalibrationError::Toml(escaped(error.message())))?;
         if raw.cost_table != CostTable::VERSION {
-            return Err(CalibrationError::Costs(raw.cost_table));
+            return Err(CalibrationError::CostTableVersion(raw.cost_table));
         }
         Self::measured(raw.nanoseconds.min, raw.nanoseconds.median, raw.nanoseconds.max, &raw.processor)
     }
@@ -121,7 +121,7 @@ impl Calibration {
             "# Written by `weir calibrate`: nanoseconds that 1000 units of fuel take on this node.\n",
         );
         let processor = self.processor.as_deref().unwrap_or_default();
-        _ = writeln!(out, "cost-table = {}\nprocessor = \"{processor}\"\n", self.costs);
+        _ = writeln!(out, "cost-table = {}\nprocessor = \"{processor}\"\n", self.cost_table_version);
         _ = writeln!(out, "[nanoseconds]\nmin = {}\nmedian = {}\nmax = {}", self.min, self.median, self.max);
         out
     }
@@ -141,9 +141,9 @@ impl Calibration {
         [self.min, self.median, self.max]
     }
 
-    /// Returns the version of the cost table that was measured.
-    pub fn costs(&self) -> u32 {
-        self.costs
+    /// Returns the version of the cost table by which the fuel was counted.
+    pub fn cost_table_version(&self) -> u32 {
+        self.cost_table_version
     }
 
     /// Returns the time that an amount of fuel takes for the slowest kind of work, rounded up.
@@ -187,7 +187,7 @@ impl Default for Calibration {
             min: ASSUMED_NANOS,
             median: ASSUMED_NANOS,
             max: ASSUMED_NANOS,
-            costs: CostTable::VERSION,
+            cost_table_version: CostTable::VERSION,
             processor: None,
         }
     }
@@ -270,7 +270,7 @@ mod tests {
                 good.replace("max = 3", "max = 1"),
                 "cannot take 1 ns at least, 2 ns in the middle and 1 ns at most",
             ),
-            (good.replace("max = 3", "max = 1000001"), "they must rise, and be from 1 to 1000000"),
+            (good.replace("max = 3", "max = 1000001"), "the three times must be from 1 to 1000000"),
             (format!("#{}\n{good}", "x".repeat(CALIBRATION_BYTES_MAX)), "4096 is the most"),
         ] {
             let error = Calibration::parse(&text).unwrap_err().to_string();

@@ -25,9 +25,9 @@ pub enum LimitedResource {
     /// Changes of output packets.
     Patches,
     /// Frames that are sent.
-    Frames,
-    /// Pages of memory that are requested.
-    Pages,
+    SentFrames,
+    /// Pages of memory that are requested by `memory.grow`.
+    GrownPages,
     /// Private memory, in bytes.
     Memory,
 }
@@ -41,8 +41,8 @@ impl LimitedResource {
             Self::ShadowStack => "shadow stack",
             Self::Records => "records",
             Self::Patches => "patches",
-            Self::Frames => "frames",
-            Self::Pages => "pages",
+            Self::SentFrames => "frames",
+            Self::GrownPages => "pages",
             Self::Memory => "memory",
         }
     }
@@ -54,9 +54,9 @@ pub enum LimitStatus {
     /// Within the limit, for packets of every length.
     Within,
     /// Over the limit, but within the profile's factor for supervised modules.
-    Over,
+    OverWithinFactor,
     /// Over the limit by more than the profile's factor for supervised modules.
-    Beyond,
+    OverFactor,
     /// There is no bound.
     Unbounded,
 }
@@ -83,8 +83,8 @@ impl Comparison {
         match () {
             () if !self.bound.is_bounded() => LimitStatus::Unbounded,
             () if self.is_within(1) => LimitStatus::Within,
-            () if self.is_within(self.factor) => LimitStatus::Over,
-            () => LimitStatus::Beyond,
+            () if self.is_within(self.factor) => LimitStatus::OverWithinFactor,
+            () => LimitStatus::OverFactor,
         }
     }
 
@@ -132,9 +132,9 @@ impl Comparison {
             (LimitedResource::Records, _) if is_packet => "`records`",
             (LimitedResource::Records, _) => "`call-records`",
             (LimitedResource::Patches, _) => "`patches`",
-            (LimitedResource::Frames, _) if is_packet => "`frames`",
-            (LimitedResource::Frames, _) => "`call-frames`",
-            (LimitedResource::Pages, _) => "`pages`",
+            (LimitedResource::SentFrames, _) if is_packet => "`frames`",
+            (LimitedResource::SentFrames, _) => "`call-frames`",
+            (LimitedResource::GrownPages, _) => "`pages`",
             (LimitedResource::Memory, _) => "`memory`",
         }
     }
@@ -240,14 +240,14 @@ pub(crate) fn compare(
         let frames_max = if is_start { 0 } else { host_max("send", frames_max) };
         if frames_max > 0 {
             let found = capped(usage(|found| found.usage.frames), frames_max);
-            add(LimitedResource::Frames, found, Linear::constant(frames));
+            add(LimitedResource::SentFrames, found, Linear::constant(frames));
         }
         let pages = capped(usage(|found| found.usage.pages), growable_pages);
         if is_start {
             start_pages = start_pages.saturating_add(pages.constant);
         } else {
             let pages_limit = u64::from(profile.pages).saturating_mul(packets.unwrap_or(1));
-            add(LimitedResource::Pages, pages, Linear::constant(pages_limit));
+            add(LimitedResource::GrownPages, pages, Linear::constant(pages_limit));
             grows_later |= pages != Linear::ZERO;
         }
     }
@@ -306,8 +306,8 @@ mod tests {
             let holds_at_all = |times| [0, bytes, limit::PACKET_BYTES].iter().all(|bytes| holds(times, *bytes));
             match status {
                 LimitStatus::Within => prop_assert!(!limit.is_bounded() || holds_at_all(1)),
-                LimitStatus::Over => prop_assert!(!holds_at_all(1) && holds_at_all(factor.into())),
-                LimitStatus::Beyond => prop_assert!(!holds_at_all(factor.into())),
+                LimitStatus::OverWithinFactor => prop_assert!(!holds_at_all(1) && holds_at_all(factor.into())),
+                LimitStatus::OverFactor => prop_assert!(!holds_at_all(factor.into())),
                 LimitStatus::Unbounded => prop_assert!(!bound.is_bounded()),
             }
             prop_assert!(status != LimitStatus::Within || !limit.is_bounded() || comparison.ratio() <= 1.0);

@@ -28,8 +28,8 @@ impl Excess {
     pub fn needed_tier(&self) -> Tier {
         match self.comparison.status() {
             LimitStatus::Within => Tier::Proved,
-            LimitStatus::Over => Tier::Supervised,
-            LimitStatus::Beyond | LimitStatus::Unbounded => Tier::Metered,
+            LimitStatus::OverWithinFactor => Tier::Supervised,
+            LimitStatus::OverFactor | LimitStatus::Unbounded => Tier::Metered,
         }
     }
 }
@@ -48,8 +48,8 @@ impl fmt::Display for Excess {
                 }
                 LimitedResource::Records
                 | LimitedResource::Patches
-                | LimitedResource::Frames
-                | LimitedResource::Pages => {
+                | LimitedResource::SentFrames
+                | LimitedResource::GrownPages => {
                     write!(f, "{name} uses up to {bound} {what}")?;
                 }
             }
@@ -99,8 +99,8 @@ pub(crate) fn largest_contribution(comparison: &Comparison, analysis: &Analysis)
         LimitedResource::ShadowStack => tops?.shadow_stack.clone(),
         LimitedResource::Records => tops?.records.clone(),
         LimitedResource::Patches => tops?.patches.clone(),
-        LimitedResource::Frames => tops?.frames.clone(),
-        LimitedResource::Pages => tops?.pages.clone(),
+        LimitedResource::SentFrames => tops?.frames.clone(),
+        LimitedResource::GrownPages => tops?.pages.clone(),
         // A module with too much initial memory is refused before, so the excess comes from growth.
         LimitedResource::Memory => {
             let all = analysis.entries.iter().filter_map(|entry| entry.top.pages.as_ref());
@@ -121,11 +121,11 @@ impl fmt::Display for StepText<'_> {
             StepKind::Host(name) => write!(f, "the call of `{name}` in {place}"),
             StepKind::Bulk => write!(f, "the copy or fill of memory in {place}"),
             StepKind::Grow => write!(f, "the `memory.grow` in {place}"),
-            StepKind::Frame | StepKind::Locals if self.0.amount.is_bounded() => {
+            StepKind::StackFrame | StepKind::ShadowStackFrame if self.0.amount.is_bounded() => {
                 write!(f, "what {place} takes, {}", Bytes(self.0.amount.constant))
             }
-            StepKind::Frame => write!(f, "what {place} calls again and again"),
-            StepKind::Locals => write!(f, "what {place} takes, which is only known when it runs"),
+            StepKind::StackFrame => write!(f, "what {place} calls again and again"),
+            StepKind::ShadowStackFrame => write!(f, "what {place} takes, which is only known when it runs"),
         }
     }
 }

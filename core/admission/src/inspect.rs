@@ -7,7 +7,7 @@ use weir_abi::entry::{self, ENTRY_POINTS, EntryLocation, EntryPoint, EntryPoints
 use weir_abi::host::{self, HostFunction, ValueType};
 use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export};
 use weir_bounds::{Import, ParsedModule, Sections};
-use weir_units::{Bytes, Nanos, beside};
+use weir_units::{Bytes, Nanos, display_among};
 
 /// The largest module, in bytes.
 pub const MODULE_BYTES_MAX: usize = 8 << 20;
@@ -84,7 +84,7 @@ pub enum ModuleRefusal {
     #[error("this is not a WebAssembly module: it begins with {}, not with 00 61 73 6d", hex_or_nothing(.0))]
     NotWasm(Vec<u8>),
     /// A module larger than [`MODULE_BYTES_MAX`].
-    #[error("the module has {}; {} is the most", beside(*.0, &[MODULE_MAX]), beside(MODULE_MAX, &[*.0]))]
+    #[error("the module has {}; {} is the most", display_among(*.0, &[MODULE_MAX]), display_among(MODULE_MAX, &[*.0]))]
     TooLarge(Bytes),
     /// A module that is not valid, or that uses a WebAssembly feature that weir does not support.
     #[error("the module is not valid WebAssembly at byte {offset}: {reason}")]
@@ -134,7 +134,7 @@ pub enum ModuleRefusal {
     #[error("the module must have one memory of its own, exported as `memory`")]
     Memory,
     /// An initial memory that is larger than the manifest or weir allows.
-    #[error("the module begins with {given} of memory, but its manifest allows {max}", given = beside(*given, &[*max]), max = beside(*max, &[*given]))]
+    #[error("the module begins with {given} of memory, but its manifest allows {max}", given = display_among(*given, &[*max]), max = display_among(*max, &[*given]))]
     MemorySize {
         /// The initial memory.
         given: Bytes,
@@ -196,7 +196,7 @@ pub enum ModuleRefusal {
     /// More initial memory than the profile allows, so that no tier can limit it.
     #[error(
         "the module begins with {given} of memory, declared at byte {at}, for its static variables and its stack; the profile allows {max} (`memory`)",
-        given = beside(*given, &[*max]), max = beside(*max, &[*given])
+        given = display_among(*given, &[*max]), max = display_among(*max, &[*given])
     )]
     MemoryLimit {
         /// The initial memory.
@@ -207,7 +207,7 @@ pub enum ModuleRefusal {
         max: Bytes,
     },
     /// Ticks that are more frequent than the profile allows.
-    #[error("the module asks for a tick every {given}; the profile allows one every {min} (`tick-period`)", given = beside(*given, &[*min]), min = beside(*min, &[*given]))]
+    #[error("the module asks for a tick every {given}; the profile allows one every {min} (`tick-period`)", given = display_among(*given, &[*min]), min = display_among(*min, &[*given]))]
     TickPeriod {
         /// The period of the module's ticks.
         given: Nanos,

@@ -182,7 +182,7 @@ fn each_bound_is_shown_with_its_limit() {
     assert_eq!(packet.bound, fuel(&assessment, EntryPoint::Packet));
     assert_eq!(
         packet.status(),
-        if packet.bound.constant <= 200 { LimitStatus::Over } else { LimitStatus::Beyond }
+        if packet.bound.constant <= 200 { LimitStatus::OverWithinFactor } else { LimitStatus::OverFactor }
     );
     assert_eq!(assessment.worst(), Some(&packet));
     assert_eq!(find(Some(EntryPoint::Stop), LimitedResource::Fuel).status(), LimitStatus::Within);

@@ -7,7 +7,7 @@ use crate::report::{
     contributor,
 };
 use crate::state::{AnalysisStop, CostSite, HotPath, StackSite, UNBOUNDED_STACK};
-use crate::value::{BoundValueId, Op, dependency};
+use crate::value::{Op, ValueId, dependency};
 use crate::{
     Analysis, CostTable, EntryBound, Environment, Linear, ParsedModule, UnboundedCause, UnboundedReason,
     WorkClass,
@@ -34,9 +34,9 @@ impl From<wasmparser::BinaryReaderError> for Malformed {
     }
 }
 
-/// The most steps of the analysis of one module. Each visit of an instruction takes several steps, and an instruction is
-/// visited in each walk of a loop around it. An analysis that needs more steps ends with [`UnboundedCause::TooLarge`].
-/// With this limit the analysis of any module takes at most a few tens of milliseconds.
+/// The most steps of the analysis of one module. Each visit of an instruction takes several steps, and an instruction
+/// is visited in each walk of a loop around it. An analysis that needs more steps ends with
+/// [`UnboundedCause::TooLarge`]. With this limit the analysis of any module takes at most a few tens of milliseconds.
 const STEPS_MAX: u64 = 2_400_000;
 
 /// The most steps that a report gives of the path to the location that contributes most.
@@ -84,7 +84,8 @@ impl Interpreter<'_, '_> {
     /// The bounds of an entry point, which is the function with this index.
     fn analyse_entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, AnalysisStop> {
         if (function as usize) < self.module.imported.len() {
-            // The entry point is an imported function that the module exports again. Imported functions are not analysed.
+            // The entry point is an imported function that the module exports again. Imported functions are not
+            // analysed.
             return Err(AnalysisStop::TooLarge);
         }
         self.descriptor_bytes = entry.packets().max(1) as usize * weir_abi::DESCRIPTOR_BYTES;
@@ -122,7 +123,7 @@ impl Interpreter<'_, '_> {
     }
 
     /// The abstract arguments of an entry point.
-    fn entry_arguments(&mut self, entry: EntryPoint) -> Vec<BoundValueId> {
+    fn entry_arguments(&mut self, entry: EntryPoint) -> Vec<ValueId> {
         let mut arguments = Vec::new();
         for parameter in entry.definition().parameters {
             let width = match parameter.ty.value_type() {
@@ -204,8 +205,8 @@ impl Interpreter<'_, '_> {
             patches,
             frames,
             pages,
-            stack: Some(stack_step(summary.stack_site, StepKind::Frame)),
-            shadow_stack: summary.shadow_site.map(|site| stack_step(site, StepKind::Locals)),
+            stack: Some(stack_step(summary.stack_site, StepKind::StackFrame)),
+            shadow_stack: summary.shadow_site.map(|site| stack_step(site, StepKind::ShadowStackFrame)),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::Linear;
 use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, Range, low_mask, smaller};
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, dependency};
+use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable, dependency};
 
 /// Operations on two values of the same width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,24 +44,24 @@ pub(crate) struct Arith<'v> {
 
 impl Arith<'_> {
     /// The range of a value at the operation.
-    fn range(&self, id: BoundValueId) -> Range {
+    fn range(&self, id: ValueId) -> Range {
         self.conditions.range(self.values, id, self.at)
     }
 
-    /// Makes an unknown value with these properties.
-    fn opaque(&mut self, width: BitWidth, range: Range, zeros: u8, dependencies: u8) -> BoundValueId {
+    /// Makes an unknown value with these properties. Its lowest `trailing_zeros` bits are 0.
+    fn opaque(&mut self, width: BitWidth, range: Range, trailing_zeros: u8, dependencies: u8) -> ValueId {
         let id = self.values.add(Op::Opaque, width, range, dependencies);
         let node = self.values.node_mut(id);
-        node.zeros = node.zeros.max(zeros);
+        node.trailing_zeros = node.trailing_zeros.max(trailing_zeros);
         id
     }
 
-    fn sum(&mut self, width: BitWidth, sum: LinearSum) -> BoundValueId {
+    fn sum(&mut self, width: BitWidth, sum: LinearSum) -> ValueId {
         self.conditions.add_sum(self.values, width, sum, self.at)
     }
 
     /// A value times a constant.
-    fn scaled(&mut self, width: BitWidth, id: BoundValueId, factor: i64) -> BoundValueId {
+    fn scaled(&mut self, width: BitWidth, id: ValueId, factor: i64) -> ValueId {
         let sum =
             ValueTable::linear_combination(width, &self.values.as_sum(id), factor, &LinearSum::default(), 0);
         self.sum_of(width, sum, [id, id])
@@ -69,11 +69,12 @@ impl Arith<'_> {
 
     /// Makes the value of a sum that was computed from two operands. A constant operand adds no term to the sum, so its
     /// dependencies are added here.
-    fn sum_of(&mut self, width: BitWidth, sum: LinearSum, operands: [BoundValueId; 2]) -> BoundValueId {
+    fn sum_of(&mut self, width: BitWidth, sum: LinearSum, operands: [ValueId; 2]) -> ValueId {
         let of_constants =
             operands.map(|id| self.values.as_constant(id).map_or(0, |_| self.values.node(id).dependencies));
         let next = self.values.next_id();
         let id = self.sum(width, sum);
+        // A sum of one value and the constant 0 is that earlier value, whose dependencies are not changed.
         if id >= next {
             self.values.node_mut(id).dependencies |= of_constants[0] | of_constants[1];
         }
@@ -81,13 +82,7 @@ impl Arith<'_> {
     }
 
     /// The result of an operation on `a` and `b`.
-    pub(crate) fn binary(
-        &mut self,
-        kind: Binary,
-        width: BitWidth,
-        a: BoundValueId,
-        b: BoundValueId,
-    ) -> BoundValueId {
+    pub(crate) fn binary(&mut self, kind: Binary, width: BitWidth, a: ValueId, b: ValueId) -> ValueId {
         let (constant_a, constant_b) = (self.values.as_constant(a), self.values.as_constant(b));
         let bits = width.bits();
         match kind {
@@ -131,7 +126,7 @@ impl Arith<'_> {
         let (x, y) = (self.range(a), self.range(b));
         let (node_a, node_b) = (self.values.node(a), self.values.node(b));
         let mut dependencies = node_a.dependencies | node_b.dependencies;
-        let (zeros_a, zeros_b) = (node_a.zeros, node_b.zeros);
+        let (trailing_zeros_a, trailing_zeros_b) = (node_a.trailing_zeros, node_b.trailing_zeros);
         let any = Range::any(width);
         match kind {
             Binary::And => {
@@ -141,7 +136,7 @@ impl Arith<'_> {
                     return a;
                 }
                 // `x & (x - 1)` clears the lowest bit that is set.
-                let is_one_less = |p: BoundValueId, q: BoundValueId| {
+                let is_one_less = |p: ValueId, q: ValueId| {
                     let sum = self.values.difference(q, p);
                     sum.terms.is_empty() && sum.constant == -1
                 };
@@ -156,18 +151,21 @@ impl Arith<'_> {
                     (_, Some(mask)) => x.masked(width, width.wrap(mask.into())),
                     (Some(mask), _) => y.masked(width, width.wrap(mask.into())),
                     _ => Range {
-                        by_length: smaller(x.by_length, y.by_length),
+                        hi_by_packet_length: smaller(x.hi_by_packet_length, y.hi_by_packet_length),
                         ..Range::unsigned(width, 0, x.hi.min(y.hi))
                     },
                 };
+                // One half of a byte may be a header length.
                 if constant_b == Some(15) && x.hi <= 255 {
                     dependencies = header_length(dependencies);
                 }
-                let zeros = zeros_a.max(zeros_b);
-                let mask = constant_b.filter(|_| cleared_lowest.is_none()).map(|mask| (a, mask));
-                if let Some(id) =
-                    mask.and_then(|mask| self.values.earlier_masked(mask, range, zeros, dependencies))
-                {
+                let trailing_zeros = trailing_zeros_a.max(trailing_zeros_b);
+                // An AND of the same operands that is computed again is the same value, so that a path condition on
+                // either result applies to both.
+                let masked_operands = constant_b.filter(|_| cleared_lowest.is_none()).map(|mask| (a, mask));
+                if let Some(id) = masked_operands.and_then(|operands| {
+                    self.values.earlier_masked(operands, range, trailing_zeros, dependencies)
+                }) {
                     return id;
                 }
                 let id = self.values.add(
@@ -177,25 +175,26 @@ impl Arith<'_> {
                     dependencies,
                 );
                 let node = self.values.node_mut(id);
-                node.zeros = node.zeros.max(zeros);
-                if let Some(mask) = mask {
-                    self.values.remember_masked(mask, id);
+                node.trailing_zeros = node.trailing_zeros.max(trailing_zeros);
+                if let Some(operands) = masked_operands {
+                    self.values.remember_masked(operands, id);
                 }
                 id
             }
             Binary::Or => {
                 let range = Range::unsigned(width, x.lo.max(y.lo), low_mask(x.hi | y.hi));
                 let id = self.values.add(Op::Or(a, b), width, range, dependencies);
-                self.values.node_mut(id).zeros = zeros_a.min(zeros_b);
+                self.values.node_mut(id).trailing_zeros = trailing_zeros_a.min(trailing_zeros_b);
                 id
             }
             Binary::Xor => {
                 let range = Range::unsigned(width, 0, low_mask(x.hi | y.hi));
-                self.opaque(width, range, zeros_a.min(zeros_b), dependencies)
+                self.opaque(width, range, trailing_zeros_a.min(trailing_zeros_b), dependencies)
             }
             Binary::ShrU => {
                 if let Some(shift) = constant_b {
                     let shift = u32::try_from(shift.rem_euclid(bits.into())).unwrap_or(0);
+                    // One half of a byte may be a header length.
                     if shift == 4 && x.hi <= 255 {
                         dependencies = header_length(dependencies);
                     }
@@ -203,12 +202,15 @@ impl Arith<'_> {
                     let range = x.shifted(width, shift.into());
                     let id = self.values.add(Op::Shift(a, shift), width, range, dependencies);
                     let node = self.values.node_mut(id);
-                    node.zeros = node.zeros.max(zeros_a.saturating_sub(shift));
+                    node.trailing_zeros = node.trailing_zeros.max(trailing_zeros_a.saturating_sub(shift));
                     return id;
                 }
                 let least = if y.hi < u64::from(bits) { x.lo >> y.hi } else { 0 };
                 let shift = if y.hi < u64::from(bits) { y.lo } else { 0 };
-                let range = Range { by_length: x.by_length, ..Range::unsigned(width, least, x.hi >> shift) };
+                let range = Range {
+                    hi_by_packet_length: x.hi_by_packet_length,
+                    ..Range::unsigned(width, least, x.hi >> shift)
+                };
                 self.opaque(width, range, 0, dependencies)
             }
             Binary::ShrS => {
@@ -232,7 +234,7 @@ impl Arith<'_> {
                 } else {
                     any
                 };
-                self.opaque(width, range, zeros_a, dependencies)
+                self.opaque(width, range, trailing_zeros_a, dependencies)
             }
             Binary::Mul => {
                 let largest = i128::from(x.hi).checked_mul(y.hi.into());
@@ -243,17 +245,22 @@ impl Arith<'_> {
                     }
                     _ => any,
                 };
-                self.opaque(width, range, zeros_a.saturating_add(zeros_b).min(63), dependencies)
+                self.opaque(
+                    width,
+                    range,
+                    trailing_zeros_a.saturating_add(trailing_zeros_b).min(63),
+                    dependencies,
+                )
             }
             Binary::DivU => {
                 let least = y.lo.max(1);
                 let mut range = Range::unsigned(width, x.lo / y.hi.max(1), x.hi / least);
-                range.by_length = x.by_length.map(|by_length| by_length.divided(least));
+                range.hi_by_packet_length = x.hi_by_packet_length.map(|bound| bound.divided(least));
                 self.opaque(width, range, 0, dependencies)
             }
             Binary::RemU => {
                 let mut range = Range::unsigned(width, 0, x.hi.min(y.hi.saturating_sub(1)));
-                range.by_length = smaller(x.by_length, y.by_length);
+                range.hi_by_packet_length = smaller(x.hi_by_packet_length, y.hi_by_packet_length);
                 self.opaque(width, range, 0, dependencies)
             }
             Binary::DivS | Binary::RemS => {
@@ -274,7 +281,7 @@ impl Arith<'_> {
     }
 
     /// The result of a comparison: 1 or 0. Its range has one value if the result is certain.
-    pub(crate) fn compare(&mut self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> BoundValueId {
+    pub(crate) fn compare(&mut self, cmp: Cmp, a: ValueId, b: ValueId) -> ValueId {
         let dependencies = self.values.node(a).dependencies | self.values.node(b).dependencies;
         let range = match self.certain_result(cmp, a, b) {
             Some(truth) => Range::unsigned(BitWidth::W32, truth.into(), truth.into()),
@@ -284,7 +291,7 @@ impl Arith<'_> {
     }
 
     /// The result of a comparison, if the ranges of the operands decide it.
-    fn certain_result(&self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> Option<bool> {
+    fn certain_result(&self, cmp: Cmp, a: ValueId, b: ValueId) -> Option<bool> {
         let (x, y) = (self.range(a), self.range(b));
         let are_same = self.values.are_equal(a, b);
         match cmp {
@@ -312,7 +319,7 @@ impl Arith<'_> {
     }
 
     /// `i64.extend_i32_u`.
-    pub(crate) fn extend_unsigned(&mut self, a: BoundValueId) -> BoundValueId {
+    pub(crate) fn extend_unsigned(&mut self, a: ValueId) -> ValueId {
         if let Op::Wrap(of) = self.values.node(a).op
             && self.values.range(of).hi <= BitWidth::W32.max()
         {
@@ -322,12 +329,15 @@ impl Arith<'_> {
         if let Some(value) = x.single_value() {
             return self.constant_in_width(BitWidth::W64, value.cast_signed(), a);
         }
-        let range = Range { by_length: x.by_length, ..Range::unsigned(BitWidth::W64, x.lo, x.hi) };
+        let range = Range {
+            hi_by_packet_length: x.hi_by_packet_length,
+            ..Range::unsigned(BitWidth::W64, x.lo, x.hi)
+        };
         self.converted(Op::Extend(a), BitWidth::W64, range, a)
     }
 
     /// `i64.extend_i32_s`.
-    pub(crate) fn extend_signed(&mut self, a: BoundValueId) -> BoundValueId {
+    pub(crate) fn extend_signed(&mut self, a: ValueId) -> ValueId {
         let x = self.range(a);
         if x.slo >= 0 {
             return self.extend_unsigned(a);
@@ -337,7 +347,7 @@ impl Arith<'_> {
     }
 
     /// `i32.wrap_i64`.
-    pub(crate) fn wrap(&mut self, a: BoundValueId) -> BoundValueId {
+    pub(crate) fn wrap(&mut self, a: ValueId) -> ValueId {
         if let Op::Extend(of) = self.values.node(a).op {
             return of;
         }
@@ -346,7 +356,7 @@ impl Arith<'_> {
         }
         let x = self.range(a);
         let range = if x.hi <= BitWidth::W32.max() {
-            Range { by_length: x.by_length, ..Range::unsigned(BitWidth::W32, x.lo, x.hi) }
+            Range { hi_by_packet_length: x.hi_by_packet_length, ..Range::unsigned(BitWidth::W32, x.lo, x.hi) }
         } else if x.slo >= i32::MIN.into() && x.shi <= i32::MAX.into() {
             Range::signed(BitWidth::W32, x.slo, x.shi)
         } else {
@@ -356,7 +366,7 @@ impl Arith<'_> {
     }
 
     /// A constant of this width with the dependencies of the value `of`.
-    fn constant_in_width(&mut self, width: BitWidth, value: i64, of: BoundValueId) -> BoundValueId {
+    fn constant_in_width(&mut self, width: BitWidth, value: i64, of: ValueId) -> ValueId {
         let dependencies = self.values.node(of).dependencies;
         let id = self.values.constant(width, value);
         self.values.node_mut(id).dependencies = dependencies;
@@ -364,16 +374,17 @@ impl Arith<'_> {
     }
 
     /// Makes a value that is converted from the value `of`, with the same lowest bits and dependencies.
-    fn converted(&mut self, op: Op, width: BitWidth, range: Range, of: BoundValueId) -> BoundValueId {
-        let (zeros, dependencies) = (self.values.node(of).zeros, self.values.node(of).dependencies);
+    fn converted(&mut self, op: Op, width: BitWidth, range: Range, of: ValueId) -> ValueId {
+        let (trailing_zeros, dependencies) =
+            (self.values.node(of).trailing_zeros, self.values.node(of).dependencies);
         let id = self.values.add(op, width, range, dependencies);
         let node = self.values.node_mut(id);
-        node.zeros = node.zeros.max(zeros.min(31));
+        node.trailing_zeros = node.trailing_zeros.max(trailing_zeros.min(31));
         id
     }
 
     /// The lowest `bits` bits of a value, sign-extended.
-    pub(crate) fn sign_extended(&mut self, width: BitWidth, a: BoundValueId, bits: u32) -> BoundValueId {
+    pub(crate) fn sign_extended(&mut self, width: BitWidth, a: ValueId, bits: u32) -> ValueId {
         let x = self.range(a);
         let half = 1i64 << (bits - 1);
         if x.slo >= -half && x.shi < half {
@@ -384,12 +395,7 @@ impl Arith<'_> {
     }
 
     /// The result of `popcnt`, `clz` or `ctz`.
-    pub(crate) fn counted_bits(
-        &mut self,
-        width: BitWidth,
-        a: BoundValueId,
-        counted: CountedBits,
-    ) -> BoundValueId {
+    pub(crate) fn counted_bits(&mut self, width: BitWidth, a: ValueId, counted: CountedBits) -> ValueId {
         let x = self.range(a);
         let unused = u64::BITS - width.bits();
         let leading_zeros = |value: u64| u64::from(value.leading_zeros() - unused);
@@ -408,10 +414,10 @@ impl Arith<'_> {
     /// cases; `None` for a case that is impossible.
     pub(crate) fn select(
         &mut self,
-        a: BoundValueId,
-        b: BoundValueId,
+        a: ValueId,
+        b: ValueId,
         branches: (Option<PathConditionId>, Option<PathConditionId>),
-    ) -> BoundValueId {
+    ) -> ValueId {
         let (then, other) = match branches {
             (Some(then), Some(other)) => (then, other),
             (Some(_), None) => return a,
@@ -427,10 +433,10 @@ impl Arith<'_> {
         let x = self.conditions.range(self.values, a, then);
         let y = self.conditions.range(self.values, b, other);
         let (node_a, node_b) = (self.values.node(a), self.values.node(b));
-        let zeros = node_a.zeros.min(node_b.zeros);
+        let trailing_zeros = node_a.trailing_zeros.min(node_b.trailing_zeros);
         let dependencies = node_a.dependencies | node_b.dependencies;
         let id = self.values.add(Op::Join(vec![(a, then), (b, other)]), width, x.join(y), dependencies);
-        self.values.node_mut(id).zeros = zeros;
+        self.values.node_mut(id).trailing_zeros = trailing_zeros;
         id
     }
 }

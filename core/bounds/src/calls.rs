@@ -6,7 +6,7 @@ use crate::interpreter::{
 };
 use crate::range::{BitWidth, Range};
 use crate::state::{AnalysisStop, CostSite, StackSite, TopCosts, UNBOUNDED_STACK};
-use crate::value::{BoundValueId, LinearSum, Op, ValueNode, ValueTable, dependency};
+use crate::value::{LinearSum, Op, ValueId, ValueNode, ValueTable, dependency};
 use crate::{Length, Linear, ParamBound, UnboundedCause, find_injected};
 use std::rc::Rc;
 use weir_abi::host::{HostFunction, LimitedOutput, ResultValue, ValueType};
@@ -113,12 +113,12 @@ impl<'a> Interpreter<'a, '_> {
     /// values and a key that encodes their properties. The callee is walked once for all calls with the same key.
     fn callee_arguments(
         &mut self,
-        arguments: &[BoundValueId],
+        arguments: &[ValueId],
         conditions: PathConditionId,
-    ) -> (Vec<BoundValueId>, Vec<u64>) {
+    ) -> (Vec<ValueId>, Vec<u64>) {
         let mut key = Vec::new();
         // Values of the caller, each with the new value that stands for it in the callee.
-        let mut renamed: Vec<(BoundValueId, BoundValueId)> = Vec::new();
+        let mut renamed: Vec<(ValueId, ValueId)> = Vec::new();
         let mut parameters = Vec::new();
         for argument in arguments {
             let abstracted_argument = self.abstract_value(*argument, conditions);
@@ -174,8 +174,8 @@ impl<'a> Interpreter<'a, '_> {
             }
             // The range also depends on conditions about the packet's length and other fields, which no other part of
             // the key encodes.
-            let ValueNode { range, zeros, dependencies, .. } = *self.values.node(id);
-            push_key(&mut key, &AbstractValue { range, zeros, dependencies, ..abstracted_argument });
+            let ValueNode { range, trailing_zeros, dependencies, .. } = *self.values.node(id);
+            push_key(&mut key, &AbstractValue { range, trailing_zeros, dependencies, ..abstracted_argument });
             parameters.push(id);
         }
         (parameters, key)
@@ -187,7 +187,7 @@ impl<'a> Interpreter<'a, '_> {
         frame: &mut Frame<'a>,
         at: usize,
         function: u32,
-        arguments: Vec<BoundValueId>,
+        arguments: Vec<ValueId>,
         key: Vec<u64>,
     ) -> Result<Option<Rc<FunctionSummary>>, AnalysisStop> {
         if self.call_stack.contains(&function) {
@@ -213,7 +213,7 @@ impl<'a> Interpreter<'a, '_> {
 
     /// The globals when a function is entered: constants for the immutable integer globals, unknown values for all
     /// others.
-    pub(crate) fn entry_globals(&mut self) -> Vec<BoundValueId> {
+    pub(crate) fn entry_globals(&mut self) -> Vec<ValueId> {
         let kinds = self.module.globals.iter();
         kinds
             .map(|global| match global.constant {
@@ -266,8 +266,8 @@ impl<'a> Interpreter<'a, '_> {
         Self::note_cost(frame, offset, CostSite::Call(Some(function)), &usage, &TopCosts::default());
     }
 
-    /// Applies a call whose effect can be that of any of these summaries. A direct call has one summary, an indirect call
-    /// one for each function that it can reach.
+    /// Applies a call whose effect can be that of any of these summaries. A direct call has one summary, an indirect
+    /// call one for each function that it can reach.
     fn apply_summaries(
         &mut self,
         frame: &mut Frame<'a>,
@@ -333,8 +333,8 @@ impl<'a> Interpreter<'a, '_> {
         frame.state = Some(state);
     }
 
-    /// Raises the most bytes by which the shadow stack grows to `depth`, which one of the callees reaches. `here` is the
-    /// depth at the call.
+    /// Raises the most bytes by which the shadow stack grows to `depth`, which one of the callees reaches. `here` is
+    /// the depth at the call.
     fn note_shadow_depth(
         &self,
         frame: &mut Frame<'a>,
@@ -359,10 +359,10 @@ impl<'a> Interpreter<'a, '_> {
     /// The value of a global after a call that has any of these effects on the global.
     fn global_after(
         &mut self,
-        before: BoundValueId,
+        before: ValueId,
         effects: &[GlobalEffect],
         conditions: PathConditionId,
-    ) -> BoundValueId {
+    ) -> ValueId {
         let Some(first) = effects.first() else { return before };
         let width = self.values.width(before);
         let all_add = |amount: i64| {
@@ -401,7 +401,12 @@ impl<'a> Interpreter<'a, '_> {
             usage: one_call(host, fuel),
             stack: 0,
             shadow_depth: Some(0),
-            results: vec![AbstractValue { width, range: Range::any(width), zeros: 0, dependencies: 0 }],
+            results: vec![AbstractValue {
+                width,
+                range: Range::any(width),
+                trailing_zeros: 0,
+                dependencies: 0,
+            }],
             globals: self.module.globals.iter().map(|_| GlobalEffect::Adds(0)).collect(),
             work: crate::state::WorkReasons::default(),
             top_costs: TopCosts::default(),
@@ -433,7 +438,7 @@ impl<'a> Interpreter<'a, '_> {
                 if range.hi <= most {
                     range.upper_bound()
                 } else {
-                    range.by_length.unwrap_or(Linear::constant(most))
+                    range.hi_by_packet_length.unwrap_or(Linear::constant(most))
                 }
             }
             None => Linear::ZERO,
@@ -461,7 +466,7 @@ impl<'a> Interpreter<'a, '_> {
         let (range, dependencies) = self.host_result(host, first);
         let usage = one_call(host, fuel);
         state.usage = state.usage.plus(usage);
-        let id = self.new_value(AbstractValue { width, range, zeros: 0, dependencies });
+        let id = self.new_value(AbstractValue { width, range, trailing_zeros: 0, dependencies });
         state.push(id);
         frame.state = Some(state);
         if is_injected {
@@ -527,12 +532,12 @@ fn one_call(host: HostFunction, fuel: Linear) -> crate::ResourceBound {
 
 /// Adds the properties of a value to the key of a summary.
 fn push_key(key: &mut Vec<u64>, abstracted: &AbstractValue) {
-    let Range { lo, hi, slo, shi, by_length } = abstracted.range;
-    let by_length =
-        by_length.map_or((0, 0), |by_length| (by_length.constant.saturating_add(1), by_length.per_kib));
-    key.extend([lo, hi, slo.cast_unsigned(), shi.cast_unsigned(), by_length.0, by_length.1]);
+    let Range { lo, hi, slo, shi, hi_by_packet_length } = abstracted.range;
+    let by_packet_length =
+        hi_by_packet_length.map_or((0, 0), |bound| (bound.constant.saturating_add(1), bound.per_kib));
+    key.extend([lo, hi, slo.cast_unsigned(), shi.cast_unsigned(), by_packet_length.0, by_packet_length.1]);
     key.push(
-        u64::from(abstracted.zeros) << 16
+        u64::from(abstracted.trailing_zeros) << 16
             | u64::from(abstracted.dependencies) << 8
             | u64::from(abstracted.width == BitWidth::W64),
     );
@@ -543,7 +548,7 @@ fn join_abstract(a: AbstractValue, b: AbstractValue) -> AbstractValue {
     AbstractValue {
         width: a.width,
         range: a.range.join(b.range),
-        zeros: a.zeros.min(b.zeros),
+        trailing_zeros: a.trailing_zeros.min(b.trailing_zeros),
         dependencies: a.dependencies | b.dependencies,
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::Linear;
 use crate::range::{BitWidth, Range, excluding};
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
+use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable};
 use std::cell::Cell;
 
 /// The identifier of a node in the tree of [`PathConditions`]. It stands for all conditions from the root to the node,
@@ -24,9 +24,9 @@ pub(crate) enum PathCondition {
     /// No condition: the root.
     Root,
     /// A comparison that holds.
-    Comparison(Cmp, BoundValueId, BoundValueId),
+    Comparison(Cmp, ValueId, ValueId),
     /// The range of a value that follows from a comparison.
-    Range(BoundValueId, Range),
+    Range(ValueId, Range),
 }
 
 /// A node of the tree.
@@ -59,8 +59,8 @@ pub(crate) const DEPTH_MAX: u32 = 5;
 pub(crate) const JOIN_INPUTS_READ: usize = 4;
 /// The most conditions that are examined on each of two paths where they meet.
 const MERGE_CONDITIONS_MAX: usize = 12;
-/// The most conditions on the path of a join's input that are compared with those at a place. Only the latest conditions
-/// are compared, which follow from one comparison.
+/// The most conditions on the path of a join's input that are compared with those at a place. Only the latest
+/// conditions are compared, which follow from one comparison.
 const LAST_CONDITIONS_MAX: usize = 4;
 
 impl Default for PathConditions {
@@ -113,9 +113,9 @@ impl PathConditions {
         known_ancestor
     }
 
-    /// The conditions where the paths with the conditions `a` and `b` meet: the conditions of their common ancestor, and for
-    /// each value with a range on either path the union of its ranges on both paths. `known_ancestor` is any common
-    /// ancestor.
+    /// The conditions where the paths with the conditions `a` and `b` meet: the conditions of their common ancestor,
+    /// and for each value with a range on either path the union of its ranges on both paths. `known_ancestor` is any
+    /// common ancestor.
     pub(crate) fn merge(
         &mut self,
         values: &ValueTable,
@@ -125,7 +125,7 @@ impl PathConditions {
     ) -> PathConditionId {
         let common = self.common_ancestor(a, b, known_ancestor);
         let depth = self.node(common).depth;
-        let mut refined: Vec<BoundValueId> = Vec::new();
+        let mut refined: Vec<ValueId> = Vec::new();
         for path in [a, b] {
             let since_common = self
                 .ancestors(path)
@@ -175,7 +175,7 @@ impl PathConditions {
         &self,
         from: PathConditionId,
         since: PathConditionId,
-    ) -> impl Iterator<Item = (PathConditionId, Cmp, BoundValueId, BoundValueId)> {
+    ) -> impl Iterator<Item = (PathConditionId, Cmp, ValueId, ValueId)> {
         let depth = self.node(since).depth;
         self.ancestors(from).take_while(move |(id, _)| self.node(*id).depth > depth).filter_map(
             |(id, condition)| match condition {
@@ -186,7 +186,7 @@ impl PathConditions {
     }
 
     /// The range of a value under the conditions `at`.
-    pub(crate) fn range(&self, values: &ValueTable, id: BoundValueId, at: PathConditionId) -> Range {
+    pub(crate) fn range(&self, values: &ValueTable, id: ValueId, at: PathConditionId) -> Range {
         self.range_deep(values, id, at, DEPTH_MAX)
     }
 
@@ -197,8 +197,8 @@ impl PathConditions {
         width: BitWidth,
         sum: LinearSum,
         at: PathConditionId,
-    ) -> BoundValueId {
-        let ranges: Vec<(BoundValueId, Range)> =
+    ) -> ValueId {
+        let ranges: Vec<(ValueId, Range)> =
             sum.terms.iter().map(|(id, _)| (*id, self.range(values, *id, at))).collect();
         values.add_sum(width, sum, |id| {
             ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
@@ -209,7 +209,7 @@ impl PathConditions {
     pub(crate) fn range_deep(
         &self,
         values: &ValueTable,
-        id: BoundValueId,
+        id: ValueId,
         at: PathConditionId,
         depth: u32,
     ) -> Range {
@@ -228,7 +228,7 @@ impl PathConditions {
         if depth == 0 || own.single_value().is_some() {
             return own;
         }
-        let inner = |of: BoundValueId| self.range_deep(values, of, at, depth - 1);
+        let inner = |of: ValueId| self.range_deep(values, of, at, depth - 1);
         match &node.op {
             Op::Sum(sum) if !sum.terms.is_empty() => self.range_of_sum(values, sum, width, own, at, depth),
             Op::Shift(of, bits) => own.intersect(inner(*of).shifted(width, u32::from(*bits)), width),
@@ -241,16 +241,18 @@ impl PathConditions {
                 if inner.hi > BitWidth::W32.max() {
                     return own;
                 }
-                let outer =
-                    Range { by_length: inner.by_length, ..Range::unsigned(width, inner.lo, inner.hi) };
+                let outer = Range {
+                    hi_by_packet_length: inner.hi_by_packet_length,
+                    ..Range::unsigned(width, inner.lo, inner.hi)
+                };
                 own.intersect(outer, width)
             }
-            // For the input of the path that was taken, two sets of conditions hold: the conditions on that path, and the
-            // conditions `at` the use of the join.
+            // For the input of the path that was taken, two sets of conditions hold: the conditions on that path, and
+            // the conditions `at` the use of the join.
             Op::Join(inputs) if inputs.len() <= JOIN_INPUTS_READ && depth + 1 >= DEPTH_MAX => {
                 let taken =
                     inputs.iter().filter(|(_, known)| !self.is_excluded(values, *known, at, depth - 1));
-                let both = |(input, known): &(BoundValueId, PathConditionId)| {
+                let both = |(input, known): &(ValueId, PathConditionId)| {
                     inner(*input).intersect(self.range_deep(values, *input, *known, depth - 1), width)
                 };
                 let union = taken.map(both).filter(|range| !range.is_empty()).reduce(Range::join);
@@ -279,12 +281,7 @@ impl PathConditions {
 
     /// The only input of a join that is possible under the conditions `at`; the value itself if several are possible,
     /// or if the value is no join.
-    pub(crate) fn only_input(
-        &self,
-        values: &ValueTable,
-        id: BoundValueId,
-        at: PathConditionId,
-    ) -> BoundValueId {
+    pub(crate) fn only_input(&self, values: &ValueTable, id: ValueId, at: PathConditionId) -> ValueId {
         let Op::Join(inputs) = &values.node(id).op else { return id };
         let mut taken =
             inputs.iter().filter(|(_, known)| !self.is_excluded(values, *known, at, DEPTH_MAX - 1));
@@ -309,7 +306,7 @@ impl PathConditions {
         let mut found = Range::integer(width, lo, hi);
         let wraps = lo < 0 || hi >= width.modulus();
         if !wraps {
-            found.by_length = values.upper_by_length(sum, range);
+            found.hi_by_packet_length = values.upper_by_packet_length(sum, range);
         }
         found = own.intersect(found, width);
         // A condition on the difference of two values can say more than their ranges.
@@ -330,7 +327,7 @@ impl PathConditions {
     pub(crate) fn assume(
         &mut self,
         values: &ValueTable,
-        condition: BoundValueId,
+        condition: ValueId,
         holds: bool,
         at: PathConditionId,
     ) -> Option<PathConditionId> {
@@ -341,7 +338,7 @@ impl PathConditions {
     fn assume_deep(
         &mut self,
         values: &ValueTable,
-        condition: BoundValueId,
+        condition: ValueId,
         holds: bool,
         at: PathConditionId,
         depth: u32,
@@ -380,7 +377,7 @@ impl PathConditions {
     fn assume_both(
         &mut self,
         values: &ValueTable,
-        (a, b): (BoundValueId, BoundValueId),
+        (a, b): (ValueId, ValueId),
         holds: bool,
         at: PathConditionId,
         depth: u32,
@@ -394,7 +391,7 @@ impl PathConditions {
     pub(crate) fn assume_range(
         &mut self,
         values: &ValueTable,
-        id: BoundValueId,
+        id: ValueId,
         range: Range,
         at: PathConditionId,
     ) -> Option<PathConditionId> {
@@ -406,8 +403,8 @@ impl PathConditions {
         &mut self,
         values: &ValueTable,
         cmp: Cmp,
-        a: BoundValueId,
-        b: BoundValueId,
+        a: ValueId,
+        b: ValueId,
         at: PathConditionId,
     ) -> Option<PathConditionId> {
         let width = values.width(a);
@@ -420,10 +417,13 @@ impl PathConditions {
                 x.single_value().map_or(any, |value| excluding(y, value, width)),
             ),
             Cmp::LtU => (
-                Range { hi: y.hi.checked_sub(1)?, by_length: y.by_length, ..any },
+                Range { hi: y.hi.checked_sub(1)?, hi_by_packet_length: y.hi_by_packet_length, ..any },
                 Range { lo: x.lo.checked_add(1)?, ..any },
             ),
-            Cmp::LeU => (Range { hi: y.hi, by_length: y.by_length, ..any }, Range { lo: x.lo, ..any }),
+            Cmp::LeU => (
+                Range { hi: y.hi, hi_by_packet_length: y.hi_by_packet_length, ..any },
+                Range { lo: x.lo, ..any },
+            ),
             Cmp::LtS => {
                 (Range { shi: y.shi.checked_sub(1)?, ..any }, Range { slo: x.slo.checked_add(1)?, ..any })
             }
@@ -445,8 +445,8 @@ impl PathConditions {
     fn assume_unequal(
         &mut self,
         values: &ValueTable,
-        a: BoundValueId,
-        b: BoundValueId,
+        a: ValueId,
+        b: ValueId,
         at: PathConditionId,
     ) -> Option<PathConditionId> {
         let sum = values.difference(b, a);
@@ -467,14 +467,14 @@ impl PathConditions {
     fn refine(
         &mut self,
         values: &ValueTable,
-        id: BoundValueId,
+        id: ValueId,
         range: Range,
         at: PathConditionId,
         depth: u32,
     ) -> Option<PathConditionId> {
         let width = values.width(id);
         let before = self.range(values, id, at);
-        let now = before.intersect(range, width).aligned(width, values.node(id).zeros);
+        let now = before.intersect(range, width).aligned(width, values.node(id).trailing_zeros);
         if now.is_empty() {
             return None;
         }
@@ -505,7 +505,7 @@ impl PathConditions {
             Op::Extend(of) | Op::Wrap(of) if values.range(*of).hi <= BitWidth::W32.max() => {
                 let width = values.width(*of);
                 let inner = Range {
-                    by_length: now.by_length,
+                    hi_by_packet_length: now.hi_by_packet_length,
                     ..Range::unsigned(width, now.lo.min(width.max()), now.hi)
                 };
                 self.refine(values, *of, inner, at, depth - 1)
@@ -530,9 +530,9 @@ fn range_of_term(width: BitWidth, sign: i64, constant: i128, old: &Range, now: &
         let (lo, hi) = term_of_sum(now.lo.into(), now.hi.into());
         (range.lo, range.hi) = (clamp_unsigned(lo), clamp_unsigned(hi).min(width.max()));
         if sign > 0 {
-            range.by_length = now.by_length.map(|by_length| Linear {
-                constant: by_length.constant.saturating_add(clamp_unsigned(-constant)),
-                ..by_length
+            range.hi_by_packet_length = now.hi_by_packet_length.map(|bound| Linear {
+                constant: bound.constant.saturating_add(clamp_unsigned(-constant)),
+                ..bound
             });
         }
     }
@@ -553,7 +553,7 @@ fn clamp_signed(value: i128) -> i64 {
 }
 
 /// The negation of a comparison.
-fn opposite(cmp: Cmp, a: BoundValueId, b: BoundValueId) -> (Cmp, BoundValueId, BoundValueId) {
+fn opposite(cmp: Cmp, a: ValueId, b: ValueId) -> (Cmp, ValueId, ValueId) {
     match cmp {
         Cmp::Eq => (Cmp::Ne, a, b),
         Cmp::Ne => (Cmp::Eq, a, b),

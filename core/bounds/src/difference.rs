@@ -6,7 +6,7 @@ use crate::conditions::{
     DEPTH_MAX, JOIN_INPUTS_READ, PathCondition, PathConditionId, PathConditions, clamp_unsigned,
 };
 use crate::range::{BitWidth, Range, rounds_down};
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
+use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable};
 
 /// The most equations that are substituted into a sum.
 const EQUATIONS_MAX: usize = 4;
@@ -24,12 +24,12 @@ impl PathConditions {
         width: BitWidth,
         at: PathConditionId,
     ) -> Option<Range> {
-        self.difference_with_zeros(values, sum, width, at, None).map(|(range, _)| range)
+        self.difference_with_trailing_zeros(values, sum, width, at, None).map(|(range, _)| range)
     }
 
     /// The range of the difference `sum`, as [`PathConditions::difference`] finds it, and the number of its lowest bits
     /// that are 0. `second_path` holds further conditions on the same values, from another path.
-    pub(crate) fn difference_with_zeros(
+    pub(crate) fn difference_with_trailing_zeros(
         &self,
         values: &ValueTable,
         sum: &LinearSum,
@@ -47,31 +47,31 @@ impl PathConditions {
             }
         };
         let modulus = width.modulus();
-        let mut zeros = 0;
+        let mut trailing_zeros = 0;
         let mut intervals: Vec<(i128, i128, Option<Linear>)> = Vec::new();
         let sum_itself = std::iter::once(sum.clone());
         for equal in sum_itself.chain(self.equal_sums(values, sum, width, at, second_path)) {
             let (lo, hi) = values.interval(&equal, range);
-            zeros = zeros.max(values.zeros_of(&equal, width));
-            intervals.push((lo, hi, values.upper_by_length(&equal, range).filter(|_| lo >= 0)));
-            if let Some((lo, hi, low, by_length)) = rounded_pair(values, &equal, width, range) {
-                zeros = zeros.max(low);
-                intervals.push((lo, hi, by_length));
+            trailing_zeros = trailing_zeros.max(values.trailing_zeros_of(&equal, width));
+            intervals.push((lo, hi, values.upper_by_packet_length(&equal, range).filter(|_| lo >= 0)));
+            if let Some((lo, hi, low, hi_by_packet_length)) = rounded_pair(values, &equal, width, range) {
+                trailing_zeros = trailing_zeros.max(low);
+                intervals.push((lo, hi, hi_by_packet_length));
             }
         }
         let mut found: Option<Range> = None;
-        for (lo, hi, by_length) in intervals {
-            let (lo, hi) = round_inwards(lo, hi, zeros, width);
+        for (lo, hi, hi_by_packet_length) in intervals {
+            let (lo, hi) = round_inwards(lo, hi, trailing_zeros, width);
             if lo >= 0 && hi < modulus && lo <= hi {
-                let here = Range { by_length, ..Range::integer(width, lo, hi) };
+                let here = Range { hi_by_packet_length, ..Range::integer(width, lo, hi) };
                 found = Some(found.map_or(here, |found| found.intersect(here, width)));
             }
         }
         if found.is_some_and(|found| found.hi < 1 << 20) {
-            return found.map(|found| (found, zeros));
+            return found.map(|found| (found, trailing_zeros));
         }
         if found.is_none() {
-            let on_path = |path| self.difference_of_rounded(values, sum, zeros, width, path);
+            let on_path = |path| self.difference_of_rounded(values, sum, trailing_zeros, width, path);
             found = on_path(at).or_else(|| second_path.and_then(on_path));
         }
         if found.is_none()
@@ -79,7 +79,7 @@ impl PathConditions {
             && let Some((range, low)) = self.difference_of_join(values, sum, width, at)
         {
             found = Some(range);
-            zeros = zeros.max(low);
+            trailing_zeros = trailing_zeros.max(low);
         }
         for condition in self.conditions_of_paths(at, second_path) {
             // A range condition on a sum that differs from `sum` only by its constant.
@@ -120,15 +120,15 @@ impl PathConditions {
             if lo >= 0 && hi < modulus && hi >= lo {
                 let mut here = Range::integer(width, lo, hi);
                 if matches!(cmp, Cmp::LtU | Cmp::LeU) {
-                    here.by_length = b.by_length.map(|by_length| Linear {
-                        constant: by_length.constant.saturating_add(clamp_unsigned(shift)),
-                        ..by_length
+                    here.hi_by_packet_length = b.hi_by_packet_length.map(|bound| Linear {
+                        constant: bound.constant.saturating_add(clamp_unsigned(shift)),
+                        ..bound
                     });
                 }
                 found = Some(found.map_or(here, |found| found.intersect(here, width)));
             }
         }
-        found.map(|found| (found, zeros))
+        found.map(|found| (found, trailing_zeros))
     }
 
     /// The conditions `at`, followed by those of the second path.
@@ -217,9 +217,11 @@ impl PathConditions {
             }
             let input = values.as_sum(*input);
             let with_input = ValueTable::linear_combination(width, &without, 1, &input, coefficient);
-            let (range, zeros) = self.difference_with_zeros(values, &with_input, width, at, Some(*path))?;
-            union =
-                Some(union.map_or((range, zeros), |(union, least)| (union.join(range), least.min(zeros))));
+            let (range, trailing_zeros) =
+                self.difference_with_trailing_zeros(values, &with_input, width, at, Some(*path))?;
+            union = Some(union.map_or((range, trailing_zeros), |(union, least)| {
+                (union.join(range), least.min(trailing_zeros))
+            }));
         }
         union
     }
@@ -230,7 +232,7 @@ impl PathConditions {
         &self,
         values: &ValueTable,
         sum: &LinearSum,
-        zeros: u8,
+        trailing_zeros: u8,
         width: BitWidth,
         at: PathConditionId,
     ) -> Option<Range> {
@@ -256,7 +258,7 @@ impl PathConditions {
             more = more.checked_add((-scale * least).max(-scale * most))?;
             let range = |id| self.range_deep(values, id, at, DEPTH_MAX - 1);
             let (lo, hi) = values.interval(&sum, range);
-            let (lo, hi) = round_inwards(lo.checked_add(less)?, hi.checked_add(more)?, zeros, width);
+            let (lo, hi) = round_inwards(lo.checked_add(less)?, hi.checked_add(more)?, trailing_zeros, width);
             if lo >= 0 && hi < width.modulus() {
                 return Some(Range::integer(width, lo, hi));
             }
@@ -269,11 +271,11 @@ impl PathConditions {
     fn rounding(
         &self,
         values: &ValueTable,
-        id: BoundValueId,
+        id: ValueId,
         coefficient: i64,
         width: BitWidth,
         at: PathConditionId,
-    ) -> Option<(BoundValueId, i64, (i128, i128))> {
+    ) -> Option<(ValueId, i64, (i128, i128))> {
         match values.node(id).op {
             Op::And(of, mask) => {
                 let mask = width.wrap(values.as_constant(mask)?.into());
@@ -285,7 +287,7 @@ impl PathConditions {
                 // If the rounded value differs from the original, rounding lost at least 1.
                 let differ = self.ancestors(at).any(|(_, condition)| match condition {
                     PathCondition::Comparison(Cmp::Ne | Cmp::LtU, x, y) => {
-                        let are_these = |a: BoundValueId, b: BoundValueId| {
+                        let are_these = |a: ValueId, b: ValueId| {
                             values.are_equal(a, id)
                                 && (values.are_equal(b, of) || values.are_equal(b, only_input))
                         };
@@ -303,20 +305,20 @@ impl PathConditions {
     }
 }
 
-/// Rounds the ends of an interval inwards to multiples of `2^zeros`.
-fn round_inwards(lo: i128, hi: i128, zeros: u8, width: BitWidth) -> (i128, i128) {
-    let low = (1i128 << u32::from(zeros).min(width.bits() - 1)) - 1;
+/// Rounds the ends of an interval inwards to multiples of `2^trailing_zeros`.
+fn round_inwards(lo: i128, hi: i128, trailing_zeros: u8, width: BitWidth) -> (i128, i128) {
+    let low = (1i128 << u32::from(trailing_zeros).min(width.bits() - 1)) - 1;
     ((lo + low) & !low, hi & !low)
 }
 
-/// Evaluates a sum that contains a value and the lowest bits of the same value with opposite signs, such as
-/// `x - (x & 7)`: `x` rounded down. Returns the integer bounds of the sum, the number of its lowest bits that are 0, and
-/// an upper bound by the packet's length.
+/// Evaluates a sum that contains a value and the lowest bits of the same value with opposite signs, such as `x - (x &
+/// 7)`: `x` rounded down. Returns the integer bounds of the sum, the number of its lowest bits that are 0, and an upper
+/// bound by the packet's length.
 fn rounded_pair(
     values: &ValueTable,
     sum: &LinearSum,
     width: BitWidth,
-    range: impl Fn(BoundValueId) -> Range,
+    range: impl Fn(ValueId) -> Range,
 ) -> Option<(i128, i128, u8, Option<Linear>)> {
     sum.terms.iter().find_map(|(id, coefficient)| {
         let Op::And(of, mask) = values.node(*id).op else { return None };
@@ -335,12 +337,18 @@ fn rounded_pair(
         let (least, most) =
             (i128::from(unrounded.lo & !mask) * times, i128::from(unrounded.hi & !mask) * times);
         let (lo, hi) = values.interval(&rest, &range);
-        let zeros = mask.trailing_ones() + coefficient.trailing_zeros();
-        let zeros = u8::try_from(zeros).unwrap_or(0).min(values.zeros_of(&rest, width));
-        let by_length = unrounded.by_length.filter(|_| times == 1).map(|by_length| Linear {
-            constant: clamp_unsigned(i128::from(by_length.constant) + hi),
-            ..by_length
-        });
-        Some((lo.checked_add(least.min(most))?, hi.checked_add(least.max(most))?, zeros, by_length))
+        let trailing_zeros = mask.trailing_ones() + coefficient.trailing_zeros();
+        let trailing_zeros =
+            u8::try_from(trailing_zeros).unwrap_or(0).min(values.trailing_zeros_of(&rest, width));
+        let hi_by_packet_length = unrounded
+            .hi_by_packet_length
+            .filter(|_| times == 1)
+            .map(|bound| Linear { constant: clamp_unsigned(i128::from(bound.constant) + hi), ..bound });
+        Some((
+            lo.checked_add(least.min(most))?,
+            hi.checked_add(least.max(most))?,
+            trailing_zeros,
+            hi_by_packet_length,
+        ))
     })
 }

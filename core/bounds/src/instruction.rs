@@ -8,7 +8,7 @@ use crate::length::TABLE_MAX;
 use crate::range::{BitWidth, Range};
 use crate::report::ResourceBound;
 use crate::state::{AbstractState, AnalysisStop, CostSite, StackSite, TopCosts};
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, dependency};
+use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable, dependency};
 use std::collections::HashSet;
 use wasmparser::{MemArg, Operator};
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
@@ -110,7 +110,7 @@ impl<'a> Interpreter<'a, '_> {
         let upper = if range.hi <= most {
             range.upper_bound()
         } else {
-            range.by_length.unwrap_or(Linear::constant(most))
+            range.hi_by_packet_length.unwrap_or(Linear::constant(most))
         };
         let unit_cost = if is_memory { self.costs.bulk_byte() } else { self.costs.element() };
         let fuel = Linear::constant(unit_cost.into()).times(upper, self.packet_max());
@@ -311,7 +311,7 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// Records the new depth of the shadow stack, where the shadow stack pointer is set to `pointer`.
-    fn note_stack_pointer(&mut self, frame: &mut Frame<'a>, at: usize, pointer: BoundValueId) {
+    fn note_stack_pointer(&mut self, frame: &mut Frame<'a>, at: usize, pointer: ValueId) {
         if self.unrecorded > 0 {
             return;
         }
@@ -332,13 +332,7 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// The result of a load from `address` plus the offset of `memarg`.
-    fn load(
-        &mut self,
-        load: Load,
-        memarg: MemArg,
-        address: BoundValueId,
-        state: &AbstractState,
-    ) -> BoundValueId {
+    fn load(&mut self, load: Load, memarg: MemArg, address: ValueId, state: &AbstractState) -> ValueId {
         let dependencies = self.values.node(address).dependencies;
         let sum = self.values.as_sum(address);
         if sum.coefficient(self.descriptor) == 1 && !load.is_signed && load.width != BitWidth::Other {
@@ -362,13 +356,13 @@ impl<'a> Interpreter<'a, '_> {
 
     /// Loads a field of a descriptor. `offset` counts from the first descriptor that the entry point received. The host
     /// writes descriptors before the call, and the module cannot change them.
-    fn descriptor_field(&mut self, load: Load, offset: &LinearSum, state: &AbstractState) -> BoundValueId {
+    fn descriptor_field(&mut self, load: Load, offset: &LinearSum, state: &AbstractState) -> ValueId {
         let available = i128::try_from(self.descriptor_bytes).unwrap_or(0);
         let (lo, hi) =
             self.values.interval(offset, |id| self.conditions.range(&self.values, id, state.conditions));
         let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= available;
         let is_aligned = offset.terms.iter().all(|(id, coefficient)| {
-            u32::from(self.values.node(*id).zeros) + coefficient.trailing_zeros()
+            u32::from(self.values.node(*id).trailing_zeros) + coefficient.trailing_zeros()
                 >= DESCRIPTOR_BYTES.trailing_zeros()
         });
         let field_offset = u32::try_from(offset.constant.rem_euclid(DESCRIPTOR_BYTES as i64)).unwrap_or(0);
@@ -386,8 +380,10 @@ impl<'a> Interpreter<'a, '_> {
         let (mut range, dependencies) = match (field_offset, load.bytes) {
             // `cap_len` and `payload_len`.
             (12 | 40, 4) => {
-                let range =
-                    Range { by_length: Some(PACKET_LENGTH), ..Range::unsigned(load.width, 0, packet_max) };
+                let range = Range {
+                    hi_by_packet_length: Some(PACKET_LENGTH),
+                    ..Range::unsigned(load.width, 0, packet_max)
+                };
                 (range, dependency::PACKET_LENGTH)
             }
             // `wire_len`.

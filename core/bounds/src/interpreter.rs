@@ -7,7 +7,7 @@ use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, Range};
 use crate::report::ResourceBound;
 use crate::state::{AbstractState, AnalysisStop, CostSite, MergePoint, StackSite, TopCosts, WorkReasons};
-use crate::value::{BoundValueId, Op, ValueTable, dependency};
+use crate::value::{Op, ValueId, ValueTable, dependency};
 use crate::{CostTable, Environment, Linear, Lines, ParsedModule, UnboundedCause};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -41,7 +41,7 @@ pub(crate) struct FunctionSummary {
 pub(crate) struct AbstractValue {
     pub(crate) width: BitWidth,
     pub(crate) range: Range,
-    pub(crate) zeros: u8,
+    pub(crate) trailing_zeros: u8,
     pub(crate) dependencies: u8,
 }
 
@@ -116,9 +116,9 @@ pub(crate) struct Interpreter<'a, 'e> {
     /// The functions that are called recursively, with arguments that were not analysed.
     pub(crate) recursive: BTreeSet<u32>,
     /// The descriptor's fields that were read, by offset, size in bytes, and width of the result.
-    pub(crate) fields: HashMap<(u32, u8, BitWidth), BoundValueId>,
+    pub(crate) fields: HashMap<(u32, u8, BitWidth), ValueId>,
     /// The address of the first descriptor that the entry point receives.
-    pub(crate) descriptor: BoundValueId,
+    pub(crate) descriptor: ValueId,
     /// The bytes of all descriptors that the entry point receives: one, or one for each packet of a batch.
     pub(crate) descriptor_bytes: usize,
     /// The last identifier that was given to a merge point.
@@ -169,7 +169,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) top_costs: TopCosts,
     pub(crate) work: WorkReasons,
     /// The globals at the function's entry.
-    pub(crate) globals: Vec<BoundValueId>,
+    pub(crate) globals: Vec<ValueId>,
     /// The most bytes by which the shadow stack has grown so far; `None` if they are unknown.
     pub(crate) shadow_depth: Option<u64>,
     /// The location that takes most of the shadow stack.
@@ -213,7 +213,7 @@ impl<'a, 'e> Interpreter<'a, 'e> {
             u64::from(weir_abi::DESCRIPTORS_BASE) + u64::from(weir_abi::DESCRIPTORS_MAX) - 1,
         );
         let descriptor = values.add(Op::Descriptor, BitWidth::W32, area, 0);
-        values.node_mut(descriptor).zeros =
+        values.node_mut(descriptor).trailing_zeros =
             u8::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(0);
         Self {
             module,
@@ -262,24 +262,24 @@ impl<'a, 'e> Interpreter<'a, 'e> {
     }
 
     /// Makes a new value with these properties.
-    pub(crate) fn new_value(&mut self, abstracted: AbstractValue) -> BoundValueId {
+    pub(crate) fn new_value(&mut self, abstracted: AbstractValue) -> ValueId {
         if let Some(only) = abstracted.range.single_value().filter(|_| abstracted.width != BitWidth::Other) {
             let id = self.values.constant(abstracted.width, abstracted.width.wrap_signed(only.into()));
             self.values.node_mut(id).dependencies = abstracted.dependencies;
             return id;
         }
         let id = self.values.add(Op::Opaque, abstracted.width, abstracted.range, abstracted.dependencies);
-        self.values.node_mut(id).zeros = abstracted.zeros;
+        self.values.node_mut(id).trailing_zeros = abstracted.trailing_zeros;
         id
     }
 
     /// The properties of a value under the conditions `at`.
-    pub(crate) fn abstract_value(&self, id: BoundValueId, at: PathConditionId) -> AbstractValue {
+    pub(crate) fn abstract_value(&self, id: ValueId, at: PathConditionId) -> AbstractValue {
         let node = self.values.node(id);
         AbstractValue {
             width: node.width,
             range: self.conditions.range(&self.values, id, at),
-            zeros: node.zeros,
+            trailing_zeros: node.trailing_zeros,
             dependencies: node.dependencies,
         }
     }
@@ -288,8 +288,8 @@ impl<'a, 'e> Interpreter<'a, 'e> {
     pub(crate) fn walk_function(
         &mut self,
         function: u32,
-        arguments: Vec<BoundValueId>,
-        globals: Vec<BoundValueId>,
+        arguments: Vec<ValueId>,
+        globals: Vec<ValueId>,
     ) -> Result<FunctionSummary, AnalysisStop> {
         if self.call_stack.len() >= CALL_DEPTH_MAX {
             return Err(AnalysisStop::TooLarge);

@@ -14,7 +14,7 @@ use crate::interpreter::{Frame, Interpreter};
 use crate::range::{BitWidth, Range};
 use crate::state::{AbstractState, AnalysisStop};
 use crate::trip_count::{InductionVariable, LoopSummary};
-use crate::value::{BoundValueId, Cmp, Op};
+use crate::value::{Cmp, Op, ValueId};
 use wasmparser::Operator;
 
 /// The most walks to prove the guesses of one loop. Guesses that do not hold in one walk are left out in the next.
@@ -37,14 +37,14 @@ pub(crate) struct Invariant {
     /// [`dependency`](crate::value::dependency).
     pub(crate) dependencies: u8,
     /// A value from before the loop, if one is known, such that the local as an unsigned number is less than the value.
-    limit: Option<BoundValueId>,
+    limit: Option<ValueId>,
     /// True if the range was proved by the first walk, which assumes no guesses.
     is_proved: bool,
 }
 
 /// A comparison that holds whenever an iteration of a loop begins: the comparison, the index of the local, the limit,
 /// and true if the local is the left operand.
-pub(crate) type InvariantTest = (Cmp, usize, BoundValueId, bool);
+pub(crate) type InvariantTest = (Cmp, usize, ValueId, bool);
 
 /// The result of one analysis of a loop's body.
 pub(crate) struct LoopPass {
@@ -67,7 +67,7 @@ pub(crate) struct LoopBody<'s> {
     pub(crate) params: usize,
     pub(crate) entry: &'s AbstractState,
     /// The first value that was created in the loop. Values that were created before it do not change in the loop.
-    pub(crate) first_in_loop: BoundValueId,
+    pub(crate) first_in_loop: ValueId,
     /// The locals and globals that the body changes.
     pub(crate) written: &'s [usize],
 }
@@ -109,8 +109,9 @@ impl<'a> Interpreter<'a, '_> {
         })
     }
 
-    /// Repeats the analysis of a loop without a bound, with guesses about its locals, if the loop contains loops. Returns
-    /// the analysis that found a bound, and the invariants that the bound relies on; `None` if no analysis found one.
+    /// Repeats the analysis of a loop without a bound, with guesses about its locals, if the loop contains loops.
+    /// Returns the analysis that found a bound, and the invariants that the bound relies on; `None` if no analysis
+    /// found one.
     pub(crate) fn retry_with_guesses(
         &mut self,
         frame: &mut Frame<'a>,
@@ -208,7 +209,7 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// Returns true if two values differ only by a constant.
-    fn differs_by_constant(&self, a: BoundValueId, b: BoundValueId) -> bool {
+    fn differs_by_constant(&self, a: ValueId, b: ValueId) -> bool {
         self.values.width(a) == self.values.width(b) && self.values.difference(a, b).terms.is_empty()
     }
 
@@ -270,7 +271,7 @@ impl<'a> Interpreter<'a, '_> {
     fn is_below(
         &mut self,
         local: usize,
-        limit: BoundValueId,
+        limit: ValueId,
         entry: &AbstractState,
         edge: &AbstractState,
     ) -> bool {
@@ -300,8 +301,8 @@ impl<'a> Interpreter<'a, '_> {
             {
                 start.conditions = conditions;
             }
-            // `own_value` stands for the local's value itself, so all comparisons hold. Signed and unsigned ones are added,
-            // because a step down from a small number wraps only as an unsigned number.
+            // `own_value` stands for the local's value itself, so all comparisons hold. Signed and unsigned ones are
+            // added, because a step down from a small number wraps only as an unsigned number.
             let own_value = self.values.add(Op::Opaque, width, range, invariant.dependencies);
             for cmp in [Cmp::LeU, Cmp::LeS] {
                 self.assume_in_state(cmp, now, own_value, start);

@@ -10,7 +10,7 @@ use crate::range::{BitWidth, Range};
 use crate::report::{ResourceBound, TripCountFormula};
 use crate::state::{AbstractState, AnalysisStop, CostSite, MergePoint, TopCosts};
 use crate::trip_count::{InductionVariable, LoopAnalysis, LoopSummary, Recurrence, TripFormula};
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
+use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable};
 use crate::{Linear, UnboundedCause};
 use wasmparser::Operator;
 
@@ -109,7 +109,7 @@ impl<'a> Interpreter<'a, '_> {
     pub(crate) fn summarise_loop(
         &self,
         entry: &AbstractState,
-        first_in_loop: BoundValueId,
+        first_in_loop: ValueId,
         variables: &[InductionVariable],
         walked: &BodyResult,
     ) -> LoopSummary {
@@ -128,7 +128,7 @@ impl<'a> Interpreter<'a, '_> {
     pub(crate) fn invariant_tests(
         &mut self,
         entry: &AbstractState,
-        first_in_loop: BoundValueId,
+        first_in_loop: ValueId,
         variables: &[InductionVariable],
         back_edges: &[AbstractState],
     ) -> Vec<InvariantTest> {
@@ -168,15 +168,15 @@ impl<'a> Interpreter<'a, '_> {
         found
     }
 
-    /// Makes a loop-invariant value again, under the conditions at the loop's entry. The range of a value that was made in
-    /// the loop may rely on conditions that hold only in the loop. `None` if the value cannot be made again.
+    /// Makes a loop-invariant value again, under the conditions at the loop's entry. The range of a value that was made
+    /// in the loop may rely on conditions that hold only in the loop. `None` if the value cannot be made again.
     fn rebuilt_at_entry(
         &mut self,
-        id: BoundValueId,
-        first_in_loop: BoundValueId,
+        id: ValueId,
+        first_in_loop: ValueId,
         entry: &AbstractState,
         depth: u32,
-    ) -> Option<BoundValueId> {
+    ) -> Option<ValueId> {
         if id < first_in_loop {
             return Some(id);
         }
@@ -217,13 +217,7 @@ impl<'a> Interpreter<'a, '_> {
     }
 
     /// Returns true if a comparison certainly holds in a state.
-    pub(crate) fn is_implied(
-        &mut self,
-        cmp: Cmp,
-        a: BoundValueId,
-        b: BoundValueId,
-        state: &AbstractState,
-    ) -> bool {
+    pub(crate) fn is_implied(&mut self, cmp: Cmp, a: ValueId, b: ValueId, state: &AbstractState) -> bool {
         let mut arith =
             Arith { values: &mut self.values, conditions: &self.conditions, at: state.conditions };
         let truth = arith.compare(cmp, a, b);
@@ -318,11 +312,11 @@ impl<'a> Interpreter<'a, '_> {
     /// The value `initial + coefficient x offset`.
     fn initial_plus(
         &mut self,
-        initial: BoundValueId,
-        offset: BoundValueId,
+        initial: ValueId,
+        offset: ValueId,
         coefficient: i64,
         entry: &AbstractState,
-    ) -> BoundValueId {
+    ) -> ValueId {
         let width = self.values.width(initial);
         let sum = ValueTable::linear_combination(
             width,
@@ -343,7 +337,7 @@ impl<'a> Interpreter<'a, '_> {
     ) -> AbstractState {
         let mut start = AbstractState { usage: ResourceBound::NOTHING, ..entry.clone() };
         // Locals with a constant step are expressed by the iteration number, which relates them to each other.
-        let numbers: Vec<BoundValueId> =
+        let numbers: Vec<ValueId> =
             [BitWidth::W32, BitWidth::W64].map(|width| self.iteration_number(width, summary)).into();
         self.assume_steps_fit(&numbers, summary, entry, &mut start);
         for (variable, recurrence) in variables.iter().zip(&summary.recurrences) {
@@ -357,16 +351,16 @@ impl<'a> Interpreter<'a, '_> {
                     step,
                     entry,
                 ),
-                Recurrence::OneDirection { least, most, zeros } if summary.trips.is_ok() => {
+                Recurrence::OneDirection { least, most, trailing_zeros } if summary.trips.is_ok() => {
                     let trips = summary.trips.clone().unwrap_or(Linear::UNBOUNDED);
                     let step = u64::try_from(most.abs().max(least.abs())).unwrap_or(u64::MAX);
                     let distance = Linear::constant(step).times(trips, self.packet_max());
                     let mut range = Range::unsigned(width, 0, distance.at(self.packet_max()));
                     if distance.per_kib > 0 && distance.at(self.packet_max()) <= width.max() {
-                        range.by_length = Some(distance);
+                        range.hi_by_packet_length = Some(distance);
                     }
                     let offset = self.values.add(Op::Phi, width, range, summary.dependencies);
-                    self.values.node_mut(offset).zeros = zeros.min(31);
+                    self.values.node_mut(offset).trailing_zeros = trailing_zeros.min(31);
                     self.initial_plus(variable.initial, offset, if most > 0 { 1 } else { -1 }, entry)
                 }
                 Recurrence::ConstantStep(_) | Recurrence::OneDirection { .. } => {
@@ -385,7 +379,7 @@ impl<'a> Interpreter<'a, '_> {
     /// `numbers` are the iteration numbers as i32 and i64.
     fn assume_steps_fit(
         &mut self,
-        numbers: &[BoundValueId],
+        numbers: &[ValueId],
         summary: &LoopSummary,
         entry: &AbstractState,
         start: &mut AbstractState,
@@ -422,29 +416,23 @@ impl<'a> Interpreter<'a, '_> {
 
     /// Adds a comparison that holds to the conditions of a state. A comparison that contradicts the conditions is left
     /// out: then the state is never reached.
-    pub(crate) fn assume_in_state(
-        &mut self,
-        cmp: Cmp,
-        a: BoundValueId,
-        b: BoundValueId,
-        state: &mut AbstractState,
-    ) {
+    pub(crate) fn assume_in_state(&mut self, cmp: Cmp, a: ValueId, b: ValueId, state: &mut AbstractState) {
         let assumed = self.conditions.assume_comparison(&self.values, cmp, a, b, state.conditions);
         state.conditions = assumed.unwrap_or(state.conditions);
     }
 
     /// Makes a value of a sum, with the ranges that its terms have under the conditions `at`.
-    fn value_of_sum(&mut self, width: BitWidth, sum: LinearSum, at: PathConditionId) -> BoundValueId {
+    fn value_of_sum(&mut self, width: BitWidth, sum: LinearSum, at: PathConditionId) -> ValueId {
         self.conditions.add_sum(&mut self.values, width, sum, at)
     }
 
     /// An unknown iteration number, counted from 0.
-    fn iteration_number(&mut self, width: BitWidth, summary: &LoopSummary) -> BoundValueId {
+    fn iteration_number(&mut self, width: BitWidth, summary: &LoopSummary) -> ValueId {
         let trips = summary.trips.clone().unwrap_or(Linear::UNBOUNDED);
         let most = trips.at(self.packet_max());
         let mut range = Range::unsigned(width, 0, most);
         if trips.per_kib > 0 && most <= width.max() {
-            range.by_length = Some(trips);
+            range.hi_by_packet_length = Some(trips);
         }
         self.values.add(Op::Phi, width, range, summary.dependencies)
     }
@@ -608,9 +596,9 @@ impl<'a> Interpreter<'a, '_> {
         )
     }
 
-    /// Records a loop and continues at its exits. `repeats` is the number of back edges taken, `repeated` the usage of all
-    /// iterations that end with a back edge, and `iteration_fuel` the fuel of one of them. The last iteration, which
-    /// leaves the loop, is in `walked`.
+    /// Records a loop and continues at its exits. `repeats` is the number of back edges taken, `repeated` the usage of
+    /// all iterations that end with a back edge, and `iteration_fuel` the fuel of one of them. The last iteration,
+    /// which leaves the loop, is in `walked`.
     #[expect(clippy::too_many_arguments, reason = "used for loops with a trip count and for unrolled loops")]
     fn finish_loop(
         &mut self,

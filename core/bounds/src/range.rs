@@ -74,7 +74,7 @@ pub(crate) struct Range {
     /// The largest signed value.
     pub(crate) shi: i64,
     /// A further upper bound of the unsigned value, in terms of the packet's length.
-    pub(crate) by_length: Option<Linear>,
+    pub(crate) hi_by_packet_length: Option<Linear>,
 }
 
 /// The packet length, in bytes, for which two upper bounds are compared if neither is smaller for every length: about
@@ -93,7 +93,7 @@ impl Range {
     /// All values of the width.
     pub(crate) const fn any(width: BitWidth) -> Self {
         let (slo, shi) = width.signed();
-        Self { lo: 0, hi: width.max(), slo, shi, by_length: None }
+        Self { lo: 0, hi: width.max(), slo, shi, hi_by_packet_length: None }
     }
 
     /// The values from `lo` to `hi`, unsigned.
@@ -148,7 +148,7 @@ impl Range {
             hi: self.hi.min(other.hi),
             slo: self.slo.max(other.slo),
             shi: self.shi.min(other.shi),
-            by_length: smaller(self.by_length, other.by_length),
+            hi_by_packet_length: smaller(self.hi_by_packet_length, other.hi_by_packet_length),
         }
         .tightened(width)
     }
@@ -156,7 +156,7 @@ impl Range {
     /// The smallest range that contains both.
     pub(crate) fn join(self, other: Self) -> Self {
         // The union has a bound by length only if both ranges have one, or if the other range's upper bound is small.
-        let joined = |a: &Self, b: &Self| match (a.by_length, b.by_length) {
+        let joined = |a: &Self, b: &Self| match (a.hi_by_packet_length, b.hi_by_packet_length) {
             (Some(x), Some(y)) => Some(x.join(y)),
             (Some(x), None) if b.hi < 1 << 16 => Some(x.join(Linear::constant(b.hi))),
             _ => None,
@@ -166,7 +166,7 @@ impl Range {
             hi: self.hi.max(other.hi),
             slo: self.slo.min(other.slo),
             shi: self.shi.max(other.shi),
-            by_length: joined(&self, &other).or_else(|| joined(&other, &self)),
+            hi_by_packet_length: joined(&self, &other).or_else(|| joined(&other, &self)),
         }
     }
 
@@ -176,7 +176,7 @@ impl Range {
         is_inside
             && other.slo <= self.slo
             && self.shi <= other.shi
-            && (other.by_length.is_none() || other.by_length == self.by_length)
+            && (other.hi_by_packet_length.is_none() || other.hi_by_packet_length == self.hi_by_packet_length)
     }
 
     /// Returns true if no value is in the range, so that the code where it holds is unreachable.
@@ -189,11 +189,11 @@ impl Range {
         if self.lo == self.hi { Some(self.lo) } else { None }
     }
 
-    /// The upper bound of the unsigned value: the bound by the packet's length if there is one, unless the constant bound
-    /// is small.
+    /// The upper bound of the unsigned value: the bound by the packet's length if there is one, unless the constant
+    /// bound is small.
     pub(crate) fn upper_bound(&self) -> Linear {
-        match self.by_length {
-            Some(by_length) if self.hi > CONSTANT_PREFERRED_MAX => by_length,
+        match self.hi_by_packet_length {
+            Some(bound) if self.hi > CONSTANT_PREFERRED_MAX => bound,
             _ => Linear::constant(self.hi),
         }
     }
@@ -202,7 +202,7 @@ impl Range {
     pub(crate) fn shifted(&self, width: BitWidth, bits: u32) -> Self {
         let bits = bits.min(63);
         let mut range = Self::unsigned(width, self.lo >> bits, self.hi >> bits);
-        range.by_length = self.by_length.map(|by_length| by_length.divided(1 << bits));
+        range.hi_by_packet_length = self.hi_by_packet_length.map(|bound| bound.divided(1 << bits));
         range
     }
 
@@ -213,24 +213,27 @@ impl Range {
         }
         if self.hi <= mask && (mask & mask.wrapping_add(1)) == 0 {
             // The mask keeps all bits.
-            return Self { by_length: self.by_length, ..Self::unsigned(width, self.lo, self.hi) };
+            return Self {
+                hi_by_packet_length: self.hi_by_packet_length,
+                ..Self::unsigned(width, self.lo, self.hi)
+            };
         }
         let mut range = Self::unsigned(width, 0, self.hi.min(mask));
         // A mask that clears only the lowest bits rounds down, which keeps the order of values.
         if rounds_down(mask, self.hi) {
             range = Self::unsigned(width, self.lo & mask, self.hi & mask);
         }
-        range.by_length = self.by_length;
+        range.hi_by_packet_length = self.hi_by_packet_length;
         range
     }
 
-    /// The range of a value that is a multiple of `2^zeros`. Both ends are rounded inwards to multiples; the result is
-    /// empty if the range contains no multiple.
-    pub(crate) fn aligned(mut self, width: BitWidth, zeros: u8) -> Self {
-        if zeros == 0 || self.is_empty() {
+    /// The range of a value that is a multiple of `2^trailing_zeros`. Both ends are rounded inwards to multiples; the
+    /// result is empty if the range contains no multiple.
+    pub(crate) fn aligned(mut self, width: BitWidth, trailing_zeros: u8) -> Self {
+        if trailing_zeros == 0 || self.is_empty() {
             return self;
         }
-        let low = (1u64 << u32::from(zeros).min(width.bits() - 1)) - 1;
+        let low = (1u64 << u32::from(trailing_zeros).min(width.bits() - 1)) - 1;
         let signed = low.cast_signed();
         let (Some(lo), Some(slo)) = (self.lo.checked_add(low), self.slo.checked_add(signed)) else {
             // The next multiple does not fit into 64 bits.
@@ -301,15 +304,17 @@ mod tests {
         for width in [BitWidth::W32, BitWidth::W64] {
             let (least, most) = width.signed();
             let middles = [0, i128::from(most), i128::from(least), -1, i128::from(width.max()) - 9];
-            for (middle, from, len, zeros) in middles
+            for (middle, from, len, trailing_zeros) in middles
                 .into_iter()
                 .flat_map(|middle| (-9..9).map(move |from| (middle, from)))
                 .flat_map(|(middle, from)| (0..12).map(move |len| (middle, from, len)))
-                .flat_map(|(middle, from, len)| [0u8, 1, 2, 3, 64].map(|zeros| (middle, from, len, zeros)))
+                .flat_map(|(middle, from, len)| {
+                    [0u8, 1, 2, 3, 64].map(|trailing_zeros| (middle, from, len, trailing_zeros))
+                })
             {
                 let known = Range::integer(width, middle + from, middle + from + len);
-                let now = known.aligned(width, zeros);
-                let step = 1i128 << u32::from(zeros).min(width.bits());
+                let now = known.aligned(width, trailing_zeros);
+                let step = 1i128 << u32::from(trailing_zeros).min(width.bits());
                 for value in (0..=len).map(|more| width.wrap(middle + from + more)) {
                     let signed = width.wrap_signed(value.into());
                     let is_in = |range: &Range| {
@@ -318,13 +323,13 @@ mod tests {
                     assert!(is_in(&known));
                     assert!(
                         i128::from(value) % step != 0 || is_in(&now),
-                        "{value}: {known:?}, {now:?}, {zeros}"
+                        "{value}: {known:?}, {now:?}, {trailing_zeros}"
                     );
                 }
                 let is_multiple = |end: i128| end % step.min(width.modulus() / 2) == 0;
                 if !now.is_empty() {
                     let ends = [now.lo.into(), now.hi.into(), now.slo.into(), now.shi.into()];
-                    assert!(ends.into_iter().all(is_multiple), "{known:?}, {now:?}, {zeros}");
+                    assert!(ends.into_iter().all(is_multiple), "{known:?}, {now:?}, {trailing_zeros}");
                 }
             }
         }

@@ -27,8 +27,8 @@ pub enum UnboundedCause {
     Recursion(String),
     /// The trip count times the cost of the loop's body overflows.
     Overflow,
-    /// The analysis of the module needs more work or memory than its limits allow: there is too much code, or the code is
-    /// nested too deeply.
+    /// The analysis of the module needs more work or memory than its limits allow: there is too much code, or the code
+    /// is nested too deeply.
     TooLarge,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for UnboundedCause {
                 "the counter can step over its end and wrap around, because the code does not show that it begins below its end: count with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or cut the limit to a constant just before the loop, as in n < MAX ? n : MAX (compilers turn < into !=, so writing < does not always help)",
             ),
             Self::LimitUnknown => f.write_str(
-                "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or read, where the limit is used, a parameter that has limits in the manifest",
+                "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or take the limit from a parameter whose largest value is set in the manifest, and read the parameter right at the loop",
             ),
             Self::Endless => f.write_str("this loop has no way out: add one, or remove the loop"),
             Self::Recursion(name) => write!(f, "{name} calls itself: write it as a loop with a counter"),

@@ -222,9 +222,9 @@ pub enum StepKind {
     /// `memory.grow`.
     Grow,
     /// A function's stack frame.
-    Frame,
+    StackFrame,
     /// A function's part of the shadow stack, which holds the locals that have addresses.
-    Locals,
+    ShadowStackFrame,
 }
 
 /// The step of a path that a report names as the largest contributor: the innermost step that is not a call of a

@@ -3,7 +3,7 @@
 use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, USUAL_PACKET};
 use crate::report::ResourceBound;
-use crate::value::{BoundValueId, Op, ValueTable};
+use crate::value::{Op, ValueId, ValueTable};
 use crate::{Linear, UnboundedCause};
 use std::rc::Rc;
 
@@ -20,9 +20,9 @@ pub(crate) enum AnalysisStop {
 #[derive(Clone, Debug)]
 pub(crate) struct AbstractState {
     /// The function's locals, followed by the module's globals.
-    pub(crate) locals: Vec<BoundValueId>,
+    pub(crate) locals: Vec<ValueId>,
     /// The operand stack, top last.
-    pub(crate) stack: Vec<BoundValueId>,
+    pub(crate) stack: Vec<ValueId>,
     pub(crate) conditions: PathConditionId,
     /// The most that was used since the function began, or since the current iteration of the innermost loop began.
     pub(crate) usage: ResourceBound,
@@ -30,11 +30,11 @@ pub(crate) struct AbstractState {
 
 impl AbstractState {
     /// Pops the top operand. Valid code always has one.
-    pub(crate) fn pop(&mut self) -> BoundValueId {
+    pub(crate) fn pop(&mut self) -> ValueId {
         self.stack.pop().unwrap_or(ValueTable::zero(BitWidth::W32))
     }
 
-    pub(crate) fn push(&mut self, id: BoundValueId) {
+    pub(crate) fn push(&mut self, id: ValueId) {
         self.stack.push(id);
     }
 
@@ -105,20 +105,20 @@ impl MergePoint {
 fn join(
     values: &mut ValueTable,
     conditions: &PathConditions,
-    a: (BoundValueId, PathConditionId),
-    b: (BoundValueId, PathConditionId),
+    a: (ValueId, PathConditionId),
+    b: (ValueId, PathConditionId),
     merge_id: u32,
-) -> BoundValueId {
+) -> ValueId {
     let width = values.width(a.0);
     if width == BitWidth::Other {
         return values.any(width);
     }
     let added = conditions.range(values, b.0, b.1);
-    let (zeros, dependencies) = (values.node(b.0).zeros, values.node(b.0).dependencies);
+    let (trailing_zeros, dependencies) = (values.node(b.0).trailing_zeros, values.node(b.0).dependencies);
     if values.node(a.0).merge_id == merge_id {
         let node = values.node_mut(a.0);
         node.range = node.range.join(added);
-        node.zeros = node.zeros.min(zeros);
+        node.trailing_zeros = node.trailing_zeros.min(trailing_zeros);
         node.dependencies |= dependencies;
         match &mut node.op {
             Op::Join(inputs) if inputs.len() < JOIN_INPUTS_MAX => inputs.push(b),
@@ -127,11 +127,11 @@ fn join(
         return a.0;
     }
     let range = conditions.range(values, a.0, a.1).join(added);
-    let (zeros, dependencies) =
-        (zeros.min(values.node(a.0).zeros), dependencies | values.node(a.0).dependencies);
+    let (trailing_zeros, dependencies) =
+        (trailing_zeros.min(values.node(a.0).trailing_zeros), dependencies | values.node(a.0).dependencies);
     let id = values.add(Op::Join(vec![a, b]), width, range, dependencies);
     let node = values.node_mut(id);
-    (node.zeros, node.merge_id) = (zeros, merge_id);
+    (node.trailing_zeros, node.merge_id) = (trailing_zeros, merge_id);
     id
 }
 

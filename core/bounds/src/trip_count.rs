@@ -8,7 +8,7 @@
 use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, Range, USUAL_PACKET};
 use crate::state::AbstractState;
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
+use crate::value::{Cmp, LinearSum, Op, ValueId, ValueTable};
 use crate::{Linear, UnboundedCause};
 
 /// A local or global that a loop writes.
@@ -17,12 +17,12 @@ pub(crate) struct InductionVariable {
     /// The index of the local in [`AbstractState::locals`].
     pub(crate) local: usize,
     /// The local's value where the loop is entered.
-    pub(crate) initial: BoundValueId,
+    pub(crate) initial: ValueId,
     /// The difference between `current` and `initial`. Where an invariant gives the local's range, `offset` is the same
     /// value as `current`.
-    pub(crate) offset: BoundValueId,
+    pub(crate) offset: ValueId,
     /// The local's value when an iteration begins: `initial + offset`.
-    pub(crate) current: BoundValueId,
+    pub(crate) current: ValueId,
 }
 
 /// The change of a local from one iteration to the next.
@@ -33,8 +33,8 @@ pub(crate) enum Recurrence {
     /// Every iteration adds this amount.
     ConstantStep(i64),
     /// Every iteration adds an amount from `least` to `most`. All amounts have the same sign or are 0, and the lowest
-    /// `zeros` bits of each are 0.
-    OneDirection { least: i128, most: i128, zeros: u8 },
+    /// `trailing_zeros` bits of each are 0.
+    OneDirection { least: i128, most: i128, trailing_zeros: u8 },
     /// The local has any value of this range. The second field holds the dependencies of the values, as bits of
     /// [`dependency`](crate::value::dependency).
     AnyOf(Range, u8),
@@ -82,7 +82,7 @@ pub(crate) struct LoopAnalysis<'a> {
     /// The path conditions at the loop's entry.
     pub(crate) entry: PathConditionId,
     /// The first value that was created in the loop. Values that were created before it do not change in the loop.
-    pub(crate) first_in_loop: BoundValueId,
+    pub(crate) first_in_loop: ValueId,
 }
 
 impl LoopAnalysis<'_> {
@@ -228,13 +228,13 @@ impl LoopAnalysis<'_> {
             }
             if least >= 0 || most <= 0 {
                 let exact = deltas.is_some_and(|d| d.iter().all(|(lo, hi)| lo == hi));
-                let zeros = deltas.filter(|_| exact).and_then(|d| {
+                let trailing_zeros = deltas.filter(|_| exact).and_then(|d| {
                     d.iter().filter(|(lo, _)| *lo != 0).map(|(lo, _)| lo.trailing_zeros()).min()
                 });
                 return Recurrence::OneDirection {
                     least,
                     most,
-                    zeros: u8::try_from(zeros.unwrap_or(0)).unwrap_or(0),
+                    trailing_zeros: u8::try_from(trailing_zeros.unwrap_or(0)).unwrap_or(0),
                 };
             }
         }
@@ -286,7 +286,7 @@ impl LoopAnalysis<'_> {
                         .comparisons_since(edge.conditions, self.entry)
                         .any(|(other, ..)| other == id)
                 };
-                let makes_same_comparison = |edge: &AbstractState, limit: Option<BoundValueId>| {
+                let makes_same_comparison = |edge: &AbstractState, limit: Option<ValueId>| {
                     self.conditions.comparisons_since(edge.conditions, self.entry).any(|(_, c, x, y)| {
                         let is_limit = limit.is_none_or(|limit| limit == if on_left { y } else { x });
                         c == cmp && self.values.are_equal(x, a) && self.values.are_equal(y, b) && is_limit
@@ -426,7 +426,7 @@ impl LoopAnalysis<'_> {
         let (lo, hi) = self.values.interval(&start, range);
         let mut known = Range::integer(width, lo, hi);
         if lo >= 0 && hi < width.modulus() {
-            known.by_length = self.values.upper_by_length(&start, range);
+            known.hi_by_packet_length = self.values.upper_by_packet_length(&start, range);
         } else if let Some(distance_range) =
             self.conditions.difference(self.values, &start, width, self.entry)
         {
@@ -448,8 +448,8 @@ impl LoopAnalysis<'_> {
         Some((u64::MAX, count))
     }
 
-    /// Handles a back edge that subtracts 1 from the remainder of [`LoopAnalysis::bound_by_remainder`], as in
-    /// `if (--rest == 0) break`. Every back edge must have tested that the remainder is nonzero, so that subtracting 1 in
+    /// Handles a back edge that subtracts 1 from the remainder of [`LoopAnalysis::bound_by_remainder`], as in `if
+    /// (--rest == 0) break`. Every back edge must have tested that the remainder is nonzero, so that subtracting 1 in
     /// the next iteration does not wrap. Returns the remainder at the loop's entry with the sign of the variable in it,
     /// the step, and the dependencies.
     fn decrement_of_nonzero(
@@ -575,18 +575,20 @@ impl LoopAnalysis<'_> {
             ValueTable::linear_combination(test.width, &test.start, 1, &limit_sum, -1)
         };
         let distance_range = conditions
-            .difference_with_zeros(values, &distance, test.width, test.at, None)
+            .difference_with_trailing_zeros(values, &distance, test.width, test.at, None)
             .filter(|_| is_fixed);
-        let zeros = distance_range.map_or(0, |(_, zeros)| zeros).max(values.zeros_of(&distance, test.width));
+        let trailing_zeros = distance_range
+            .map_or(0, |(_, trailing_zeros)| trailing_zeros)
+            .max(values.trailing_zeros_of(&distance, test.width));
         let distance_range = distance_range.map(|(range, _)| range);
         let is_exact =
-            step == step_most && step.is_power_of_two() && u32::from(zeros) >= step.trailing_zeros();
+            step == step_most && step.is_power_of_two() && u32::from(trailing_zeros) >= step.trailing_zeros();
         let trip_formula = || {
             // The formula is evaluated before the first test. So the distance must not wrap even if that test fails,
             // and only the conditions at the loop's entry hold. The division is rounded up, because the last step may
             // go beyond the limit.
             let (distance_range, _) =
-                conditions.difference_with_zeros(values, &distance, test.width, self.entry, None)?;
+                conditions.difference_with_trailing_zeros(values, &distance, test.width, self.entry, None)?;
             let rounding = if is_exact { 0 } else { step - 1 };
             let is_valid = is_fixed
                 && step.is_power_of_two()
@@ -695,7 +697,7 @@ impl LoopAnalysis<'_> {
         let (lo, hi) = self.values.interval(sum, range);
         let mut found = Range::integer(test.width, lo, hi);
         if lo >= 0 && hi < test.width.modulus() {
-            found.by_length = self.values.upper_by_length(sum, range);
+            found.hi_by_packet_length = self.values.upper_by_packet_length(sum, range);
         }
         found
     }
@@ -708,7 +710,7 @@ struct Test {
     on_left: bool,
     /// The tested value where the loop is entered.
     start: LinearSum,
-    limit: BoundValueId,
+    limit: ValueId,
     /// The least amount that an iteration adds to the tested value.
     least: i128,
     /// The largest amount that an iteration adds to the tested value.
@@ -745,8 +747,8 @@ fn usefulness(cause: &UnboundedCause) -> u32 {
     }
 }
 
-/// Combines bounds, each for a set of back edges, into a bound for all back edges, with its dependencies and its formula.
-/// `all` is the mask of all back edges.
+/// Combines bounds, each for a set of back edges, into a bound for all back edges, with its dependencies and its
+/// formula. `all` is the mask of all back edges.
 fn combine_bounds(
     all: u64,
     found: Vec<(u64, Result<EdgeBound, UnboundedCause>)>,

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// The identifier of a value. Values are numbered in the order of their creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct BoundValueId(pub(crate) u32);
+pub(crate) struct ValueId(pub(crate) u32);
 
 /// The basic comparisons. The other comparisons of WebAssembly are basic ones with swapped operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,26 +40,26 @@ pub(crate) enum Op {
     /// number, or a local without a known step.
     Phi,
     /// One of these values, depending on the path taken. Each has the conditions on its path.
-    Join(Vec<(BoundValueId, PathConditionId)>),
+    Join(Vec<(ValueId, PathConditionId)>),
     /// `x & (x - 1)`.
-    ClearLowest(BoundValueId),
-    And(BoundValueId, BoundValueId),
+    ClearLowest(ValueId),
+    And(ValueId, ValueId),
     /// `x >> constant`, unsigned.
-    Shift(BoundValueId, u8),
-    Or(BoundValueId, BoundValueId),
+    Shift(ValueId, u8),
+    Or(ValueId, ValueId),
     /// A comparison: 1 or 0.
-    Compare(Cmp, BoundValueId, BoundValueId),
+    Compare(Cmp, ValueId, ValueId),
     /// `i64.extend_i32_u`.
-    Extend(BoundValueId),
+    Extend(ValueId),
     /// `i32.wrap_i64`.
-    Wrap(BoundValueId),
+    Wrap(ValueId),
 }
 
 /// A sum of values with coefficients, and a constant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LinearSum {
     /// Values with their coefficients, ordered by value. No coefficient is 0.
-    pub(crate) terms: Vec<(BoundValueId, i64)>,
+    pub(crate) terms: Vec<(ValueId, i64)>,
     pub(crate) constant: i64,
 }
 
@@ -68,7 +68,7 @@ const TERMS_MAX: usize = 6;
 
 impl LinearSum {
     /// The coefficient of a value; 0 if the sum does not contain the value.
-    pub(crate) fn coefficient(&self, of: BoundValueId) -> i64 {
+    pub(crate) fn coefficient(&self, of: ValueId) -> i64 {
         self.terms.iter().find(|(id, _)| *id == of).map_or(0, |(_, coefficient)| *coefficient)
     }
 }
@@ -91,7 +91,7 @@ pub(crate) struct ValueNode {
     pub(crate) width: BitWidth,
     pub(crate) range: Range,
     /// The number of lowest bits that are known to be 0.
-    pub(crate) zeros: u8,
+    pub(crate) trailing_zeros: u8,
     /// The inputs that the value depends on, as bits of [`dependency`].
     pub(crate) dependencies: u8,
     /// For a join, the identifier of its merge point, which can add further inputs to the join; 0 for other values.
@@ -103,7 +103,7 @@ pub(crate) struct ValueNode {
 pub(crate) struct ValueTable {
     nodes: Vec<ValueNode>,
     /// For a value and a constant mask, the last value that was made as their bitwise AND.
-    masked: HashMap<(BoundValueId, i64), BoundValueId>,
+    masked: HashMap<(ValueId, i64), ValueId>,
 }
 
 impl Default for ValueTable {
@@ -118,39 +118,39 @@ impl Default for ValueTable {
 
 impl ValueTable {
     /// The value 0 of a width.
-    pub(crate) fn zero(width: BitWidth) -> BoundValueId {
-        BoundValueId(u32::from(width != BitWidth::W32))
+    pub(crate) fn zero(width: BitWidth) -> ValueId {
+        ValueId(u32::from(width != BitWidth::W32))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    pub(crate) fn next_id(&self) -> BoundValueId {
-        BoundValueId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX))
+    pub(crate) fn next_id(&self) -> ValueId {
+        ValueId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX))
     }
 
     #[inline]
-    pub(crate) fn node(&self, id: BoundValueId) -> &ValueNode {
+    pub(crate) fn node(&self, id: ValueId) -> &ValueNode {
         &self.nodes[id.0 as usize]
     }
 
-    pub(crate) fn node_mut(&mut self, id: BoundValueId) -> &mut ValueNode {
+    pub(crate) fn node_mut(&mut self, id: ValueId) -> &mut ValueNode {
         &mut self.nodes[id.0 as usize]
     }
 
-    pub(crate) fn range(&self, id: BoundValueId) -> Range {
+    pub(crate) fn range(&self, id: ValueId) -> Range {
         self.node(id).range
     }
 
-    pub(crate) fn width(&self, id: BoundValueId) -> BitWidth {
+    pub(crate) fn width(&self, id: ValueId) -> BitWidth {
         self.node(id).width
     }
 
-    pub(crate) fn add(&mut self, op: Op, width: BitWidth, range: Range, dependencies: u8) -> BoundValueId {
+    pub(crate) fn add(&mut self, op: Op, width: BitWidth, range: Range, dependencies: u8) -> ValueId {
         let id = self.next_id();
-        let zeros = range.single_value().map_or(0, |value| trailing_zeros(value, width));
-        self.nodes.push(ValueNode { op, width, range, zeros, dependencies, merge_id: 0 });
+        let trailing_zeros = range.single_value().map_or(0, |value| count_trailing_zeros(value, width));
+        self.nodes.push(ValueNode { op, width, range, trailing_zeros, dependencies, merge_id: 0 });
         id
     }
 
@@ -158,34 +158,36 @@ impl ValueTable {
     /// value, a path condition on either result applies to both.
     pub(crate) fn earlier_masked(
         &self,
-        operands: (BoundValueId, i64),
+        operands: (ValueId, i64),
         range: Range,
-        zeros: u8,
+        trailing_zeros: u8,
         dependencies: u8,
-    ) -> Option<BoundValueId> {
+    ) -> Option<ValueId> {
         let id = *self.masked.get(&operands)?;
         let node = self.node(id);
-        let zeros = zeros.max(range.single_value().map_or(0, |value| trailing_zeros(value, node.width)));
-        (node.range == range && node.zeros == zeros && node.dependencies == dependencies).then_some(id)
+        let trailing_zeros = trailing_zeros
+            .max(range.single_value().map_or(0, |value| count_trailing_zeros(value, node.width)));
+        (node.range == range && node.trailing_zeros == trailing_zeros && node.dependencies == dependencies)
+            .then_some(id)
     }
 
-    pub(crate) fn remember_masked(&mut self, operands: (BoundValueId, i64), id: BoundValueId) {
+    pub(crate) fn remember_masked(&mut self, operands: (ValueId, i64), id: ValueId) {
         self.masked.insert(operands, id);
     }
 
-    pub(crate) fn constant(&mut self, width: BitWidth, value: i64) -> BoundValueId {
+    pub(crate) fn constant(&mut self, width: BitWidth, value: i64) -> ValueId {
         let value = width.wrap_signed(value.into());
         let sum = LinearSum { terms: Vec::new(), constant: value };
         self.add(Op::Sum(sum), width, Range::integer(width, value.into(), value.into()), 0)
     }
 
     /// An unknown value of a width.
-    pub(crate) fn any(&mut self, width: BitWidth) -> BoundValueId {
+    pub(crate) fn any(&mut self, width: BitWidth) -> ValueId {
         self.add(Op::Opaque, width, Range::any(width), 0)
     }
 
     /// A value as a sum. A value that is no sum becomes the only term.
-    pub(crate) fn as_sum(&self, id: BoundValueId) -> LinearSum {
+    pub(crate) fn as_sum(&self, id: ValueId) -> LinearSum {
         match &self.node(id).op {
             Op::Sum(sum) => sum.clone(),
             _ => LinearSum { terms: vec![(id, 1)], constant: 0 },
@@ -193,7 +195,7 @@ impl ValueTable {
     }
 
     /// The number, if the value is a constant.
-    pub(crate) fn as_constant(&self, id: BoundValueId) -> Option<i64> {
+    pub(crate) fn as_constant(&self, id: ValueId) -> Option<i64> {
         match &self.node(id).op {
             Op::Sum(sum) if sum.terms.is_empty() => Some(sum.constant),
             _ => None,
@@ -210,7 +212,7 @@ impl ValueTable {
     ) -> LinearSum {
         let scale = |value: i64, factor: i64| i128::from(value).wrapping_mul(factor.into());
         let wrap = |value: i128| width.wrap_signed(value);
-        let mut terms: Vec<(BoundValueId, i64)> = Vec::with_capacity(left.terms.len() + right.terms.len());
+        let mut terms: Vec<(ValueId, i64)> = Vec::with_capacity(left.terms.len() + right.terms.len());
         let (mut i, mut j) = (0, 0);
         while i < left.terms.len() || j < right.terms.len() {
             let next = match (left.terms.get(i), right.terms.get(j)) {
@@ -236,12 +238,12 @@ impl ValueTable {
     }
 
     /// The difference `left - right`.
-    pub(crate) fn difference(&self, left: BoundValueId, right: BoundValueId) -> LinearSum {
+    pub(crate) fn difference(&self, left: ValueId, right: ValueId) -> LinearSum {
         Self::linear_combination(self.width(left), &self.as_sum(left), 1, &self.as_sum(right), -1)
     }
 
     /// The integer bounds of a sum before wrapping, for these ranges of its values.
-    pub(crate) fn interval(&self, sum: &LinearSum, range: impl Fn(BoundValueId) -> Range) -> (i128, i128) {
+    pub(crate) fn interval(&self, sum: &LinearSum, range: impl Fn(ValueId) -> Range) -> (i128, i128) {
         // No bound: beyond the values of every width, yet small enough that differences of such numbers do not
         // overflow.
         const ANYWHERE: (i128, i128) = (-(1 << 100), 1 << 100);
@@ -263,10 +265,10 @@ impl ValueTable {
 
     /// An upper bound of a sum in terms of the packet's length, valid where [`ValueTable::interval`] shows that the sum
     /// does not wrap.
-    pub(crate) fn upper_by_length(
+    pub(crate) fn upper_by_packet_length(
         &self,
         sum: &LinearSum,
-        range: impl Fn(BoundValueId) -> Range,
+        range: impl Fn(ValueId) -> Range,
     ) -> Option<Linear> {
         let mut total = Linear::ZERO;
         let mut less = -i128::from(sum.constant);
@@ -275,8 +277,8 @@ impl ValueTable {
             let range = range(*id);
             match u64::try_from(*coefficient) {
                 Ok(times) => {
-                    let upper = range.by_length.unwrap_or(Linear::constant(range.hi));
-                    has_length |= range.by_length.is_some();
+                    let upper = range.hi_by_packet_length.unwrap_or(Linear::constant(range.hi));
+                    has_length |= range.hi_by_packet_length.is_some();
                     total = total.plus(Linear {
                         constant: upper.constant.saturating_mul(times),
                         per_kib: upper.per_kib.saturating_mul(times),
@@ -297,14 +299,14 @@ impl ValueTable {
     }
 
     /// The number of lowest bits of a sum that are 0.
-    pub(crate) fn zeros_of(&self, sum: &LinearSum, width: BitWidth) -> u8 {
+    pub(crate) fn trailing_zeros_of(&self, sum: &LinearSum, width: BitWidth) -> u8 {
         sum.terms
             .iter()
             .map(|(id, coefficient)| {
                 let factor = width.wrap((*coefficient).into());
-                self.node(*id).zeros.saturating_add(trailing_zeros(factor, width))
+                self.node(*id).trailing_zeros.saturating_add(count_trailing_zeros(factor, width))
             })
-            .fold(trailing_zeros(width.wrap(sum.constant.into()), width), u8::min)
+            .fold(count_trailing_zeros(width.wrap(sum.constant.into()), width), u8::min)
     }
 
     /// Makes a value of a sum. `range` gives the range of each value in the sum.
@@ -312,43 +314,43 @@ impl ValueTable {
         &mut self,
         width: BitWidth,
         sum: LinearSum,
-        range: impl Fn(BoundValueId) -> Range,
-    ) -> BoundValueId {
+        range: impl Fn(ValueId) -> Range,
+    ) -> ValueId {
         if let ([(id, 1)], 0) = (sum.terms.as_slice(), sum.constant) {
             return *id;
         }
         let (lo, hi) = self.interval(&sum, &range);
         let mut known = Range::integer(width, lo, hi);
         if lo >= 0 && hi < width.modulus() {
-            known.by_length = self.upper_by_length(&sum, &range);
+            known.hi_by_packet_length = self.upper_by_packet_length(&sum, &range);
         }
-        let zeros = self.zeros_of(&sum, width);
+        let trailing_zeros = self.trailing_zeros_of(&sum, width);
         let dependencies =
             sum.terms.iter().fold(0, |dependencies, (id, _)| dependencies | self.node(*id).dependencies);
         let op = if sum.terms.len() > TERMS_MAX { Op::Opaque } else { Op::Sum(sum) };
         let id = self.add(op, width, known, dependencies);
-        self.node_mut(id).zeros = zeros;
+        self.node_mut(id).trailing_zeros = trailing_zeros;
         id
     }
 
     /// Joins two values that are the same sum on two paths. Their ranges are joined too, because a range that holds on
     /// one path need not hold on the other.
-    pub(crate) fn join_equal_sums(&mut self, a: BoundValueId, b: BoundValueId) -> BoundValueId {
+    pub(crate) fn join_equal_sums(&mut self, a: ValueId, b: ValueId) -> ValueId {
         let (x, y) = (self.node(a), self.node(b));
         let range = x.range.join(y.range);
         if range == x.range {
             return a;
         }
-        let (op, width, zeros, dependencies) =
-            (x.op.clone(), x.width, x.zeros.min(y.zeros), x.dependencies | y.dependencies);
+        let (op, width, trailing_zeros, dependencies) =
+            (x.op.clone(), x.width, x.trailing_zeros.min(y.trailing_zeros), x.dependencies | y.dependencies);
         let id = self.add(op, width, range, dependencies);
-        self.node_mut(id).zeros = zeros;
+        self.node_mut(id).trailing_zeros = trailing_zeros;
         id
     }
 
     /// Returns true if two values are certainly equal. Their ranges can differ, because they follow from the conditions
     /// where each value was created.
-    pub(crate) fn are_equal(&self, a: BoundValueId, b: BoundValueId) -> bool {
+    pub(crate) fn are_equal(&self, a: ValueId, b: ValueId) -> bool {
         if a == b {
             return true;
         }
@@ -360,7 +362,7 @@ impl ValueTable {
 
     /// Returns true if a value is certainly the same in all iterations of a loop. `first_in_loop` is the first value
     /// that was created in the loop. Expressions are followed down to `depth` levels.
-    pub(crate) fn is_invariant(&self, id: BoundValueId, first_in_loop: BoundValueId, depth: u32) -> bool {
+    pub(crate) fn is_invariant(&self, id: ValueId, first_in_loop: ValueId, depth: u32) -> bool {
         if id < first_in_loop {
             return true;
         }
@@ -385,6 +387,6 @@ impl ValueTable {
 }
 
 /// The number of lowest bits that are 0; the full width for 0.
-fn trailing_zeros(value: u64, width: BitWidth) -> u8 {
+fn count_trailing_zeros(value: u64, width: BitWidth) -> u8 {
     u8::try_from(value.trailing_zeros().min(width.bits())).unwrap_or(0)
 }

@@ -60,7 +60,7 @@ fn the_largest_stack_frames_are_named() {
     let found = three(&wide(10), &wide(300), &wide(100));
     let amount = found.top.stack.as_ref().map_or(0, |step| step.amount.constant);
     assert!((300 * 8..300 * 24).contains(&amount), "{amount}");
-    assert_contributor(found.top.stack.as_ref(), &StepKind::Frame, amount);
+    assert_contributor(found.top.stack.as_ref(), &StepKind::StackFrame, amount);
     let takes = |bytes: u32| {
         format!(
             "(global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.const {bytes})))
@@ -68,7 +68,7 @@ fn the_largest_stack_frames_are_named() {
         )
     };
     let found = three(&takes(16), &takes(400), &takes(32));
-    assert_contributor(found.top.shadow_stack.as_ref(), &StepKind::Locals, 400);
+    assert_contributor(found.top.shadow_stack.as_ref(), &StepKind::ShadowStackFrame, 400);
     // The caller's part of the shadow stack is larger than the callee's, or smaller.
     let calls = |more: u32| {
         format!(
@@ -76,7 +76,11 @@ fn the_largest_stack_frames_are_named() {
             (global.set $__stack_pointer (i32.add (global.get $__stack_pointer) (i32.const 400)))"
         )
     };
-    assert_contributor(three("", &calls(1), &takes(300)).top.shadow_stack.as_ref(), &StepKind::Locals, 400);
+    assert_contributor(
+        three("", &calls(1), &takes(300)).top.shadow_stack.as_ref(),
+        &StepKind::ShadowStackFrame,
+        400,
+    );
     let found = three("", &calls(1), &takes(500)).top.shadow_stack.expect("it has a place");
     assert_eq!((found.place.name.as_deref(), found.amount.constant), (Some("some"), 500));
     // By an amount that is known only at run time.
@@ -84,7 +88,7 @@ fn the_largest_stack_frames_are_named() {
         "(global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.load (i32.const 0))))";
     let found = three(&takes(16), unknown, &takes(32));
     assert_eq!(found.shadow_stack, None);
-    assert_contributor(found.top.shadow_stack.as_ref(), &StepKind::Locals, u64::MAX);
+    assert_contributor(found.top.shadow_stack.as_ref(), &StepKind::ShadowStackFrame, u64::MAX);
 }
 
 #[test]

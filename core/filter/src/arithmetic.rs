@@ -3,14 +3,14 @@
 use crate::condition::{ConditionId, Conditions};
 use crate::error::FilterFault;
 use crate::layers::{IP, IP6, Layers};
-use crate::value::ValueId;
+use crate::value::FilterValueId;
 use crate::word::Proto;
 use weir_demux::{Alu, LoadWidth};
 
 /// A number, and the condition under which it is defined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
-    pub(crate) value: ValueId,
+    pub(crate) value: FilterValueId,
     /// The condition that the packet has the header that the number is read from.
     pub(crate) required: Option<ConditionId>,
 }

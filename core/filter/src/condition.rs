@@ -2,7 +2,7 @@
 
 use crate::error::FilterFault;
 use crate::ranges::Ranges;
-use crate::value::{FilterValues, ValueId};
+use crate::value::{FilterValueId, FilterValues};
 use weir_demux::{Alu, LoadWidth};
 
 /// The most conditions of one filter.
@@ -24,7 +24,7 @@ pub(crate) enum Condition {
     /// A condition that always holds (true) or never holds.
     Always(bool),
     /// The value is one of these numbers.
-    Test(ValueId, Ranges),
+    Test(FilterValueId, Ranges),
     Not(ConditionId),
     And(ConditionId, ConditionId),
     Or(ConditionId, ConditionId),
@@ -33,7 +33,7 @@ pub(crate) enum Condition {
     /// Stores a value in a word of scratch memory. The condition always holds.
     Store {
         word: u8,
-        value: ValueId,
+        value: FilterValueId,
     },
 }
 
@@ -73,7 +73,7 @@ impl Conditions {
         self.make(Condition::Always(holds))
     }
 
-    pub(crate) fn test(&mut self, value: ValueId, numbers: Ranges) -> Result<ConditionId, FilterFault> {
+    pub(crate) fn test(&mut self, value: FilterValueId, numbers: Ranges) -> Result<ConditionId, FilterFault> {
         match self.values.constant_of(value) {
             Some(number) => self.always(numbers.contains(number)),
             None => self.make(Condition::Test(value, numbers)),
@@ -136,14 +136,14 @@ impl Conditions {
         Ok(every)
     }
 
-    pub(crate) fn equals(&mut self, value: ValueId, number: u32) -> Result<ConditionId, FilterFault> {
+    pub(crate) fn equals(&mut self, value: FilterValueId, number: u32) -> Result<ConditionId, FilterFault> {
         self.test(value, Ranges::one(number))
     }
 
     /// `value & mask = number`.
     pub(crate) fn masked(
         &mut self,
-        value: ValueId,
+        value: FilterValueId,
         mask: u32,
         number: u32,
     ) -> Result<ConditionId, FilterFault> {
@@ -173,7 +173,7 @@ impl Conditions {
     }
 
     /// A condition that always holds and stores a value in a word.
-    pub(crate) fn store(&mut self, word: u8, value: ValueId) -> Result<ConditionId, FilterFault> {
+    pub(crate) fn store(&mut self, word: u8, value: FilterValueId) -> Result<ConditionId, FilterFault> {
         self.make(Condition::Store { word, value })
     }
 }
@@ -182,7 +182,7 @@ impl Conditions {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketOffset {
     pub(crate) constant: u32,
-    pub(crate) base: Option<ValueId>,
+    pub(crate) base: Option<FilterValueId>,
 }
 
 impl PacketOffset {
@@ -198,7 +198,11 @@ impl PacketOffset {
 
 impl Conditions {
     /// The number at an offset of the packet.
-    pub(crate) fn load(&mut self, place: PacketOffset, width: LoadWidth) -> Result<ValueId, FilterFault> {
+    pub(crate) fn load(
+        &mut self,
+        place: PacketOffset,
+        width: LoadWidth,
+    ) -> Result<FilterValueId, FilterFault> {
         self.values.load(place.base, place.constant, width)
     }
 

@@ -5,7 +5,7 @@ use crate::error::FilterFault;
 use crate::graph::{DecisionNode, Graph, NodeId};
 use crate::layout::{CodeLabel, Layout};
 use crate::ranges::Ranges;
-use crate::value::{FilterValues, PacketValue, Relation, ValueId};
+use crate::value::{FilterValueId, FilterValues, PacketValue, Relation};
 use weir_demux::{Alu, code};
 
 /// The most numbers that a value is compared with one by one. With more numbers, a binary search is used.
@@ -14,8 +14,8 @@ const COMPARED_SINGLY_MAX: usize = 4;
 /// The values in the accumulator and the index register; `None` if a register's content is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Registers {
-    a: Option<ValueId>,
-    x: Option<ValueId>,
+    a: Option<FilterValueId>,
+    x: Option<FilterValueId>,
 }
 
 /// The state of code generation.
@@ -123,7 +123,7 @@ impl Emitter<'_> {
     }
 
     /// Computes a value into the accumulator. Words of scratch memory from `word` on are free.
-    fn load_a(&mut self, id: ValueId, word: u8) -> Result<(), FilterFault> {
+    fn load_a(&mut self, id: FilterValueId, word: u8) -> Result<(), FilterFault> {
         if self.registers.a == Some(id) {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Emitter<'_> {
     }
 
     /// Computes a value into the index register. Words of scratch memory from `word` on are free.
-    fn load_x(&mut self, id: ValueId, word: u8) -> Result<(), FilterFault> {
+    fn load_x(&mut self, id: FilterValueId, word: u8) -> Result<(), FilterFault> {
         if self.registers.x == Some(id) {
             return Ok(());
         }
@@ -191,7 +191,7 @@ impl Emitter<'_> {
 
     /// Computes `a` into the accumulator and `b` into the index register. Words of scratch memory from `word` on are
     /// free.
-    fn load_both(&mut self, a: ValueId, b: ValueId, word: u8) -> Result<(), FilterFault> {
+    fn load_both(&mut self, a: FilterValueId, b: FilterValueId, word: u8) -> Result<(), FilterFault> {
         if self.values.fits_x(b) {
             self.load_a(a, word)?;
             return self.load_x(b, word);
@@ -215,7 +215,7 @@ impl Emitter<'_> {
     /// Jumps to `yes` if a value is one of these numbers, else to `no`.
     fn branch(
         &mut self,
-        value: ValueId,
+        value: FilterValueId,
         numbers: &Ranges,
         (yes, no): (CodeLabel, CodeLabel),
     ) -> Result<(), FilterFault> {

@@ -3,7 +3,7 @@
 use crate::condition::{Condition, ConditionId, Conditions};
 use crate::error::FilterFault;
 use crate::ranges::Ranges;
-use crate::value::ValueId;
+use crate::value::FilterValueId;
 use std::collections::HashMap;
 
 /// The most nodes of one filter.
@@ -20,7 +20,7 @@ pub(crate) enum DecisionNode {
     Accept,
     /// Leads to `yes` where the value is one of the numbers, else to `no`.
     Branch {
-        value: ValueId,
+        value: FilterValueId,
         numbers: Ranges,
         yes: NodeId,
         no: NodeId,
@@ -28,7 +28,7 @@ pub(crate) enum DecisionNode {
     /// Stores a value and leads to `next`.
     Store {
         word: u8,
-        value: ValueId,
+        value: FilterValueId,
         next: NodeId,
     },
 }

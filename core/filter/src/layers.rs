@@ -6,7 +6,7 @@ use crate::error::FilterFault;
 use crate::names::Transport;
 use crate::network::AddressSide;
 use crate::ranges::Ranges;
-use crate::value::ValueId;
+use crate::value::FilterValueId;
 use weir_demux::{Alu, LoadWidth};
 use weir_wire::LinkType;
 
@@ -92,7 +92,7 @@ pub(crate) struct Layers {
     pub(crate) labels: u32,
     /// Inside Geneve, the offsets of the inner header and of its payload. They are equal if the packet has no inner
     /// Ethernet header.
-    pub(crate) inner: Option<(ValueId, ValueId)>,
+    pub(crate) inner: Option<(FilterValueId, FilterValueId)>,
 }
 
 impl Layers {
@@ -225,7 +225,7 @@ impl Layers {
         &self,
         code: &mut Conditions,
         protocol: u32,
-        (number, has_llc): (ValueId, ConditionId),
+        (number, has_llc): (FilterValueId, ConditionId),
         sap: PacketOffset,
     ) -> Result<ConditionId, FilterFault> {
         match protocol {
@@ -370,7 +370,7 @@ impl Layers {
         let header = code.values.stored(header_word)?;
         let field = code.values.load(Some(start), 2, LoadWidth::Half)?;
         let is_ethernet = code.equals(field, TRANSPARENT_ETHERNET)?;
-        let store = |protocol: ValueId, payload: ValueId, code: &mut Conditions| {
+        let store = |protocol: FilterValueId, payload: FilterValueId, code: &mut Conditions| {
             let protocol = code.store(protocol_word, protocol)?;
             let payload = code.store(payload_word, payload)?;
             code.and(protocol, payload)
@@ -421,7 +421,7 @@ impl Layers {
 }
 
 /// An offset in the packet as a value.
-fn offset_value(code: &mut Conditions, offset: PacketOffset) -> Result<ValueId, FilterFault> {
+fn offset_value(code: &mut Conditions, offset: PacketOffset) -> Result<FilterValueId, FilterFault> {
     match offset.base {
         Some(base) => compute(code, Alu::Add, base, offset.constant),
         None => code.values.constant(offset.constant),
@@ -432,9 +432,9 @@ fn offset_value(code: &mut Conditions, offset: PacketOffset) -> Result<ValueId, 
 pub(crate) fn compute(
     code: &mut Conditions,
     operator: Alu,
-    value: ValueId,
+    value: FilterValueId,
     number: u32,
-) -> Result<ValueId, FilterFault> {
+) -> Result<FilterValueId, FilterFault> {
     let number = code.values.constant(number)?;
     code.values.compute(operator, value, number)
 }

@@ -8,7 +8,7 @@ use crate::layers::{
 };
 use crate::names::Transport;
 use crate::ranges::Ranges;
-use crate::value::ValueId;
+use crate::value::FilterValueId;
 use crate::word::Proto;
 use core::net::Ipv6Addr;
 use weir_demux::{Alu, LoadWidth};
@@ -339,7 +339,7 @@ impl Layers {
         &self,
         code: &mut Conditions,
         extensions: &[u32],
-        first: (ValueId, ValueId),
+        first: (FilterValueId, FilterValueId),
         number: u32,
     ) -> Result<ConditionId, FilterFault> {
         let base = self.network().constant;

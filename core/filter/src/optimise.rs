@@ -8,7 +8,7 @@
 use crate::error::FilterFault;
 use crate::graph::{DecisionNode, Graph, NodeId};
 use crate::ranges::Ranges;
-use crate::value::{Demand, FilterValues, ValueId};
+use crate::value::{Demand, FilterValueId, FilterValues};
 use std::collections::HashMap;
 
 /// The most rounds over the graph.
@@ -24,11 +24,11 @@ const WORK_MAX: usize = 4_000_000;
 #[derive(Clone, Debug, Default)]
 struct PathFacts {
     /// The possible numbers of values, sorted by value.
-    known: Vec<(ValueId, Ranges)>,
+    known: Vec<(FilterValueId, Ranges)>,
     /// The number of bytes known to exist after each base, sorted by base.
-    bytes: Vec<(Option<ValueId>, u64)>,
+    bytes: Vec<(Option<FilterValueId>, u64)>,
     /// The values that are quotients with a divisor which is known to be nonzero, sorted.
-    quotients: Vec<ValueId>,
+    quotients: Vec<FilterValueId>,
 }
 
 impl PathFacts {
@@ -63,13 +63,13 @@ impl PathFacts {
     }
 
     /// The possible numbers of a value, if there is a fact about it.
-    fn numbers(&self, value: ValueId) -> Option<&Ranges> {
+    fn numbers(&self, value: FilterValueId) -> Option<&Ranges> {
         let at = self.known.binary_search_by_key(&value, |&(value, _)| value).ok()?;
         self.known.get(at).map(|(_, numbers)| numbers)
     }
 
     /// Sets the possible numbers of a value.
-    fn restrict(&mut self, value: ValueId, numbers: Ranges) {
+    fn restrict(&mut self, value: FilterValueId, numbers: Ranges) {
         match self.known.binary_search_by_key(&value, |&(value, _)| value) {
             Ok(at) => {
                 if let Some((_, known)) = self.known.get_mut(at) {
@@ -137,13 +137,13 @@ enum Pass {
 struct Optimiser<'a> {
     values: &'a FilterValues,
     /// The demands of each value, computed on first use.
-    demands: HashMap<ValueId, Vec<Demand>>,
+    demands: HashMap<FilterValueId, Vec<Demand>>,
     /// The remaining units of work.
     remaining: usize,
 }
 
 impl Optimiser<'_> {
-    fn demands(&mut self, value: ValueId) -> &[Demand] {
+    fn demands(&mut self, value: FilterValueId) -> &[Demand] {
         self.demands.entry(value).or_insert_with(|| self.values.demands(value))
     }
 
@@ -276,7 +276,7 @@ impl Optimiser<'_> {
             }
         }
         let mut facts = here.clone();
-        let mut kept: Vec<(NodeId, ValueId, Ranges)> = Vec::new();
+        let mut kept: Vec<(NodeId, FilterValueId, Ranges)> = Vec::new();
         let (mut index_of, mut last_new) = (HashMap::new(), 0);
         let count = tests.len();
         for (id, value, numbers) in tests {
@@ -322,7 +322,7 @@ fn test_row(
     first: NodeId,
     to: NodeId,
     predecessors: &[u32],
-) -> (Vec<(NodeId, ValueId, Ranges)>, NodeId) {
+) -> (Vec<(NodeId, FilterValueId, Ranges)>, NodeId) {
     let (mut tests, mut id) = (Vec::new(), first);
     loop {
         let (value, numbers, next) = match graph.get(id) {

@@ -12,7 +12,7 @@ const DEPTH_MAX: u16 = 700;
 
 /// The identifier of a value in its [`FilterValues`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ValueId(usize);
+pub(crate) struct FilterValueId(usize);
 
 /// The machine's comparisons, unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,18 +30,18 @@ pub(crate) enum PacketValue {
     Length,
     /// The bytes at `offset`, or at `base + offset`. A packet without them is rejected.
     Load {
-        base: Option<ValueId>,
+        base: Option<FilterValueId>,
         offset: u32,
         width: LoadWidth,
     },
     /// Four times the lower half of the byte at the offset: the length of an IPv4 header.
     HeaderLength(u32),
     /// The result of an operation on two values.
-    Compute(Alu, ValueId, ValueId),
+    Compute(Alu, FilterValueId, FilterValueId),
     /// The value times -1, modulo 2^32.
-    Negate(ValueId),
+    Negate(FilterValueId),
     /// 1 where the relation holds, else 0.
-    Compare(Relation, ValueId, ValueId),
+    Compare(Relation, FilterValueId, FilterValueId),
     /// The content of a word of scratch memory. The version distinguishes the values that are stored in the word one
     /// after another.
     Scratch {
@@ -54,7 +54,7 @@ pub(crate) enum PacketValue {
 #[derive(Debug, Default)]
 pub(crate) struct FilterValues {
     all: Vec<PacketValue>,
-    known: HashMap<PacketValue, ValueId>,
+    known: HashMap<PacketValue, FilterValueId>,
     /// For each value, the nesting of its operators.
     depths: Vec<u16>,
     /// For each value, the number of words of scratch memory that its computation needs.
@@ -64,17 +64,17 @@ pub(crate) struct FilterValues {
 }
 
 impl FilterValues {
-    pub(crate) fn get(&self, id: ValueId) -> PacketValue {
+    pub(crate) fn get(&self, id: FilterValueId) -> PacketValue {
         self.all.get(id.0).copied().unwrap_or(PacketValue::Constant(0))
     }
 
     /// The number of words of scratch memory that the computation of a value needs (R. Sethi, J. D. Ullman: "The
     /// Generation of Optimal Code for Arithmetic Expressions", Journal of the ACM, 1970).
-    pub(crate) fn words(&self, id: ValueId) -> u8 {
+    pub(crate) fn words(&self, id: FilterValueId) -> u8 {
         self.words.get(id.0).copied().unwrap_or(0)
     }
 
-    pub(crate) fn constant_of(&self, id: ValueId) -> Option<u32> {
+    pub(crate) fn constant_of(&self, id: FilterValueId) -> Option<u32> {
         match self.get(id) {
             PacketValue::Constant(number) => Some(number),
             _ => None,
@@ -82,14 +82,14 @@ impl FilterValues {
     }
 
     /// The identifier of a value, which is added if it is new.
-    fn make(&mut self, value: PacketValue) -> Result<ValueId, FilterFault> {
+    fn make(&mut self, value: PacketValue) -> Result<FilterValueId, FilterFault> {
         if let Some(&id) = self.known.get(&value) {
             return Ok(id);
         }
         if self.all.len() >= VALUES_MAX {
             return Err(FilterFault::TooComplex);
         }
-        let depth = |id: ValueId| self.depths.get(id.0).copied().unwrap_or(0);
+        let depth = |id: FilterValueId| self.depths.get(id.0).copied().unwrap_or(0);
         let (depth, words) = match value {
             PacketValue::Load { base: Some(of), .. } | PacketValue::Negate(of) => (depth(of), self.words(of)),
             PacketValue::Compute(_, a, b) | PacketValue::Compare(_, a, b) => {
@@ -107,7 +107,7 @@ impl FilterValues {
         if depth >= DEPTH_MAX {
             return Err(FilterFault::TooComplex);
         }
-        let id = ValueId(self.all.len());
+        let id = FilterValueId(self.all.len());
         self.all.push(value);
         self.depths.push(depth + 1);
         self.words.push(words);
@@ -116,7 +116,7 @@ impl FilterValues {
     }
 
     /// Returns true for a value that can be loaded into the index register without changing the accumulator.
-    pub(crate) fn fits_x(&self, id: ValueId) -> bool {
+    pub(crate) fn fits_x(&self, id: FilterValueId) -> bool {
         matches!(
             self.get(id),
             PacketValue::Constant(_)
@@ -126,24 +126,24 @@ impl FilterValues {
         )
     }
 
-    pub(crate) fn constant(&mut self, number: u32) -> Result<ValueId, FilterFault> {
+    pub(crate) fn constant(&mut self, number: u32) -> Result<FilterValueId, FilterFault> {
         self.make(PacketValue::Constant(number))
     }
 
-    pub(crate) fn length(&mut self) -> Result<ValueId, FilterFault> {
+    pub(crate) fn length(&mut self) -> Result<FilterValueId, FilterFault> {
         self.make(PacketValue::Length)
     }
 
-    pub(crate) fn header_length(&mut self, offset: u32) -> Result<ValueId, FilterFault> {
+    pub(crate) fn header_length(&mut self, offset: u32) -> Result<FilterValueId, FilterFault> {
         self.make(PacketValue::HeaderLength(offset))
     }
 
     pub(crate) fn load(
         &mut self,
-        base: Option<ValueId>,
+        base: Option<FilterValueId>,
         offset: u32,
         width: LoadWidth,
-    ) -> Result<ValueId, FilterFault> {
+    ) -> Result<FilterValueId, FilterFault> {
         match base.map(|base| (base, self.constant_of(base))) {
             Some((_, Some(constant))) => {
                 self.make(PacketValue::Load { base: None, offset: offset.wrapping_add(constant), width })
@@ -154,12 +154,12 @@ impl FilterValues {
     }
 
     /// The content of a word of scratch memory after the next store to it: a new version.
-    pub(crate) fn stored(&mut self, word: u8) -> Result<ValueId, FilterFault> {
+    pub(crate) fn stored(&mut self, word: u8) -> Result<FilterValueId, FilterFault> {
         self.last_version += 1;
         self.make(PacketValue::Scratch { word, version: self.last_version })
     }
 
-    pub(crate) fn negate(&mut self, of: ValueId) -> Result<ValueId, FilterFault> {
+    pub(crate) fn negate(&mut self, of: FilterValueId) -> Result<FilterValueId, FilterFault> {
         match self.constant_of(of) {
             Some(number) => self.constant(number.wrapping_neg()),
             None => self.make(PacketValue::Negate(of)),
@@ -167,7 +167,12 @@ impl FilterValues {
     }
 
     /// `a operator b`. If a constant operand decides the result, the other operand is not computed, as in libpcap.
-    pub(crate) fn compute(&mut self, operator: Alu, a: ValueId, b: ValueId) -> Result<ValueId, FilterFault> {
+    pub(crate) fn compute(
+        &mut self,
+        operator: Alu,
+        a: FilterValueId,
+        b: FilterValueId,
+    ) -> Result<FilterValueId, FilterFault> {
         use Alu::{Add, And, Div, Lsh, Mod, Mul, Or, Rsh, Sub, Xor};
         let (left, right) = (self.constant_of(a), self.constant_of(b));
         match (operator, left) {
@@ -200,9 +205,9 @@ impl FilterValues {
     pub(crate) fn relate(
         &mut self,
         relation: Relation,
-        a: ValueId,
-        b: ValueId,
-    ) -> Result<(ValueId, Ranges), FilterFault> {
+        a: FilterValueId,
+        b: FilterValueId,
+    ) -> Result<(FilterValueId, Ranges), FilterFault> {
         Ok(match (self.constant_of(a), self.constant_of(b)) {
             (_, Some(b)) => (
                 a,
@@ -227,7 +232,7 @@ impl FilterValues {
     }
 
     /// The greatest number that the value can be.
-    pub(crate) fn max(&self, id: ValueId) -> u32 {
+    pub(crate) fn max(&self, id: FilterValueId) -> u32 {
         match self.get(id) {
             PacketValue::Load { width, .. } => width.max(),
             PacketValue::Compute(Alu::And, a, b) => {
@@ -242,7 +247,7 @@ impl FilterValues {
     }
 
     /// The demands of a value on the packet, from its loads and divisions.
-    pub(crate) fn demands(&self, id: ValueId) -> Vec<Demand> {
+    pub(crate) fn demands(&self, id: FilterValueId) -> Vec<Demand> {
         let (mut demands, mut pending) = (Vec::new(), vec![id]);
         let mut seen = std::collections::HashSet::new();
         while let Some(id) = pending.pop() {
@@ -276,7 +281,7 @@ impl FilterValues {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Demand {
     /// The packet has all bytes before `base + end`.
-    Bytes { base: Option<ValueId>, end: u64 },
+    Bytes { base: Option<FilterValueId>, end: u64 },
     /// The divisor of this quotient is not 0.
-    Quotient(ValueId),
+    Quotient(FilterValueId),
 }

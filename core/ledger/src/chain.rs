@@ -53,7 +53,7 @@ pub enum LedgerLineError {
 }
 
 /// Appends an entry to `lines` as a line. `prev` is the hash of the line before. Returns the hash of the new line.
-pub fn seal(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
+pub fn append_line(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
     let begin = lines.len();
     write_body(entry, prev, lines);
     let hash = Digest::of_bytes(lines.get(begin..).unwrap_or_default());
@@ -64,11 +64,11 @@ pub fn seal(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
     hash
 }
 
-/// Reads a line, without its line feed.
+/// Parses a line, without its line feed, and checks the line's own hash.
 ///
 /// # Errors
 /// Fails with [`LedgerLineError`] for any bytes that are not a line of a ledger.
-pub fn unseal(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
+pub fn parse_line(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
     let line = line.strip_suffix(AFTER_HASH).ok_or(LedgerLineError::NoHash)?;
     let (content, digits) = line
         .len()

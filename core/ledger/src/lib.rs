@@ -11,9 +11,9 @@
 //!
 //! The usage of a session in an interval is a line ([`LedgerEvent::Usage`]). Sessions that used only their reserved
 //! memory share a line ([`LedgerEvent::Idle`]). The chain continues from one segment to the next; the first line of
-//! each segment is a [`LedgerEvent::Segment`]. A [`LedgerHead`] that is kept elsewhere proves later that no line up to
-//! it was changed or cut off ([`Verifier`]). Without a kept head, a verifier cannot detect that lines were cut off at
-//! the end, or that all hashes were recomputed after a change.
+//! each segment is a [`LedgerEvent::Segment`]. A [`LedgerHead`] is the number and the hash of the last line. A head that
+//! is kept elsewhere proves later that no line up to it was changed or cut off ([`Verifier`]). Without a kept head, a
+//! verifier cannot detect that lines were cut off at the end, or that all hashes were recomputed after a change.
 //!
 //! Pure: `weir-ledger-files` reads and writes the files.
 
@@ -35,7 +35,7 @@ mod verify;
 mod wire;
 
 pub use cause::{DropCause, DropCounts, LostUnit};
-pub use chain::{LINE_BYTES_MAX, LedgerLine, LedgerLineError, seal, unseal};
+pub use chain::{LINE_BYTES_MAX, LedgerLine, LedgerLineError, append_line, parse_line};
 pub use decision::{Decision, DecisionList, DecisionOutcome, is_decision};
 pub use digest::{Digest, HeadError, LedgerHead};
 pub use entry::{
@@ -49,6 +49,7 @@ pub use table::{LedgerCell, LedgerColumn, LedgerTable};
 pub use text::LedgerText;
 pub use usage::{Usage, UsageCounter};
 pub use verify::{
-    ChainStart, Damage, LedgerCheck, LedgerProblem, LinePosition, LineResult, Torn, VerifiedLedger, Verifier,
+    ChainStart, Damage, LedgerProblem, LinePosition, LineResult, Torn, VerifiedLedger, Verifier,
+    VerifyOptions,
 };
 pub use weir_units::{TimeError, parse_time, show_time};

@@ -1,6 +1,6 @@
 //! Verification of a ledger: finds the first damage, or shows that there is none.
 
-use super::chain::{LINE_BYTES_MAX, LedgerLine, LedgerLineError, unseal};
+use super::chain::{LINE_BYTES_MAX, LedgerLine, LedgerLineError, parse_line};
 use super::{Digest, FORMAT, LedgerEntry, LedgerEvent, LedgerHead, show_time};
 use std::fmt;
 use weir_units::Timestamp;
@@ -17,9 +17,9 @@ pub enum ChainStart {
     Anywhere,
 }
 
-/// The conditions of a verification.
+/// The options of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LedgerCheck {
+pub struct VerifyOptions {
     /// The required beginning.
     pub start: ChainStart,
     /// A head that was kept elsewhere: the ledger has to contain this line. With `None`, missing lines at the end of the
@@ -44,7 +44,7 @@ impl fmt::Display for LinePosition {
     }
 }
 
-/// The first damage in a ledger.
+/// The finding of a verification: the first damage in a ledger, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{position}: {damage}")]
 pub struct LedgerProblem {
@@ -54,7 +54,7 @@ pub struct LedgerProblem {
     pub damage: Damage,
 }
 
-/// A kind of damage to a ledger.
+/// A kind of damage to a ledger, with its details and without its position. A [`LedgerProblem`] adds the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The line differs from what weir wrote.
@@ -172,7 +172,7 @@ pub struct VerifiedLedger {
 /// Verifies a ledger line by line, with bounded memory and a bounded time per line.
 #[derive(Clone, Debug)]
 pub struct Verifier {
-    check: LedgerCheck,
+    options: VerifyOptions,
     /// The sequence number and the previous hash that the next line has to have; `None` if any line may follow.
     next: Option<(u64, Digest)>,
     /// The position of the next line.
@@ -188,14 +188,14 @@ pub struct Verifier {
 
 impl Verifier {
     /// Makes a verifier that has read nothing.
-    pub fn new(check: LedgerCheck) -> Self {
-        let next = match check.start {
+    pub fn new(options: VerifyOptions) -> Self {
+        let next = match options.start {
             ChainStart::Beginning => Some((1, Digest::NONE)),
             ChainStart::After(head) => Some((head.sequence.saturating_add(1), head.hash)),
             ChainStart::Anywhere => None,
         };
         Self {
-            check,
+            options,
             next,
             position: LinePosition { segment: 0, line: 1, offset: 0 },
             end: Timestamp(0),
@@ -268,8 +268,8 @@ impl Verifier {
         if let Some(problem) = self.first_damage {
             return Err(problem);
         }
-        if let Some(kept) = self.check.kept_head {
-            let last = match (self.summary.head, self.check.start) {
+        if let Some(kept) = self.options.kept_head {
+            let last = match (self.summary.head, self.options.start) {
                 (Some(head), _) | (None, ChainStart::After(head)) => head.sequence,
                 (None, _) => 0,
             };
@@ -298,14 +298,14 @@ impl Verifier {
         }
         let Some(content) = line.strip_suffix(b"\n") else {
             // A whole line that has another byte in place of its line feed was changed, not cut off.
-            if line.split_last().is_some_and(|(_, content)| unseal(content).is_ok()) {
+            if line.split_last().is_some_and(|(_, content)| parse_line(content).is_ok()) {
                 return Err(at_line(Damage::Changed(LedgerLineError::NoHash)));
             }
             let torn = Torn { position, bytes: line.len() as u64 };
             self.summary.torn = Some(torn);
             return Ok(LineResult::Torn(torn));
         };
-        let line = unseal(content).map_err(|error| at_line(Damage::Changed(error)))?;
+        let line = parse_line(content).map_err(|error| at_line(Damage::Changed(error)))?;
         self.check_chain(&line).and_then(|()| self.check_position(position, &line)).map_err(at_line)?;
         let (LedgerLine { entry, hash, .. }, summary) = (line, &mut self.summary);
         self.next = Some((entry.sequence.saturating_add(1), hash));
@@ -337,7 +337,7 @@ impl Verifier {
                 return Err(Damage::Unlinked);
             }
         }
-        match self.check.kept_head {
+        match self.options.kept_head {
             Some(kept) if kept.sequence == found && kept.hash != line.hash => Err(Damage::OtherHead { kept }),
             _ => Ok(()),
         }
@@ -368,7 +368,7 @@ impl Verifier {
         if let Damage::Missing { from, to } = problem.damage
             && let Some(content) = line.strip_suffix(b"\n")
             && content.len() < LINE_BYTES_MAX
-            && unseal(content).is_ok_and(|line| line.entry.sequence == from)
+            && parse_line(content).is_ok_and(|line| line.entry.sequence == from)
         {
             problem.damage = Damage::Reordered { expected: from, found: to.saturating_add(1) };
             self.first_damage = Some(problem);

@@ -6,7 +6,7 @@
 //! holder is warned before the limit is reached, and can change the limit at run time.)
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use weir_units::{Bytes, beside};
+use weir_units::{Bytes, display_among};
 
 /// Memory is low when less than this fraction of the reservation is left: an eighth.
 const LOW_DIVISOR: u64 = 8;
@@ -92,7 +92,7 @@ impl NodeMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationError {
     /// The node has less memory left than requested.
-    #[error("{wanted} of memory are more than is left: {left}", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
+    #[error("{wanted} of memory are more than is left: {left}", wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted]))]
     Left {
         /// The requested memory.
         wanted: Bytes,
@@ -100,7 +100,7 @@ pub enum ReservationError {
         left: Bytes,
     },
     /// The session uses more than requested.
-    #[error("the session uses {used} of memory, which is more than {wanted}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
+    #[error("the session uses {used} of memory, which is more than {wanted}", wanted = display_among(*wanted, &[*used]), used = display_among(*used, &[*wanted]))]
     Used {
         /// The requested memory.
         wanted: Bytes,
@@ -108,7 +108,7 @@ pub enum ReservationError {
         used: Bytes,
     },
     /// The request is above the session's ceiling.
-    #[error("{wanted} of memory are more than the session may have: {ceiling}", wanted = beside(*wanted, &[*ceiling]), ceiling = beside(*ceiling, &[*wanted]))]
+    #[error("{wanted} of memory are more than the session may have: {ceiling}", wanted = display_among(*wanted, &[*ceiling]), ceiling = display_among(*ceiling, &[*wanted]))]
     Ceiling {
         /// The requested memory.
         wanted: Bytes,

@@ -16,6 +16,7 @@
 pub mod association;
 mod base32;
 pub mod credential;
+mod digest;
 pub mod explain;
 pub mod gate;
 pub mod grant;

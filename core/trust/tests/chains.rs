@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use weir_trust::credential::{BLOCKS_MAX, Credential, CredentialRefusal, MintError, resource_name};
 use weir_trust::explain;
 use weir_trust::grant::{
-    CpuShare, Grant, GrantError, GrantPart, GrantRequest, ModuleHash, ModuleSet, PacketView, Second,
+    CpuShare, Grant, GrantError, GrantPart, GrantRequest, ModuleHash, ModuleSet, PacketView, UnixSecond,
 };
 use weir_trust::key::Identity;
 use weir_trust::revocation::{ListReception, RevocationList, Revocations};
@@ -95,8 +95,8 @@ fn every_part_of_a_grant_is_kept() {
             ..weir_trust::grant::Ceilings::NONE
         },
         nodes: Some(["a", "*.b", "node"].map(|text| text.parse().unwrap()).into_iter().collect()),
-        not_before: Second::new(0),
-        expires: Some(Second::MAX),
+        not_before: UnixSecond::new(0),
+        expires: Some(UnixSecond::MAX),
         delegations: Some(u32::MAX),
     };
     let nothing = Grant {
@@ -104,10 +104,10 @@ fn every_part_of_a_grant_is_kept() {
         interfaces: Some(BTreeSet::new()),
         writes: Some(BTreeSet::new()),
         nodes: Some([].into_iter().collect()),
-        expires: Second::new(1),
+        expires: UnixSecond::new(1),
         ..Grant::default()
     };
-    let plain = Grant { expires: Second::new(1), ..Grant::default() };
+    let plain = Grant { expires: UnixSecond::new(1), ..Grant::default() };
     for grant in [everything, nothing, plain] {
         let credential =
             Credential::mint(&OPERATOR.identity(), FRIEND.key(), grant.clone(), None, &mut Counting(0))

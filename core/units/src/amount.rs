@@ -15,7 +15,7 @@ pub trait Amount: Copy + Eq + Display {
 
 /// Returns an amount as text, for a message that also contains `others`. The text has enough digits for different
 /// amounts to have different texts.
-pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
+pub fn display_among<T: Amount>(amount: T, others: &[T]) -> String {
     let all = || std::iter::once(&amount).chain(others);
     let are_distinct = |show: &dyn Fn(T) -> String| {
         all()
@@ -36,7 +36,7 @@ pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
 /// format is the number of decimals; without a precision it is `default_decimals`.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "for people to read; `beside` checks that it is precise enough"
+    reason = "for people to read; `display_among` checks that it is precise enough"
 )]
 pub(crate) fn rounded(
     f: &mut std::fmt::Formatter<'_>,
@@ -65,15 +65,18 @@ mod tests {
             (u64::MAX, u64::MAX - 1, ["18446744073709551615 B", "18446744073709551614 B"]),
         ] {
             let (one, other) = (Bytes(one), Bytes(other));
-            assert_eq!([beside(one, &[other]), beside(other, &[one])], texts);
+            assert_eq!([display_among(one, &[other]), display_among(other, &[one])], texts);
         }
         let [slice, largest] = [Nanos(2_000_001), Nanos(2_000_000)];
-        assert_eq!([beside(slice, &[largest]), beside(largest, &[slice])], ["2.000001 ms", "2 ms"]);
+        assert_eq!(
+            [display_among(slice, &[largest]), display_among(largest, &[slice])],
+            ["2.000001 ms", "2 ms"]
+        );
         let [wanted, left] = [BitsPerSecond(1_000_000_001), BitsPerSecond(1_000_000_000)];
-        assert_eq!(beside(wanted, &[left]), "1000000001 bit/s");
+        assert_eq!(display_among(wanted, &[left]), "1000000001 bit/s");
         // All of several amounts get the same number of decimals.
         let three = [Bytes(MIB + 1), Bytes(MIB), Bytes(2 * MIB)];
-        let shown: Vec<_> = three.iter().map(|one| beside(*one, &three)).collect();
+        let shown: Vec<_> = three.iter().map(|one| display_among(*one, &three)).collect();
         assert_eq!(shown, ["1.000001 MiB", "1 MiB", "2 MiB"]);
     }
 
@@ -86,11 +89,14 @@ mod tests {
                     continue;
                 }
                 assert_ne!(
-                    beside(Bytes(amount), &[Bytes(other)]),
-                    beside(Bytes(other), &[Bytes(amount)]),
+                    display_among(Bytes(amount), &[Bytes(other)]),
+                    display_among(Bytes(other), &[Bytes(amount)]),
                     "{amount} {other}"
                 );
-                assert_ne!(beside(Nanos(amount), &[Nanos(other)]), beside(Nanos(other), &[Nanos(amount)]));
+                assert_ne!(
+                    display_among(Nanos(amount), &[Nanos(other)]),
+                    display_among(Nanos(other), &[Nanos(amount)])
+                );
             }
         }
     }

@@ -11,7 +11,7 @@ mod rate;
 mod text;
 mod time;
 
-pub use amount::{Amount, beside};
+pub use amount::{Amount, display_among};
 pub use bytes::Bytes;
 pub use name::{Name, NameError};
 pub use nanos::{Nanos, Timestamp};

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
-use weir_ledger::{LedgerCheck, LedgerEntry, LedgerEvent, LineResult, VerifiedLedger, Verifier};
+use weir_ledger::{LedgerEntry, LedgerEvent, LineResult, VerifiedLedger, Verifier, VerifyOptions};
 use weir_units::Timestamp;
 
 /// A filter of entries.
@@ -75,7 +75,7 @@ impl LedgerReader {
     ///
     /// # Errors
     /// There is no ledger.
-    pub fn open(folder: &Path, filter: EntryFilter, check: LedgerCheck) -> Result<Self, LedgerReadError> {
+    pub fn open(folder: &Path, filter: EntryFilter, options: VerifyOptions) -> Result<Self, LedgerReadError> {
         let mut unopened = match segments(folder) {
             Ok(numbers) => numbers,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -92,7 +92,7 @@ impl LedgerReader {
             unopened,
             current: None,
             line: Vec::new(),
-            verifier: Verifier::new(check),
+            verifier: Verifier::new(options),
             filter,
             is_over: false,
             read: 0,
@@ -176,10 +176,10 @@ impl Iterator for LedgerReader {
 }
 
 /// Reads and verifies the ledger in a folder. The operator keeps the returned head elsewhere, and passes it as
-/// [`LedgerCheck::kept_head`] the next time.
+/// [`VerifyOptions::kept_head`] the next time.
 ///
 /// # Errors
 /// There is no ledger, or the first error in it.
-pub fn verify(folder: &Path, check: LedgerCheck) -> Result<VerifiedLedger, LedgerReadError> {
-    LedgerReader::open(folder, EntryFilter::default(), check)?.finish()
+pub fn verify(folder: &Path, options: VerifyOptions) -> Result<VerifiedLedger, LedgerReadError> {
+    LedgerReader::open(folder, EntryFilter::default(), options)?.finish()
 }

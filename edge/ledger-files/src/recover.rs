@@ -4,8 +4,8 @@
 use crate::{LedgerError, SegmentStorage, lines};
 use std::io::{self, BufReader};
 use weir_ledger::{
-    ChainStart, Damage, FORMAT, LINE_BYTES_MAX, LedgerCheck, LedgerHead, LedgerProblem, LineResult,
-    VerifiedLedger, Verifier, unseal,
+    ChainStart, Damage, FORMAT, LINE_BYTES_MAX, LedgerHead, LedgerProblem, LineResult, VerifiedLedger,
+    Verifier, VerifyOptions, parse_line,
 };
 use weir_units::Timestamp;
 
@@ -51,7 +51,7 @@ type Read<'a> = dyn Fn(u64) -> io::Result<Box<dyn io::Read + 'a>> + 'a;
 /// Examines the last two of the segments with these numbers. `read` opens a segment.
 pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<RecoveredEnd, LedgerError> {
     let Some((&last, former)) = numbers.split_last() else { return Ok(RecoveredEnd::default()) };
-    let mut verifier = Verifier::new(LedgerCheck {
+    let mut verifier = Verifier::new(VerifyOptions {
         start: if last == 1 { ChainStart::Beginning } else { ChainStart::Anywhere },
         kept_head: None,
     });
@@ -110,7 +110,7 @@ fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, 
 /// Returns true if a power loss can have left these bytes: if they contain no valid line. (The blocks of a write reach
 /// the disk in any order, and a missing block is read as zeros.)
 fn is_crash(problem: &LedgerProblem, torn: &[u8]) -> bool {
-    let is_line = |line: &[u8]| line.len() <= LINE_BYTES_MAX && unseal(line).is_ok();
+    let is_line = |line: &[u8]| line.len() <= LINE_BYTES_MAX && parse_line(line).is_ok();
     matches!(problem.damage, Damage::Changed(_) | Damage::TooLong)
         && torn.len() <= TORN_BYTES_MAX
         && !torn.split(|byte| *byte == b'\n').any(is_line)

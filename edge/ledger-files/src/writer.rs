@@ -7,7 +7,7 @@ use crate::{CommitError, LedgerError, LedgerFolder, SegmentStorage};
 use std::io;
 use std::path::Path;
 use weir_admission::Name;
-use weir_ledger::{Digest, EntryRef, FORMAT, LedgerEvent, LedgerHead, LedgerText, seal};
+use weir_ledger::{Digest, EntryRef, FORMAT, LedgerEvent, LedgerHead, LedgerText, append_line};
 use weir_units::{Bytes, Timestamp};
 
 /// The facts that a node records when it opens its ledger.
@@ -209,7 +209,7 @@ impl<S: SegmentStorage> LedgerWriter<S> {
             self.storage.create(next)?;
             (self.segment, self.has_earlier_format, self.len) = (next, false, 0);
         }
-        let batch = self.seal_all();
+        let batch = self.encode_backlog();
         self.is_dirty = true;
         self.storage.write(self.len, &batch.bytes)?;
         self.storage.sync()?;
@@ -221,7 +221,7 @@ impl<S: SegmentStorage> LedgerWriter<S> {
     }
 
     /// Encodes all waiting entries as lines that follow the last written line.
-    fn seal_all(&self) -> Batch {
+    fn encode_backlog(&self) -> Batch {
         let mut batch = Batch { bytes: Vec::new(), head: self.head, end: self.end };
         let loss_entry = self.backlog.loss_entry();
         let mut begins_segment = self.len == 0;
@@ -256,7 +256,7 @@ impl Batch {
             Some(head) => (head.sequence.saturating_add(1), head.hash),
             None => (1, Digest::NONE),
         };
-        let hash = seal(EntryRef { sequence, node, begin, end, event }, prev, &mut self.bytes);
+        let hash = append_line(EntryRef { sequence, node, begin, end, event }, prev, &mut self.bytes);
         self.head = Some(LedgerHead { sequence, hash });
         self.end = end;
     }

@@ -1,4 +1,4 @@
-//! A helper process: a long-lived child that answers requests.
+//! A helper process: a confined, long-lived child that answers its parent's requests.
 //!
 //! The key agent and sandbox processes are helper processes. Like a [child](crate::child), a helper is this same program
 //! with other arguments. Parent and helper exchange messages over a socket; a big-endian 32-bit number before each message

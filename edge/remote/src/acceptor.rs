@@ -2,7 +2,8 @@
 //! message.
 //!
 //! One thread, in [`Acceptor::serve`], handles all connections whose peer is unknown (`rounds.rs`). It reads first
-//! messages, answers those that the gate selects, and reads third messages. A connection takes no other thread, and no
+//! messages, answers those that the [`HandshakeGate`] selects, and reads third messages. The gate limits the memory and
+//! processor time for unknown peers, so floods of handshakes keep out no holder. A connection takes no other thread, and no
 //! more memory than one message, until its third message is complete. Then it becomes a
 //! [`PendingPeer`](crate::PendingPeer).
 

@@ -20,7 +20,7 @@ use weir_admission::{Admitted, STACK_MAX, Tier};
 use weir_bounds::CostTable;
 use weir_bounds::charge::{self, ChargeRules};
 use weir_os::CpuMeter;
-use weir_units::{Bytes, Nanos, beside};
+use weir_units::{Bytes, Nanos, display_among};
 
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +119,7 @@ pub enum LoadError {
     #[error("the module cannot be compiled: {0}")]
     Compile(CompileError),
     /// The session lacks the memory that the module starts with.
-    #[error("the module starts with {wanted} of memory, and its session has {left} left", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
+    #[error("the module starts with {wanted} of memory, and its session has {left} left", wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted]))]
     Memory {
         /// The module's initial memory.
         wanted: Bytes,

@@ -437,7 +437,7 @@ fn an_endless_proved_call_is_interrupted_though_it_is_suspended() {
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
     let (_, suspended) = in_slices(&mut instance, Call::Batch(all()), || 100_000);
     assert!(suspended > 10, "{suspended}");
-    assert_eq!(kinds(&instance), [(FaultKind::Overrun, During::Packet(20))]);
+    assert_eq!(kinds(&instance), [(FaultKind::TimeOverrun, During::Packet(20))]);
     assert!(instance.has_ended());
 }
 

@@ -76,7 +76,7 @@ fn an_endless_proved_call_is_interrupted_and_its_module_ends() {
         let mut other = start(&engine, &wat(&emitting("(i64.const 7)")), MANIFEST, profile());
         instance.run(all());
         let incidents: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
-        assert_eq!(incidents, [(FaultKind::Overrun, During::Packet(20))], "{act}");
+        assert_eq!(incidents, [(FaultKind::TimeOverrun, During::Packet(20))], "{act}");
         // Earlier effects are kept, and no function of the module is called any more.
         assert_eq!((instance.counters().packets, instance.counters().lost), (20, 1), "{act}");
         assert!(instance.has_ended(), "{act}");
@@ -96,7 +96,7 @@ fn an_interrupted_call_names_its_function() {
     let mut instance = start(&engine, &text, MANIFEST, profile());
     instance.run(all());
     let fault = &instance.incidents()[0].fault;
-    assert_eq!((fault.kind, fault.function.as_deref()), (FaultKind::Overrun, Some("spin")));
+    assert_eq!((fault.kind, fault.function.as_deref()), (FaultKind::TimeOverrun, Some("spin")));
     assert!(fault.to_string().contains("a fault in weir, please report it"), "{fault}");
 }
 
@@ -114,12 +114,12 @@ fn every_entry_point_is_watched() {
         instance.tick(Timestamp(1), 1, 0);
         instance.stop(Timestamp(2));
         let incidents: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
-        assert_eq!(incidents, [(FaultKind::Overrun, during)], "{entry}");
+        assert_eq!(incidents, [(FaultKind::TimeOverrun, during)], "{entry}");
     }
     let batch = r#"(func (export "weir_batch") (param i32 i64) (result i64) (loop (br 0)) (i64.const 0))"#;
     let mut instance = start(&engine, &wat(batch), MANIFEST, profile());
     instance.run(BatchInput { mask: 0b1100, ..all() });
-    assert_eq!(instance.incidents()[0].fault.kind, FaultKind::Overrun);
+    assert_eq!(instance.incidents()[0].fault.kind, FaultKind::TimeOverrun);
     assert_eq!(instance.counters().lost, 2);
 }
 
@@ -135,7 +135,7 @@ fn a_call_can_be_interrupted_at_any_instruction() {
         for _ in 0..15 {
             let mut instance = start(&engine, &text, MANIFEST, profile());
             instance.run(all());
-            assert_eq!(instance.incidents()[0].fault.kind, FaultKind::Overrun);
+            assert_eq!(instance.incidents()[0].fault.kind, FaultKind::TimeOverrun);
             assert_eq!(instance.counters().packets, 20);
         }
     };
@@ -225,7 +225,7 @@ fn the_process_ends_if_a_call_cannot_be_interrupted() {
     };
     let was_broken_off = |output: &Output| {
         String::from_utf8_lossy(&output.stderr)
-            .contains("it came back: [Incident { fault: Fault { kind: Overrun")
+            .contains("it came back: [Incident { fault: CallFault { kind: TimeOverrun")
     };
     let output = (0..4).map(|_| endless()).find(|output| !was_broken_off(output));
     let output = output.expect("the call was broken off each time");

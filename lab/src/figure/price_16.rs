@@ -10,7 +10,7 @@ use crate::namespace::use_real_time_priority;
 use std::time::Duration;
 use weir_netio::{LiveSink, SocketKind};
 use weir_sched::cpu::trace::{TraceEvent, TraceInput, TraceOutput};
-use weir_sched::cpu::{CpuDecision, Debt, RunOutcome, VcpuId};
+use weir_sched::cpu::{CpuDecision, DebitKind, RunOutcome, VcpuId};
 
 pub const FIGURE: Figure = Figure {
     name: "price-16",
@@ -188,30 +188,30 @@ fn read(trace: &str, mark: usize) -> Result<Vec<CompletedEvent>, LabError> {
         let unreadable = |_| LabError::NoData(format!("the trace of the core has an invalid line: {line}"));
         let event: TraceEvent = line.parse().map_err(unreadable)?;
         let now = event.now.0;
-        let index_of = |vp: VcpuId| created.iter().take(2).position(|id| *id == vp);
+        let index_of = |vcpu_id: VcpuId| created.iter().take(2).position(|id| *id == vcpu_id);
         match (event.input, event.answer) {
-            (TraceInput::Create(_), TraceOutput::Created(vp)) => {
+            (TraceInput::Create(_), TraceOutput::Created(vcpu_id)) => {
                 if created.len() == mark {
                     marked_at = Some(now);
                 }
-                created.push(vp);
+                created.push(vcpu_id);
             }
-            (TraceInput::Wake(vp), TraceOutput::Done) => {
-                if let Some(index) = index_of(vp) {
+            (TraceInput::Wake(vcpu_id), TraceOutput::Done) => {
+                if let Some(index) = index_of(vcpu_id) {
                     states[index].woken = now;
                 }
             }
             // The wakeup before this run is stored here, because the answer of the service wakes the virtual CPU again before
             // the call is debited.
-            (TraceInput::Next, TraceOutput::Decided(CpuDecision::Run { vp, .. })) => {
-                if let Some(index) = index_of(vp) {
+            (TraceInput::Next, TraceOutput::Decided(CpuDecision::Run { vcpu_id, .. })) => {
+                if let Some(index) = index_of(vcpu_id) {
                     states[index].begun = states[index].woken;
                 }
             }
             // A call is debited after each run of the service, and ends with a run that is not suspended.
             (TraceInput::Charge(_, outcome), _) => is_suspended = outcome == RunOutcome::Suspended,
-            (TraceInput::Debit(vp, time, Debt::Agreed), TraceOutput::Undebited(_)) => {
-                let Some(index) = index_of(vp) else { continue };
+            (TraceInput::Debit(vcpu_id, time, DebitKind::Requested), TraceOutput::Undebited(_)) => {
+                let Some(index) = index_of(vcpu_id) else { continue };
                 states[index].cpu += time.0;
                 if !is_suspended {
                     let owner = if index == 0 { Owner::A } else { Owner::B };

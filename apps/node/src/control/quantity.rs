@@ -7,7 +7,9 @@ use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use std::fmt::Display;
 use std::str::FromStr;
 use weir_admission::Name;
-use weir_trust::grant::{GrantFilter, InterfaceName, ModuleHash, NodeName, NodePattern, PacketView, Second};
+use weir_trust::grant::{
+    GrantFilter, InterfaceName, ModuleHash, NodeName, NodePattern, PacketView, UnixSecond,
+};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -53,7 +55,7 @@ impl Exact for GrantFilter {}
 impl Exact for InterfaceName {}
 impl Exact for PacketView {}
 impl Exact for NodePattern {}
-impl Exact for Second {}
+impl Exact for UnixSecond {}
 
 /// Returns true for the default value, for `#[serde(skip_serializing_if = "quantity::is_default")]`.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

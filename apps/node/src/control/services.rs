@@ -105,7 +105,11 @@ impl OfferSpec {
 
 /// Returns the reason why a session cannot call a service that it uses, or `None` if it can. `sessions` are all
 /// sessions. A session that is created later may offer the service.
-pub fn obstacle(user: &SessionSpec, used: &UseSpec, sessions: &[SessionSpec]) -> Option<String> {
+pub fn reason_service_unavailable(
+    user: &SessionSpec,
+    used: &UseSpec,
+    sessions: &[SessionSpec],
+) -> Option<String> {
     let UseSpec { service, session: provider, .. } = used;
     let Some(offering) = sessions.iter().find(|session| session.name == *provider) else {
         return Some(format!(
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn obstacles_of_a_service_call_are_found() {
+    fn the_reason_why_a_service_is_unavailable_is_found() {
         let alice = |of: &str, more: &str| {
             session(&format!(
                 "name = \"alice\"\nuse = [{{ service = \"lookup\", session = \"{of}\"{more} }}]"
@@ -160,7 +164,7 @@ mod tests {
             (alice("silent", ""), Some("which does not offer it")),
             (alice("missing", ""), Some("but there is no session `missing`")),
         ] {
-            let found = obstacle(&user, &user.uses[0], &all);
+            let found = reason_service_unavailable(&user, &user.uses[0], &all);
             assert_eq!(found.is_some(), says.is_some(), "{found:?}");
             assert!(found.unwrap_or_default().contains(says.unwrap_or_default()));
         }

@@ -132,10 +132,10 @@ impl LateWakeup {
     }
 
     /// Returns true at the first call for this virtual CPU, which is then credited.
-    pub(crate) fn is_first_for(&mut self, vp: VcpuId) -> bool {
-        let is_first = !self.credited.contains(&vp);
+    pub(crate) fn is_first_for(&mut self, id: VcpuId) -> bool {
+        let is_first = !self.credited.contains(&id);
         if is_first {
-            self.credited.push(vp);
+            self.credited.push(id);
         }
         is_first
     }

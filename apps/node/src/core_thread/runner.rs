@@ -26,7 +26,7 @@ use weir_datapath::egress::TxPacketSink;
 use weir_sandbox::thread_time;
 use weir_sched::cpu::trace::{self, TracedCore, first_line};
 use weir_sched::cpu::{
-    CoreConfig, CpuAllocation, CpuDecision, CpuTerms, Debt, LoadShedder, PoolDepth, PoolId, Pools, Ppm,
+    CoreConfig, CpuAllocation, CpuDecision, CpuTerms, DebitKind, LoadShedder, PoolDepth, PoolId, Pools, Ppm,
     QueueLoad, ReservationRefusal, RunOutcome, Stats, VcpuId, VcpuWork,
 };
 use weir_units::Nanos;
@@ -320,11 +320,11 @@ impl Runner {
             self.apply_deferred_terms();
             let begin = self.now();
             match self.core.next(begin) {
-                CpuDecision::Run { vp, budget, .. } => {
+                CpuDecision::Run { vcpu_id, budget, .. } => {
                     // The virtual CPU had work while the thread slept: it waited for its next period.
-                    self.add_stolen(vp, self.late_wakeup.delay);
+                    self.add_stolen(vcpu_id, self.late_wakeup.delay);
                     self.late_wakeup = LateWakeup::default();
-                    self.run_vp(vp, budget, begin);
+                    self.run_vp(vcpu_id, budget, begin);
                 }
                 CpuDecision::Idle { until } => {
                     // No virtual CPU had work, so this time is stolen from none of them.
@@ -359,7 +359,7 @@ impl Runner {
             if is_event { self.queue_event(module, at) } else { self.queue_packets(module, at) }
         }
         lagging.into_iter().for_each(|(module, position)| self.evict_packets(module, position));
-        debts.into_iter().for_each(|(module, time)| self.debit_agreed(module, Nanos(time)));
+        debts.into_iter().for_each(|(module, time)| self.debit_requested(module, Nanos(time)));
         jobs.into_iter().for_each(|job| job(self));
     }
 
@@ -383,7 +383,7 @@ impl Runner {
         if is_new {
             entry.has_packet_item = vp.pools.push(entry.pool, WorkItem::Packets(module)).is_ok();
         }
-        self.debit_imposed(id, debit, at);
+        self.debit_unrequested(id, debit, at);
         if is_new {
             _ = self.core.wake(id, at);
             self.add_stolen(id, self.late_wakeup.delay.min(Nanos(self.now().0.saturating_sub(at.0))));
@@ -420,10 +420,10 @@ impl Runner {
         })
     }
 
-    /// Debits a virtual CPU for work that other threads did for its packets and records.
-    fn debit_imposed(&mut self, id: VcpuId, debit: Nanos, now: Nanos) {
+    /// Debits a virtual CPU for work that it did not request: other threads did it for its packets and records.
+    fn debit_unrequested(&mut self, id: VcpuId, debit: Nanos, now: Nanos) {
         if debit.0 > 0 {
-            _ = self.core.debit(id, debit, Debt::Imposed, now);
+            _ = self.core.debit(id, debit, DebitKind::Unrequested, now);
         }
     }
 
@@ -431,7 +431,7 @@ impl Runner {
     /// time already.
     pub(crate) fn charge(&mut self, id: VcpuId, used: Nanos) {
         let now = self.now();
-        _ = self.core.debit(id, used, Debt::Agreed, now);
+        _ = self.core.debit(id, used, DebitKind::Requested, now);
     }
 
     /// Queues work for a module that has had an event since `at`, if it is still on this core.
@@ -455,12 +455,12 @@ impl Runner {
         }
     }
 
-    /// Debits a module's virtual CPU for work that another module did for it.
-    fn debit_agreed(&mut self, module: u64, time: Nanos) {
+    /// Debits a module's virtual CPU for work that another module did at its request.
+    fn debit_requested(&mut self, module: u64, time: Nanos) {
         let Some(&id) = self.vp_of_module.get(&module) else { return };
         let now = self.now();
         if let Some(vp) = self.vps.get_mut(&id)
-            && self.core.debit(id, time, Debt::Agreed, now).is_ok()
+            && self.core.debit(id, time, DebitKind::Requested, now).is_ok()
         {
             vp.settlement.debit.0 = vp.settlement.debit.0.saturating_add(time.0);
         }
@@ -561,7 +561,7 @@ impl Runner {
             vp.settlement.credit.0 = vp.settlement.credit.0.saturating_add(paid.0);
         }
         _ = self.core.charge(used, end, outcome);
-        self.debit_imposed(id, debit, end);
+        self.debit_unrequested(id, debit, end);
         if let Some(module) = ran_module {
             self.shed_overload(id, module);
         }
@@ -597,40 +597,40 @@ impl Runner {
     }
 
     /// Changes the share of a virtual CPU. The overrun of the virtual CPU stays the same.
-    pub fn change(&mut self, vp: VcpuId, share: CpuAllocation) -> Result<(), ReservationRefusal> {
-        let overrun = self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))?;
-        self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
-        self.deferred_terms.forget(vp);
+    pub fn change(&mut self, id: VcpuId, share: CpuAllocation) -> Result<(), ReservationRefusal> {
+        let overrun = self.overrun(id).ok_or(ReservationRefusal::Unknown(id))?;
+        self.core.change(id, CpuTerms { share, overrun }, self.now())?;
+        self.deferred_terms.forget(id);
         Ok(())
     }
 
     /// Closes a virtual CPU without modules.
-    pub fn close(&mut self, vp: VcpuId) -> Result<Stats, ReservationRefusal> {
-        let stats = self.core.close(vp, self.now())?;
-        self.vps.remove(&vp);
-        self.deferred_terms.forget(vp);
+    pub fn close(&mut self, id: VcpuId) -> Result<Stats, ReservationRefusal> {
+        let stats = self.core.close(id, self.now())?;
+        self.vps.remove(&id);
+        self.deferred_terms.forget(id);
         Ok(stats)
     }
 
     /// Raises the overrun of a virtual CPU to that of a module's calls, if it is lower.
     pub fn allow_overrun(
         &mut self,
-        vp: VcpuId,
+        id: VcpuId,
         share: CpuAllocation,
         overrun: Nanos,
     ) -> Result<(), ReservationRefusal> {
-        if overrun <= self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))? {
+        if overrun <= self.overrun(id).ok_or(ReservationRefusal::Unknown(id))? {
             return Ok(());
         }
-        self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
-        self.deferred_terms.forget(vp);
+        self.core.change(id, CpuTerms { share, overrun }, self.now())?;
+        self.deferred_terms.forget(id);
         Ok(())
     }
 
     /// Adds a module to a virtual CPU. Returns the task as an error if the virtual CPU is gone or full.
-    pub fn add_task(&mut self, vp: VcpuId, task: ModuleTask) -> Result<(), Box<ModuleTask>> {
+    pub fn add_task(&mut self, id: VcpuId, task: ModuleTask) -> Result<(), Box<ModuleTask>> {
         let number = task.number;
-        let Some(cpu) = self.vps.get_mut(&vp) else { return Err(Box::new(task)) };
+        let Some(cpu) = self.vps.get_mut(&id) else { return Err(Box::new(task)) };
         let Some(pool) = cpu.pools.open(PoolDepth { events: WORK_ITEMS_MAX, concurrency: 1 }) else {
             return Err(Box::new(task));
         };
@@ -645,7 +645,7 @@ impl Runner {
                 stop_receiver: None,
             },
         );
-        self.vp_of_module.insert(number, vp);
+        self.vp_of_module.insert(number, id);
         // Packets and events may have arrived before the task was on this core.
         if cpu.tasks.get(&number).is_some_and(|entry| entry.task.has_packets()) {
             self.queue_packets(number, self.now());
@@ -712,13 +712,13 @@ impl Runner {
     }
 
     /// Returns the statistics of a virtual CPU.
-    pub fn stats(&self, vp: VcpuId) -> Option<Stats> {
-        self.core.core().stats(vp)
+    pub fn stats(&self, id: VcpuId) -> Option<Stats> {
+        self.core.core().stats(id)
     }
 
     /// Returns the settlement of a virtual CPU.
-    pub fn settlement(&self, vp: VcpuId) -> TimeSettlement {
-        self.vps.get(&vp).map(|vp| vp.settlement).unwrap_or_default()
+    pub fn settlement(&self, id: VcpuId) -> TimeSettlement {
+        self.vps.get(&id).map(|vp| vp.settlement).unwrap_or_default()
     }
 
     /// Returns the statistics of the core.

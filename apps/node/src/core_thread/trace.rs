@@ -116,7 +116,7 @@ fn write(waiting: &Receiver<Vec<impl Display>>, mut file: BufWriter<File>) -> io
 mod tests {
     use super::*;
     use weir_sched::cpu::trace::{TracedCore, first_line, replay};
-    use weir_sched::cpu::{CoreConfig, CpuAllocation, CpuTerms, Debt, RunOutcome, Weight};
+    use weir_sched::cpu::{CoreConfig, CpuAllocation, CpuTerms, DebitKind, RunOutcome, Weight};
     use weir_units::Nanos;
 
     #[test]
@@ -128,13 +128,13 @@ mod tests {
         let trace = Rc::new(RefCell::new(Some(trace)));
         let mut core = TracedCore::new(config, recorder(&trace));
         let share = CpuAllocation::BestEffort(Weight::USUAL);
-        let vp = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
-        core.wake(vp, Nanos(0)).unwrap();
+        let vcpu_id = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
+        core.wake(vcpu_id, Nanos(0)).unwrap();
         for n in 0..3000 {
             core.next(Nanos(n * 10));
             core.charge(Nanos(7), Nanos(n * 10 + 7), RunOutcome::Ready).unwrap();
         }
-        core.debit(vp, Nanos(5), Debt::Imposed, Nanos(40_000)).unwrap();
+        core.debit(vcpu_id, Nanos(5), DebitKind::Unrequested, Nanos(40_000)).unwrap();
         core.reserved_share(Nanos(50_000));
         let totals = core.core().totals();
         drop(trace.borrow_mut().take());

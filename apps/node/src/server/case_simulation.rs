@@ -2,7 +2,7 @@
 //! live requests decide on these requests, too.
 
 use crate::control::ShippedModules;
-use crate::control::authority::ceilings::UsageReader;
+use crate::control::authority::ceilings::UsageAudience;
 use crate::control::authority::{Requester, SessionOwner, SharedRights, ceilings, explain, permit};
 use crate::control::config::NodeConfiguration;
 use crate::control::policy::{Case, CaseCredential, CaseKey, Expect, Policy};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use weir_admission::Name;
 use weir_ledger::Digest;
 use weir_trust::credential::{Credential, MintError, VerifiedCredential};
-use weir_trust::grant::{Grant, NodeName, Second};
+use weir_trust::grant::{Grant, NodeName, UnixSecond};
 use weir_trust::key::Identity;
 
 /// The environment of a simulated node.
@@ -118,7 +118,7 @@ impl<'a> SimulatedNode<'a> {
     ///
     /// The stored revocations cannot be read, or are damaged.
     pub fn with_revocations(self, state: &Path) -> Result<Self, DaemonError> {
-        let now = Second::containing(weir_datapath::clock::wall_clock());
+        let now = UnixSecond::containing(weir_datapath::clock::wall_clock());
         let (trust, _) =
             self.trust.with_revocations([&crate::server::revocation_files::read_all(state)?], now);
         Ok(Self { trust, ..self })
@@ -157,7 +157,7 @@ impl<'a> SimulatedNode<'a> {
     pub fn explain(
         &mut self,
         credential: &Credential,
-        at: Second,
+        at: UnixSecond,
         request: Option<(ControlRequest, &[u8])>,
     ) -> Explanation {
         let node = self.environment.node;
@@ -166,17 +166,17 @@ impl<'a> SimulatedNode<'a> {
             Err(refusal) => return explain::invalid(credential, &refusal, node, at),
         };
         let sessions = self.sessions.values().map(|(owner, spec)| (owner, spec));
-        let explained = explain::explanation(&verified, sessions, node, at, UsageReader::Operator);
+        let explained = explain::explanation(&verified, sessions, node, at, UsageAudience::Operator);
         let verdict = request.map(|(request, body)| {
             let body = Some(body).filter(|body| !body.is_empty());
-            let imagined = SessionOwner::hypothetical(&verified, &request);
-            RequestVerdict { refused: self.apply_request(&verified, request, body, imagined).err() }
+            let hypothetical_owner = SessionOwner::hypothetical(&verified, &request);
+            RequestVerdict { refused: self.apply_request(&verified, request, body, hypothetical_owner).err() }
         });
         Explanation { verdict, ..explained }
     }
 
-    /// Decides a request of a credential's holder, and applies it to the simulated sessions. If the session of the request
-    /// does not exist, `imagined` counts as its owner.
+    /// Decides on a request of a credential's holder, and applies it to the simulated sessions. If the session of the request
+    /// does not exist, it is treated as one that belongs to `hypothetical_owner`.
     ///
     /// # Errors
     ///
@@ -186,16 +186,16 @@ impl<'a> SimulatedNode<'a> {
         holder: &Arc<VerifiedCredential>,
         request: ControlRequest,
         body: Option<&[u8]>,
-        imagined: Option<SessionOwner>,
+        hypothetical_owner: Option<SessionOwner>,
     ) -> Result<(), String> {
         let shipped = self.environment.shipped;
-        let owner_of = |name: &Name| {
+        let rights_over = |name: &Name| {
             let known = self.sessions.get(name).map(|(owner, spec)| (owner, spec.share.clone()));
-            let imagined = || imagined.as_ref().filter(|owner| owner.name() == *name);
-            let (owner, share) = known.or_else(|| Some((imagined()?, Vec::new())))?;
+            let hypothetical_owner = || hypothetical_owner.as_ref().filter(|owner| owner.name() == *name);
+            let (owner, share) = known.or_else(|| Some((hypothetical_owner()?, Vec::new())))?;
             Some(SharedRights { owner: owner.clone(), share })
         };
-        let permitted = permit(&Requester::Holder(Arc::clone(holder)), request, body, &owner_of, &shipped);
+        let permitted = permit(&Requester::Holder(Arc::clone(holder)), request, body, &rights_over, &shipped);
         let permitted = permitted.map_err(|refusal| refusal.to_string())?;
         match (permitted.request, permitted.owner) {
             (ControlRequest::Create(spec), Some(owner)) => {
@@ -218,7 +218,8 @@ impl<'a> SimulatedNode<'a> {
         Ok(())
     }
 
-    /// Checks a session against the configuration and the ceilings of its owner's credential, as a node does.
+    /// Checks a session, as a node does: against the configuration, and against the ceilings of its owner's delegation
+    /// chain. A ceiling is the most of a resource that all sessions under a delegation may have together.
     fn check(&self, owner: &SessionOwner, spec: &SessionSpec) -> Result<(), String> {
         if let Some(config) = self.environment.config {
             let interfaces: Vec<String> = config.interfaces.iter().map(|it| it.name.clone()).collect();

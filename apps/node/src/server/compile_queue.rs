@@ -258,7 +258,7 @@ impl Drop for CompilePermit<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::virtual_clock::tests::chain;
+    use crate::server::chain_clocks::tests::chain;
     use weir_trust::grant::CpuShare;
 
     fn payers(word: &str, percent: u64) -> Vec<CompilePayer> {

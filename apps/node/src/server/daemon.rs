@@ -29,19 +29,19 @@ use crate::control::protocol::{ControlRequest, Snapshot};
 use crate::control::share::ShareGrant;
 use crate::control::spec::SessionSpec;
 use crate::log::{self, info, warn};
-use crate::server::cached::Cached;
 use crate::server::case_simulation::CaseEnvironment;
+use crate::server::child_isolation::{self, SpawnerWatch};
 use crate::server::compile_queue::FairCompileQueue;
+use crate::server::config_check::ConfigLines;
 use crate::server::deliveries::Deliveries;
-use crate::server::isolation::{self, SpawnerWatch};
-use crate::server::requests::RequestAccounts;
-use crate::server::service::RequestThreads;
+use crate::server::endpoints::RequestThreads;
+use crate::server::request_usage::RequestAccounts;
 use crate::server::session_store::{NotedSurvival, SessionStore};
+use crate::server::single_value_cache::SingleValueCache;
 use crate::server::state_version;
 use crate::server::trust::{self, RemoteConfigError, Trust};
 use crate::server::unwritten_revocations::UnwrittenRevocations;
 use crate::server::uploads::Uploads;
-use crate::server::verify::ConfigLines;
 use crate::sessions::error::NodeError;
 use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::node::{Node, SessionState};
@@ -67,7 +67,7 @@ use weir_ledger_files::{LedgerOptions, LedgerWriter, NodeStart};
 use weir_os::child::Cores;
 use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions};
 use weir_trust::credential::{CredentialRefusal, VerifiedCredential};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -216,7 +216,7 @@ pub(crate) struct Daemon {
     /// The roots of trust; `None` if the node has no remote access.
     trust: LeafMutex<Option<Arc<Trust>>>,
     /// The cache of snapshots for holders.
-    holder_snapshots: Cached<HolderSnapshot>,
+    holder_snapshots: SingleValueCache<HolderSnapshot>,
     /// Files that clients upload in parts.
     pub(crate) uploads: Uploads,
     compile_queue: FairCompileQueue,
@@ -291,7 +291,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     confine::make_private(state)?;
     // Opening the ledger locks it, so no other node runs in this folder when leftovers of an earlier node are removed.
     let ledger = weir_ledger_files::LedgerFolder::open(&state.join(LEDGER))?;
-    crate::server::isolation::start(&loaded.config.isolation, state, key_file)?;
+    crate::server::child_isolation::start(&loaded.config.isolation, state, key_file)?;
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::start_key_agent(&resolve_path(&setup.config, &remote.key))?),
         None => None,
@@ -301,17 +301,17 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     confine::confine(&loaded.config, cache.as_ref())?;
     confine::warn_if_unreadable(&setup.config);
     let (signal_sender, signals) = channel();
-    crate::server::service::catch_signals(signal_sender)
+    crate::server::endpoints::catch_signals(signal_sender)
         .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
     abort_on_panic();
     let (daemon, events) = Daemon::start(setup, loaded, ledger, cache)?;
     let daemon = Arc::new(daemon);
     // If the server cannot start, the node stops in order, so that its ledger does not record a crash.
     let service = RequestThreads::start(&daemon, key).inspect_err(|_| daemon.stop())?;
-    crate::server::service::notify("READY=1");
+    crate::server::endpoints::notify("READY=1");
     info(&format!("node {} is running", daemon.node.lock().config.node.name));
     let result = daemon.event_loop(&signals, &events);
-    crate::server::service::notify("STOPPING=1");
+    crate::server::endpoints::notify("STOPPING=1");
     drop(service);
     daemon.stop_after(result.is_ok());
     result
@@ -349,7 +349,7 @@ fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
-        if !crate::server::service::is_client_thread(std::thread::current().name()) {
+        if !crate::server::endpoints::is_client_thread(std::thread::current().name()) {
             std::process::abort();
         }
     }));
@@ -411,7 +411,7 @@ impl Daemon {
             ledger,
             closing: LeafMutex::default(),
             trust,
-            holder_snapshots: Cached::new(SNAPSHOT_AGE_MAX),
+            holder_snapshots: SingleValueCache::new(SNAPSHOT_AGE_MAX),
             uploads: Uploads::default(),
             compile_queue: FairCompileQueue::default(),
             is_ledger_error_logged: AtomicBool::new(false),
@@ -513,7 +513,7 @@ impl Daemon {
                 if watchdog_sent.elapsed() >= WATCHDOG_INTERVAL {
                     // No watchdog message is sent while the node's lock is stuck.
                     drop(self.node.lock());
-                    crate::server::service::notify("WATCHDOG=1");
+                    crate::server::endpoints::notify("WATCHDOG=1");
                     watchdog_sent = Instant::now();
                 }
             }
@@ -600,7 +600,8 @@ impl LedgerState {
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (remote, revocations) = (self.access.status(), self.revocation_counts());
-        let (processes, refused_processes) = (isolation::started_processes(), isolation::refused_starts());
+        let (processes, refused_processes) =
+            (child_isolation::started_processes(), child_isolation::refused_starts());
         Snapshot { remote, revocations, processes, refused_processes, ..self.node.lock().snapshot() }
     }
 
@@ -697,7 +698,7 @@ impl Daemon {
         credential: &Arc<VerifiedCredential>,
     ) -> Result<Arc<VerifiedCredential>, RequestRefusal> {
         match self.trust() {
-            Some(trust) => Ok(trust.current(credential, Second::containing(now()))?),
+            Some(trust) => Ok(trust.current(credential, UnixSecond::containing(now()))?),
             None => Err(CredentialRefusal::UnknownRoot(*credential.root()).into()),
         }
     }

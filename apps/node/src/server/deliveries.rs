@@ -1,4 +1,4 @@
-//! Counters of delivered revocation lists, and log lines on refused lists.
+//! Counters of deliveries, and log lines on refused ones. In a delivery, a remote peer sends a revocation list to the node.
 
 use crate::sync::{OrderedMutex, rank};
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 use weir_os::private::{PrivateError, PrivateFolder};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
     LIST_BYTES_MAX, ListReception, RevocationList, Revocations, RootRevocations, STATE_BYTES_MAX,
@@ -79,7 +79,7 @@ fn read(open: &PrivateFolder) -> Result<Revocations, DaemonError> {
                 .map_err(|error| damaged(RemoteConfigError::StoredList(error)))?;
             // Entries are kept even if they have expired, so the time of reception does not matter.
             let roots = [*list.issuer().affected_root()];
-            let accepted = stored.accept(&list, &ListReception::new(&roots, Second::default()));
+            let accepted = stored.accept(&list, &ListReception::new(&roots, UnixSecond::default()));
             accepted.map_err(|error| damaged(RemoteConfigError::StoredList(error)))?;
         }
     }
@@ -132,8 +132,8 @@ mod tests {
     fn state(of: u8, ids: &[u8]) -> Revocations {
         let (roots, mut known) = ([root(of).public()], Revocations::default());
         let ids = ids.iter().map(|of| id(*of)).collect();
-        let list = RevocationList::sign(&root(of), 1, Second::default(), ids).unwrap();
-        known.accept(&list, &ListReception::new(&roots, Second::default())).unwrap();
+        let list = RevocationList::sign(&root(of), 1, UnixSecond::default(), ids).unwrap();
+        known.accept(&list, &ListReception::new(&roots, UnixSecond::default())).unwrap();
         known
     }
 

@@ -10,7 +10,7 @@ use weir_admission::Name;
 use weir_os::Launcher;
 use weir_remote::{KEY_AGENT_ARGUMENT, KeyAgent};
 use weir_trust::credential::{Credential, CredentialRefusal, VerificationContext, VerifiedCredential};
-use weir_trust::grant::{Grant, NodeName, Second};
+use weir_trust::grant::{Grant, NodeName, UnixSecond};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{Accepted, ListReception, RevocationError, RevocationList, Revocations};
 
@@ -80,7 +80,7 @@ impl Trust {
         &self,
         credential: &Credential,
         peer: &PublicKey,
-        now: Second,
+        now: UnixSecond,
     ) -> Result<VerifiedCredential, CredentialRefusal> {
         let Self { name, roots, revocations, .. } = self;
         let verified =
@@ -95,7 +95,7 @@ impl Trust {
     pub(crate) fn current(
         &self,
         credential: &Arc<VerifiedCredential>,
-        now: Second,
+        now: UnixSecond,
     ) -> Result<Arc<VerifiedCredential>, CredentialRefusal> {
         if !self.roots.contains(credential.root()) {
             return Err(CredentialRefusal::UnknownRoot(*credential.root()));
@@ -140,7 +140,7 @@ impl Trust {
         &self,
         list: &RevocationList,
         credential: Option<&VerifiedCredential>,
-        now: Second,
+        now: UnixSecond,
     ) -> Result<(Self, Accepted), RevocationError> {
         let mut revocations = self.revocations.clone();
         let accepted = revocations.accept(list, &ListReception { roots: &self.roots, credential, now })?;
@@ -152,7 +152,7 @@ impl Trust {
     pub(crate) fn with_revocations<'a>(
         &self,
         known: impl IntoIterator<Item = &'a Revocations>,
-        now: Second,
+        now: UnixSecond,
     ) -> (Self, usize) {
         let mut revocations = Revocations::default();
         let mut left_out = 0;

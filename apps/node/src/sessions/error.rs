@@ -14,7 +14,7 @@ use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::ReservationRefusal as CpuRefusal;
 use weir_sched::link::{ChannelRefused as LinkRefusal, RateRefused};
-use weir_units::{Bytes, Nanos, beside};
+use weir_units::{Bytes, Nanos, display_among};
 use {
     weir_admission::{ModuleRefusal, Name, Tier},
     weir_session::{ReservationError, StillKept},
@@ -102,7 +102,7 @@ pub enum NodeError {
         refusal: CpuRefusal,
     },
     /// The node has less memory left than a session would reserve.
-    #[error("{wanted} of memory are more than is left: {left}", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
+    #[error("{wanted} of memory are more than is left: {left}", wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted]))]
     Memory {
         /// Requested memory.
         wanted: Bytes,
@@ -112,9 +112,9 @@ pub enum NodeError {
     /// The session has less memory left than a module needs at its start.
     #[error(
         "module `{module}` wants {wanted} of memory at its start, and session `{session}` has {left} left of its {reserved}; reserve more memory with `weir session change {session} --memory`",
-        wanted = wanted.map_or_else(|| "more".to_owned(), |wanted| beside(wanted, &[*left, *reserved])),
-        left = beside(*left, &wanted.iter().copied().chain([*reserved]).collect::<Vec<_>>()),
-        reserved = beside(*reserved, &wanted.iter().copied().chain([*left]).collect::<Vec<_>>())
+        wanted = wanted.map_or_else(|| "more".to_owned(), |wanted| display_among(wanted, &[*left, *reserved])),
+        left = display_among(*left, &wanted.iter().copied().chain([*reserved]).collect::<Vec<_>>()),
+        reserved = display_among(*reserved, &wanted.iter().copied().chain([*left]).collect::<Vec<_>>())
     )]
     SessionMemory {
         /// Name of the session.
@@ -129,7 +129,7 @@ pub enum NodeError {
         reserved: Bytes,
     },
     /// A reservation would be lower than the memory in use.
-    #[error("session `{session}` cannot have {wanted} of memory: it uses {used}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
+    #[error("session `{session}` cannot have {wanted} of memory: it uses {used}", wanted = display_among(*wanted, &[*used]), used = display_among(*used, &[*wanted]))]
     MemoryUsed {
         /// Name of the session.
         session: Name,
@@ -160,7 +160,7 @@ pub enum NodeError {
     /// The session has less memory left than the queues of output channels need.
     #[error(
         "queues of output channels need {wanted} of memory, and session `{session}` has {left} left; use a shorter `queue` or more `memory`",
-        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
+        wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted])
     )]
     QueueMemory {
         /// Name of the session.
@@ -173,7 +173,7 @@ pub enum NodeError {
     /// The session has less memory left than the waiting fragments of a module need.
     #[error(
         "channel `{channel}` reassembles datagrams, in {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; reserve more memory with `weir session change`",
-        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
+        wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted])
     )]
     ReassemblyMemory {
         /// Name of the channel.
@@ -204,7 +204,7 @@ pub enum NodeError {
     /// The session has less memory left than the tables of a view need.
     #[error(
         "the view of channel `{channel}` replaces addresses, which takes {wanted} of the session's memory, and session `{session}` has {left} left; reserve more memory with `weir session change`",
-        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
+        wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted])
     )]
     ViewMemory {
         /// Name of the channel.

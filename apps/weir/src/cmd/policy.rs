@@ -10,7 +10,7 @@ use weir_node::control::config::{CONFIG_BYTES_MAX, NodeConfigError, NodeConfigur
 use weir_node::control::policy::{Policy, PolicyError, Root};
 use weir_node::server::case_simulation::CaseEnvironment;
 use weir_trust::explain;
-use weir_trust::grant::{NodeName, Second};
+use weir_trust::grant::{NodeName, UnixSecond};
 use weir_units::Escape as _;
 
 /// `weir policy`.
@@ -138,9 +138,9 @@ pub fn read_with_config(path: &Path) -> Result<LoadedPolicy, Failure> {
 }
 
 /// Returns the current time, in seconds of Unix time.
-pub fn now() -> Second {
+pub fn now() -> UnixSecond {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Second::new(since.as_secs()).unwrap_or(Second::MAX)
+    UnixSecond::new(since.as_secs()).unwrap_or(UnixSecond::MAX)
 }
 
 /// Prints a description of a policy to `out`, and its contradictions and warnings to standard error.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_trust::credential::{Credential, resource_name};
-use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, Second};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, UnixSecond};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::RevocationList;
 use weir_units::Bytes;
@@ -52,9 +52,9 @@ pub fn person(folder: &Path, name: &str) -> Person {
     Person { identity, key, credential }
 }
 
-pub fn seconds_from_now(seconds: u64) -> Second {
+pub fn seconds_from_now(seconds: u64) -> UnixSecond {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    Second::new(now + seconds).unwrap()
+    UnixSecond::new(now + seconds).unwrap()
 }
 
 /// The grant of a researcher: a tenth of a core, 16 MiB and two sessions, for an hour.

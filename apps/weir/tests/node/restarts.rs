@@ -256,7 +256,7 @@ fn a_session_without_a_right_now_is_not_restored_and_its_file_is_removed() {
     assert!(net.testbed.stop().success());
 }
 
-fn own_expiry(person: &Person) -> weir_trust::grant::Second {
+fn own_expiry(person: &Person) -> weir_trust::grant::UnixSecond {
     let credential: Credential = fs::read_to_string(&person.credential).unwrap().parse().unwrap();
     credential.claimed_blocks().last().unwrap().grant.expires.unwrap()
 }

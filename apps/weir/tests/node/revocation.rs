@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_trust::credential::{Credential, DatedId};
-use weir_trust::grant::{Grant, Second};
+use weir_trust::grant::{Grant, UnixSecond};
 use weir_trust::key::{Identity, SignatureContext};
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
 
@@ -185,7 +185,7 @@ fn revoking_all_before_a_time_works_on_a_full_node_too() {
     let mut net = Net::new();
     let at = |name: &str, seconds: u64| {
         let person = person(net.folder.path(), name);
-        let issued = Second::new(seconds_from_now(0).number() - 100 + seconds).unwrap();
+        let issued = UnixSecond::new(seconds_from_now(0).number() - 100 + seconds).unwrap();
         let (root, to) = (&net.operator.identity, person.identity.public());
         let credential = Credential::mint(root, to, modest_grant(), Some(issued), &mut OsRng).unwrap();
         std::fs::write(&person.credential, credential.to_string()).unwrap();
@@ -403,7 +403,7 @@ fn a_list_without_changes_is_known_by_its_header_afterwards() {
     // The second list contains less than the first.
     let [first, second] =
         [(1, RevokedSet::from_iter([alice, bob])), (2, alice.into())].map(|(number, revoked)| {
-            RevocationList::sign(&net.operator.identity, number, Second::default(), revoked).unwrap()
+            RevocationList::sign(&net.operator.identity, number, UnixSecond::default(), revoked).unwrap()
         });
     let deliver = |list: &RevocationList| {
         net.testbed.send_request_with_body(json!("revoke"), list.to_string().as_bytes())

@@ -391,7 +391,7 @@ impl Testbed {
     /// The entries of the ledger, whose hash chain is checked. An incomplete last line, which is being written, is left out.
     pub fn ledger(&self) -> Vec<Value> {
         let folder = self.path().join("state/ledger");
-        weir_ledger_files::verify(&folder, weir_ledger::LedgerCheck::default()).unwrap();
+        weir_ledger_files::verify(&folder, weir_ledger::VerifyOptions::default()).unwrap();
         let mut files: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));

@@ -1,4 +1,4 @@
-;; weir_packet: unbounded: walk (byte ..): the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or read, where the limit is used, a parameter that has limits in the manifest
+;; weir_packet: unbounded: walk (byte ..): the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or take the limit from a parameter whose largest value is set in the manifest, and read the parameter right at the loop
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32) (local $n i32)
   (local.set $n (i32.load (i32.const 64)))

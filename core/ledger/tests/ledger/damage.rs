@@ -1,21 +1,21 @@
 //! Every damage to a ledger is found, and located.
 
-use crate::ledger::make::{head, idle, joined, ledger, name, seal, session, verify};
+use crate::ledger::make::{encode_line, head, idle, joined, ledger, name, session, verify};
 use weir_ledger::{
-    ChainStart, CloseReason, Damage, Decision, DecisionOutcome, Digest, FORMAT, LINE_BYTES_MAX, LedgerCheck,
-    LedgerEntry, LedgerEvent, LedgerHead, LedgerLine, LedgerLineError, LedgerProblem, LinePosition, Verifier,
-    unseal,
+    ChainStart, CloseReason, Damage, Decision, DecisionOutcome, Digest, FORMAT, LINE_BYTES_MAX, LedgerEntry,
+    LedgerEvent, LedgerHead, LedgerLine, LedgerLineError, LedgerProblem, LinePosition, Verifier,
+    VerifyOptions, parse_line,
 };
 use weir_units::{Nanos, Timestamp};
 
 type Lines = Vec<Vec<Vec<u8>>>;
 
 fn wrong(segments: &Lines) -> LedgerProblem {
-    verify(&joined(segments), LedgerCheck::default()).0.unwrap_err()
+    verify(&joined(segments), VerifyOptions::default()).0.unwrap_err()
 }
 
-fn unsealed(line: &[u8]) -> LedgerLine {
-    unseal(line.strip_suffix(b"\n").unwrap()).unwrap()
+fn parsed(line: &[u8]) -> LedgerLine {
+    parse_line(line.strip_suffix(b"\n").unwrap()).unwrap()
 }
 
 /// The position of a line of an undamaged ledger.
@@ -43,7 +43,7 @@ fn every_flipped_bit_is_found_where_it_is() {
                 segments[segment][line][at] ^= 1 << bit;
                 // The lines before this one are unchanged: it is enough to verify these two segments from here on.
                 let mut verifier =
-                    Verifier::new(LedgerCheck { start: ChainStart::Anywhere, kept_head: None });
+                    Verifier::new(VerifyOptions { start: ChainStart::Anywhere, kept_head: None });
                 verifier.begin_segment(segment as u64 + 1);
                 let bytes = segments[segment].concat();
                 for text in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -72,9 +72,9 @@ fn removed_lines_are_missing_where_they_were() {
         segments[segment].remove(line);
         if sequence == last {
             // Only a head kept elsewhere shows that lines at the end are missing.
-            assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok());
+            assert!(verify(&joined(&segments), VerifyOptions::default()).0.is_ok());
             let kept = head(&original);
-            let check = LedgerCheck { kept_head: Some(kept), ..LedgerCheck::default() };
+            let check = VerifyOptions { kept_head: Some(kept), ..VerifyOptions::default() };
             let found = verify(&joined(&segments), check).0.unwrap_err();
             assert_eq!(found.damage, Damage::Truncated { last: last - 1, kept });
             continue;
@@ -96,7 +96,7 @@ fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
     let first = original[..1].to_vec();
     let kept = head(&first);
     let verify_second = |from| {
-        let mut verifier = Verifier::new(LedgerCheck { start: from, kept_head: Some(head(&original)) });
+        let mut verifier = Verifier::new(VerifyOptions { start: from, kept_head: Some(head(&original)) });
         verifier.begin_segment(2);
         original[1].iter().for_each(|line| drop(verifier.feed(line)));
         verifier.finish()
@@ -108,7 +108,8 @@ fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
     assert_eq!(verify_second(ChainStart::After(other)).unwrap_err().damage, Damage::Unlinked);
     // The file of another segment under its name.
     let swapped = vec![original[1].concat()];
-    let found = verify(&swapped, LedgerCheck { start: ChainStart::Anywhere, kept_head: None }).0.unwrap_err();
+    let found =
+        verify(&swapped, VerifyOptions { start: ChainStart::Anywhere, kept_head: None }).0.unwrap_err();
     assert_eq!(found.damage, Damage::Segment { expected: 1 });
 }
 
@@ -136,7 +137,7 @@ fn inserted_lines_are_found() {
         let copy = segments[segment][line].clone();
         segments[segment].insert(line, copy);
         let found = wrong(&segments);
-        let sequence = unsealed(&original[segment][line]).entry.sequence;
+        let sequence = parsed(&original[segment][line]).entry.sequence;
         assert_eq!((found.position.line, found.damage), (line as u64 + 2, Damage::Duplicate { sequence }));
 
         // Another line, which follows the one before as it should: then the one after it does not.
@@ -144,10 +145,10 @@ fn inserted_lines_are_found() {
             continue;
         }
         let mut segments = original.clone();
-        let before = unsealed(&original[segment][line - 1]);
+        let before = parsed(&original[segment][line - 1]);
         let event = LedgerEvent::SessionClosed { session: session(9), reason: CloseReason::Requested };
         let entry = LedgerEntry { sequence: before.entry.sequence + 1, event, ..before.entry };
-        segments[segment].insert(line, seal(&entry, before.hash).line);
+        segments[segment].insert(line, encode_line(&entry, before.hash).line);
         let found = wrong(&segments);
         assert_eq!((found.position.line, found.damage), (line as u64 + 2, Damage::Duplicate { sequence }));
     }
@@ -157,12 +158,12 @@ fn inserted_lines_are_found() {
 fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
     let original = ledger();
     let all = lines(&original);
-    let kept = LedgerCheck { kept_head: Some(head(&original)), ..LedgerCheck::default() };
+    let kept = VerifyOptions { kept_head: Some(head(&original)), ..VerifyOptions::default() };
     for (at, (segment, line)) in all.iter().copied().enumerate() {
         let mut segments = original.clone();
-        let LedgerLine { mut entry, prev, .. } = unsealed(&original[segment][line]);
+        let LedgerLine { mut entry, prev, .. } = parsed(&original[segment][line]);
         entry.node = name("forged");
-        segments[segment][line] = seal(&entry, prev).line;
+        segments[segment][line] = encode_line(&entry, prev).line;
         match all.get(at + 1) {
             Some((segment, line)) => {
                 let found = wrong(&segments);
@@ -170,20 +171,20 @@ fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
                 let expected = LinePosition { offset, ..place(&original, *segment, *line) };
                 assert_eq!((found.position, found.damage), (expected, Damage::Unlinked));
             }
-            None => assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok()),
+            None => assert!(verify(&joined(&segments), VerifyOptions::default()).0.is_ok()),
         }
         assert!(verify(&joined(&segments), kept).0.is_err());
 
         // All hashes from there on are recomputed: only a head kept elsewhere shows the change.
         let mut prev = prev;
         for (segment, line) in &all[at..] {
-            let LedgerLine { mut entry, .. } = unsealed(&segments[*segment][*line]);
+            let LedgerLine { mut entry, .. } = parsed(&segments[*segment][*line]);
             entry.node = name("forged");
-            let sealed = seal(&entry, prev);
-            prev = sealed.hash;
-            segments[*segment][*line] = sealed.line;
+            let encoded = encode_line(&entry, prev);
+            prev = encoded.hash;
+            segments[*segment][*line] = encoded.line;
         }
-        assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok());
+        assert!(verify(&joined(&segments), VerifyOptions::default()).0.is_ok());
         let found = verify(&joined(&segments), kept).0.unwrap_err();
         assert!(matches!(found.damage, Damage::OtherHead { .. }), "{found}");
     }
@@ -194,7 +195,7 @@ fn a_ledger_that_is_cut_off_anywhere_is_intact_up_to_there() {
     let original = ledger();
     let bytes = original[1].concat();
     let kept = head(&original);
-    let check = LedgerCheck { start: ChainStart::Anywhere, kept_head: Some(kept) };
+    let check = VerifyOptions { start: ChainStart::Anywhere, kept_head: Some(kept) };
     for len in 0..bytes.len() {
         let run = |check| {
             let mut verifier = Verifier::new(check);
@@ -202,7 +203,7 @@ fn a_ledger_that_is_cut_off_anywhere_is_intact_up_to_there() {
             bytes[..len].split_inclusive(|byte| *byte == b'\n').for_each(|line| drop(verifier.feed(line)));
             verifier.finish()
         };
-        let verified = run(LedgerCheck { start: ChainStart::Anywhere, kept_head: None }).unwrap();
+        let verified = run(VerifyOptions { start: ChainStart::Anywhere, kept_head: None }).unwrap();
         let whole: usize = original[1]
             .iter()
             .map(Vec::len)
@@ -227,62 +228,66 @@ fn a_ledger_that_is_cut_off_anywhere_is_intact_up_to_there() {
 
 #[test]
 fn time_goes_back_only_where_an_entry_says_so() {
-    let seal_all = |events: Vec<(u64, LedgerEvent)>| {
+    let encode_all = |events: Vec<(u64, LedgerEvent)>| {
         let (mut prev, mut lines) = (Digest::NONE, Vec::new());
         for (sequence, (at, event)) in (1..).zip(events) {
             let (begin, end) = (Timestamp(at), Timestamp(at));
-            let sealed = seal(&LedgerEntry { sequence, node: name("n"), begin, end, event }, prev);
-            prev = sealed.hash;
-            lines.push(sealed.line);
+            let encoded = encode_line(&LedgerEntry { sequence, node: name("n"), begin, end, event }, prev);
+            prev = encoded.hash;
+            lines.push(encoded.line);
         }
         vec![lines]
     };
     let segment = || LedgerEvent::Segment { format: FORMAT, segment: 1 };
     let set = |before| LedgerEvent::ClockSet { before: Timestamp(before) };
-    let said = seal_all(vec![(9, segment()), (5, set(9)), (6, LedgerEvent::NodeStop)]);
-    assert!(verify(&joined(&said), LedgerCheck::default()).0.is_ok());
+    let said = encode_all(vec![(9, segment()), (5, set(9)), (6, LedgerEvent::NodeStop)]);
+    assert!(verify(&joined(&said), VerifyOptions::default()).0.is_ok());
     let time = Damage::Time { before: Timestamp(9), found: Timestamp(5) };
     for events in [vec![(9, segment()), (5, LedgerEvent::NodeStop)], vec![(9, segment()), (5, set(8))]] {
-        assert_eq!(wrong(&seal_all(events)).damage, time);
+        assert_eq!(wrong(&encode_all(events)).damage, time);
     }
     for format in [0, FORMAT + 1] {
         let segment = LedgerEvent::Segment { format, segment: 1 };
-        assert_eq!(wrong(&seal_all(vec![(1, segment)])).damage, Damage::Format(format));
+        assert_eq!(wrong(&encode_all(vec![(1, segment)])).damage, Damage::Format(format));
     }
     // An entry that the first format does not have.
     let idle = || LedgerEvent::Idle { idle: idle(&[(1, 1)]) };
     let first = LedgerEvent::Segment { format: 1, segment: 1 };
-    assert_eq!(wrong(&seal_all(vec![(1, first), (1, idle())])).damage, Damage::NotInFormat(1));
+    assert_eq!(wrong(&encode_all(vec![(1, first), (1, idle())])).damage, Damage::NotInFormat(1));
     // An entry that the second format does not have.
     let second = || LedgerEvent::Segment { format: 2, segment: 1 };
-    assert!(verify(&joined(&seal_all(vec![(1, second()), (1, idle())])), LedgerCheck::default()).0.is_ok());
+    assert!(
+        verify(&joined(&encode_all(vec![(1, second()), (1, idle())])), VerifyOptions::default()).0.is_ok()
+    );
     for later in [
         LedgerEvent::Decision(Box::new(Decision::new("show", DecisionOutcome::Allowed))),
         LedgerEvent::Unlisted { allowed: 1, refused: 0, handshakes: 0 },
         LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Parent },
         LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Revoked },
     ] {
-        assert_eq!(wrong(&seal_all(vec![(1, second()), (1, later)])).damage, Damage::NotInFormat(2));
+        assert_eq!(wrong(&encode_all(vec![(1, second()), (1, later)])).damage, Damage::NotInFormat(2));
     }
     let third = LedgerEvent::Segment { format: 3, segment: 1 };
     let requests =
         LedgerEvent::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(1) };
-    assert_eq!(wrong(&seal_all(vec![(1, third), (1, requests)])).damage, Damage::NotInFormat(3));
-    assert!(verify(&joined(&seal_all(vec![(1, segment()), (1, idle())])), LedgerCheck::default()).0.is_ok());
-    assert_eq!(wrong(&seal_all(vec![(1, LedgerEvent::NodeStop)])).damage, Damage::Segment { expected: 1 });
-    assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).damage, Damage::SegmentInside);
+    assert_eq!(wrong(&encode_all(vec![(1, third), (1, requests)])).damage, Damage::NotInFormat(3));
+    assert!(
+        verify(&joined(&encode_all(vec![(1, segment()), (1, idle())])), VerifyOptions::default()).0.is_ok()
+    );
+    assert_eq!(wrong(&encode_all(vec![(1, LedgerEvent::NodeStop)])).damage, Damage::Segment { expected: 1 });
+    assert_eq!(wrong(&encode_all(vec![(1, segment()), (1, segment())])).damage, Damage::SegmentInside);
 }
 
 #[test]
 fn a_line_that_does_not_end_is_not_held_in_memory() {
-    let mut verifier = Verifier::new(LedgerCheck::default());
+    let mut verifier = Verifier::new(VerifyOptions::default());
     verifier.begin_segment(1);
     let found = verifier.feed(&vec![b'{'; LINE_BYTES_MAX + 1]).unwrap_err();
     assert_eq!(found.damage, Damage::TooLong);
     // The first damage stays the reported one.
     assert_eq!(verifier.feed(b"x\n"), Err(found));
     assert_eq!(verifier.finish(), Err(found));
-    let mut verifier = Verifier::new(LedgerCheck::default());
+    let mut verifier = Verifier::new(VerifyOptions::default());
     verifier.begin_segment(1);
     let found = verifier.feed(b"\n").unwrap_err();
     assert_eq!(

@@ -1,12 +1,14 @@
 //! Each entry has exactly one line, and each line exactly one entry.
 
-use crate::ledger::make::{any_usage, events, idle, joined, ledger, name, reserved, seal, session, verify};
+use crate::ledger::make::{
+    any_usage, encode_line, events, idle, joined, ledger, name, reserved, session, verify,
+};
 use proptest::prelude::*;
 use weir_admission::Name;
 use weir_ledger::{
-    ByteSeconds, CredentialHolder, Digest, IDLE_MAX, Idle, LINE_BYTES_MAX, LedgerCheck, LedgerEntry,
-    LedgerEvent, LedgerLineError, LedgerText, RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor,
-    SessionId, unseal,
+    ByteSeconds, CredentialHolder, Digest, IDLE_MAX, Idle, LINE_BYTES_MAX, LedgerEntry, LedgerEvent,
+    LedgerLineError, LedgerText, RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, SessionId,
+    VerifyOptions, parse_line,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
@@ -22,8 +24,8 @@ fn content(line: &[u8]) -> &[u8] {
 #[test]
 fn a_line_is_what_the_documentation_says() {
     let usage = events().swap_remove(3);
-    let sealed = seal(&entry(usage), Digest::NONE);
-    let text = String::from_utf8(sealed.line).unwrap();
+    let encoded = encode_line(&entry(usage), Digest::NONE);
+    let text = String::from_utf8(encoded.line).unwrap();
     let (content, end) = text.split_once(",\"hash\":").unwrap();
     assert_eq!(
         content,
@@ -41,8 +43,8 @@ fn a_line_is_what_the_documentation_says() {
 #[test]
 fn idle_sessions_share_a_line_in_which_each_takes_little_more_than_its_name() {
     let entry = entry(LedgerEvent::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) });
-    let sealed = seal(&entry, Digest::NONE);
-    let text = String::from_utf8(sealed.line).unwrap();
+    let encoded = encode_line(&entry, Digest::NONE);
+    let text = String::from_utf8(encoded.line).unwrap();
     let (content, _) = text.split_once(",\"prev\":").unwrap();
     assert_eq!(
         content,
@@ -50,7 +52,7 @@ fn idle_sessions_share_a_line_in_which_each_takes_little_more_than_its_name() {
          \"kind\":\"idle\",\"idle\":[{\"memory_byte_s\":1048576,\"memory_byte_ns\":1048576,\"sessions\":[[\"alice\",1]]},\
          {\"memory_byte_s\":16777216,\"memory_byte_ns\":16777216,\"sessions\":[[\"alice\",2],[\"alice\",3]]}]"
     );
-    assert_eq!(unseal(text.trim_end().as_bytes()).unwrap().entry, entry);
+    assert_eq!(parse_line(text.trim_end().as_bytes()).unwrap().entry, entry);
 }
 
 #[test]
@@ -59,7 +61,7 @@ fn a_thousand_idle_sessions_take_some_15_kb() {
     let session = |id| (SessionId { name: name(&format!("s{id}")), id }, memory);
     let idle = Idle::entries((0..1_000).map(session));
     let lines =
-        idle.into_iter().map(|idle| seal(&entry(LedgerEvent::Idle { idle }), Digest::NONE).line.len());
+        idle.into_iter().map(|idle| encode_line(&entry(LedgerEvent::Idle { idle }), Digest::NONE).line.len());
     let all: usize = lines.sum();
     assert!((12_000..15_000).contains(&all), "{all}");
 }
@@ -67,7 +69,7 @@ fn a_thousand_idle_sessions_take_some_15_kb() {
 #[test]
 fn a_ledger_of_the_first_format_is_read_as_it_was() {
     let text = include_bytes!("format-1.jsonl");
-    let (verified, entries) = verify(&[text.to_vec()], LedgerCheck::default());
+    let (verified, entries) = verify(&[text.to_vec()], VerifyOptions::default());
     let verified = verified.unwrap();
     assert_eq!((verified.entries, verified.stopped), (5, true));
     let expected = [
@@ -86,7 +88,7 @@ fn a_ledger_of_the_first_format_is_read_as_it_was() {
 #[test]
 fn every_kind_of_entry_is_read_as_it_was_written() {
     let expected: Vec<LedgerEvent> = (0..2).flat_map(|_| events()).collect();
-    let (verified, entries) = verify(&joined(&ledger()), LedgerCheck::default());
+    let (verified, entries) = verify(&joined(&ledger()), VerifyOptions::default());
     let verified = verified.unwrap();
     assert_eq!((verified.first, verified.entries, verified.segments), (1, 46, 2));
     assert_eq!((verified.recoveries, verified.stopped, verified.torn), (2, true, None));
@@ -104,17 +106,17 @@ fn another_rate_of_a_link_is_a_line_like_this_and_its_numbers_are_what_they_can_
         reservable: 80,
     };
     assert_eq!(event.session(), None);
-    let sealed = seal(&entry(event.clone()), Digest::NONE);
-    let text = String::from_utf8(sealed.line.clone()).unwrap();
+    let encoded = encode_line(&entry(event.clone()), Digest::NONE);
+    let text = String::from_utf8(encoded.line.clone()).unwrap();
     let says =
         r#""kind":"link-changed","link":"eth1","rate_bits_per_s":50000000,"reservable_percent":80,"prev""#;
     assert!(text.contains(says), "{text}");
-    assert_eq!(unseal(content(&sealed.line)).unwrap().entry.event, event);
+    assert_eq!(parse_line(content(&encoded.line)).unwrap().entry.event, event);
     let (original, _) = text.split_once(",\"hash\":").unwrap();
     for (from, to) in [("50000000", "-1"), ("50000000", "5e7"), (":80", ":256"), ("eth1", "eth1\\n")] {
         let changed = original.replacen(from, to, 1);
         let line = format!("{changed},\"hash\":\"{}\"}}", Digest::of_bytes(changed.as_bytes()));
-        assert_eq!(unseal(line.as_bytes()), Err(LedgerLineError::Foreign), "{to}");
+        assert_eq!(parse_line(line.as_bytes()), Err(LedgerLineError::Foreign), "{to}");
     }
 }
 
@@ -150,9 +152,9 @@ fn the_longest_entry_is_a_line() {
         end: Timestamp(u64::MAX),
         event,
     };
-    let sealed = seal(&entry, Digest([0xff; 32]));
-    assert!((40_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
-    assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
+    let encoded = encode_line(&entry, Digest([0xff; 32]));
+    assert!((40_000..LINE_BYTES_MAX).contains(&encoded.line.len()), "{}", encoded.line.len());
+    assert_eq!(parse_line(content(&encoded.line)).unwrap().entry, entry);
 
     // No two of them have the same memory.
     let session = |_| SessionId { name: entry.node.clone(), id: u64::MAX };
@@ -160,20 +162,20 @@ fn the_longest_entry_is_a_line() {
     let idle = Idle::entries((0..IDLE_MAX).map(|n| (session(n), memory(n)))).pop().unwrap();
     assert_eq!(idle.count(), IDLE_MAX);
     let entry = LedgerEntry { event: LedgerEvent::Idle { idle }, ..entry };
-    let sealed = seal(&entry, Digest([0xff; 32]));
-    assert!((55_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
-    assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
+    let encoded = encode_line(&entry, Digest([0xff; 32]));
+    assert!((55_000..LINE_BYTES_MAX).contains(&encoded.line.len()), "{}", encoded.line.len());
+    assert_eq!(parse_line(content(&encoded.line)).unwrap().entry, entry);
 }
 
 #[test]
 fn a_line_that_weir_would_not_write_is_refused_though_its_hash_is_right() {
     let event = LedgerEvent::SessionCreated { session: session(1), reserved: reserved(), holder: None };
-    let sealed = seal(&entry(event), Digest::NONE);
-    let text = String::from_utf8(sealed.line).unwrap();
+    let encoded = encode_line(&entry(event), Digest::NONE);
+    let text = String::from_utf8(encoded.line).unwrap();
     let (original, _) = text.split_once(",\"hash\":").unwrap();
     let rehashed =
         |content: &str| format!("{content},\"hash\":\"{}\"}}", Digest::of_bytes(content.as_bytes()));
-    assert!(unseal(rehashed(original).as_bytes()).is_ok());
+    assert!(parse_line(rehashed(original).as_bytes()).is_ok());
     for (from, to) in [
         ("{\"seq\":7,", "{ \"seq\":7,"),
         ("{\"seq\":7,", "{\"seq\":7,\"extra\":1,"),
@@ -193,12 +195,13 @@ fn a_line_that_weir_would_not_write_is_refused_though_its_hash_is_right() {
     ] {
         let changed = original.replacen(from, to, 1);
         assert_ne!(changed, original, "{from}");
-        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LedgerLineError::Foreign), "{to}");
+        assert_eq!(parse_line(rehashed(&changed).as_bytes()), Err(LedgerLineError::Foreign), "{to}");
     }
-    assert_eq!(unseal(original.as_bytes()), Err(LedgerLineError::NoHash));
+    assert_eq!(parse_line(original.as_bytes()), Err(LedgerLineError::NoHash));
 
-    let sealed = seal(&entry(LedgerEvent::Idle { idle: idle(&[(1, 1), (2, 16), (3, 16)]) }), Digest::NONE);
-    let text = String::from_utf8(sealed.line).unwrap();
+    let encoded =
+        encode_line(&entry(LedgerEvent::Idle { idle: idle(&[(1, 1), (2, 16), (3, 16)]) }), Digest::NONE);
+    let text = String::from_utf8(encoded.line).unwrap();
     let (original, _) = text.split_once(",\"hash\":").unwrap();
     for (from, to) in [
         ("[\"alice\",2],[\"alice\",3]", "[\"alice\",3],[\"alice\",2]"),
@@ -220,7 +223,7 @@ fn a_line_that_weir_would_not_write_is_refused_though_its_hash_is_right() {
     ] {
         let changed = original.replacen(from, to, 1);
         assert_ne!(changed, original, "{from}");
-        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LedgerLineError::Foreign), "{to}");
+        assert_eq!(parse_line(rehashed(&changed).as_bytes()), Err(LedgerLineError::Foreign), "{to}");
     }
 }
 
@@ -229,9 +232,9 @@ proptest! {
     fn any_usage_is_read_as_it_was_written(usage in any_usage(), intervals in 1..u64::MAX, at in any::<u64>()) {
         let event = LedgerEvent::Usage { session: session(at), intervals, usage: Box::new(usage) };
         let entry = LedgerEntry { sequence: at, node: name("n"), begin: Timestamp(0), end: Timestamp(at), event };
-        let sealed = seal(&entry, Digest::of_bytes(b"before"));
-        let line = unseal(content(&sealed.line)).unwrap();
-        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of_bytes(b"before"), sealed.hash));
+        let encoded = encode_line(&entry, Digest::of_bytes(b"before"));
+        let line = parse_line(content(&encoded.line)).unwrap();
+        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of_bytes(b"before"), encoded.hash));
     }
 
     #[test]
@@ -244,14 +247,14 @@ proptest! {
         given.sort();
         prop_assert_eq!(kept, given);
         let entry = entry(LedgerEvent::Idle { idle });
-        let sealed = seal(&entry, Digest::of_bytes(b"before"));
-        let line = unseal(content(&sealed.line)).unwrap();
-        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of_bytes(b"before"), sealed.hash));
+        let encoded = encode_line(&entry, Digest::of_bytes(b"before"));
+        let line = parse_line(content(&encoded.line)).unwrap();
+        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of_bytes(b"before"), encoded.hash));
     }
 
     #[test]
     fn no_bytes_make_a_reader_panic(segments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4)) {
-        let (verdict, entries) = verify(&segments, LedgerCheck::default());
+        let (verdict, entries) = verify(&segments, VerifyOptions::default());
         prop_assert!(entries.is_empty());
         let whole = segments.iter().all(Vec::is_empty) || verdict.is_err() || verdict.unwrap().torn.is_some();
         prop_assert!(whole);
@@ -261,7 +264,7 @@ proptest! {
     fn no_json_with_a_right_hash_makes_a_reader_panic(json in any_json(), text in "\\PC{0,40}") {
         for content in [format!("{{\"seq\":1,{json}"), json, text] {
             let line = format!("{content},\"hash\":\"{}\"}}", Digest::of_bytes(content.as_bytes()));
-            prop_assert_eq!(unseal(line.as_bytes()), Err(LedgerLineError::Foreign));
+            prop_assert_eq!(parse_line(line.as_bytes()), Err(LedgerLineError::Foreign));
         }
     }
 }

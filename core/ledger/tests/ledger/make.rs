@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use weir_admission::{Name, Tier};
 use weir_ledger::{
     ByteSeconds, CloseReason, CredentialHolder, Decision, DecisionOutcome, Digest, DropCause, EntryRef,
-    FORMAT, Idle, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LedgerText, LineResult,
-    Reserved, ReservedLink, ReservedProcessor, SessionId, UnloadReason, Usage, VerifiedLedger, Verifier,
+    FORMAT, Idle, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LedgerText, LineResult, Reserved,
+    ReservedLink, ReservedProcessor, SessionId, UnloadReason, Usage, VerifiedLedger, Verifier, VerifyOptions,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
@@ -18,16 +18,16 @@ pub fn session(id: u64) -> SessionId {
 }
 
 /// An entry as a line.
-pub struct Sealed {
+pub struct EncodedLine {
     /// The line with its line feed.
     pub line: Vec<u8>,
     pub hash: Digest,
 }
 
-pub fn seal(entry: &LedgerEntry, prev: Digest) -> Sealed {
+pub fn encode_line(entry: &LedgerEntry, prev: Digest) -> EncodedLine {
     let mut line = Vec::new();
-    let hash = weir_ledger::seal(EntryRef::from(entry), prev, &mut line);
-    Sealed { line, hash }
+    let hash = weir_ledger::append_line(EntryRef::from(entry), prev, &mut line);
+    EncodedLine { line, hash }
 }
 
 /// Some idle sessions, each with so many MiB for a second.
@@ -139,9 +139,9 @@ pub fn ledger() -> Vec<Vec<Vec<u8>>> {
             sequence += 1;
             let at = Timestamp(1_795_263_005_000_000_000 + sequence * 1_000_000_000);
             let entry = LedgerEntry { sequence, node: name("edge-1"), begin: at, end: at, event };
-            let sealed = seal(&entry, prev);
-            prev = sealed.hash;
-            lines.push(sealed.line);
+            let encoded = encode_line(&entry, prev);
+            prev = encoded.hash;
+            lines.push(encoded.line);
         }
         segments.push(lines);
     }
@@ -151,7 +151,7 @@ pub fn ledger() -> Vec<Vec<Vec<u8>>> {
 /// The result of verifying segments that consist of these bytes, and the entries that were read.
 pub fn verify(
     segments: &[Vec<u8>],
-    check: LedgerCheck,
+    check: VerifyOptions,
 ) -> (Result<VerifiedLedger, LedgerProblem>, Vec<LedgerEntry>) {
     let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
     for (number, bytes) in (1..).zip(segments) {
@@ -171,7 +171,7 @@ pub fn joined(segments: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
 
 /// A ledger's last line.
 pub fn head(segments: &[Vec<Vec<u8>>]) -> LedgerHead {
-    verify(&joined(segments), LedgerCheck::default()).0.unwrap().head.unwrap()
+    verify(&joined(segments), VerifyOptions::default()).0.unwrap().head.unwrap()
 }
 
 /// Any usage: mostly small numbers, some that overflow when added.

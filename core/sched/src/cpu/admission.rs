@@ -134,7 +134,7 @@ impl CoreAdmission {
         terms: &[(Option<VcpuId>, CpuTerms)],
         config: &CoreConfig,
     ) -> Result<(), (usize, ReservationRefusal)> {
-        let is_changed = |owner: VcpuId| terms.iter().any(|(vp, _)| *vp == Some(owner));
+        let is_changed = |owner: VcpuId| terms.iter().any(|(id, _)| *id == Some(owner));
         let stays = |owner: VcpuId| !closed.contains(&owner) && !is_changed(owner);
         let others = self.entries.iter().filter(|entry| entry.owner.is_some_and(stays));
         let mut loads: Vec<Load> = others.map(|entry| entry.next.unwrap_or(entry.load)).collect();
@@ -150,9 +150,9 @@ impl CoreAdmission {
         Ok(())
     }
 
-    /// Reserves `terms` for `owner` without a check: the caller has checked them with [`Self::fits`]. Returns the time
-    /// at which all pending changes have taken effect; before that the core may be overcommitted.
-    pub(super) fn pledge(&mut self, owner: VcpuId, terms: &CpuTerms, until: u64, now: u64) -> u64 {
+    /// Reserves a later change of `owner` to `terms` without a check: the caller has checked them with [`Self::fits`].
+    /// Returns the time at which all pending changes have taken effect; before that the core may be overcommitted.
+    pub(super) fn reserve_change(&mut self, owner: VcpuId, terms: &CpuTerms, until: u64, now: u64) -> u64 {
         self.apply_due_changes(now);
         match terms.share {
             CpuAllocation::BestEffort(_) => self.release(owner, until),
@@ -228,7 +228,8 @@ mod tests {
         VcpuId { index, generation: 0 }
     }
 
-    const CONFIG: CoreConfig = CoreConfig { blocking_max: Nanos(100), cap: Ppm(900_000), arrears: Nanos(0) };
+    const CONFIG: CoreConfig =
+        CoreConfig { blocking_max: Nanos(100), cap: Ppm(900_000), lateness_max: Nanos(0) };
 
     #[test]
     fn a_refusal_states_the_largest_slice_that_fits() {
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_checked_by_their_joint_result_and_a_pledge_is_kept_from_others() {
+    fn changes_are_checked_by_their_joint_result_and_a_reserved_change_is_kept_from_others() {
         let mut admission = CoreAdmission::new();
         for (index, slice) in [(0, 1800), (1, 1600)] {
             assert_eq!(admission.admit(id(index), &terms(4000, slice, 0), 0, 0, &CONFIG), Ok(()));
@@ -308,8 +309,11 @@ mod tests {
         // The smaller reservation takes effect at 5000; until then the larger one does not fit.
         assert_eq!(admission.admit(id(1), &shrunk, 5000, 1000, &CONFIG), Ok(()));
         assert!(admission.admit(id(0), &grown, 3000, 1000, &CONFIG).is_err());
-        assert_eq!(admission.pledge(id(0), &grown, 3000, 1000), 5000);
-        assert!(admission.admit(id(2), &terms(4000, 100, 0), 0, 4999, &CONFIG).is_err(), "it is pledged");
+        assert_eq!(admission.reserve_change(id(0), &grown, 3000, 1000), 5000);
+        assert!(
+            admission.admit(id(2), &terms(4000, 100, 0), 0, 4999, &CONFIG).is_err(),
+            "it is reserved for the change"
+        );
         assert_eq!(admission.admit(id(0), &grown, 7000, 5000, &CONFIG), Ok(()));
         assert!(admission.admit(id(2), &terms(4000, 200, 0), 0, 5000, &CONFIG).is_err());
     }

@@ -3,7 +3,8 @@
 use super::admission::CoreAdmission;
 use super::fair::{FairQueue, Tag};
 use super::reservation::{
-    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Debt, Ppm, ReservationRefusal, VCPUS_MAX, VcpuId,
+    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, DebitKind, Ppm, ReservationRefusal, VCPUS_MAX,
+    VcpuId,
 };
 use super::server::Server;
 use super::stats::Stats;
@@ -22,10 +23,10 @@ pub enum RunAccount {
 /// The next action of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuDecision {
-    /// Run `vp` for at most `budget` of CPU time, and then [`CoreScheduler::charge`] it.
+    /// Run `vcpu_id` for at most `budget` of CPU time, and then [`CoreScheduler::charge`] it.
     Run {
         /// The virtual CPU to run.
-        vp: VcpuId,
+        vcpu_id: VcpuId,
         /// The CPU time to run for. The budget and the overrun that the virtual CPU's terms allow are together at
         /// most [`CoreConfig::blocking_max`].
         budget: Nanos,
@@ -56,7 +57,7 @@ pub struct Period {
     /// The start of the period.
     pub begin: Nanos,
     /// The end of the period. It is in the past if the slice was not provided in time, or if the virtual CPU has had no
-    /// work since.
+    /// work since then.
     pub end: Nanos,
     /// The part of the period's slice, in CPU time, that is not used yet.
     pub slice_left: Nanos,
@@ -84,7 +85,7 @@ struct Vcpu {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     index: usize,
-    vp: VcpuId,
+    vcpu_id: VcpuId,
     budget: u64,
     account: RunAccount,
     /// The wall time at which the run started.
@@ -125,7 +126,8 @@ pub struct CoreScheduler {
     /// The latest wall time passed by the caller.
     now: u64,
     /// The time by which the reservation clock lags wall time. The reservation clock is set back when slices are later
-    /// than the arrears allow; all reservations then forfeit this time. Deadlines are on the reservation clock.
+    /// than [`CoreConfig::lateness_max`]; all reservations then forfeit this time. Deadlines are on the reservation
+    /// clock.
     set_back: u64,
 }
 
@@ -163,8 +165,8 @@ impl CoreScheduler {
         let Some(index) = u32::try_from(place).ok().filter(|_| place < VCPUS_MAX) else {
             return Err(ReservationRefusal::TooMany);
         };
-        let vp = VcpuId { index, generation };
-        self.admission.admit(vp, &terms, 0, now, &self.config)?;
+        let id = VcpuId { index, generation };
+        self.admission.admit(id, &terms, 0, now, &self.config)?;
         let server = match terms.share {
             CpuAllocation::Reserved(CpuReservation { period, slice, .. }) => Server::new(period.0, slice.0),
             CpuAllocation::BestEffort(_) => Server::new(1, 1),
@@ -187,28 +189,28 @@ impl CoreScheduler {
             self.waiting.grow(members);
             self.fair.grow(members);
         }
-        Ok(vp)
+        Ok(id)
     }
 
-    /// Changes the terms of `vp`. The old terms of a reservation hold until its present period ends. Until then
+    /// Changes the terms of `id`. The old terms of a reservation hold until its present period ends. Until then
     /// the admission of other virtual CPUs counts the larger utilisation and the shorter period of old and new terms.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal`] if the terms cannot be admitted; the old terms stay in force then.
-    pub fn change(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn change(&mut self, id: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.advance(now);
-        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
+        let index = self.find(id).ok_or(ReservationRefusal::Unknown(id))?;
         terms.check(&self.config)?;
         let is_running = self.running.is_some_and(|run| run.index == index);
         let vcpu = &self.slots[index];
-        let Slot::Used(vcpu) = vcpu else { return Err(ReservationRefusal::Unknown(vp)) };
+        let Slot::Used(vcpu) = vcpu else { return Err(ReservationRefusal::Unknown(id)) };
         let (until, must_wait) = match vcpu.terms.share {
             CpuAllocation::Reserved(_) => (vcpu.server.fully_paid_at(), true),
             CpuAllocation::BestEffort(_) => (0, is_running),
         };
-        self.admission.admit(vp, &terms, until, now, &self.config)?;
-        let Some(vcpu) = self.vcpu_mut(index) else { return Err(ReservationRefusal::Unknown(vp)) };
+        self.admission.admit(id, &terms, until, now, &self.config)?;
+        let Some(vcpu) = self.vcpu_mut(index) else { return Err(ReservationRefusal::Unknown(id)) };
         vcpu.pending = Some(terms);
         if !must_wait {
             self.apply_pending(index, now);
@@ -234,57 +236,62 @@ impl CoreScheduler {
         self.admission.fits(closed, terms, &self.config)
     }
 
-    /// Reserves new terms for `vp` that [fit](Self::fits) once others have released theirs. Returns the time from
-    /// which a [change](Self::change) to these terms is admitted. Until then the present terms hold.
+    /// Reserves a later change of `id` to terms that [fit](Self::fits) once others have released theirs. Returns the
+    /// time from which the [change](Self::change) to these terms is admitted. Until then the present terms hold.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal`] if there is no such virtual CPU, or the terms are out of range.
-    pub fn pledge(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
+    pub fn reserve_change(
+        &mut self,
+        id: VcpuId,
+        terms: CpuTerms,
+        now: Nanos,
+    ) -> Result<Nanos, ReservationRefusal> {
         let now = self.advance(now);
-        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
+        let index = self.find(id).ok_or(ReservationRefusal::Unknown(id))?;
         terms.check(&self.config)?;
-        let Slot::Used(vcpu) = &self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
+        let Slot::Used(vcpu) = &self.slots[index] else { return Err(ReservationRefusal::Unknown(id)) };
         let until = match vcpu.terms.share {
             CpuAllocation::Reserved(_) => vcpu.server.fully_paid_at(),
             CpuAllocation::BestEffort(_) => 0,
         };
-        let free = self.admission.pledge(vp, &terms, until, now);
+        let free = self.admission.reserve_change(id, &terms, until, now);
         Ok(self.wall_time(free))
     }
 
-    /// Closes `vp` and returns its counters. Its reservation becomes free when its present period has ended.
+    /// Closes `id` and returns its counters. Its reservation becomes free when its present period has ended.
     ///
     /// # Errors
     ///
-    /// [`ReservationRefusal::Running`] if `vp` is running, [`ReservationRefusal::Unknown`] if there is no such virtual
+    /// [`ReservationRefusal::Running`] if `id` is running, [`ReservationRefusal::Unknown`] if there is no such virtual
     /// CPU.
-    pub fn close(&mut self, vp: VcpuId, now: Nanos) -> Result<Stats, ReservationRefusal> {
+    pub fn close(&mut self, id: VcpuId, now: Nanos) -> Result<Stats, ReservationRefusal> {
         let now = self.advance(now);
-        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
+        let index = self.find(id).ok_or(ReservationRefusal::Unknown(id))?;
         if self.running.is_some_and(|run| run.index == index) {
-            return Err(ReservationRefusal::Running(vp));
+            return Err(ReservationRefusal::Running(id));
         }
-        self.suspend_work(index, now);
-        let next = Slot::Free(vp.generation.wrapping_add(1));
+        self.stop_work(index, now);
+        let next = Slot::Free(id.generation.wrapping_add(1));
         let Slot::Used(vcpu) = std::mem::replace(&mut self.slots[index], next) else {
-            return Err(ReservationRefusal::Unknown(vp));
+            return Err(ReservationRefusal::Unknown(id));
         };
-        self.free.push(vp.index);
-        self.admission.release(vp, vcpu.server.fully_paid_at());
+        self.free.push(id.index);
+        self.admission.release(id, vcpu.server.fully_paid_at());
         self.totals.add(&vcpu.stats);
         Ok(vcpu.stats)
     }
 
-    /// Reports work for `vp`. This has no effect if `vp` has work already. If `vp` is running, it has work after the
+    /// Reports work for `id`. This has no effect if `id` has work already. If `id` is running, it has work after the
     /// run, whatever the outcome.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
-    pub fn wake(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn wake(&mut self, id: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.advance(now);
-        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
+        let index = self.find(id).ok_or(ReservationRefusal::Unknown(id))?;
         if let Some(run) = self.running.as_mut().filter(|run| run.index == index) {
             run.has_new_work = true;
             return Ok(());
@@ -295,18 +302,18 @@ impl CoreScheduler {
         Ok(())
     }
 
-    /// Reports that `vp` has no work any more, although it has not run. If `vp` is running, this call only withdraws a
-    /// [wake-up](Self::wake) during the run; the outcome of the run reports whether `vp` has work.
+    /// Reports that `id` has no work any more, although it has not run. If `id` is running, this call only withdraws a
+    /// [wake-up](Self::wake) during the run; the outcome of the run reports whether `id` has work.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
-    pub fn sleep(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
+    pub fn sleep(&mut self, id: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.advance(now);
-        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
+        let index = self.find(id).ok_or(ReservationRefusal::Unknown(id))?;
         match self.running.as_mut().filter(|run| run.index == index) {
             Some(run) => run.has_new_work = false,
-            None => self.suspend_work(index, now),
+            None => self.stop_work(index, now),
         }
         Ok(())
     }
@@ -338,8 +345,8 @@ impl CoreScheduler {
             RunAccount::Reserved => vcpu.server.budget().min(budget_max),
             RunAccount::Spare => budget_max,
         };
-        let vp = VcpuId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: vcpu.generation };
-        let run = Run { index, vp, budget, account, since: self.now, has_new_work: false };
+        let vcpu_id = VcpuId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: vcpu.generation };
+        let run = Run { index, vcpu_id, budget, account, since: self.now, has_new_work: false };
         self.running = Some(run);
         run.decision()
     }
@@ -367,45 +374,47 @@ impl CoreScheduler {
             }
         }
         if outcome == RunOutcome::Idle && !run.has_new_work {
-            self.suspend_work(index, now);
+            self.stop_work(index, now);
         } else if run.account == RunAccount::Reserved && !vcpu.server.has_budget() {
             self.ready.remove(index);
             self.enqueue(index);
         }
-        self.adopt_best_effort_change(index, now);
+        self.apply_pending_of_best_effort(index, now);
         Ok(())
     }
 
-    /// Debits `used`, which was spent for `vp` on another thread, from its slices, or from its share of unreserved
-    /// time. The time is counted separately from the CPU time of this core. The kind of [`Debt`] limits how far the
-    /// balance can go below zero. Returns the part beyond that limit, which is not debited.
+    /// Debits `used`, which was spent for `id` on another thread, from its slices, or from its share of unreserved
+    /// time. The time is counted separately from the CPU time of this core. [`DebitKind`] limits how far the balance
+    /// can go below zero. Returns the part beyond that limit, which is not debited.
     ///
     /// # Errors
     ///
     /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
     pub fn debit(
         &mut self,
-        vp: VcpuId,
+        id: VcpuId,
         used: Nanos,
-        debt: Debt,
+        kind: DebitKind,
         now: Nanos,
     ) -> Result<Nanos, ReservationRefusal> {
         let now = self.advance(now);
-        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
-        let (is_running, set_back, arrears) =
-            (self.running.is_some_and(|run| run.index == index), self.set_back, self.config.arrears.0);
-        let Slot::Used(vcpu) = &mut self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
+        let index = self.find(id).ok_or(ReservationRefusal::Unknown(id))?;
+        let (is_running, set_back, lateness_max) =
+            (self.running.is_some_and(|run| run.index == index), self.set_back, self.config.lateness_max.0);
+        let Slot::Used(vcpu) = &mut self.slots[index] else { return Err(ReservationRefusal::Unknown(id)) };
         if !vcpu.has_work {
-            vcpu.take_pending_if_over(now);
+            vcpu.apply_pending_if_period_over(now);
         }
         let undebited = match vcpu.terms.share {
             CpuAllocation::Reserved(_) => {
-                vcpu.server.debit(used.0, debt, vcpu.has_work, now, set_back, &mut vcpu.stats)
+                vcpu.server.debit(used.0, kind, vcpu.has_work, now, set_back, &mut vcpu.stats)
             }
             CpuAllocation::BestEffort(weight) => {
-                let debit_max = match debt {
-                    Debt::Imposed => arrears.saturating_sub(self.fair.ahead(&vcpu.tag, weight.get())),
-                    Debt::Agreed => u64::MAX,
+                let debit_max = match kind {
+                    DebitKind::Unrequested => {
+                        lateness_max.saturating_sub(self.fair.ahead(&vcpu.tag, weight.get()))
+                    }
+                    DebitKind::Requested => u64::MAX,
                 };
                 let debited = used.0.min(debit_max);
                 self.fair.charge(index, &mut vcpu.tag, debited, weight.get());
@@ -422,9 +431,9 @@ impl CoreScheduler {
         Ok(Nanos(undebited))
     }
 
-    /// The counters of `vp`.
-    pub fn stats(&self, vp: VcpuId) -> Option<Stats> {
-        let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
+    /// The counters of `id`.
+    pub fn stats(&self, id: VcpuId) -> Option<Stats> {
+        let Slot::Used(vcpu) = self.slots.get(self.find(id)?)? else { return None };
         Some(vcpu.stats)
     }
 
@@ -439,15 +448,15 @@ impl CoreScheduler {
         sum
     }
 
-    /// The present terms of `vp`. A change shows once it takes effect.
-    pub fn terms(&self, vp: VcpuId) -> Option<CpuTerms> {
-        let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
+    /// The present terms of `id`. A change shows once it takes effect.
+    pub fn terms(&self, id: VcpuId) -> Option<CpuTerms> {
+        let Slot::Used(vcpu) = self.slots.get(self.find(id)?)? else { return None };
         Some(vcpu.terms)
     }
 
-    /// The present or last period of `vp`; `None` for best effort.
-    pub fn period(&self, vp: VcpuId) -> Option<Period> {
-        let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
+    /// The present or last period of `id`; `None` for best effort.
+    pub fn period(&self, id: VcpuId) -> Option<Period> {
+        let Slot::Used(vcpu) = self.slots.get(self.find(id)?)? else { return None };
         let CpuAllocation::Reserved(reservation) = vcpu.terms.share else { return None };
         let (end, slice_left) = (vcpu.server.end(), vcpu.server.budget());
         let begin = end.saturating_sub(reservation.period.0);
@@ -467,15 +476,15 @@ impl CoreScheduler {
 }
 
 impl CoreScheduler {
-    /// Advances to `now` and returns the time on the reservation clock. If the earliest deadline passed
-    /// longer ago than the arrears allow, the reservation clock is set back: by its time, the deadline passed exactly
-    /// the arrears ago.
+    /// Advances to `now` and returns the time on the reservation clock. If the earliest deadline passed more than
+    /// [`CoreConfig::lateness_max`] ago, the reservation clock is set back, so that by its time the deadline passed
+    /// exactly `lateness_max` ago.
     fn advance(&mut self, now: Nanos) -> u64 {
         self.now = self.now.max(now.0);
         let now = self.now - self.set_back;
         let earliest = [self.ready.peek(), self.waiting.peek()].into_iter().flatten().map(|(at, _)| at).min();
         let lateness = earliest.map_or(0, |earliest| now.saturating_sub(earliest));
-        let set_back = lateness.saturating_sub(self.config.arrears.0);
+        let set_back = lateness.saturating_sub(self.config.lateness_max.0);
         self.set_back += set_back;
         now - set_back
     }
@@ -485,10 +494,10 @@ impl CoreScheduler {
         Nanos(at.saturating_add(self.set_back))
     }
 
-    fn find(&self, vp: VcpuId) -> Option<usize> {
-        let index = vp.index as usize;
+    fn find(&self, id: VcpuId) -> Option<usize> {
+        let index = id.index as usize;
         match self.slots.get(index) {
-            Some(Slot::Used(vcpu)) if vcpu.generation == vp.generation => Some(index),
+            Some(Slot::Used(vcpu)) if vcpu.generation == id.generation => Some(index),
             _ => None,
         }
     }
@@ -505,7 +514,7 @@ impl CoreScheduler {
         let set_back = self.set_back;
         let Some(vcpu) = self.vcpu_mut(index) else { return };
         if let CpuAllocation::Reserved(_) = vcpu.terms.share {
-            vcpu.take_pending_if_over(now);
+            vcpu.apply_pending_if_period_over(now);
             if let CpuAllocation::Reserved(_) = vcpu.terms.share {
                 vcpu.server.wake(now, set_back, &mut vcpu.stats);
             }
@@ -531,8 +540,8 @@ impl CoreScheduler {
         }
     }
 
-    /// Takes a virtual CPU without work out of all queues.
-    fn suspend_work(&mut self, index: usize, now: u64) {
+    /// Handles the end of a virtual CPU's work: takes it out of all queues.
+    fn stop_work(&mut self, index: usize, now: u64) {
         self.ready.remove(index);
         self.waiting.remove(index);
         self.fair.leave(index);
@@ -549,24 +558,25 @@ impl CoreScheduler {
         self.waiting.remove(index);
         let set_back = self.set_back;
         let Some(vcpu) = self.vcpu_mut(index) else { return };
-        vcpu.take_pending();
+        vcpu.apply_pending();
         if let CpuAllocation::Reserved(_) = vcpu.terms.share {
             vcpu.server.begin(set_back, &mut vcpu.stats);
         }
         self.enqueue(index);
     }
 
-    /// Applies a pending change of a best-effort virtual CPU, which waits only for the end of a run.
-    fn adopt_best_effort_change(&mut self, index: usize, now: u64) {
+    /// Applies the pending terms of a best-effort virtual CPU, which wait only for the end of a run.
+    fn apply_pending_of_best_effort(&mut self, index: usize, now: u64) {
         let Some(vcpu) = self.vcpu_mut(index) else { return };
         if vcpu.pending.is_some() && matches!(vcpu.terms.share, CpuAllocation::BestEffort(_)) {
             self.apply_pending(index, now);
         }
     }
 
+    /// Applies the pending terms of a virtual CPU, and puts it into the queues of the new terms.
     fn apply_pending(&mut self, index: usize, now: u64) {
         let Some(vcpu) = self.vcpu_mut(index) else { return };
-        vcpu.take_pending();
+        vcpu.apply_pending();
         if vcpu.has_work {
             self.fair.leave(index);
             self.start_work(index, now);
@@ -576,7 +586,7 @@ impl CoreScheduler {
 
 impl Vcpu {
     /// Applies the pending terms.
-    fn take_pending(&mut self) {
+    fn apply_pending(&mut self) {
         let Some(terms) = self.pending.take() else { return };
         self.terms = terms;
         if let CpuAllocation::Reserved(CpuReservation { period, slice, .. }) = terms.share {
@@ -585,10 +595,10 @@ impl Vcpu {
     }
 
     /// Applies the pending terms if the present period has ended, or if its use is paid for (see [`super::server`]).
-    fn take_pending_if_over(&mut self, now: u64) {
+    fn apply_pending_if_period_over(&mut self, now: u64) {
         let is_reserved = matches!(self.terms.share, CpuAllocation::Reserved(_));
         if is_reserved && (self.server.is_paid(now) || self.server.end() <= now && self.pending.is_some()) {
-            self.take_pending();
+            self.apply_pending();
         }
     }
 
@@ -612,6 +622,6 @@ impl Vcpu {
 
 impl Run {
     fn decision(&self) -> CpuDecision {
-        CpuDecision::Run { vp: self.vp, budget: Nanos(self.budget), account: self.account }
+        CpuDecision::Run { vcpu_id: self.vcpu_id, budget: Nanos(self.budget), account: self.account }
     }
 }

@@ -7,26 +7,26 @@
 //!
 //! # The guarantee
 //!
-//! A virtual CPU that wakes up with its earlier use paid for, and then always has work, gets at least `n * slice` in
-//! its first `n` periods, for every `n`. In each of these periods it gets at least `slice - overrun`, where `overrun`
-//! is the time by which it exceeded its slice in the period before. From any other instant on it gets at least
-//! `(n - 1) * slice - overrun` in `n` periods while it has work. Without spare time it never gets more than
-//! `slice + overrun` in one of its periods. Time that is not reserved, or reserved and not used, is shared by weight
-//! among best-effort virtual CPUs and those that take spare time.
+//! A virtual CPU that wakes up with its earlier use paid for at the reserved rate, and then always has work, gets at
+//! least `n * slice` in its first `n` periods, for every `n`. In each of these periods it gets at least `slice -
+//! overrun`, where `overrun` is the time by which it exceeded its slice in the period before. From any other instant on
+//! it gets at least `(n - 1) * slice - overrun` in `n` periods while it has work. Without spare time it never gets more
+//! than `slice + overrun` in one of its periods. Time that is not reserved, or reserved and not used, is shared by
+//! weight among best-effort virtual CPUs and those that take spare time.
 //!
 //! Time spent for a virtual CPU on other threads ([`CoreScheduler::debit`]) counts as received. If the virtual CPU did
-//! not request that work ([`Debt::Imposed`]), the debit is limited to the present and the next period. If it agreed to
-//! pay ([`Debt::Agreed`]), the debit extends over all periods that are needed to pay it.
+//! not request that work ([`DebitKind::Unrequested`]), the debit is limited to the present and the next period. If it
+//! requested the work ([`DebitKind::Requested`]), the debit extends over all periods that are needed to pay it.
 //!
 //! The guarantee has three conditions. A run exceeds its budget by no more than the overrun in the terms of its virtual
 //! CPU. No run and no wake-up from idling takes longer than [`CoreConfig::blocking_max`]. Time in which the core
 //! neither runs a virtual CPU nor idles (scheduling, stolen time) is at most `1 - cap` of any interval as long as the
 //! shortest period or longer.
 //!
-//! If more time is stolen, slices come late, which is counted ([`Stats::periods_missed`]). All of them are provided
-//! in the end, as long as they are not later than [`CoreConfig::arrears`]. Beyond that, all virtual CPUs forfeit time
-//! in proportion to their reservations ([`Stats::forfeited`]). Time stolen during a run never counts as use of the
-//! virtual CPU that was running.
+//! If more time is stolen, slices come late, which is counted ([`Stats::periods_missed`]). All of them are provided in
+//! the end, as long as they are late by no more than [`CoreConfig::lateness_max`]. Beyond that, all virtual CPUs
+//! forfeit time in proportion to their reservations ([`Stats::forfeited`]). Time stolen during a run never counts as
+//! use of the virtual CPU that was running.
 //!
 //! # Files
 //!
@@ -56,7 +56,7 @@ pub use self::core::{CoreScheduler, CpuDecision, NotRunning, Period, RunAccount,
 pub use overload::{LoadShedder, QueueLoad};
 pub use pools::{EventRefused, POOLS_MAX, PoolDepth, PoolId, Pools, ThreadId, VcpuWork};
 pub use reservation::{
-    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Debt, PERIOD_MAX, Ppm, ReservationRefusal,
+    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, DebitKind, PERIOD_MAX, Ppm, ReservationRefusal,
     VCPUS_MAX, VcpuId, WEIGHT_MAX, Weight,
 };
 pub use stats::Stats;

@@ -1,7 +1,7 @@
 //! Reservations of virtual CPUs, and the configuration of a core.
 
 use std::fmt;
-use weir_units::{Nanos, beside};
+use weir_units::{Nanos, display_among};
 
 /// The longest period that can be reserved.
 pub const PERIOD_MAX: Nanos = Nanos(60_000_000_000);
@@ -72,22 +72,23 @@ pub enum CpuAllocation {
 pub struct CpuTerms {
     /// The share of the core.
     pub share: CpuAllocation,
-    /// The longest CPU time by which a run may exceed its budget. If the bounds of a module determine the length of its
-    /// runs, the overrun is the bound of one packet. If calls are metered, it is the time between two checks of the
-    /// meter. Admission takes overruns into account.
+    /// The longest CPU time by which a run may exceed its budget. For a module whose calls are not metered, it is the
+    /// bound of the time for one packet. For a metered module, it is the time between two checks of the meter.
+    /// Admission takes overruns into account.
     pub overrun: Nanos,
 }
 
 /// The kind of a debit for time spent on other threads, which limits the debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Debt {
-    /// The virtual CPU did not ask for the work, as when threads receive packets for it. The debt is at most one
-    /// slice, or [`CoreConfig::arrears`] of unreserved time. So a flood of packets stops the module from working only
-    /// while the flood lasts.
-    Imposed,
+pub enum DebitKind {
+    /// The virtual CPU did not request the work. For example, threads receive packets for it. With a reservation, the
+    /// debt is at most one slice. For best effort, it is at most [`CoreConfig::lateness_max`] of unreserved time, for
+    /// which the virtual CPU has to wait for others. So a flood of packets stops the module from working only while the
+    /// flood lasts.
+    Unrequested,
     /// The virtual CPU has requested the work and agreed to pay. The debt is unlimited, and takes all slices that are
     /// needed to pay it. With a limit, a session could have other threads work for it beyond its reservation.
-    Agreed,
+    Requested,
 }
 
 /// The configuration of a core.
@@ -99,14 +100,16 @@ pub struct CoreConfig {
     /// The part of the core that reservations can take, blocking and overruns included. The rest is for scheduling,
     /// for time stolen by the hypervisor, and for best effort.
     pub cap: Ppm,
-    /// The greatest lateness of a guaranteed slice when time was stolen. If slices are later, all virtual CPUs forfeit
-    /// the rest in proportion to their reservations. While a slice is late, unreserved time is not shared.
-    pub arrears: Nanos,
+    /// The greatest lateness of a guaranteed slice: how late a slice can be made up after time was stolen. If slices
+    /// are later, all virtual CPUs forfeit the rest in proportion to their reservations. While a slice is late,
+    /// unreserved time is not shared. It also limits the debt of a best-effort virtual CPU
+    /// ([`DebitKind::Unrequested`]).
+    pub lateness_max: Nanos,
 }
 
 impl Default for CoreConfig {
     fn default() -> Self {
-        CoreConfig { blocking_max: Nanos(100_000), cap: Ppm(900_000), arrears: Nanos(10_000_000) }
+        CoreConfig { blocking_max: Nanos(100_000), cap: Ppm(900_000), lateness_max: Nanos(10_000_000) }
     }
 }
 
@@ -129,7 +132,7 @@ pub enum ReservationRefusal {
     /// The terms do not fit beside the reservations made before.
     #[error(
         "{slice} in each {period} is more than this core has left; the largest slice in that period is {largest}",
-        slice = beside(*slice, &[*largest]), largest = beside(*largest, &[*slice])
+        slice = display_among(*slice, &[*largest]), largest = display_among(*largest, &[*slice])
     )]
     NoRoom {
         /// The requested period.
@@ -143,17 +146,17 @@ pub enum ReservationRefusal {
     #[error("a period of {0} cannot be reserved; a period is longer than 0 ns and at most {PERIOD_MAX}")]
     Period(Nanos),
     /// The slice is zero or longer than its period.
-    #[error("a slice of {slice} does not fit into a period of {period}", slice = beside(*slice, &[*period]), period = beside(*period, &[*slice]))]
+    #[error("a slice of {slice} does not fit into a period of {period}", slice = display_among(*slice, &[*period]), period = display_among(*period, &[*slice]))]
     Slice {
         /// The requested slice.
         slice: Nanos,
         /// The requested period.
         period: Nanos,
     },
-    /// The overrun is longer than the blocking time.
+    /// The overrun is not shorter than the blocking time, so no budget would be left.
     #[error(
         "an overrun of {overrun} does not fit into the blocking time of {blocking_max}",
-        overrun = beside(*overrun, &[*blocking_max]), blocking_max = beside(*blocking_max, &[*overrun])
+        overrun = display_among(*overrun, &[*blocking_max]), blocking_max = display_among(*blocking_max, &[*overrun])
     )]
     Overrun {
         /// The requested overrun.

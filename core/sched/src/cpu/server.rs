@@ -10,21 +10,22 @@
 //!
 //! - **Periods** follow one another without a gap as long as there is work. In each period the server has its slice,
 //!   less what earlier runs took beyond their budgets.
-//! - **Waking up.** At the reserved rate, earlier use is paid for at the time `end - budget * period / slice`. A
-//!   wake-up at or after this time starts a new period with a whole slice. A wake-up before it keeps the remaining
-//!   budget, and no new budget comes before the old period's end. This is the paper's rule: `budget >= (end - now) *
-//!   slice / period`. One point differs from the paper: the kept budget gets a deadline one period after the wake-up.
-//!   The old deadline can be arbitrarily close, so that another server's non-preemptible run would make this server
-//!   late, and other servers in turn. With the new deadline, all scheduled work has at least one period's time, so the
-//!   blocking term of [`super::admission`] is exact.
+//! - **Paid for.** A time t pays for t * slice / period of use: the reserved rate. All use so far is *paid for* from
+//!   `end - budget * period / slice` on.
+//! - **Waking up.** The condition for a new period is that of the paper, `budget >= (end - now) * slice / period`: all
+//!   use so far is paid for. The new period has a whole slice. A wake-up before that time keeps the remaining budget,
+//!   and no new budget comes before the old period's end. One point differs from the paper: the kept budget gets a
+//!   deadline one period after the wake-up. The old deadline can be arbitrarily close, so that another server's
+//!   non-preemptible run would make this server late, and other servers in turn. With the new deadline, all scheduled
+//!   work has at least one period's time, so the blocking term of [`super::admission`] is exact.
 //! - **Lateness.** A period whose slice is not used up at its end, because time was stolen, is missed. It continues
 //!   under its deadline until the slice is used up; the next period starts where it should have started. If the
-//!   earliest deadline is later than [`super::CoreConfig::arrears`], the reservation clock is set back for all
-//!   servers at once ([`super::CoreScheduler`]). So all servers lose the same fraction of their reservations; if each
-//!   server forfeited time by itself, long periods would be favoured. In this file `now` is the reservation clock, and
-//!   `set_back` is its lag behind wall time.
+//!   earliest deadline passed more than [`super::CoreConfig::lateness_max`] ago, the reservation clock is set back for
+//!   all servers at once ([`super::CoreScheduler`]). So all servers lose the same fraction of their reservations; if
+//!   each server forfeited time by itself, long periods would be favoured. In this file `now` is the time on the
+//!   reservation clock, and `set_back` is the time by which that clock lags wall time.
 
-use super::reservation::Debt;
+use super::reservation::DebitKind;
 use super::stats::Stats;
 
 /// The budget and the deadline of one reservation. All times are in nanoseconds.
@@ -67,7 +68,7 @@ impl Server {
         self.deadline
     }
 
-    /// The time from which all use so far is paid for, debts included, rounded up to whole periods.
+    /// The time from which all use so far is paid for (see [`self`]), debts included, rounded up to whole periods.
     pub(super) fn fully_paid_at(&self) -> u64 {
         let debt = u64::try_from(self.budget.saturating_neg()).unwrap_or(0);
         self.end.saturating_add(debt.div_ceil(self.slice).saturating_mul(self.period))
@@ -79,7 +80,7 @@ impl Server {
         self.budget = self.budget.min(signed(slice));
     }
 
-    /// Returns true if the old period's use is paid for, so that a new period may start at once.
+    /// Returns true if all use so far is paid for (see [`self`]), so that a new period may start at once.
     pub(super) fn is_paid(&self, now: u64) -> bool {
         let ahead = i128::from(self.end) - i128::from(now);
         i128::from(self.budget) * i128::from(self.period) >= ahead * i128::from(self.slice)
@@ -108,7 +109,8 @@ impl Server {
         if self.worked_throughout && self.has_budget() && self.is_over(now, set_back) {
             stats.periods_missed += 1;
         }
-        // Periods that passed while other virtual CPUs had the core. There was work in all of them.
+        // The set-backs prolonged the present period in wall time, and there was work all that time. So each whole
+        // period in it is missed.
         let passed = (set_back - self.set_back) / self.period;
         stats.periods += passed;
         stats.periods_missed += passed;
@@ -133,12 +135,12 @@ impl Server {
     }
 
     /// Debits time used on other threads from the present slice. The rest is debited from the next slice for
-    /// [`Debt::Imposed`], and from all later slices for [`Debt::Agreed`]. Returns the part that is not debited.
-    /// `has_work` is true if the virtual CPU has work.
+    /// [`DebitKind::Unrequested`], and from all later slices for [`DebitKind::Requested`]. Returns the part that is not
+    /// debited. `has_work` is true if the virtual CPU has work.
     pub(super) fn debit(
         &mut self,
         used: u64,
-        debt: Debt,
+        kind: DebitKind,
         has_work: bool,
         now: u64,
         set_back: u64,
@@ -150,9 +152,11 @@ impl Server {
             self.end = now.saturating_add(self.period);
             stats.periods += 1;
         }
-        let debit_max = match debt {
-            Debt::Imposed => u64::try_from(self.budget.saturating_add(signed(self.slice))).unwrap_or(0),
-            Debt::Agreed => u64::MAX,
+        let debit_max = match kind {
+            DebitKind::Unrequested => {
+                u64::try_from(self.budget.saturating_add(signed(self.slice))).unwrap_or(0)
+            }
+            DebitKind::Requested => u64::MAX,
         };
         let debited = used.min(debit_max);
         if has_work {
@@ -163,7 +167,7 @@ impl Server {
         used - debited
     }
 
-    /// Starts the next period of a server that has had work all the time. May be called once `end` has passed.
+    /// Starts the next period of a server that has had work all the time. Called only after `end`.
     pub(super) fn begin(&mut self, set_back: u64, stats: &mut Stats) {
         let lost_time = set_back - self.set_back;
         let forfeited = u128::from(lost_time) * u128::from(self.slice) / u128::from(self.period);
@@ -182,7 +186,8 @@ impl Server {
         stats.periods += 1;
     }
 
-    /// Returns true if the present period has ended, by the reservation clock as it was when the period started.
+    /// Returns true if the present period has ended on the reservation clock without the set-backs since the period
+    /// started. Periods are served or missed by this time, which runs like wall time.
     fn is_over(&self, now: u64, set_back: u64) -> bool {
         now.saturating_add(set_back - self.set_back) > self.end
     }
@@ -237,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn time_used_elsewhere_is_debited_and_an_imposed_debt_is_at_most_one_slice() {
+    fn time_used_elsewhere_is_debited_and_an_unrequested_debt_is_at_most_one_slice() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
-        assert_eq!(server.debit(4, Debt::Imposed, true, 1, 0, &mut stats), 0);
+        assert_eq!(server.debit(4, DebitKind::Unrequested, true, 1, 0, &mut stats), 0);
         assert_eq!(server.budget, 6);
         // The rest of this slice and all of the next one; more is not debited.
-        assert_eq!(server.debit(20, Debt::Imposed, true, 2, 0, &mut stats), 4);
+        assert_eq!(server.debit(20, DebitKind::Unrequested, true, 2, 0, &mut stats), 4);
         assert_eq!((server.budget, stats.periods_served), (-10, 1));
         server.begin(0, &mut stats);
         assert_eq!((server.budget, server.has_budget()), (0, false));
@@ -252,7 +257,7 @@ mod tests {
         assert_eq!((server.budget, server.end), (10, 300));
         // Asleep, with all use paid for: new use is paid for by the time that passes from now on.
         server.sleep(250, 0, &mut stats);
-        assert_eq!(server.debit(5, Debt::Imposed, false, 1000, 0, &mut stats), 0);
+        assert_eq!(server.debit(5, DebitKind::Unrequested, false, 1000, 0, &mut stats), 0);
         let mut early = server;
         early.wake(1049, 0, &mut stats);
         assert_eq!((early.budget, early.end, early.deadline), (5, 1100, 1149));
@@ -261,21 +266,21 @@ mod tests {
     }
 
     #[test]
-    fn an_agreed_debt_is_debited_in_full_awake_or_asleep() {
+    fn a_requested_debt_is_debited_in_full_awake_or_asleep() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
-        assert_eq!(server.debit(35, Debt::Agreed, true, 1, 0, &mut stats), 0);
-        // Beyond a debt of one slice, nothing imposed is debited.
-        assert_eq!(server.debit(5, Debt::Imposed, true, 2, 0, &mut stats), 5);
+        assert_eq!(server.debit(35, DebitKind::Requested, true, 1, 0, &mut stats), 0);
+        // Beyond a debt of one slice, no unrequested work is debited.
+        assert_eq!(server.debit(5, DebitKind::Unrequested, true, 2, 0, &mut stats), 5);
         assert_eq!((server.budget, server.fully_paid_at()), (-25, 400));
         for budget in [-15, -5, 5] {
             server.begin(0, &mut stats);
             assert_eq!(server.budget, budget);
         }
-        // After a long sleep, an agreed debt is not paid by the time that passed before.
+        // After a long sleep, a requested debt is not paid by the time that passed before.
         server.sleep(350, 0, &mut stats);
-        assert_eq!(server.debit(35, Debt::Agreed, false, 1000, 0, &mut stats), 0);
+        assert_eq!(server.debit(35, DebitKind::Requested, false, 1000, 0, &mut stats), 0);
         assert_eq!((server.budget, server.end, server.fully_paid_at()), (-25, 1100, 1400));
         let mut early = server;
         early.wake(1220, 0, &mut stats);

@@ -24,8 +24,8 @@ pub struct Stats {
     pub periods_served: u64,
     /// Periods in which the virtual CPU always had work and did not receive its whole slice before their end.
     pub periods_missed: u64,
-    /// Guaranteed CPU time that would have come later than [`super::CoreConfig::arrears`] allows, and is not provided
-    /// any more.
+    /// Guaranteed CPU time that would have come late by more than [`super::CoreConfig::lateness_max`], and is not
+    /// provided any more.
     pub forfeited: Nanos,
     /// Runs that took more CPU time than their budget.
     pub overruns: u64,

@@ -1,11 +1,13 @@
 //! Traces of a core's inputs and decisions, with one line for each event, and their replay.
 //!
 //! [`TracedCore`] wraps a core and passes every event to a sink. The text format is stable: the first line states the
-//! configuration, times are in nanoseconds, and the decision follows `->`.
+//! configuration, times are in nanoseconds, and the decision follows `->`. The format keeps words for which the code
+//! has other names: `arrears` is [`CoreConfig::lateness_max`], `pledge` is [`CoreScheduler::reserve_change`], `imposed`
+//! and `agreed` are the values of [`DebitKind`], and `left` is the undebited part.
 
 use super::{
-    CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, NotRunning, Ppm,
-    ReservationRefusal, RunAccount, RunOutcome, Stats, VcpuId, Weight,
+    CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, DebitKind, NotRunning,
+    Ppm, ReservationRefusal, RunAccount, RunOutcome, Stats, VcpuId, Weight,
 };
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
@@ -18,8 +20,8 @@ pub enum TraceInput {
     Create(CpuTerms),
     /// A call of [`CoreScheduler::change`].
     Change(VcpuId, CpuTerms),
-    /// A call of [`CoreScheduler::pledge`].
-    Pledge(VcpuId, CpuTerms),
+    /// A call of [`CoreScheduler::reserve_change`].
+    ReserveChange(VcpuId, CpuTerms),
     /// A call of [`CoreScheduler::close`].
     Close(VcpuId),
     /// A call of [`CoreScheduler::wake`].
@@ -33,7 +35,7 @@ pub enum TraceInput {
     /// A call of [`CoreScheduler::charge`].
     Charge(Nanos, RunOutcome),
     /// A call of [`CoreScheduler::debit`].
-    Debit(VcpuId, Nanos, Debt),
+    Debit(VcpuId, Nanos, DebitKind),
 }
 
 /// The result of an input.
@@ -89,28 +91,38 @@ impl<F: FnMut(TraceEvent)> TracedCore<F> {
     }
 
     /// Calls and records [`CoreScheduler::change`], with the same errors.
-    pub fn change(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.trace(TraceInput::Change(vp, terms), now, |core| core.change(vp, terms, now), TraceOutput::done)
+    pub fn change(&mut self, id: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.trace(TraceInput::Change(id, terms), now, |core| core.change(id, terms, now), TraceOutput::done)
     }
 
-    /// Calls and records [`CoreScheduler::pledge`], with the same errors.
-    pub fn pledge(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
-        self.trace(TraceInput::Pledge(vp, terms), now, |core| core.pledge(vp, terms, now), TraceOutput::done)
+    /// Calls and records [`CoreScheduler::reserve_change`], with the same errors.
+    pub fn reserve_change(
+        &mut self,
+        id: VcpuId,
+        terms: CpuTerms,
+        now: Nanos,
+    ) -> Result<Nanos, ReservationRefusal> {
+        self.trace(
+            TraceInput::ReserveChange(id, terms),
+            now,
+            |core| core.reserve_change(id, terms, now),
+            TraceOutput::done,
+        )
     }
 
     /// Calls and records [`CoreScheduler::close`], with the same errors.
-    pub fn close(&mut self, vp: VcpuId, now: Nanos) -> Result<Stats, ReservationRefusal> {
-        self.trace(TraceInput::Close(vp), now, |core| core.close(vp, now), TraceOutput::done)
+    pub fn close(&mut self, id: VcpuId, now: Nanos) -> Result<Stats, ReservationRefusal> {
+        self.trace(TraceInput::Close(id), now, |core| core.close(id, now), TraceOutput::done)
     }
 
     /// Calls and records [`CoreScheduler::wake`], with the same errors.
-    pub fn wake(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.trace(TraceInput::Wake(vp), now, |core| core.wake(vp, now), TraceOutput::done)
+    pub fn wake(&mut self, id: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.trace(TraceInput::Wake(id), now, |core| core.wake(id, now), TraceOutput::done)
     }
 
     /// Calls and records [`CoreScheduler::sleep`], with the same errors.
-    pub fn sleep(&mut self, vp: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.trace(TraceInput::Sleep(vp), now, |core| core.sleep(vp, now), TraceOutput::done)
+    pub fn sleep(&mut self, id: VcpuId, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.trace(TraceInput::Sleep(id), now, |core| core.sleep(id, now), TraceOutput::done)
     }
 
     /// Calls and records [`CoreScheduler::reserved_share`].
@@ -136,15 +148,15 @@ impl<F: FnMut(TraceEvent)> TracedCore<F> {
     /// Calls and records [`CoreScheduler::debit`], with the same errors.
     pub fn debit(
         &mut self,
-        vp: VcpuId,
+        id: VcpuId,
         used: Nanos,
-        debt: Debt,
+        kind: DebitKind,
         now: Nanos,
     ) -> Result<Nanos, ReservationRefusal> {
         self.trace(
-            TraceInput::Debit(vp, used, debt),
+            TraceInput::Debit(id, used, kind),
             now,
-            |core| core.debit(vp, used, debt, now),
+            |core| core.debit(id, used, kind, now),
             TraceOutput::undebited,
         )
     }
@@ -197,8 +209,8 @@ pub enum CpuReplayError {
 
 /// The first line of a core's trace, which states the configuration.
 pub fn first_line(config: &CoreConfig) -> String {
-    let CoreConfig { blocking_max, cap, arrears } = config;
-    format!("weir-cpu-trace 2 blocking {} cap {} arrears {}", blocking_max.0, cap.0, arrears.0)
+    let CoreConfig { blocking_max, cap, lateness_max } = config;
+    format!("weir-cpu-trace 2 blocking {} cap {} arrears {}", blocking_max.0, cap.0, lateness_max.0)
 }
 
 /// Replays a trace on a new core, line by line, and compares the results. Returns the core after the last line.
@@ -224,18 +236,22 @@ impl TraceInput {
     fn apply_to(self, core: &mut CoreScheduler, now: Nanos) -> TraceOutput {
         match self {
             TraceInput::Create(terms) => TraceOutput::created(&core.create(terms, now)),
-            TraceInput::Change(vp, terms) => TraceOutput::done(&core.change(vp, terms, now)),
-            TraceInput::Pledge(vp, terms) => TraceOutput::done(&core.pledge(vp, terms, now)),
-            TraceInput::Close(vp) => TraceOutput::done(&core.close(vp, now)),
-            TraceInput::Wake(vp) => TraceOutput::done(&core.wake(vp, now)),
-            TraceInput::Sleep(vp) => TraceOutput::done(&core.sleep(vp, now)),
+            TraceInput::Change(vcpu_id, terms) => TraceOutput::done(&core.change(vcpu_id, terms, now)),
+            TraceInput::ReserveChange(vcpu_id, terms) => {
+                TraceOutput::done(&core.reserve_change(vcpu_id, terms, now))
+            }
+            TraceInput::Close(vcpu_id) => TraceOutput::done(&core.close(vcpu_id, now)),
+            TraceInput::Wake(vcpu_id) => TraceOutput::done(&core.wake(vcpu_id, now)),
+            TraceInput::Sleep(vcpu_id) => TraceOutput::done(&core.sleep(vcpu_id, now)),
             TraceInput::ReservedShare => {
                 core.reserved_share(now);
                 TraceOutput::Done
             }
             TraceInput::Next => TraceOutput::Decided(core.next(now)),
             TraceInput::Charge(used, outcome) => TraceOutput::done(&core.charge(used, now, outcome)),
-            TraceInput::Debit(vp, used, debt) => TraceOutput::undebited(&core.debit(vp, used, debt, now)),
+            TraceInput::Debit(vcpu_id, used, kind) => {
+                TraceOutput::undebited(&core.debit(vcpu_id, used, kind, now))
+            }
         }
     }
 }
@@ -250,15 +266,17 @@ impl fmt::Display for TraceInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TraceInput::Create(terms) => write!(f, "create {}", TermsText(terms)),
-            TraceInput::Change(vp, terms) => write!(f, "change {vp} {}", TermsText(terms)),
-            TraceInput::Pledge(vp, terms) => write!(f, "pledge {vp} {}", TermsText(terms)),
-            TraceInput::Close(vp) => write!(f, "close {vp}"),
-            TraceInput::Wake(vp) => write!(f, "wake {vp}"),
-            TraceInput::Sleep(vp) => write!(f, "sleep {vp}"),
+            TraceInput::Change(vcpu_id, terms) => write!(f, "change {vcpu_id} {}", TermsText(terms)),
+            TraceInput::ReserveChange(vcpu_id, terms) => write!(f, "pledge {vcpu_id} {}", TermsText(terms)),
+            TraceInput::Close(vcpu_id) => write!(f, "close {vcpu_id}"),
+            TraceInput::Wake(vcpu_id) => write!(f, "wake {vcpu_id}"),
+            TraceInput::Sleep(vcpu_id) => write!(f, "sleep {vcpu_id}"),
             TraceInput::ReservedShare => f.write_str("look"),
             TraceInput::Next => f.write_str("next"),
             TraceInput::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
-            TraceInput::Debit(vp, used, debt) => write!(f, "debit {vp} {} {}", used.0, debt_name(*debt)),
+            TraceInput::Debit(vcpu_id, used, kind) => {
+                write!(f, "debit {vcpu_id} {} {}", used.0, debit_kind_name(*kind))
+            }
         }
     }
 }
@@ -268,13 +286,13 @@ impl fmt::Display for TraceOutput {
         match self {
             TraceOutput::Done => f.write_str("done"),
             TraceOutput::Refused => f.write_str("refused"),
-            TraceOutput::Created(vp) => write!(f, "created {vp}"),
+            TraceOutput::Created(vcpu_id) => write!(f, "created {vcpu_id}"),
             TraceOutput::Undebited(rest) => write!(f, "left {}", rest.0),
-            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: RunAccount::Reserved }) => {
-                write!(f, "run {vp} {} reserved", budget.0)
+            TraceOutput::Decided(CpuDecision::Run { vcpu_id, budget, account: RunAccount::Reserved }) => {
+                write!(f, "run {vcpu_id} {} reserved", budget.0)
             }
-            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: RunAccount::Spare }) => {
-                write!(f, "run {vp} {} spare", budget.0)
+            TraceOutput::Decided(CpuDecision::Run { vcpu_id, budget, account: RunAccount::Spare }) => {
+                write!(f, "run {vcpu_id} {} spare", budget.0)
             }
             TraceOutput::Decided(CpuDecision::Idle { until: Some(until) }) => write!(f, "idle {}", until.0),
             TraceOutput::Decided(CpuDecision::Idle { until: None }) => f.write_str("idle"),
@@ -307,10 +325,10 @@ fn outcome_name(outcome: RunOutcome) -> &'static str {
     }
 }
 
-fn debt_name(debt: Debt) -> &'static str {
-    match debt {
-        Debt::Imposed => "imposed",
-        Debt::Agreed => "agreed",
+fn debit_kind_name(kind: DebitKind) -> &'static str {
+    match kind {
+        DebitKind::Unrequested => "imposed",
+        DebitKind::Requested => "agreed",
     }
 }
 
@@ -341,39 +359,39 @@ fn config(line: &str) -> Option<CoreConfig> {
     words.next().filter(|word| *word == "cap")?;
     let cap = Ppm(words.next()?.parse().ok()?);
     words.next().filter(|word| *word == "arrears")?;
-    let arrears = nanos(&mut words)?;
-    words.next().is_none().then_some(CoreConfig { blocking_max, cap, arrears })
+    let lateness_max = nanos(&mut words)?;
+    words.next().is_none().then_some(CoreConfig { blocking_max, cap, lateness_max })
 }
 
 fn event(words: &mut Words) -> Option<TraceEvent> {
     let now = nanos(words)?;
     let input = match words.next()? {
         "create" => TraceInput::Create(terms(words)?),
-        "change" => TraceInput::Change(vp(words)?, terms(words)?),
-        "pledge" => TraceInput::Pledge(vp(words)?, terms(words)?),
-        "close" => TraceInput::Close(vp(words)?),
-        "wake" => TraceInput::Wake(vp(words)?),
-        "sleep" => TraceInput::Sleep(vp(words)?),
+        "change" => TraceInput::Change(vcpu_id(words)?, terms(words)?),
+        "pledge" => TraceInput::ReserveChange(vcpu_id(words)?, terms(words)?),
+        "close" => TraceInput::Close(vcpu_id(words)?),
+        "wake" => TraceInput::Wake(vcpu_id(words)?),
+        "sleep" => TraceInput::Sleep(vcpu_id(words)?),
         "look" => TraceInput::ReservedShare,
         "next" => TraceInput::Next,
         "charge" => TraceInput::Charge(nanos(words)?, outcome(words)?),
-        "debit" => TraceInput::Debit(vp(words)?, nanos(words)?, debt(words)?),
+        "debit" => TraceInput::Debit(vcpu_id(words)?, nanos(words)?, debit_kind(words)?),
         _ => return None,
     };
     words.next().filter(|word| *word == "->")?;
     let answer = match words.next()? {
         "done" => TraceOutput::Done,
         "refused" => TraceOutput::Refused,
-        "created" => TraceOutput::Created(vp(words)?),
+        "created" => TraceOutput::Created(vcpu_id(words)?),
         "left" => TraceOutput::Undebited(nanos(words)?),
         "run" => {
-            let (vp, budget) = (vp(words)?, nanos(words)?);
+            let (vcpu_id, budget) = (vcpu_id(words)?, nanos(words)?);
             let account = match words.next()? {
                 "reserved" => RunAccount::Reserved,
                 "spare" => RunAccount::Spare,
                 _ => return None,
             };
-            TraceOutput::Decided(CpuDecision::Run { vp, budget, account })
+            TraceOutput::Decided(CpuDecision::Run { vcpu_id, budget, account })
         }
         "idle" => {
             let until = match words.next() {
@@ -391,7 +409,7 @@ fn nanos(words: &mut Words) -> Option<Nanos> {
     words.next()?.parse().ok().map(Nanos)
 }
 
-fn vp(words: &mut Words) -> Option<VcpuId> {
+fn vcpu_id(words: &mut Words) -> Option<VcpuId> {
     let (index, generation) = words.next()?.split_once('.')?;
     Some(VcpuId { index: index.parse().ok()?, generation: generation.parse().ok()? })
 }
@@ -403,9 +421,9 @@ fn outcome(words: &mut Words) -> Option<RunOutcome> {
         .find(|outcome| outcome_name(*outcome) == word)
 }
 
-fn debt(words: &mut Words) -> Option<Debt> {
+fn debit_kind(words: &mut Words) -> Option<DebitKind> {
     let word = words.next()?;
-    [Debt::Imposed, Debt::Agreed].into_iter().find(|debt| debt_name(*debt) == word)
+    [DebitKind::Unrequested, DebitKind::Requested].into_iter().find(|kind| debit_kind_name(*kind) == word)
 }
 
 fn terms(words: &mut Words) -> Option<CpuTerms> {

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use weir_units::{BitsPerSecond, Nanos, beside};
+use weir_units::{BitsPerSecond, Nanos, display_among};
 
 /// The reason why a link's configuration is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum ChannelRefused {
     /// The link has too little unreserved rate.
     #[error(
         "{wanted} more is requested, {unreserved} is unreserved; {held} is held for closed or lowered channels until {until}",
-        wanted = beside(*wanted, &[*unreserved]), unreserved = beside(*unreserved, &[*wanted])
+        wanted = display_among(*wanted, &[*unreserved]), unreserved = display_among(*unreserved, &[*wanted])
     )]
     OverReserved {
         /// The additional rate requested.
@@ -64,7 +64,7 @@ pub enum ChannelRefused {
     #[error("there is no such channel")]
     NoSuchChannel,
     /// The cap is below the reservation.
-    #[error("a cap of {cap} is under the reservation of {reserved}", cap = beside(*cap, &[*reserved]), reserved = beside(*reserved, &[*cap]))]
+    #[error("a cap of {cap} is under the reservation of {reserved}", cap = display_among(*cap, &[*reserved]), reserved = display_among(*reserved, &[*cap]))]
     CapUnderReservation {
         /// The rate of the reservation.
         reserved: BitsPerSecond,
@@ -85,7 +85,7 @@ pub enum RateRefused {
     /// More is reserved than could be reserved with the new rate.
     #[error(
         "only {reservable} could be reserved, but {reserved} is; {held} is held for closed or lowered channels until {until}",
-        reservable = beside(*reservable, &[*reserved]), reserved = beside(*reserved, &[*reservable])
+        reservable = display_among(*reservable, &[*reserved]), reserved = display_among(*reserved, &[*reservable])
     )]
     Promised {
         /// The rate that could be reserved.
@@ -102,9 +102,9 @@ pub enum RateRefused {
 /// The reservations of a link.
 ///
 /// A channel may have sent up to its limit early, in time that other channels did not need yet; its clock is then ahead
-/// of real time. If the channel is closed, or its rate is lowered, the rate that it gives up is *held* until real time
-/// has caught up with the clock. Otherwise a channel that is opened and closed in a loop would get a burst each time,
-/// at the expense of the guarantees of other channels.
+/// of real time. If the channel is closed, or its rate is lowered, a *hold* keeps the rate that it gives up reserved
+/// until real time has caught up with the clock. Otherwise a channel that is opened and closed in a loop would get a
+/// burst each time, at the expense of the guarantees of other channels.
 #[derive(Debug)]
 pub struct LinkReservations {
     /// The rate that can be reserved, in bits per second.

@@ -4,8 +4,8 @@
 //! Each packet is sent by one of two schedulers, for reserved or for excess traffic.
 //!
 //! *Reserved* traffic is scheduled by VirtualClock (Zhang, "VirtualClock: a new traffic control algorithm for packet
-//! switching networks", SIGCOMM 1990). Piglet gives a flow such a clock by a period and a limit (SQoSH, 6.2; Price of
-//! Safety, IV).
+//! switching networks", SIGCOMM 1990). Piglet, the link scheduler of SQoSH, gives a flow such a clock by a period and a
+//! limit (SQoSH, 6.2; Price of Safety, IV).
 //!
 //! - Each channel with a reservation has a virtual clock. It advances by length / reserved rate with each packet that
 //!   the reservation sends.
@@ -14,8 +14,8 @@
 //! - When a packet comes to an empty queue, a clock that is behind real time is set to real time, as Zhang's auxVC is.
 //!   So an idle channel saves no credit.
 //! - A head *conforms*, which means that it may be sent, from its virtual start on. It conforms earlier if its virtual
-//!   finish is at most one period away, so up to a period's limit is sent at once. This allows the bursts of Piglet's
-//!   period, as the tolerance of the Generic Cell Rate Algorithm does (ITU-T I.371).
+//!   finish is at most one period away, so up to one period's guaranteed bytes are sent at once. This allows the bursts
+//!   of Piglet's period, as the tolerance of the Generic Cell Rate Algorithm does (ITU-T I.371).
 //! - Of the conforming heads, the one with the earliest virtual finish is sent.
 //!
 //! *Excess* traffic is sent when no head conforms. Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) shares
@@ -30,8 +30,9 @@
 //!
 //! - **Delay.** A packet of a reserved channel has left by its virtual finish + (longest frame / link rate), whatever
 //!   other channels send. Reserved traffic is scheduled by earliest deadline first, and waits for at most one packet
-//!   that is being sent. Excess traffic also empties the queues of reserved channels, but only while no head has
-//!   reached its virtual start; the next head then starts later.
+//!   that is being sent. A reserved channel with a weight may also send as excess while no head conforms. This does not
+//!   advance its clock. If it empties the queue, a clock that is behind real time is set to real time when the next
+//!   packet arrives.
 //! - **Rate.** In any interval in which a reserved channel always has packets, it *begins* to send at least rate x
 //!   interval less one longest frame and its lead. The lead is the number of bytes that the reservation has sent early
 //!   when the interval begins: at most its limit, or one packet of the channel if that is longer. Excess traffic adds
@@ -39,14 +40,15 @@
 //! - **Cap.** [`Cap`] states the bound of a capped channel. The cap takes precedence over the reservation.
 //! - **No idling.** The link is not idle while a packet waits that is allowed by its channel's cap, and by its
 //!   reservation or weight.
-//! - **Fairness.** While two channels with weights both have packets, their excess traffic / weight differs by at most
-//!   one longest packet / weight of each, the bound of start-time fair queueing.
+//! - **Fairness.** While two channels a and b with weights both have packets, their excess traffic fulfils the bound of
+//!   start-time fair queueing: `|bytes_a / weight_a - bytes_b / weight_b| <= longest_a / weight_a + longest_b /
+//!   weight_b`, where `longest` is the channel's longest packet.
 //!
 //! A change of terms takes effect at once and never moves the bounds of other channels. A channel whose rate is
-//! lowered, or which is closed, may have a clock ahead of real time. Admission then holds the rate that the channel
-//! gives up until real time has caught up with the clock. [`ChannelRefused::OverReserved`] states how much is held and
-//! how long. If a channel's rate is raised, its clock stays ahead by the same number of bytes. The link's rate can
-//! change, too ([`LinkScheduler::set_rate`]), as long as the reservations fit. The bounds then hold with the lowest
+//! lowered, or which is closed, may have a clock ahead of real time. Until real time has caught up with the clock,
+//! admission keeps the released rate reserved: it *holds* the rate. [`ChannelRefused::OverReserved`] states how much is
+//! held and how long. If a channel's rate is raised, its clock stays ahead by the same number of bytes. The link's rate
+//! can change, too ([`LinkScheduler::set_rate`]), as long as the reservations fit. The bounds then hold with the lowest
 //! rate of the interval.
 //!
 //! A decision takes O(log n) amortised in the number of channels, since each head moves between four heaps at most

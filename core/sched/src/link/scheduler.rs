@@ -8,8 +8,9 @@ use super::counters::{ChannelCounters, LinkDropCause};
 use crate::heap::Heap;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// The scale of virtual time of excess traffic: its unit is bytes / weight x 2^40. So a frame of 2^20 bytes fits into
-/// 64 bits, and the error of a weight's reciprocal is at most 2^16 / 2^40.
+/// The binary digits after the point in the virtual time of excess traffic, which is a fixed-point number of bytes /
+/// weight. The step of a frame, of at most 2^20 bytes, then fits into 64 bits. Rounding 1 / weight down changes a step
+/// by at most a fraction of 2^16 / 2^40.
 const EXCESS_SHIFT: u32 = 40;
 
 /// The identifier of a channel of one link. The identifier of a closed channel is not reused.
@@ -30,12 +31,12 @@ impl ChannelId {
     }
 }
 
-/// The scheduler that sent a packet.
+/// The service class under which a packet was selected: its channel's reservation, or fair queueing of excess traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkClass {
-    /// The reservation of the channel.
+    /// The packet conforms to the channel's reservation, and was sent by earliest virtual finish.
     Reserved,
-    /// The fair queueing of excess traffic.
+    /// No head conformed, and start-time fair queueing of excess traffic selected the packet.
     Excess,
 }
 
@@ -50,7 +51,7 @@ pub enum LinkDecision<P> {
         packet: P,
         /// The packet's length on the wire in bytes.
         length: u32,
-        /// The scheduler that selected it.
+        /// The service class under which it was selected.
         class: LinkClass,
     },
     /// Nothing may be sent before `until`. The caller asks again at `until`, or when a packet arrives or terms change.
@@ -87,8 +88,11 @@ struct Slot<P> {
 
 /// The scheduler of one output link. `P` is the caller's handle of a packet.
 ///
-/// All times are on one clock of the caller, in nanoseconds since an arbitrary instant. A time before the latest one
-/// counts as the latest one.
+/// All times are on one clock of the caller, in nanoseconds since an arbitrary instant. A time before that of an
+/// earlier call counts as the latest time so far.
+///
+/// A *head* is the first packet of a channel's queue. It *conforms* if the reservation of its channel may send it now
+/// (see [`super`]).
 pub struct LinkScheduler<P> {
     config: LinkSchedulerConfig,
     pace: ByteTime,
@@ -110,7 +114,7 @@ pub struct LinkScheduler<P> {
     excess_latest: u128,
     /// The number of packets that wait in all channels.
     waiting: usize,
-    /// The end of the transmission under way.
+    /// The end of the transmission in progress.
     busy_until: VirtualTime,
     /// The time until which packets wait but none may be sent. The link does not make up for that time by sending back
     /// to back.
@@ -160,8 +164,8 @@ impl<P> LinkScheduler<P> {
         self.reservations.unreserved_at(now)
     }
 
-    /// Releases rate that is held for channels that sent early, until `wanted` can be reserved or no hold is left. This
-    /// is for changes that lower some channels and raise others at once.
+    /// Ends holds (see [`super`]) until `wanted` can be reserved, or no hold is left. This is for changes that lower
+    /// some channels and raise others at once.
     pub fn release_held(&mut self, wanted: BitsPerSecond, now: Nanos) {
         let now = self.advance(now);
         self.reservations.release_held(wanted, now);
@@ -172,8 +176,8 @@ impl<P> LinkScheduler<P> {
         self.reservations.reserved()
     }
 
-    /// Changes the link's rate and its reservable part. The rest of the frame under way takes its time at the new
-    /// rate. Every bound holds with the lowest rate of its interval.
+    /// Changes the link's rate and its reservable part. The rest of the frame that is being sent is counted at the new
+    /// rate. Each bound (see [`super`]) then holds with the lowest rate that the link has in the bound's interval.
     ///
     /// # Errors
     ///
@@ -248,7 +252,7 @@ impl<P> LinkScheduler<P> {
         Some(ClosedChannel { counters: channel.counters, unsent: channel.into_packets() })
     }
 
-    /// Queues a packet of `length` bytes, without framing.
+    /// Queues a packet. `length` is its length in bytes, not counting framing.
     pub fn enqueue(&mut self, id: ChannelId, packet: P, length: u32, now: Nanos) -> Result<(), Dropped<P>> {
         let now = self.advance(now);
         let on_wire = self.config.framing.on_wire(length);

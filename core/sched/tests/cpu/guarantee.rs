@@ -3,7 +3,7 @@
 
 use crate::cpu::random::Random;
 use crate::cpu::simulator::{Life, Outcome, Plan};
-use weir_sched::cpu::{Debt, Weight};
+use weir_sched::cpu::{DebitKind, Weight};
 
 /// All broken guarantees, in words.
 pub fn broken(plan: &Plan, out: &Outcome) -> Vec<String> {
@@ -30,12 +30,16 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
             // Debts from up to two periods before this one can be missing in it.
             let lately = lately(life, (end.saturating_sub(3 * period), end), 0);
             if all + debited < n * slice {
-                broken
-                    .push(format!("{}: {all} in {n} periods of {period}, slice {slice}, {busy:?}", life.vp));
+                broken.push(format!(
+                    "{}: {all} in {n} periods of {period}, slice {slice}, {busy:?}",
+                    life.vcpu_id
+                ));
             }
             if last + lately < slice.saturating_sub(overrun) {
-                broken
-                    .push(format!("{}: {last} in period {n} of {period}, slice {slice}, {busy:?}", life.vp));
+                broken.push(format!(
+                    "{}: {last} in period {n} of {period}, slice {slice}, {busy:?}",
+                    life.vcpu_id
+                ));
             }
         }
         for _ in 0..30 {
@@ -44,7 +48,7 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
             let least = (((to - from) / period).saturating_sub(1) * slice).saturating_sub(overrun);
             let got = life.within(from, to) + lately(life, (from.saturating_sub(3 * period), to), 2 * slice);
             if got < least {
-                broken.push(format!("{}: {got} of {least} from {from} to {to}, {busy:?}", life.vp));
+                broken.push(format!("{}: {got} of {least} from {from} to {to}, {busy:?}", life.vcpu_id));
             }
         }
     }
@@ -69,7 +73,7 @@ fn limits(life: &Life, now: u64, random: &mut Random, broken: &mut Vec<String>) 
             if all > n * slice + overrun || last > slice + overrun {
                 broken.push(format!(
                     "{}: {last} in period {n}, {all} in all, slice {slice}, {busy:?}",
-                    life.vp
+                    life.vcpu_id
                 ));
             }
         }
@@ -82,7 +86,7 @@ fn limits(life: &Life, now: u64, random: &mut Random, broken: &mut Vec<String>) 
             (to - from) as f64 * slice as f64 / period as f64 + 2.0 * slice as f64 + overrun as f64 + 1.0;
         let got = life.within(from, to);
         if got as f64 > most {
-            broken.push(format!("{}: {got} of at most {most} from {from} to {to}", life.vp));
+            broken.push(format!("{}: {got} of at most {most} from {from} to {to}", life.vcpu_id));
         }
     }
 }
@@ -107,7 +111,7 @@ fn shares(plan: &Plan, out: &Outcome, random: &mut Random, broken: &mut Vec<Stri
                 let error = (longest + 10.0) / weight_a + (longest + 10.0) / weight_b;
                 // A debited virtual CPU gets less, and takes nothing from others.
                 if of_a - of_b > error && b.debits.is_empty() {
-                    broken.push(format!("{} {of_a}, {} {of_b}, error {error}", a.vp, b.vp));
+                    broken.push(format!("{} {of_a}, {} {of_b}, error {error}", a.vcpu_id, b.vcpu_id));
                 }
             }
         }
@@ -117,12 +121,16 @@ fn shares(plan: &Plan, out: &Outcome, random: &mut Random, broken: &mut Vec<Stri
         for (b, weight_b) in all.iter().filter(|(b, _)| b.debits.is_empty()) {
             let of_a = (a.within(0, out.now) + a.debited(0, out.now)) as f64 / weight_a;
             let of_b = b.within(0, out.now) as f64 / weight_b;
-            let asked: u64 =
-                a.debits.iter().filter(|(.., debt)| *debt == Debt::Agreed).map(|(_, taken, _)| taken).sum();
-            let owed = (plan.config.arrears.0 + asked).min(a.debited(0, out.now)) as f64;
+            let asked: u64 = a
+                .debits
+                .iter()
+                .filter(|(.., kind)| *kind == DebitKind::Requested)
+                .map(|(_, taken, _)| taken)
+                .sum();
+            let owed = (plan.config.lateness_max.0 + asked).min(a.debited(0, out.now)) as f64;
             let error = (longest + 10.0 + owed) / weight_a + (longest + 10.0) / weight_b;
             if (of_a - of_b).abs() > error {
-                broken.push(format!("{} {of_a} with debits, {} {of_b}, error {error}", a.vp, b.vp));
+                broken.push(format!("{} {of_a} with debits, {} {of_b}, error {error}", a.vcpu_id, b.vcpu_id));
             }
         }
     }

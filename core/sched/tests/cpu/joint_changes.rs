@@ -66,48 +66,48 @@ proptest! {
         let mut core = TracedCore::new(config, move |event| sink.borrow_mut().push(event.to_string()));
         let mut there: Vec<(VcpuId, Fate)> = Vec::new();
         for (terms, fate) in present {
-            there.extend(core.create(terms, Nanos(0)).ok().map(|vp| (vp, fate)));
+            there.extend(core.create(terms, Nanos(0)).ok().map(|vcpu_id| (vcpu_id, fate)));
         }
-        for (vp, _) in &there {
-            core.wake(*vp, Nanos(0)).unwrap();
+        for (vcpu_id, _) in &there {
+            core.wake(*vcpu_id, Nanos(0)).unwrap();
         }
         let mut now = Nanos(0);
         while now.0 < runs {
             step(&mut core, &mut now);
         }
         let closed = there.iter().filter(|(_, fate)| matches!(fate, Fate::Closes));
-        for (vp, _) in closed.collect::<Vec<_>>() {
-            core.close(*vp, now).unwrap();
+        for (vcpu_id, _) in closed.collect::<Vec<_>>() {
+            core.close(*vcpu_id, now).unwrap();
         }
         let spare = CpuTerms { share: CpuAllocation::BestEffort(Weight::USUAL), overrun: Nanos(0) };
         let gone: Vec<VcpuId> =
-            there.iter().filter(|(_, fate)| matches!(fate, Fate::Yields)).map(|(vp, _)| *vp).collect();
-        let changes = there.iter().filter_map(|(vp, fate)| match fate {
-            Fate::Changes(terms) => Some((Some(*vp), *terms)),
+            there.iter().filter(|(_, fate)| matches!(fate, Fate::Yields)).map(|(vcpu_id, _)| *vcpu_id).collect();
+        let changes = there.iter().filter_map(|(vcpu_id, fate)| match fate {
+            Fate::Changes(terms) => Some((Some(*vcpu_id), *terms)),
             _ => None,
         });
         let wanted: Vec<(Option<VcpuId>, CpuTerms)> = changes.chain(new.into_iter().map(|it| (None, it))).collect();
         prop_assume!(core.core().fits(&gone, &wanted).is_ok());
-        for vp in gone {
-            core.change(vp, spare, now).unwrap();
+        for vcpu_id in gone {
+            core.change(vcpu_id, spare, now).unwrap();
         }
-        let mut pledged = Vec::new();
-        for (vp, terms) in wanted {
-            let vp = vp.unwrap_or_else(|| core.create(spare, now).unwrap());
-            match core.change(vp, terms, now) {
+        let mut reserved_changes = Vec::new();
+        for (vcpu_id, terms) in wanted {
+            let vcpu_id = vcpu_id.unwrap_or_else(|| core.create(spare, now).unwrap());
+            match core.change(vcpu_id, terms, now) {
                 Ok(()) => {}
-                Err(ReservationRefusal::NoRoom { .. }) => pledged.push((core.pledge(vp, terms, now).unwrap(), vp, terms)),
+                Err(ReservationRefusal::NoRoom { .. }) => reserved_changes.push((core.reserve_change(vcpu_id, terms, now).unwrap(), vcpu_id, terms)),
                 Err(other) => prop_assert!(false, "{other}"),
             }
         }
-        // A newcomer that takes all that is free has no effect on pledged terms.
+        // A newcomer that takes all that is free has no effect on reserved changes.
         let greedy = core.create(greedy, now).ok();
         let mut steps = 0;
-        while !pledged.is_empty() {
+        while !reserved_changes.is_empty() {
             steps += 1;
-            prop_assert!(steps < 100_000, "{pledged:?} are not admitted, greedy: {greedy:?}");
+            prop_assert!(steps < 100_000, "{reserved_changes:?} are not admitted, greedy: {greedy:?}");
             step(&mut core, &mut now);
-            pledged.retain(|(at, vp, terms)| now < *at || core.change(*vp, *terms, now).is_err());
+            reserved_changes.retain(|(at, vcpu_id, terms)| now < *at || core.change(*vcpu_id, *terms, now).is_err());
         }
         let lines = lines.borrow();
         prop_assert!(replay(lines.iter().map(String::as_str)).is_ok());

@@ -142,7 +142,7 @@ fn when_more_is_stolen_than_was_kept_back_all_lose_the_same_part_and_it_is_count
         let least = parts.iter().copied().fold(f64::INFINITY, f64::min);
         let most = parts.iter().copied().fold(0.0, f64::max);
         assert!(most < 0.8 && most - least < 0.02, "{parts:?}");
-        // Forfeited time is counted, except for the arrears and the present periods.
+        // Forfeited time is counted, except for `lateness_max` and the present periods.
         let all: f64 = reserved().map(|(_, terms)| promised(&terms)).sum();
         let counted = (out.totals.reserved.0 + out.totals.forfeited.0) as f64;
         assert!((all - counted).abs() / all < 0.02, "{counted} of {all}");
@@ -168,7 +168,7 @@ fn a_late_slice_is_given_all_the_same_and_its_period_is_counted_as_missed() {
                 (1..=out.now / period.0).filter(is_late).count() as u64
             };
             // A slice that is late at the end of the simulation is counted only when it is provided.
-            let open = plan.config.arrears.0 / period.0 + 1;
+            let open = plan.config.lateness_max.0 / period.0 + 1;
             let (least, most) = (late(0).saturating_sub(open), late(300_000));
             assert!((least..=most).contains(&stats.periods_missed), "{least} <= {stats:?} <= {most}");
             missed += stats.periods_missed;

@@ -11,7 +11,7 @@ const CAPACITY: u64 = 1000;
 const PACKET: u64 = 5_000;
 
 struct Reader {
-    vp: VcpuId,
+    vcpu_id: VcpuId,
     load: QueueLoad,
     /// The time between two packets.
     every: u64,
@@ -32,10 +32,10 @@ fn readers(core: &mut CoreScheduler, parts: &[(u8, u64, Option<u64>)]) -> Vec<Re
             }),
             None => CpuAllocation::BestEffort(Weight::USUAL),
         };
-        let vp = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
+        let vcpu_id = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
         let is_best_effort = reserved.is_none();
         let load = QueueLoad { priority, filled: 0, takes_unreserved: is_best_effort, is_best_effort };
-        Reader { vp, load, every, next: 0, waiting: 0, seen: 0, lost: 0 }
+        Reader { vcpu_id, load, every, next: 0, waiting: 0, seen: 0, lost: 0 }
     };
     parts.iter().map(reader).collect()
 }
@@ -55,13 +55,13 @@ fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
                 }
                 reader.waiting += 1;
                 if reader.waiting == 1 {
-                    core.wake(reader.vp, Nanos(now)).unwrap();
+                    core.wake(reader.vcpu_id, Nanos(now)).unwrap();
                 }
             }
         }
         match core.next(Nanos(now)) {
-            CpuDecision::Run { vp, budget, .. } => {
-                let reader = readers.iter_mut().find(|reader| reader.vp == vp).unwrap();
+            CpuDecision::Run { vcpu_id, budget, .. } => {
+                let reader = readers.iter_mut().find(|reader| reader.vcpu_id == vcpu_id).unwrap();
                 let packets = (budget.0 / PACKET).clamp(1, reader.waiting.max(1)).min(reader.waiting);
                 reader.waiting -= packets;
                 reader.seen += packets;

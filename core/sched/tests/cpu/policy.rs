@@ -2,21 +2,21 @@
 
 use weir_sched::cpu::trace::{TraceEvent, TracedCore};
 use weir_sched::cpu::{
-    CoreConfig, CpuDecision, CpuTerms, Debt, ReservationRefusal, RunAccount, RunOutcome, Stats, VcpuId,
+    CoreConfig, CpuDecision, CpuTerms, DebitKind, ReservationRefusal, RunAccount, RunOutcome, Stats, VcpuId,
 };
 use weir_units::Nanos;
 
 /// A scheduling policy. Virtual CPUs are named by the identifiers that the scheduler under test assigns.
 pub trait Policy {
     fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VcpuId, ReservationRefusal>;
-    fn change(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal>;
-    fn close(&mut self, vp: VcpuId, now: Nanos) -> Stats;
-    fn wake(&mut self, vp: VcpuId, now: Nanos);
+    fn change(&mut self, vcpu_id: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal>;
+    fn close(&mut self, vcpu_id: VcpuId, now: Nanos) -> Stats;
+    fn wake(&mut self, vcpu_id: VcpuId, now: Nanos);
     fn next(&mut self, now: Nanos) -> CpuDecision;
     fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome);
     /// Debits work done on other threads. Returns the part that was debited.
-    fn debit(&mut self, vp: VcpuId, used: Nanos, debt: Debt, now: Nanos) -> Nanos;
-    fn stats(&self, vp: VcpuId) -> Stats;
+    fn debit(&mut self, vcpu_id: VcpuId, used: Nanos, kind: DebitKind, now: Nanos) -> Nanos;
+    fn stats(&self, vcpu_id: VcpuId) -> Stats;
     fn totals(&self) -> Stats;
 }
 
@@ -35,14 +35,14 @@ impl Policy for Real {
     fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VcpuId, ReservationRefusal> {
         self.core.create(terms, now)
     }
-    fn change(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.core.change(vp, terms, now)
+    fn change(&mut self, vcpu_id: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.core.change(vcpu_id, terms, now)
     }
-    fn close(&mut self, vp: VcpuId, now: Nanos) -> Stats {
-        self.core.close(vp, now).expect("it is there and does not run")
+    fn close(&mut self, vcpu_id: VcpuId, now: Nanos) -> Stats {
+        self.core.close(vcpu_id, now).expect("it is there and does not run")
     }
-    fn wake(&mut self, vp: VcpuId, now: Nanos) {
-        self.core.wake(vp, now).expect("it is there");
+    fn wake(&mut self, vcpu_id: VcpuId, now: Nanos) {
+        self.core.wake(vcpu_id, now).expect("it is there");
     }
     fn next(&mut self, now: Nanos) -> CpuDecision {
         self.core.next(now)
@@ -50,11 +50,11 @@ impl Policy for Real {
     fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome) {
         self.core.charge(used, now, outcome).expect("it runs");
     }
-    fn debit(&mut self, vp: VcpuId, used: Nanos, debt: Debt, now: Nanos) -> Nanos {
-        Nanos(used.0 - self.core.debit(vp, used, debt, now).expect("it is there").0)
+    fn debit(&mut self, vcpu_id: VcpuId, used: Nanos, kind: DebitKind, now: Nanos) -> Nanos {
+        Nanos(used.0 - self.core.debit(vcpu_id, used, kind, now).expect("it is there").0)
     }
-    fn stats(&self, vp: VcpuId) -> Stats {
-        self.core.core().stats(vp).expect("it is there")
+    fn stats(&self, vcpu_id: VcpuId) -> Stats {
+        self.core.core().stats(vcpu_id).expect("it is there")
     }
     fn totals(&self) -> Stats {
         self.core.core().totals()
@@ -82,21 +82,23 @@ impl Policy for RoundRobin {
     fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VcpuId, ReservationRefusal> {
         self.admits.create(terms, now)
     }
-    fn change(&mut self, vp: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.admits.change(vp, terms, now)
+    fn change(&mut self, vcpu_id: VcpuId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.admits.change(vcpu_id, terms, now)
     }
-    fn close(&mut self, vp: VcpuId, now: Nanos) -> Stats {
-        self.awake.retain(|one| *one != vp);
-        self.admits.close(vp, now)
+    fn close(&mut self, vcpu_id: VcpuId, now: Nanos) -> Stats {
+        self.awake.retain(|one| *one != vcpu_id);
+        self.admits.close(vcpu_id, now)
     }
-    fn wake(&mut self, vp: VcpuId, _: Nanos) {
-        if !self.awake.contains(&vp) {
-            self.awake.push_back(vp);
+    fn wake(&mut self, vcpu_id: VcpuId, _: Nanos) {
+        if !self.awake.contains(&vcpu_id) {
+            self.awake.push_back(vcpu_id);
         }
     }
     fn next(&mut self, _: Nanos) -> CpuDecision {
         match self.awake.front() {
-            Some(&vp) => CpuDecision::Run { vp, budget: self.blocking_max, account: RunAccount::Spare },
+            Some(&vcpu_id) => {
+                CpuDecision::Run { vcpu_id, budget: self.blocking_max, account: RunAccount::Spare }
+            }
             None => CpuDecision::Idle { until: None },
         }
     }
@@ -106,11 +108,11 @@ impl Policy for RoundRobin {
             self.awake.push_back(ran);
         }
     }
-    fn debit(&mut self, _: VcpuId, _: Nanos, _: Debt, _: Nanos) -> Nanos {
+    fn debit(&mut self, _: VcpuId, _: Nanos, _: DebitKind, _: Nanos) -> Nanos {
         Nanos(0)
     }
-    fn stats(&self, vp: VcpuId) -> Stats {
-        self.admits.stats(vp)
+    fn stats(&self, vcpu_id: VcpuId) -> Stats {
+        self.admits.stats(vcpu_id)
     }
     fn totals(&self) -> Stats {
         self.admits.totals()

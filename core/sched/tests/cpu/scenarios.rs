@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, PoolDepth, Pools,
-    Ppm, ReservationRefusal, RunAccount, RunOutcome, VcpuId, VcpuWork, Weight,
+    CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, DebitKind, PoolDepth,
+    Pools, Ppm, ReservationRefusal, RunAccount, RunOutcome, VcpuId, VcpuWork, Weight,
 };
 use weir_units::Nanos;
 
@@ -22,9 +22,9 @@ impl Machine {
     }
 
     fn create(&mut self, terms: CpuTerms) -> Result<VcpuId, ReservationRefusal> {
-        let vp = self.core.create(terms, Nanos(self.now))?;
-        self.core.wake(vp, Nanos(self.now))?;
-        Ok(vp)
+        let vcpu_id = self.core.create(terms, Nanos(self.now))?;
+        self.core.wake(vcpu_id, Nanos(self.now))?;
+        Ok(vcpu_id)
     }
 
     /// Runs until `end`; each virtual CPU uses its budget, but at most `piece` per run. Returns the time that each
@@ -33,16 +33,16 @@ impl Machine {
         let before = self.got.clone();
         while self.now < end {
             match self.core.next(Nanos(self.now)) {
-                CpuDecision::Run { vp, budget, .. } => {
+                CpuDecision::Run { vcpu_id, budget, .. } => {
                     let used = budget.0.min(piece).min(end - self.now);
                     self.now += used;
-                    *self.got.entry(vp).or_default() += used;
+                    *self.got.entry(vcpu_id).or_default() += used;
                     self.core.charge(Nanos(used), Nanos(self.now), RunOutcome::Ready).unwrap();
                 }
                 CpuDecision::Idle { until } => self.now = until.map_or(end, |until| until.0.min(end)),
             }
         }
-        self.got.iter().map(|(vp, got)| (*vp, got - before.get(vp).unwrap_or(&0))).collect()
+        self.got.iter().map(|(vcpu_id, got)| (*vcpu_id, got - before.get(vcpu_id).unwrap_or(&0))).collect()
     }
 }
 
@@ -74,8 +74,8 @@ fn four_reservations_get_their_shares_in_every_period_and_best_effort_gets_the_r
     }
     for _ in 0..750 {
         let got = machine.run_until(machine.now + 4 * MS, 20_000);
-        for (vp, percent) in &shares {
-            assert_eq!(got[vp], 4 * MS * percent / 100, "{percent} %");
+        for (vcpu_id, percent) in &shares {
+            assert_eq!(got[vcpu_id], 4 * MS * percent / 100, "{percent} %");
         }
         assert_eq!(got[&a], 4 * MS * 40 / 100);
     }
@@ -88,51 +88,55 @@ fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
     let mut machine = Machine::new(CoreConfig { blocking_max: Nanos(50_000), ..CoreConfig::default() });
     let rest = machine.create(best_effort(1)).unwrap();
     let other = machine.create(reserved(6 * MS, 6 * MS / 5)).unwrap();
-    let vp = machine.create(reserved(6 * MS, 6 * MS / 4)).unwrap();
+    let vcpu_id = machine.create(reserved(6 * MS, 6 * MS / 4)).unwrap();
     let mut percent = 25;
     for next in [45, 65, 25, 25] {
         for _ in 0..10 {
             let got = machine.run_until(machine.now + 6 * MS, 20_000);
-            assert_eq!((got[&vp], got[&other]), (6 * MS * percent / 100, 6 * MS / 5));
+            assert_eq!((got[&vcpu_id], got[&other]), (6 * MS * percent / 100, 6 * MS / 5));
             assert_eq!(got[&rest], 6 * MS * (80 - percent) / 100);
         }
         // In the middle of a period, the old slice is still provided.
-        let first = machine.run_until(machine.now + MS, 20_000)[&vp];
+        let first = machine.run_until(machine.now + MS, 20_000)[&vcpu_id];
         let terms = reserved(6 * MS, 6 * MS * next / 100);
-        machine.core.change(vp, terms, Nanos(machine.now)).unwrap();
-        let is_in_force = machine.core.terms(vp) == Some(terms);
+        machine.core.change(vcpu_id, terms, Nanos(machine.now)).unwrap();
+        let is_in_force = machine.core.terms(vcpu_id) == Some(terms);
         assert_eq!(is_in_force, next == percent, "not before the next period");
-        let second = machine.run_until(machine.now + 5 * MS, 20_000)[&vp];
+        let second = machine.run_until(machine.now + 5 * MS, 20_000)[&vcpu_id];
         assert_eq!(first + second, 6 * MS * percent / 100);
         percent = next;
     }
-    let too_much = machine.core.change(vp, reserved(6 * MS, 6 * MS * 7 / 10), Nanos(machine.now));
+    let too_much = machine.core.change(vcpu_id, reserved(6 * MS, 6 * MS * 7 / 10), Nanos(machine.now));
     let Err(ReservationRefusal::NoRoom { largest, .. }) = too_much else { panic!("{too_much:?}") };
     // The limit is 90 % less 20 %, less a blocking of 50 us in 6 ms.
     assert!(largest.0.abs_diff(6 * MS * 7 / 10 - 50_000) <= 1, "{largest}");
-    assert_eq!(machine.core.terms(vp), Some(reserved(6 * MS, 6 * MS / 4)), "a refusal changes nothing");
-    machine.core.change(vp, best_effort(3), Nanos(machine.now)).unwrap();
+    assert_eq!(machine.core.terms(vcpu_id), Some(reserved(6 * MS, 6 * MS / 4)), "a refusal changes nothing");
+    machine.core.change(vcpu_id, best_effort(3), Nanos(machine.now)).unwrap();
     machine.run_until(machine.now + 6 * MS, 20_000);
     let got = machine.run_until(machine.now + 600 * MS, 20_000);
-    assert!(got[&vp].abs_diff(3 * got[&rest]) < 200_000, "{got:?}");
-    machine.core.change(vp, reserved(6 * MS, 3 * MS), Nanos(machine.now)).unwrap();
-    assert_eq!(machine.run_until(machine.now + 60 * MS, 20_000)[&vp], 30 * MS, "at once, from best effort");
+    assert!(got[&vcpu_id].abs_diff(3 * got[&rest]) < 200_000, "{got:?}");
+    machine.core.change(vcpu_id, reserved(6 * MS, 3 * MS), Nanos(machine.now)).unwrap();
+    assert_eq!(
+        machine.run_until(machine.now + 60 * MS, 20_000)[&vcpu_id],
+        30 * MS,
+        "at once, from best effort"
+    );
 }
 
 #[test]
 fn a_closed_reservation_is_free_when_its_period_has_ended() {
     let mut machine = Machine::new(CoreConfig::default());
-    let vp = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
+    let vcpu_id = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
     machine.run_until(5 * MS, 100_000);
-    let stats = machine.core.close(vp, Nanos(5 * MS)).unwrap();
+    let stats = machine.core.close(vcpu_id, Nanos(5 * MS)).unwrap();
     assert_eq!((stats.reserved, stats.periods, stats.periods_served), (Nanos(5 * MS), 1, 1));
     machine.now = 10 * MS - 1;
     assert!(matches!(machine.create(reserved(10 * MS, 5 * MS)), Err(ReservationRefusal::NoRoom { .. })));
     machine.now = 10 * MS;
     let next = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
-    assert_ne!(vp, next);
-    assert_eq!(machine.core.wake(vp, Nanos(machine.now)), Err(ReservationRefusal::Unknown(vp)));
-    assert_eq!(machine.core.close(vp, Nanos(machine.now)), Err(ReservationRefusal::Unknown(vp)));
+    assert_ne!(vcpu_id, next);
+    assert_eq!(machine.core.wake(vcpu_id, Nanos(machine.now)), Err(ReservationRefusal::Unknown(vcpu_id)));
+    assert_eq!(machine.core.close(vcpu_id, Nanos(machine.now)), Err(ReservationRefusal::Unknown(vcpu_id)));
     assert_eq!(machine.core.totals().reserved, Nanos(5 * MS), "what it used stays counted");
 }
 
@@ -146,8 +150,8 @@ fn idle_time_gives_no_credit_and_running_alone_costs_nothing_later() {
     let got = machine.run_until(1400 * MS, 100_000);
     // 10 % of 400 ms are reserved; the rest is divided into a quarter, a quarter and half.
     let expected = [(first, 90), (greedy, 40 + 90), (new, 180)];
-    for (vp, ms) in expected {
-        assert!(got[&vp].abs_diff(ms * MS) <= 300_000, "{vp}: {} and not {ms} ms", got[&vp]);
+    for (vcpu_id, ms) in expected {
+        assert!(got[&vcpu_id].abs_diff(ms * MS) <= 300_000, "{vcpu_id}: {} and not {ms} ms", got[&vcpu_id]);
     }
     // A virtual CPU that ran ahead on an idle core still gets its slice in each period when others come.
     machine.core.sleep(first, Nanos(machine.now)).unwrap();
@@ -175,7 +179,10 @@ fn a_virtual_cpu_that_wakes_up_late_in_its_period_does_not_delay_another() {
     machine.core.wake(rest, Nanos(machine.now)).unwrap();
     machine.run_until(9_100_000, 400_000);
     let decision = machine.core.next(Nanos(machine.now));
-    assert_eq!(decision, CpuDecision::Run { vp: rest, budget: Nanos(400_000), account: RunAccount::Spare });
+    assert_eq!(
+        decision,
+        CpuDecision::Run { vcpu_id: rest, budget: Nanos(400_000), account: RunAccount::Spare }
+    );
     machine.core.wake(slow, Nanos(machine.now)).unwrap();
     machine.core.wake(fast, Nanos(machine.now)).unwrap();
     assert_eq!(machine.core.next(Nanos(machine.now)), decision, "the same until it is charged");
@@ -188,17 +195,17 @@ fn a_virtual_cpu_that_wakes_up_late_in_its_period_does_not_delay_another() {
 #[test]
 fn work_that_comes_while_a_run_ends_is_not_forgotten() {
     let mut machine = Machine::new(CoreConfig::default());
-    let vp = machine.create(reserved(10 * MS, MS)).unwrap();
-    let run = CpuDecision::Run { vp, budget: Nanos(100_000), account: RunAccount::Reserved };
+    let vcpu_id = machine.create(reserved(10 * MS, MS)).unwrap();
+    let run = CpuDecision::Run { vcpu_id, budget: Nanos(100_000), account: RunAccount::Reserved };
     assert_eq!(machine.core.next(Nanos(0)), run);
-    assert_eq!(machine.core.close(vp, Nanos(0)), Err(ReservationRefusal::Running(vp)));
-    machine.core.wake(vp, Nanos(1000)).unwrap();
+    assert_eq!(machine.core.close(vcpu_id, Nanos(0)), Err(ReservationRefusal::Running(vcpu_id)));
+    machine.core.wake(vcpu_id, Nanos(1000)).unwrap();
     machine.core.charge(Nanos(100_000), Nanos(150_000), RunOutcome::Idle).unwrap();
     assert_eq!(machine.core.next(Nanos(150_000)), run);
     machine.core.charge(Nanos(100_000), Nanos(250_000), RunOutcome::Idle).unwrap();
     assert_eq!(machine.core.next(Nanos(250_000)), CpuDecision::Idle { until: None });
     assert!(machine.core.charge(Nanos(1), Nanos(250_000), RunOutcome::Idle).is_err(), "nothing runs");
-    let stats = machine.core.stats(vp).unwrap();
+    let stats = machine.core.stats(vcpu_id).unwrap();
     assert_eq!((stats.reserved, stats.stolen, stats.runs), (Nanos(200_000), Nanos(50_000), 2));
 }
 
@@ -228,16 +235,18 @@ fn an_overrun_of_any_size_is_paid_back_and_disturbs_others_only_briefly() {
     let mut machine = Machine::new(CoreConfig::default());
     let (bad, good) =
         (machine.create(reserved(4 * MS, MS)).unwrap(), machine.create(reserved(4 * MS, MS)).unwrap());
-    let CpuDecision::Run { vp, .. } = machine.core.next(Nanos(0)) else { panic!("a virtual CPU has work") };
-    assert_eq!(vp, bad);
+    let CpuDecision::Run { vcpu_id, .. } = machine.core.next(Nanos(0)) else {
+        panic!("a virtual CPU has work")
+    };
+    assert_eq!(vcpu_id, bad);
     // One run that took fifty slices.
     machine.core.charge(Nanos(50 * MS), Nanos(50 * MS), RunOutcome::Ready).unwrap();
     machine.now = 50 * MS;
     let got = machine.run_until(202 * MS, 100_000);
     assert_eq!(got.get(&bad), None, "it has used all of its slices until 200 ms and more");
     assert!(got[&good] >= 37 * MS, "{got:?}");
-    // The reservation clock was set back by 36 ms: 50 ms, less the first period, less 10 ms of arrears. So the debt
-    // is paid at 236 ms.
+    // The reservation clock was set back by 36 ms: 50 ms, less the first period, less the 10 ms of `lateness_max`. So
+    // the debt is paid at 236 ms.
     let got = machine.run_until(402 * MS, 100_000);
     assert!(got[&good] >= 49 * MS && (41 * MS..=42 * MS).contains(&got[&bad]), "{got:?}");
     let stats = machine.core.stats(bad).unwrap();
@@ -247,7 +256,7 @@ fn an_overrun_of_any_size_is_paid_back_and_disturbs_others_only_briefly() {
 #[test]
 fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_up_only_its_own_pool() {
     let mut core = CoreScheduler::new(CoreConfig::default());
-    let vp = core.create(reserved(10 * MS, MS), Nanos(0)).unwrap();
+    let vcpu_id = core.create(reserved(10 * MS, MS), Nanos(0)).unwrap();
     let mut pools = Pools::default();
     let (calls, packets) =
         (PoolDepth { events: 4, concurrency: 1 }, PoolDepth { events: 100, concurrency: 1 });
@@ -256,7 +265,7 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
     pools.push(calls, 2_500_000_u64).unwrap();
     pools.push(calls, 1000).unwrap();
     (0..20).for_each(|_| pools.push(packets, 50_000).unwrap());
-    core.wake(vp, Nanos(0)).unwrap();
+    core.wake(vcpu_id, Nanos(0)).unwrap();
     let (mut now, mut rest, mut done) = (0, BTreeMap::new(), Vec::new());
     while pools.has_work() {
         let budget = match core.next(Nanos(now)) {
@@ -294,7 +303,7 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
     assert_eq!(ends(calls), [30, 30]);
     let batches = ends(packets);
     assert_eq!((batches.len(), batches[0], batches[9], batches[19]), (20, 0, 0, 10));
-    assert_eq!(core.stats(vp).unwrap().reserved, Nanos(3_501_000));
+    assert_eq!(core.stats(vcpu_id).unwrap().reserved, Nanos(3_501_000));
 }
 
 #[test]
@@ -307,7 +316,7 @@ fn after_a_standstill_a_core_continues_with_its_guarantees() {
     machine.core.wake(quiet, Nanos(machine.now)).unwrap();
     let period = machine.core.period(quiet).unwrap();
     assert_eq!((period.begin, period.end), (Nanos(1101 * MS), Nanos(1105 * MS)));
-    // The arrears of one virtual CPU come first, 10 ms at most; then all have had their slices.
+    // The late slices of one virtual CPU come first, 10 ms at most; then all have had their slices.
     let got = machine.run_until(machine.now + 40 * MS, 100_000);
     assert_eq!(got[&quiet], 20 * MS);
     assert!((12 * MS..=13 * MS).contains(&got[&busy]), "{got:?}");
@@ -328,9 +337,9 @@ fn work_done_for_one_virtual_cpu_is_debited_from_its_next_slices_only() {
     let rest = machine.create(best_effort(100)).unwrap();
     machine.run_until(10 * MS, 20_000);
     // Five milliseconds of work for `a`: two slices and a half.
-    machine.core.debit(a, Nanos(5 * MS), Debt::Agreed, Nanos(machine.now)).unwrap();
+    machine.core.debit(a, Nanos(5 * MS), DebitKind::Requested, Nanos(machine.now)).unwrap();
     let periods: Vec<_> = (0..4).map(|_| machine.run_until(machine.now + 10 * MS, 20_000)).collect();
-    let had = |vp| periods.iter().map(|got| got[&vp]).collect::<Vec<_>>();
+    let had = |vcpu_id| periods.iter().map(|got| got[&vcpu_id]).collect::<Vec<_>>();
     assert_eq!(had(a).iter().sum::<u64>(), 3 * MS, "{:?}", had(a));
     assert_eq!(had(b), [2 * MS; 4]);
     assert_eq!(had(rest).iter().sum::<u64>(), 40 * MS - 8 * MS - 3 * MS);
@@ -339,12 +348,12 @@ fn work_done_for_one_virtual_cpu_is_debited_from_its_next_slices_only() {
     // A best-effort virtual CPU falls behind the others by the debit.
     let mut machine = Machine::new(CoreConfig::default());
     let (c, d) = (machine.create(best_effort(100)).unwrap(), machine.create(best_effort(100)).unwrap());
-    machine.core.debit(c, Nanos(4 * MS), Debt::Agreed, Nanos(0)).unwrap();
+    machine.core.debit(c, Nanos(4 * MS), DebitKind::Requested, Nanos(0)).unwrap();
     let got = machine.run_until(20 * MS, 20_000);
     let apart = got[&d].abs_diff(got[&c] + 4 * MS);
     assert!(apart <= 2 * 20_000, "{got:?}");
     machine.core.close(d, Nanos(machine.now)).unwrap();
-    let debit = machine.core.debit(d, Nanos(1), Debt::Agreed, Nanos(machine.now));
+    let debit = machine.core.debit(d, Nanos(1), DebitKind::Requested, Nanos(machine.now));
     assert_eq!(debit, Err(ReservationRefusal::Unknown(d)));
 }
 
@@ -365,6 +374,6 @@ fn virtual_cpus_with_work_use_the_whole_core_and_those_without_never_run() {
     machine.run_until(2_000 * MS, 100_000);
     let totals = machine.core.totals();
     assert_eq!((totals.used(), totals.periods_missed), (Nanos(machine.now), 0));
-    let ran = |vp: &VcpuId| machine.core.stats(*vp).unwrap().runs > 0;
+    let ran = |vcpu_id: &VcpuId| machine.core.stats(*vcpu_id).unwrap().runs > 0;
     assert!(busy.iter().all(ran) && !idle.iter().any(ran));
 }

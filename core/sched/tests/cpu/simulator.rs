@@ -9,8 +9,8 @@ use crate::cpu::policy::Policy;
 use crate::cpu::random::Random;
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    CoreConfig, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, ReservationRefusal, RunAccount,
-    RunOutcome, Stats, VcpuId, Weight,
+    CoreConfig, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, DebitKind, ReservationRefusal,
+    RunAccount, RunOutcome, Stats, VcpuId, Weight,
 };
 use weir_units::Nanos;
 
@@ -51,13 +51,13 @@ pub struct Busy {
 /// A virtual CPU during one set of terms.
 #[derive(Clone, Debug)]
 pub struct Life {
-    pub vp: VcpuId,
+    pub vcpu_id: VcpuId,
     pub terms: CpuTerms,
     pub busy: Vec<Busy>,
     /// Its times on the CPU: start, end, and the total until then.
     pub got: Vec<(u64, u64, u64)>,
     /// Debits for work on other threads: the time, the debited amount, and the kind.
-    pub debits: Vec<(u64, u64, Debt)>,
+    pub debits: Vec<(u64, u64, DebitKind)>,
     /// True if it has work from its beginning to its end.
     pub greedy: bool,
     pub begin: u64,
@@ -81,7 +81,7 @@ impl Life {
         self.debits.iter().filter(|(at, ..)| (from..=to).contains(at)).map(|(_, taken, _)| taken).sum()
     }
 
-    /// An upper limit of its agreed debt at `at`, if only the passing of time pays it.
+    /// An upper limit of its requested debt at `at`, if only the passing of time pays it.
     pub fn owed(&self, at: u64) -> u64 {
         let Some(reservation) = self.reservation() else { return 0 };
         let (mut owed, mut since) = (0u64, self.begin);
@@ -90,7 +90,7 @@ impl Life {
             owed.saturating_sub(u64::try_from(paid).unwrap())
         };
         for (when, taken, _) in
-            self.debits.iter().filter(|(when, _, debt)| *when <= at && *debt == Debt::Agreed)
+            self.debits.iter().filter(|(when, _, kind)| *when <= at && *kind == DebitKind::Requested)
         {
             owed = paid(owed, when.saturating_sub(since)) + taken;
             since = since.max(*when);
@@ -119,7 +119,7 @@ pub struct Outcome {
     pub refused: u64,
 }
 
-struct SimulatedVp {
+struct SimulatedVcpu {
     life: usize,
     /// The CPU time until it has no more work.
     work: u64,
@@ -133,7 +133,7 @@ pub struct Simulator<'a, P> {
     policy: &'a mut P,
     random: Random,
     now: u64,
-    vps: BTreeMap<VcpuId, SimulatedVp>,
+    vcpus: BTreeMap<VcpuId, SimulatedVcpu>,
     /// Work to come, by its time and virtual CPU.
     coming: BTreeMap<(u64, VcpuId), u64>,
     slot: (u64, u64),
@@ -156,7 +156,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
             policy,
             random: Random(plan.seed),
             now: 0,
-            vps: BTreeMap::new(),
+            vcpus: BTreeMap::new(),
             coming: BTreeMap::new(),
             slot: (0, 0),
             out,
@@ -184,14 +184,14 @@ impl<'a, P: Policy> Simulator<'a, P> {
         if self.plan.debits && self.random.one_in(20) {
             self.debit();
         }
-        while let Some((&(at, vp), &work)) = self.coming.first_key_value()
+        while let Some((&(at, vcpu_id), &work)) = self.coming.first_key_value()
             && at <= self.now
         {
             self.coming.pop_first();
-            self.arrive(vp, work);
+            self.arrive(vcpu_id, work);
         }
         match self.policy.next(Nanos(self.now)) {
-            CpuDecision::Run { vp, budget, account } => self.perform(vp, budget.0, account),
+            CpuDecision::Run { vcpu_id, budget, account } => self.perform(vcpu_id, budget.0, account),
             CpuDecision::Idle { until } => {
                 let next_work = self.coming.first_key_value().map(|((at, _), _)| *at);
                 let until = until.map(|until| until.0);
@@ -206,36 +206,37 @@ impl<'a, P: Policy> Simulator<'a, P> {
 
     /// Debits a virtual CPU for packets received on another core, or for a service call.
     fn debit(&mut self) {
-        let place = usize::try_from(self.random.any()).unwrap() % self.vps.len().max(1);
-        let Some((&vp, vp_state)) = self.vps.iter_mut().nth(place) else { return };
-        let is_best_effort = self.out.lives[vp_state.life].reservation().is_none();
+        let place = usize::try_from(self.random.any()).unwrap() % self.vcpus.len().max(1);
+        let Some((&vcpu_id, vcpu)) = self.vcpus.iter_mut().nth(place) else { return };
+        let is_best_effort = self.out.lives[vcpu.life].reservation().is_none();
         // A best-effort virtual CPU keeps its debits separate, so that its share can be told from the others'.
         if is_best_effort
-            && self.out.lives.iter().find(|life| life.reservation().is_none()).map(|one| one.vp) != Some(vp)
+            && self.out.lives.iter().find(|life| life.reservation().is_none()).map(|one| one.vcpu_id)
+                != Some(vcpu_id)
         {
             return;
         }
         let most = if self.random.one_in(20) { 3_000_000 } else { 50_000 };
         let (used, asked) = (self.random.within(0, most), self.random.one_in(4));
-        let life = &mut self.out.lives[vp_state.life];
-        let (used, debt) = match life.reservation().filter(|_| asked) {
+        let life = &mut self.out.lives[vcpu.life];
+        let (used, kind) = match life.reservation().filter(|_| asked) {
             // Limited, so that it gets to work again.
-            Some(reservation) => (used.min(4 * reservation.slice.0), Debt::Agreed),
-            None if asked => (used, Debt::Agreed),
-            None => (used, Debt::Imposed),
+            Some(reservation) => (used.min(4 * reservation.slice.0), DebitKind::Requested),
+            None if asked => (used, DebitKind::Requested),
+            None => (used, DebitKind::Unrequested),
         };
-        let taken = self.policy.debit(vp, Nanos(used), debt, Nanos(self.now)).0;
-        assert!(debt == Debt::Imposed || taken == used, "what was agreed to is owed");
-        life.debits.push((self.now, taken, debt));
-        if vp_state.busy_since.is_none() {
+        let taken = self.policy.debit(vcpu_id, Nanos(used), kind, Nanos(self.now)).0;
+        assert!(kind == DebitKind::Unrequested || taken == used, "requested work is debited in full");
+        life.debits.push((self.now, taken, kind));
+        if vcpu.busy_since.is_none() {
             // The debit counts as work until now.
-            vp_state.slept_at = vp_state.slept_at.max(self.now);
+            vcpu.slept_at = vcpu.slept_at.max(self.now);
         }
     }
 
-    fn perform(&mut self, vp: VcpuId, budget: u64, account: RunAccount) {
-        let vp_state = self.vps.get_mut(&vp).expect("only who is there runs");
-        let Life { terms, .. } = self.out.lives[vp_state.life];
+    fn perform(&mut self, vcpu_id: VcpuId, budget: u64, account: RunAccount) {
+        let vcpu = self.vcpus.get_mut(&vcpu_id).expect("only who is there runs");
+        let Life { terms, .. } = self.out.lives[vcpu.life];
         // A batch may use less than its budget; a packet that cannot be split uses more.
         let wanted = match self.random.within(0, 9) {
             0 => self.random.within(1, budget.max(1)),
@@ -244,16 +245,16 @@ impl<'a, P: Policy> Simulator<'a, P> {
             6 => budget + terms.overrun.0,
             _ => budget,
         };
-        let used = if vp_state.greedy { wanted } else { wanted.min(vp_state.work) };
+        let used = if vcpu.greedy { wanted } else { wanted.min(vcpu.work) };
         let used = used.min(self.plan.blocking_max);
-        vp_state.work -= if vp_state.greedy { 0 } else { used };
-        let is_done = !vp_state.greedy && vp_state.work == 0;
+        vcpu.work -= if vcpu.greedy { 0 } else { used };
+        let is_done = !vcpu.greedy && vcpu.work == 0;
         let stolen = self.disturbance();
         self.out.stolen_in_runs += stolen;
         let from = self.now + if self.random.one_in(2) { stolen } else { 0 };
         self.now += used + stolen;
-        let vp_state = self.vps.get_mut(&vp).expect("it is there");
-        let life = &mut self.out.lives[vp_state.life];
+        let vcpu = self.vcpus.get_mut(&vcpu_id).expect("it is there");
+        let life = &mut self.out.lives[vcpu.life];
         let before = life.got.last().map_or(0, |(.., total)| *total);
         life.got.push((from, from + used, before + used));
         let outcome = if is_done { RunOutcome::Idle } else { RunOutcome::Ready };
@@ -265,8 +266,8 @@ impl<'a, P: Policy> Simulator<'a, P> {
                 _ => self.random.within(0, 60_000_000),
             };
             let work = self.some_work(&terms);
-            self.put_to_sleep(vp);
-            self.coming.insert((self.now + gap, vp), work);
+            self.put_to_sleep(vcpu_id);
+            self.coming.insert((self.now + gap, vcpu_id), work);
         }
     }
 
@@ -339,82 +340,83 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     fn create(&mut self, terms: CpuTerms) {
-        let Some((vp, terms)) = self.request_terms(terms, |policy, terms, now| policy.create(terms, now))
+        let Some((vcpu_id, terms)) =
+            self.request_terms(terms, |policy, terms, now| policy.create(terms, now))
         else {
             return;
         };
         let is_best_effort = matches!(terms.share, CpuAllocation::BestEffort(_));
         let greedy = self.plan.steady || is_best_effort || self.random.one_in(2);
-        let life = self.born(vp, terms, greedy);
-        let vp_state = SimulatedVp { life, work: 0, greedy, busy_since: None, slept_at: 0 };
-        self.vps.insert(vp, vp_state);
+        let life = self.born(vcpu_id, terms, greedy);
+        let vcpu = SimulatedVcpu { life, work: 0, greedy, busy_since: None, slept_at: 0 };
+        self.vcpus.insert(vcpu_id, vcpu);
         let work = self.some_work(&terms);
         if greedy {
-            self.arrive(vp, work);
+            self.arrive(vcpu_id, work);
         } else {
             let at = self.now + self.random.within(0, 3 * PERIOD_MIN);
-            self.coming.insert((at, vp), work);
+            self.coming.insert((at, vcpu_id), work);
         }
     }
 
-    fn born(&mut self, vp: VcpuId, terms: CpuTerms, greedy: bool) -> usize {
+    fn born(&mut self, vcpu_id: VcpuId, terms: CpuTerms, greedy: bool) -> usize {
         let (begin, end) = (self.now, u64::MAX);
         let (busy, got, debits) = (Vec::new(), Vec::new(), Vec::new());
-        self.out.lives.push(Life { vp, terms, busy, got, debits, greedy, begin, end });
+        self.out.lives.push(Life { vcpu_id, terms, busy, got, debits, greedy, begin, end });
         self.out.lives.len() - 1
     }
 
-    fn arrive(&mut self, vp: VcpuId, work: u64) {
-        let Some(vp_state) = self.vps.get_mut(&vp) else { return };
-        vp_state.work += work;
-        let life = &self.out.lives[vp_state.life];
+    fn arrive(&mut self, vcpu_id: VcpuId, work: u64) {
+        let Some(vcpu) = self.vcpus.get_mut(&vcpu_id) else { return };
+        vcpu.work += work;
+        let life = &self.out.lives[vcpu.life];
         // The latest time at which all possible use is paid for.
-        // An imposed debt is at most a slice, beside the agreed debt.
+        // An unrequested debt is at most a slice, beside the requested debt.
         let owed = u64::from(self.plan.debits);
         let paid = life.reservation().map_or(0, |reservation| {
-            let asked = match life.owed(vp_state.slept_at) {
+            let asked = match life.owed(vcpu.slept_at) {
                 0 => 0,
                 asked => 1 + asked.div_ceil(reservation.slice.0),
             };
             let periods = 1 + owed + asked + life.terms.overrun.0.div_ceil(reservation.slice.0);
-            vp_state.slept_at + reservation.period.0 * periods
+            vcpu.slept_at + reservation.period.0 * periods
         });
-        let is_new = life.got.is_empty() && life.begin == 0 || life.busy.is_empty() && vp_state.slept_at == 0;
+        let is_new = life.got.is_empty() && life.begin == 0 || life.busy.is_empty() && vcpu.slept_at == 0;
         let fresh = is_new && life.debits.is_empty() || self.now >= paid;
-        vp_state.busy_since = Some((self.now.max(life.begin), fresh));
-        self.policy.wake(vp, Nanos(self.now));
+        vcpu.busy_since = Some((self.now.max(life.begin), fresh));
+        self.policy.wake(vcpu_id, Nanos(self.now));
     }
 
-    fn put_to_sleep(&mut self, vp: VcpuId) {
-        let Some(vp_state) = self.vps.get_mut(&vp) else { return };
+    fn put_to_sleep(&mut self, vcpu_id: VcpuId) {
+        let Some(vcpu) = self.vcpus.get_mut(&vcpu_id) else { return };
         // Under the old terms it may have used more than the new ones allow.
-        vp_state.slept_at = self.now.max(self.out.lives[vp_state.life].begin);
-        if let Some((from, fresh)) = vp_state.busy_since.take() {
-            self.out.lives[vp_state.life].busy.push(Busy { from, to: self.now, fresh });
+        vcpu.slept_at = self.now.max(self.out.lives[vcpu.life].begin);
+        if let Some((from, fresh)) = vcpu.busy_since.take() {
+            self.out.lives[vcpu.life].busy.push(Busy { from, to: self.now, fresh });
         }
     }
 
     /// Lets a virtual CPU come, go, or change its terms.
     fn churn(&mut self) {
         let reserved: Vec<VcpuId> = self
-            .vps
+            .vcpus
             .iter()
-            .filter(|(_, vp_state)| self.out.lives[vp_state.life].reservation().is_some())
-            .map(|(vp, _)| *vp)
+            .filter(|(_, vcpu)| self.out.lives[vcpu.life].reservation().is_some())
+            .map(|(vcpu_id, _)| *vcpu_id)
             .collect();
         let any = reserved.get(usize::try_from(self.random.any()).unwrap() % reserved.len().max(1)).copied();
         match (self.random.within(0, 2), any) {
-            (0, Some(vp)) => {
-                self.put_to_sleep(vp);
-                let vp_state = self.vps.remove(&vp).expect("it is there");
-                self.coming.retain(|(_, whose), _| *whose != vp);
-                self.out.lives[vp_state.life].end = self.now;
-                let stats = self.policy.close(vp, Nanos(self.now));
+            (0, Some(vcpu_id)) => {
+                self.put_to_sleep(vcpu_id);
+                let vcpu = self.vcpus.remove(&vcpu_id).expect("it is there");
+                self.coming.retain(|(_, whose), _| *whose != vcpu_id);
+                self.out.lives[vcpu.life].end = self.now;
+                let stats = self.policy.close(vcpu_id, Nanos(self.now));
                 self.out.stats.push(stats);
             }
-            (1, Some(vp)) => {
+            (1, Some(vcpu_id)) => {
                 let terms = self.any_reservation();
-                self.change(vp, terms);
+                self.change(vcpu_id, terms);
             }
             _ => {
                 let terms = self.any_reservation();
@@ -424,15 +426,16 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     /// A new life begins with new terms, at the latest time at which the old ones end.
-    fn change(&mut self, vp: VcpuId, terms: CpuTerms) {
-        let Some(((), terms)) = self.request_terms(terms, |policy, terms, now| policy.change(vp, terms, now))
+    fn change(&mut self, vcpu_id: VcpuId, terms: CpuTerms) {
+        let Some(((), terms)) =
+            self.request_terms(terms, |policy, terms, now| policy.change(vcpu_id, terms, now))
         else {
             return;
         };
-        let was_busy = self.vps[&vp].busy_since.is_some();
-        self.put_to_sleep(vp);
-        let vp_state = &self.vps[&vp];
-        let old = &mut self.out.lives[vp_state.life];
+        let was_busy = self.vcpus[&vcpu_id].busy_since.is_some();
+        self.put_to_sleep(vcpu_id);
+        let vcpu = &self.vcpus[&vcpu_id];
+        let old = &mut self.out.lives[vcpu.life];
         old.end = self.now;
         let reservation = old.reservation().expect("only reservations are changed");
         let owed = u64::from(self.plan.debits);
@@ -442,23 +445,23 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let most = owed * (3 * reservation.slice.0 + old.owed(self.now));
         let over = over + owed * new.period.0 * (1 + most.div_ceil(new.slice.0));
         let (greedy, begin) = (old.greedy, old.begin);
-        let life = self.born(vp, terms, greedy);
+        let life = self.born(vcpu_id, terms, greedy);
         let begin = begin.max(self.now) + over;
         self.out.lives[life].begin = begin;
-        let vp_state = self.vps.get_mut(&vp).expect("it is there");
-        vp_state.life = life;
-        vp_state.slept_at = begin;
+        let vcpu = self.vcpus.get_mut(&vcpu_id).expect("it is there");
+        vcpu.life = life;
+        vcpu.slept_at = begin;
         if was_busy {
-            vp_state.busy_since = Some((begin, false));
+            vcpu.busy_since = Some((begin, false));
         }
     }
 
     fn finish(mut self) -> Outcome {
-        let there: Vec<VcpuId> = self.vps.keys().copied().collect();
-        for vp in there {
-            self.put_to_sleep(vp);
-            self.out.lives[self.vps[&vp].life].end = self.now;
-            self.out.stats.push(self.policy.stats(vp));
+        let there: Vec<VcpuId> = self.vcpus.keys().copied().collect();
+        for vcpu_id in there {
+            self.put_to_sleep(vcpu_id);
+            self.out.lives[self.vcpus[&vcpu_id].life].end = self.now;
+            self.out.stats.push(self.policy.stats(vcpu_id));
         }
         self.out.totals = self.policy.totals();
         self.out.now = self.now;

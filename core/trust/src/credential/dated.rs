@@ -1,7 +1,7 @@
 //! Identifiers of credentials with their expiry time.
 
 use super::{ChainBlock, DelegationId, DelegationIdError};
-use crate::grant::Second;
+use crate::grant::UnixSecond;
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ pub struct DatedId {
     /// The identifier.
     pub id: DelegationId,
     /// The first second in which the credential is no longer valid; `None` if it is not known.
-    pub expires: Option<Second>,
+    pub expires: Option<UnixSecond>,
 }
 
 /// The error for a text that is not an identifier with a time.
@@ -33,7 +33,7 @@ impl DatedId {
     /// Returns the identifier and expiry time of every block of a chain, root first. A block expires no later than the
     /// blocks before it.
     pub fn of_chain(blocks: &[ChainBlock]) -> impl Iterator<Item = Self> + '_ {
-        blocks.iter().scan(None, |until: &mut Option<Second>, block| {
+        blocks.iter().scan(None, |until: &mut Option<UnixSecond>, block| {
             *until = match (*until, block.grant.expires) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),

@@ -2,7 +2,7 @@
 
 use super::template::Contents;
 use super::{BLOCKS_MAX, Credential, CredentialRefusal};
-use crate::grant::{Grant, GrantError, Second};
+use crate::grant::{Grant, GrantError, UnixSecond};
 use crate::key::{Identity, PublicKey};
 use biscuit_auth::builder::{Algorithm, BlockBuilder};
 use biscuit_auth::datalog::SymbolTable;
@@ -48,7 +48,7 @@ impl Credential {
         root: &Identity,
         holder: PublicKey,
         grant: Grant,
-        issued: Option<Second>,
+        issued: Option<UnixSecond>,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<Self, MintError> {
         grant.check()?;
@@ -76,7 +76,7 @@ impl Credential {
         holder: &Identity,
         next: PublicKey,
         grant: Grant,
-        issued: Option<Second>,
+        issued: Option<UnixSecond>,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<Self, MintError> {
         grant.check()?;

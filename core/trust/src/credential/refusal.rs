@@ -1,7 +1,7 @@
 //! Reasons for refusing a credential.
 
 use super::{BLOCKS_MAX, CREDENTIAL_BYTES_MAX, DelegationId};
-use crate::grant::{GrantError, GrantExcess, NodeName, Nodes, Second};
+use crate::grant::{GrantError, GrantExcess, NodeName, Nodes, UnixSecond};
 use crate::key::PublicKey;
 
 /// The reason why a node refuses a peer's credential. Blocks are counted from 0, the operator's block.
@@ -117,9 +117,9 @@ pub enum CredentialRefusal {
         /// The index of the block.
         block: usize,
         /// The first second in which the block is valid.
-        from: Second,
+        from: UnixSecond,
         /// The time of verification.
-        now: Second,
+        now: UnixSecond,
     },
     /// A block that has expired.
     #[error("expired: block {block} held until {until}, and it is {now}. Ask for a new credential")]
@@ -127,9 +127,9 @@ pub enum CredentialRefusal {
         /// The index of the block.
         block: usize,
         /// The first second in which the block is no longer valid.
-        until: Second,
+        until: UnixSecond,
         /// The time of verification.
-        now: Second,
+        now: UnixSecond,
     },
     /// A block that is not valid at this node.
     #[error("block {block} is for the nodes {nodes}, and this one is {node}")]
@@ -169,7 +169,7 @@ pub enum CredentialRefusal {
         /// The identifier of the block.
         id: DelegationId,
         /// The time.
-        before: Second,
+        before: UnixSecond,
     },
 }
 

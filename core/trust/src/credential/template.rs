@@ -18,7 +18,7 @@
 //! does not choose it for lists. In this version the signed bytes begin with their purpose.
 
 use super::BlockError;
-use crate::grant::{Grant, ModuleHash, ModuleSet, Modules, NodePattern, Nodes, Resource, Second};
+use crate::grant::{Grant, ModuleHash, ModuleSet, Modules, NodePattern, Nodes, Resource, UnixSecond};
 use crate::key::PublicKey;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::datalog::SymbolTable;
@@ -107,7 +107,7 @@ pub(super) struct Contents {
     pub(super) root: Option<PublicKey>,
     pub(super) holder: PublicKey,
     /// The time of signing.
-    pub(super) issued: Option<Second>,
+    pub(super) issued: Option<UnixSecond>,
     pub(super) grant: Grant,
 }
 
@@ -118,7 +118,7 @@ struct Draft {
     has_kind: bool,
     root: Option<PublicKey>,
     holder: Option<PublicKey>,
-    issued: Option<Second>,
+    issued: Option<UnixSecond>,
     grant: Grant,
 }
 
@@ -334,9 +334,9 @@ impl Terms<'_> {
         }
     }
 
-    fn second(&self, term: &schema::Term) -> Option<Second> {
+    fn second(&self, term: &schema::Term) -> Option<UnixSecond> {
         match &term.content {
-            Some(Content::Date(number)) => Second::new(*number),
+            Some(Content::Date(number)) => UnixSecond::new(*number),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Verification of credentials.
 
 use super::{Credential, CredentialRefusal, DelegationId};
-use crate::grant::{Grant, GrantExcess, GrantPart, GrantRequest, NodeName, Second};
+use crate::grant::{Grant, GrantExcess, GrantPart, GrantRequest, NodeName, UnixSecond};
 use crate::key::PublicKey;
 use crate::revocation::Revocations;
 use biscuit_auth::builder::Algorithm;
@@ -16,7 +16,7 @@ pub struct ChainBlock {
     /// The grant of this block alone.
     pub grant: Grant,
     /// The time at which the block was signed, by the signer's clock; `None` in blocks of earlier versions.
-    pub issued: Option<Second>,
+    pub issued: Option<UnixSecond>,
     /// The identifier of the chain up to this block.
     pub id: DelegationId,
 }
@@ -33,7 +33,7 @@ pub struct VerificationContext<'a> {
     /// The node's name.
     pub node: &'a NodeName,
     /// The current time.
-    pub now: Second,
+    pub now: UnixSecond,
 }
 
 /// A credential whose verification has succeeded: valid for its holder, at one node, at the time of verification.
@@ -48,7 +48,7 @@ pub struct VerifiedCredential {
     limit: Grant,
     /// The meet of `claimed` and `limit`.
     effective: Grant,
-    expires: Second,
+    expires: UnixSecond,
 }
 
 impl Credential {
@@ -139,7 +139,12 @@ impl VerifiedCredential {
     ///
     /// # Errors
     /// [`CredentialRefusal::Limited`] if the limit excludes this node, this time, or a chain of this length.
-    pub fn limited_to(&self, limit: &Grant, node: &NodeName, now: Second) -> Result<Self, CredentialRefusal> {
+    pub fn limited_to(
+        &self,
+        limit: &Grant,
+        node: &NodeName,
+        now: UnixSecond,
+    ) -> Result<Self, CredentialRefusal> {
         let beyond_limit = |excess| CredentialRefusal::Limited { root: self.root, excess };
         let delegations = u32::try_from(self.chain.len().saturating_sub(1)).unwrap_or(u32::MAX);
         if let Some(given) = limit.delegations.filter(|given| delegations > *given) {
@@ -157,7 +162,7 @@ impl VerifiedCredential {
     }
 
     /// Returns the first second in which the credential is no longer valid.
-    pub fn expires(&self) -> Second {
+    pub fn expires(&self) -> UnixSecond {
         self.expires
     }
 

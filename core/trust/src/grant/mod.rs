@@ -12,7 +12,7 @@ mod node;
 mod parts;
 mod request;
 mod resource;
-mod second;
+mod unix_second;
 
 pub use filter::{FILTER_BYTES_MAX, GrantFilter, GrantFilterError};
 pub use module::{ModuleHash, ModuleHashError, ModuleSet, Modules};
@@ -22,7 +22,7 @@ pub use request::{GrantExcess, GrantPart, GrantRequest};
 pub use resource::{
     Amounts, Ceilings, Resource, ResourceDefinition, SessionLimit, ShownUsage, UNLIMITED, Unit,
 };
-pub use second::Second;
+pub use unix_second::UnixSecond;
 pub use weir_wire::view::PacketView;
 
 use parts::lower_limit;
@@ -56,9 +56,9 @@ pub struct Grant {
     /// The nodes at which the grant is valid.
     pub nodes: Option<Nodes>,
     /// The first second in which the grant is valid.
-    pub not_before: Option<Second>,
+    pub not_before: Option<UnixSecond>,
     /// The first second in which the grant is no longer valid.
-    pub expires: Option<Second>,
+    pub expires: Option<UnixSecond>,
     /// The number of delegations in a row that may follow, counted from the grant's holder.
     pub delegations: Option<u32>,
 }
@@ -96,9 +96,9 @@ pub enum GrantError {
     )]
     Never {
         /// The beginning of its validity.
-        not_before: Second,
+        not_before: UnixSecond,
         /// The end of its validity.
-        expires: Second,
+        expires: UnixSecond,
     },
 }
 
@@ -154,7 +154,7 @@ impl Grant {
                 GrantPart::NotBefore,
                 self.not_before.as_ref(),
                 given.not_before.as_ref(),
-                Second::ge,
+                UnixSecond::ge,
             ),
             excess_if_greater(GrantPart::Expires, self.expires, given.expires),
             excess_if_greater(GrantPart::Delegations, self.delegations, given.delegations),

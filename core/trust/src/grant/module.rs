@@ -1,6 +1,7 @@
 //! Sets of modules that may be loaded.
 
 use super::list;
+use crate::digest::Sha256Digest;
 use crate::key::PublicKey;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -26,7 +27,7 @@ impl ModuleHash {
 
 impl fmt::Display for ModuleHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        Sha256Digest(self.0).fmt(f)
     }
 }
 
@@ -34,15 +35,8 @@ impl FromStr for ModuleHash {
     type Err = ModuleHashError;
 
     fn from_str(text: &str) -> Result<Self, ModuleHashError> {
-        let error = || ModuleHashError(text.chars().take(80).collect());
-        let digits: Option<Vec<u8>> =
-            text.chars().map(|digit| digit.to_digit(16).and_then(|value| u8::try_from(value).ok())).collect();
-        let digits: [u8; 64] = digits.and_then(|digits| digits.try_into().ok()).ok_or_else(error)?;
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
-        }
-        Ok(Self(bytes))
+        let digest: Result<Sha256Digest, _> = text.parse();
+        digest.map(|digest| Self(digest.0)).map_err(|_| ModuleHashError(text.chars().take(80).collect()))
     }
 }
 

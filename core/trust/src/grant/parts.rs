@@ -175,7 +175,7 @@ mod tests {
         let shown = [999, 1_000, 1_250_000, 1_000_000_000].map(|bytes| BytesPerSecond(bytes).to_string());
         assert_eq!(shown, ["999 B/s", "1 kB/s", "1.2 MB/s", "1 GB/s"]);
         let (one, other) = (DecimalBytes(1_000_001), DecimalBytes(1_000_000));
-        assert_eq!(weir_units::beside(one, &[other]), "1.000001 MB");
+        assert_eq!(weir_units::display_among(one, &[other]), "1.000001 MB");
     }
 
     #[test]

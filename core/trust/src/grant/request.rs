@@ -1,6 +1,8 @@
 //! Requests of holders, and their comparison with a grant.
 
-use super::{Grant, InterfaceName, ModuleHash, NodeName, PacketView, Resource, Second, excess_unless, list};
+use super::{
+    Grant, InterfaceName, ModuleHash, NodeName, PacketView, Resource, UnixSecond, excess_unless, list,
+};
 use crate::key::PublicKey;
 use std::fmt::{self, Display};
 use weir_units::Name;
@@ -58,7 +60,7 @@ pub struct GrantRequest<'a> {
     /// The node that decides the request.
     pub node: Option<&'a NodeName>,
     /// The time of the request.
-    pub at: Option<Second>,
+    pub at: Option<UnixSecond>,
     /// The profile by which a module is to be admitted.
     pub profile: Option<&'a Name>,
     /// The module, and the keys that have signed it.
@@ -87,8 +89,13 @@ impl Grant {
         add(excess_unless(GrantPart::Nodes, request.node, self.nodes.as_ref(), |node, nodes| {
             nodes.contains(node)
         }));
-        add(excess_unless(GrantPart::NotBefore, request.at.as_ref(), self.not_before.as_ref(), Second::ge));
-        add(excess_unless(GrantPart::Expires, request.at.as_ref(), self.expires.as_ref(), Second::lt));
+        add(excess_unless(
+            GrantPart::NotBefore,
+            request.at.as_ref(),
+            self.not_before.as_ref(),
+            UnixSecond::ge,
+        ));
+        add(excess_unless(GrantPart::Expires, request.at.as_ref(), self.expires.as_ref(), UnixSecond::lt));
         if let (Some(requested), Some(given)) = (request.profile, &self.profiles)
             && !given.contains(requested)
         {

@@ -4,7 +4,7 @@
 use super::parts::DecimalBytes;
 use super::{BytesPerSecond, CpuShare};
 use std::fmt::Display;
-use weir_units::{BitsPerSecond, Bytes, beside};
+use weir_units::{BitsPerSecond, Bytes, display_among};
 
 /// The word for no limit, as users type it.
 pub const UNLIMITED: &str = "unlimited";
@@ -97,10 +97,10 @@ impl Unit {
             Self::DiskBytes | Self::ByteRate if amount == u64::MAX => "any amount".to_owned(),
             // Shares are shown exactly.
             Self::Share => CpuShare(amount).to_string(),
-            Self::Bytes => beside(Bytes(amount), &all(others)),
-            Self::DiskBytes => beside(DecimalBytes(amount), &all(others)),
-            Self::BitRate => beside(BitsPerSecond(amount), &all(others)),
-            Self::ByteRate => beside(BytesPerSecond(amount), &all(others)),
+            Self::Bytes => display_among(Bytes(amount), &all(others)),
+            Self::DiskBytes => display_among(DecimalBytes(amount), &all(others)),
+            Self::BitRate => display_among(BitsPerSecond(amount), &all(others)),
+            Self::ByteRate => display_among(BytesPerSecond(amount), &all(others)),
             Self::Count => amount.to_string(),
         }
     }

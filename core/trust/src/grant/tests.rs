@@ -54,7 +54,7 @@ fn ceilings() -> impl Strategy<Value = Ceilings> {
 pub(crate) fn grants() -> impl Strategy<Value = Grant> {
     let interfaces = subsequence(vec!["eth0", "eth1", "wlan0"], 0..=3)
         .prop_map(|of| of.into_iter().map(|name| name.parse().unwrap()).collect::<BTreeSet<InterfaceName>>());
-    let second = || option::of((0..4_u64).prop_map(|number| Second::new(number).unwrap()));
+    let second = || option::of((0..4_u64).prop_map(|number| UnixSecond::new(number).unwrap()));
     let filter = option::of(select(vec!["tcp", "udp port 53", ") or ("]));
     let what =
         (names(&["research", "operations"]), option::of(module_sets()), filter, option::of(interfaces));
@@ -216,7 +216,7 @@ fn a_grant_that_no_block_can_have_is_refused_with_the_reason() {
     assert!(Grant::default().check().is_ok());
     assert_eq!(
         wrong(|grant| {
-            (grant.not_before, grant.expires) = (Second::new(60), Second::new(60));
+            (grant.not_before, grant.expires) = (UnixSecond::new(60), UnixSecond::new(60));
         }),
         "the grant would begin at 1970-01-01T00:01:00Z and end at 1970-01-01T00:01:00Z: its end has to be after its beginning"
     );

@@ -38,13 +38,13 @@ pub enum RevocationError {
     UnknownRoot(PublicKey),
     /// A delegator's list from a peer that has not proven the delegator's right to revoke.
     #[error(
-        "the revocation list is of {signer}, for credentials delegated from {under}: the signer has to deliver it, with its own --key and --credential"
+        "the revocation list is of {signer}, for credentials delegated from {own_block}: the signer has to deliver it, with its own --key and --credential"
     )]
     UnprovenRight {
         /// The signer.
         signer: PublicKey,
         /// The block beneath which the list revokes.
-        under: DelegationId,
+        own_block: DelegationId,
     },
     /// A key that is not the key of the list's signer.
     #[error("the revocation list is of {signer}, and the key is {key}: name the file of that key")]

@@ -3,7 +3,7 @@
 use super::root::ProvenDelegator;
 use super::{Issuer, ListHeader, RevocationError, RevocationList, RootRevocations};
 use crate::credential::{ChainBlock, CredentialRefusal, DatedId, DelegationId, VerifiedCredential};
-use crate::grant::Second;
+use crate::grant::UnixSecond;
 use crate::key::PublicKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub struct ListReception<'a> {
     /// The valid credential that the peer has shown; `None` for a file, or for a peer without a credential.
     pub credential: Option<&'a VerifiedCredential>,
     /// The current time.
-    pub now: Second,
+    pub now: UnixSecond,
 }
 
 impl<'a> ListReception<'a> {
     /// Returns the circumstances of a list from a file, or from a peer that has shown no credential.
-    pub fn new(roots: &'a [PublicKey], now: Second) -> Self {
+    pub fn new(roots: &'a [PublicKey], now: UnixSecond) -> Self {
         Self { roots, credential: None, now }
     }
 }
@@ -52,7 +52,7 @@ pub struct RevokedBy {
     /// The identifier of the block.
     pub id: DelegationId,
     /// The time before which the signer revoked everything; `None` if the block is revoked by its identifier.
-    pub before: Option<Second>,
+    pub before: Option<UnixSecond>,
 }
 
 impl From<RevokedBy> for CredentialRefusal {
@@ -103,9 +103,9 @@ impl Revocations {
         }
         let root = Arc::make_mut(self.0.entry(*issuer.affected_root()).or_default());
         root.drop_long_expired(now);
-        let (has_changed, left_out, is_own) = match (issuer.under(), right) {
-            (Some(under), Some(right)) => {
-                let (has_changed, left_out) = root.add_delegated(*under, right, list, now);
+        let (has_changed, left_out, is_own) = match (issuer.own_block(), right) {
+            (Some(own_block), Some(right)) => {
+                let (has_changed, left_out) = root.add_delegated(*own_block, right, list, now);
                 (has_changed, left_out, false)
             }
             _ => {
@@ -129,39 +129,40 @@ impl Revocations {
         if !reception.roots.contains(&root) {
             return Err(RevocationError::UnknownRoot(root));
         }
-        let Some(under) = issuer.under() else { return Ok(None) };
+        let Some(own_block) = issuer.own_block() else { return Ok(None) };
         let shown_now = reception.credential.filter(|it| *it.root() == root).and_then(|credential| {
             let blocks = credential.chain();
-            let index = blocks.iter().position(|block| block.id == *under && block.holder == signer)?;
-            let above = blocks.iter().take(index).map(|block| block.id).collect();
+            let index = blocks.iter().position(|block| block.id == *own_block && block.holder == signer)?;
+            let ancestors = blocks.iter().take(index).map(|block| block.id).collect();
             // The first block of a chain always has an expiry time.
-            let until = DatedId::of_chain(blocks).nth(index)?.expires.unwrap_or(Second::MAX);
-            Some(ProvenDelegator { holder: signer, above, until })
+            let until = DatedId::of_chain(blocks).nth(index)?.expires.unwrap_or(UnixSecond::MAX);
+            Some(ProvenDelegator { holder: signer, ancestors, until })
         });
         let shown_earlier = || {
-            let known = self.0.get(&root)?.delegators.get(under).filter(|known| known.holder == signer)?;
-            Some(ProvenDelegator { holder: signer, above: known.above.clone(), until: known.until })
+            let known =
+                self.0.get(&root)?.delegators.get(own_block).filter(|known| known.holder == signer)?;
+            Some(ProvenDelegator { holder: signer, ancestors: known.ancestors.clone(), until: known.until })
         };
         shown_now
             .or_else(shown_earlier)
             .map(Some)
-            .ok_or(RevocationError::UnprovenRight { signer, under: *under })
+            .ok_or(RevocationError::UnprovenRight { signer, own_block: *own_block })
     }
 
     /// Returns true if the state holds all entries of the list with this digest.
     fn holds_list(&self, issuer: &Issuer, digest: &[u8; 32]) -> bool {
         let Some(root) = self.0.get(issuer.affected_root()) else { return false };
-        match issuer.under() {
+        match issuer.own_block() {
             None => root.own.complete_lists.contains(digest),
-            Some(under) => root
+            Some(own_block) => root
                 .delegators
-                .get(under)
+                .get(own_block)
                 .is_some_and(|delegator| delegator.entries.complete_lists.contains(digest)),
         }
     }
 
     /// Adds the entries of another state for these roots. Returns the number of entries that found no room.
-    pub fn merge(&mut self, other: &Self, roots: &[PublicKey], now: Second) -> usize {
+    pub fn merge(&mut self, other: &Self, roots: &[PublicKey], now: UnixSecond) -> usize {
         let mut left_out = 0;
         for (root, added) in other.0.iter().filter(|(root, _)| roots.contains(root)) {
             match self.0.get_mut(root) {

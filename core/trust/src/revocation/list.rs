@@ -23,7 +23,8 @@
 use super::{LIST_IDS_MAX, RevocationError, RevokedSet, version_1};
 use crate::base32;
 use crate::credential::{DatedId, DelegationId};
-use crate::grant::{ModuleHash, Second};
+use crate::digest::Sha256Digest;
+use crate::grant::UnixSecond;
 use crate::key::{Identity, PublicKey, Signature, SignatureContext};
 use sha2::{Digest, Sha256};
 use std::fmt::{self, Write};
@@ -43,20 +44,20 @@ const ALL_BEFORE: &str = "all-before ";
 pub struct Issuer {
     root: PublicKey,
     signer: PublicKey,
-    under: Option<DelegationId>,
+    own_block: Option<DelegationId>,
 }
 
 impl Issuer {
     /// Returns the issuer of a root's lists. A root may revoke every credential that it has signed, and all that were
     /// delegated from these.
     pub fn root(root: PublicKey) -> Self {
-        Self { root, signer: root, under: None }
+        Self { root, signer: root, own_block: None }
     }
 
-    /// Returns the issuer of a delegator's lists: the holder of the block `under`, in a chain of `root`. A delegator may
-    /// revoke blocks that were delegated from its own block.
-    pub fn delegator(root: PublicKey, holder: PublicKey, under: DelegationId) -> Self {
-        Self { root, signer: holder, under: Some(under) }
+    /// Returns the issuer of a delegator's lists: the holder of the block `own_block`, in a chain of `root`. A delegator
+    /// may revoke blocks that were delegated from its own block.
+    pub fn delegator(root: PublicKey, holder: PublicKey, own_block: DelegationId) -> Self {
+        Self { root, signer: holder, own_block: Some(own_block) }
     }
 
     /// Returns the root of the chains that the list affects.
@@ -70,8 +71,8 @@ impl Issuer {
     }
 
     /// Returns the identifier of the delegator's block; `None` for a root.
-    pub fn under(&self) -> Option<&DelegationId> {
-        self.under.as_ref()
+    pub fn own_block(&self) -> Option<&DelegationId> {
+        self.own_block.as_ref()
     }
 }
 
@@ -80,7 +81,7 @@ impl Issuer {
 pub struct ListHeader {
     issuer: Issuer,
     sequence: u64,
-    issued: Second,
+    issued: UnixSecond,
     /// The length and SHA-256 of the body.
     body: (usize, [u8; 32]),
     signature: Signature,
@@ -100,11 +101,11 @@ impl ListHeader {
         let signer = lines.value("signer ", "`signer` and a public key", |text| text.parse().ok())?;
         let issuer = if lines.rest.starts_with("under ") {
             let wanted = "`under`, an identifier, `of` and the public key of a root";
-            let (under, root): (DelegationId, PublicKey) = lines.value("under ", wanted, |text| {
-                let (under, root) = text.split_once(" of ")?;
-                Some((under.parse().ok()?, root.parse().ok()?))
+            let (own_block, root): (DelegationId, PublicKey) = lines.value("under ", wanted, |text| {
+                let (own_block, root) = text.split_once(" of ")?;
+                Some((own_block.parse().ok()?, root.parse().ok()?))
             })?;
-            Issuer::delegator(root, signer, under)
+            Issuer::delegator(root, signer, own_block)
         } else {
             Issuer::root(signer)
         };
@@ -114,7 +115,7 @@ impl ListHeader {
         let wanted = "`body`, the number of its bytes, and their SHA-256 in hexadecimal digits";
         let body = lines.value("body ", wanted, |text| {
             let (len, digest) = text.split_once(' ')?;
-            Some((len.parse().ok()?, digest.parse::<ModuleHash>().ok()?.0))
+            Some((len.parse().ok()?, digest.parse::<Sha256Digest>().ok()?.0))
         })?;
         let signature = lines.value("signature ", "`signature` and the whole signature", |text| {
             Some(Signature(base32::decode(text)?.try_into().ok()?))
@@ -159,11 +160,14 @@ impl ListHeader {
     }
 
     fn signed_text(&self) -> String {
-        let Self { issuer: Issuer { root, signer, under }, sequence, issued, body: (len, digest), .. } = self;
-        let under = under.map(|under| format!("under {under} of {root}\n")).unwrap_or_default();
-        let digest = ModuleHash(*digest);
+        let Self {
+            issuer: Issuer { root, signer, own_block }, sequence, issued, body: (len, digest), ..
+        } = self;
+        let under_line =
+            own_block.map(|own_block| format!("under {own_block} of {root}\n")).unwrap_or_default();
+        let digest = Sha256Digest(*digest);
         format!(
-            "{FIRST_LINE}\nsigner {signer}\n{under}sequence {sequence}\nissued {issued}\nbody {len} {digest}\n"
+            "{FIRST_LINE}\nsigner {signer}\n{under_line}sequence {sequence}\nissued {issued}\nbody {len} {digest}\n"
         )
     }
 }
@@ -207,7 +211,7 @@ impl<'a> Lines<'a> {
 pub struct RevocationList {
     issuer: Issuer,
     sequence: u64,
-    issued: Second,
+    issued: UnixSecond,
     revoked: RevokedSet,
     digest: [u8; 32],
     text: String,
@@ -221,7 +225,7 @@ impl RevocationList {
     pub fn sign(
         root: &Identity,
         sequence: u64,
-        issued: Second,
+        issued: UnixSecond,
         revoked: RevokedSet,
     ) -> Result<Self, RevocationError> {
         Self::sign_as(root, Issuer::root(root.public()), sequence, issued, revoked)
@@ -235,7 +239,7 @@ impl RevocationList {
         key: &Identity,
         issuer: Issuer,
         sequence: u64,
-        issued: Second,
+        issued: UnixSecond,
         revoked: RevokedSet,
     ) -> Result<Self, RevocationError> {
         if key.public() != issuer.signer {
@@ -256,7 +260,7 @@ impl RevocationList {
     pub(super) fn of_version_1(
         root: PublicKey,
         sequence: u64,
-        issued: Second,
+        issued: UnixSecond,
         revoked: RevokedSet,
         text: &str,
     ) -> Self {
@@ -269,7 +273,12 @@ impl RevocationList {
     ///
     /// # Errors
     /// Fails for a key that is not the signer's, and for more than [`LIST_IDS_MAX`] entries.
-    pub fn extended(&self, key: &Identity, now: Second, more: &RevokedSet) -> Result<Self, RevocationError> {
+    pub fn extended(
+        &self,
+        key: &Identity,
+        now: UnixSecond,
+        more: &RevokedSet,
+    ) -> Result<Self, RevocationError> {
         let mut revoked = self.revoked.clone();
         if !revoked.join(more) {
             return Ok(self.clone());
@@ -289,7 +298,7 @@ impl RevocationList {
     }
 
     /// Returns the time of signing, by the signer's clock.
-    pub fn issued(&self) -> Second {
+    pub fn issued(&self) -> UnixSecond {
         self.issued
     }
 

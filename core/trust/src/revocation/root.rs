@@ -3,7 +3,7 @@
 use super::share::DelegatorQuota;
 use super::{DELEGATED_ENTRIES_MAX, ROOT_ENTRIES_MAX, RevocationList, RevokedSet};
 use crate::credential::{ChainBlock, DatedId, DelegationId};
-use crate::grant::Second;
+use crate::grant::UnixSecond;
 use crate::key::PublicKey;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +25,7 @@ impl SignerEntries {
     /// Remembers the sequence number of a list; and its digest, if the set holds every entry of the list. A list of
     /// which expired entries were skipped is read again when it is offered again, because the clock may have been
     /// ahead.
-    fn record_list(&mut self, list: &RevocationList, left_out: usize, now: Second) {
+    fn record_list(&mut self, list: &RevocationList, left_out: usize, now: UnixSecond) {
         let is_skipped = |entry: DatedId| has_expired(entry, now) && !self.set.contains(&entry.id);
         let is_whole = left_out == 0 && !list.revoked().iter().any(is_skipped);
         self.sequence = self.sequence.max(list.sequence());
@@ -39,14 +39,14 @@ impl SignerEntries {
 
     /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`](super::KEPT_AFTER_SECONDS) ago. If there were any,
     /// forgets all digests, because any of the lists may contain the removed entries.
-    fn drop_long_expired(&mut self, now: Second) {
+    fn drop_long_expired(&mut self, now: UnixSecond) {
         if self.set.drop_long_expired(now) {
             self.complete_lists.clear();
         }
     }
 
     /// Removes all entries that have expired. If there were any, forgets all digests.
-    fn drop_expired(&mut self, now: Second) {
+    fn drop_expired(&mut self, now: UnixSecond) {
         if self.set.drop_expired(now) {
             self.complete_lists.clear();
         }
@@ -58,9 +58,9 @@ impl SignerEntries {
 pub(super) struct Delegator {
     pub(super) holder: PublicKey,
     /// The identifiers of the blocks before the holder's, root first.
-    pub(super) above: Vec<DelegationId>,
+    pub(super) ancestors: Vec<DelegationId>,
     /// The time at which the holder's block expires, and with it all blocks that the holder can revoke.
-    pub(super) until: Second,
+    pub(super) until: UnixSecond,
     pub(super) entries: SignerEntries,
 }
 
@@ -70,10 +70,10 @@ impl Delegator {
         self.entries.set.len() + usize::from(self.entries.set.all_before().is_some())
     }
 
-    /// Returns the identifiers of the blocks of the holder's chain, root first. `under` is the identifier of the
+    /// Returns the identifiers of the blocks of the holder's chain, root first. `own_block` is the identifier of the
     /// holder's own block, the last one.
-    pub(super) fn path<'a>(&'a self, under: &'a DelegationId) -> impl Iterator<Item = &'a DelegationId> {
-        self.above.iter().chain(std::iter::once(under))
+    pub(super) fn path<'a>(&'a self, own_block: &'a DelegationId) -> impl Iterator<Item = &'a DelegationId> {
+        self.ancestors.iter().chain(std::iter::once(own_block))
     }
 }
 
@@ -81,8 +81,8 @@ impl Delegator {
 #[derive(Clone, Debug)]
 pub(super) struct ProvenDelegator {
     pub(super) holder: PublicKey,
-    pub(super) above: Vec<DelegationId>,
-    pub(super) until: Second,
+    pub(super) ancestors: Vec<DelegationId>,
+    pub(super) until: UnixSecond,
 }
 
 /// Revocations of credentials of one root: by the root itself, and by delegators.
@@ -106,7 +106,9 @@ impl RootRevocations {
     /// Returns the delegators that have revoked blocks: the key, the identifier of the delegator's own block, and the
     /// entries.
     pub fn delegators(&self) -> impl Iterator<Item = (&PublicKey, &DelegationId, &RevokedSet)> {
-        self.delegators.iter().map(|(under, delegator)| (&delegator.holder, under, &delegator.entries.set))
+        self.delegators
+            .iter()
+            .map(|(own_block, delegator)| (&delegator.holder, own_block, &delegator.entries.set))
     }
 
     /// Returns the number of entries of all delegators.
@@ -120,13 +122,13 @@ impl RootRevocations {
     }
 
     /// Adds a root's list. Returns true if the state changes, and the number of entries that found no room.
-    pub(super) fn add_own(&mut self, list: &RevocationList, now: Second) -> (bool, usize) {
+    pub(super) fn add_own(&mut self, list: &RevocationList, now: UnixSecond) -> (bool, usize) {
         let result = self.join_own(list.revoked(), now);
         self.own.record_list(list, result.1, now);
         result
     }
 
-    fn join_own(&mut self, revoked: &RevokedSet, now: Second) -> (bool, usize) {
+    fn join_own(&mut self, revoked: &RevokedSet, now: UnixSecond) -> (bool, usize) {
         let mut has_changed = revoked.all_before().is_some_and(|time| self.own.set.revoke_all_before(time));
         let mut left_out = 0;
         let own_max = ROOT_ENTRIES_MAX.saturating_sub(self.delegated_count());
@@ -147,13 +149,13 @@ impl RootRevocations {
     /// Adds a delegator's list. Returns true if the state changes, and the number of entries that found no room.
     pub(super) fn add_delegated(
         &mut self,
-        under: DelegationId,
+        own_block: DelegationId,
         right: ProvenDelegator,
         list: &RevocationList,
-        now: Second,
+        now: UnixSecond,
     ) -> (bool, usize) {
-        let mut result = self.join_delegated(under, right, list.revoked(), now);
-        if let Some(delegator) = self.delegators.get_mut(&under) {
+        let mut result = self.join_delegated(own_block, right, list.revoked(), now);
+        if let Some(delegator) = self.delegators.get_mut(&own_block) {
             delegator.entries.record_list(list, result.1, now);
         } else if result.1 == 0 && !list.revoked().is_empty() {
             // All entries had expired, or a block before the delegator's is revoked.
@@ -164,17 +166,17 @@ impl RootRevocations {
 
     fn join_delegated(
         &mut self,
-        under: DelegationId,
-        ProvenDelegator { holder, above, until }: ProvenDelegator,
+        own_block: DelegationId,
+        ProvenDelegator { holder, ancestors, until }: ProvenDelegator,
         revoked: &RevokedSet,
-        now: Second,
+        now: UnixSecond,
     ) -> (bool, usize) {
         let free = DELEGATED_ENTRIES_MAX.min(ROOT_ENTRIES_MAX.saturating_sub(self.own.set.len()));
         let free = free.saturating_sub(self.delegated_count());
-        let path: Vec<DelegationId> = above.iter().copied().chain([under]).collect();
+        let path: Vec<DelegationId> = ancestors.iter().copied().chain([own_block]).collect();
         let mut quota = DelegatorQuota::new(&path, self.delegators.iter(), free);
-        let new = || Delegator { holder, above, until, entries: SignerEntries::default() };
-        let mut delegator = self.delegators.remove(&under).unwrap_or_else(new);
+        let new = || Delegator { holder, ancestors, until, entries: SignerEntries::default() };
+        let mut delegator = self.delegators.remove(&own_block).unwrap_or_else(new);
         let set = &mut delegator.entries.set;
         let (mut has_changed, mut left_out) = (false, 0);
         if let Some(time) = revoked.all_before() {
@@ -194,21 +196,21 @@ impl RootRevocations {
             }
         }
         if !delegator.entries.set.is_empty() {
-            self.delegators.insert(under, delegator);
+            self.delegators.insert(own_block, delegator);
         }
         self.drop_redundant();
         (has_changed, left_out)
     }
 
     /// Adds all entries of another state of the same root. Returns the number of entries that found no room.
-    pub(super) fn merge(&mut self, other: &Self, now: Second) -> usize {
+    pub(super) fn merge(&mut self, other: &Self, now: UnixSecond) -> usize {
         let (_, mut left_out) = self.join_own(&other.own.set, now);
         self.own.sequence = self.own.sequence.max(other.own.sequence);
-        for (under, delegator) in &other.delegators {
-            let Delegator { holder, above, until, entries } = delegator.clone();
-            let right = ProvenDelegator { holder, above, until };
-            left_out += self.join_delegated(*under, right, &entries.set, now).1;
-            if let Some(own) = self.delegators.get_mut(under) {
+        for (own_block, delegator) in &other.delegators {
+            let Delegator { holder, ancestors, until, entries } = delegator.clone();
+            let right = ProvenDelegator { holder, ancestors, until };
+            left_out += self.join_delegated(*own_block, right, &entries.set, now).1;
+            if let Some(own) = self.delegators.get_mut(own_block) {
                 own.entries.sequence = own.entries.sequence.max(entries.sequence);
             }
         }
@@ -217,47 +219,47 @@ impl RootRevocations {
 
     /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`](super::KEPT_AFTER_SECONDS) ago, and delegators
     /// whose own block expired so long ago.
-    pub(super) fn drop_long_expired(&mut self, now: Second) {
+    pub(super) fn drop_long_expired(&mut self, now: UnixSecond) {
         self.own.drop_long_expired(now);
         for delegator in self.delegators.values_mut() {
             delegator.entries.drop_long_expired(now);
         }
         let is_over =
-            |until: Second| until.number().saturating_add(super::KEPT_AFTER_SECONDS) <= now.number();
+            |until: UnixSecond| until.number().saturating_add(super::KEPT_AFTER_SECONDS) <= now.number();
         self.delegators.retain(|_, delegator| !is_over(delegator.until) && !delegator.entries.set.is_empty());
     }
 
     /// Drops the entries of a delegator if its own block, or a block before it, is revoked until the delegator's block
     /// expires. All chains to which these entries apply are invalid already.
     fn drop_redundant(&mut self) {
-        let is_revoked = |under: &DelegationId, delegator: &Delegator| {
+        let is_revoked = |own_block: &DelegationId, delegator: &Delegator| {
             let lasts = |set: &RevokedSet, id: &DelegationId| {
                 set.expiry(id).flatten().is_some_and(|expires| expires >= delegator.until)
             };
-            let path: Vec<&DelegationId> = delegator.path(under).collect();
+            let path: Vec<&DelegationId> = delegator.path(own_block).collect();
             path.iter().enumerate().any(|(index, id)| {
-                let above = path.get(..index).unwrap_or_default().iter();
-                let mut delegators_above = above.filter_map(|above| self.delegators.get(*above));
-                lasts(&self.own.set, id) || delegators_above.any(|above| lasts(&above.entries.set, id))
+                let ancestors = path.get(..index).unwrap_or_default().iter();
+                let mut delegators = ancestors.filter_map(|ancestor| self.delegators.get(*ancestor));
+                lasts(&self.own.set, id) || delegators.any(|ancestor| lasts(&ancestor.entries.set, id))
             })
         };
         let redundant: Vec<DelegationId> = self
             .delegators
             .iter()
-            .filter(|(under, delegator)| is_revoked(under, delegator))
-            .map(|(under, _)| *under)
+            .filter(|(own_block, delegator)| is_revoked(own_block, delegator))
+            .map(|(own_block, _)| *own_block)
             .collect();
-        redundant.iter().for_each(|under| _ = self.delegators.remove(under));
+        redundant.iter().for_each(|own_block| _ = self.delegators.remove(own_block));
     }
 
     /// Returns the index of the first revoked block of a chain, and the reason.
-    pub(super) fn find(&self, chain: &[ChainBlock]) -> Option<(usize, Option<Second>)> {
+    pub(super) fn find(&self, chain: &[ChainBlock]) -> Option<(usize, Option<UnixSecond>)> {
         (0..chain.len()).find_map(|index| Some((index, self.revocation_of(chain, index)?)))
     }
 
     /// Returns the reason why the block at this index of a chain is revoked: `Some(None)` for an entry,
     /// `Some(Some(time))` for an `all-before`. `None` if the block is not revoked.
-    fn revocation_of(&self, chain: &[ChainBlock], index: usize) -> Option<Option<Second>> {
+    fn revocation_of(&self, chain: &[ChainBlock], index: usize) -> Option<Option<UnixSecond>> {
         let block = chain.get(index)?;
         if self.own.set.contains(&block.id) {
             return Some(None);
@@ -265,13 +267,13 @@ impl RootRevocations {
         if let Some(before) = self.own.set.all_before_of(block).filter(|_| index == 0) {
             return Some(Some(before));
         }
-        for (above, block_above) in chain.iter().take(index).enumerate() {
+        for (ancestor_index, ancestor) in chain.iter().take(index).enumerate() {
             // An identifier covers the whole chain up to its block, and so the holder of the block.
-            let Some(delegator) = self.delegators.get(&block_above.id) else { continue };
+            let Some(delegator) = self.delegators.get(&ancestor.id) else { continue };
             if delegator.entries.set.contains(&block.id) {
                 return Some(None);
             }
-            let signed_this_block = above + 1 == index;
+            let signed_this_block = ancestor_index + 1 == index;
             if let Some(before) = delegator.entries.set.all_before_of(block).filter(|_| signed_this_block) {
                 return Some(Some(before));
             }
@@ -280,6 +282,6 @@ impl RootRevocations {
     }
 }
 
-fn has_expired(entry: DatedId, now: Second) -> bool {
+fn has_expired(entry: DatedId, now: UnixSecond) -> bool {
     entry.expires.is_some_and(|expires| expires <= now)
 }

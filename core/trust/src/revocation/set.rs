@@ -2,14 +2,14 @@
 
 use super::KEPT_AFTER_SECONDS;
 use crate::credential::{ChainBlock, DatedId, DelegationId};
-use crate::grant::Second;
+use crate::grant::UnixSecond;
 use std::collections::BTreeMap;
 
 /// A set of revoked identifiers, and the time before which everything is revoked. Only expired entries are ever removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevokedSet {
-    ids: BTreeMap<DelegationId, Option<Second>>,
-    all_before: Option<Second>,
+    ids: BTreeMap<DelegationId, Option<UnixSecond>>,
+    all_before: Option<UnixSecond>,
 }
 
 impl RevokedSet {
@@ -26,7 +26,7 @@ impl RevokedSet {
 
     /// Revokes everything that was signed before this time. Of two times the later one applies. Returns true if the set
     /// changes.
-    pub fn revoke_all_before(&mut self, time: Second) -> bool {
+    pub fn revoke_all_before(&mut self, time: UnixSecond) -> bool {
         let later = self.all_before.max(Some(time));
         std::mem::replace(&mut self.all_before, later) != later
     }
@@ -44,7 +44,7 @@ impl RevokedSet {
 
     /// Returns the expiry time of the entry for an identifier. `None` without an entry; `Some(None)` for an entry
     /// without an expiry time.
-    pub fn expiry(&self, id: &DelegationId) -> Option<Option<Second>> {
+    pub fn expiry(&self, id: &DelegationId) -> Option<Option<UnixSecond>> {
         self.ids.get(id).copied()
     }
 
@@ -64,23 +64,23 @@ impl RevokedSet {
     }
 
     /// Returns the time before which everything is revoked.
-    pub fn all_before(&self) -> Option<Second> {
+    pub fn all_before(&self) -> Option<UnixSecond> {
         self.all_before
     }
 
     /// Returns the `all-before` time if it revokes a block, by the block's signing time. A block without a signing time
     /// was signed before any time.
-    pub(super) fn all_before_of(&self, block: &ChainBlock) -> Option<Second> {
+    pub(super) fn all_before_of(&self, block: &ChainBlock) -> Option<UnixSecond> {
         self.all_before.filter(|before| block.issued.is_none_or(|issued| issued < *before))
     }
 
     /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`] ago. Returns true if there were any.
-    pub(super) fn drop_long_expired(&mut self, now: Second) -> bool {
+    pub(super) fn drop_long_expired(&mut self, now: UnixSecond) -> bool {
         self.retain_since(now.number().saturating_sub(KEPT_AFTER_SECONDS))
     }
 
     /// Removes all entries that have expired. Returns true if there were any.
-    pub fn drop_expired(&mut self, now: Second) -> bool {
+    pub fn drop_expired(&mut self, now: UnixSecond) -> bool {
         self.retain_since(now.number())
     }
 

@@ -32,8 +32,8 @@ impl DelegatorQuota {
     ) -> Self {
         // An identifier covers the chain up to its block, so it has the same index in every path that contains it.
         let of_party = |(index, id): (usize, &DelegationId)| {
-            let is_in = |(under, other): &(&DelegationId, &Delegator)| {
-                other.path(under).nth(index) == Some(id) && other.path(under).count() >= path.len()
+            let is_in = |(own_block, other): &(&DelegationId, &Delegator)| {
+                other.path(own_block).nth(index) == Some(id) && other.path(own_block).count() >= path.len()
             };
             others.clone().filter(is_in).map(|(_, other)| other.entry_count()).sum()
         };

@@ -13,14 +13,23 @@
 //! digest 60303ae22b998861…
 //! ```
 //!
-//! A delegator's line has its key, its block with the block's expiry time, and the blocks before it, root first. The
-//! last line has the SHA-256 of all lines before it. It detects damage. A signature is not needed, because the folder
-//! belongs to the node. A line `taken` has the digest of a list whose entries are all in the state.
+//! The entries of the root come first, then those of each delegator. The entries of one signer are:
+//!
+//! - `sequence`: the highest sequence number of the signer's lists;
+//! - `taken`, for each remembered list, whose entries are all in the state: the SHA-256 of the list's body, or of the
+//!   whole list in version 1;
+//! - `all-before`: the signer has revoked every block that it signed before this time;
+//! - a line for each revoked block: the block's identifier, with the time at which the block expires.
+//!
+//! A line `delegator` has the delegator's key, the delegator's own block with the time at which this block expires, and
+//! the blocks before it, root first. The line `digest` has the SHA-256 of all lines before it, which detects damage. A
+//! signature is not needed, because the folder belongs to the node.
 
 use super::RootRevocations;
 use super::root::{COMPLETE_LISTS_MAX, Delegator, SignerEntries};
 use crate::credential::{BLOCKS_MAX, DatedId, DelegationId};
-use crate::grant::{ModuleHash, Second};
+use crate::digest::Sha256Digest;
+use crate::grant::UnixSecond;
 use crate::key::PublicKey;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -50,13 +59,13 @@ impl RootRevocations {
         // Writing to a string cannot fail.
         let mut text = format!("{FIRST_LINE}\nroot {root}\n");
         write_entries(&mut text, &self.own);
-        for (under, Delegator { holder, above, until, entries }) in &self.delegators {
-            let _ = write!(text, "delegator {holder} {}", DatedId { id: *under, expires: Some(*until) });
-            above.iter().for_each(|id| _ = write!(text, " {id}"));
+        for (own_block, Delegator { holder, ancestors, until, entries }) in &self.delegators {
+            let _ = write!(text, "delegator {holder} {}", DatedId { id: *own_block, expires: Some(*until) });
+            ancestors.iter().for_each(|id| _ = write!(text, " {id}"));
             text.push('\n');
             write_entries(&mut text, entries);
         }
-        let _ = writeln!(text, "digest {}", ModuleHash(Sha256::digest(&text).into()));
+        let _ = writeln!(text, "digest {}", Sha256Digest(Sha256::digest(&text).into()));
         text
     }
 
@@ -70,7 +79,7 @@ impl RootRevocations {
             .ok_or(StateError::Other)
             .and_then(|_| text.trim_end_matches('\n').rsplit_once("\ndigest ").ok_or(StateError::Damaged))?;
         let hashed = text.get(..=before.len()).ok_or(StateError::Damaged)?;
-        if digest.parse() != Ok(ModuleHash(Sha256::digest(hashed).into())) {
+        if digest.parse() != Ok(Sha256Digest(Sha256::digest(hashed).into())) {
             return Err(StateError::Damaged);
         }
         let mut lines = hashed.lines().zip(1..).skip(1);
@@ -81,14 +90,14 @@ impl RootRevocations {
         for (line, number) in lines {
             let wrong = StateError::Line(number);
             if let Some(line) = line.strip_prefix("delegator ") {
-                let (under, delegator) = read_delegator(line).ok_or(wrong)?;
-                state.delegators.insert(under, delegator);
-                current = Some(under);
+                let (own_block, delegator) = read_delegator(line).ok_or(wrong)?;
+                state.delegators.insert(own_block, delegator);
+                current = Some(own_block);
                 continue;
             }
             let entries = match current {
                 None => &mut state.own,
-                Some(under) => &mut state.delegators.get_mut(&under).ok_or(wrong.clone())?.entries,
+                Some(own_block) => &mut state.delegators.get_mut(&own_block).ok_or(wrong.clone())?.entries,
             };
             read_line(entries, line).ok_or(wrong)?;
         }
@@ -99,7 +108,7 @@ impl RootRevocations {
 fn write_entries(text: &mut String, SignerEntries { set, sequence, complete_lists }: &SignerEntries) {
     let _ = writeln!(text, "sequence {sequence}");
     for digest in complete_lists {
-        let _ = writeln!(text, "taken {}", ModuleHash(*digest));
+        let _ = writeln!(text, "taken {}", Sha256Digest(*digest));
     }
     if let Some(time) = set.all_before() {
         let _ = writeln!(text, "all-before {time}");
@@ -113,17 +122,17 @@ fn read_delegator(line: &str) -> Option<(DelegationId, Delegator)> {
     let mut words = line.split(' ');
     let holder = words.next()?.parse().ok()?;
     let DatedId { id, expires } = words.next()?.parse().ok()?;
-    let until: Second = expires?;
-    let above: Vec<DelegationId> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    let fits = above.len() < BLOCKS_MAX;
-    fits.then(|| (id, Delegator { holder, above, until, entries: SignerEntries::default() }))
+    let until: UnixSecond = expires?;
+    let ancestors: Vec<DelegationId> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let fits = ancestors.len() < BLOCKS_MAX;
+    fits.then(|| (id, Delegator { holder, ancestors, until, entries: SignerEntries::default() }))
 }
 
 fn read_line(entries: &mut SignerEntries, line: &str) -> Option<()> {
     match line.split_once(' ') {
         Some(("sequence", number)) => entries.sequence = number.parse().ok()?,
         Some(("taken", digest)) if entries.complete_lists.len() < COMPLETE_LISTS_MAX => {
-            entries.complete_lists.push_back(digest.parse::<ModuleHash>().ok()?.0);
+            entries.complete_lists.push_back(digest.parse::<Sha256Digest>().ok()?.0);
         }
         Some(("all-before", time)) => _ = entries.set.revoke_all_before(time.parse().ok()?),
         Some(_) => return None,

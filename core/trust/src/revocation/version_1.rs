@@ -16,7 +16,7 @@ use super::list::RevocationList;
 use super::{LIST_IDS_MAX, RevocationError, RevokedSet};
 use crate::base32;
 use crate::credential::DelegationId;
-use crate::grant::Second;
+use crate::grant::UnixSecond;
 use crate::key::{PublicKey, Signature, SignatureContext};
 
 const SIGNED: SignatureContext = SignatureContext::new("revocation list");
@@ -39,7 +39,7 @@ pub(super) fn read(text: &str) -> Result<RevocationList, RevocationError> {
     let wanted = "`sequence` and a number";
     let sequence: u64 = value(3, "sequence ", wanted)?.parse().map_err(|_| wrong(3, wanted))?;
     let wanted = "`issued` and a time such as 2026-11-21T12:30:00Z";
-    let issued: Second = value(4, "issued ", wanted)?.parse().map_err(|_| wrong(4, wanted))?;
+    let issued: UnixSecond = value(4, "issued ", wanted)?.parse().map_err(|_| wrong(4, wanted))?;
     let wanted = "an identifier that follows the one before, or `signature` and the signature";
     let mut revoked = RevokedSet::default();
     let mut last: Option<DelegationId> = None;

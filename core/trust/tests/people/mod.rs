@@ -7,7 +7,7 @@ use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use prost::Message;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use weir_trust::credential::{Credential, CredentialRefusal, VerificationContext, VerifiedCredential};
-use weir_trust::grant::{Grant, NodeName, Second};
+use weir_trust::grant::{Grant, NodeName, UnixSecond};
 use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::Revocations;
 
@@ -63,12 +63,12 @@ impl RngCore for Counting {
 
 impl CryptoRng for Counting {}
 
-pub fn second(text: &str) -> Second {
+pub fn second(text: &str) -> UnixSecond {
     text.parse().unwrap()
 }
 
 /// The time of all tests.
-pub fn now() -> Second {
+pub fn now() -> UnixSecond {
     second("2026-11-21T12:00:00Z")
 }
 
@@ -115,7 +115,7 @@ pub fn show_at(
     credential: &Credential,
     peer: Person,
     revocations: &Revocations,
-    now: Second,
+    now: UnixSecond,
     node: &NodeName,
 ) -> Result<VerifiedCredential, CredentialRefusal> {
     let roots = [OTHER_OPERATOR.key(), OPERATOR.key()];

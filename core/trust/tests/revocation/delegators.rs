@@ -5,7 +5,7 @@ use crate::people::{
     Counting, FRIEND, OPERATOR, Person, RESEARCHER, STUDENT, THIEF, granted_at, now, second, show, until_2027,
 };
 use weir_trust::credential::{Credential, CredentialRefusal, DatedId, DelegationId, VerifiedCredential};
-use weir_trust::grant::{Grant, Second};
+use weir_trust::grant::{Grant, UnixSecond};
 use weir_trust::key::Identity;
 use weir_trust::revocation::{
     Accepted, DELEGATED_ENTRIES_MAX, Issuer, ListReception, ROOT_ENTRIES_MAX, RevocationError,
@@ -74,7 +74,7 @@ fn a_holder_revokes_only_what_it_delegated() {
 fn a_right_to_revoke_is_shown_by_a_credential_that_has_the_link() {
     let [first, second, third] = chain();
     let list = by(&RESEARCHER.identity(), last(&first), 1, [last(&second)]);
-    let refused = RevocationError::UnprovenRight { signer: RESEARCHER.key(), under: last(&first) };
+    let refused = RevocationError::UnprovenRight { signer: RESEARCHER.key(), own_block: last(&first) };
     let mut known = Revocations::default();
     assert_eq!(shown(&mut known, &list, None), Err(refused.clone()));
     let other = granted_at("2026-11-05T00:00:00Z", |_| ());
@@ -155,7 +155,7 @@ fn a_delegators_list_whose_entries_were_skipped_or_forgotten_under_a_wrong_clock
     let revoked: RevokedSet =
         [dated(last(&second), "2026-12-01"), dated(last(&third), "2026-12-20")].into_iter().collect();
     let revoking = by(&RESEARCHER.identity(), last(&first), 1, revoked);
-    let at = |known: &mut Revocations, list: &RevocationList, time: Second| {
+    let at = |known: &mut Revocations, list: &RevocationList, time: UnixSecond| {
         let roots = [root()];
         known
             .accept(list, &ListReception { roots: &roots, credential: Some(&researchers), now: time })
@@ -255,5 +255,5 @@ fn a_delegator_with_many_keys_is_one_party_and_keeps_room_for_itself() {
     let accepted = known.accept(&list(1, end), &ListReception::new(&[root()], now())).unwrap();
     assert_eq!(accepted.left_out, None);
     assert_eq!(known.by_root(&root()).unwrap().delegated_count(), theirs);
-    assert!(end.expires < Some(Second::MAX));
+    assert!(end.expires < Some(UnixSecond::MAX));
 }

@@ -3,7 +3,7 @@
 use super::{dated, first_version, id, ids, list};
 use crate::people::{OPERATOR, RESEARCHER, THIEF, now, second};
 use proptest::prelude::*;
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::revocation::{
     HEADER_BYTES_MAX, Issuer, LIST_BYTES_MAX, LIST_IDS_MAX, ListHeader, RevocationError, RevocationList,
     RevokedSet,
@@ -96,7 +96,7 @@ fn an_error_in_a_text_names_its_line() {
     let many = RevocationList::sign(
         &OPERATOR.identity(),
         1,
-        Second::default(),
+        UnixSecond::default(),
         ids(0, u32::try_from(LIST_IDS_MAX).unwrap() + 1).collect(),
     );
     assert_eq!(many, Err(RevocationError::TooMany(LIST_IDS_MAX + 1)));
@@ -106,9 +106,10 @@ fn an_error_in_a_text_names_its_line() {
 fn the_longest_list_can_be_read_and_its_header_is_short() {
     let mut most: RevokedSet =
         ids(0, u32::try_from(LIST_IDS_MAX).unwrap()).map(|id| dated(id, "2554-01-01")).collect();
-    most.revoke_all_before(Second::MAX);
+    most.revoke_all_before(UnixSecond::MAX);
     let issuer = Issuer::delegator(OPERATOR.key(), RESEARCHER.key(), id(9));
-    let list = RevocationList::sign_as(&RESEARCHER.identity(), issuer, u64::MAX, Second::MAX, most).unwrap();
+    let list =
+        RevocationList::sign_as(&RESEARCHER.identity(), issuer, u64::MAX, UnixSecond::MAX, most).unwrap();
     assert!(list.to_string().len() <= LIST_BYTES_MAX);
     assert!(list.header().unwrap().len() <= HEADER_BYTES_MAX, "{}", list.header().unwrap().len());
     assert_eq!(read(&list.to_string()), Ok(list));

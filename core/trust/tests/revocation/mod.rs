@@ -6,7 +6,7 @@ mod union;
 
 use crate::people::{self, OPERATOR, Person, now};
 use weir_trust::credential::{DatedId, DelegationId};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::key::{Identity, PublicKey, SignatureContext};
 use weir_trust::revocation::{
     Accepted, ListReception, RevocationError, RevocationList, Revocations, RevokedSet,
@@ -59,7 +59,11 @@ fn base32(bytes: &[u8]) -> String {
     bits.chunks(5).map(digit).collect()
 }
 
-fn taken(known: &mut Revocations, list: &RevocationList, at: Second) -> Result<Accepted, RevocationError> {
+fn taken(
+    known: &mut Revocations,
+    list: &RevocationList,
+    at: UnixSecond,
+) -> Result<Accepted, RevocationError> {
     let roots = [OPERATOR.key()];
     known.accept(list, &ListReception::new(&roots, at))
 }

@@ -57,7 +57,7 @@ fn an_entry_is_forgotten_a_day_after_its_credential_has_expired_and_without_a_ti
     taken(&mut known, &list(1, entries), now()).unwrap();
     let after = |seconds| {
         let end = second("2027-01-01").number();
-        weir_trust::grant::Second::new(end + seconds).unwrap()
+        weir_trust::grant::UnixSecond::new(end + seconds).unwrap()
     };
     taken(&mut known, &list(2, [id(3)]), after(KEPT_AFTER_SECONDS - 1)).unwrap();
     assert!(known.contains(&root(), &id(1)));
@@ -278,9 +278,9 @@ fn a_clock_that_was_set_back_revives_nothing_on_the_same_day() {
     let mut known = Revocations::default();
     taken(&mut known, &list(1, end), now()).unwrap();
     let expires = end.expires.unwrap().number();
-    let later = weir_trust::grant::Second::new(expires + KEPT_AFTER_SECONDS - 1).unwrap();
+    let later = weir_trust::grant::UnixSecond::new(expires + KEPT_AFTER_SECONDS - 1).unwrap();
     taken(&mut known, &list(2, [id(1)]), later).unwrap();
-    let earlier = weir_trust::grant::Second::new(expires - 1).unwrap();
+    let earlier = weir_trust::grant::UnixSecond::new(expires - 1).unwrap();
     let shown = show_at(&credential, RESEARCHER, &known, earlier, &node());
     assert!(matches!(shown, Err(CredentialRefusal::Revoked { block: 0, .. })), "{shown:?}");
 }

@@ -5,8 +5,8 @@ use crate::memory_disk::MemoryDisk;
 use proptest::prelude::*;
 use std::io::ErrorKind;
 use weir_ledger::{
-    Digest, EntryRef, FORMAT, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LineResult,
-    VerifiedLedger, Verifier, seal,
+    Digest, EntryRef, FORMAT, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LineResult,
+    VerifiedLedger, Verifier, VerifyOptions, append_line,
 };
 use weir_ledger_files::{LedgerError, LedgerRecovery, LedgerWriter};
 use weir_units::Timestamp;
@@ -15,7 +15,7 @@ const INTERVALS: u64 = 40;
 
 fn verify(
     disk: &MemoryDisk,
-    check: LedgerCheck,
+    check: VerifyOptions,
 ) -> (Result<VerifiedLedger, LedgerProblem>, Vec<LedgerEntry>) {
     let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
     for (number, bytes) in disk.segments_bytes() {
@@ -68,7 +68,7 @@ fn calls() -> u64 {
     assert!(!opened.crashed && opened.held.is_none() && opened.head.is_none());
     run(&mut ledger, 0..INTERVALS);
     let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
-    let (verified, entries) = verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
+    let (verified, entries) = verify(&disk, VerifyOptions { kept_head: head, ..VerifyOptions::default() });
     let verified = verified.unwrap();
     assert!(verified.stopped && verified.segments > 5, "{verified:?}");
     assert_eq!(sums(&entries), expected(INTERVALS));
@@ -98,7 +98,7 @@ fn a_transient_failure_of_any_call_loses_nothing() {
                 stopped = ledger.commit();
             }
             let (verified, entries) =
-                verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
+                verify(&disk, VerifyOptions { kept_head: head, ..VerifyOptions::default() });
             let verified = verified.unwrap_or_else(|wrong| panic!("fault {fault} x {count}: {wrong}"));
             assert!(stopped.is_ok() && verified.stopped && verified.torn.is_none());
             assert_eq!(sums(&entries), expected(INTERVALS), "fault {fault} x {count}");
@@ -126,7 +126,7 @@ fn a_full_disk_loses_detail_but_no_usage() {
     // There is room again.
     disk.fail(0, 0, ErrorKind::StorageFull);
     ledger.stop(Timestamp(20_000)).unwrap();
-    let (verified, entries) = verify(&disk, LedgerCheck::default());
+    let (verified, entries) = verify(&disk, VerifyOptions::default());
     verified.unwrap();
     assert_eq!(sums(&entries), expected(1_000));
     let last = &entries[entries.len() - 1].event;
@@ -171,7 +171,7 @@ fn a_crash_at_any_call_loses_at_most_uncommitted_entries() {
             assert_eq!(opened.torn.0, disk.aside().len() as u64);
             ledger.stop(Timestamp(2_000)).unwrap();
             let (verified, entries) =
-                verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
+                verify(&disk, VerifyOptions { kept_head: head, ..VerifyOptions::default() });
             let verified = verified.unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
             assert!(verified.torn.is_none() && verified.stopped, "{case}");
             let (packets, _) = sums(&entries);
@@ -211,7 +211,8 @@ fn a_fault_while_recovering_is_recovered_from() {
         let (mut ledger, opened) = open(&disk, 200).unwrap();
         assert!(opened.crashed && opened.held.is_none());
         run(&mut ledger, 5..10);
-        let (verified, entries) = verify(&disk, LedgerCheck { kept_head: head, ..LedgerCheck::default() });
+        let (verified, entries) =
+            verify(&disk, VerifyOptions { kept_head: head, ..VerifyOptions::default() });
         assert_eq!(verified.unwrap().torn, None);
         assert_eq!(sums(&entries), expected(10));
     }
@@ -232,7 +233,7 @@ fn a_ledger_of_an_earlier_format_is_continued_in_a_new_segment() {
         (1..).zip([LedgerEvent::Segment { format: 1, segment: 1 }, used(0), used(1), used(2)])
     {
         let (node, begin, end) = (&start(0).node, Timestamp(0), Timestamp(10));
-        prev = seal(EntryRef { sequence, node, begin, end, event: &event }, prev, &mut bytes);
+        prev = append_line(EntryRef { sequence, node, begin, end, event: &event }, prev, &mut bytes);
     }
     // Complete, with a torn line at its end, and torn in its first line, so that nothing has the earlier format.
     for (cut, torn) in [(bytes.len(), 0), (bytes.len() - 40, 1), (40, 4)] {
@@ -241,7 +242,7 @@ fn a_ledger_of_an_earlier_format_is_continued_in_a_new_segment() {
         assert!(opened.crashed && opened.held.is_none());
         run(&mut ledger, 1..3);
         ledger.stop(Timestamp(99)).unwrap();
-        let (verified, entries) = verify(&disk, LedgerCheck::default());
+        let (verified, entries) = verify(&disk, VerifyOptions::default());
         let verified = verified.unwrap();
         assert!(verified.stopped);
         let formats: Vec<u64> = entries
@@ -269,7 +270,7 @@ fn the_clock_may_be_set_back() {
     let (mut ledger, opened) = open(&disk, 0).unwrap();
     assert!(!opened.crashed);
     ledger.stop(Timestamp(7)).unwrap();
-    let (verified, entries) = verify(&disk, LedgerCheck::default());
+    let (verified, entries) = verify(&disk, VerifyOptions::default());
     assert!(verified.unwrap().stopped);
     let set: Vec<_> =
         entries.iter().filter(|entry| matches!(entry.event, LedgerEvent::ClockSet { .. })).collect();
@@ -303,7 +304,7 @@ proptest! {
             Ok((mut ledger, _)) => {
                 ledger.stop(Timestamp(2_000)).unwrap();
                 // Changes before the last two segments are for a verifier to find.
-                let verdict = verify(&disk, LedgerCheck::default()).0;
+                let verdict = verify(&disk, VerifyOptions::default()).0;
                 let is_further_back = |wrong: &LedgerProblem| wrong.position.segment + 1 < segments.len() as u64;
                 prop_assert!(verdict.as_ref().is_ok_and(|found| found.stopped) || is_further_back(&verdict.unwrap_err()));
             }

@@ -3,7 +3,7 @@
 use crate::make::{SESSIONS, interval, options, start, sums};
 use std::path::Path;
 use std::process::Command;
-use weir_ledger::{LedgerCheck, LedgerEvent};
+use weir_ledger::{LedgerEvent, VerifyOptions};
 use weir_ledger_files::{EntryFilter, LedgerReader, LedgerWriter, verify};
 use weir_units::Timestamp;
 
@@ -21,7 +21,8 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
             assert!(error.to_string().contains(says), "{error}");
             // Complete as far as it goes, and continued from there.
             if failed == 0 {
-                verify(folder, LedgerCheck { kept_head: ledger.head(), ..LedgerCheck::default() }).unwrap();
+                verify(folder, VerifyOptions { kept_head: ledger.head(), ..VerifyOptions::default() })
+                    .unwrap();
             }
             failed += 1;
         }
@@ -34,9 +35,9 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
         }
     }
     let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
-    let verified = verify(folder, LedgerCheck { kept_head: head, ..LedgerCheck::default() }).unwrap();
+    let verified = verify(folder, VerifyOptions { kept_head: head, ..VerifyOptions::default() }).unwrap();
     assert!(verified.stopped && verified.torn.is_none() && verified.recoveries == 0);
-    let entries: Vec<_> = LedgerReader::open(folder, EntryFilter::default(), LedgerCheck::default())
+    let entries: Vec<_> = LedgerReader::open(folder, EntryFilter::default(), VerifyOptions::default())
         .unwrap()
         .map(Result::unwrap)
         .collect();

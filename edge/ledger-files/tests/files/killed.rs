@@ -4,7 +4,7 @@ use crate::make::{SESSIONS, interval, name, numbers, options, start, used};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use weir_ledger::{LedgerCheck, LedgerEvent, LedgerHead};
+use weir_ledger::{LedgerEvent, LedgerHead, VerifyOptions};
 use weir_ledger_files::{EntryFilter, LedgerReader, LedgerWriter, verify};
 use weir_units::Timestamp;
 
@@ -61,12 +61,13 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
         });
 
         let kept_head = committed.map(|(_, head)| head);
-        let verified = verify(dir.path(), LedgerCheck { kept_head, ..LedgerCheck::default() }).unwrap();
+        let verified = verify(dir.path(), VerifyOptions { kept_head, ..VerifyOptions::default() }).unwrap();
         assert_eq!(verified.recoveries, u64::from(kill));
-        let entries: Vec<_> = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default())
-            .unwrap()
-            .collect::<Result<_, _>>()
-            .unwrap();
+        let entries: Vec<_> =
+            LedgerReader::open(dir.path(), EntryFilter::default(), VerifyOptions::default())
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
         let safe = committed.map_or(next, |(n, _)| n + 1);
         let usages: Vec<(u64, u64)> = entries.iter().flat_map(numbers).collect();
         assert!(usages.iter().all(|(intervals, _)| *intervals == 1), "none was added to another");
@@ -85,7 +86,7 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
     let (mut ledger, opened) = LedgerWriter::open(dir.path(), start(next * 10), options()).unwrap();
     assert!(opened.crashed);
     ledger.stop(Timestamp(next * 10 + 1)).unwrap();
-    let verified = verify(dir.path(), LedgerCheck::default()).unwrap();
+    let verified = verify(dir.path(), VerifyOptions::default()).unwrap();
     assert_eq!((verified.recoveries, verified.stopped, verified.torn), (u64::from(KILLS), true, None));
     assert_eq!(
         verified.segments,
@@ -110,7 +111,7 @@ fn a_torn_line_is_put_aside() {
     let path = dir.path().join("ledger-000001.jsonl");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 40]).unwrap();
-    let verified = verify(dir.path(), LedgerCheck { kept_head: head, ..LedgerCheck::default() }).unwrap();
+    let verified = verify(dir.path(), VerifyOptions { kept_head: head, ..VerifyOptions::default() }).unwrap();
     let torn = verified.torn.unwrap();
     assert_eq!((verified.head, torn.position.line), (head, 4));
 
@@ -123,8 +124,8 @@ fn a_torn_line_is_put_aside() {
         &bytes[..bytes.len() - 40]
     );
     let filter = EntryFilter { session: Some(name("bob")), ..EntryFilter::default() };
-    assert_eq!(LedgerReader::open(dir.path(), filter, LedgerCheck::default()).unwrap().count(), 1);
-    let all: Vec<_> = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default())
+    assert_eq!(LedgerReader::open(dir.path(), filter, VerifyOptions::default()).unwrap().count(), 1);
+    let all: Vec<_> = LedgerReader::open(dir.path(), EntryFilter::default(), VerifyOptions::default())
         .unwrap()
         .map(Result::unwrap)
         .collect();

@@ -3,7 +3,7 @@
 use crate::make::{interval, name, options, start, sums};
 use std::io::Write;
 use std::path::Path;
-use weir_ledger::{Damage, LedgerCheck, LedgerEntry, LedgerEvent, UsageSummary};
+use weir_ledger::{Damage, LedgerEntry, LedgerEvent, UsageSummary, VerifyOptions};
 use weir_ledger_files::{EntryFilter, LedgerReadError, LedgerReader, LedgerWriter, verify};
 use weir_units::Timestamp;
 
@@ -19,7 +19,7 @@ fn write(folder: &Path, intervals: u64) {
 }
 
 fn read(folder: &Path, filter: EntryFilter) -> Vec<LedgerEntry> {
-    LedgerReader::open(folder, filter, LedgerCheck::default()).unwrap().map(Result::unwrap).collect()
+    LedgerReader::open(folder, filter, VerifyOptions::default()).unwrap().map(Result::unwrap).collect()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn entries_are_chosen_by_session_and_time() {
 fn a_ledger_can_be_read_while_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 50);
-    let before = verify(dir.path(), LedgerCheck::default()).unwrap();
+    let before = verify(dir.path(), VerifyOptions::default()).unwrap();
     let last = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -69,7 +69,8 @@ fn a_ledger_can_be_read_while_it_is_written() {
         .unwrap();
     let mut file = std::fs::File::options().append(true).open(last).unwrap();
     file.write_all(b"{\"seq\":").unwrap();
-    let now = verify(dir.path(), LedgerCheck { kept_head: before.head, ..LedgerCheck::default() }).unwrap();
+    let now =
+        verify(dir.path(), VerifyOptions { kept_head: before.head, ..VerifyOptions::default() }).unwrap();
     assert_eq!((now.head, now.torn.map(|torn| torn.bytes)), (before.head, Some(7)));
     assert_eq!(read(dir.path(), EntryFilter::default()).len() as u64, before.entries);
 }
@@ -78,17 +79,18 @@ fn a_ledger_can_be_read_while_it_is_written() {
 fn reading_stops_at_the_first_error() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 50);
-    let verified = verify(dir.path(), LedgerCheck::default()).unwrap();
+    let verified = verify(dir.path(), VerifyOptions::default()).unwrap();
     assert!(verified.segments > 5);
     let path = dir.path().join("ledger-000003.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     lines.swap(2, 3);
     std::fs::write(&path, lines.concat()).unwrap();
-    let mut reader = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default()).unwrap();
+    let mut reader =
+        LedgerReader::open(dir.path(), EntryFilter::default(), VerifyOptions::default()).unwrap();
     let read = reader.by_ref().take_while(Result::is_ok).count() as u64;
     assert!(reader.next().is_none());
-    let Err(LedgerReadError::Damaged(wrong)) = verify(dir.path(), LedgerCheck::default()) else {
+    let Err(LedgerReadError::Damaged(wrong)) = verify(dir.path(), VerifyOptions::default()) else {
         panic!("nothing is wrong")
     };
     assert_eq!((wrong.position.segment, wrong.position.line), (3, 3));
@@ -98,9 +100,9 @@ fn reading_stops_at_the_first_error() {
     std::fs::write(&path, text).unwrap();
     let last = dir.path().join(format!("ledger-{:06}.jsonl", verified.segments));
     std::fs::remove_file(last).unwrap();
-    verify(dir.path(), LedgerCheck::default()).unwrap();
+    verify(dir.path(), VerifyOptions::default()).unwrap();
     let Err(LedgerReadError::Damaged(wrong)) =
-        verify(dir.path(), LedgerCheck { kept_head: verified.head, ..LedgerCheck::default() })
+        verify(dir.path(), VerifyOptions { kept_head: verified.head, ..VerifyOptions::default() })
     else {
         panic!("what was cut off is not missed")
     };
@@ -111,11 +113,11 @@ fn reading_stops_at_the_first_error() {
 fn a_missing_ledger_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     for folder in [dir.path().to_owned(), dir.path().join("nowhere")] {
-        let error = verify(&folder, LedgerCheck::default()).unwrap_err();
+        let error = verify(&folder, VerifyOptions::default()).unwrap_err();
         assert!(error.to_string().starts_with("there is no ledger in "), "{error}");
     }
     let file = dir.path().join("ledger-000001.jsonl");
     std::fs::create_dir(&file).unwrap();
-    let error = verify(dir.path(), LedgerCheck::default()).unwrap_err();
+    let error = verify(dir.path(), VerifyOptions::default()).unwrap_err();
     assert!(error.to_string().contains("ledger-000001.jsonl: it is there and is not a file"), "{error}");
 }

@@ -3,7 +3,7 @@
 use crate::make::{options, start, used};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use weir_ledger::LedgerCheck;
+use weir_ledger::VerifyOptions;
 use weir_ledger_files::{LedgerError, LedgerReadError, LedgerWriter, verify};
 use weir_units::Timestamp;
 
@@ -27,7 +27,7 @@ fn two_nodes_do_not_write_one_ledger() {
         "{error}"
     );
     // Reading needs no lock.
-    assert_eq!(verify(dir.path(), LedgerCheck::default()).unwrap().entries, 2);
+    assert_eq!(verify(dir.path(), VerifyOptions::default()).unwrap().entries, 2);
     first.stop(Timestamp(2)).unwrap();
     drop(first);
     let (_, opened) = LedgerWriter::open(dir.path(), start(3), options()).unwrap();
@@ -61,7 +61,7 @@ fn a_changed_ledger_is_not_continued() {
             "{error}"
         );
         assert_eq!(std::fs::read(&path).unwrap(), changed);
-        let error = verify(dir.path(), LedgerCheck::default()).unwrap_err();
+        let error = verify(dir.path(), VerifyOptions::default()).unwrap_err();
         assert!(matches!(error, LedgerReadError::Damaged(wrong) if wrong.to_string().contains(&says)));
         std::fs::write(&path, &bytes).unwrap();
     }
@@ -81,7 +81,7 @@ fn a_changed_ledger_is_not_continued() {
         again()
     });
     opened.unwrap().0.stop(Timestamp(51)).unwrap();
-    assert!(verify(dir.path(), LedgerCheck::default()).unwrap().stopped);
+    assert!(verify(dir.path(), VerifyOptions::default()).unwrap().stopped);
 }
 
 fn weir_segments(dir: &std::path::Path) -> Vec<String> {

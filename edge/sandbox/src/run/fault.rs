@@ -34,7 +34,7 @@ pub enum FaultKind {
     #[error(
         "the call took many times its limit, though weir had found that it cannot: a fault in weir, please report it with the module"
     )]
-    Overrun,
+    TimeOverrun,
     /// The module passed an address and length outside its memory areas to a host function.
     #[error("`{function}` was given an address or length outside the module's memory")]
     WildPointer {
@@ -112,7 +112,7 @@ impl CallFault {
         if let Some(Interrupted { at }) = error.downcast_ref() {
             let function =
                 code.function_at(*at).map(|(index, name)| display_name(index, name.as_deref(), indices));
-            return Self { kind: FaultKind::Overrun, function, offset: None };
+            return Self { kind: FaultKind::TimeOverrun, function, offset: None };
         }
         let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
             use wasmtime::Trap;

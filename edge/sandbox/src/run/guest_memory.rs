@@ -20,7 +20,7 @@ pub(crate) struct GuestMemory<'a> {
 /// ranges.
 ///
 /// # Errors
-/// [`FaultKind::Overrun`] if the watchdog interrupts the call; [`FaultKind::WildPointer`] if the module has no memory yet.
+/// [`FaultKind::TimeOverrun`] if the watchdog interrupts the call; [`FaultKind::WildPointer`] if the module has no memory yet.
 #[inline]
 pub(crate) fn guest_memory<'a>(
     caller: &'a mut Caller<'_, HostState>,
@@ -28,7 +28,7 @@ pub(crate) fn guest_memory<'a>(
 ) -> Result<GuestMemory<'a>, FaultKind> {
     let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
     if host.must_interrupt.load(Ordering::Relaxed) {
-        return Err(FaultKind::Overrun);
+        return Err(FaultKind::TimeOverrun);
     }
     Ok(GuestMemory { private, host, function })
 }
@@ -69,9 +69,9 @@ impl GuestMemory<'_> {
         let mut copy = std::mem::take(&mut self.host.scratch);
         copy.clear();
         copy.reserve(len);
-        // SAFETY: `from..from + len` is inside an area that this module's `Instance` has mapped readable in its
-        // reservation. The reservation has the same provenance as the private memory, because `Space` created both by
-        // one mapping. `copy` has capacity for `len` bytes, all of which are written.
+        // SAFETY: `from..from + len` is inside an area that this module's `Instance` has mapped readable in its reserved
+        // address range. The range has the same provenance as the private memory, because `crate::run::space::Space`
+        // created both by one mapping. `copy` has capacity for `len` bytes, all of which are written.
         unsafe {
             copy_once(base.add(start), copy.as_mut_ptr(), len);
             copy.set_len(len);

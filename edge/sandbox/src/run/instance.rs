@@ -531,7 +531,7 @@ impl Instance {
                 self.strike_counter.strike(self.strikes_max);
             }
         }
-        if fault.kind == FaultKind::Overrun {
+        if fault.kind == FaultKind::TimeOverrun {
             self.strike_counter.end();
         }
         self.unreported_loss = Some(if is_over { lost::LIMIT } else { lost::TRAP });
@@ -649,7 +649,7 @@ impl Instance {
 pub(crate) fn overrun_error(error: wasmtime::Error, action: OverrunAction) -> wasmtime::Error {
     match action.interrupted_at {
         Some(at) => Interrupted { at }.into(),
-        None if error.downcast_ref() == Some(&FaultKind::Overrun) => error,
+        None if error.downcast_ref() == Some(&FaultKind::TimeOverrun) => error,
         // wasmtime reports a poll that traps as an out-of-bounds access. Such an access by the module itself, at the same
         // time, would look the same.
         None if action.closed_poll_page => FaultKind::TimeOut.into(),

@@ -209,7 +209,7 @@ pub(crate) async fn handle_used_up_counter(
         allowance = counter.refill.unwrap_or(0);
     }
     if caller.data().must_interrupt.load(Ordering::Relaxed) {
-        return Err(FaultKind::Overrun.into());
+        return Err(FaultKind::TimeOverrun.into());
     }
     if slice < 0 {
         let shared = Arc::clone(&caller.data().slice);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The weight of a call over its limit against a call within its limit. Each call of a supervised module that is over its
 /// limit adds this number to a sum; each other call subtracts 1. The module is unloaded when the sum exceeds the profile's
-/// number of strikes times this number. So one call in 64 may always be over its limit.
+/// number of strikes times this number. So one call over its limit for every 64 within it is tolerated for ever.
 const EXCESS_WEIGHT: u64 = 64;
 
 /// The strike counters that all instances of a module share. The profile's number of strikes applies to all instances

@@ -581,7 +581,7 @@ impl Instance {
             return Some(FaultKind::TimeOut);
         }
         let interruption_time = self.watch.as_ref()?.interruption_time(self.call_limit);
-        (used >= interruption_time).then_some(FaultKind::Overrun)
+        (used >= interruption_time).then_some(FaultKind::TimeOverrun)
     }
 
     /// Processes the result of a function. Returns false if the function was aborted.

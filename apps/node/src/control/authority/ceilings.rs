@@ -282,9 +282,9 @@ fn past_ceilings<'a>(
     ceilings.stated().filter_map(exceeded)
 }
 
-/// The reader of usage under a credential, which decides how much is shown.
+/// The audience to which usage under a credential is shown. An operator sees more than a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UsageReader {
+pub(crate) enum UsageAudience {
     Operator,
     Holder,
 }
@@ -295,7 +295,7 @@ pub(crate) enum UsageReader {
 pub(crate) fn usage<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
-    reader: UsageReader,
+    audience: UsageAudience,
 ) -> Vec<UsedStatus> {
     let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
@@ -312,7 +312,7 @@ pub(crate) fn usage<'a>(
             });
         }
     };
-    if reader == UsageReader::Holder {
+    if audience == UsageAudience::Holder {
         // The ceilings of earlier holders and of the root apply as well, but the usage under them includes other
         // holders.
         let own = under.last().copied().unwrap_or_default();

@@ -1,21 +1,21 @@
 //! Explanation of a credential on this node: its rights, the usage under it, and its shares.
 
-use super::ceilings::UsageReader;
+use super::ceilings::UsageAudience;
 use super::{SessionOwner, SessionRelation, ceilings};
 use crate::control::protocol::{Explanation, SharedStatus};
 use crate::control::share::ShareGrant;
 use crate::control::spec::SessionSpec;
 use weir_trust::credential::{Credential, CredentialRefusal, DatedId, VerifiedCredential};
 use weir_trust::explain;
-use weir_trust::grant::{NodeName, Second};
+use weir_trust::grant::{NodeName, UnixSecond};
 
 /// Explains a valid credential. `sessions` are all sessions of the node that have an owner.
 pub(crate) fn explanation<'a>(
     credential: &VerifiedCredential,
     sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)> + Clone,
     node: &NodeName,
-    at: Second,
-    reader: UsageReader,
+    at: UnixSecond,
+    audience: UsageAudience,
 ) -> Explanation {
     let allows = explain::grant(credential.grant(), true).into_iter();
     Explanation {
@@ -27,7 +27,7 @@ pub(crate) fn explanation<'a>(
         invalid: None,
         allows: allows.map(|(part, words)| (part.to_string(), words)).collect(),
         shared: sessions.clone().flat_map(|(owner, spec)| shared(credential, owner, spec)).collect(),
-        used: ceilings::usage(credential, sessions, reader),
+        used: ceilings::usage(credential, sessions, audience),
         verdict: None,
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn invalid(
     credential: &Credential,
     refusal: &CredentialRefusal,
     node: &NodeName,
-    at: Second,
+    at: UnixSecond,
 ) -> Explanation {
     Explanation {
         node: node.to_string(),

@@ -34,14 +34,14 @@ pub(crate) struct Permitted {
 
 /// Decides on a request.
 ///
-/// `owner_of` returns the owner of a session and the session's shares; `None` for an unknown session and for a session
-/// of the operator. `shipped` returns the bytes of a module that comes with weir. `body` is the module that came with
-/// the request.
+/// `rights_over` returns the owner of a session, and the session's shares; `None` for an unknown session and for a session
+/// of the operator. `shipped` returns the bytes of a module that comes with weir. `body` is the module that came with the
+/// request.
 pub(crate) fn permit(
     requester: &Requester,
     request: ControlRequest,
     body: Option<&[u8]>,
-    owner_of: &dyn Fn(&Name) -> Option<SharedRights>,
+    rights_over: &dyn Fn(&Name) -> Option<SharedRights>,
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Permitted, RequestRefusal> {
     let Requester::Holder(credential) = requester else {
@@ -53,7 +53,7 @@ pub(crate) fn permit(
         }
         return Ok(Permitted { request, owner: None, share: None });
     };
-    let requests = HolderRequests { credential, owner_of, shipped };
+    let requests = HolderRequests { credential, rights_over, shipped };
     let needed = needed(&request);
     if let Needed::Operator(what) = needed {
         return Err(RequestRefusal::OperatorOnly(what));
@@ -98,7 +98,7 @@ struct PermittedSession {
 /// Checks of one holder's requests.
 struct HolderRequests<'a> {
     credential: &'a Arc<VerifiedCredential>,
-    owner_of: &'a dyn Fn(&Name) -> Option<SharedRights>,
+    rights_over: &'a dyn Fn(&Name) -> Option<SharedRights>,
     shipped: &'a dyn Fn(&str) -> Option<&'static [u8]>,
 }
 
@@ -108,7 +108,7 @@ impl HolderRequests<'_> {
     fn session(&self, called: &Name, needed: Needed) -> Result<PermittedSession, RequestRefusal> {
         let own = SessionOwner::name_of(self.credential, called);
         let concerns = |name: Name| {
-            let shared = (self.owner_of)(&name)?;
+            let shared = (self.rights_over)(&name)?;
             Some((name, shared.relation(self.credential)?, shared))
         };
         // For a session that does not concern the holder, the refusal is that of a missing session.

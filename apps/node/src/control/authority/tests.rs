@@ -7,7 +7,7 @@ use crate::control::spec::{ChannelSpec, ModuleSpec, SessionSpec};
 use crate::control::visibility::GrantedVisibility;
 use std::collections::BTreeMap;
 use weir_trust::credential::{Credential, VerificationContext};
-use weir_trust::grant::{Ceilings, CpuShare, Grant, GrantPart, PacketView, Resource, Second};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, GrantPart, PacketView, Resource, UnixSecond};
 use weir_trust::key::Identity;
 use weir_trust::revocation::Revocations;
 use weir_units::Bytes;
@@ -43,7 +43,7 @@ fn person(number: u8) -> Identity {
 /// A chain in which the operator grants to person 1, and each person delegates to the next.
 pub(crate) fn chain(grants: &[Grant]) -> Arc<VerifiedCredential> {
     let (operator, mut random) = (person(0), SeededRng(0));
-    let first = Grant { expires: Some(Second::MAX), ..grants[0].clone() };
+    let first = Grant { expires: Some(UnixSecond::MAX), ..grants[0].clone() };
     let mut credential = Credential::mint(&operator, person(1).public(), first, None, &mut random).unwrap();
     for (number, grant) in (1..).zip(&grants[1..]) {
         let next = person(number + 1).public();
@@ -56,7 +56,7 @@ pub(crate) fn chain(grants: &[Grant]) -> Arc<VerifiedCredential> {
         revocations: &revocations,
         peer: &peer,
         node: &node,
-        now: Second::default(),
+        now: UnixSecond::default(),
     };
     Arc::new(credential.verify(&situation).unwrap())
 }
@@ -106,7 +106,7 @@ fn created(credential: &Arc<VerifiedCredential>, spec: SessionSpec) -> (SessionS
 fn ten_delegates_of_one_holder_share_its_ceiling() {
     let delegates: Vec<_> = (0..10)
         .map(|number| {
-            let own = Grant { expires: Second::new(1000 + number), ..Grant::default() };
+            let own = Grant { expires: UnixSecond::new(1000 + number), ..Grant::default() };
             created(&chain(&[ceilings(10 << 20), own]), spec("memory = \"2 MiB\""))
         })
         .map(|(spec, owner)| (owner, spec))
@@ -135,13 +135,13 @@ fn ten_delegates_of_one_holder_share_its_ceiling() {
 #[test]
 fn all_grants_of_a_root_that_the_node_limits_are_one_party_and_have_pseudonyms_of_their_own() {
     let (one, other) = (chain(&[ceilings(1 << 20)]), chain(&[ceilings(2 << 20)]));
-    let child = chain(&[ceilings(1 << 20), Grant { expires: Second::new(1000), ..Grant::default() }]);
+    let child = chain(&[ceilings(1 << 20), Grant { expires: UnixSecond::new(1000), ..Grant::default() }]);
     let party = |credential: &VerifiedCredential| GrantedVisibility::from_credential(credential).party;
     assert_ne!(party(&one), party(&other));
     assert_eq!(party(&one), party(&child));
     let limit = ceilings(1 << 30);
     let [one, other, child] = [one, other, child].map(|credential| {
-        credential.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
+        credential.limited_to(&limit, &"node".parse().unwrap(), UnixSecond::default()).unwrap()
     });
     assert_eq!(party(&one), Some(DelegationId::of_root(one.root())));
     assert_eq!((party(&one), party(&one)), (party(&other), party(&child)));
@@ -156,7 +156,7 @@ fn records_and_kept_packets_are_summed_and_a_missing_limit_requests_all() {
     let limited = Ceilings { records_per_second: Some(10), kept_packets: Some(7), ..Ceilings::default() };
     let granted = Grant { ceilings: limited, ..Grant::default() };
     let parent = chain(std::slice::from_ref(&granted));
-    let child = chain(&[granted, Grant { expires: Second::new(1000), ..Grant::default() }]);
+    let child = chain(&[granted, Grant { expires: UnixSecond::new(1000), ..Grant::default() }]);
     let (whole, owner) = created(&parent, spec(""));
     assert_eq!((whole.limit(Resource::Records), whole.limit(Resource::Kept)), (Some(10), Some(7)));
     let (part, other) = created(&child, spec("records_per_second = 4\nkept_packets = 3"));
@@ -191,7 +191,7 @@ fn an_unlimited_session_from_before_a_ceiling_leaves_nothing_for_others() {
     assert_eq!((free.limit(Resource::Records), free.limit(Resource::Kept)), (None, None));
     let ceilings = Ceilings { records_per_second: Some(10), ..Ceilings::default() };
     let limit = Grant { ceilings, ..Grant::default() };
-    let after = before.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+    let after = before.limited_to(&limit, &"node".parse().unwrap(), UnixSecond::default()).unwrap();
     let (held, owner) = created(&Arc::new(after), spec(""));
     assert_eq!(held.limit(Resource::Records), Some(10));
     let refusal = ceilings::check(&owner, &held, std::iter::once((&other, &free))).unwrap_err();
@@ -292,7 +292,7 @@ fn a_delegator_may_close_a_session_and_use_the_rights_that_its_owner_shares() {
         })
         .collect();
     let [first, second, owner, below] = &chains[..] else { panic!("four holders") };
-    let beside = chain(&[given, Grant { expires: Second::new(1000), ..Grant::default() }]);
+    let beside = chain(&[given, Grant { expires: UnixSecond::new(1000), ..Grant::default() }]);
     let (made, of) = created(owner, spec(""));
     let sessions = BTreeMap::from([(made.name.clone(), of)]);
     let (follow, manage) = (share(ShareableRight::Follow, 2), share(ShareableRight::Manage, 2));
@@ -396,7 +396,7 @@ fn a_delegates_session_shows_sums_until_it_is_shared() {
 
 #[test]
 fn a_holder_reads_the_sum_of_their_own_and_their_delegates_usage_and_the_operator_reads_all_sums() {
-    let later = |second| Grant { expires: Second::new(second), ..Grant::default() };
+    let later = |second| Grant { expires: UnixSecond::new(second), ..Grant::default() };
     let parent = chain(&[ceilings(64 << 20)]);
     let (child, sibling) = (chain(&[ceilings(64 << 20), later(1)]), chain(&[ceilings(64 << 20), later(2)]));
     let made: Vec<_> = [(&parent, 1), (&child, 2), (&sibling, 4)]
@@ -410,9 +410,9 @@ fn a_holder_reads_the_sum_of_their_own_and_their_delegates_usage_and_the_operato
         let used = ceilings::usage(who, sessions, reader).into_iter();
         used.map(|status| format!("{} of {}", status.used, status.granted)).collect()
     };
-    assert_eq!(used(&child, ceilings::UsageReader::Holder), ["2 MiB of 64 MiB"]);
-    assert_eq!(used(&parent, ceilings::UsageReader::Holder), ["7 MiB of 64 MiB"]);
-    assert_eq!(used(&child, ceilings::UsageReader::Operator), ["7 MiB of 64 MiB"]);
+    assert_eq!(used(&child, ceilings::UsageAudience::Holder), ["2 MiB of 64 MiB"]);
+    assert_eq!(used(&parent, ceilings::UsageAudience::Holder), ["7 MiB of 64 MiB"]);
+    assert_eq!(used(&child, ceilings::UsageAudience::Operator), ["7 MiB of 64 MiB"]);
 }
 
 #[test]
@@ -476,14 +476,14 @@ fn no_holder_sends_into_an_interface_outside_the_grant() {
 fn a_party_is_one_grant_or_one_root_with_a_limit() {
     let firsts =
         |credential: &VerifiedCredential| delegation_chain(credential).map(|(id, _)| id).next().unwrap();
-    let later = Grant { expires: Second::new(1000), ..Grant::default() };
+    let later = Grant { expires: UnixSecond::new(1000), ..Grant::default() };
     let (one, other) = (chain(&[ceilings(1), later.clone()]), chain(&[ceilings(2), later]));
     assert_ne!(firsts(&one), firsts(&other));
     assert_eq!(firsts(&one), one.chain()[0].id);
     let limit = Ceilings { cpu: Some(CpuShare(50_000)), ..Ceilings::default() };
     let limit = Grant { ceilings: limit, ..Grant::default() };
     let limited = |before: &VerifiedCredential| {
-        before.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
+        before.limited_to(&limit, &"node".parse().unwrap(), UnixSecond::default()).unwrap()
     };
     // All grants of its owner are one party, and pay from one share.
     let (one, other) = (limited(&one), limited(&other));
@@ -577,7 +577,7 @@ fn the_limit_of_a_root_restricts_channels_like_a_grant() {
     let limit = Grant { filters: ["ip".parse().unwrap()].into(), ..seeing("addresses=anonymised") };
     let granted = Grant { filters: ["udp".parse().unwrap()].into(), ..seeing("ttl=zeroed") };
     let before = chain(&[granted]);
-    let after = before.limited_to(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+    let after = before.limited_to(&limit, &"node".parse().unwrap(), UnixSecond::default()).unwrap();
     let (channel, owner) = shown(&Arc::new(after), "").unwrap();
     let anonymised: PacketView = "addresses=anonymised".parse().unwrap();
     assert_eq!(channel.effective_view(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));

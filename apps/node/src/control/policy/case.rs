@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_admission::MODULE_BYTES_MAX;
 use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
-use weir_trust::grant::{Grant, NodeName, Second};
+use weir_trust::grant::{Grant, NodeName, UnixSecond};
 use weir_trust::key::PublicKey;
 
 /// A test case of the operator's policy: a request at a given time, with its expected result.
@@ -26,7 +26,7 @@ pub struct Case {
     /// Key of the requester; `None` for the credential's holder.
     pub(crate) requester: Option<CaseKey>,
     /// Time of the request.
-    pub(crate) at: Second,
+    pub(crate) at: UnixSecond,
     /// Name of the node at which the request is made; by default the configured node.
     pub(crate) node: Option<NodeName>,
     /// Names of earlier cases of the file, whose requests are made first.
@@ -82,7 +82,7 @@ struct CaseText {
     #[serde(default)]
     to: Vec<String>,
     requester: Option<String>,
-    at: QuantityText<Second>,
+    at: QuantityText<UnixSecond>,
     node: Option<QuantityText<NodeName>>,
     #[serde(default)]
     after: Vec<String>,
@@ -144,7 +144,7 @@ impl Case {
                     let mut grant = grant.grant(shipped).map_err(wrong)?;
                     if number == 0 {
                         // The grant of a root needs an expiry date, so it gets the latest one by default.
-                        grant.expires = grant.expires.or(Some(Second::MAX));
+                        grant.expires = grant.expires.or(Some(UnixSecond::MAX));
                     }
                     chain.push((to, grant));
                 }

@@ -4,7 +4,7 @@ use super::{Policy, Root};
 use crate::control::config::NodeConfiguration;
 use std::path::PathBuf;
 use weir_admission::Name;
-use weir_trust::grant::{NodeName, Second};
+use weir_trust::grant::{NodeName, UnixSecond};
 
 /// A part of a policy that the operator probably did not intend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,11 @@ pub struct PolicyFinding {
 impl Policy {
     /// Returns the findings at the time `now`. `node` is the node's configuration and its name in credentials; without
     /// it, findings that depend on a node are left out.
-    pub fn findings(&self, node: Option<(&NodeConfiguration, &NodeName)>, now: Second) -> Vec<PolicyFinding> {
+    pub fn findings(
+        &self,
+        node: Option<(&NodeConfiguration, &NodeName)>,
+        now: UnixSecond,
+    ) -> Vec<PolicyFinding> {
         let mut found = Vec::new();
         for name in self.profiles.keys().filter(|name| !self.is_usable(name, node.map(|(config, _)| config)))
         {
@@ -72,16 +76,17 @@ impl Policy {
 
     /// Returns true if a session of the configuration, or a session under a root, can use the profile.
     fn is_usable(&self, profile: &Name, config: Option<&NodeConfiguration>) -> bool {
-        let names_it = |root: &Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
+        let permits_it =
+            |root: &Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
         let sessions = config.map(|config| &config.sessions).into_iter().flatten();
         let is_named = sessions.into_iter().any(|session| session.profile.as_ref() == Some(profile));
         // Without roots there are only sessions of the operator, and each of them may name any profile.
-        self.roots.is_empty() || self.roots.iter().any(names_it) || is_named
+        self.roots.is_empty() || self.roots.iter().any(permits_it) || is_named
     }
 }
 
 /// Returns the reasons why no credential of a root can allow anything.
-fn reasons_for_no_right(root: &Root, now: Second) -> Vec<String> {
+fn reasons_for_no_right(root: &Root, now: UnixSecond) -> Vec<String> {
     let limit = &root.limit;
     let mut why = Vec::new();
     let is_empty = |is_empty: Option<bool>| is_empty == Some(true);

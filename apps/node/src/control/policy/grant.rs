@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use weir_admission::Name;
 use weir_trust::grant::{
     Amounts, Grant, GrantFilter, InterfaceName, ModuleHash, ModuleSet, Modules, NodePattern, PacketView,
-    Second,
+    UnixSecond,
 };
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
@@ -33,8 +33,8 @@ pub(super) struct GrantText {
     #[serde(skip)]
     amounts: Amounts,
     nodes: OptionalSet<NodePattern>,
-    from: Option<QuantityText<Second>>,
-    until: Option<QuantityText<Second>>,
+    from: Option<QuantityText<UnixSecond>>,
+    until: Option<QuantityText<UnixSecond>>,
     delegations: Option<u32>,
 }
 

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use weir_admission::{Name, PROFILE_BYTES_MAX, Profile};
-use weir_trust::grant::{Grant, Second};
+use weir_trust::grant::{Grant, UnixSecond};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{LIST_BYTES_MAX, ListReception, RevocationList, Revocations};
 
@@ -167,7 +167,7 @@ impl Policy {
     fn finish(&mut self) -> Result<(), PolicyError> {
         let profiles: Vec<Name> = self.profiles.keys().cloned().collect();
         self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
-        let (keys, now) = (self.keys(), Second::containing(weir_datapath::clock::wall_clock()));
+        let (keys, now) = (self.keys(), UnixSecond::containing(weir_datapath::clock::wall_clock()));
         for file in self.lists.clone() {
             let wrong = |wrong| PolicyError::new(&file, PolicyProblem::Revocation(wrong));
             let list: RevocationList = self.read_text(&file, LIST_BYTES_MAX)?.parse().map_err(wrong)?;

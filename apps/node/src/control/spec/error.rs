@@ -2,7 +2,7 @@
 
 use super::LIST_ENTRIES_MAX;
 use weir_admission::Name;
-use weir_units::{Bytes, beside};
+use weir_units::{Bytes, display_among};
 
 /// Error of a session's description. The author of the description is to blame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +62,7 @@ pub enum SpecError {
         wanted: String,
     },
     /// The memory ceiling is below the memory.
-    #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}", most = beside(*most, &[*memory]), memory = beside(*memory, &[*most]))]
+    #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}", most = display_among(*most, &[*memory]), memory = display_among(*memory, &[*most]))]
     MemoryCeiling {
         /// Name of the session.
         session: Name,

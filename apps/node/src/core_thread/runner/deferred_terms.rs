@@ -18,14 +18,14 @@ impl DeferredTerms {
     }
 
     /// Returns the longest overrun of a virtual CPU in its deferred terms.
-    pub(super) fn overrun(&self, vp: VcpuId) -> Nanos {
-        let terms_of_vp = self.0.iter().filter(|(_, deferred, _)| *deferred == vp);
+    pub(super) fn overrun(&self, vcpu_id: VcpuId) -> Nanos {
+        let terms_of_vp = self.0.iter().filter(|(_, deferred, _)| *deferred == vcpu_id);
         terms_of_vp.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
     }
 
     /// Drops the deferred terms of a virtual CPU that has got other terms.
-    pub(super) fn forget(&mut self, vp: VcpuId) {
-        self.0.retain(|(_, deferred, _)| *deferred != vp);
+    pub(super) fn forget(&mut self, vcpu_id: VcpuId) {
+        self.0.retain(|(_, deferred, _)| *deferred != vcpu_id);
     }
 }
 
@@ -41,7 +41,7 @@ impl Runner {
     }
 
     /// Gives virtual CPUs these terms, which [fit](Self::fits) together. Terms for which there is no capacity yet are
-    /// deferred until other virtual CPUs have given up their reservations; the freed capacity is pledged to the deferred terms.
+    /// deferred until other virtual CPUs have given up their reservations; the freed capacity is reserved for the deferred terms.
     pub(crate) fn rearrange(&mut self, mut changes: Vec<(VcpuId, CpuTerms)>) {
         let reserved_ppb = |share: CpuAllocation| match share {
             CpuAllocation::Reserved(of) => {
@@ -50,18 +50,18 @@ impl Runner {
             CpuAllocation::BestEffort(_) => 0,
         };
         // Terms that free capacity come first.
-        changes.sort_by_key(|(vp, terms)| {
-            let before = self.core.core().terms(*vp).map_or(0, |before| reserved_ppb(before.share));
+        changes.sort_by_key(|(vcpu_id, terms)| {
+            let before = self.core.core().terms(*vcpu_id).map_or(0, |before| reserved_ppb(before.share));
             reserved_ppb(terms.share) > before
         });
-        for (vp, terms) in changes {
-            self.deferred_terms.forget(vp);
+        for (vcpu_id, terms) in changes {
+            self.deferred_terms.forget(vcpu_id);
             let now = self.now();
             // A virtual CPU that has been closed keeps its terms.
-            if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vp, terms, now)
-                && let Ok(at) = self.core.pledge(vp, terms, now)
+            if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vcpu_id, terms, now)
+                && let Ok(at) = self.core.reserve_change(vcpu_id, terms, now)
             {
-                self.deferred_terms.0.push((at, vp, terms));
+                self.deferred_terms.0.push((at, vcpu_id, terms));
             }
         }
     }
@@ -72,17 +72,17 @@ impl Runner {
             return;
         }
         let now = self.now();
-        for (at, vp, terms) in std::mem::take(&mut self.deferred_terms.0) {
+        for (at, vcpu_id, terms) in std::mem::take(&mut self.deferred_terms.0) {
             if at > now {
-                self.deferred_terms.0.push((at, vp, terms));
-            } else if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vp, terms, now) {
-                self.deferred_terms.0.push((Nanos(now.0.saturating_add(RETRY_INTERVAL.0)), vp, terms));
+                self.deferred_terms.0.push((at, vcpu_id, terms));
+            } else if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vcpu_id, terms, now) {
+                self.deferred_terms.0.push((Nanos(now.0.saturating_add(RETRY_INTERVAL.0)), vcpu_id, terms));
             }
         }
     }
 
     /// Returns the longest overrun of a virtual CPU in its present and deferred terms.
-    pub(crate) fn overrun(&self, vp: VcpuId) -> Option<Nanos> {
-        Some(self.core.core().terms(vp)?.overrun.max(self.deferred_terms.overrun(vp)))
+    pub(crate) fn overrun(&self, vcpu_id: VcpuId) -> Option<Nanos> {
+        Some(self.core.core().terms(vcpu_id)?.overrun.max(self.deferred_terms.overrun(vcpu_id)))
     }
 }

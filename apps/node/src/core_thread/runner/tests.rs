@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicBool;
 fn a_core_thread_runs_jobs_between_runs_and_ends_when_its_handle_is_dropped() {
     let core = CoreThread::start(0, CoreConfig::default(), None).unwrap();
     let share = CpuAllocation::BestEffort(weir_sched::cpu::Weight::USUAL);
-    let vp =
+    let vcpu_id =
         core.execute(move |runner| runner.create(CpuTerms { share, overrun: Nanos(0) })).unwrap().unwrap();
-    assert_eq!(core.execute(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
-    assert!(core.execute(move |runner| runner.close(vp)).unwrap().is_ok());
-    assert_eq!(core.execute(move |runner| runner.stats(vp)).unwrap(), None);
+    assert_eq!(core.execute(move |runner| runner.stats(vcpu_id)).unwrap(), Some(Stats::default()));
+    assert!(core.execute(move |runner| runner.close(vcpu_id)).unwrap().is_ok());
+    assert_eq!(core.execute(move |runner| runner.stats(vcpu_id)).unwrap(), None);
 }
 
 #[test]

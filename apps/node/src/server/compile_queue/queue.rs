@@ -1,6 +1,6 @@
 //! The state of the compile queue: a fair queue over processor time, whose jobs can be paused.
 //!
-//! The jobs run whose holders' [clocks](crate::server::virtual_clock) have the smallest leads: at most one for each root
+//! The jobs run whose holders' [clocks](crate::server::chain_clocks) have the smallest leads: at most one for each root
 //! grant, and a limited number in all. The others wait, or are paused if they have started. While a job runs, its clocks
 //! advance by the processor time that it uses, divided by its holder's share of a core. So a job with a small share runs
 //! at full speed while it is alone, and pauses as soon as a holder enters that has used less of its share.
@@ -13,7 +13,7 @@
 //! Started jobs keep their memory, so their number is limited. If one more job is to start at this limit, the paused job
 //! with the largest lead is evicted.
 
-use crate::server::virtual_clock::VirtualClocks;
+use crate::server::chain_clocks::VirtualClocks;
 use weir_trust::credential::DelegationId;
 use weir_trust::grant::CpuShare;
 use weir_units::Nanos;
@@ -201,8 +201,8 @@ fn time_to_yield(used: Nanos, share: CpuShare) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::virtual_clock::CLOCKS_MAX;
-    use crate::server::virtual_clock::tests::{chain, numbered};
+    use crate::server::chain_clocks::CLOCKS_MAX;
+    use crate::server::chain_clocks::tests::{chain, numbered};
     use std::collections::BTreeMap;
 
     /// A step of simulated time: the interval at which a running compiler checks its permit.

@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::control::authority::{self, RequestRefusal, Requester};
 use crate::control::protocol::ControlRequest;
-use crate::server::requests::RequestUsage;
+use crate::server::request_usage::RequestUsage;
 use weir_trust::credential::VerifiedCredential;
 use weir_trust::grant::ModuleHash;
 

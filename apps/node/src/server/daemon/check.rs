@@ -1,15 +1,15 @@
 //! The check of a configuration, as part of a start or alone (`weir config check`).
 //!
 //! `weir config check` takes the same steps as a start, in the same order, up to the first ledger entry. See
-//! [`crate::server::verify`].
+//! [`crate::server::config_check`].
 
 use super::{
     DaemonError, LEDGER, LoadedConfig, Setup, confine, load_config, new_module_loader, resolve_path,
 };
 use crate::control::config::NodeConfiguration;
 use crate::log::warn;
+use crate::server::config_check::{self, CheckContext, Remark, Remarks, Subject};
 use crate::server::trust;
-use crate::server::verify::{self, CheckContext, Remark, Remarks, Subject};
 use crate::sessions::module_loader::ModuleLoader;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,8 +31,8 @@ pub fn check(
     };
     let context = CheckContext::for_check_alone(&loaded.config);
     let (mut warnings, verified) =
-        split_remarks(&setup.config, verify::check_machine(&subject(setup, &loaded, &context)));
-    warnings.extend(verify::unchecked_properties(&subject(setup, &loaded, &context)));
+        split_remarks(&setup.config, config_check::check_machine(&subject(setup, &loaded, &context)));
+    warnings.extend(config_check::unchecked_properties(&subject(setup, &loaded, &context)));
     let second_part = verified.and_then(|()| check_after_confinement(setup, &loaded, &context, progress));
     let checked = second_part.and_then(|remarks| {
         let (more, verified) = split_remarks(&setup.config, remarks);
@@ -60,16 +60,16 @@ fn check_after_confinement(
     let key = config.remote.as_ref().map(|remote| resolve_path(&setup.config, &remote.key));
     // If this user may not read the key, the first part has warned about it.
     let key = key.filter(|key| !context.is_other_user() || weir_os::private::open_secret(key).is_ok());
-    crate::server::isolation::start_for_check(&config.isolation, key.clone())?;
+    crate::server::child_isolation::start_for_check(&config.isolation, key.clone())?;
     let _key_agent = key.map(|key| trust::start_key_agent(&key)).transpose()?;
     confine::confine_check(config, context.is_other_user())?;
     let loader = new_module_loader(setup, loaded, None)?;
-    Ok(verify::check_modules(&subject(setup, loaded, context), loader.for_checks(), progress))
+    Ok(config_check::check_modules(&subject(setup, loaded, context), loader.for_checks(), progress))
 }
 
 /// Makes the first part of the check during a start, and logs warnings.
 pub(super) fn verify(setup: &Setup, loaded: &LoadedConfig) -> Result<(), DaemonError> {
-    log_and_fail(setup, verify::check_machine(&subject(setup, loaded, &CheckContext::default())))
+    log_and_fail(setup, config_check::check_machine(&subject(setup, loaded, &CheckContext::default())))
 }
 
 /// Makes the second part of the check during a start. Returns the processor time for each session's modules. The
@@ -80,8 +80,8 @@ pub(super) fn check_modules(
     loader: &ModuleLoader,
 ) -> Result<BTreeMap<Name, Nanos>, DaemonError> {
     let context = CheckContext::default();
-    let mut remarks = crate::server::isolation::without_counting(|| {
-        verify::check_modules(&subject(setup, loaded, &context), loader.for_checks(), &mut |_| {})
+    let mut remarks = crate::server::child_isolation::without_counting(|| {
+        config_check::check_modules(&subject(setup, loaded, &context), loader.for_checks(), &mut |_| {})
     });
     let used = std::mem::take(&mut remarks.used);
     log_and_fail(setup, remarks)?;

@@ -2,8 +2,8 @@
 
 use crate::control::config::NodeConfigError;
 use crate::control::policy::PolicyError;
+use crate::server::config_check::Remark;
 use crate::server::trust::RemoteConfigError;
-use crate::server::verify::Remark;
 use crate::sessions::error::{NodeError, of_session};
 use crate::sessions::tables::TableFileError;
 use std::io;

@@ -1,7 +1,7 @@
 //! Explains which requests a credential allows on this node now.
 
 use super::{Daemon, now};
-use crate::control::authority::ceilings::UsageReader;
+use crate::control::authority::ceilings::UsageAudience;
 use crate::control::authority::{self, Requester, SessionOwner, SharedRights, explain};
 use crate::control::protocol::{ControlRequest, Explain, Explanation, RequestVerdict};
 use crate::sessions::error::NodeError;
@@ -9,7 +9,7 @@ use crate::sessions::node::Node;
 use std::sync::Arc;
 use weir_admission::Name;
 use weir_trust::credential::{Credential, VerifiedCredential};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 
 /// The error of a request to explain a credential.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +43,11 @@ impl Daemon {
         body: Option<&[u8]>,
     ) -> Result<Explanation, ExplainError> {
         let trust = self.trust().ok_or(ExplainError::NoRemoteAccess)?;
-        let at = Second::containing(now());
+        let at = UnixSecond::containing(now());
         let reader = if matches!(requester, Requester::Operator(_)) {
-            UsageReader::Operator
+            UsageAudience::Operator
         } else {
-            UsageReader::Holder
+            UsageAudience::Holder
         };
         let holder = match (requester, credential) {
             (Requester::Holder(_), None) => self.with_current_credential(requester)?,
@@ -80,13 +80,14 @@ impl Daemon {
         body: Option<&[u8]>,
     ) -> Option<String> {
         let hypothetical = SessionOwner::hypothetical(holder, &request);
-        let owner_of = |name: &Name| {
+        let rights_over = |name: &Name| {
             let hypothetical = || hypothetical.clone().filter(|owner| owner.name() == *name);
             self.shared_rights(name)
                 .or_else(|| Some(SharedRights { owner: hypothetical()?, share: Vec::new() }))
         };
         let requester = Requester::Holder(Arc::clone(holder));
-        let permitted = match authority::permit(&requester, request, body, &owner_of, &self.setup.shipped) {
+        let permitted = match authority::permit(&requester, request, body, &rights_over, &self.setup.shipped)
+        {
             Ok(permitted) => permitted,
             Err(refusal) => return Some(refusal.to_string()),
         };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_ledger::{LedgerCheck, LedgerEntry, SessionId as LedgerSessionId};
+use weir_ledger::{LedgerEntry, SessionId as LedgerSessionId, VerifyOptions};
 use weir_ledger_files::{EntryFilter, LedgerReadError, LedgerReader};
 use weir_os::{CpuBudget, CpuMeter};
 use weir_sandbox::thread_time;
@@ -88,7 +88,7 @@ impl Daemon {
             )
         });
         // The whole ledger is read and verified, as the meaning of an entry depends on earlier ones.
-        let reader = LedgerReader::open(&folder, EntryFilter::default(), LedgerCheck::default());
+        let reader = LedgerReader::open(&folder, EntryFilter::default(), VerifyOptions::default());
         let reader = reader.map_err(|error| self.read_error(error, holder.is_some()))?;
         let view = LedgerView::new(holder.as_deref(), request, sessions);
         let rest = Some((reader, view));

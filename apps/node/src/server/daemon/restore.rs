@@ -23,7 +23,7 @@ use std::time::Instant;
 use weir_admission::Name;
 use weir_ledger::{CloseReason, UnloadReason};
 use weir_trust::credential::{Credential, CredentialRefusal, DelegationId};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_units::Nanos;
 
 /// The reason why a saved session or module is not restored.
@@ -199,7 +199,7 @@ impl Daemon {
                 };
                 // The holder has proven the possession of the key when the session was created.
                 let verified =
-                    trust.verify(&credential, credential.claimed_holder(), Second::containing(now()))?;
+                    trust.verify(&credential, credential.claimed_holder(), UnixSecond::containing(now()))?;
                 (Requester::Holder(Arc::new(verified)), owner.called.clone())
             }
         };

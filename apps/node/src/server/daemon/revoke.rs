@@ -12,7 +12,7 @@ use std::time::Instant;
 use weir_ledger::{CloseReason, LedgerEvent, LedgerText, UnloadReason};
 use weir_trust::credential::{DelegationId, VerifiedCredential};
 use weir_trust::gate::{RateLimit, RateLimiter};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
     ListHeader, ListReception, ListUse, RevocationError, RevocationList, Revocations, RevokedSet,
@@ -91,7 +91,7 @@ impl Daemon {
     ) -> Result<ListUse, ListRefusal> {
         let offered = self.trust().ok_or(ListRefusal::NoRemoteAccess).and_then(|trust| {
             let reception =
-                ListReception { roots: trust.roots(), credential, now: Second::containing(now()) };
+                ListReception { roots: trust.roots(), credential, now: UnixSecond::containing(now()) };
             let offered = trust.revocations().check_header(header, &reception)?;
             if offered == ListUse::Known {
                 self.retry_write_for(header.issuer().affected_root())?;
@@ -134,14 +134,14 @@ impl Daemon {
     ) -> Result<(bool, String), ListRefusal> {
         let revoking = self.revocation_lock.lock();
         let trust = self.trust().ok_or(ListRefusal::NoRemoteAccess)?;
-        if let (Some(_), Some(credential)) = (list.issuer().under(), credential)
+        if let (Some(_), Some(credential)) = (list.issuer().own_block(), credential)
             // The rate is that of the deliverer's own credential, so a delegate cannot use up the rate of the delegator who
             // revokes its credential.
             && let Some(own) = credential.chain().last()
         {
             self.delegated_rate.with(|rate| rate.admit(own.id))?;
         }
-        let (trust, accepted) = trust.with_list(list, credential, Second::containing(now()))?;
+        let (trust, accepted) = trust.with_list(list, credential, UnixSecond::containing(now()))?;
         let root = list.issuer().affected_root();
         let trust = Arc::new(trust);
         // The trust is replaced even if the list revokes nothing new, since the list's header is known from now on.
@@ -238,12 +238,12 @@ impl Daemon {
         let Some(trust) = trust else { return Ok(None) };
         let state = self.with_node(|node| node.config.node.state.clone());
         let stored = revocation_files::read_all(&state)?;
-        let now = Second::containing(now());
+        let now = UnixSecond::containing(now());
         Ok(Some(self.with_merged_revocations(&trust, &stored, now)))
     }
 
     /// Returns a copy of `trust` with the stored revocations and the revocations in effect.
-    fn with_merged_revocations(&self, trust: &Trust, stored: &Revocations, now: Second) -> Arc<Trust> {
+    fn with_merged_revocations(&self, trust: &Trust, stored: &Revocations, now: UnixSecond) -> Arc<Trust> {
         // If there are too many entries, those of the configuration's files are left out, since they can be read again.
         let in_effect = self.trust().map(|trust| trust.revocations().clone()).unwrap_or_default();
         let (trust, left_out) = trust.with_revocations([stored, &in_effect], now);
@@ -257,7 +257,7 @@ impl Daemon {
     pub(super) fn replace_trust(&self, trust: Option<Arc<Trust>>) -> Option<Arc<Trust>> {
         let _revocation_lock = self.revocation_lock.lock();
         let trust = trust.map(|trust| {
-            self.with_merged_revocations(&trust, &Revocations::default(), Second::containing(now()))
+            self.with_merged_revocations(&trust, &Revocations::default(), UnixSecond::containing(now()))
         });
         self.trust.set(trust.clone());
         self.write_changed_revocations();
@@ -337,7 +337,7 @@ impl Daemon {
             return;
         }
         let Some(trust) = self.trust() else { return };
-        let now = Second::containing(now());
+        let now = UnixSecond::containing(now());
         let over_limit = self.node.lock().apply_new_grants(|credential| trust.current(credential, now).ok());
         for (session, id, refusal) in over_limit {
             self.close_in_background(session, id, CloseReason::Expired, &refusal.to_string());

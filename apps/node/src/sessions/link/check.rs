@@ -1,5 +1,5 @@
 //! Check of a configuration's output channels against its links, without opening an interface. It serves the check of a
-//! configuration (`server::verify`).
+//! configuration (`server::config_check`).
 
 use super::OutputError;
 use super::UnknownLink;

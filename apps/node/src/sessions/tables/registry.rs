@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_ledger::Digest;
 use weir_sandbox::TableVersion;
-use weir_units::{Bytes, beside};
+use weir_units::{Bytes, display_among};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// Error of an operation on a table. The operation has changed nothing.
@@ -63,7 +63,7 @@ pub enum TableError {
     #[error(
         "module `{module}` publishes table `{table}`, which takes {wanted} of memory, twice the declared size, and session `{session}` has {left} left; reserve \
          more memory with `weir session change`",
-        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
+        wanted = display_among(*wanted, &[*left]), left = display_among(*left, &[*wanted])
     )]
     Memory {
         /// Name of the module.

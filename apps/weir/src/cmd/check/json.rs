@@ -272,15 +272,15 @@ fn bound(comparison: &Comparison, results: &CheckResults<'_>) -> Bound {
             LimitedResource::Stack | LimitedResource::ShadowStack | LimitedResource::Memory => "bytes",
             LimitedResource::Records
             | LimitedResource::Patches
-            | LimitedResource::Frames
-            | LimitedResource::Pages => "number",
+            | LimitedResource::SentFrames
+            | LimitedResource::GrownPages => "number",
         },
         bound: linear_bound(comparison.bound),
         limit: linear_bound(comparison.limit),
         status: match comparison.status() {
             LimitStatus::Within => "within",
-            LimitStatus::Over => "over",
-            LimitStatus::Beyond => "beyond",
+            LimitStatus::OverWithinFactor => "over",
+            LimitStatus::OverFactor => "beyond",
             LimitStatus::Unbounded => "unbounded",
         },
         bound_ns: nanos_of_fuel(comparison.bound),
@@ -338,8 +338,8 @@ fn contributor(step: &PathStep) -> Contributor {
         StepKind::Host(name) => ("host", Some((*name).to_owned()), None),
         StepKind::Bulk => ("bulk", None, None),
         StepKind::Grow => ("grow", None, None),
-        StepKind::Frame => ("frame", None, None),
-        StepKind::Locals => ("locals", None, None),
+        StepKind::StackFrame => ("frame", None, None),
+        StepKind::ShadowStackFrame => ("locals", None, None),
     };
     Contributor { kind, name, trips, fuel: linear_bound(step.amount), at: location(&step.place) }
 }

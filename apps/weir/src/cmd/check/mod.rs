@@ -130,7 +130,7 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compiles a module in a helper process, and returns the time that compiling took.
+/// Compiles a module in a child process, and returns the time that compiling took.
 fn compile(spec: &ModuleArg, admitted: Admitted) -> Result<Nanos, CheckError> {
     let failed = |error| CheckError::Load { name: spec.name.clone(), error };
     let options =

@@ -7,12 +7,13 @@ use weir_admission::{Comparison, LimitStatus, LimitedResource, escaped};
 use weir_bounds::{EntryBound, Linear, PathStep, StepKind, UnboundedReason, WorkClass};
 use weir_units::Bytes;
 
-/// The packet length for which shares are computed: the usual MTU of Ethernet.
+/// The packet length, in bytes, for which the share of a step in the fuel bound of its entry point is computed: the usual
+/// MTU of Ethernet. Bounds depend on the packet length, so a share needs one.
 pub const PACKET_BYTES: u64 = 1500;
 
 /// The smallest ratio of an entry point's bound to its fuel limit for which the hottest path is shown, if the entry
 /// point gets no packets. The hottest path of an entry point that gets packets is always shown.
-const SHARE_MIN: f64 = 0.01;
+const HOTTEST_RATIO_MIN: f64 = 0.01;
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +36,7 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
         let is_notable = results.comparisons.iter().any(|comparison| {
             let is_fuel =
                 comparison.entry == Some(entry.entry) && comparison.resource == LimitedResource::Fuel;
-            is_fuel && comparison.ratio() >= SHARE_MIN
+            is_fuel && comparison.ratio() >= HOTTEST_RATIO_MIN
         });
         if is_notable || entry.entry.packets() > 0 {
             print_hottest(out, entry, paint)?;
@@ -48,10 +49,10 @@ pub fn print(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) -> 
 const COLUMNS: [(LimitedResource, &str); 6] = [
     (LimitedResource::Stack, "STACK"),
     (LimitedResource::ShadowStack, "SHADOW STACK"),
-    (LimitedResource::Pages, "PAGES"),
+    (LimitedResource::GrownPages, "PAGES"),
     (LimitedResource::Records, "RECORDS"),
     (LimitedResource::Patches, "PATCHES"),
-    (LimitedResource::Frames, "FRAMES"),
+    (LimitedResource::SentFrames, "FRAMES"),
 ];
 
 /// Prints a row for each entry point, and, if a profile is used, a row with its limits.
@@ -148,8 +149,8 @@ fn print_memory(out: &mut impl Write, results: &CheckResults<'_>, paint: Paint) 
 fn style_of(comparison: &Comparison) -> TextStyle {
     match comparison.status() {
         LimitStatus::Within => TextStyle::Plain,
-        LimitStatus::Over => TextStyle::Warm,
-        LimitStatus::Beyond | LimitStatus::Unbounded => TextStyle::Bad,
+        LimitStatus::OverWithinFactor => TextStyle::Warm,
+        LimitStatus::OverFactor | LimitStatus::Unbounded => TextStyle::Bad,
     }
 }
 
@@ -157,10 +158,10 @@ fn style_of(comparison: &Comparison) -> TextStyle {
 fn amount(comparison: &Comparison, amount: Linear) -> String {
     let is_number = matches!(
         comparison.resource,
-        LimitedResource::Pages
+        LimitedResource::GrownPages
             | LimitedResource::Records
             | LimitedResource::Patches
-            | LimitedResource::Frames
+            | LimitedResource::SentFrames
     );
     match amount {
         Linear { constant, per_kib: 0 } if amount.is_bounded() && !is_number => Bytes(constant).to_string(),
@@ -224,8 +225,8 @@ pub fn describe_step(step: &PathStep) -> String {
         StepKind::Host(name) => format!("`{name}`,"),
         StepKind::Bulk => "copy or fill of memory,".to_owned(),
         StepKind::Grow => "`memory.grow`,".to_owned(),
-        StepKind::Frame => "frame,".to_owned(),
-        StepKind::Locals => "shadow stack,".to_owned(),
+        StepKind::StackFrame => "frame,".to_owned(),
+        StepKind::ShadowStackFrame => "shadow stack,".to_owned(),
     }
 }
 

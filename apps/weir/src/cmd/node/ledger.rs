@@ -9,8 +9,8 @@ use crate::cmd::run::progress::RunProgress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_ledger::{
-    DecisionList, LedgerCell, LedgerCheck, LedgerColumn, LedgerEntry, LedgerTable, UsageSummary,
-    VerifiedLedger, parse_time,
+    DecisionList, LedgerCell, LedgerColumn, LedgerEntry, LedgerTable, UsageSummary, VerifiedLedger,
+    VerifyOptions, parse_time,
 };
 use weir_ledger_files::{EntryFilter, LedgerReader, verify};
 use weir_node::client::{Client, ClientError, NodeLocation, reply_kind};
@@ -29,7 +29,7 @@ pub fn ledger(out: &mut impl Write, args: &LedgerArgs) -> Result<(), Failure> {
         return Err(NodeCommandError::VerifyFiles.into());
     }
     let folder = ledger_folder(args)?;
-    let check = LedgerCheck { kept_head: args.head, ..LedgerCheck::default() };
+    let check = VerifyOptions { kept_head: args.head, ..VerifyOptions::default() };
     if args.verify {
         let verified = verify(&folder, check).map_err(NodeCommandError::Ledger)?;
         return Ok(print_verified(out, &folder, &verified, args.head.is_some())?);

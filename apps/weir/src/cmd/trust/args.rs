@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use weir_admission::Name;
 use weir_trust::credential::{DatedId, DatedIdError};
-use weir_trust::grant::{GrantFilter, InterfaceName, NodePattern, PacketView, Second};
+use weir_trust::grant::{GrantFilter, InterfaceName, NodePattern, PacketView, UnixSecond};
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
@@ -66,7 +66,7 @@ pub struct GrantArgs {
     pub to: PublicKey,
     /// The expiry: a day or a point in time (UTC), such as 2027-01-31 or 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]
-    pub until: Second,
+    pub until: UnixSecond,
     /// Allow any module, also ones written later. Prefer --module or --signer, which allow less
     #[arg(long, group = "which", conflicts_with_all = ["modules", "signers"])]
     pub any_module: bool,
@@ -118,7 +118,7 @@ pub struct DelegateArgs {
     pub to: PublicKey,
     /// The expiry: a day or a point in time (UTC), such as 2027-01-31 or 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]
-    pub until: Option<Second>,
+    pub until: Option<UnixSecond>,
     /// Allow only this module: the name of a shipped one, or the path of a .wasm file; can be repeated
     #[arg(long = "module", value_name = "MODULE")]
     pub modules: Vec<String>,
@@ -170,7 +170,7 @@ pub struct SignArgs {
 pub struct GrantLimitArgs {
     /// The time from which on the credential is valid
     #[arg(long, value_name = "TIME")]
-    pub from: Option<Second>,
+    pub from: Option<UnixSecond>,
     /// The operator's profile for admitting modules
     #[arg(long, value_name = "NAME")]
     pub profile: Option<Name>,
@@ -247,7 +247,7 @@ Exit status: 0 when the list is written and all named nodes have accepted it; 1 
         credentials: Vec<RevokeTarget>,
         /// Revoke everything that the signer's key signed before this time. A node accepts this even if it has no space for further entries
         #[arg(long, value_name = "TIME")]
-        all_before: Option<Second>,
+        all_before: Option<UnixSecond>,
         #[command(flatten)]
         signer: SignerArgs,
         /// The signer's own credential, if the signer is not the root

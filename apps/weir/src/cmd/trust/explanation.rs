@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use weir_node::client::{Client, ClientError, NodeLocation, SOCKET, reply_kind};
 use weir_node::control::protocol::{ControlRequest, Explain, Explanation, Reply};
 use weir_node::server::case_simulation::{CaseEnvironment, SimulatedNode};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 
 /// Prints the rights of a credential at a node, and whether a request would be allowed.
 pub fn explain(out: &mut impl Write, command: &CredentialCommand) -> Result<(), Failure> {
@@ -79,7 +79,7 @@ pub fn explain(out: &mut impl Write, command: &CredentialCommand) -> Result<(), 
 /// `is_live` is true: the explanation is then that of a running node.
 fn show(out: &mut impl Write, explanation: &Explanation, is_live: bool) -> io::Result<()> {
     let Explanation { node, at, holder, root, chain, allows, used, shared, verdict, invalid } = explanation;
-    let time = Second::new(*at).unwrap_or(Second::MAX);
+    let time = UnixSecond::new(*at).unwrap_or(UnixSecond::MAX);
     writeln!(out, "{}, from {}", plain(holder), plain(root))?;
     for (block, id) in chain.iter().enumerate() {
         writeln!(out, "    {:<20} {}", format!("block {block}:"), plain(id))?;

@@ -25,7 +25,7 @@ use weir_admission::Name;
 use weir_node::client::NodeLocation;
 use weir_trust::credential::{Credential, MintError};
 use weir_trust::explain;
-use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules, Second};
+use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules, UnixSecond};
 use weir_trust::key::{Identity, KeyFile, PassphraseCost, PublicKey};
 use weir_trust::signature::ModuleSignature;
 use weir_units::Escape as _;
@@ -148,7 +148,7 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
 }
 
 /// Warns about a credential that has expired already, which is probably a mistake.
-fn warn_if_expired(until: Option<Second>) {
+fn warn_if_expired(until: Option<UnixSecond>) {
     let now = now();
     if let Some(until) = until.filter(|until| *until <= now) {
         let _ = writeln!(

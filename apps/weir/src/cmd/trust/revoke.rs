@@ -9,7 +9,7 @@ use crate::trust_files::{lock_folder, read_credential, read_identity, read_revoc
 use std::io::Write;
 use std::path::Path;
 use weir_trust::credential::{Credential, DatedId};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
 use weir_units::Escape as _;
@@ -18,7 +18,7 @@ use weir_units::Escape as _;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RevocationArgs<'a> {
     pub(super) credentials: &'a [RevokeTarget],
-    pub(super) all_before: Option<Second>,
+    pub(super) all_before: Option<UnixSecond>,
     pub(super) key: &'a Path,
     pub(super) passphrase_file: Option<&'a Path>,
     /// The signer's own credential, if the signer is a holder who revokes their delegations.
@@ -76,7 +76,7 @@ pub(super) fn revoke(out: &mut impl Write, args: RevocationArgs<'_>) -> Result<(
     if args.nodes.is_empty() {
         return Ok(());
     }
-    if issuer.under().is_some() && own_credential.is_none() {
+    if issuer.own_block().is_some() && own_credential.is_none() {
         return Err(SigningError::NoOwnCredential.into());
     }
     let credential = own_credential.map(|own| own.as_bytes().to_vec()).unwrap_or_default();

@@ -27,12 +27,12 @@ impl<T: Copy> XdpRing<T> {
         offsets: libc::xdp_ring_offset,
         size: u32,
     ) -> io::Result<Self> {
-        let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
-        let len = index(offsets.desc).saturating_add(size_of::<T>().saturating_mul(size as usize));
+        let to_usize = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        let len = to_usize(offsets.desc).saturating_add(size_of::<T>().saturating_mul(size as usize));
         let fits = [offsets.producer, offsets.consumer, offsets.flags]
             .iter()
-            .all(|&offset| offset % 4 == 0 && index(offset) <= len - 4);
-        if !size.is_power_of_two() || !fits || index(offsets.desc) % align_of::<T>() != 0 {
+            .all(|&offset| offset % 4 == 0 && to_usize(offset) <= len - 4);
+        if !size.is_power_of_two() || !fits || to_usize(offsets.desc) % align_of::<T>() != 0 {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         }
         let mapping = Mapping::shared(socket, page_offset, len, true)?;

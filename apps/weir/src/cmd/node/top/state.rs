@@ -35,7 +35,8 @@ impl Sort {
     }
 }
 
-/// A key of the keyboard; keys with the same effect have one variant.
+/// A pressed key: a character, or the effect of a special key. Special keys with the same effect, such as Home and Page Up,
+/// have one variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPress {
     /// A character.

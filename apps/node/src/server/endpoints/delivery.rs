@@ -196,9 +196,9 @@ fn read_delivery(
             return refused(why.counter(), format!("{why}{advice}"));
         }
     };
-    if let Some(under) = header.issuer().under() {
-        let (signer, under) = (*header.issuer().signer(), *under);
-        let why = RevocationError::UnprovenRight { signer, under };
+    if let Some(own_block) = header.issuer().own_block() {
+        let (signer, own_block) = (*header.issuer().signer(), *own_block);
+        let why = RevocationError::UnprovenRight { signer, own_block };
         return refused(why.counter(), why.to_string());
     }
     let reply = answer_offer(daemon, None, &header, list.len());

@@ -9,7 +9,7 @@ use crate::control::protocol::{ControlRequest, PART_BYTES_MAX, Reply, RequestLin
 use crate::control::share::ShareGrant;
 use crate::server::compile_queue;
 use crate::server::daemon::{Daemon, LedgerQuery};
-use crate::server::requests::RequestUsage;
+use crate::server::request_usage::RequestUsage;
 use crate::sessions::error::NodeError;
 use crate::sessions::followers::{FollowedItem, FollowedRecord, Following};
 use std::cell::Cell;

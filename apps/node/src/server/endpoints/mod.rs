@@ -8,9 +8,9 @@ mod rate_limiter;
 mod remote;
 
 use crate::log::info;
-use crate::server::cached::Cached;
 use crate::server::daemon::{Daemon, DaemonError, Signal};
 use crate::server::metrics;
+use crate::server::single_value_cache::SingleValueCache;
 use connection::RequestServer;
 use remote::RemoteServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -136,7 +136,7 @@ impl RequestThreads {
         }
         if let Some((address, listener)) = metrics_listener {
             let (daemon, is_stopping) = (Arc::clone(daemon), Arc::clone(&service.is_stopping));
-            let cache = Cached::new(METRICS_AGE_MAX);
+            let cache = SingleValueCache::new(METRICS_AGE_MAX);
             let snapshot = move || cache.get(|| daemon.snapshot()).as_ref().clone();
             service.spawn("weir-metrics", move || metrics::serve(&listener, snapshot, &is_stopping))?;
             service.metrics = Some(address);

@@ -1,4 +1,4 @@
-//! A cache for one value that is expensive to compute and requested often.
+//! A cache for one value that is expensive to compute and requested often: metrics, and the snapshot for holders.
 
 use crate::sync::{OrderedMutex, rank};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// A value that is computed at most once in a given time, unless it is invalidated.
 #[derive(Debug)]
-pub(crate) struct Cached<T> {
+pub(crate) struct SingleValueCache<T> {
     /// The age up to which the value is returned again.
     age_max: Duration,
     /// The number of invalidations.
@@ -25,7 +25,7 @@ struct CacheEntry<T> {
     value: Arc<T>,
 }
 
-impl<T> Cached<T> {
+impl<T> SingleValueCache<T> {
     pub(crate) fn new(age_max: Duration) -> Self {
         Self { age_max, generation: AtomicU64::new(0), last: OrderedMutex::new(None) }
     }
@@ -61,7 +61,7 @@ mod tests {
     fn a_value_is_computed_once_until_it_is_invalidated_or_too_old() {
         let computed = AtomicUsize::new(0);
         let compute = || computed.fetch_add(1, Ordering::AcqRel);
-        let cached = Cached::new(Duration::from_secs(3600));
+        let cached = SingleValueCache::new(Duration::from_secs(3600));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| (0..100).for_each(|_| assert_eq!(*cached.get(compute), 0)));
@@ -77,7 +77,7 @@ mod tests {
             compute()
         });
         assert_eq!((*during, *cached.get(compute), *cached.get(compute)), (2, 3, 3));
-        let old = Cached::new(Duration::ZERO);
+        let old = SingleValueCache::new(Duration::ZERO);
         assert_eq!((*old.get(|| 1), *old.get(|| 2)), (1, 2));
     }
 }

@@ -1,7 +1,7 @@
 //! The rate limiter of remote requests.
 //!
 //! Every request takes processor time of the node, even if it is refused. So a request waits for admission before it is
-//! parsed, by the [virtual clocks](crate::server::virtual_clock) of its delegation chain. Admission advances the clocks by
+//! parsed, by the [virtual clocks](crate::server::chain_clocks) of its delegation chain. Admission advances the clocks by
 //! [`REQUEST_COST`], and by more for a long body. The clocks advance again after a request that takes more processor time
 //! than its cost stands for. Three properties follow:
 //!
@@ -11,7 +11,7 @@
 //!
 //! The node does not read faster than it admits, so a flood waits in the sender's own buffers.
 
-use crate::server::virtual_clock::VirtualClocks;
+use crate::server::chain_clocks::VirtualClocks;
 use crate::sync::{OrderedMutex, rank};
 use std::time::{Duration, Instant};
 use weir_trust::credential::DelegationId;
@@ -158,8 +158,8 @@ impl WaitingRequests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::virtual_clock::CLOCKS_MAX;
-    use crate::server::virtual_clock::tests::{chain, numbered};
+    use crate::server::chain_clocks::CLOCKS_MAX;
+    use crate::server::chain_clocks::tests::{chain, numbered};
     use std::collections::BTreeMap;
 
     /// Simulates holders that each send requests over a number of connections as fast as they are admitted. Returns the

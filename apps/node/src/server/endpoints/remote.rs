@@ -22,7 +22,7 @@ use weir_remote::{AcceptError, Acceptor, AuthenticatedPeer, KeyAgent, PendingPee
 use weir_trust::association::Peer;
 use weir_trust::credential::{Credential, CredentialRefusal, DelegationId, VerifiedCredential};
 use weir_trust::gate::{GateLimits, PeerSource};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 
 /// The maximum number of connected clients with a valid credential.
@@ -305,7 +305,7 @@ fn verify(
     credential: Result<&Credential, &CredentialRefusal>,
 ) -> Result<VerifiedCredential, RequestRefusal> {
     let credential = credential.map_err(Clone::clone)?;
-    Ok(trust.verify(credential, &peer.key, Second::containing(weir_datapath::clock::wall_clock()))?)
+    Ok(trust.verify(credential, &peer.key, UnixSecond::containing(weir_datapath::clock::wall_clock()))?)
 }
 
 /// The encrypted stream of a remote peer.

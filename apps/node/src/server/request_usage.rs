@@ -1,4 +1,4 @@
-//! Usage of holders' requests, accumulated over a ledger interval.
+//! Usage of holders' requests: their number and processor time, accumulated over a ledger interval.
 
 use crate::control::authority::in_ledger;
 use std::collections::BTreeMap;
@@ -82,20 +82,20 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use weir_trust::credential::{Credential, VerificationContext};
-    use weir_trust::grant::{Grant, Second};
+    use weir_trust::grant::{Grant, UnixSecond};
     use weir_trust::key::Identity;
     use weir_trust::revocation::Revocations;
 
     fn verified(operator: &Identity, seed: u8) -> Arc<VerifiedCredential> {
         let holder = Identity::from_seed(&[seed; 32]).public();
-        let grant = Grant { expires: Some(Second::MAX), ..Grant::default() };
+        let grant = Grant { expires: Some(UnixSecond::MAX), ..Grant::default() };
         let credential = Credential::mint(operator, holder, grant, None, &mut rand_core::OsRng).unwrap();
         let situation = VerificationContext {
             roots: &[operator.public()],
             revocations: &Revocations::default(),
             peer: &holder,
             node: &"node".parse().unwrap(),
-            now: Second::default(),
+            now: UnixSecond::default(),
         };
         Arc::new(credential.verify(&situation).unwrap())
     }

@@ -19,7 +19,7 @@ mod sessions;
 use crate::control::ShippedModules;
 use crate::control::config::NodeConfiguration;
 use crate::control::policy::Policy;
-use crate::control::services::obstacle;
+use crate::control::services::reason_service_unavailable;
 use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::tables::TableFile;
 pub(crate) use config_lines::ConfigLines;
@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use weir_admission::{CalibratedProfile, Name};
-use weir_trust::grant::Second;
+use weir_trust::grant::UnixSecond;
 use weir_units::{Escape as _, Nanos};
 
 /// A remark on a configuration.
@@ -98,16 +98,22 @@ pub(crate) fn check_machine(subject: &Subject<'_>) -> Remarks {
     remarks.check_addresses(subject);
     remarks.check_policy(config, path, subject.shipped);
     remarks.check_sessions(subject, Devices::find(config), None);
+    // A session can call a service only after its provider offers it. The provider can do so while the node runs, so this
+    // is a warning.
     for session in &config.sessions {
-        for what in session.uses.iter().filter_map(|used| obstacle(session, used, &config.sessions)) {
+        for what in
+            session.uses.iter().filter_map(|used| reason_service_unavailable(session, used, &config.sessions))
+        {
             remarks.add_warning(lines.session(&session.name), format!("session `{}`: {what}", session.name));
         }
     }
     remarks
 }
 
-/// Compiles and starts the modules of all sessions, and opens TAP devices. No other code uses `loader`. Modules and devices
-/// are kept until the end of the check, as on a node. `progress` is called before each module.
+/// Compiles and starts the modules of all sessions, and opens TAP devices. Called after [`check_machine`] has found no
+/// problem. Modules and devices are kept until the end of the check, because a node has them all at the same time. `loader`
+/// must belong to this check alone, so that the check leaves nothing in a node's caches and tables. `progress` is called
+/// before each module.
 pub(crate) fn check_modules(
     subject: &Subject<'_>,
     loader: ModuleLoader,
@@ -148,18 +154,19 @@ impl Remarks {
         }
     }
 
-    /// Warns of questionable parts of the operator's policy. Its test cases have been tried before.
+    /// Warns of questionable parts of the operator's policy. The policy's errors were found and its test cases tried when
+    /// it was read, so only its findings remain.
     fn check_policy(&mut self, config: &NodeConfiguration, path: &Path, shipped: ShippedModules) {
         if config.policy.is_none() && config.remote.is_none() {
             return;
         }
-        let (Ok(policy), Ok(node)) = (Policy::from_config(config, path, shipped), config.credential_name())
+        let (Ok(policy), Ok(node_name)) =
+            (Policy::from_config(config, path, shipped), config.credential_name())
         else {
             return;
         };
-        for finding in
-            policy.findings(Some((config, &node)), Second::containing(weir_datapath::clock::wall_clock()))
-        {
+        let now = UnixSecond::containing(weir_datapath::clock::wall_clock());
+        for finding in policy.findings(Some((config, &node_name)), now) {
             self.add_warning(None, format!("{}: {}", finding.file.escaped(), finding.what));
         }
     }

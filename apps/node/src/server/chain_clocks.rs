@@ -1,14 +1,17 @@
 //! Virtual clocks of delegation chains, for fair queueing (L. Zhang, "VirtualClock", 1991).
 //!
-//! Each credential of a chain has clocks. A served request advances the clocks of all credentials in its chain by the
-//! request's cost. The lead of a clock is the time by which it is ahead of real time. The credential with the smallest
-//! lead is served next, so credentials get equal parts, or parts in proportion to their shares if the caller divides costs
-//! by shares. A clock is never behind real time, so an idle credential saves nothing up.
-//!
 //! A credential has two clocks: the *own* clock for requests of its holder, and the *common* clock for requests of its
-//! holder and of all descendants. A request waits for the own clock of its credential, and for the common clocks of the
-//! ancestors. So an ancestor never waits for the requests of its descendants, while descendants wait for those of the
-//! ancestor, and all together get no more than one holder could.
+//! holder and of all descendants. A served request advances the common clocks of all credentials in its chain, and the own
+//! clock of the last one, by the request's cost. Before a clock is advanced, it is set to real time if it is behind, so an
+//! idle credential saves nothing up. The lead of a clock is the time by which it is ahead of real time.
+//!
+//! - **Order** ([`VirtualClocks::select`]). An ancestor is served before its descendants. Among siblings, the one with the
+//!   earliest common clock is served. So siblings get equal parts, or parts in proportion to their shares if the caller
+//!   divides costs by shares.
+//! - **Waiting** ([`VirtualClocks::lead`]). A request waits for a clock: it is not served while the clock's lead exceeds a
+//!   maximum that the caller sets. It waits for the own clock of its credential and for the common clocks of the
+//!   ancestors. So an ancestor never waits for the requests of its descendants, while descendants wait for those of the
+//!   ancestor, and all together get no more than one holder could.
 //!
 //! If there are too many clocks, those of the longest chains are removed first. So a holder that delegates to many keys
 //! cannot make the node forget the clocks of the holder's own credential or of its ancestors.
@@ -38,8 +41,8 @@ pub(crate) struct VirtualClocks {
 }
 
 impl VirtualClocks {
-    /// Returns the time for which the last credential of a chain has to wait: the largest lead of the clocks for which it
-    /// waits.
+    /// Returns the largest lead of the clocks for which a request of a chain's last credential waits: its own clock and the
+    /// common clocks of its ancestors.
     pub(crate) fn lead(&self, chain: &[DelegationId], now: Nanos) -> Nanos {
         let Some((own, ancestors)) = chain.split_last() else { return Nanos(0) };
         let ancestors = ancestors.iter().filter_map(|id| self.common.get(id));
@@ -47,8 +50,9 @@ impl VirtualClocks {
         Nanos(latest.map_or(0, |time| time.saturating_sub(now.0)))
     }
 
-    /// Selects the candidate to be served next. A candidate is a number and a chain. An ancestor is served before its
-    /// descendants, among siblings the one with the earliest common clock, and among equal clocks the lowest number.
+    /// Selects the request to be served next. A candidate is a request's number, in order of arrival, and its delegation
+    /// chain. An ancestor is served before its descendants, among siblings the one with the earliest common clock, and among
+    /// equal clocks the lowest number.
     pub(crate) fn select<'a>(
         &self,
         candidates: impl Iterator<Item = (u64, &'a [DelegationId])>,
