@@ -1,5 +1,7 @@
 //! Tests of `weir run -r` on valid and damaged captures of all formats, compared with the counts of other programs.
 
+mod several;
+
 use crate::run;
 use crate::run::packets::{self, Packet, pcap, pcap_of, pcapng, read_pcap, traffic};
 use crate::run::process::{counts, module as module_of, number, without_times};
