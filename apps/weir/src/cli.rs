@@ -7,11 +7,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
+/// The exit statuses of all commands. The help of `weir run` says more about its own.
+const EXIT_STATUSES: &str = "\
+Exit status:
+  0  success
+  1  the command failed
+  2  wrong usage
+  3  weir run: a module did not start or was ended; with --strict, it had a fault
+  70 a module could not be stopped, and the program ended itself";
+
 /// Runs untrusted packet-processing modules on your own traffic
 ///
 /// A module can only read the packets it is given and write records. It cannot crash or block weir.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, arg_required_else_help = true, propagate_version = true)]
+#[command(name = "weir", version, arg_required_else_help = true, propagate_version = true, after_help = EXIT_STATUSES)]
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
@@ -201,9 +210,10 @@ Exit status:
   70 a module could not be stopped, and the program ended itself",
     group = clap::ArgGroup::new("source").required(true))]
 pub struct Run {
-    /// Read packets from this capture: pcap or pcapng, also gzip or zstd; - is standard input
+    /// Read packets from this capture: pcap or pcapng, also gzip or zstd; - is standard input. A folder stands for the captures in it, a quoted
+    /// pattern such as 'trace*.pcap.gz' for the files that it matches. The packets of several captures are merged by their times
     #[arg(short = 'r', long = "read", value_name = "FILE", group = "source")]
-    pub read: Option<PathBuf>,
+    pub read: Vec<PathBuf>,
     /// Read the packets that this interface receives and sends, until the run is ended; an unknown name lists the interfaces
     #[arg(short = 'i', long = "interface", value_name = "IFACE", group = "source")]
     pub interface: Option<String>,

@@ -11,7 +11,7 @@ use weir_units::Escape as _;
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleArgError {
     /// No shipped module and no file has the name.
-    #[error("there is no module `{}`: no file has this name, and the shipped modules are {}", .0.escape_debug(), shipped_names())]
+    #[error("there is no module `{}`{}: no file has this name, and the shipped modules are {}", .0.escape_debug(), similar_module(.0), shipped_names())]
     Unknown(String),
     /// A part after a comma is not `KEY=VALUE`.
     #[error("`{}` in `-m {}` is not KEY=VALUE", part.escape_debug(), argument.escape_debug())]
@@ -75,6 +75,16 @@ impl ModuleArgError {
             Self::Read { .. } | Self::TooLarge(_) => false,
         }
     }
+}
+
+/// Returns the question whether the user meant the shipped module whose name is most similar; nothing if none is.
+fn similar_module(name: &str) -> String {
+    let distance = |shipped: &&shipped::ShippedModule| strsim::osa_distance(name, shipped.name);
+    let closest = shipped::ALL.iter().min_by_key(distance);
+    // Two typing errors in a long name, one in a short name.
+    let is_similar =
+        |shipped: &&shipped::ShippedModule| distance(shipped) <= 1 + usize::from(shipped.name.len() > 4);
+    closest.filter(is_similar).map_or(String::new(), |shipped| format!(" (did you mean `{}`?)", shipped.name))
 }
 
 /// Returns the names of the shipped modules, separated by commas.

@@ -17,13 +17,21 @@ pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
         return Ok(());
     }
     let width = shipped::ALL.iter().map(|shipped| shipped.name.len()).max().unwrap_or(0);
-    for shipped in shipped::ALL {
-        let refused = |refusal| ModuleArgError::Refused { name: shipped.name.to_owned(), refusal };
-        let (manifest, _) = manifest_of(shipped.wasm).map_err(refused)?;
-        let kind = kind(manifest.kind);
-        writeln!(out, "{:width$}  {kind:7}  {}", shipped.name, manifest.summary)?;
+    for (purpose, heading) in shipped::Purpose::ALL {
+        writeln!(out, "{heading}:")?;
+        for shipped in shipped::ALL.iter().filter(|shipped| shipped.purpose == *purpose) {
+            let refused = |refusal| ModuleArgError::Refused { name: shipped.name.to_owned(), refusal };
+            let (manifest, _) = manifest_of(shipped.wasm).map_err(refused)?;
+            let kind = kind(manifest.kind);
+            writeln!(out, "  {:width$}  {kind:7}  {}", shipped.name, manifest.summary)?;
+        }
+        writeln!(out)?;
     }
-    writeln!(out, "\n`weir modules NAME` shows parameters and streams.")?;
+    writeln!(
+        out,
+        "A monitor only observes, a filter changes or drops packets, an active module sends packets of its own.\n\
+         `weir run` without -m runs all monitors. `weir modules NAME` shows parameters and streams."
+    )?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
+use unicode_width::UnicodeWidthStr as _;
 use weir_node::control::renamed_keys::present_option;
 use weir_units::{Escape as _, escaped_lines};
 
@@ -22,6 +23,11 @@ pub fn exit(error: &clap::Error) -> ! {
         && let Some(capture) = find_capture(&arguments, Path::exists)
     {
         let _ = writeln!(std::io::stderr(), "\n  tip: did you mean `-r {}`?", capture.escape_debug());
+    }
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(command) = command_for_file(&arguments, Path::exists)
+    {
+        let _ = writeln!(std::io::stderr(), "\n  tip: did you mean `{}`?", command.escape_debug());
     }
     std::process::exit(error.exit_code())
 }
@@ -59,10 +65,6 @@ fn lacks_read(error: &clap::Error) -> bool {
 /// Returns the argument of `weir run` that is probably a capture: the first whose name has the suffix of a capture
 /// file, or else the first that is an existing file.
 fn find_capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<&String> {
-    let has_capture_suffix = |word: &str| {
-        let name = word.trim_end_matches(".gz").trim_end_matches(".zst");
-        [".pcap", ".pcapng", ".cap", ".ntar"].iter().any(|suffix| name.ends_with(suffix))
-    };
     let (command, words) = arguments.split_first()?;
     let mut words = words.iter().filter(|word| !word.starts_with('-'));
     let all_words = words.clone();
@@ -70,6 +72,45 @@ fn find_capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<
     words
         .find(|word| has_capture_suffix(word))
         .or_else(|| all_words.into_iter().find(|word| exists(Path::new(word))))
+}
+
+/// Returns true for a word that ends as names of captures do.
+fn has_capture_suffix(word: &str) -> bool {
+    let name = word.trim_end_matches(".gz").trim_end_matches(".zst");
+    [".pcap", ".pcapng", ".cap", ".ntar"].iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Returns the command that a user may have meant who gave a file where a command is expected: a capture is run, a module
+/// is checked, and a folder of a module is built.
+fn command_for_file(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<String> {
+    let file = arguments.first()?;
+    let path = Path::new(file);
+    if file.ends_with(".wasm") {
+        return Some(format!("weir check {file}"));
+    }
+    if exists(&path.join("weir.toml")) {
+        return Some(format!("weir build {file}"));
+    }
+    (has_capture_suffix(file) || exists(path)).then(|| format!("weir run -r {file}"))
+}
+
+/// Returns a filter expression with a line of carets below its faulty part, which begins at byte `at` and has `len` bytes.
+/// Only the surroundings of the fault are shown of a long expression.
+pub fn mark_fault(expression: &str, at: usize, len: usize) -> String {
+    const BEFORE_MAX: usize = 50;
+    const AFTER_MAX: usize = 25;
+    let (before, rest) = expression.split_at_checked(at).unwrap_or((expression, ""));
+    let (fault, after) = rest.split_at_checked(len).unwrap_or((rest, ""));
+    let (before, fault, after) =
+        (before.escaped().to_string(), fault.escaped().to_string(), after.escaped().to_string());
+    let skipped = before.chars().count().saturating_sub(BEFORE_MAX);
+    let begin = if skipped > 0 { "…" } else { "" };
+    let before: String = before.chars().skip(skipped).collect();
+    let end = if after.chars().count() > AFTER_MAX { "…" } else { "" };
+    let after: String = after.chars().take(AFTER_MAX).collect();
+    let indent = " ".repeat(begin.width() + before.width());
+    let carets = "^".repeat(fault.width().max(1));
+    format!("  {begin}{before}{fault}{after}{end}\n  {indent}{carets}")
 }
 
 /// Returns the first word of a filter that looks like an option, such as `--json`, which clap takes for a part of the
@@ -98,6 +139,31 @@ mod tests {
         assert_eq!(capture_in("run tcp port 80"), None);
         assert_eq!(capture_in("check dump"), None);
         assert_eq!(capture_in(""), None);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_command_suggests_the_command_for_it() {
+        let exists = |path: &Path| [Path::new("dump"), Path::new("mine/weir.toml")].contains(&path);
+        let command = |text: &str| command_for_file(&words(text), exists);
+        assert_eq!(command("x.pcap -m rtt").as_deref(), Some("weir run -r x.pcap"));
+        assert_eq!(command("dump").as_deref(), Some("weir run -r dump"));
+        assert_eq!(command("x.wasm").as_deref(), Some("weir check x.wasm"));
+        assert_eq!(command("mine").as_deref(), Some("weir build mine"));
+        assert_eq!(command("rum"), None);
+    }
+
+    #[test]
+    fn the_faulty_part_of_a_filter_is_marked() {
+        assert_eq!(mark_fault("tcp prot 80", 4, 4), "  tcp prot 80\n      ^^^^");
+        assert_eq!(mark_fault("tcp and (", 9, 0), "  tcp and (\n           ^");
+        let long = format!("{} or bad or {}", "tcp".repeat(40), "udp".repeat(40));
+        let marked = mark_fault(&long, 124, 3);
+        let lines: Vec<&str> = marked.lines().collect();
+        assert!(lines[0].starts_with("  …") && lines[0].ends_with('…') && lines[0].chars().count() < 90);
+        assert_eq!(lines[0].chars().skip(lines[1].chars().count() - 3).take(3).collect::<String>(), "bad");
+        // Escapes move the carets, and an offset that is not one of a character marks nothing wrong.
+        assert_eq!(mark_fault("a\u{1b}b", 2, 1), "  a\\u{1b}b\n        ^");
+        assert!(mark_fault("é", 1, 1).contains('é'));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Tests of `weir run -r` on valid and damaged captures of all formats, compared with the counts of other programs.
 
+mod several;
+
 use crate::run;
 use crate::run::packets::{self, Packet, pcap, pcap_of, pcapng, read_pcap, traffic};
 use crate::run::process::{counts, module as module_of, number, without_times};
@@ -189,7 +191,9 @@ fn a_file_that_is_not_a_capture_is_refused_with_its_name_and_a_hint() {
     refused(&file("wifi.pcap", &pcap_of(105, &traffic(3))), &["offset 20", "link type 105", "Ethernet"]);
     refused(&file("modified.pcap", &[0x34, 0xcd, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0]), &["editcap"]);
     refused(&file("damaged.gz", b"\x1f\x8b\x08\x00 not deflate"), &["compressed data", "damaged"]);
-    refused(folder.path().to_str().unwrap(), &["is a directory"]);
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    refused(empty.to_str().unwrap(), &["the folder has no captures"]);
     refused("/no/such/file.pcap", &["No such file"]);
     run_with(b"", ["run", "-r", "-"]).fails(1, &["standard input is empty"]);
 

@@ -65,6 +65,11 @@ fn usage_errors_exit_with_2_and_a_message() {
     wrong(&["run", "-r", &capture, "--jobs", "many"], &["--jobs"]);
     wrong(&["run", "-r", &capture, "--call-limit", "soon"], &["`soon` is not a duration"]);
     wrong(&["run", "-r", &capture, "-m", "nothing"], &["there is no module `nothing`", "port-count"]);
+    wrong(&["run", "-r", &capture, "-m", "rrt"], &["there is no module `rrt` (did you mean `rtt`?)"]);
+    wrong(&["run", "-r", &capture, "-m", "sin-flood"], &["did you mean `syn-flood`?"]);
+    wrong(&[&capture, "-m", "rtt"], &[&format!("did you mean `weir run -r {capture}`?")]);
+    wrong(&["theirs.wasm"], &["did you mean `weir check theirs.wasm`?"]);
+    wrong(&["run", "-r", &capture, "tcp prot 80"], &["\n  tcp prot 80\n      ^^^^\n"]);
     wrong(&["run", "-r", &capture, "-m", ""], &["`-m ` names no module", "port-count"]);
     wrong(&["run", "-r", &capture, "-m", "rtt,"], &["`-m rtt,`", "nothing after a comma"]);
     wrong(&["run", "-r", &capture, "-m", "port-count,ports=53,x"], &["`x` is not an unsigned integer"]);
@@ -126,10 +131,25 @@ fn a_filter_that_does_not_fit_the_capture_is_a_usage_error_and_writes_no_file() 
 }
 
 #[test]
+fn a_filter_that_selects_nothing_and_a_module_that_changes_nothing_are_reported() {
+    let capture = capture();
+    let folder = tempfile::tempdir().unwrap();
+    let written = folder.path().join("marked.pcap");
+    let ended = run(["run", "-r", &capture, "-m", "rtt", "--json", "tcp port 9"]).succeeds();
+    ended.reports("the filter `tcp port 9` selects none of the").json();
+    let mark = |source: &str| {
+        let module = format!("dscp-mark,source={source},dscp=46");
+        run(["run", "-r", &capture, "-m", &module, "-w", written.to_str().unwrap()]).succeeds().stderr
+    };
+    assert!(mark("233.252.0.0/24").contains("dscp-mark: it changed and dropped none of the packets"));
+    assert_eq!(mark("0.0.0.0/0"), "");
+}
+
+#[test]
 fn shipped_modules_are_listed_shown_and_checked() {
     let list = run(["modules"]).succeeds();
     for name in SHIPPED {
-        assert!(list.text().lines().any(|line| line.starts_with(name)), "{name}");
+        assert!(list.text().lines().any(|line| line.starts_with(&format!("  {name} "))), "{name}");
         let shown = run(["modules", name]).succeeds();
         assert!(shown.text().starts_with(&format!("{name} 1.")), "{}", shown.text());
         assert!(shown.text().contains("Streams:") && shown.text().contains("licence Apache-2.0 OR MIT"));

@@ -57,8 +57,18 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     assert_eq!(keys(&marked.json()["written"]), ["path", "packets", "bytes", "times_out_of_range"].into());
     let document = ended.json();
     assert_eq!(keys(&document), ["schema_version", "weir_version", "failure", "capture", "modules"].into());
-    let capture =
-        ["packets", "bytes", "duration_ns", "truncated", "interrupted", "tcp", "udp", "ipv6", "tcp_syn"];
+    let capture = [
+        "files",
+        "packets",
+        "bytes",
+        "duration_ns",
+        "truncated",
+        "interrupted",
+        "tcp",
+        "udp",
+        "ipv6",
+        "tcp_syn",
+    ];
     assert_eq!(keys(&document["capture"]), capture.into());
     let of_module =
         ["name", "packets", "records", "dropped_records", "faults", "ns_per_packet", "cycles_per_packet"];

@@ -332,3 +332,68 @@ fn an_aborted_run_leaves_no_report_under_its_name() {
     assert_eq!(fs::read_to_string(&target).unwrap(), "theirs");
     assert!(!part.exists());
 }
+
+/// Asserts that a value has the members that its schema declares, no others, and those of the right type.
+fn assert_fits(schema: &Value, value: &Value, place: &str) {
+    if let Some(types) = schema.get("type") {
+        let types: Vec<&str> = types.as_array().map_or_else(
+            || vec![types.as_str().unwrap()],
+            |all| all.iter().flat_map(Value::as_str).collect(),
+        );
+        let is_of = |name: &&str| match *name {
+            "null" => value.is_null(),
+            "integer" => value.is_u64() || value.is_i64(),
+            "number" => value.is_number(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "array" => value.is_array(),
+            "object" => value.is_object(),
+            other => panic!("the schema has the type {other}"),
+        };
+        assert!(types.iter().any(is_of), "{place}: {value} is none of {types:?}");
+    }
+    if let (Some(properties), Some(members)) = (schema.get("properties"), value.as_object()) {
+        for name in schema["required"].as_array().unwrap() {
+            assert!(members.contains_key(name.as_str().unwrap()), "{place} has no {name}");
+        }
+        for (name, member) in members {
+            let schema =
+                properties.get(name).unwrap_or_else(|| panic!("{place}.{name} is not in the schema"));
+            assert!(name == "schema_version" || schema.get("type").is_some() || schema.get("enum").is_some());
+            assert_fits(schema, member, &format!("{place}.{name}"));
+        }
+    }
+    if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
+        values.iter().for_each(|value| assert_fits(items, value, place));
+    }
+}
+
+#[test]
+fn the_summary_document_fits_its_published_schema() {
+    let (folder, capture) = capture(1_000);
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let faulty = write(folder.path(), "faulty", &at_packet(10, "(unreachable)")).to_str().unwrap().to_owned();
+    let (out, report, summary) = (at("out"), at("report.html"), at("summary.json"));
+    let arguments = ["run", "-r", &capture, "-m", &faulty, "-m", "arm", "-m", "rtt", "--out", &out];
+    let more = ["--report", &report, "--summary", &summary, "-w", &at("all.pcapng"), "udp"];
+    run(arguments.iter().chain(&more)).succeeds();
+    let document: Value = serde_json::from_slice(&fs::read(&summary).unwrap()).unwrap();
+    assert_eq!(document["modules"][0]["first_faults"][0]["packet"], 10);
+    let path = crate::run::root().join("docs/reference/summary.schema.json");
+    let schema: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_fits(&schema, &document, "document");
+    let failed = run(["run", "-r", &capture, "-m", &faulty, "--strict", "--summary", &summary]);
+    assert_eq!(failed.status.code(), Some(3));
+    let failed: Value = serde_json::from_slice(&fs::read(&summary).unwrap()).unwrap();
+    assert!(failed["failure"].as_str().unwrap().contains("unreachable"), "{failed}");
+    assert_fits(&schema, &failed, "document");
+    // By a validator that is not ours, where it is installed.
+    if let Some(python) = crate::run::outside::python(&["jsonschema"]) {
+        let script = "import sys, json, jsonschema as j\n\
+            s = json.load(open(sys.argv[1])); j.Draft202012Validator.check_schema(s)\n\
+            j.validate(json.load(open(sys.argv[2])), s); print('valid')";
+        let mut command = std::process::Command::new(python);
+        let command = command.args(["-c", script, path.to_str().unwrap(), &summary]);
+        assert_eq!(crate::run::outside::output(command), "valid\n");
+    }
+}

@@ -112,7 +112,7 @@ fn a_module_for_an_earlier_interface_is_refused_with_the_version_that_it_needs()
     let wasm = include_bytes!("fixtures/interface-1.wasm");
     let said = Admitted::admit(wasm.to_vec(), &[]).unwrap_err().to_string();
     let versions = format!(
-        "built for version 1 of weir's module interface; this weir has version {}: rebuild it",
+        "built for version 1 of weir's module interface; this weir has version {}: rebuild the module",
         weir_abi::ABI_VERSION
     );
     assert!(said.contains(&versions), "{said}");

@@ -5,10 +5,11 @@ use crate::block::Block;
 use crate::error::{CaptureReadError, SourceName};
 use crate::file::{Extend, MappedFile};
 use crate::format::AnyFormat;
+use crate::merge::MergeState;
 use crate::reader::{FillPause, LARGE_RECORD, PacketReader, UnfinishedBlock};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
-use crate::totals::{EndReason, PacketCounts, Totals, Truncation};
+use crate::totals::{CaptureInterface, EndReason, PacketCounts, Totals, Truncation};
 use crate::window::PacketWindow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -44,8 +45,10 @@ pub struct Capture {
     pub(crate) format: AnyFormat,
     pub(crate) source: CaptureSource,
     pub(crate) total: Option<Bytes>,
-    /// The device and inode number of a file.
-    pub(crate) identity: Option<(u64, u64)>,
+    /// The device and inode number of each file that is read.
+    pub(crate) identities: Vec<(u64, u64)>,
+    /// The captures that are merged, if there are several.
+    pub(crate) merge: Option<Arc<MergeState>>,
     /// For a pipe: true once the rest of the pipe was left unread because the program was interrupted.
     pub(crate) pipe_cut: Option<Arc<AtomicBool>>,
     pub(crate) ring: DescriptorRing,
@@ -78,7 +81,7 @@ impl Capture {
     /// Returns true if `path` is the file that this capture is read from.
     pub fn reads(&self, path: &Path) -> bool {
         let Ok(metadata) = std::fs::metadata(path) else { return false };
-        metadata.is_file() && self.identity == Some((metadata.dev(), metadata.ino()))
+        metadata.is_file() && self.identities.contains(&(metadata.dev(), metadata.ino()))
     }
 
     /// Returns true for a pipe, FIFO, socket or device, whose bytes arrive as its writer sends them.
@@ -98,6 +101,12 @@ impl Capture {
 
     /// The progress so far.
     pub fn progress(&self) -> CaptureProgress {
+        if let Some(merge) = &self.merge {
+            return CaptureProgress {
+                done: Bytes(merge.bytes_read.load(Ordering::Relaxed)),
+                total: self.total,
+            };
+        }
         let done = match &self.source {
             CaptureSource::File(file) => self.offset.min(file.size()),
             CaptureSource::Stream(stream) => stream.source_bytes_read(),
@@ -119,7 +128,20 @@ impl Capture {
         };
         // Packets of a block that is still being filled do not count yet.
         let counts = self.filling.as_ref().map_or(&self.counts, |filling| &filling.before);
-        counts.totals(self.format.interfaces(), truncated)
+        let seen = self.format.interfaces();
+        // The stream of a merge describes its interfaces in this order.
+        let planned = self.merge.as_ref().map_or(&[][..], |merge| merge.interfaces());
+        counts.totals(if planned.len() > seen.len() { planned } else { seen }, truncated)
+    }
+
+    /// Returns the truncated captures of a merge, each with the place and the reason of its truncation.
+    pub fn truncated_inputs(&self) -> Vec<String> {
+        self.merge.as_ref().map_or_else(Vec::new, |merge| merge.truncated())
+    }
+
+    /// Returns an interface by its number.
+    pub(crate) fn totals_interface(&self, number: usize) -> Option<CaptureInterface> {
+        self.format.interfaces().get(number).copied()
     }
 
     /// Reads the next block.
@@ -142,7 +164,10 @@ impl Capture {
                 Ok(CaptureNext::Block(block))
             }
             (None, Some(error)) => Err(error),
-            (None, None) => Ok(CaptureNext::End),
+            (None, None) => match self.merge.as_ref().and_then(|merge| merge.take_error()) {
+                Some(error) => Err(error),
+                None => Ok(CaptureNext::End),
+            },
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reading and decompressing the bytes of a capture that is a stream.
 
 use crate::gzip::Members;
+use crate::merge::MergedCaptures;
 use crate::pipe::Pipe;
 use crate::totals::EndReason;
 use std::fs::File;
@@ -41,6 +42,7 @@ pub(crate) enum ByteSource {
     File(File),
     Pipe(Pipe),
     Memory(Cursor<Vec<u8>>),
+    Merge(Box<MergedCaptures>),
 }
 
 impl Read for ByteSource {
@@ -49,6 +51,7 @@ impl Read for ByteSource {
             Self::File(file) => file.read(to),
             Self::Pipe(pipe) => pipe.read(to),
             Self::Memory(bytes) => bytes.read(to),
+            Self::Merge(captures) => captures.read(to),
         }
     }
 }

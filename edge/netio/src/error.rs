@@ -15,6 +15,8 @@ pub enum SourceName {
     Stdin,
     /// Bytes in memory.
     Memory,
+    /// This number of captures, merged.
+    Merged(usize),
 }
 
 impl fmt::Display for SourceName {
@@ -23,6 +25,7 @@ impl fmt::Display for SourceName {
             Self::File(path) => write!(f, "{}", path.escaped()),
             Self::Stdin => write!(f, "standard input"),
             Self::Memory => write!(f, "the capture in memory"),
+            Self::Merged(count) => write!(f, "{count} captures"),
         }
     }
 }
@@ -74,6 +77,12 @@ pub enum OpenError {
     #[error("{file} is a directory: name a capture file in it")]
     Directory {
         /// The directory.
+        file: SourceName,
+    },
+    /// A pipe or device among several captures: its first packet cannot be read before the others.
+    #[error("{file} is a pipe or a device, and can be read only alone: copy its packets to a file first")]
+    MergedPipe {
+        /// The pipe.
         file: SourceName,
     },
     /// The input is a terminal.
@@ -199,6 +208,17 @@ pub enum CaptureReadError {
         len: Bytes,
         /// The system's error.
         error: io::Error,
+    },
+    /// One of several captures cannot be opened any more.
+    #[error(transparent)]
+    Open(#[from] Box<OpenError>),
+    /// The times of too many captures overlap.
+    #[error(
+        "more than {max} captures overlap in time, and each needs memory while it is open: merge some of them first, for instance with mergecap"
+    )]
+    Overlap {
+        /// The most captures whose times can overlap.
+        max: usize,
     },
     /// A packet has an unsupported link type.
     #[error(

@@ -61,6 +61,7 @@ mod gzip;
 mod live;
 mod mapped_bytes;
 mod memory;
+mod merge;
 mod open;
 mod pcap;
 mod pcapng;

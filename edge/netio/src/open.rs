@@ -6,6 +6,7 @@ use crate::decode::{ByteSource, Compression, Decoded, MAGIC_BYTES, read_up_to};
 use crate::error::{OpenError, SourceName};
 use crate::file::{Extend, MappedFile, WINDOW_BYTES};
 use crate::format::{AnyFormat, HEADER_BYTES};
+use crate::merge::MergePlan;
 use crate::pipe::{Interruption, Pipe, PipeMode};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
@@ -95,6 +96,18 @@ impl Capture {
         }
     }
 
+    /// Opens several capture files as one capture: a merge of their packets in the order of their times.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if one of them cannot be opened, is a pipe, or is not a supported capture.
+    pub fn open_merged(paths: &[PathBuf], options: CaptureOptions) -> Result<Capture, OpenError> {
+        let MergePlan { stream, state, total, identities } = MergePlan::new(paths, options)?;
+        let name = SourceName::Merged(paths.len());
+        let capture = Self::open_stream(name, ByteSource::Merge(Box::new(stream)), Some(total))?;
+        Ok(Self { merge: Some(state), identities, ..capture })
+    }
+
     fn open_file(
         name: SourceName,
         file: File,
@@ -107,8 +120,8 @@ impl Capture {
             return Err(OpenError::Directory { file: name });
         }
         if metadata.is_file() {
-            let identity = Some((metadata.dev(), metadata.ino()));
-            return Ok(Self { identity, ..Self::open_regular(name, file, &metadata, options)? });
+            let identities = vec![(metadata.dev(), metadata.ino())];
+            return Ok(Self { identities, ..Self::open_regular(name, file, &metadata, options)? });
         }
         if file.is_terminal() {
             return Err(OpenError::Terminal { file: name });
@@ -181,7 +194,8 @@ impl Capture {
             format,
             source,
             total,
-            identity: None,
+            identities: Vec::new(),
+            merge: None,
             pipe_cut: None,
             ring,
             offset,

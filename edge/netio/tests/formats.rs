@@ -180,8 +180,8 @@ fn a_file_that_is_not_a_capture_is_refused_with_a_reason() {
     let link_type = Pcap::new(Order::Little, MICROSECONDS, 105).bytes;
     for (bytes, wanted) in [
         (&b""[..], "is empty"),
-        (b"# notes\n", "it begins with \"# notes\\n\""),
-        (b"\x7fELF\x02\x01\x01\x00", "it begins with 7f 45 4c 46 02 01 01 00"),
+        (b"# notes\n", "its first bytes are \"# notes\\n\""),
+        (b"\x7fELF\x02\x01\x01\x00", "its first bytes are 7f 45 4c 46 02 01 01 00"),
         (&modified, "editcap -F pcap"),
         (&version, "version 2.5 at offset 4"),
         (&link_type, "offset 20: link type 105"),

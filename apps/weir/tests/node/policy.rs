@@ -129,7 +129,7 @@ fn another_organisations_root_can_grant_only_its_limit() {
     for (file, text, says) in [
         ("roots/university.toml", "key = \"weir-key:x\"\n", "university.toml:1: "),
         ("roots/more.toml", "\n\nkey = 5\n", "more.toml:3: "),
-        ("roots/more.txt", "", "Rename it"),
+        ("roots/more.txt", "", "Rename the file"),
         ("stray", "", "no part of a policy has this name"),
         ("profiles/strict.toml", "tires = []", "no key `tires`"),
         ("revoked/list", "weir revocation list 9", "no revocation list"),

@@ -266,7 +266,7 @@ fn a_holder_can_revoke_its_delegations_and_deliver_the_list() {
     ]);
     assert!(said.contains("Name its file with --credential"), "{said}");
     let said = run_failing(&["credential", "deliver", text(&list), "--node", &node]);
-    assert!(said.contains("its signer delivers it") && said.contains("1 of 1 nodes"), "{said}");
+    assert!(said.contains("the signer has to deliver it") && said.contains("1 of 1 nodes"), "{said}");
     net.run(&student, &["session", "list"]);
     revoke_and_deliver(&net, &researcher, "list", &[student_s], &own);
     net.testbed.until("the student's session has ended", |testbed| {

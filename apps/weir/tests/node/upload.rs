@@ -219,7 +219,7 @@ fn a_restarted_node_gets_the_file_from_the_beginning() {
     relay.refuses_connections.store(false, Ordering::Release);
     let output = command.wait_with_output().unwrap();
     let stderr = stderr_of(&output);
-    assert!(output.status.success() && stderr.contains("are sent again"), "{stderr}");
+    assert!(output.status.success() && stderr.contains("weir sends the lost bytes again"), "{stderr}");
     let name = researcher.name_of("study");
     net.testbed.until("the module runs", |testbed| {
         testbed.part(&name, "modules", "port-count")["state"] == "running"

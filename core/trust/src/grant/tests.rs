@@ -231,7 +231,7 @@ fn a_grant_that_no_block_can_have_is_refused_with_the_reason() {
         }),
         "fields to write: 65 entries; 64 is the most"
     );
-    assert!(wrong(|grant| grant.profiles = Some(BTreeSet::new())).contains("by no profile"));
+    assert!(wrong(|grant| grant.profiles = Some(BTreeSet::new())).contains("without a profile no module"));
     assert!(
         wrong(|grant| grant.filters = ["tcp", "udp"].map(|text| text.parse().unwrap()).into())
             .starts_with('2')

@@ -45,6 +45,8 @@ pub struct ResultSink {
     pub instances: std::ops::Range<usize>,
     /// The index of the module in the report.
     pub in_report: usize,
+    /// True once the module has changed or dropped a packet.
+    pub has_changed_packets: bool,
     /// True if the module may have several instances, whose rows without a packet have no order of their own.
     pub is_parallel: bool,
 }
@@ -105,6 +107,10 @@ impl Collector {
         }
         for (module, sink) in self.sinks.iter_mut().enumerate() {
             let outputs = &outputs[sink.instances.clone()];
+            let has_changed = |output: &InstanceOutput| {
+                !output.patches.is_empty() || output.drops.iter().any(|mask| *mask != 0)
+            };
+            sink.has_changed_packets |= outputs.iter().any(has_changed);
             for record in in_order(outputs, sink.is_parallel, |output| &output.records) {
                 sink.files.write(&record)?;
                 if let Some(report) = &mut self.report {

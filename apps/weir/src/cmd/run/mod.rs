@@ -1,6 +1,7 @@
 //! `weir run`: runs modules on a capture or a live interface.
 
 mod block_task;
+mod captures;
 mod collector;
 mod forward;
 mod out_folder;
@@ -21,6 +22,7 @@ use crate::cli::Run;
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
 use crate::usage_hint;
+use captures::CaptureArgError;
 use collector::{Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
 use out_folder::OutFolder;
@@ -34,7 +36,7 @@ use signals::Signals;
 use source::{RunLimits, RunSource};
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, RunSummary};
@@ -59,6 +61,9 @@ const JOBS_DEFAULT_MAX: usize = 16;
 /// Errors that end a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// `-r` names no captures that can be read together.
+    #[error(transparent)]
+    Captures(#[from] CaptureArgError),
     /// The capture or the interface cannot be opened.
     #[error(transparent)]
     Open(#[from] PacketSourceError),
@@ -69,15 +74,22 @@ pub enum RunError {
     #[error("signals cannot be caught: {0}")]
     Signals(std::io::Error),
     /// The filter expression is wrong.
-    #[error(transparent)]
-    Filter(#[from] CaptureFilterError),
+    #[error("{error}\n{marked}")]
+    Filter {
+        /// The parser's error.
+        error: CaptureFilterError,
+        /// The expression, with its faulty part marked.
+        marked: String,
+    },
     /// The filter expression is wrong, maybe because an option is in it.
-    #[error("{error}; options such as `{}` come before the filter", option.escape_debug())]
+    #[error("{error}; options such as `{}` come before the filter\n{marked}", option.escape_debug())]
     OptionInFilter {
         /// The parser's error.
         error: CaptureFilterError,
         /// The option.
         option: String,
+        /// The expression, with its faulty part marked.
+        marked: String,
     },
     /// The filter does not apply to the link type of the packets.
     #[error("{0}")]
@@ -180,7 +192,8 @@ impl RunError {
     /// Returns true if the command line is wrong.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Filter(_)
+            Self::Captures(error) => error.is_usage(),
+            Self::Filter { .. }
             | Self::OptionInFilter { .. }
             | Self::FilterOfCapture(_)
             | Self::SameFile(_)
@@ -212,11 +225,12 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let tables = Tables::read(&args.tables)?;
     let (engine, programs) = load(args, &tables)?;
     let mut signals = Signals::default();
-    if args.read.as_ref().is_some_and(|path| !path.is_file()) {
+    let captures = captures::expand(&args.read)?;
+    if captures.iter().any(|path| !path.is_file()) {
         // Opening a FIFO waits for its first bytes.
         signals.catch().map_err(RunError::Signals)?;
     }
-    let packet_source = packet_source::open(args, &signals.interrupted)?;
+    let packet_source = packet_source::open(args, &captures, &signals.interrupted)?;
     if let Some(filter) = &filter {
         for link_type in packet_source.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
@@ -228,6 +242,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
 
     let WorkerPool { mut source, shards, mut collector } = pool;
     let (totals, live, is_interrupted) = (source.totals(), source.live_totals(), source.is_interrupted());
+    let selected = source.selected_packets();
     let (report, packet_outputs) = (collector.report.take(), std::mem::take(&mut collector.packet_outputs));
     let rows_printed = collector.rows.finish();
     let has_rows = collector.rows.has_printed();
@@ -263,16 +278,17 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         });
         let shards = &shards[sink.instances];
         let results = (streams, sent);
-        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, results, nanos_per_cycle));
+        let without_effect = has_packet_output(args) && !sink.has_changed_packets;
+        let mut module = ModuleSummary::new(sink.label, program.admitted(), shards, results, nanos_per_cycle);
+        module.without_effect = without_effect && program.admitted().manifest().kind == ModuleKind::Filter;
+        modules.push(module);
     }
     let mut summary = RunSummary {
-        name: match (&args.interface, &args.read) {
-            (Some(interface), _) => interface.clone(),
-            (None, path) => {
-                path.as_deref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
-            }
-        },
+        name: source_name(args, &captures),
+        captures,
+        truncated_captures: source.truncated_captures(),
         filter: (!args.filter.is_empty()).then(|| args.filter.join(" ")),
+        selected,
         totals,
         processed,
         live,
@@ -325,6 +341,15 @@ fn print_summary(args: &Run, summary: &RunSummary, has_rows: bool) -> std::io::R
     summary.print(&mut out, args.json)
 }
 
+/// Returns the name of the packet source, for people.
+fn source_name(args: &Run, captures: &[PathBuf]) -> String {
+    match (&args.interface, captures) {
+        (Some(interface), _) => interface.clone(),
+        (None, [path]) => path.to_string_lossy().into_owned(),
+        (None, captures) => format!("{} captures", captures.len()),
+    }
+}
+
 /// Returns true if standard output carries packets.
 fn writes_packets_to_stdout(args: &Run) -> bool {
     args.write.as_ref().is_some_and(|path| path.as_os_str() == "-")
@@ -345,10 +370,17 @@ fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
     if words.is_empty() {
         return Ok(None);
     }
-    CaptureFilter::with_name_lookup(&words.join(" ")).map(Some).map_err(|error| {
+    if let Some(capture) =
+        words.iter().map(Path::new).find(|path| captures::is_capture_name(path) && path.is_file())
+    {
+        return Err(CaptureArgError::InFilter(capture.to_owned()).into());
+    }
+    let expression = words.join(" ");
+    CaptureFilter::with_name_lookup(&expression).map(Some).map_err(|error| {
+        let marked = usage_hint::mark_fault(&expression, error.error.at, error.error.len);
         match usage_hint::option_in_filter(words) {
-            Some(option) => RunError::OptionInFilter { error, option: option.clone() },
-            None => RunError::Filter(error),
+            Some(option) => RunError::OptionInFilter { error, option: option.clone(), marked },
+            None => RunError::Filter { error, marked },
         }
     })
 }
@@ -510,6 +542,7 @@ fn assemble(
             outputs,
             instances,
             in_report,
+            has_changed_packets: false,
             is_parallel: is_parallel(program),
         });
     }

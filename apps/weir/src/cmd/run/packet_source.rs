@@ -3,6 +3,7 @@
 use super::progress::RunProgress;
 use crate::cli::{self, Run};
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -31,23 +32,28 @@ pub enum PacketSourceError {
 }
 
 /// Opens the capture or interface that the command line names.
-pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, PacketSourceError> {
-    let capture = |input| {
-        let options = CaptureOptions { is_interrupted: Arc::clone(interrupted), ..CaptureOptions::default() };
-        Ok(PacketSource::Capture(Box::new(Capture::open_with(input, options)?)))
-    };
-    match (&args.interface, &args.read) {
+pub fn open(
+    args: &Run,
+    captures: &[PathBuf],
+    interrupted: &Arc<AtomicBool>,
+) -> Result<PacketSource, PacketSourceError> {
+    let options = CaptureOptions { is_interrupted: Arc::clone(interrupted), ..CaptureOptions::default() };
+    let capture = match (&args.interface, captures) {
         (Some(interface), _) => {
-            let live = LiveSource::open(interface, options(&args.live))?;
+            let live = LiveSource::open(interface, live_options(&args.live))?;
             if !live.is_up() {
                 let down = "it is down, or nothing is connected: no packets come until that changes";
                 let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.escaped());
             }
-            Ok(PacketSource::Live(Box::new(live)))
+            return Ok(PacketSource::Live(Box::new(live)));
         }
-        (None, Some(path)) if path.as_os_str() != "-" => capture(CaptureInput::File(path.clone())),
-        (None, _) => capture(CaptureInput::Stdin),
-    }
+        (None, [path]) if path.as_os_str() != "-" => {
+            Capture::open_with(CaptureInput::File(path.clone()), options)?
+        }
+        (None, [] | [_]) => Capture::open_with(CaptureInput::Stdin, options)?,
+        (None, several) => Capture::open_merged(several, options)?,
+    };
+    Ok(PacketSource::Capture(Box::new(capture)))
 }
 
 /// Polls the source until it returns something other than an event. Events of an interface are printed to standard error.
@@ -64,7 +70,7 @@ pub fn next(source: &mut PacketSource, progress: &mut RunProgress) -> Result<Pol
 }
 
 /// Returns the options for opening an interface.
-fn options(args: &cli::LiveArgs) -> LiveOptions {
+fn live_options(args: &cli::LiveArgs) -> LiveOptions {
     let default = LiveOptions::default();
     LiveOptions {
         kind: match args.kind {

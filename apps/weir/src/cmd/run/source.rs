@@ -77,6 +77,8 @@ pub struct RunSource {
     last_clock: Nanos,
     /// The totals up to the last packet that counts, if the run ended within a block.
     end_totals: Option<Totals>,
+    /// The number of packets that the filter has selected.
+    selected_packets: u64,
     packet_buffer: Vec<u8>,
     /// Consecutive polls that found no free block.
     full_polls: u32,
@@ -108,6 +110,7 @@ impl RunSource {
             latest_time: Timestamp(0),
             last_clock: Nanos(0),
             end_totals: None,
+            selected_packets: 0,
             packet_buffer: Vec::new(),
             full_polls: 0,
             has_ended: false,
@@ -118,6 +121,16 @@ impl RunSource {
     /// Returns the totals of the packets that count.
     pub fn totals(&mut self) -> Totals {
         self.end_totals.clone().unwrap_or_else(|| self.packet_source.totals())
+    }
+
+    /// Returns the number of packets that the filter has selected; `None` without a filter.
+    pub fn selected_packets(&self) -> Option<u64> {
+        self.filter.as_ref().map(|_| self.selected_packets)
+    }
+
+    /// Returns the truncated ones of several captures, each with the place and the reason.
+    pub fn truncated_captures(&self) -> Vec<String> {
+        self.packet_source.capture().map_or_else(Vec::new, Capture::truncated_inputs)
     }
 
     /// Returns true if a signal left a part of a capture unread.
@@ -289,6 +302,7 @@ impl RunSource {
             let matches = filter.matches(link_type, descriptor.wire_len, &self.packet_buffer)?;
             masks[i / 64] |= u64::from(matches) << (i % 64);
         }
+        self.selected_packets += masks.iter().map(|mask| u64::from(mask.count_ones())).sum::<u64>();
         Ok(masks)
     }
 }

@@ -31,8 +31,14 @@ const LATE_IN_PCAP: &str =
 pub struct RunSummary {
     /// The capture or interface, as on the command line.
     pub name: String,
+    /// The captures that were read; empty for an interface.
+    pub captures: Vec<PathBuf>,
+    /// The truncated ones of several captures, each with the place and the reason.
+    pub truncated_captures: Vec<String>,
     /// The filter expression.
     pub filter: Option<String>,
+    /// The number of packets that the filter selected; `None` without a filter.
+    pub selected: Option<u64>,
     /// The packets read.
     pub totals: Totals,
     /// Packets that all modules processed, if the capture lost bytes during the run.
@@ -80,6 +86,8 @@ pub struct ModuleSummary {
     time: Nanos,
     nanos_per_cycle: f64,
     ended: bool,
+    /// True for a filter that has changed and dropped no packet of those that are written or sent.
+    pub without_effect: bool,
     tier: Tier,
     /// A short reason why the module is not proved.
     why: Option<String>,
@@ -114,11 +122,16 @@ struct Document<'a> {
 
 #[derive(Serialize)]
 struct CaptureDocument {
+    /// The files that were read; empty for an interface.
+    files: Vec<String>,
     packets: u64,
     bytes: u64,
     duration_ns: u64,
     truncated: bool,
     interrupted: bool,
+    /// Packets that the filter selected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selected: Option<u64>,
     tcp: u64,
     udp: u64,
     ipv6: u64,
@@ -235,6 +248,7 @@ impl ModuleSummary {
             time: Nanos(shards.iter().map(|shard| shard.time.0).sum()),
             nanos_per_cycle,
             ended: shards.iter().any(|shard| Instance::has_ended(shard.instance())),
+            without_effect: false,
             tier: admitted.tier(),
             why: admitted.reason_for_checks(),
             first_faults,
@@ -296,6 +310,11 @@ impl ModuleSummary {
             messages.push(format!(
                 "it read zeros where the capture lost bytes: what it emitted after the first {packets} packets is discarded, and its stop was not called"
             ));
+        }
+        if self.without_effect && self.packets > 0 {
+            messages.push(
+                "it changed and dropped none of the packets: do its parameters fit this traffic?".to_owned(),
+            );
         }
         if self.ended {
             messages.push("the module was ended and saw no further packets".to_owned());
@@ -365,6 +384,16 @@ impl RunSummary {
                 self.totals.packets
             ));
         }
+        for truncated in &self.truncated_captures {
+            warnings.push(format!("{truncated}; its packets before that were processed"));
+        }
+        if self.selected == Some(0) && self.totals.packets > 0 && self.failure.is_none() {
+            warnings.push(format!(
+                "the filter `{}` selects none of the {} packets, so the modules have seen none",
+                self.filter.as_deref().unwrap_or_default().escaped(),
+                self.totals.packets
+            ));
+        }
         if self.unpatched > 0 {
             warnings.push(format!(
                 "{} changes could not be applied to the written packets, because the capture changed while it was read",
@@ -431,11 +460,13 @@ impl RunSummary {
             weir_version: env!("CARGO_PKG_VERSION"),
             failure: self.failure.as_deref(),
             capture: CaptureDocument {
+                files: self.captures.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
                 packets: totals.packets,
                 bytes: totals.bytes.0,
                 duration_ns: self.duration().0,
-                truncated: self.truncation().is_some(),
+                truncated: self.truncation().is_some() || !self.truncated_captures.is_empty(),
                 interrupted: self.is_interrupted,
+                selected: self.selected,
                 tcp: totals.tcp,
                 udp: totals.udp,
                 ipv6: totals.ipv6,

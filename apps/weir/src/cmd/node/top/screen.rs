@@ -55,6 +55,7 @@ pub fn plain_text(state: &ScreenState, width: usize) -> String {
     lines.extend(sessions(state, width, usize::MAX, false));
     for (session, rates) in state.order() {
         lines.push(Line::raw(""));
+        lines.push(Line::styled(format!(" {}", plain(&session.name)), STRONG));
         lines.extend(session_parts(session, rates, width));
     }
     lines.iter().map(|line| line.to_string().trim_end().to_owned() + "\n").collect()
