@@ -167,7 +167,7 @@ fn a_packet_limit_ends_runs_of_an_interface_and_of_a_file_after_the_same_packet(
         let seen = if filter.is_empty() { total } else { wanted.parse().unwrap() };
         assert_eq!(number(module(&document, "port-count"), "packets"), seen);
         let (document_before, _) = run_on_file(&packets[..usize::try_from(total).unwrap()], &rest[2..]);
-        assert_eq!(without_times(document)["capture"], without_times(document_before)["capture"]);
+        assert_eq!(without_times(document.clone())["capture"], without_times(document_before)["capture"]);
         let written = frames(&folder.path().join("out.pcap"));
         assert!(written == bytes(&packets[..usize::try_from(total).unwrap()]));
 
