@@ -35,6 +35,7 @@ modules: setup-tests build ## the shipped modules again from their sources (then
 	done
 
 run: build ## the shipped monitors over the sample capture, with an HTML report
+	rm -rf out/records
 	$(WEIR) run -r $(SAMPLE) --out out/records --report out/report.html
 	@echo
 	@echo "Report:  $(CURDIR)/out/report.html"
