@@ -8,6 +8,7 @@
 
 mod axis;
 mod first_rows;
+mod goodness_of_fit;
 mod histogram;
 mod html;
 mod module_records;

@@ -14,6 +14,9 @@ use {
     weir_session::Record,
 };
 
+/// The least number of handshakes whose distribution is drawn.
+const DRAWN_MIN: u64 = 5;
+
 /// Summary of module `rtt`: the distribution of round-trip times.
 #[derive(Debug)]
 pub(crate) struct RttSummary {
@@ -102,8 +105,14 @@ impl RecordSummary for RttSummary {
             note +=
                 &format!(" {} without a positive time are left out.", grouped(self.histogram.not_positive));
         }
-        let body = pair(("Histogram", "", &histogram), ("Cumulative distribution", "", &cumulative))
-            + &format!("<div class=\"compact\">{}</div>", table(&head, [row.to_vec()].into_iter()));
+        let plots = if self.histogram.count < DRAWN_MIN {
+            note += " Too few for a distribution.";
+            String::new()
+        } else {
+            pair(("Histogram", "", &histogram), ("Cumulative distribution", "", &cumulative))
+        };
+        let body =
+            plots + &format!("<div class=\"compact\">{}</div>", table(&head, [row.to_vec()].into_iter()));
         Some(ReportSection {
             title: "TCP round-trip time",
             note,

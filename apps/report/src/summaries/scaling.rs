@@ -49,6 +49,20 @@ struct Estimate {
     last: f64,
 }
 
+/// The least p-value of the goodness of fit with which an estimate counts.
+const P_VALUE_MIN: f64 = 0.01;
+/// The least number of octaves of a fit. A line through two points fits always.
+const OCTAVES_MIN: usize = 3;
+/// Half the width of a 95 % confidence interval, in standard deviations.
+const NORMAL_975: f64 = 1.959_964;
+
+impl Estimate {
+    /// Returns true for a Hurst parameter that a process can have.
+    fn is_possible(&self) -> bool {
+        self.hurst > 0.0 && self.hurst < 1.0
+    }
+}
+
 impl ScalingSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
         Some(Self {
@@ -99,7 +113,7 @@ impl ScalingSummary {
         };
         let finite = estimate.hurst.is_finite() && estimate.lower.is_finite() && estimate.upper.is_finite();
         self.latest = Some(estimate).filter(|_| finite);
-        if finite && self.seen.is_multiple_of(self.keep_every) {
+        if finite && estimate.is_possible() && self.seen.is_multiple_of(self.keep_every) {
             if self.history.len() >= HISTORY_MAX {
                 self.history = self.history.iter().copied().step_by(2).collect();
                 self.keep_every *= 2;
@@ -110,12 +124,54 @@ impl ScalingSummary {
         Some(())
     }
 
+    /// Returns the octaves of the fit.
+    fn fitted_octaves(&self, estimate: &Estimate) -> impl Iterator<Item = &Octave> {
+        let range = estimate.first..=estimate.last;
+        self.octaves.iter().filter(move |octave| range.contains(&octave.octave))
+    }
+
+    /// Returns the reason why the latest estimate does not apply, in words.
+    fn obstacle(&self) -> Option<String> {
+        let Some(estimate) = &self.latest else {
+            return Some(
+                "too few octaves have enough coefficients: the capture is too short for this bin".to_owned(),
+            );
+        };
+        let octaves = self.fitted_octaves(estimate).count();
+        if octaves < OCTAVES_MIN {
+            return Some(format!(
+                "{octaves} octaves have enough coefficients, and the fit of a line needs {OCTAVES_MIN}"
+            ));
+        }
+        if !estimate.is_possible() {
+            return Some(format!(
+                "the slope of the fit gives {:.2}, and a Hurst parameter is between 0 and 1: the traffic is not stationary, or the capture too short",
+                estimate.hurst
+            ));
+        }
+        let [(x, y), _] = self.fitted_line()?;
+        let slope = 2.0 * estimate.hurst - 1.0;
+        let square = |octave: &Octave| {
+            let deviation = (octave.upper - octave.lower).abs() / 2.0 / NORMAL_975;
+            ((octave.y - y - slope * (octave.octave - x)) / deviation.max(1e-9)).powi(2)
+        };
+        let statistic: f64 = self.fitted_octaves(estimate).map(square).sum();
+        let degrees = u32::try_from(octaves - 2).unwrap_or(u32::MAX);
+        let p = crate::goodness_of_fit::p_value(statistic, degrees);
+        (p < P_VALUE_MIN).then(|| {
+            format!(
+                "the energies do not lie on a line: chi-squared {statistic:.1} with {degrees} degrees of freedom, p = {}, below {P_VALUE_MIN}",
+                if p < 1e-4 { "less than 0.0001".to_owned() } else { format!("{p:.4}") }
+            )
+        })
+    }
+
     /// The line over the fitted octaves. Its slope is 2 H - 1, and its intercept the mean with the weights of the regression.
     fn fitted_line(&self) -> Option<[(f64, f64); 2]> {
         let estimate = self.latest?;
         let slope = 2.0 * estimate.hurst - 1.0;
         let (mut weights, mut height) = (0.0, 0.0);
-        for octave in self.octaves.iter().filter(|o| (estimate.first..=estimate.last).contains(&o.octave)) {
+        for octave in self.fitted_octaves(&estimate) {
             let weight = (octave.upper - octave.lower).abs().max(1e-9).powi(-2);
             weights += weight;
             height += weight * (octave.y - slope * octave.octave);
@@ -146,7 +202,7 @@ impl ScalingSummary {
                 PlotMark::Whiskers(self.octaves.iter().map(|o| (o.octave, o.lower, o.upper)).collect(), BLUE),
                 PlotMark::Dots(self.octaves.iter().map(|o| (o.octave, o.y)).collect(), BLUE, 3.5),
             ];
-            if let Some(line) = self.fitted_line() {
+            if let Some(line) = self.fitted_line().filter(|_| self.obstacle().is_none()) {
                 marks.push(PlotMark::Line(line.to_vec(), ORANGE, 2.2));
             }
             svg(size, &x, &y, &marks)
@@ -187,8 +243,8 @@ impl RecordSummary for ScalingSummary {
         if self.octaves.is_empty() {
             return None;
         }
-        let (note, highlight) = match self.latest {
-            Some(e) => (
+        let (note, highlight) = match (self.latest, self.obstacle()) {
+            (Some(e), None) => (
                 format!(
                     "H = {:.2}, 95 % confidence interval {:.2} to {:.2}, fitted over octaves {} to {}. Above 0.5 the traffic's bursts do not smooth out with the time scale.",
                     e.hurst, e.lower, e.upper, e.first, e.last
@@ -200,7 +256,15 @@ impl RecordSummary for ScalingSummary {
                     alarm: false,
                 }),
             ),
-            None => ("Too few octaves with enough coefficients to fit a line: the capture is too short for this bin.".to_owned(), None),
+            (_, obstacle) => (
+                format!("The Hurst parameter is not estimated: {}.", obstacle.unwrap_or_default()),
+                Some(Highlight {
+                    label: "Hurst parameter",
+                    value: "not estimated".to_owned(),
+                    detail: "see Long-range dependence".to_owned(),
+                    alarm: false,
+                }),
+            ),
         };
         let keys = legend(&[("c1", "energy, 95 % confidence"), ("c2", "fit, slope 2H − 1")]);
         let diagram = self.diagram();
