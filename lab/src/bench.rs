@@ -10,7 +10,8 @@ use crate::packets::{Packets, packets_of};
 use crate::worst_case::Search;
 use crate::{
     analysis, authorising, demultiplexing, durable, floods, handshake, idle, live, looped, machine, memory,
-    namespace, paths, price, processes, ratios, run, scheduling, shares, start, suspending, versus, views,
+    namespace, paths, price, processes, ratios, rows, run, scheduling, shares, start, suspending, versus,
+    views,
 };
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -94,6 +95,9 @@ const PARTS: &[Part] = &[
     }),
     part("start", "From start to first packet", (5, 20), |bench, rounds| {
         start::table(&bench.shipped, rounds)
+    }),
+    part("rows", "Rows on standard output beside Parquet files", (3, 9), |bench, rounds| {
+        rows::tables(&bench.big()?, rounds)
     }),
     part("corpus", "The share of the corpus that gets a bound", (1, 1), |_, _| {
         shares::tables(&corpus::build(&CorpusSource::all()?, &OptLevel::ALL)?, &OptLevel::ALL)

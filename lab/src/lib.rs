@@ -38,6 +38,7 @@ pub mod price;
 mod processes;
 mod random;
 pub mod ratios;
+mod rows;
 mod run;
 mod sandboxed;
 mod scheduling;
