@@ -2,6 +2,7 @@
 
 use crate::cmd::node::args;
 use crate::cmd::policy;
+use crate::cmd::run::record_files::RotationLimit;
 use crate::cmd::trust::args as trust;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -294,6 +295,10 @@ pub struct LiveArgs {
     /// Stop after this time, such as 10s or 5m
     #[arg(long, value_name = "TIME", conflicts_with = "read")]
     pub duration: Option<Nanos>,
+    /// Complete the record files after this time, or when their rows have this size, and begin new ones: DIR/MODULE-0, DIR/MODULE-1 and so on.
+    /// A later run into DIR goes on counting
+    #[arg(long, value_name = "TIME|SIZE", requires = "out", conflicts_with = "read")]
+    pub rotate: Option<RotationLimit>,
     /// Send the packets that no module dropped, patched, on this other interface, with the frames that modules send. Only received
     /// packets are then read, so that sent ones do not come back. FILTER does not restrict the sent packets. The host sees the packets of -i
     /// as well, unless --kind is xdp

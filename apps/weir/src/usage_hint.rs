@@ -162,7 +162,7 @@ mod tests {
         assert!(lines[0].starts_with("  …") && lines[0].ends_with('…') && lines[0].chars().count() < 90);
         assert_eq!(lines[0].chars().skip(lines[1].chars().count() - 3).take(3).collect::<String>(), "bad");
         // Escapes move the carets, and an offset that is not one of a character marks nothing wrong.
-        assert_eq!(mark_fault("a\u{1b}b", 2, 1), "  a\\u{1b}b\n        ^");
+        assert_eq!(mark_fault("a\u{1b}b", 2, 1), "  a\\u{1b}b\n         ^");
         assert!(mark_fault("é", 1, 1).contains('é'));
     }
 

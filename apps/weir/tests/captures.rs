@@ -5,7 +5,7 @@ mod several;
 use crate::run;
 use crate::run::packets::{self, Packet, pcap, pcap_of, pcapng, read_pcap, traffic};
 use crate::run::process::{counts, module as module_of, number, without_times};
-use crate::run::{contents, files_below, outside, run, run_with, traces};
+use crate::run::{contents, files_below, outside, rows_below, run, run_with, traces};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -146,14 +146,14 @@ fn plain_gzip_zstd_and_a_pipe_give_the_same_results() {
                     stream.as_object_mut().unwrap().remove("path").unwrap();
                 }
             }
-            let files = contents(&out);
+            let files = rows_below(&out);
             fs::remove_dir_all(&out).unwrap();
             (document, files)
         };
         let plain = of("plain", &capture, None);
         assert!(plain.1.iter().any(|(name, _)| name == "rtt/rtts.parquet"), "{:?}", plain.1);
         assert!(number(&plain.0["capture"], "packets") > 100);
-        let same = |other: (Value, Vec<(String, Vec<u8>)>), how: &str| {
+        let same = |other: (Value, Vec<(String, Vec<String>)>), how: &str| {
             assert_eq!(plain.0, other.0, "{}: {how}", capture.display());
             assert!(plain.1 == other.1, "{}: {how}: other record files", capture.display());
         };

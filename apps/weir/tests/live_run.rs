@@ -6,7 +6,7 @@ use crate::run::module::{answering, write, write_as};
 use crate::run::net::{cables, interrupt, received_bytes, send, shell, wait_for, wait_until_it_reads};
 use crate::run::packets::{Packet, pcap, read_pcap, traffic};
 use crate::run::process::{Ended, counts, ended, module, number, without_times};
-use crate::run::{contents, files_below, run, sample, weir};
+use crate::run::{files_below, rows_below, run, sample, weir};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -106,7 +106,7 @@ fn results_of_an_interface_and_of_a_file_with_the_same_packets_are_equal() {
     // With equal timestamps, all records are equal.
     let (again, other) = run_on_file(&written, &[&["--out", "DIR/out"][..], &modules].concat());
     assert_eq!(counts(&again), counts(&live));
-    let (one, two) = (contents(&folder.path().join("out")), contents(&other.path().join("out")));
+    let (one, two) = (rows_below(&folder.path().join("out")), rows_below(&other.path().join("out")));
     assert!(one.len() > 8, "{}", one.len());
     let differ = one.iter().filter(|file| !two.contains(file)).map(|(name, _)| name);
     assert!(one == two, "these differ: {:?}", differ.collect::<Vec<_>>());
@@ -601,4 +601,39 @@ fn an_input_that_cannot_be_opened_has_a_hint() {
         .arg(run::process::PROGRAM)
         .args(["run", "-i", "b", "-c", "1"]);
     run::process::finish(&mut command, None).fails(1, &["needs cap_net_raw", "run it as root", "setcap"]);
+}
+
+#[test]
+fn record_files_of_a_live_run_are_rotated_and_complete_while_it_goes_on() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let modules = tempfile::tempdir().unwrap();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i64.store (i32.const 64) (i64.const 7))
+        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+        (i32.const 0))"#;
+    let emitter = write(modules.path(), "emitter", body);
+    let out = tempfile::tempdir().unwrap();
+    let arguments =
+        ["-i", "b", "-m", emitter.to_str().unwrap(), "--rotate", "1s", "--out", out.path().to_str().unwrap()];
+    let run = BackgroundRun::start(&arguments);
+    send("a", bytes(&traffic(100)));
+    let first = out.path().join("emitter-0/rows.parquet");
+    wait_for(|| first.exists());
+    assert_eq!(rows_below(out.path()).iter().map(|(_, rows)| rows.len()).sum::<usize>(), 100);
+    send("a", bytes(&traffic(50)));
+    interrupt(&run.child);
+    let (ended, _) = run.end();
+    let text = ended.succeeds().text().to_owned();
+    assert!(text.contains("emitter-0/rows.parquet (100 rows)"), "{text}");
+    // A later run goes on counting.
+    let folders = || fs::read_dir(out.path()).unwrap().count();
+    let before = folders();
+    let again = BackgroundRun::start(&arguments);
+    send("a", bytes(&traffic(7)));
+    interrupt(&again.child);
+    again.end().0.succeeds();
+    assert_eq!(folders(), before + 1);
+    assert_eq!(rows_below(out.path()).iter().map(|(_, rows)| rows.len()).sum::<usize>(), 157);
 }

@@ -4,7 +4,7 @@ use crate::columns::Columns;
 use crate::error::{RecordsError, WriteCause};
 use crate::log::{Base, Log};
 use crate::recovery::{self, Recovered};
-use crate::{Durability, schema};
+use crate::{Durability, RecordSource, schema};
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_os::private::PrivateFolder;
 use {
-    weir_admission::{DeclaredStream, Manifest, Name},
+    weir_admission::{DeclaredStream, Name},
     weir_session::Record,
 };
 
@@ -83,8 +83,7 @@ impl StreamFile {
     /// that a crash left in the log of an earlier `.part` file are recovered first, into a file of their own.
     pub(crate) fn create(
         folder: &Arc<PrivateFolder>,
-        label: &str,
-        manifest: &Manifest,
+        source: &RecordSource<'_>,
         stream: &DeclaredStream,
         durability: Durability,
     ) -> Result<(Self, Option<Recovered>), RecordsError> {
@@ -95,7 +94,7 @@ impl StreamFile {
             return Err(RecordsError::Create { path, source: ErrorKind::IsADirectory.into() });
         }
         let (file, recovered) = create_exclusive(folder, &stream.name, &part)?;
-        let schema = Arc::new(schema::schema(label, manifest, stream));
+        let schema = Arc::new(schema::schema(source, stream));
         let columns = Columns::new(schema.clone(), stream);
         let open = OpenFile::new(file, &schema)
             .and_then(|open| match durability {

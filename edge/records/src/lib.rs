@@ -58,6 +58,17 @@ pub struct ModuleFiles {
     recovered: Vec<Recovered>,
 }
 
+/// The source of a module's records.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordSource<'a> {
+    /// The module's name, or another name if a module runs twice. It names the folder.
+    pub label: &'a str,
+    /// The module's manifest.
+    pub manifest: &'a Manifest,
+    /// Further metadata of each file: facts by which the rows can be made again, such as the module's digest.
+    pub facts: &'a [(&'static str, String)],
+}
+
 /// A stream during writing.
 #[derive(Debug)]
 struct StreamOut {
@@ -103,12 +114,25 @@ impl ModuleFiles {
         manifest: &Manifest,
         durability: Durability,
     ) -> Result<Self, RecordsError> {
+        Self::create_from(dir, &RecordSource { label, manifest, facts: &[] }, durability)
+    }
+
+    /// Creates files as [`Self::create`] does, with further metadata.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_from(
+        dir: Option<&Path>,
+        source: &RecordSource<'_>,
+        durability: Durability,
+    ) -> Result<Self, RecordsError> {
+        let RecordSource { label, manifest, .. } = source;
         let folder = dir.map(|dir| folder::make(dir, label).map(Arc::new)).transpose()?;
         let (mut streams, mut recovered) = (Vec::new(), Vec::new());
         for stream in &manifest.streams {
             let file = match &folder {
                 Some(folder) => {
-                    let (file, found) = StreamFile::create(folder, label, manifest, stream, durability)?;
+                    let (file, found) = StreamFile::create(folder, source, stream, durability)?;
                     recovered.extend(found);
                     Some(file)
                 }

@@ -1,12 +1,13 @@
 //! The Arrow schema of a stream.
 
+use crate::RecordSource;
 use arrow_schema::{DataType, Field as Column, Schema, TimeUnit};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use std::collections::HashMap;
 use weir_abi::row::FieldType;
-use weir_admission::{DeclaredStream, Manifest, StreamField};
+use weir_admission::{DeclaredStream, StreamField};
 
 /// The metadata key of a column's unit.
 const UNIT: &str = "unit";
@@ -14,14 +15,16 @@ const UNIT: &str = "unit";
 const NANOSECONDS: &str = "ns";
 
 /// Returns the columns of a stream, with units and descriptions as metadata. No column has nulls.
-pub(crate) fn schema(label: &str, manifest: &Manifest, stream: &DeclaredStream) -> Schema {
+pub(crate) fn schema(source: &RecordSource<'_>, stream: &DeclaredStream) -> Schema {
     let columns: Vec<Column> = stream.fields.iter().map(column).collect();
-    Schema::new_with_metadata(columns, metadata(label, manifest, stream))
+    Schema::new_with_metadata(columns, metadata(source, stream))
 }
 
-/// Returns the metadata of a file: the module, label and stream that its rows come from. It is stored both in the Arrow
-/// schema and among the Parquet file's key-value pairs.
-pub(crate) fn metadata(label: &str, manifest: &Manifest, stream: &DeclaredStream) -> HashMap<String, String> {
+/// Returns the metadata of a file: the module, label and stream that its rows come from, and the facts by which they can be
+/// made again. It is stored both in the Arrow schema and among the Parquet file's key-value pairs.
+fn metadata(source: &RecordSource<'_>, stream: &DeclaredStream) -> HashMap<String, String> {
+    let RecordSource { label, manifest, facts } = source;
+    let facts = facts.iter().map(|(key, value)| (*key, value.as_str()));
     [
         ("weir.module", manifest.name.as_str()),
         ("weir.module_version", manifest.version.as_str()),
@@ -31,6 +34,7 @@ pub(crate) fn metadata(label: &str, manifest: &Manifest, stream: &DeclaredStream
         ("description", stream.summary.as_str()),
     ]
     .into_iter()
+    .chain(facts)
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .collect()
 }

@@ -59,3 +59,17 @@ pub fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let read = |(name, path)| (name, std::fs::read(path).expect("a record file can be read"));
     files_below(folder).into_iter().map(read).collect()
 }
+
+/// Returns the relative path of every Parquet file below a folder, with its rows as text. Unlike [`contents`], this does not depend on
+/// the files' metadata, which have the captures and the filter.
+pub fn rows_below(folder: &Path) -> Vec<(String, Vec<String>)> {
+    let rows = |path: &Path| {
+        let file = std::fs::File::open(path).expect("a record file can be opened");
+        let reader =
+            parquet::file::serialized_reader::SerializedFileReader::new(file).expect("complete Parquet");
+        let rows = reader.into_iter();
+        rows.map(|row| row.expect("a row").to_string()).collect()
+    };
+    let files = files_below(folder).into_iter().filter(|(name, _)| name.ends_with(".parquet"));
+    files.map(|(name, path)| (name, rows(&path))).collect()
+}

@@ -7,7 +7,7 @@ use arrow_array::types as t;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::path::Path;
-use weir_records::{Durability, ModuleFiles};
+use weir_records::{Durability, ModuleFiles, RecordSource};
 use weir_session::{Record, RecordOrder};
 
 pub fn batches(path: &Path) -> Vec<RecordBatch> {
@@ -131,6 +131,23 @@ fn a_stream_without_rows_has_a_file_with_its_columns() {
         (reader.schema().field(0).name().as_str(), reader.metadata().file_metadata().num_rows()),
         ("x", 0)
     );
+}
+
+#[test]
+fn a_file_has_the_facts_by_which_its_rows_can_be_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = manifest();
+    let facts = [("weir.module_digest", "12ab".to_owned()), ("weir.filter", "udp".to_owned())];
+    let source = RecordSource { label: "probe", manifest: &manifest, facts: &facts };
+    let done =
+        ModuleFiles::create_from(Some(dir.path()), &source, Durability::AtEnd).unwrap().finish().unwrap();
+    let file = File::open(done[2].path.as_ref().unwrap()).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let pairs = reader.metadata().file_metadata().key_value_metadata().unwrap();
+    let value = |key: &str| pairs.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref());
+    assert_eq!((value("weir.module_digest"), value("weir.filter")), (Some("12ab"), Some("udp")));
+    assert_eq!((value("weir.label"), value("weir.stream")), (Some("probe"), Some("small")));
+    assert_eq!(reader.schema().metadata()["weir.filter"], "udp");
 }
 
 #[test]

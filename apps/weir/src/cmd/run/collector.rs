@@ -5,6 +5,7 @@
 use super::block_task::{BlockTask, InstanceOutput, WorkInput};
 use super::forward::Forwarder;
 use super::outputs::Outputs;
+use super::record_files::RecordFiles;
 use super::rows::RowOutput;
 use std::io::Write;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use weir_abi::BATCH_PACKETS;
 use weir_datapath::effects::Patches;
 use weir_datapath::egress::{CopyBuffers, Egress, FileEgress};
 use weir_netio::{Block, PacketWriter, WriteError};
-use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
+use weir_records::{Durability, FLUSH, RecordsError};
 use weir_report::RunReport;
 use weir_session::{Record, Records};
 use weir_units::Timestamp;
@@ -38,7 +39,7 @@ pub struct ResultSink {
     /// The module's label in this run.
     pub label: String,
     /// The files of its records.
-    pub files: ModuleFiles,
+    pub files: RecordFiles,
     /// The outputs of its frames.
     pub outputs: Outputs,
     /// The indices of its instances among all.

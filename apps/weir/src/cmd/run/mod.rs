@@ -8,6 +8,7 @@ mod out_folder;
 mod outputs;
 mod packet_source;
 pub mod progress;
+pub mod record_files;
 mod report_file;
 mod rows;
 mod shard;
@@ -29,6 +30,7 @@ use out_folder::OutFolder;
 use outputs::Outputs;
 use packet_source::PacketSourceError;
 use progress::RunProgress;
+use record_files::RecordFiles;
 use report_file::ReportFile;
 use rows::{RowOutput, StreamArgError};
 use shard::{PARTS_MAX, PacketFault, Shard};
@@ -41,15 +43,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, RunSummary};
 use tables::{TableArgError, Tables};
-use weir_admission::{ModuleKind, Parallel};
+use weir_admission::{Admitted, ModuleKind, Parallel};
 use weir_datapath::driver::BatchError;
 use weir_datapath::source::PacketSource;
 use weir_netio::{CaptureFilter, CaptureFilterError, PacketWriter, WriteError};
-use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
+use weir_records::{Durability, FLUSH, RecordsError};
 use weir_report::RunReport;
 use weir_sandbox::{
     Cache, ClockCheck, CompileLimits, Engine, EngineOptions, Instance, LoadError, LoadedModule,
 };
+use weir_trust::grant::ModuleHash;
 use weir_units::{Escape as _, Nanos};
 use worker_pool::{WorkerPool, WorkerPoolError};
 
@@ -236,8 +239,15 @@ pub fn run(args: &Run) -> Result<(), RunError> {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
         }
     }
-    let (pool, files) =
-        assemble(args, jobs, &engine, &programs, &tables, PacketInput { packet_source, filter, signals })?;
+    let (pool, files) = assemble(
+        args,
+        jobs,
+        &engine,
+        &programs,
+        &tables,
+        &captures,
+        PacketInput { packet_source, filter, signals },
+    )?;
     let (pool, result) = pool.run(jobs, args.strict);
 
     let WorkerPool { mut source, shards, mut collector } = pool;
@@ -464,6 +474,7 @@ fn assemble(
     engine: &Engine,
     programs: &[LoadedModule],
     tables: &Tables,
+    captures: &[PathBuf],
     input: PacketInput,
 ) -> Result<(WorkerPool, RunFiles), RunError> {
     let PacketInput { packet_source, filter, mut signals } = input;
@@ -506,7 +517,11 @@ fn assemble(
     }
     // Files of records are opened last, so that a run that fails earlier leaves none.
     let files = RunFiles {
-        _out: args.out.as_deref().map(|path| OutFolder::open(path, &labels)).transpose()?,
+        _out: args
+            .out
+            .as_deref()
+            .map(|path| OutFolder::open(path, &labels, args.live.rotate.is_some()))
+            .transpose()?,
         report: args.report.as_deref().map(ReportFile::open).transpose()?,
         summary: args.summary.as_deref().map(ReportFile::open).transpose()?,
     };
@@ -524,7 +539,10 @@ fn assemble(
     let mut sinks: Vec<ResultSink> = Vec::new();
     for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
         let manifest = program.admitted().manifest();
-        let files = ModuleFiles::create(args.out.as_deref(), &label, manifest, durability)?;
+        let facts = origin_facts(args, captures, program.admitted());
+        let rotation = args.live.rotate;
+        let files =
+            RecordFiles::create(args.out.as_deref(), (&label, manifest), facts, durability, rotation)?;
         for found in files.recovered() {
             // A closed standard error must not end the run.
             let _ = writeln!(
@@ -564,6 +582,34 @@ fn assemble(
     let source = RunSource::new(packet_source, filter, limits, shards.len(), ticks, progress);
     let collector = Collector::new(sinks, PacketOutputs::new(writer, forwarder), report, rows, durability);
     Ok((WorkerPool { source, shards, collector }, files))
+}
+
+/// Returns the facts by which the rows of a module can be made again, as metadata of its files.
+fn origin_facts(args: &Run, captures: &[PathBuf], admitted: &Admitted) -> Vec<(&'static str, String)> {
+    let json = |value: &serde_json::Value| value.to_string();
+    let parameters: serde_json::Map<_, _> = admitted
+        .manifest()
+        .parameters
+        .iter()
+        .zip(admitted.values())
+        .map(|(parameter, value)| (parameter.name.to_string(), value.to_string().into()))
+        .collect();
+    let captures: Vec<_> = captures.iter().map(|path| path.to_string_lossy()).collect();
+    let mut facts = vec![
+        ("weir.module_digest", ModuleHash::of_bytes(admitted.bytes()).to_string()),
+        ("weir.parameters", json(&parameters.into())),
+    ];
+    match &args.interface {
+        Some(interface) => facts.push(("weir.interface", interface.clone())),
+        None => facts.push(("weir.captures", json(&captures.into()))),
+    }
+    if !args.filter.is_empty() {
+        facts.push(("weir.filter", args.filter.join(" ")));
+    }
+    if let Some(profile) = &args.profile {
+        facts.push(("weir.profile", profile.to_string_lossy().into_owned()));
+    }
+    facts
 }
 
 /// Returns true if packets are written or sent after the modules.

@@ -22,8 +22,8 @@ impl OutFolder {
     ///
     /// # Errors
     /// The folder cannot be created, another run writes there, or it holds the results of an earlier run, among which those of this run
-    /// would be lost. Unfinished files of a run that crashed are no obstacle: they are completed under names of their own.
-    pub fn open(path: &Path, labels: &[String]) -> Result<Self, RunError> {
+    /// would be lost. Rotated files get folders of their own, so they can lie beside those of an earlier run. Unfinished files of a run that crashed are no obstacle: they are completed under names of their own.
+    pub fn open(path: &Path, labels: &[String], is_rotated: bool) -> Result<Self, RunError> {
         let failed = |source| RunError::Out { path: path.to_owned(), source };
         private::make_named_folder(path).map_err(failed)?;
         let lock = File::open(path).map_err(failed)?;
@@ -31,6 +31,9 @@ impl OutFolder {
             Err(TryLockError::WouldBlock) => return Err(RunError::OutBusy(path.to_owned())),
             // File systems without locks.
             Err(TryLockError::Error(_)) | Ok(()) => {}
+        }
+        if is_rotated {
+            return Ok(Self { _lock: lock });
         }
         match earlier_result(path, labels).map_err(failed)? {
             Some(found) => Err(RunError::OutOfEarlierRun { folder: path.to_owned(), found }),
