@@ -2,7 +2,7 @@
 
 use super::capture::{Capture, samples};
 use super::packet::{ACK, PSH, Packet, SYN};
-use super::weir::{run, run_file};
+use super::weir::run_file;
 use serde_json::Value;
 use std::path::Path;
 
@@ -89,14 +89,16 @@ fn full_tables_evict_the_same_entries_for_any_number_of_instances() {
             );
         }
     }
-    let capture = Capture::from_packets(&packets);
+    // One file for all runs, because record files name their captures.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), Capture::from_packets(&packets).to_pcap()).unwrap();
     let modules =
         ["-m", "rtt,table-size=256", "-m", "trajectory,one-in=2,table-size=256", "-m", "payload-match"];
-    let one = run(&capture, &[&modules[..], &["-j", "1"]].concat());
+    let one = run_file(file.path(), &[&modules[..], &["-j", "1"]].concat());
     let completed = one.rows("rtt", "rtts").len();
     assert!((100..5000).contains(&completed), "the table is too small, but not for all: {completed}");
     for jobs in &JOBS[1..] {
-        let other = run(&capture, &[&modules[..], &["-j", jobs]].concat());
+        let other = run_file(file.path(), &[&modules[..], &["-j", jobs]].concat());
         assert!(other.files() == one.files(), "--jobs {jobs}");
     }
 }

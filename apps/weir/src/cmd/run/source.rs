@@ -274,6 +274,8 @@ impl RunSource {
             }
             self.has_ended = true;
         }
+        let is_selected = |i: &usize| selected.get(i / 64).is_some_and(|mask| mask >> (i % 64) & 1 == 1);
+        self.selected_packets += (0..block.len()).filter(is_selected).count() as u64;
         self.latest_time =
             block.batches().last().map_or(self.latest_time, |batch| self.latest_time.max(batch.latest));
         Ok(SourceNext::Task(self.new_task(WorkInput::Block(block), selected)))
@@ -302,7 +304,6 @@ impl RunSource {
             let matches = filter.matches(link_type, descriptor.wire_len, &self.packet_buffer)?;
             masks[i / 64] |= u64::from(matches) << (i % 64);
         }
-        self.selected_packets += masks.iter().map(|mask| u64::from(mask.count_ones())).sum::<u64>();
         Ok(masks)
     }
 }
