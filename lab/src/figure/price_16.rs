@@ -252,9 +252,9 @@ struct EventTimes {
     longest_after: f64,
     /// The number of events after that.
     count: usize,
-    /// How many of these events are longer than all events before.
+    /// The number of these events that are longer than all events before.
     longer: usize,
-    /// How many longer events chance explains.
+    /// The number of longer events that chance explains.
     longer_by_chance: usize,
 }
 
