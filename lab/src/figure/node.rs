@@ -14,7 +14,7 @@ use weir_node::control::spec::{ModuleSpec, SessionSpec};
 /// The time limit for the start and the end of a node, and for a change of its state.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// The cores in the configuration: modules run on core 1, and the node receives on core 0, which is not measured.
-const CORES: &str = "[cpu]\ncores = [1]\nreceive = 0\n";
+const CORES: &str = "[cpu]\ncores = [1]\nreceive_core = 0\n";
 /// A profile that permits long calls, because experiments measure shares of time.
 const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
 
@@ -36,6 +36,15 @@ impl Drop for Process {
     }
 }
 
+/// Returns the configuration of a node, with `config` after the keys of all nodes.
+fn configuration(socket: &Path, state: &Path, config: &str) -> String {
+    format!(
+        "[node]\nsocket = {:?}\nstate = {:?}\n{CORES}{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
+        socket.display(),
+        state.display()
+    )
+}
+
 impl NodeProcess {
     /// Starts a node with a profile `long` and the configuration `config`, which must begin with further keys of `[cpu]`, or
     /// with a new table.
@@ -45,11 +54,7 @@ impl NodeProcess {
         let write =
             |name: &str, text: &str| std::fs::write(path(name), text).map_err(LabError::file(&path(name)));
         let socket = path("node.sock");
-        let configuration = format!(
-            "[node]\nsocket = {:?}\nstate = {:?}\n{CORES}{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
-            socket.display(),
-            path("state").display()
-        );
+        let configuration = configuration(&socket, &path("state"), config);
         write("long.toml", PROFILE)?;
         write("node.toml", &configuration)?;
         let errors = std::fs::File::create(path("errors")).map_err(LabError::file(&path("errors")))?;
@@ -202,4 +207,15 @@ pub fn check_no_faults(snapshot: &Snapshot) -> Result<(), LabError> {
 /// The processor time of a session in ns, or 0 if there is no such session.
 pub fn used_ns(snapshot: &Snapshot, name: &str) -> u64 {
     find_session(snapshot, name).map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_of_experiments_is_one_of_this_weir() {
+        let text = configuration(Path::new("/run/node.sock"), Path::new("/var/lib/weir"), "");
+        weir_node::control::config::NodeConfiguration::parse(&text).unwrap();
+    }
 }

@@ -155,20 +155,20 @@ fn interpolate(samples: &[CoreSample], at: f64) -> Option<CoreSample> {
 }
 
 /// A whole second: its start, the processor time of the core thread, and the sessions' shares of that time in percent.
-struct UnixSecond {
+struct Second {
     begin: f64,
     core_time: f64,
     shares: [f64; 4],
 }
 
-fn seconds(record: &Record) -> impl Iterator<Item = UnixSecond> + '_ {
+fn seconds(record: &Record) -> impl Iterator<Item = Second> + '_ {
     let end = record.samples.last().map_or(0.0, |sample| sample.at);
     let begins = (0..1000u32).map(f64::from).take_while(move |begin| begin + 1.0 <= end);
     begins.filter_map(|begin| {
         let (one, other) = (interpolate(&record.samples, begin)?, interpolate(&record.samples, begin + 1.0)?);
         let core_time = other.core - one.core;
         let shares = std::array::from_fn(|i| (other.used[i] - one.used[i]) / core_time * 100.0);
-        Some(UnixSecond { begin, core_time, shares })
+        Some(Second { begin, core_time, shares })
     })
 }
 
@@ -180,12 +180,11 @@ fn disturbed_seconds(record: &Record) -> Vec<f64> {
 
 fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
     let mut criteria = Vec::new();
-    let judged: Vec<UnixSecond> =
-        seconds(record).filter(|second| second.core_time >= UNDISTURBED_MIN).collect();
+    let judged: Vec<Second> = seconds(record).filter(|second| second.core_time >= UNDISTURBED_MIN).collect();
     // A session is judged from the first whole second after its start.
-    let runs_in = |session: usize, second: &UnixSecond| second.begin > record.starts[session] + 0.1;
+    let runs_in = |session: usize, second: &Second| second.begin > record.starts[session] + 0.1;
     for (index, (name, share)) in SESSIONS.iter().enumerate() {
-        let own_seconds: Vec<&UnixSecond> = judged.iter().filter(|second| runs_in(index, second)).collect();
+        let own_seconds: Vec<&Second> = judged.iter().filter(|second| runs_in(index, second)).collect();
         if own_seconds.len() < SECONDS_MIN {
             let count = own_seconds.len();
             return Err(LabError::NoData(format!(

@@ -76,7 +76,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let events = record(mechanism)?;
     let mut csv = Csv::new(&["time_s", "requested", "unanswered", "answered_percent", "reserved_kib"]);
     for second in seconds(&events) {
-        let UnixSecond { begin, requested, unanswered, reserved } = second;
+        let Second { begin, requested, unanswered, reserved } = second;
         csv.row([begin, requested, unanswered, second.answered(), reserved / 1024.0].map(Into::into));
     }
     let name = FIGURE.name.to_owned();
@@ -247,7 +247,7 @@ fn session_state(node: &mut NodeProcess) -> Result<SessionStatus, LabError> {
 
 /// The counts of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct UnixSecond {
+struct Second {
     begin: f64,
     requested: f64,
     unanswered: f64,
@@ -255,21 +255,21 @@ struct UnixSecond {
     reserved: f64,
 }
 
-impl UnixSecond {
+impl Second {
     /// The percentage of requests that arm answered.
     fn answered(self) -> f64 {
         (1.0 - self.unanswered / self.requested) * 100.0
     }
 }
 
-fn seconds(events: &[Event]) -> Vec<UnixSecond> {
+fn seconds(events: &[Event]) -> Vec<Second> {
     let begins = (0..1000u32).map(f64::from).take_while(|begin| begin + 1.0 <= END);
     begins.map(|begin| sum(events, begin, begin + 1.0)).collect()
 }
 
 /// The counts from `begin` to `end`.
-fn sum(events: &[Event], begin: f64, end: f64) -> UnixSecond {
-    let mut second = UnixSecond { begin, ..UnixSecond::default() };
+fn sum(events: &[Event], begin: f64, end: f64) -> Second {
+    let mut second = Second { begin, ..Second::default() };
     let is_in = |at: f64| at >= begin && at < end;
     for event in events {
         match *event {
