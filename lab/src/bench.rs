@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weir_author::OptLevel;
 
-/// Measures the promises of docs/SPECIFICATION.md, and prints them as tables.
+/// Measures the targets of docs/SPECIFICATION.md, and prints them as tables.
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 struct Cli {

@@ -65,7 +65,8 @@ pub struct Profile {
     pub cpu_factor: u32,
     /// The factor by which another bound may exceed its limit for a module to be supervised.
     pub other_factor: u32,
-    /// The number of calls over their limit that lead to the unloading of a module.
+    /// The number of aborted calls that end a metered module. A supervised one is unloaded when its calls over their limit,
+    /// each counted 64 times, exceed its other calls by more than 64 times this number.
     pub strikes: u32,
 }
 

@@ -35,8 +35,12 @@ impl RowTable {
     /// Returns the texts of a row, escaped.
     pub fn cells(&self, record: &Record<'_>) -> Vec<String> {
         let cell = |field| {
-            let text = shown(field, record, self.offset).replace('\u{202f}', " ");
-            text.escaped().to_string()
+            let text = shown(field, record, self.offset);
+            // Most values need no escape.
+            if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+                return text;
+            }
+            text.replace('\u{202f}', " ").escaped().to_string()
         };
         self.fields.iter().map(cell).collect()
     }
@@ -96,23 +100,31 @@ impl RowTable {
                 out.push_str(GAP);
             }
             let narrowed;
-            let cell = if cell.width() > *width && matches!(field.ty, FieldType::String | FieldType::Bytes) {
+            let mut cell_width = display_width(cell);
+            let is_text = matches!(field.ty, FieldType::String | FieldType::Bytes);
+            let cell = if cell_width > *width && is_text {
                 narrowed = narrow(cell, *width);
+                cell_width = display_width(&narrowed);
                 &narrowed
             } else {
                 cell
             };
-            let space = " ".repeat(width.saturating_sub(cell.width()));
-            let (before, after) =
-                if is_number(field.ty) { (space.as_str(), "") } else { ("", space.as_str()) };
-            out.push_str(before);
+            let space = width.saturating_sub(cell_width);
+            let (before, after) = if is_number(field.ty) { (space, 0) } else { (0, space) };
+            out.extend(std::iter::repeat_n(' ', before));
             out.push_str(cell);
-            out.push_str(after);
+            out.extend(std::iter::repeat_n(' ', after));
         }
         let end = start + out.get(start..).map_or(0, |line| line.trim_end().len());
         out.truncate(end);
         out.push('\n');
     }
+}
+
+/// Returns the width of a text in columns of the terminal.
+fn display_width(text: &str) -> usize {
+    // Widths of other characters come from a table.
+    if text.is_ascii() { text.len() } else { text.width() }
 }
 
 /// Returns the begin of a text that fits into a width, with an ellipsis.

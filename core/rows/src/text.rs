@@ -66,9 +66,10 @@ pub fn duration(ns: f64) -> String {
 
 /// Formats a time with a number of decimals of a second, from 0 to 9: "2026-03-01 12:00:00.123456789".
 pub fn date(ts: Timestamp, decimals: usize) -> String {
-    let text: String = weir_units::show_time(ts).chars().map(|c| if c == 'T' { ' ' } else { c }).collect();
+    let mut text = weir_units::time_text(ts);
+    text[10] = b' ';
     let end = if decimals == 0 { 19 } else { 20 + decimals.min(9) };
-    text.get(..end).unwrap_or_default().to_owned()
+    text.iter().take(end).copied().map(char::from).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Several captures as one: a pcapng stream of their packets, in the order of their times.
 //!
-//! The captures are read as any other capture, so their formats, compressions and damage are handled there. A capture is
-//! opened when the time of its first packet is reached. So rotated captures, whose times do not overlap, are open one
-//! at a time.
+//! Each capture is read by [`Capture`], which handles formats, compressions and damage. A capture is opened when the time of
+//! its first packet is reached. So rotated captures, whose times do not overlap, are open one at a time.
 
 use crate::block::Block;
 use crate::capture::{Capture, CaptureNext};
@@ -30,7 +29,7 @@ pub(crate) struct MergeState {
     truncated: Mutex<Vec<String>>,
     /// The error that ended reading.
     error: Mutex<Option<CaptureReadError>>,
-    /// The interfaces of all captures, as far as their first blocks of packets.
+    /// The interfaces that the captures describe before the end of their first [`Block`].
     interfaces: OnceLock<Vec<CaptureInterface>>,
 }
 
@@ -157,7 +156,7 @@ impl MergedCaptures {
         Capture::open_with(CaptureInput::File(path.to_owned()), self.options.clone())
     }
 
-    /// Returns the number in the stream of an interface, which is described first if it is new.
+    /// Returns an interface's number in the stream. For a new interface, appends its interface description block first.
     fn interface(&mut self, number: usize, interface: CaptureInterface) -> u32 {
         let is_same = |(other, known): &(usize, CaptureInterface)| {
             *other == number && known.link_type_number == interface.link_type_number
@@ -232,13 +231,14 @@ impl MergedCaptures {
         self.open.clear();
     }
 
-    /// Appends the next packet of an open capture. Returns false if it was the last one, or if the capture has lost it.
+    /// Appends the next packet of an open capture. Returns false if it was the last one, or if another process has truncated the
+    /// capture before it.
     fn push_packet(&mut self, place: usize) -> bool {
         let input = &mut self.open[place];
         let Some(descriptor) = input.block.descriptors().get(input.next).copied() else { return false };
         let mut packet = std::mem::take(&mut self.packet);
         input.block.copy_packet(input.next, &mut packet);
-        // A file can lose its bytes while they are copied.
+        // Another process can truncate the file meanwhile.
         let is_intact = input.next < input.block.intact();
         let number = usize::from(descriptor.interface);
         let interface = input.capture.totals_interface(number);

@@ -46,8 +46,8 @@ pub enum Durability {
     Seconds,
 }
 
-/// The interval between writes to the log. A row waits for the records thread before. Together the waits take at most
-/// five seconds, so a crash loses no older row.
+/// The interval between writes to the log. On a node, a row waits in the queue of the records thread before that. Both waits
+/// together take at most five seconds, so rows older than that survive a crash.
 pub const FLUSH: Duration = Duration::from_secs(1);
 
 /// The streams of one module, each a Parquet file.
