@@ -25,6 +25,10 @@ impl RunProgress {
     /// Creates a display, which is visible if `wanted` and if standard error is a terminal.
     pub fn new(wanted: bool) -> Self {
         let bar = (wanted && std::io::stderr().is_terminal()).then(ProgressBar::no_length);
+        // Empty until the first progress is known: rows on the same terminal redraw the bar.
+        if let (Some(bar), Ok(style)) = (&bar, ProgressStyle::with_template("{msg}")) {
+            bar.set_style(style);
+        }
         Self { bar, shown: Instant::now(), before: (0, 0) }
     }
 
