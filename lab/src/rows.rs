@@ -51,7 +51,7 @@ fn costs(capture: &Path, rounds: usize) -> Result<String, LabError> {
     }
     let samples = measure_in_turn(rounds, &mut actions)?;
     let files = samples.first().cloned().unwrap_or_default();
-    let mut table = Table::new("rows | processor s | quartiles | ratio | quartiles | at most 1.3");
+    let mut table = Table::new("rows | processor s | quartiles | ratio | quartiles | limit | kept");
     for (name, sample) in ["--out DIR (Parquet)"].into_iter().chain(formats).zip(&samples) {
         let ratio = sample.ratio_to(&files);
         table.row(format_args!(
@@ -70,7 +70,7 @@ fn latencies(capture: &Path, rounds: usize) -> Result<String, LabError> {
     let mut actions: Vec<Action<'_, (f64, f64)>> = vec![Box::new(|| first_row_and_end(capture))];
     let values = measure_values_in_turn(rounds, &mut actions)?.pop().unwrap_or_default();
     let (first, end): (Vec<f64>, Vec<f64>) = values.into_iter().unzip();
-    let mut table = Table::new("time | ms | quartiles | kept");
+    let mut table = Table::new("time | ms | quartiles | limit | kept");
     for (name, values, max) in [
         ("from the start of weir to the first row", first, FIRST_ROW_MILLIS_MAX),
         ("from the end of the reader to that of weir", end, END_MILLIS_MAX),
