@@ -1,7 +1,6 @@
 //! JSON output that is safe to print on a terminal, for the commands with an option `--json`.
 
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use weir_units::is_plain;
 
@@ -27,18 +26,15 @@ pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 /// 8259 requires, and leaves control characters from 0x7f on and characters that change the direction of writing. In a
 /// JSON document, these characters can occur only within strings.
 fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
+    let mut text = Vec::with_capacity(json.len());
     for c in json.chars() {
         if is_plain(c) || c == '\n' {
-            text.push(c);
-            continue;
-        }
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "\\u{unit:04x}");
+            text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        } else {
+            weir_rows::push_escape(&mut text, c);
         }
     }
-    text
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

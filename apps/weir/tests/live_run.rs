@@ -15,6 +15,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
 
+/// The functions of a module that emits a row for each packet.
+const EMITTER: &str = r#"(func (export "weir_packet") (param $d i32) (result i32)
+    (i64.store (i32.const 64) (i64.const 7))
+    (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+    (i32.const 0))"#;
+
 /// A run in the background.
 struct BackgroundRun {
     child: Child,
@@ -118,11 +124,7 @@ fn rows_of_a_killed_live_run_are_recovered_by_the_next_run() {
         return;
     }
     let modules = tempfile::tempdir().unwrap();
-    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
-        (i64.store (i32.const 64) (i64.const 7))
-        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
-        (i32.const 0))"#;
-    let emitter = write(modules.path(), "emitter", body);
+    let emitter = write(modules.path(), "emitter", EMITTER);
     let out = tempfile::tempdir().unwrap();
     let arguments = ["-i", "b", "-m", emitter.to_str().unwrap(), "--out", out.path().to_str().unwrap()];
     let packets = traffic(1_000);
@@ -609,11 +611,7 @@ fn record_files_of_a_live_run_are_rotated_and_complete_while_it_goes_on() {
         return;
     }
     let modules = tempfile::tempdir().unwrap();
-    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
-        (i64.store (i32.const 64) (i64.const 7))
-        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
-        (i32.const 0))"#;
-    let emitter = write(modules.path(), "emitter", body);
+    let emitter = write(modules.path(), "emitter", EMITTER);
     let out = tempfile::tempdir().unwrap();
     let arguments =
         ["-i", "b", "-m", emitter.to_str().unwrap(), "--rotate", "1s", "--out", out.path().to_str().unwrap()];
@@ -621,19 +619,23 @@ fn record_files_of_a_live_run_are_rotated_and_complete_while_it_goes_on() {
     send("a", bytes(&traffic(100)));
     let first = out.path().join("emitter-0/rows.parquet");
     wait_for(|| first.exists());
-    assert_eq!(rows_below(out.path()).iter().map(|(_, rows)| rows.len()).sum::<usize>(), 100);
+    let rows = || rows_below(out.path()).iter().map(|(_, rows)| rows.len()).sum::<usize>();
+    // Files that are complete can be read while the run goes on.
+    let complete = rows();
+    assert!((1..=100).contains(&complete), "{complete}");
     send("a", bytes(&traffic(50)));
     interrupt(&run.child);
     let (ended, _) = run.end();
     let text = ended.succeeds().text().to_owned();
-    assert!(text.contains("emitter-0/rows.parquet (100 rows)"), "{text}");
-    // A later run goes on counting.
-    let folders = || fs::read_dir(out.path()).unwrap().count();
-    let before = folders();
+    assert!(text.contains("emitter-0/rows.parquet ("), "{text}");
+    assert_eq!(rows(), 150);
+    // A later run goes on counting, and leaves the earlier files as they are.
+    let before = rows_below(out.path());
     let again = BackgroundRun::start(&arguments);
     send("a", bytes(&traffic(7)));
     interrupt(&again.child);
     again.end().0.succeeds();
-    assert_eq!(folders(), before + 1);
-    assert_eq!(rows_below(out.path()).iter().map(|(_, rows)| rows.len()).sum::<usize>(), 157);
+    let after = rows_below(out.path());
+    assert!(before.iter().all(|file| after.contains(file)) && after.len() > before.len());
+    assert_eq!(rows(), 157);
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -32,6 +32,11 @@ fn texts(folder: &TempDir, name: &str, text: &str) -> String {
             (i32.const 0))"#
     );
     write(folder.path(), name, &body).to_str().unwrap().to_owned()
+}
+
+/// Starts a command with all its streams as pipes.
+fn piped(command: &mut Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 fn lines(ended: &Ended) -> Vec<String> {
@@ -110,8 +115,7 @@ fn json_lines_and_csv_have_the_rows_of_the_record_files_and_nothing_else() {
         let script = "import sys, json, pyarrow.parquet as p\n\
             for r in p.read_table(sys.argv[1]).drop_columns(['time']).to_pylist(): print(json.dumps(r))";
         let file = format!("{out}/port-count/counts.parquet");
-        let theirs =
-            crate::run::outside::output(std::process::Command::new(python).args(["-c", script, &file]));
+        let theirs = crate::run::outside::output(Command::new(python).args(["-c", script, &file]));
         let theirs: Vec<Value> = theirs.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let ours: Vec<Value> = rows.iter().filter(|row| row["stream"] == "counts").cloned().collect();
         for (ours, theirs) in ours.iter().zip(&theirs) {
@@ -191,13 +195,17 @@ fn hostile_texts_of_modules_stay_on_their_line_in_every_format() {
 fn a_run_ends_quietly_when_the_reader_of_its_rows_has_enough() {
     // The writer of the capture never ends, so only the reader can end the run.
     for format in ["table", "json", "csv"] {
-        let mut child = weir()
-            .args(["run", "-r", "-", "-m", "trajectory,one-in=1", "--stream", "samples", "--format", format])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = piped(weir().args([
+            "run",
+            "-r",
+            "-",
+            "-m",
+            "trajectory,one-in=1",
+            "--stream",
+            "samples",
+            "--format",
+            format,
+        ]));
         let mut input = child.stdin.take().unwrap();
         let writer = std::thread::spawn(move || {
             let packet = |i: u64| Packet { ts_ns: BEGIN_NS, bytes: udp(1, 53, &i.to_le_bytes()) };
@@ -268,14 +276,7 @@ fn two_runs_into_one_folder_never_mix_their_results() {
     let other = folder.path().join("other").to_str().unwrap().to_owned();
     let arguments =
         ["run", "-r", "-", "-m", "port-count,ports=53", "--stream", "counts", "--format", "json", "--out"];
-    let mut child = weir()
-        .args(arguments)
-        .arg(&other)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = piped(weir().args(arguments).arg(&other));
     let mut input = child.stdin.take().unwrap();
     let mut reader = BufReader::new(child.stdout.take().unwrap());
     // A pipe is read in blocks, so there is enough for several.
@@ -392,7 +393,7 @@ fn the_summary_document_fits_its_published_schema() {
         let script = "import sys, json, jsonschema as j\n\
             s = json.load(open(sys.argv[1])); j.Draft202012Validator.check_schema(s)\n\
             j.validate(json.load(open(sys.argv[2])), s); print('valid')";
-        let mut command = std::process::Command::new(python);
+        let mut command = Command::new(python);
         let command = command.args(["-c", script, path.to_str().unwrap(), &summary]);
         assert_eq!(crate::run::outside::output(command), "valid\n");
     }

@@ -1,11 +1,11 @@
 //! Rows as comma-separated values.
 
-use crate::json::{push_address, push_float, push_number};
+use crate::json::{push_float, push_number};
 use crate::{UtcOffset, push_time};
 use weir_abi::row::FieldType;
 use weir_admission::{DeclaredStream, FieldValue, StreamField};
 use weir_session::Record;
-use weir_units::{Escape as _, Timestamp};
+use weir_units::{AddressText, Escape as _, Timestamp};
 
 /// Writes the rows of one stream as comma-separated values (RFC 4180, with line feeds as line ends), after a line with the
 /// names of the fields.
@@ -47,7 +47,9 @@ impl CsvRows {
                 }
                 Some(FieldValue::Float(number)) if number.is_finite() => push_float(out, field.ty, number),
                 Some(FieldValue::Float(_)) | None => {}
-                Some(FieldValue::Ip(address)) => push_address(out, address),
+                Some(FieldValue::Ip(address)) => {
+                    out.extend_from_slice(AddressText::new(address).as_str().as_bytes());
+                }
                 Some(FieldValue::Bytes(bytes)) => push_text(out, &field.text(bytes)),
             }
         }

@@ -1,12 +1,11 @@
 //! Rows as JSON lines.
 
 use crate::{UtcOffset, push_time};
-use core::net::Ipv6Addr;
 use std::io::Write as _;
 use weir_abi::row::FieldType;
 use weir_admission::{DeclaredStream, FieldValue, StreamField};
 use weir_session::Record;
-use weir_units::{Timestamp, is_plain};
+use weir_units::{AddressText, Timestamp, is_plain};
 
 /// Writes the rows of one stream as JSON objects (RFC 8259), one a line.
 ///
@@ -63,7 +62,7 @@ fn push_value(out: &mut Vec<u8>, field: &StreamField, value: FieldValue<'_>, off
         FieldValue::Float(_) => out.extend_from_slice(b"null"),
         FieldValue::Ip(address) => {
             out.push(b'"');
-            push_address(out, address);
+            out.extend_from_slice(AddressText::new(address).as_str().as_bytes());
             out.push(b'"');
         }
         FieldValue::Bytes(bytes) => match std::str::from_utf8(bytes) {
@@ -92,28 +91,6 @@ pub(crate) fn push_float(out: &mut Vec<u8>, ty: FieldType, number: f64) {
     let _ = if ty == FieldType::F32 { write!(out, "{narrow:?}") } else { write!(out, "{number:?}") };
 }
 
-/// Appends an address, an IPv4-mapped one as IPv4.
-pub(crate) fn push_address(out: &mut Vec<u8>, address: Ipv6Addr) {
-    let Some(v4) = address.to_ipv4_mapped() else {
-        // Writing to memory cannot fail.
-        let _ = write!(out, "{address}");
-        return;
-    };
-    // The standard formatter takes five times as long.
-    for (index, octet) in v4.octets().into_iter().enumerate() {
-        if index > 0 {
-            out.push(b'.');
-        }
-        if octet >= 100 {
-            out.push(b'0' + octet / 100);
-        }
-        if octet >= 10 {
-            out.push(b'0' + octet / 10 % 10);
-        }
-        out.push(b'0' + octet % 10);
-    }
-}
-
 /// Appends a JSON string. Every character that is not plain is escaped, also those that RFC 8259 allows.
 fn push_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
@@ -123,13 +100,16 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
             '\\' => out.extend_from_slice(b"\\\\"),
             ' '..='~' => out.push(c as u8),
             c if is_plain(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            c => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing to memory cannot fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
+            c => push_escape(out, c),
         }
     }
     out.push(b'"');
+}
+
+/// Appends the escapes of a character in a JSON string: `\u` with four digits, twice for a character above U+FFFF.
+pub fn push_escape(out: &mut Vec<u8>, c: char) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        // Writing to memory cannot fail.
+        let _ = write!(out, "\\u{unit:04x}");
+    }
 }

@@ -13,9 +13,9 @@ pub mod text;
 mod value;
 
 pub use csv::CsvRows;
-pub use json::JsonRows;
+pub use json::{JsonRows, push_escape};
 pub use table::RowTable;
-pub use value::{address_text, heading, is_number, shown};
+pub use value::{heading, is_number, shown};
 
 use weir_units::{Timestamp, time_text};
 

@@ -1,19 +1,13 @@
 //! Values of fields as text for people.
 
 use crate::{UtcOffset, local, text};
-use core::net::Ipv6Addr;
 use weir_abi::row::FieldType;
 use weir_admission::{FieldValue, StreamField};
 use weir_session::Record;
-use weir_units::Timestamp;
+use weir_units::{AddressText, Timestamp};
 
 /// The most characters of a value in a table.
 const SHOWN_MAX: usize = 160;
-
-/// Formats an address; an IPv4-mapped one as IPv4: "10.0.0.1" or "2001:db8::1".
-pub fn address_text(address: Ipv6Addr) -> String {
-    address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string())
-}
 
 /// Formats a value of any type for people: a time to the microsecond, a duration in a suitable unit, a float with three
 /// significant digits, "–" for a float that is not finite. The text is not escaped. It is empty if the row is too short.
@@ -30,7 +24,7 @@ pub fn shown(field: &StreamField, record: &Record<'_>, offset: UtcOffset) -> Str
         Some(FieldValue::Float(value)) if value.is_finite() => text::significant(value),
         Some(FieldValue::Float(_)) => "–".to_owned(),
         Some(FieldValue::Bool(value)) => if value { "yes" } else { "no" }.to_owned(),
-        Some(FieldValue::Ip(value)) => address_text(value),
+        Some(FieldValue::Ip(value)) => AddressText::new(value).to_string(),
         Some(FieldValue::Bytes(bytes)) => {
             // A byte is printed as two digits.
             let most = if field.ty == FieldType::Bytes { SHOWN_MAX / 2 } else { SHOWN_MAX };

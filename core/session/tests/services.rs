@@ -166,7 +166,7 @@ fn messages_are_taken_from_the_callers_memory() {
     assert_eq!(poor.state().used, Bytes(96));
     it.remove_module(ALICE);
     assert_eq!(poor.state().used, Bytes(0));
-    assert!(it.next_call(Nanos(0), CALLEE).is_none(), "nobody waits for it");
+    assert!(it.next_call(Nanos(0), CALLEE).is_none(), "its caller has gone");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod amount;
 mod bytes;
 mod name;
@@ -11,6 +12,7 @@ mod rate;
 mod text;
 mod time;
 
+pub use address::AddressText;
 pub use amount::{Amount, display_among};
 pub use bytes::Bytes;
 pub use name::{Name, NameError};

@@ -260,24 +260,19 @@ impl NamedOutput {
         let mut part = path.as_os_str().to_owned();
         part.push(PART_SUFFIX);
         let part = PathBuf::from(part);
-        loop {
+        let open = || {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
             let opened = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&part);
             let file = map_link_error(opened, PrivateKind::File)?;
             let metadata = file.metadata()?;
             check_file(&metadata)?;
-            if !lock(&file)? {
-                return Ok(None);
-            }
-            // The previous holder of the lock may have renamed or removed the file meanwhile.
-            let is_same = |now: Metadata| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino());
-            if fs::symlink_metadata(&part).is_ok_and(is_same) {
-                make_private(&file, &metadata)?;
-                file.set_len(0)?;
-                return Ok(Some(Self { file, path: path.to_owned(), part: Some(part) }));
-            }
-        }
+            make_private(&file, &metadata)?;
+            Ok(file)
+        };
+        let Some(file) = open_locked(open)? else { return Ok(None) };
+        file.set_len(0)?;
+        Ok(Some(Self { file, path: path.to_owned(), part: Some(part) }))
     }
 
     /// Writes the whole content, and gives the file its name.
@@ -342,6 +337,22 @@ fn not_regular() -> io::Error {
 /// The system does not report the type of the file.
 pub fn lock(file: &File) -> io::Result<bool> {
     Ok(!file.metadata()?.is_file() || !matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// Opens a file by `open`, and locks it for this process. Returns `None` if another process holds the lock.
+fn open_locked(open: impl Fn() -> Result<File, PrivateError>) -> Result<Option<File>, PrivateError> {
+    loop {
+        let file = open()?;
+        if !lock(&file)? {
+            return Ok(None);
+        }
+        let metadata = file.metadata()?;
+        // The previous holder of the lock may have renamed or removed the file meanwhile.
+        match open()?.metadata()? {
+            now if (now.dev(), now.ino()) == (metadata.dev(), metadata.ino()) => return Ok(Some(file)),
+            _ => {}
+        }
+    }
 }
 
 /// Creates a private folder that the user names, with missing folders above it. An existing folder is unchanged.
@@ -529,18 +540,7 @@ impl PrivateFolder {
     /// # Errors
     /// The file cannot be created or opened, or is not a private file.
     pub fn create_locked(&self, name: &str) -> Result<Option<File>, PrivateError> {
-        loop {
-            let file = self.create(name)?;
-            if !lock(&file)? {
-                return Ok(None);
-            }
-            let metadata = file.metadata()?;
-            // The previous holder of the lock may have renamed or removed the file meanwhile.
-            match self.create(name)?.metadata()? {
-                now if (now.dev(), now.ino()) == (metadata.dev(), metadata.ino()) => return Ok(Some(file)),
-                _ => {}
-            }
-        }
+        open_locked(|| self.create(name))
     }
 
     /// Creates a new file for reading and writing.

@@ -6,10 +6,9 @@ use arrow_array::builder::{
 };
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, SchemaRef};
-use std::fmt::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_abi::row::FieldType;
 use weir_admission::{DeclaredStream, FieldValue, Name, StreamField};
+use weir_units::AddressText;
 
 /// The most rows of a batch.
 const BATCH_ROWS: usize = 8_192;
@@ -119,7 +118,7 @@ impl Column {
             (Self::F32(b), FieldValue::Float(v)) => b.append_value(narrow(v)),
             (Self::F64(b), FieldValue::Float(v)) => b.append_value(v),
             (Self::Bool(b), FieldValue::Bool(v)) => b.append_value(v),
-            (Self::Text(b), FieldValue::Ip(v)) => push_address(b, v),
+            (Self::Text(b), FieldValue::Ip(v)) => b.append_value(AddressText::new(v).as_str()),
             (Self::Text(b), FieldValue::Bytes(v)) => b.append_value(String::from_utf8_lossy(v)),
             (Self::Bytes(b), FieldValue::Bytes(v)) => b.append_value(v),
             _ => {}
@@ -156,29 +155,4 @@ fn is_late(value: FieldValue<'_>) -> bool {
 #[expect(clippy::cast_possible_truncation, reason = "it was an f32 before the field was read as an f64")]
 fn narrow(value: f64) -> f32 {
     value as f32
-}
-
-/// Appends an address as text, such as `10.0.0.1` or `2001:db8::1`.
-fn push_address(builder: &mut StringBuilder, address: Ipv6Addr) {
-    // Writing to a builder cannot fail. Appending an empty value completes the text.
-    let _ = match address.to_ipv4_mapped() {
-        Some(v4) => write_v4(builder, v4),
-        None => write!(builder, "{address}"),
-    };
-    builder.append_value("");
-}
-
-/// Writes an IPv4 address. The standard formatter takes five times as long, and most records have two addresses.
-fn write_v4(builder: &mut StringBuilder, address: Ipv4Addr) -> std::fmt::Result {
-    for (index, octet) in address.octets().into_iter().enumerate() {
-        if index > 0 {
-            builder.write_char('.')?;
-        }
-        for (least, digit) in [(100, octet / 100), (10, octet / 10 % 10), (0, octet % 10)] {
-            if octet >= least {
-                builder.write_char(char::from(b'0' + digit))?;
-            }
-        }
-    }
-    Ok(())
 }

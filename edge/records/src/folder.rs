@@ -22,3 +22,13 @@ pub(crate) fn make(dir: &Path, label: &str) -> Result<PrivateFolder, RecordsErro
         error => RecordsError::Folder { path: path(), source: error.into() },
     })
 }
+
+/// Returns the number after the highest one of the folders `dir`/`name`-N, so that no earlier file is replaced. 0 if there
+/// is none, or the folder cannot be listed.
+pub fn next_number(dir: &Path, name: &str) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let numbers = entries.flatten().filter_map(|entry| {
+        entry.file_name().to_str()?.strip_prefix(name)?.strip_prefix('-')?.parse::<u64>().ok()
+    });
+    numbers.max().map_or(0, |number| number.saturating_add(1))
+}

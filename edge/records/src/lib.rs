@@ -26,6 +26,7 @@ mod recovery;
 mod schema;
 
 pub use error::RecordsError;
+pub use folder::next_number;
 pub use recovery::{Recovered, recover};
 
 use file::StreamFile;

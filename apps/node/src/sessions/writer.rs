@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use storage::RecordStorage;
 pub(crate) use storage::{SessionFiles, StorageHolder};
 use weir_datapath::account::DeferredCharges;
-use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
+use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered, next_number};
 use weir_sandbox::thread_time;
 use weir_units::{Bytes, Escape as _, Nanos};
 use {
@@ -120,7 +120,7 @@ impl FileNumbers {
             if numbers.len() >= NUMBERS_MAX && !numbers.contains_key(&key) {
                 numbers.clear();
             }
-            let next = numbers.entry(key).or_insert_with(|| first_free(folder, module));
+            let next = numbers.entry(key).or_insert_with(|| next_number(folder, module.as_str()));
             let number = *next;
             *next = next.saturating_add(1);
             number
@@ -412,16 +412,6 @@ fn log_recovered(found: Result<Recovered, RecordsError>) {
         )),
         Err(error) => crate::log::warn(&error),
     }
-}
-
-/// Returns the number after the highest file number of a module in the folder, so that earlier files are never replaced.
-fn first_free(folder: &Path, module: &Name) -> u64 {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
-    let numbers = entries.flatten().filter_map(|entry| {
-        let name = entry.file_name();
-        name.to_str()?.strip_prefix(module.as_str())?.strip_prefix('-')?.parse::<u64>().ok()
-    });
-    numbers.max().map_or(0, |number| number.saturating_add(1))
 }
 
 impl ModuleWriter {

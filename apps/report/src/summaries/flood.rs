@@ -228,7 +228,7 @@ impl RecordSummary for FloodSummary {
             ];
             let rows = heaviest.iter().map(|(address, count, flooded)| {
                 vec![
-                    HtmlCell::left(&weir_rows::address_text(*address)),
+                    HtmlCell::left(&weir_units::AddressText::new(*address).to_string()),
                     HtmlCell::right(&grouped(*count)),
                     HtmlCell::right(&grouped(flooded.most)),
                     HtmlCell::right(&grouped(flooded.intervals)),
@@ -255,7 +255,7 @@ impl RecordSummary for FloodSummary {
                 value: if self.alarms == 0 { "none".to_owned() } else { grouped(self.alarms) },
                 detail: match heaviest.first() {
                     Some((address, ..)) => {
-                        format!("intervals; most to {}", weir_rows::address_text(*address))
+                        format!("intervals; most to {}", weir_units::AddressText::new(*address))
                     }
                     None => format!("in {} intervals", grouped(self.rows)),
                 },

@@ -190,7 +190,7 @@ impl RecordSummary for FlowSummary {
 
 /// Formats an endpoint: "10.0.0.1:80" or "[2001:db8::1]:80"; without the port if it is 0.
 fn endpoint(address: Ipv6Addr, port: u64) -> String {
-    let text = weir_rows::address_text(address);
+    let text = weir_units::AddressText::new(address).to_string();
     match (port, text.contains(':')) {
         (0, _) => text,
         (_, true) => format!("[{text}]:{port}"),

@@ -65,7 +65,7 @@ impl RecordSummary for MatchSummary {
             value: if total == 0 { "none".to_owned() } else { grouped(total) },
             detail: match self.sources.heaviest(1).first() {
                 Some((address, count, ())) => {
-                    format!("most from {} ({})", weir_rows::address_text(*address), grouped(*count))
+                    format!("most from {} ({})", weir_units::AddressText::new(*address), grouped(*count))
                 }
                 None => "in the packets examined".to_owned(),
             },

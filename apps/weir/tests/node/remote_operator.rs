@@ -38,9 +38,9 @@ fn a_remote_operator_has_all_local_rights_until_its_key_is_removed() {
         assert!(is_done, "{arguments:?}: {said}");
         said
     };
-    for nobody in [&net.operator, &stranger, &researcher] {
+    for refused in [&net.operator, &stranger, &researcher] {
         for request in [&["reload"][..], &["session", "list"], &["ledger"], &["session", "close", "study"]] {
-            let (is_done, said) = weir(&nobody.key, request);
+            let (is_done, said) = weir(&refused.key, request);
             assert!(
                 !is_done && said.contains("name the credential's file with --credential"),
                 "{request:?}: {said}"

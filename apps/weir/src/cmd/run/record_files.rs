@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_admission::Manifest;
-use weir_records::{Durability, ModuleFiles, RecordSource, RecordsError, Recovered, StreamRows};
+use weir_records::{Durability, ModuleFiles, RecordSource, RecordsError, Recovered, StreamRows, next_number};
 use weir_session::Record;
 use weir_units::{Bytes, Nanos};
 
@@ -57,7 +57,7 @@ impl RecordFiles {
         durability: Durability,
         limit: Option<RotationLimit>,
     ) -> Result<Self, RecordsError> {
-        let number = dir.filter(|_| limit.is_some()).map_or(0, |dir| first_free(dir, label));
+        let number = dir.filter(|_| limit.is_some()).map_or(0, |dir| next_number(dir, label));
         let name = if limit.is_some() { format!("{label}-{number}") } else { label.to_owned() };
         let source = RecordSource { label: &name, manifest, facts: &facts };
         let files = ModuleFiles::create_from(dir, &source, durability)?;
@@ -126,15 +126,6 @@ impl RecordFiles {
     pub fn finish(self) -> Result<Vec<StreamRows>, RecordsError> {
         Ok(self.complete.into_iter().chain(self.files.finish()?).collect())
     }
-}
-
-/// Returns the number after the highest one of a module's folders.
-fn first_free(dir: &Path, label: &str) -> u64 {
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    let numbers = entries.flatten().filter_map(|entry| {
-        entry.file_name().to_str()?.strip_prefix(label)?.strip_prefix('-')?.parse::<u64>().ok()
-    });
-    numbers.max().map_or(0, |number| number.saturating_add(1))
 }
 
 #[cfg(test)]
