@@ -22,6 +22,7 @@
 
 mod descriptor;
 pub mod entry;
+pub mod finding;
 pub mod host;
 pub mod row;
 

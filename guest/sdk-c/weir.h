@@ -468,6 +468,9 @@ WEIR_INLINE const uint8_t *weir_inner(const struct weir_packet *p) { return weir
 /* The first byte of the payload, of which payload_len are readable; with WEIR_L4. */
 WEIR_INLINE const uint8_t *weir_payload(const struct weir_packet *p) { return weir_at(p->data) + p->payload_offset; }
 
+/* Identifier of the outermost VLAN tag; with WEIR_VLAN. */
+WEIR_INLINE uint16_t weir_vlan(const struct weir_packet *p) { return p->vlan_tci & 0xFFF; }
+
 WEIR_INLINE bool weir_is_ip(const struct weir_packet *p) { return (p->flags & (WEIR_IPV4 | WEIR_IPV6)) != 0; }
 
 /* TCP's sequence and acknowledgement numbers; with WEIR_TCP and WEIR_L4. */
@@ -603,6 +606,130 @@ enum { WEIR_ERROR = 0, WEIR_WARNING = 1, WEIR_INFO = 2 };
 /* Logs a line for the operator. */
 WEIR_INLINE int32_t weir_log(uint32_t level, const void *text, uint32_t len) { return weir_host_log(level, text, len); }
 #define WEIR_LOG(level, literal) weir_log((level), (literal), sizeof(literal) - 1)
+
+/* ---- Numbers ------------------------------------------------------------------------------------------------------ */
+
+/* Natural logarithm of a positive, normal number, with the same result on every machine: ln x = k ln 2 + 2 artanh((m - 1) / (m + 1)), sqrt(1/2) <= m < sqrt 2. */
+static __attribute__((noinline, unused)) double weir_ln(double x)
+{
+    union { double value; uint64_t bits; } u = { x };
+    int32_t exponent = (int32_t)(u.bits >> 52) - 1023;
+    u.bits = (u.bits & UINT64_C(0x000FFFFFFFFFFFFF)) | UINT64_C(0x3FF0000000000000);
+    double m = u.value;
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        exponent++;
+    }
+    const double z = (m - 1) / (m + 1), z2 = z * z;
+    double sum = 0;
+    for (int32_t k = 25; k >= 1; k -= 2)
+        sum = sum * z2 + 1.0 / k;
+    return exponent * 0.69314718055994530942 + 2 * z * sum;
+}
+
+/* ---- Texts and findings -------------------------------------------------------------------------------------------- */
+
+/* A text that is put together from parts, for a field of type `string`. Parts beyond WEIR_TEXT_BYTES are left out.
+ *
+ *     struct weir_text text = WEIR_TEXT;
+ *     WEIR_ADD(&text, "worm from ");
+ *     weir_add_ip(&text, weir_src(p));
+ *     row.text = weir_text_string(&text);
+ */
+enum { WEIR_TEXT_BYTES = 256, WEIR_DIGITS = 20 };
+struct weir_text {
+    uint32_t len;
+    uint8_t bytes[WEIR_TEXT_BYTES + WEIR_DIGITS]; /* room for a number that is written whole, so that no loop copies it */
+};
+#define WEIR_TEXT { .len = 0 }
+
+/* Adds a string literal. */
+#define WEIR_ADD(text, literal) weir_add((text), (literal), sizeof(literal) - 1)
+
+/* Adds bytes whose number is a constant. For other bytes, a loop with weir_add_byte. */
+WEIR_INLINE void weir_add(struct weir_text *text, const void *bytes, uint32_t len)
+{
+    if (text->len <= WEIR_TEXT_BYTES && len <= WEIR_TEXT_BYTES - text->len) {
+        weir_copy(text->bytes + text->len, bytes, len);
+        text->len += len;
+    }
+}
+
+WEIR_INLINE void weir_add_byte(struct weir_text *text, uint8_t byte)
+{
+    if (text->len < WEIR_TEXT_BYTES)
+        text->bytes[text->len++] = byte;
+}
+
+/* Adds a whole number in decimal digits. */
+static __attribute__((noinline, unused)) void weir_add_number(struct weir_text *text, uint64_t number)
+{
+    uint8_t digits[2 * WEIR_DIGITS] = { 0 };
+    uint32_t first = WEIR_DIGITS;
+    do {
+        digits[--first] = (uint8_t)('0' + number % 10);
+        number /= 10;
+    } while (number != 0 && first > 0);
+    const uint32_t len = WEIR_DIGITS - first;
+    if (text->len <= WEIR_TEXT_BYTES && len <= WEIR_TEXT_BYTES - text->len) {
+        weir_copy(text->bytes + text->len, digits + first, WEIR_DIGITS);
+        text->len += len;
+    }
+}
+
+/* Adds 16 bits in hexadecimal digits, without leading zeros. */
+WEIR_INLINE void weir_add_hex(struct weir_text *text, uint16_t number)
+{
+    for (uint32_t digit = 4; digit-- > 0;)
+        if (digit == 0 || number >> 4 * digit != 0)
+            weir_add_byte(text, (uint8_t)"0123456789abcdef"[number >> 4 * digit & 15]);
+}
+
+/* Adds an address as people write it: IPv4 with dots, IPv6 as RFC 5952 says. */
+static __attribute__((noinline, unused)) void weir_add_ip(struct weir_text *text, struct weir_ip ip)
+{
+    uint8_t bytes[16];
+    weir_ip_store(bytes, ip);
+    if (weir_ip_is_v4(ip)) {
+        for (uint32_t i = 12; i < 16; i++) {
+            if (i != 12)
+                weir_add_byte(text, '.');
+            weir_add_number(text, bytes[i]);
+        }
+        return;
+    }
+    /* The longest run of at least two zero groups becomes "::". */
+    uint32_t first = 8, len = 1, run = 0;
+    for (uint32_t group = 0; group < 8; group++) {
+        run = weir_be16(bytes + 2 * group) == 0 ? run + 1 : 0;
+        if (run > len) {
+            len = run;
+            first = group + 1 - run;
+        }
+    }
+    for (uint32_t group = 0; group < 8; group++) {
+        if (group >= first && group < first + len) {
+            if (group == first)
+                WEIR_ADD(text, "::");
+            continue;
+        }
+        if (group != 0 && group != first + len)
+            weir_add_byte(text, ':');
+        weir_add_hex(text, weir_be16(bytes + 2 * group));
+    }
+}
+
+/* The text as a field of a row. The text must exist until the row is emitted. */
+WEIR_INLINE struct weir_str weir_text_string(const struct weir_text *text) { return weir_string(text->bytes, text->len); }
+
+/* Values of `severity` in a stream with the name `findings`: severity_id of OCSF. */
+enum {
+    WEIR_INFORMATIONAL = 1, /* a fact worth knowing */
+    WEIR_LOW = 2,
+    WEIR_MEDIUM = 3,
+    WEIR_HIGH = 4,          /* an action is needed at once */
+    WEIR_CRITICAL = 5,      /* the same, and much is affected */
+};
 
 /* ---- Searching --------------------------------------------------------------------------------------------------- */
 
@@ -759,6 +886,123 @@ WEIR_INLINE uint64_t weir_hash_end(uint64_t hash)
 
 /* Hash of two words. */
 WEIR_INLINE uint64_t weir_hash64(uint64_t a, uint64_t b) { return weir_hash_end(weir_hash_add(weir_hash_add(0, a), b)); }
+
+/* ---- Community ID --------------------------------------------------------------------------------------------------- */
+
+enum { WEIR_COMMUNITY_ID_BYTES = 30 };
+
+/* Returns the ICMP or ICMPv6 type that answers a type, or that it answers; -1 for a type without a counterpart. */
+WEIR_INLINE int32_t weir_icmp_counterpart(bool is_v6, uint8_t type)
+{
+    switch (type | is_v6 << 8) {
+    case 0: return 8;
+    case 8: return 0;
+    case 9: return 10;
+    case 10: return 9;
+    case 13: return 14;
+    case 14: return 13;
+    case 15: return 16;
+    case 16: return 15;
+    case 17: return 18;
+    case 18: return 17;
+    case 256 + 128: return 129;
+    case 256 + 129: return 128;
+    case 256 + 130: return 131;
+    case 256 + 131: return 130;
+    case 256 + 133: return 134;
+    case 256 + 134: return 133;
+    case 256 + 135: return 136;
+    case 256 + 136: return 135;
+    case 256 + 139: return 140;
+    case 256 + 140: return 139;
+    case 256 + 144: return 145;
+    case 256 + 145: return 144;
+    default: return -1;
+    }
+}
+
+/* Writes the Community ID, version 1, of the packet's flow (https://github.com/corelight/community-id-spec) over its outermost IP
+ * header. It is the same for both directions, and in Zeek, Suricata and other tools with the same seed; most use the seed 0.
+ * Returns its length, WEIR_COMMUNITY_ID_BYTES; or 0 for a packet without IP, and where the ports are not known. */
+static __attribute__((noinline, unused)) uint32_t weir_community_id(const struct weir_packet *p, uint16_t seed,
+                                                                     uint8_t out[WEIR_COMMUNITY_ID_BYTES])
+{
+    enum { ICMP = 1, TCP = 6, UDP = 17, ICMP_V6 = 58, SCTP = 132 };
+    if (!weir_is_ip(p))
+        return 0;
+    const bool is_v4 = (p->flags & WEIR_IPV4) != 0, has_header = (p->flags & WEIR_L4) != 0;
+    const uint8_t protocol = p->ip_proto;
+    const struct weir_ip src = weir_src(p), dst = weir_dst(p);
+    uint16_t ports[2] = { p->src_port, p->dst_port };
+    bool has_ports = true, is_one_way = false;
+    if (protocol == TCP || protocol == UDP) {
+        if (!has_header && (ports[0] | ports[1]) == 0)
+            return 0;
+    } else if (protocol == SCTP || protocol == ICMP || protocol == ICMP_V6) {
+        if (!has_header || p->l4_offset + 4u > p->cap_len)
+            return 0;
+        const uint8_t *header = weir_l4(p);
+        if (protocol == SCTP) {
+            ports[0] = weir_be16(header);
+            ports[1] = weir_be16(header + 2);
+        } else {
+            const int32_t counterpart = weir_icmp_counterpart(protocol == ICMP_V6, header[0]);
+            is_one_way = counterpart < 0;
+            ports[0] = header[0];
+            ports[1] = is_one_way ? header[1] : (uint16_t)counterpart;
+        }
+    } else {
+        has_ports = false;
+        ports[0] = ports[1] = 0;
+    }
+
+    /* The lower address and port come first. */
+    const uint64_t a[2] = { __builtin_bswap64(src.first), __builtin_bswap64(src.last) };
+    const uint64_t b[2] = { __builtin_bswap64(dst.first), __builtin_bswap64(dst.last) };
+    const bool is_higher = a[0] != b[0] ? a[0] > b[0] : a[1] != b[1] ? a[1] > b[1] : ports[0] > ports[1];
+    const bool swapped = is_higher && !is_one_way;
+    uint8_t message[2 + 2 * 16 + 2 + 2 * 2], ends[2][16];
+    weir_ip_store(ends[swapped], src);
+    weir_ip_store(ends[!swapped], dst);
+    const uint32_t address_len = is_v4 ? 4 : 16;
+    uint8_t *at = message;
+    *at++ = (uint8_t)(seed >> 8);
+    *at++ = (uint8_t)seed;
+    for (uint32_t end = 0; end < 2; end++, at += address_len) {
+        if (is_v4)
+            weir_copy(at, ends[end] + 12, 4);
+        else
+            weir_copy(at, ends[end], 16);
+    }
+    *at++ = protocol;
+    *at++ = 0;
+    if (has_ports)
+        for (uint32_t end = 0; end < 2; end++) {
+            const uint16_t port = ports[swapped ? 1 - end : end];
+            *at++ = (uint8_t)(port >> 8);
+            *at++ = (uint8_t)port;
+        }
+    /* One byte more than the digest, so that it is a whole number of groups of three. */
+    uint8_t digest[WEIR_SHA1_BYTES + 1] = { 0 };
+    /* At most 40 bytes. The compiler may not see that the mask has no effect; so the analyser finds a bound of the cost. */
+    uint32_t message_len = (uint32_t)(at - message);
+    __asm__("" : "+r"(message_len));
+    if (weir_sha1(message, message_len & 63, digest) < 0)
+        return 0;
+    static const uint8_t base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint8_t *to = out;
+    *to++ = '1';
+    *to++ = ':';
+    for (uint32_t i = 0; i < sizeof digest; i += 3) {
+        const uint32_t group = (uint32_t)digest[i] << 16 | (uint32_t)digest[i + 1] << 8 | digest[i + 2];
+        for (uint32_t shift = 24; shift > 0;) {
+            shift -= 6;
+            *to++ = base64[group >> shift & 63];
+        }
+    }
+    out[WEIR_COMMUNITY_ID_BYTES - 1] = '=';
+    return WEIR_COMMUNITY_ID_BYTES;
+}
 
 /* ---- Named tables ---------------------------------------------------------------------------------------------------- */
 

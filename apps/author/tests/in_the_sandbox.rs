@@ -16,18 +16,29 @@ use {
 const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
 /// The results of a module on the sample capture.
-struct ModuleRun {
+pub(crate) struct ModuleRun {
     /// Stream, row, and the row's variable-length data.
-    records: Vec<(u16, Vec<u8>, Vec<u8>)>,
+    pub(crate) records: Vec<(u16, Vec<u8>, Vec<u8>)>,
     log: Vec<LogLine>,
     patches: Vec<Patch>,
     dropped: u32,
-    counters: InstanceCounters,
+    pub(crate) counters: InstanceCounters,
     totals: Totals,
 }
 
 /// Builds the module of these files and runs it, without ticks.
 fn run(lang: ModuleLanguage, files: &[(&str, &str)], settings: &[ParameterSetting]) -> ModuleRun {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sample/sample.pcap");
+    run_on(&sample, lang, files, settings)
+}
+
+/// Builds the module of these files and runs it on a capture, without ticks.
+pub(crate) fn run_on(
+    capture: &Path,
+    lang: ModuleLanguage,
+    files: &[(&str, &str)],
+    settings: &[ParameterSetting],
+) -> ModuleRun {
     // The tests share cargo's target folder, where packages of the same name would overwrite each other.
     static BUILT: AtomicU32 = AtomicU32::new(0);
     let home = tempfile::tempdir().unwrap();
@@ -46,8 +57,7 @@ fn run(lang: ModuleLanguage, files: &[(&str, &str)], settings: &[ParameterSettin
 
     let engine = Engine::new(weir_sandbox::EngineOptions::default(), None).unwrap();
     let mut instance = Instance::start(&engine, &engine.load(admitted).unwrap()).unwrap();
-    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sample/sample.pcap");
-    let mut capture = Capture::open(CaptureInput::File(sample)).unwrap();
+    let mut capture = Capture::open(CaptureInput::File(capture.to_owned())).unwrap();
     let ring = capture.descriptors();
     let ring_area = Area { fd: ring.fd(), offset: 0, len: usize::try_from(ring.len().0).unwrap() };
     instance.map_descriptors(ring_area).unwrap();

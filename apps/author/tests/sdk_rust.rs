@@ -364,6 +364,36 @@ fn called_when() -> String {
     text
 }
 
+/// The table of semantics in the reference.
+fn semantics() -> String {
+    let mut text = "| semantic | kind | types | ECS | Zeek | eve.json | IPFIX | meaning |\n|---|---|---|---|---|---|---|---|\n".to_owned();
+    for semantic in weir_admission::SEMANTICS {
+        let code = |name: &str| if name.is_empty() { String::new() } else { format!("`{name}`") };
+        let types: Vec<&str> = semantic.types.iter().map(|ty| ty.name()).collect();
+        text += &format!(
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} |\n",
+            semantic.name,
+            semantic.kind.name(),
+            types.join(", "),
+            code(semantic.ecs),
+            code(semantic.zeek),
+            code(semantic.eve),
+            semantic.ipfix.split(", ").map(code).collect::<Vec<_>>().join(", "),
+            semantic.summary
+        );
+    }
+    text
+}
+
+/// The table of a finding's fields in the reference.
+fn finding_fields() -> String {
+    let mut text = "| field | type | meaning |\n|---|---|---|\n".to_owned();
+    for field in weir_abi::finding::FIELDS {
+        text += &format!("| `{}` | {} | {} |\n", field.name, field.ty.name(), field.summary);
+    }
+    text
+}
+
 /// Checks generated blocks. `WEIR_WRITE=1 cargo test -p weir-author --test author sdk_rust` writes them.
 fn generated(blocks: &[(&str, &str, String)]) {
     for (file, what, wanted) in blocks {
@@ -393,6 +423,8 @@ fn sdks_and_reference_match_the_definitions_of_host_functions_and_entry_points()
         ("guest/sdk-rust/src/entry.rs", "entry points", rust_entry_points()),
         ("guest/sdk-rust/src/entry.rs", "functions of a module", rust_example()),
         ("docs/reference/MODULE.md", "entry points", called_when()),
+        ("docs/reference/MODULE.md", "semantics", semantics()),
+        ("docs/reference/MODULE.md", "fields of findings", finding_fields()),
     ]);
 }
 

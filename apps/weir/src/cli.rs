@@ -37,6 +37,9 @@ pub enum Command {
     Modules {
         /// Describe this module: its parameters and record streams
         name: Option<String>,
+        /// List the semantics that a module's manifest can give to a field
+        #[arg(long, conflicts_with = "name")]
+        semantics: bool,
     },
     /// Show a module's maximum cost, whether it would be admitted, and how to fix it if not
     Check(CheckArgs),

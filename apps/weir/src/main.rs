@@ -119,7 +119,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             cmd::run::run(&args)?;
         }
-        Command::Modules { name } => modules::show(&mut out, name.as_deref())?,
+        Command::Modules { semantics: true, .. } => modules::show_semantics(&mut out)?,
+        Command::Modules { name, .. } => modules::show(&mut out, name.as_deref())?,
         Command::Calibrate(args) => cmd::calibrate::calibrate(&mut out, &args)?,
         Command::Check(args) => cmd::check::check(&mut out, &args)?,
         Command::Node { config } => {

@@ -4,8 +4,22 @@ use crate::Failure;
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
 use std::io::Write;
-use weir_admission::{DeclaredTable, Manifest, ModuleKind, Parallel, TableAccess, TickPeriod, manifest_of};
+use weir_admission::{
+    DeclaredTable, Manifest, ModuleKind, Parallel, SEMANTICS, TableAccess, TickPeriod, manifest_of,
+};
 use weir_units::Bytes;
+
+/// Lists the semantics that a field can have.
+pub fn show_semantics(out: &mut impl Write) -> std::io::Result<()> {
+    let width = SEMANTICS.iter().map(|semantic| semantic.name.len()).max().unwrap_or(0);
+    for semantic in SEMANTICS {
+        writeln!(out, "{:width$}  {}", semantic.name, semantic.summary)?;
+    }
+    writeln!(
+        out,
+        "\ndocs/reference/MODULE.md has their types, and their names in ECS, Zeek, eve.json and IPFIX."
+    )
+}
 
 /// Lists the shipped modules, or describes one module: a shipped one or a file.
 pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
@@ -105,7 +119,8 @@ pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()
         writeln!(out, "  {}: {}", stream.name, stream.summary)?;
         for field in &stream.fields {
             let unit = if field.unit.is_empty() { String::new() } else { format!(", {}", field.unit) };
-            writeln!(out, "      {} ({}{unit})  {}", field.name, field.ty.name(), field.summary)?;
+            let null = if field.presence.is_some() { ", or null" } else { "" };
+            writeln!(out, "      {} ({}{unit}{null})  {}", field.name, field.ty.name(), field.summary)?;
         }
     }
     Ok(())

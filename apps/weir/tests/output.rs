@@ -195,15 +195,15 @@ import json, sys
 reader, path = sys.argv[1:]
 if reader == 'pandas':
     import pandas
-    rows = pandas.read_parquet(path)[['port', 'packets_to', 'bytes_to']].values.tolist()
+    rows = pandas.read_parquet(path)[['port', 'to_packets', 'to_bytes']].values.tolist()
 elif reader == 'duckdb':
     import duckdb
-    rows = duckdb.sql(f\"select port, packets_to, bytes_to from '{path}'\").fetchall()
+    rows = duckdb.sql(f\"select port, to_packets, to_bytes from '{path}'\").fetchall()
 elif reader == 'datafusion':
     import datafusion
     context = datafusion.SessionContext()
     context.register_parquet('t', path)
-    table = context.sql('select port, packets_to, bytes_to from t').to_pydict()
+    table = context.sql('select port, to_packets, to_bytes from t').to_pydict()
     rows = list(zip(*table.values()))
 else:
     import pyarrow.parquet
@@ -242,8 +242,8 @@ fn record_files_are_read_by_pandas_duckdb_and_datafusion() {
     if let Some(python) = outside::python(&["pyarrow"]) {
         let fields = read(&python, "schema", &path(0));
         assert_eq!(fields[0], serde_json::json!(["time", "timestamp[ns, tz=UTC]", "ns"]));
-        assert_eq!(fields[2], serde_json::json!(["packets_to", "uint64", "packets"]));
-        assert_eq!(fields[3], serde_json::json!(["bytes_to", "uint64", "bytes"]));
+        assert_eq!(fields[2], serde_json::json!(["to_packets", "uint64", "packets"]));
+        assert_eq!(fields[3], serde_json::json!(["to_bytes", "uint64", "bytes"]));
     }
 }
 

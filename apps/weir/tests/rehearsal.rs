@@ -88,9 +88,9 @@ fn the_commands_of_the_rehearsal_succeed() {
                 line.split_whitespace().find_map(|field| field.strip_prefix(&format!("{name}="))?.into());
             field.map(str::to_owned).unwrap_or_else(|| panic!("no {name} in {line}"))
         };
-        let ends = ["client", "server"].map(|end| value(&lines[0], end));
+        let ends = ["src", "dst"].map(|end| value(&lines[0], end));
         assert!(
-            lines.iter().all(|line| value(line, "rtt").parse::<u64>().is_ok_and(|rtt| rtt > 0)),
+            lines.iter().all(|line| value(line, "rtt_ns").parse::<u64>().is_ok_and(|rtt| rtt > 0)),
             "{text}"
         );
         ends

@@ -127,7 +127,7 @@ fn json_lines_and_csv_have_the_rows_of_the_record_files_and_nothing_else() {
     }
     let arguments = ["run", "-r", &capture, "-m", "port-count,ports=53,ports=123", "--format", "csv"];
     let csv = lines(&run(arguments.iter().chain(&["--stream", "port-count.totals"])).succeeds());
-    assert_eq!(csv[0], "port,packets_to,bytes_to,packets_from,bytes_from");
+    assert_eq!(csv[0], "port,to_packets,to_bytes,from_packets,from_bytes");
     assert_eq!(csv.len(), 3);
     assert!(csv[1].starts_with("53,14000,"), "{csv:?}");
     // A summary file takes the place of the summary on standard error.

@@ -19,6 +19,7 @@ mod inspect;
 mod manifest;
 mod parameter;
 mod profile;
+mod semantic;
 pub mod sources;
 mod stream;
 mod table;
@@ -37,6 +38,7 @@ pub use manifest::{
 };
 pub use parameter::{ModuleParameter, ParameterType, ParameterValue, Prefix, ValueError};
 pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};
+pub use semantic::{SEMANTICS, Semantic, SemanticKind};
 pub use stream::{DeclaredStream, FieldValue, StreamField};
 pub use table::{DeclaredTable, TableAccess};
 pub use tier::{FuelLimits, Tier};

@@ -3,13 +3,14 @@
 //! The author of a module writes the manifest, so its statements may be false. A false layout or name of records is
 //! harmless. Statements that matter for safety, such as the maximum of memory, are enforced by the host.
 
+use crate::stream::RawStream;
 use crate::table::{self, RawTable};
 use crate::{
-    DeclaredStream, DeclaredTable, ModuleParameter, Name, NameError, ParameterType, StreamField, ValueError,
-    escaped, is_plain,
+    DeclaredStream, DeclaredTable, ModuleParameter, Name, NameError, ParameterType, ValueError, escaped,
+    is_plain,
 };
 use serde::Deserialize;
-use weir_abi::{ABI_VERSION, PRIVATE_MAX, limit, row::FieldType};
+use weir_abi::{ABI_VERSION, PRIVATE_MAX, limit};
 use weir_units::{Bytes, Nanos};
 
 /// The longest manifest, in bytes.
@@ -18,7 +19,6 @@ const PARAMETERS_MAX: usize = 64;
 const STREAMS_MAX: usize = 32;
 const SERVICES_MAX: usize = 16;
 const OUTPUTS_MAX: usize = 8;
-const FIELDS_MAX: usize = 64;
 const TEXT_MAX: usize = 2048;
 const MEMORY_DEFAULT: Bytes = Bytes(16 << 20);
 const TICK_MIN: Nanos = Nanos(1_000);
@@ -209,6 +209,44 @@ pub enum ManifestError {
     /// A stream without fields.
     #[error("stream `{0}` has no field: give it at least one [[stream.field]]")]
     NoFields(Name),
+    /// A stream of findings with fields of its own.
+    #[error(
+        "stream `{stream}` declares fields: leave them out, because all modules' findings have the same fields",
+        stream = weir_abi::finding::STREAM
+    )]
+    FindingFields,
+    /// An unknown semantic.
+    #[error("{at}: there is no semantic `{given}`; `weir modules --semantics` lists them")]
+    Semantic {
+        /// The field.
+        at: String,
+        /// The given semantic.
+        given: String,
+    },
+    /// A semantic that does not fit the field's type.
+    #[error("{at}: type `{ty}` does not fit semantic `{semantic}`: give it {types}")]
+    SemanticType {
+        /// The field.
+        at: String,
+        /// The semantic.
+        semantic: &'static str,
+        /// The field's type.
+        ty: &'static str,
+        /// The types that fit.
+        types: String,
+    },
+    /// A field whose name is that of another field's presence byte.
+    #[error(
+        "{at}, field `{field}`: optional field `{optional}` has a presence byte of this name in the row; choose another name"
+    )]
+    PresenceName {
+        /// The stream.
+        at: String,
+        /// The field.
+        field: Name,
+        /// The optional field.
+        optional: Name,
+    },
 }
 
 #[derive(Deserialize)]
@@ -283,30 +321,8 @@ struct RawParameter {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawStream {
-    name: String,
-    #[serde(default)]
-    summary: String,
-    #[serde(default)]
-    field: Vec<RawField>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawOutput {
     name: String,
-    #[serde(default)]
-    summary: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawField {
-    name: String,
-    #[serde(rename = "type")]
-    ty: String,
-    #[serde(default)]
-    unit: String,
     #[serde(default)]
     summary: String,
 }
@@ -329,7 +345,7 @@ impl Manifest {
         check_count("output", raw.output.len(), OUTPUTS_MAX)?;
         check_count("table", raw.table.len(), limit::TABLES as usize)?;
         let parameters = raw.parameter.into_iter().map(parameter).collect::<Result<Vec<_>, _>>()?;
-        let streams = raw.stream.into_iter().map(stream).collect::<Result<Vec<_>, _>>()?;
+        let streams = raw.stream.into_iter().map(RawStream::checked).collect::<Result<Vec<_>, _>>()?;
         let outputs = raw.output.into_iter().map(output).collect::<Result<Vec<_>, _>>()?;
         check_unique("parameter", parameters.iter().map(|p| &p.name))?;
         check_unique("stream", streams.iter().map(|s| &s.name))?;
@@ -480,31 +496,6 @@ fn texts(value: &toml::Value) -> Vec<String> {
     }
 }
 
-fn stream(raw: RawStream) -> Result<DeclaredStream, ManifestError> {
-    let stream_name = name("stream.name", &raw.name)?;
-    let at = format!("stream `{stream_name}`");
-    check_count(&at, raw.field.len(), FIELDS_MAX)?;
-    if raw.field.is_empty() {
-        return Err(ManifestError::NoFields(stream_name));
-    }
-    let mut fields = Vec::with_capacity(raw.field.len());
-    for field in raw.field {
-        let field_name = name(&format!("{at}, field.name"), &field.name)?;
-        let ty = FieldType::ALL.iter().find(|ty| ty.name() == field.ty).copied().ok_or_else(|| {
-            ManifestError::Type {
-                at: format!("{at}, field `{field_name}`"),
-                given: escaped(&field.ty),
-                known: FieldType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
-            }
-        })?;
-        let unit = display_text(&format!("{at}, field `{field_name}`, unit"), field.unit)?;
-        let summary = display_text(&format!("{at}, field `{field_name}`, summary"), field.summary)?;
-        fields.push(StreamField { name: field_name, ty, unit, summary, offset: 0 });
-    }
-    check_unique("field", fields.iter().map(|f| &f.name))?;
-    Ok(DeclaredStream::new(stream_name, display_text(&format!("{at}, summary"), raw.summary)?, fields))
-}
-
 fn output(raw: RawOutput) -> Result<DeclaredOutput, ManifestError> {
     let name = name("output.name", &raw.name)?;
     let summary = display_text(&format!("output `{name}`, summary"), raw.summary)?;
@@ -538,11 +529,14 @@ fn license(text: String) -> Result<String, ManifestError> {
     Ok(text)
 }
 
-fn check_count(at: &str, count: usize, max: usize) -> Result<(), ManifestError> {
+pub(crate) fn check_count(at: &str, count: usize, max: usize) -> Result<(), ManifestError> {
     if count > max { Err(ManifestError::TooMany { at: at.to_owned(), count, max }) } else { Ok(()) }
 }
 
-fn check_unique<'a>(at: &'static str, names: impl Iterator<Item = &'a Name>) -> Result<(), ManifestError> {
+pub(crate) fn check_unique<'a>(
+    at: &'static str,
+    names: impl Iterator<Item = &'a Name>,
+) -> Result<(), ManifestError> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         if !seen.insert(name.identifier()) {

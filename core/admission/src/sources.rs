@@ -1,7 +1,7 @@
 //! C and Rust source files that weir generates from a module's manifest: rows as structs, streams and parameters as
 //! functions. So the declarations of the manifest need not be repeated in the module's code.
 
-use crate::{Manifest, Name, ParameterType, TableAccess};
+use crate::{DeclaredStream, Manifest, Name, ParameterType, TableAccess};
 use std::fmt::Write;
 use weir_abi::row::FieldType;
 
@@ -24,6 +24,10 @@ pub fn c_header(manifest: &Manifest) -> String {
                 comment(&field.summary),
                 comment(&unit)
             );
+        }
+        for field in stream.fields.iter().filter(|field| field.presence.is_some()) {
+            let (presence, field) = (field.presence_name(), c_name(&field.name));
+            _ = writeln!(out, "    uint8_t {presence}; /* 0: {field} is null */");
         }
         _ = writeln!(
             out,
@@ -94,30 +98,7 @@ pub fn rust_source(manifest: &Manifest) -> String {
         manifest.name
     );
     for (index, stream) in manifest.streams.iter().enumerate() {
-        let lifetime = if stream.fields.iter().any(|field| field.ty.is_indirect()) { "<'a>" } else { "" };
-        let elided = if lifetime.is_empty() { "" } else { "<'_>" };
-        let ty = camel(&stream.name.identifier());
-        _ = writeln!(
-            out,
-            "\n#[doc = {:?}]\n#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {ty}{lifetime} {{",
-            stream.summary
-        );
-        for field in &stream.fields {
-            let unit = bracketed(&field.unit);
-            _ = writeln!(
-                out,
-                "    #[doc = {:?}]\n    pub {}: {},",
-                format!("{}{unit}", field.summary),
-                rust_name(&field.name),
-                rust_type(field.ty)
-            );
-        }
-        _ = writeln!(
-            out,
-            "}}\nconst _: () = assert!(core::mem::size_of::<{ty}>() == {} || cfg!(not(target_arch = \"wasm32\")));\n\
-             impl weir_guest::Row for {ty}{elided} {{\n    const STREAM: u32 = {index};\n}}",
-            stream.row_bytes()
-        );
+        rust_row(&mut out, index, stream);
     }
     if !manifest.outputs.is_empty() {
         _ = writeln!(out, "\n/// The outputs.\npub mod output {{");
@@ -162,6 +143,74 @@ pub fn rust_source(manifest: &Manifest) -> String {
     }
     out.push_str("}\n");
     out
+}
+
+/// Writes the Rust struct of a stream's rows. With optional fields, the struct in the layout of weir is made when the row is
+/// emitted.
+fn rust_row(out: &mut String, index: usize, stream: &DeclaredStream) {
+    let lifetime = if stream.fields.iter().any(|field| field.ty.is_indirect()) { "<'a>" } else { "" };
+    let elided = if lifetime.is_empty() { "" } else { "<'_>" };
+    let ty = camel(&stream.name.identifier());
+    let optional = || stream.fields.iter().filter(|field| field.presence.is_some());
+    let has_optional = optional().next().is_some();
+    let repr = if has_optional { "" } else { "#[repr(C)]\n" };
+    _ = writeln!(
+        out,
+        "\n#[doc = {:?}]\n{repr}#[derive(Clone, Copy, Debug)]\npub struct {ty}{lifetime} {{",
+        stream.summary
+    );
+    for field in &stream.fields {
+        let unit = bracketed(&field.unit);
+        let value = rust_type(field.ty);
+        _ = writeln!(
+            out,
+            "    #[doc = {:?}]\n    pub {}: {},",
+            format!("{}{unit}", field.summary),
+            rust_name(&field.name),
+            if field.presence.is_some() { format!("Option<{value}>") } else { value.to_owned() }
+        );
+    }
+    out.push_str("}\n");
+    let size_check = |ty: &str| {
+        format!(
+            "const _: () = assert!(core::mem::size_of::<{ty}>() == {} || cfg!(not(target_arch = \"wasm32\")));",
+            stream.row_bytes()
+        )
+    };
+    if !has_optional {
+        _ = writeln!(
+            out,
+            "{}\nimpl weir_guest::Row for {ty}{elided} {{\n    const STREAM: u32 = {index};\n}}",
+            size_check(&ty)
+        );
+        return;
+    }
+    _ = writeln!(
+        out,
+        "impl{lifetime} weir_guest::Row for {ty}{lifetime} {{\n    const STREAM: u32 = {index};\n\n    \
+         #[inline(always)]\n    fn emit(&self) -> bool {{\n        #[repr(C)]\n        struct Layout{lifetime} {{"
+    );
+    for field in &stream.fields {
+        _ = writeln!(out, "            {}: {},", rust_name(&field.name), rust_type(field.ty));
+    }
+    for field in optional() {
+        _ = writeln!(out, "            {}: bool,", field.presence_name());
+    }
+    _ = writeln!(
+        out,
+        "        }}\n        {}\n        weir_guest::generated::emit(Self::STREAM, &Layout {{",
+        size_check("Layout")
+    );
+    for field in &stream.fields {
+        let name = rust_name(&field.name);
+        let default = if field.presence.is_some() { ".unwrap_or_default()" } else { "" };
+        _ = writeln!(out, "            {name}: self.{name}{default},");
+    }
+    for field in optional() {
+        let name = rust_name(&field.name);
+        _ = writeln!(out, "            {}: self.{name}.is_some(),", field.presence_name());
+    }
+    out.push_str("        })\n    }\n}\n");
 }
 
 /// Returns a unit in brackets, for the end of a text; empty without a unit.

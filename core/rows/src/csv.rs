@@ -46,7 +46,7 @@ impl CsvRows {
                     push_number(out, value);
                 }
                 Some(FieldValue::Float(number)) if number.is_finite() => push_float(out, field.ty, number),
-                Some(FieldValue::Float(_)) | None => {}
+                Some(FieldValue::Float(_) | FieldValue::Null) | None => {}
                 Some(FieldValue::Ip(address)) => {
                     out.extend_from_slice(AddressText::new(address).as_str().as_bytes());
                 }

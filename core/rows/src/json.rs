@@ -59,7 +59,7 @@ fn push_value(out: &mut Vec<u8>, field: &StreamField, value: FieldValue<'_>, off
         }
         FieldValue::Bool(_) | FieldValue::Unsigned(_) | FieldValue::Signed(_) => push_number(out, value),
         FieldValue::Float(number) if number.is_finite() => push_float(out, field.ty, number),
-        FieldValue::Float(_) => out.extend_from_slice(b"null"),
+        FieldValue::Float(_) | FieldValue::Null => out.extend_from_slice(b"null"),
         FieldValue::Ip(address) => {
             out.push(b'"');
             out.extend_from_slice(AddressText::new(address).as_str().as_bytes());
@@ -79,7 +79,7 @@ pub(crate) fn push_number(out: &mut Vec<u8>, value: FieldValue<'_>) {
         FieldValue::Unsigned(number) => write!(out, "{number}"),
         FieldValue::Signed(number) => write!(out, "{number}"),
         FieldValue::Bool(is_true) => write!(out, "{is_true}"),
-        FieldValue::Float(_) | FieldValue::Ip(_) | FieldValue::Bytes(_) => Ok(()),
+        FieldValue::Float(_) | FieldValue::Ip(_) | FieldValue::Bytes(_) | FieldValue::Null => Ok(()),
     };
 }
 

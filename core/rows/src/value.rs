@@ -10,10 +10,11 @@ use weir_units::{AddressText, Timestamp};
 const SHOWN_MAX: usize = 160;
 
 /// Formats a value of any type for people: a time to the microsecond, a duration in a suitable unit, a float with three
-/// significant digits, "–" for a float that is not finite. The text is not escaped. It is empty if the row is too short.
+/// significant digits, "–" for null and for a float that is not finite. The text is not escaped. It is empty if the row is too short.
 pub fn shown(field: &StreamField, record: &Record<'_>, offset: UtcOffset) -> String {
     match field.read(record.row, record.tail) {
         None => String::new(),
+        Some(FieldValue::Null) => "–".to_owned(),
         Some(FieldValue::Unsigned(ns)) if field.ty == FieldType::Timestamp => {
             text::date(local(Timestamp(ns), offset(Timestamp(ns))), 6)
         }
@@ -46,10 +47,12 @@ pub fn is_number(ty: FieldType) -> bool {
     )
 }
 
-/// Returns the heading of a field's column: its name with its unit, such as "packets to (packets)". Times, and durations,
-/// whose values have units of their own, have none.
+/// Returns the heading of a field's column: its name with its unit, such as "mean (packets)". Times, and durations, whose
+/// values have units of their own, have none; so the suffix "_ns" of a duration's name is left out.
 pub fn heading(field: &StreamField) -> String {
-    let name = field.name.as_str().replace('_', " ");
+    let name = field.name.as_str();
+    let name = name.strip_suffix("_ns").filter(|_| field.ty == FieldType::Duration).unwrap_or(name);
+    let name = name.replace('_', " ");
     let has_unit = is_number(field.ty) && field.ty != FieldType::Duration;
     match field.unit.as_str() {
         unit if has_unit && !unit.is_empty() && unit != "1" && !name.ends_with(unit) => {

@@ -10,11 +10,16 @@ use weir_units::{Timestamp, is_plain};
 
 /// Returns a stream with one field of each type, named after the type.
 fn stream_of_all_types() -> DeclaredStream {
+    stream_of_types("")
+}
+
+/// Returns a stream with one field of each type, named after the type, with these keys.
+fn stream_of_types(keys: &str) -> DeclaredStream {
     let fields: Vec<String> = FieldType::ALL
         .iter()
         .map(|ty| {
             format!(
-                "{{ name = \"a_{0}\", type = \"{0}\", unit = \"{1}\", summary = \"s\" }}",
+                "{{ name = \"a_{0}\", type = \"{0}\", unit = \"{1}\", summary = \"s\"{keys} }}",
                 ty.name(),
                 unit(*ty)
             )
@@ -99,6 +104,28 @@ fn formats(row: &Row<'_>) -> [String; 3] {
     table.push_heading(&mut String::new(), &[]);
     table.push_row(&mut line, &cells);
     [String::from_utf8(json).unwrap(), String::from_utf8(csv).unwrap(), line]
+}
+
+#[test]
+fn null_is_null_in_json_empty_in_csv_and_a_dash_in_tables() {
+    let stream = stream_of_types(", optional = true");
+    // The presence bytes are 0; the value of a null field is never read, and so may be anything.
+    let mut row = vec![0xff; stream.row_bytes()];
+    for field in &stream.fields {
+        row[field.presence.unwrap()] = 0;
+    }
+    let mut records = Records::default();
+    records.begin(RecordOrder::packet(0), 0, &row);
+    let record = records.iter().next().unwrap();
+    let (mut json, mut csv) = (Vec::new(), Vec::new());
+    JsonRows::new("m", &stream, utc).push(&mut json, &record);
+    CsvRows::new(&stream, utc).push(&mut csv, &record);
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    for field in &stream.fields {
+        assert_eq!(json[field.name.as_str()], Value::Null);
+    }
+    assert_eq!(csv, format!("{}\n", ",".repeat(stream.fields.len() - 1)).as_bytes());
+    assert!(RowTable::new(&stream, utc, None).cells(&record).iter().all(|cell| cell == "–"));
 }
 
 #[test]

@@ -71,16 +71,11 @@ impl Records {
         self.entries.push(Entry { order, stream, row_len: len, len, start });
     }
 
-    /// Sets byte ranges of the last record's row to zero, so that rows with equal fields have equal bytes.
+    /// Returns the row of the last record, so that the caller can normalise it; empty without a record.
     #[inline]
-    pub fn zero_gaps(&mut self, gaps: &[std::ops::Range<usize>]) {
-        let Some(entry) = self.entries.last() else { return };
-        let row = &mut self.bytes[entry.start..entry.start + entry.row_len as usize];
-        for gap in gaps {
-            if let Some(gap) = row.get_mut(gap.clone()) {
-                gap.fill(0);
-            }
-        }
+    pub fn last_row(&mut self) -> &mut [u8] {
+        let Some(entry) = self.entries.last() else { return &mut [] };
+        self.bytes.get_mut(entry.start..entry.start + entry.row_len as usize).unwrap_or_default()
     }
 
     /// Appends the bytes of a string field of the last record to its tail. Writes their offset and length into the
@@ -174,7 +169,8 @@ mod tests {
     fn a_record_keeps_its_row_and_the_bytes_of_its_strings() {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(3), 1, &[7; 12]);
-        records.zero_gaps(&[1..3, 11..13]);
+        records.last_row()[1..3].fill(0);
+        records.last_row()[11..].fill(0);
         records.append_tail(4, b"abc");
         records.begin(RecordOrder::tick(4), 0, &[9; 2]);
         let all: Vec<_> = records.iter().collect();

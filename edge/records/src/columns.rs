@@ -101,7 +101,7 @@ impl Column {
         }
     }
 
-    /// Appends a value. A field always has the same kind of value, so the last arm is never taken; if it were, the
+    /// Appends a value, or null. A field always has the same kind of value, so the last arm is never taken; if it were, the
     /// columns' lengths would differ, and making the batch would fail.
     fn push(&mut self, value: FieldValue<'_>) {
         match (self, value) {
@@ -121,7 +121,25 @@ impl Column {
             (Self::Text(b), FieldValue::Ip(v)) => b.append_value(AddressText::new(v).as_str()),
             (Self::Text(b), FieldValue::Bytes(v)) => b.append_value(String::from_utf8_lossy(v)),
             (Self::Bytes(b), FieldValue::Bytes(v)) => b.append_value(v),
+            (column, FieldValue::Null) => column.push_null(),
             _ => {}
+        }
+    }
+
+    fn push_null(&mut self) {
+        match self {
+            Self::U8(b) => b.append_null(),
+            Self::U16(b) => b.append_null(),
+            Self::U32(b) => b.append_null(),
+            Self::U64(b) => b.append_null(),
+            Self::I32(b) => b.append_null(),
+            Self::I64(b) => b.append_null(),
+            Self::F32(b) => b.append_null(),
+            Self::F64(b) => b.append_null(),
+            Self::Bool(b) => b.append_null(),
+            Self::Timestamp(b) => b.append_null(),
+            Self::Text(b) => b.append_null(),
+            Self::Bytes(b) => b.append_null(),
         }
     }
 

@@ -7,14 +7,17 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use std::collections::HashMap;
 use weir_abi::row::FieldType;
-use weir_admission::{DeclaredStream, StreamField};
+use weir_admission::{DeclaredStream, Semantic, StreamField};
 
 /// The metadata key of a column's unit.
 const UNIT: &str = "unit";
+/// The metadata key of a column's semantic. The names of the same field in other tools are under the name of the tool.
+const SEMANTIC: &str = "semantic";
 /// The unit of times and durations whose field has no unit.
 const NANOSECONDS: &str = "ns";
 
-/// Returns the columns of a stream, with units and descriptions as metadata. No column has nulls.
+/// Returns the columns of a stream, with units, descriptions and semantics as metadata. Only the columns of optional fields
+/// can have nulls.
 pub(crate) fn schema(source: &RecordSource<'_>, stream: &DeclaredStream) -> Schema {
     let columns: Vec<Column> = stream.fields.iter().map(column).collect();
     Schema::new_with_metadata(columns, metadata(source, stream))
@@ -61,12 +64,15 @@ fn column(field: &StreamField) -> Column {
         ("", FieldType::Timestamp | FieldType::Duration) => NANOSECONDS,
         (unit, _) => unit,
     };
+    let names = field.semantic.into_iter().flat_map(Semantic::foreign_names);
+    let semantic = field.semantic.map(|semantic| (SEMANTIC, semantic.name));
     let metadata: HashMap<_, _> = [(UNIT, unit), ("description", field.summary.as_str())]
         .into_iter()
+        .chain(semantic.into_iter().chain(names).map(|(key, value): (&str, &str)| (key, value)))
         .filter(|(_, value)| !value.is_empty())
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect();
-    Column::new(field.name.as_str(), ty, false).with_metadata(metadata)
+    Column::new(field.name.as_str(), ty, field.presence.is_some()).with_metadata(metadata)
 }
 
 /// Returns the settings of the Parquet writer: compression, statistics, and the encoding of each column.

@@ -212,15 +212,15 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 {
     const struct service_row row = {
         .time = now - (uint64_t)param_interval() * periods,
-        .data = data,
-        .nacks = nacks,
-        .hits = hits,
-        .sent = sent,
-        .forwarded = forwarded,
-        .suppressed = suppressed,
-        .refused = refused,
+        .data_packets = data,
+        .nack_packets = nacks,
+        .hit_packets = hits,
+        .sent_packets = sent,
+        .forwarded_packets = forwarded,
+        .suppressed_packets = suppressed,
+        .refused_packets = refused,
         .copies = places,
-        .memory = (uint64_t)places * PLACE,
+        .copies_bytes = (uint64_t)places * PLACE,
     };
     emit_service(&row);
     if (interval_nacks != 0 && interval_hits * 100 < interval_nacks * param_target())

@@ -55,6 +55,11 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
 {
     (void)now;
-    const struct totals_row row = { .matched = matched, .marked = marked, .already = already, .refused = refused };
+    const struct totals_row row = {
+        .matched_packets = matched,
+        .marked_packets = marked,
+        .already_packets = already,
+        .refused_packets = refused,
+    };
     emit_totals(&row);
 }

@@ -18,24 +18,6 @@
 #define LN_2 0.69314718055994530942
 #define NORMAL_975 1.9599639845400545 /* two-sided 95 % of a normal distribution */
 
-/* Natural logarithm of a positive, normal number: ln x = k ln 2 + 2 artanh((m - 1) / (m + 1)), sqrt(1/2) <= m < sqrt 2. */
-static double natural_log(double x)
-{
-    union { double value; uint64_t bits; } u = { x };
-    int32_t exponent = (int32_t)(u.bits >> 52) - 1023;
-    u.bits = (u.bits & UINT64_C(0x000FFFFFFFFFFFFF)) | UINT64_C(0x3FF0000000000000);
-    double m = u.value;
-    if (m > 1.4142135623730951) {
-        m *= 0.5;
-        exponent++;
-    }
-    const double z = (m - 1) / (m + 1), z2 = z * z;
-    double sum = 0;
-    for (int32_t k = 25; k >= 1; k -= 2)
-        sum = sum * z2 + 1.0 / k;
-    return exponent * LN_2 + 2 * z * sum;
-}
-
 /* psi(x) - ln(x) for x > 0: recurrence up to 10, then the asymptotic series (Abramowitz and Stegun 6.3.5, 6.3.18). */
 static double digamma_minus_log(double x)
 {
@@ -46,7 +28,7 @@ static double digamma_minus_log(double x)
     }
     const double r = 1 / (y * y);
     const double series = -0.5 / y - r * (1.0 / 12 - r * (1.0 / 120 - r * (1.0 / 252 - r * (1.0 / 240))));
-    return shift + series + (y == x ? 0 : natural_log(y / x));
+    return shift + series + (y == x ? 0 : weir_ln(y / x));
 }
 
 /* zeta(2, x) = psi'(x) for x > 0 (Abramowitz and Stegun 6.4.6, 6.4.12). */
@@ -71,7 +53,7 @@ static struct point point_of(double energy, uint64_t count)
 {
     const double n = (double)count;
     return (struct point){
-        .log2_energy = (natural_log(energy / n) - digamma_minus_log(n / 2)) / LN_2,
+        .log2_energy = (weir_ln(energy / n) - digamma_minus_log(n / 2)) / LN_2,
         .variance = zeta_2(n / 2) / (LN_2 * LN_2),
     };
 }

@@ -69,12 +69,8 @@ static void report(uint64_t time)
         if (last_octave != 0 ? j <= last_octave : o->count >= COEFFICIENTS_MIN)
             last = j;
     }
-    const double none = __builtin_nan("");
     struct estimate_row row = {
         .time = time,
-        .hurst = none,
-        .lower = none,
-        .upper = none,
         .first_octave = first_octave,
         .last_octave = last,
         .bins = bins,
@@ -86,6 +82,7 @@ static void report(uint64_t time)
         row.hurst = (line.slope + 1) / 2;
         row.lower = row.hurst - half;
         row.upper = row.hurst + half;
+        row.has_hurst = row.has_lower = row.has_upper = true;
     }
     emit_estimate(&row);
     since_report = 0;

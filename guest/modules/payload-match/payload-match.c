@@ -27,14 +27,20 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
 
 static __attribute__((noinline)) void report(const struct weir_packet *p, uint32_t offset)
 {
+    uint8_t community_id[WEIR_COMMUNITY_ID_BYTES];
+    const uint32_t id_len = weir_community_id(p, 0, community_id);
     struct matches_row row = {
         .time = p->ts_ns,
-        .source_port = p->src_port,
-        .destination_port = p->dst_port,
-        .offset = offset,
+        .src_port = p->src_port,
+        .dst_port = p->dst_port,
+        .vlan = weir_vlan(p),
+        .has_vlan = (p->flags & WEIR_VLAN) != 0,
+        .community_id = weir_string(community_id, id_len),
+        .has_community_id = id_len != 0,
+        .offset_bytes = offset,
     };
-    weir_ip_src(p, row.source);
-    weir_ip_dst(p, row.destination);
+    weir_ip_src(p, row.src);
+    weir_ip_dst(p, row.dst);
     emit_matches(&row);
 }
 

@@ -92,6 +92,39 @@ static void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
     first[way] = (struct handshake){ .syn_ns = p->ts_ns, .client = client, .next = next, .data_len = data_len, .syns = syns };
 }
 
+/* Reports a handshake that took long. */
+static __attribute__((noinline)) void report_slow(const struct weir_packet *p, const struct handshake *h, int64_t rtt_ns)
+{
+    const struct weir_ip client = weir_src(p), server = weir_dst(p);
+    struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
+    WEIR_ADD(&text, "Slow TCP handshake of ");
+    weir_add_ip(&text, client);
+    WEIR_ADD(&text, " with ");
+    weir_add_ip(&text, server);
+    WEIR_ADD(&text, ", port ");
+    weir_add_number(&text, p->dst_port);
+    WEIR_ADD(&text, ": ");
+    weir_add_number(&text, (uint64_t)rtt_ns / 1000000);
+    WEIR_ADD(&text, " ms, ");
+    weir_add_number(&text, h->syns);
+    WEIR_ADD(&text, " SYN");
+    WEIR_ADD(&filter, "tcp port ");
+    weir_add_number(&filter, p->dst_port);
+    WEIR_ADD(&filter, " and host ");
+    weir_add_ip(&filter, client);
+    WEIR_ADD(&filter, " and host ");
+    weir_add_ip(&filter, server);
+    const struct findings_row row = {
+        .time = p->ts_ns,
+        /* A repeated SYN hints at loss or an overloaded server. */
+        .severity = h->syns > 1 ? WEIR_LOW : WEIR_INFORMATIONAL,
+        .text = weir_text_string(&text),
+        .filter = weir_text_string(&filter),
+        .evidence = weir_string("rtts", 4),
+    };
+    emit_findings(&row);
+}
+
 /* Handles any other packet of a flow whose handshake is pending. */
 static void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
 {
@@ -114,18 +147,28 @@ static void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
     if (from != h->client || seq - h->next > h->data_len || (h->synack_seen && ack != h->synack_next))
         return;
 
+    const int64_t rtt_ns = (int64_t)(p->ts_ns - h->syn_ns), slow_ns = param_slow();
+    uint8_t community_id[WEIR_COMMUNITY_ID_BYTES];
+    const uint32_t id_len = weir_community_id(p, 0, community_id);
     struct rtts_row row = {
         .time = p->ts_ns,
-        .client_port = p->src_port,
-        .server_port = p->dst_port,
-        .rtt = (int64_t)(p->ts_ns - h->syn_ns),
-        .server_rtt = h->synack_seen ? (int64_t)(h->synack_ns - h->syn_ns) : -1,
-        .syns = h->syns,
+        .src_port = p->src_port,
+        .dst_port = p->dst_port,
+        .vlan = weir_vlan(p),
+        .has_vlan = (p->flags & WEIR_VLAN) != 0,
+        .community_id = weir_string(community_id, id_len),
+        .has_community_id = id_len != 0,
+        .rtt_ns = rtt_ns,
+        .server_rtt_ns = (int64_t)(h->synack_ns - h->syn_ns),
+        .has_server_rtt_ns = h->synack_seen,
+        .syn_packets = h->syns,
         .evicted = evicted[set],
     };
-    weir_ip_src(p, row.client);
-    weir_ip_dst(p, row.server);
+    weir_ip_src(p, row.src);
+    weir_ip_dst(p, row.dst);
     emit_rtts(&row);
+    if (slow_ns != 0 && rtt_ns >= slow_ns)
+        report_slow(p, h, rtt_ns);
     evicted[set] = 0;
     sets[set].flow[way] = 0;
 }

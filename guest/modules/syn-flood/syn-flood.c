@@ -14,6 +14,20 @@
 /* Destinations are counted with Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in sets of WAYS entries. */
 enum { SETS = 256, WAYS = 4 };
 
+/* Sources, destinations, and services (pairs of destination and port) of SYN packets are counted by linear counting (Whang,
+ * Vander-Zanden, Taylor, 1990): the share of bits that stay 0 gives the number. Beyond 8 values a bit the number is cut. */
+enum { SKETCH_BITS = 1 << 14 };
+struct sketch {
+    uint64_t words[SKETCH_BITS / 64];
+};
+
+/* An interval is that of a scan if the SYN packets go to at least SCAN_SERVICES services, with at most SCAN_SYNS to each on
+ * average, and each source tries at least SCAN_SERVICES_PER_SOURCE of them. A flood sends many packets to each service, or has as
+ * many forged sources as packets. */
+#define SCAN_SERVICES 64.0
+#define SCAN_SYNS 3.0
+#define SCAN_SERVICES_PER_SOURCE 4.0
+
 /* The cumulative sum stops at this many thresholds, so that an alarm ends at most LIMIT * N / a intervals after the flood. */
 #define LIMIT 4.0
 
@@ -32,20 +46,43 @@ static struct {
 } now_counts;
 
 static struct destination destinations[SETS][WAYS];
+static struct sketch source_sketch, destination_sketch, service_sketch;
 
 static uint64_t interval_ns;
 static double offset, threshold, past_weight, rst_share, least_mean;
 
 static bool any; /* true if this interval has packets; no time can mark that, as 0 is a legal time */
 
+static uint8_t reported_severity; /* of the finding of this alarm; 0 without one */
+
 static double mean; /* K before the floor; below 0: no interval yet */
 static double cusum;
+
+static inline void sketch_add(struct sketch *sketch, uint64_t hash)
+{
+    sketch->words[hash % (SKETCH_BITS / 64)] |= UINT64_C(1) << (hash >> 58);
+}
+
+/* Returns the estimated number of different values. */
+static double sketch_count(const struct sketch *sketch)
+{
+    uint32_t ones = 0;
+    for (uint32_t i = 0; i < SKETCH_BITS / 64; i++)
+        ones += (uint32_t)__builtin_popcountll(sketch->words[i]);
+    const uint32_t zeros = SKETCH_BITS - ones;
+    /* At 8 values a bit, a share of e^-8 of the bits is 0. */
+    return zeros < 6 ? SKETCH_BITS * 8.0 : -(double)SKETCH_BITS * weir_ln((double)zeros / SKETCH_BITS);
+}
 
 /* Out of line, and by pointer: so that most packets pass without touching the shadow stack. */
 static __attribute__((noinline)) void count_destination(const struct weir_packet *p)
 {
-    const struct weir_ip ip = weir_dst(p);
-    struct destination *set = destinations[weir_hash64(ip.first, ip.last) % SETS];
+    const struct weir_ip ip = weir_dst(p), source = weir_src(p);
+    const uint64_t hash = weir_hash64(ip.first, ip.last);
+    sketch_add(&source_sketch, weir_hash64(source.first, source.last));
+    sketch_add(&destination_sketch, hash);
+    sketch_add(&service_sketch, weir_hash64(hash, p->dst_port));
+    struct destination *set = destinations[hash % SETS];
     struct destination *least = set;
     for (uint32_t way = 0; way < WAYS; way++) {
         if (set[way].count != 0 && set[way].ip.first == ip.first && set[way].ip.last == ip.last) {
@@ -100,11 +137,67 @@ static void report_top(uint64_t time)
         }
         if (best == NULL)
             return;
-        struct top_row row = { .time = time, .rank = rank, .count = best->count, .error = best->error };
-        weir_ip_store(row.destination, best->ip);
+        struct top_row row = { .time = time, .rank = rank, .syn_packets = best->count, .error_packets = best->error };
+        weir_ip_store(row.dst, best->ip);
         emit_top(&row);
         last = best;
     }
+}
+
+/* Returns the destination of most SYN packets; one with a count of 0 without any. */
+static const struct destination *top_destination(void)
+{
+    const struct destination *best = &destinations[0][0];
+    for (uint32_t i = 1; i < SETS * WAYS; i++) {
+        const struct destination *d = &destinations[0][0] + i;
+        if (d->count != 0 && (best->count == 0 || before(d, best)))
+            best = d;
+    }
+    return best;
+}
+
+/* Reports that an alarm has begun, or that a scan has become a flood. */
+static void report_alarm(const struct intervals_row *interval)
+{
+    const uint8_t severity = interval->scan ? WEIR_MEDIUM : WEIR_HIGH;
+    if (severity <= reported_severity)
+        return;
+    reported_severity = severity;
+    const struct destination *top = top_destination();
+    const bool is_one_target = top->count - top->error > interval->syn_packets / 2;
+    struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
+    if (interval->scan)
+        WEIR_ADD(&text, "Port scan of ");
+    else
+        WEIR_ADD(&text, "SYN flood on ");
+    WEIR_ADD(&filter, "tcp");
+    if (is_one_target) {
+        weir_add_ip(&text, top->ip);
+        WEIR_ADD(&filter, " and dst host ");
+        weir_add_ip(&filter, top->ip);
+    } else {
+        weir_add_number(&text, interval->destinations);
+        WEIR_ADD(&text, " addresses");
+    }
+    WEIR_ADD(&text, ": ");
+    weir_add_number(&text, interval->syn_packets);
+    WEIR_ADD(&text, " SYN from about ");
+    weir_add_number(&text, interval->sources);
+    WEIR_ADD(&text, " addresses to about ");
+    weir_add_number(&text, interval->services);
+    WEIR_ADD(&text, " ports in ");
+    weir_add_number(&text, interval_ns / 1000000);
+    WEIR_ADD(&text, " ms; ");
+    weir_add_number(&text, interval->fin_packets + interval->rst_packets);
+    WEIR_ADD(&text, " FIN and RST");
+    const struct findings_row row = {
+        .time = interval->time,
+        .severity = severity,
+        .text = weir_text_string(&text),
+        .filter = weir_text_string(&filter),
+        .evidence = weir_string("intervals", 9),
+    };
+    emit_findings(&row);
 }
 
 /* Computes one step of the detector, from the past mean of closed connections and this interval's counts. */
@@ -123,16 +216,38 @@ static void end_interval(uint64_t begin)
 {
     const uint64_t *n = now_counts.by_flags;
     const uint64_t syn = n[2] + n[3] + n[6] + n[7], fin = n[1], rst = n[4] + n[5];
-    struct intervals_row row = { .time = begin, .syn = syn, .synack = now_counts.synack, .fin = fin, .rst = rst };
+    struct intervals_row row = {
+        .time = begin,
+        .syn_packets = syn,
+        .synack_packets = now_counts.synack,
+        .fin_packets = fin,
+        .rst_packets = rst,
+    };
+    if (syn != 0) {
+        const double sources = sketch_count(&source_sketch), services = sketch_count(&service_sketch);
+        row.sources = (uint32_t)(sources + 0.5);
+        row.destinations = (uint32_t)(sketch_count(&destination_sketch) + 0.5);
+        row.services = (uint32_t)(services + 0.5);
+        row.scan = services >= SCAN_SERVICES && (double)syn <= SCAN_SYNS * services &&
+                   services >= SCAN_SERVICES_PER_SOURCE * sources;
+    }
     row.statistic = step((double)(syn + now_counts.synack), (double)fin + rst_share * (double)rst);
-    row.mean = mean > least_mean ? mean : least_mean;
+    row.mean_packets = mean > least_mean ? mean : least_mean;
     row.cusum = cusum;
     row.alarm = cusum >= threshold;
     emit_intervals(&row);
-    if (row.alarm && syn != 0)
+    if (row.alarm && syn != 0) {
         report_top(begin);
-    if (syn != 0)
+        report_alarm(&row);
+    } else if (!row.alarm) {
+        reported_severity = 0;
+    }
+    if (syn != 0) {
         weir_fill(destinations, 0, sizeof destinations);
+        weir_fill(&source_sketch, 0, sizeof source_sketch);
+        weir_fill(&destination_sketch, 0, sizeof destination_sketch);
+        weir_fill(&service_sketch, 0, sizeof service_sketch);
+    }
     weir_fill(&now_counts, 0, sizeof now_counts);
     any = false;
 }

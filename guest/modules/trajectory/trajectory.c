@@ -177,18 +177,27 @@ static __attribute__((noinline)) void sample(const struct weir_packet *p, uint64
     label += label == 0; /* 0 marks a free entry */
 
     if (is_new(label, p->flow_hash)) {
+        const bool has_ports = (src_port | dst_port) != 0;
+        uint8_t community_id[WEIR_COMMUNITY_ID_BYTES];
+        const uint32_t id_len = weir_community_id(p, 0, community_id);
         struct flows_row row = {
             .time = p->ts_ns,
             .flow = label,
-            .source_port = src_port,
-            .destination_port = dst_port,
+            .src_port = src_port,
+            .has_src_port = has_ports,
+            .dst_port = dst_port,
+            .has_dst_port = has_ports,
             .protocol = p->ip_proto,
+            .vlan = weir_vlan(p),
+            .has_vlan = (p->flags & WEIR_VLAN) != 0,
+            .community_id = weir_string(community_id, id_len),
+            .has_community_id = id_len != 0,
         };
-        weir_ip_store(row.source, src);
-        weir_ip_store(row.destination, dst);
+        weir_ip_store(row.src, src);
+        weir_ip_store(row.dst, dst);
         emit_flows(&row);
     }
-    const struct samples_row row = { .time = p->ts_ns, .packet = hash, .flow = label, .wire_len = p->wire_len };
+    const struct samples_row row = { .time = p->ts_ns, .packet = hash, .flow = label, .wire_bytes = p->wire_len };
     emit_samples(&row);
 }
 

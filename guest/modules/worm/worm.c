@@ -45,21 +45,77 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     return 0;
 }
 
+/* Connections with a finding, in places found by the top bits of the flow hash: instances that share the flows by those bits
+ * never share a place, so that the findings do not depend on how many instances there are. */
+enum { REPORTED_BITS = 12 };
+static uint64_t reported[1 << REPORTED_BITS]; /* flow hash | 1 */
+
+/* Returns true if the packet's connection has no finding yet, or the place was taken by another connection since; and marks it. */
+static bool is_first_of_connection(const struct weir_packet *p)
+{
+    uint64_t *place = &reported[p->flow_hash >> (64 - REPORTED_BITS)];
+    const uint64_t key = p->flow_hash | 1;
+    const bool is_first = *place != key;
+    *place = key;
+    return is_first;
+}
+
+/* Reports the first match of a connection as a finding. */
+static __attribute__((noinline)) void report_connection(const struct weir_packet *p)
+{
+    const struct weir_ip src = weir_src(p), dst = weir_dst(p);
+    struct weir_text text = WEIR_TEXT, filter = WEIR_TEXT;
+    WEIR_ADD(&text, "Signature of a worm in packet of ");
+    weir_add_ip(&text, src);
+    WEIR_ADD(&text, " to ");
+    weir_add_ip(&text, dst);
+    WEIR_ADD(&text, ", port ");
+    weir_add_number(&text, p->dst_port);
+    WEIR_ADD(&filter, "tcp and host ");
+    weir_add_ip(&filter, src);
+    WEIR_ADD(&filter, " and host ");
+    weir_add_ip(&filter, dst);
+    WEIR_ADD(&filter, " and port ");
+    weir_add_number(&filter, p->src_port);
+    WEIR_ADD(&filter, " and port ");
+    weir_add_number(&filter, p->dst_port);
+    const struct findings_row row = {
+        .time = p->ts_ns,
+        .severity = WEIR_HIGH,
+        .text = weir_text_string(&text),
+        .filter = weir_text_string(&filter),
+        .evidence = weir_string("hits", sizeof "hits" - 1),
+    };
+    emit_findings(&row);
+}
+
 /* Reports the match, and those that follow it without overlap. */
 static __attribute__((noinline)) void report(const struct weir_packet *p, int64_t found)
 {
-    struct hits_row row = { .time = p->ts_ns, .source_port = p->src_port, .destination_port = p->dst_port };
-    weir_ip_src(p, row.source);
-    weir_ip_dst(p, row.destination);
+    uint8_t community_id[WEIR_COMMUNITY_ID_BYTES];
+    const uint32_t id_len = weir_community_id(p, 0, community_id);
+    struct hits_row row = {
+        .time = p->ts_ns,
+        .src_port = p->src_port,
+        .dst_port = p->dst_port,
+        .vlan = weir_vlan(p),
+        .has_vlan = (p->flags & WEIR_VLAN) != 0,
+        .community_id = weir_string(community_id, id_len),
+        .has_community_id = id_len != 0,
+    };
+    weir_ip_src(p, row.src);
+    weir_ip_dst(p, row.dst);
+    if (is_first_of_connection(p))
+        report_connection(p);
     const uint8_t *payload = weir_payload(p);
     const uint32_t len = p->payload_len, hits_most = (uint32_t)param_hits_per_packet();
     uint32_t searched = 0;
     for (uint32_t hits = 1;; hits++) {
         row.signature = weir_found_pattern(found);
         row.text = texts[row.signature % WEIR_PATTERNS];
-        row.offset = searched + weir_found_offset(found);
+        row.offset_bytes = searched + weir_found_offset(found);
         emit_hits(&row);
-        searched = row.offset + row.text.len;
+        searched = row.offset_bytes + row.text.len;
         if (hits >= hits_most || searched > len || len - searched < shortest)
             return;
         found = weir_find(handle, payload + searched, len - searched);

@@ -37,6 +37,16 @@ impl Ip {
     }
 }
 
+/// The address as people write it: IPv4 with dots, IPv6 as RFC 5952 says.
+impl core::fmt::Display for Ip {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.to_v4() {
+            Some(v4) => core::net::Ipv4Addr::from(v4).fmt(f),
+            None => core::net::Ipv6Addr::from(self.0).fmt(f),
+        }
+    }
+}
+
 /// A parameter of type `prefix`. An IPv6 prefix contains no IPv4 address, even if its bits are those of ::ffff:0:0/96,
 /// as in ::/0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,9 +47,11 @@ extern crate std;
 
 mod bounded;
 mod bytes;
+mod community_id;
 mod descriptor;
 mod entry;
 mod find;
+mod finding;
 mod hash;
 mod heap;
 mod host;
@@ -66,9 +68,11 @@ mod table;
 
 pub use bounded::{Bounded, BoundedIterator};
 pub use bytes::{be16, be32, be64};
+pub use community_id::{community_id, CommunityId};
 pub use descriptor::{flag, tcp, tunnel, Descriptor};
 pub use entry::{Lost, Verdict};
 pub use find::{find_short, Case, Found, Patterns};
+pub use finding::severity;
 pub use hash::*;
 pub use heap::{alloc, reserve};
 pub use host::Error;
@@ -89,6 +93,7 @@ pub const ABI_VERSION: u32 = 2;
 #[doc(hidden)]
 pub mod generated {
     pub use crate::entry::{batch, packet, State};
+    pub use crate::record::emit_layout as emit;
     pub use crate::parameter::{bytes, float, int, list, prefix, words};
     pub use crate::table::{published, table};
 }

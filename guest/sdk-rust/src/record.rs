@@ -7,19 +7,36 @@ use core::marker::PhantomData;
 pub trait Row {
     /// The stream's number in the manifest.
     const STREAM: u32;
+
+    /// Emits the row, as [`fn@emit`] does. A struct with optional fields has a method of its own, which makes the row that
+    /// weir reads.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn emit(&self) -> bool
+    where
+        Self: Sized,
+    {
+        emit_layout(Self::STREAM, self)
+    }
 }
 
 /// Emits a record into its stream. Returns true if weir accepted the record. Records beyond [`limit`](crate::limit) are
 /// dropped and counted.
 #[inline(always)]
 pub fn emit<R: Row>(row: &R) -> bool {
+    row.emit()
+}
+
+/// Emits a struct that has the layout of the stream's rows.
+#[inline(always)]
+pub fn emit_layout<L>(stream: u32, row: &L) -> bool {
     // SAFETY: the address and length are those of the row. The host only reads the row, checks the length
     // against the manifest, and checks every address in the row.
-    unsafe { host::emit(R::STREAM, core::ptr::from_ref(row).cast(), core::mem::size_of::<R>() as u32) >= 0 }
+    unsafe { host::emit(stream, core::ptr::from_ref(row).cast(), core::mem::size_of::<L>() as u32) >= 0 }
 }
 
 /// A field of type `string` or `bytes`: weir copies its bytes while the record is emitted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Str<'a> {
     address: u32,

@@ -174,7 +174,7 @@ unsafe extern "C" fn emit(context: *mut c_void, stream: u32, row: *const u8, len
     let Some(declared) = host.manifest.streams.get(stream as usize) else { return code::UNKNOWN };
     let Ok(stream) = u16::try_from(stream) else { return code::UNKNOWN };
     host.records.begin(RecordOrder::packet(host.first), stream, row);
-    for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
+    for field in declared.fields.iter().filter(|field| field.ty.is_indirect() && !field.is_null(row)) {
         let word =
             |at: usize| row.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
         let text = host.space.copy_string(word(field.offset), word(field.offset + 4)).unwrap_or_default();

@@ -151,24 +151,27 @@ fn size(value: &TomlValue) -> u64 {
     }
 }
 
-/// Returns the fields of a row by name. Bytes become hexadecimal digits, and integers beyond the range of `i64` become
+/// Returns the fields of a row by name, without those that are null. Bytes become hexadecimal digits, and integers beyond the range of `i64` become
 /// text.
 pub(crate) fn fields(stream: &DeclaredStream, record: &Record<'_>) -> BTreeMap<String, TomlValue> {
-    let value = |field: &StreamField, value: FieldValue<'_>| match value {
-        FieldValue::Unsigned(value) => {
-            i64::try_from(value).map_or_else(|_| TomlValue::Text(value.to_string()), TomlValue::Whole)
-        }
-        FieldValue::Signed(value) => TomlValue::Whole(value),
-        FieldValue::Float(value) if value.is_finite() => TomlValue::Number(value),
-        FieldValue::Float(value) => TomlValue::Text(value.to_string()),
-        FieldValue::Bool(value) => TomlValue::Bool(value),
-        FieldValue::Ip(address) => {
-            TomlValue::Text(address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()))
-        }
-        FieldValue::Bytes(bytes) => TomlValue::Text(field.text(bytes)),
+    let value = |field: &StreamField, value: FieldValue<'_>| {
+        Some(match value {
+            FieldValue::Unsigned(value) => {
+                i64::try_from(value).map_or_else(|_| TomlValue::Text(value.to_string()), TomlValue::Whole)
+            }
+            FieldValue::Signed(value) => TomlValue::Whole(value),
+            FieldValue::Float(value) if value.is_finite() => TomlValue::Number(value),
+            FieldValue::Float(value) => TomlValue::Text(value.to_string()),
+            FieldValue::Bool(value) => TomlValue::Bool(value),
+            FieldValue::Ip(address) => TomlValue::Text(
+                address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()),
+            ),
+            FieldValue::Bytes(bytes) => TomlValue::Text(field.text(bytes)),
+            FieldValue::Null => return None,
+        })
     };
     let named = |field: &StreamField| {
-        Some((field.name.to_string(), value(field, field.read(record.row, record.tail)?)))
+        Some((field.name.to_string(), value(field, field.read(record.row, record.tail)?)?))
     };
     stream.fields.iter().filter_map(named).collect()
 }

@@ -62,10 +62,16 @@ struct Flooded {
 
 impl FloodSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
-        let fields = |sum| stream_fields(manifest, "intervals", ["time", "syn", "fin", "rst", sum, "alarm"]);
+        let fields = |sum| {
+            stream_fields(
+                manifest,
+                "intervals",
+                ["time", "syn_packets", "fin_packets", "rst_packets", sum, "alarm"],
+            )
+        };
         Some(Self {
             intervals: fields("cusum").or_else(|| fields("statistic"))?,
-            top: stream_fields(manifest, "top", ["time", "destination", "count"]),
+            top: stream_fields(manifest, "top", ["time", "dst", "syn_packets"]),
             points: Vec::new(),
             rows_per_point: 1,
             rows: 0,

@@ -53,9 +53,9 @@ struct FlowEndpoints {
 
 impl FlowSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
-        let names = ["flow", "source", "source_port", "destination", "destination_port", "protocol"];
+        let names = ["flow", "src", "src_port", "dst", "dst_port", "protocol"];
         Some(Self {
-            samples: stream_fields(manifest, "samples", ["time", "flow", "wire_len"])?,
+            samples: stream_fields(manifest, "samples", ["time", "flow", "wire_bytes"])?,
             flows: stream_fields(manifest, "flows", names),
             top: TopKeys::default(),
             reservoir: Vec::new(),
@@ -95,9 +95,9 @@ impl FlowSummary {
             &self.flows.as_ref()?.fields;
         let endpoints = FlowEndpoints {
             source: value::address(source, record)?,
-            source_port: value::unsigned(source_port, record)?,
+            source_port: value::unsigned(source_port, record).unwrap_or(0),
             destination: value::address(destination, record)?,
-            destination_port: value::unsigned(destination_port, record)?,
+            destination_port: value::unsigned(destination_port, record).unwrap_or(0),
             protocol: value::unsigned(protocol, record)?,
         };
         self.top.add(value::unsigned(flow, record)?, 0).endpoints = Some(endpoints);

@@ -42,7 +42,7 @@ impl MatchSummary {
         label: &'static str,
         alarm: bool,
     ) -> Option<Self> {
-        let StreamFields { stream: index, fields: [source] } = stream_fields(manifest, name, ["source"])?;
+        let StreamFields { stream: index, fields: [source] } = stream_fields(manifest, name, ["src"])?;
         let rows = FirstRows::new(manifest.streams.get(usize::from(index))?, ROWS);
         Some(Self { title, label, alarm, stream: index, source, rows, sources: TopKeys::default() })
     }

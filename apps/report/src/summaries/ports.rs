@@ -45,7 +45,7 @@ impl PortSummary {
         let totals = stream_fields(
             manifest,
             "totals",
-            ["port", "packets_to", "bytes_to", "packets_from", "bytes_from"],
+            ["port", "to_packets", "to_bytes", "from_packets", "from_bytes"],
         )?;
         Some(Self { totals, ports: TopKeys::default() })
     }

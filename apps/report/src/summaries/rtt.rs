@@ -30,8 +30,9 @@ pub(crate) struct RttSummary {
 
 impl RttSummary {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
-        let StreamFields { stream, fields: [rtt] } = stream_fields(manifest, "rtts", ["rtt"])?;
-        let syns = stream_fields(manifest, "rtts", ["syns"]).map(|StreamFields { fields: [syns], .. }| syns);
+        let StreamFields { stream, fields: [rtt] } = stream_fields(manifest, "rtts", ["rtt_ns"])?;
+        let syns =
+            stream_fields(manifest, "rtts", ["syn_packets"]).map(|StreamFields { fields: [syns], .. }| syns);
         Some(Self { stream, rtt, syns, histogram: LogHistogram::default(), ambiguous: 0 })
     }
 }

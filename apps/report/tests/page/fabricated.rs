@@ -133,13 +133,13 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         let client = Ip([10, 0, (n % 7) as u8, (n % 251) as u8]);
         let values = [
             ("time", time),
-            ("client", client),
-            ("client_port", Int(40_000 + n % 9_000)),
-            ("server", Ip([192, 0, 2, 10])),
-            ("server_port", Int(443)),
-            ("rtt", Int(ns as u64)),
-            ("server_rtt", Int(ns as u64 / 2)),
-            ("syns", syns),
+            ("src", client),
+            ("src_port", Int(40_000 + n % 9_000)),
+            ("dst", Ip([192, 0, 2, 10])),
+            ("dst_port", Int(443)),
+            ("rtt_ns", Int(ns as u64)),
+            ("server_rtt_ns", Int(ns as u64 / 2)),
+            ("syn_packets", syns),
         ];
         rtt.emit(&mut report, "rtts", &values);
     }
@@ -159,11 +159,11 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         let alarm = cusum >= 1.05;
         let values = [
             ("time", time),
-            ("syn", Int(syn as u64)),
-            ("synack", Int(open as u64)),
-            ("fin", Int((open * 0.9) as u64)),
-            ("rst", Int((open * 0.1) as u64)),
-            ("mean", Float(60.0)),
+            ("syn_packets", Int(syn as u64)),
+            ("synack_packets", Int(open as u64)),
+            ("fin_packets", Int((open * 0.9) as u64)),
+            ("rst_packets", Int((open * 0.1) as u64)),
+            ("mean_packets", Float(60.0)),
             ("statistic", Float(x)),
             ("cusum", Float(cusum)),
             ("alarm", Int(alarm.into())),
@@ -174,8 +174,8 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
                 let values = [
                     ("time", time),
                     ("rank", Int(rank)),
-                    ("destination", Ip([203, 0, 113, rank as u8])),
-                    ("count", Int(1_400 / rank / rank)),
+                    ("dst", Ip([203, 0, 113, rank as u8])),
+                    ("syn_packets", Int(1_400 / rank / rank)),
                 ];
                 flood.emit(&mut report, "top", &values);
             }
@@ -225,10 +225,10 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
             let values = [
                 ("time", Int(time)),
                 ("flow", label),
-                ("source", Ip([10, 0, 0, n as u8])),
-                ("source_port", Int(40_000 + n)),
-                ("destination", Ip([198, 51, 100, 7])),
-                ("destination_port", Int(443)),
+                ("src", Ip([10, 0, 0, n as u8])),
+                ("src_port", Int(40_000 + n)),
+                ("dst", Ip([198, 51, 100, 7])),
+                ("dst_port", Int(443)),
                 ("protocol", Int(if n % 5 == 0 { 17 } else { 6 })),
             ];
             trajectory.emit(&mut report, "flows", &values);
@@ -237,7 +237,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
             ("time", Int(time)),
             ("packet", Int(random.bits())),
             ("flow", label),
-            ("wire_len", Int(64 + random.bits() % 1_400)),
+            ("wire_bytes", Int(64 + random.bits() % 1_400)),
         ];
         trajectory.emit(&mut report, "samples", &values);
     }
@@ -246,10 +246,10 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
     for (port, to) in [(53u64, 18_230u64), (123, 1_204), (443, 9_800), (666, 3)] {
         let values = [
             ("port", Int(port)),
-            ("packets_to", Int(to)),
-            ("bytes_to", Int(to * 80)),
-            ("packets_from", Int(to - 2)),
-            ("bytes_from", Int(to * 210)),
+            ("to_packets", Int(to)),
+            ("to_bytes", Int(to * 80)),
+            ("from_packets", Int(to - 2)),
+            ("from_bytes", Int(to * 210)),
         ];
         ports.emit(&mut report, "totals", &values);
     }
@@ -258,12 +258,12 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
     for n in 0..70u64 {
         let values = [
             ("time", Int(START + n * 7 * SECOND)),
-            ("source", Ip([198, 51, 100, (n % 9) as u8])),
-            ("source_port", Int(3_000 + n)),
-            ("destination", Ip([192, 0, 2, n as u8])),
-            ("destination_port", Int(80)),
+            ("src", Ip([198, 51, 100, (n % 9) as u8])),
+            ("src_port", Int(3_000 + n)),
+            ("dst", Ip([192, 0, 2, n as u8])),
+            ("dst_port", Int(80)),
             ("text", Text(b"GET /default.ida?NNNNNNNN")),
-            ("offset", Int(0)),
+            ("offset_bytes", Int(0)),
         ];
         worm.emit(&mut report, "hits", &values);
     }

@@ -185,9 +185,9 @@ fn extreme_numbers_from_modules_do_not_break_the_page() {
             "intervals",
             &[
                 ("time", t),
-                ("syn", Value::Int(u64::MAX)),
-                ("fin", Value::Int(u64::MAX)),
-                ("rst", Value::Int(u64::MAX)),
+                ("syn_packets", Value::Int(u64::MAX)),
+                ("fin_packets", Value::Int(u64::MAX)),
+                ("rst_packets", Value::Int(u64::MAX)),
                 ("statistic", v),
                 ("cusum", v),
             ],
@@ -205,7 +205,7 @@ fn extreme_numbers_from_modules_do_not_break_the_page() {
     }
     let mut rtt = add_module(&mut report, "rtt", manifest("rtt"));
     for ns in [i64::MAX, 1, 0, -1, i64::MIN] {
-        rtt.emit(&mut report, "rtts", &[("rtt", Value::Int(ns.cast_unsigned()))]);
+        rtt.emit(&mut report, "rtts", &[("rtt_ns", Value::Int(ns.cast_unsigned()))]);
     }
     assert_sound(&report.render(&CaptureInfo::default(), &[]));
 }
@@ -230,12 +230,12 @@ fn millions_of_records_take_a_few_mebibytes_and_the_page_stays_small() {
         let ip = Ip((n.wrapping_mul(0x9e37_79b9) as u32).to_be_bytes());
         let label = Int(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         report.add_packets(Timestamp(START + n * 100_000_000), 1, 100);
-        rtt.emit(&mut report, "rtts", &[("time", time), ("rtt", Int(n * 1_000))]);
-        flood.emit(&mut report, "intervals", &[("time", time), ("syn", Int(n)), ("alarm", Int(1))]);
-        flood.emit(&mut report, "top", &[("time", time), ("destination", ip), ("count", Int(n))]);
-        trajectory.emit(&mut report, "flows", &[("flow", label), ("source", ip)]);
+        rtt.emit(&mut report, "rtts", &[("time", time), ("rtt_ns", Int(n * 1_000))]);
+        flood.emit(&mut report, "intervals", &[("time", time), ("syn_packets", Int(n)), ("alarm", Int(1))]);
+        flood.emit(&mut report, "top", &[("time", time), ("dst", ip), ("syn_packets", Int(n))]);
+        trajectory.emit(&mut report, "flows", &[("flow", label), ("src", ip)]);
         trajectory.emit(&mut report, "samples", &[("time", time), ("flow", label)]);
-        worm.emit(&mut report, "hits", &[("source", ip), ("text", Text(&[b'x'; 500]))]);
+        worm.emit(&mut report, "hits", &[("src", ip), ("text", Text(&[b'x'; 500]))]);
     }
     // The rows themselves would take over 300 MiB. The limit leaves room for other tests in this process.
     let used = resident().saturating_sub(before);

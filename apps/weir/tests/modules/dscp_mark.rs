@@ -20,7 +20,7 @@ fn marked(capture: &Capture, parameters: &str) -> (Capture, Row) {
 }
 
 fn totals(row: &Row) -> [i128; 4] {
-    ["matched", "marked", "already", "refused"].map(|name| row.number(name))
+    ["matched_packets", "marked_packets", "already_packets", "refused_packets"].map(|name| row.number(name))
 }
 
 fn packet_from(source: &str, tos: u8) -> Packet {

@@ -7,6 +7,7 @@ mod dscp_mark;
 mod jobs;
 mod loads;
 mod lrd;
+mod manifests;
 mod noise;
 mod packet;
 mod parsed_packet;

@@ -16,7 +16,9 @@ fn segment(payload: impl AsRef<[u8]>) -> Packet {
 fn matches(module: &str, payloads: &[&[u8]]) -> Vec<(i128, i128)> {
     let packets: Vec<Packet> = payloads.iter().map(segment).collect();
     let rows = run(&Capture::from_packets(&packets), &["-m", module]).rows("payload-match", "matches");
-    rows.iter().map(|row| ((row.number("time") - i128::from(BEGIN)) / 1000, row.number("offset"))).collect()
+    rows.iter()
+        .map(|row| ((row.number("time") - i128::from(BEGIN)) / 1000, row.number("offset_bytes")))
+        .collect()
 }
 
 #[test]
@@ -46,7 +48,7 @@ fn a_row_has_sender_and_receiver() {
         Packet::tcp("[2001:db8::1]:9", "[2001:db8::2]:23", ACK).payload("0 /bin/ls"),
     ]);
     let rows = run(&capture, &["-m", "payload-match"]).rows("payload-match", "matches");
-    let ends: Vec<_> = rows.iter().map(|row| (row.end("source"), row.end("destination"))).collect();
+    let ends: Vec<_> = rows.iter().map(|row| (row.end("src"), row.end("dst"))).collect();
     assert_eq!(
         ends,
         [
@@ -54,7 +56,7 @@ fn a_row_has_sender_and_receiver() {
             ("[2001:db8::1]:9".to_owned(), "[2001:db8::2]:23".to_owned())
         ]
     );
-    assert_eq!((rows[0].number("time"), rows[0].number("offset")), (i128::from(BEGIN), 4));
+    assert_eq!((rows[0].number("time"), rows[0].number("offset_bytes")), (i128::from(BEGIN), 4));
 }
 
 #[test]
@@ -122,7 +124,8 @@ fn matches_in_whole_captures_equal_the_oracles() {
             let needle = needle.replace("\r\n", r"\r\n");
             let module = format!("payload-match,needle={needle},first={first},last={last}");
             let rows = run_file(&path, &["-m", &module]).rows("payload-match", "matches");
-            let rows: Vec<_> = rows.iter().map(|row| (row.number("time"), row.number("offset"))).collect();
+            let rows: Vec<_> =
+                rows.iter().map(|row| (row.number("time"), row.number("offset_bytes"))).collect();
             assert!(rows == expected, "{module}: {} rows, expected {}", rows.len(), expected.len());
             assert!(!expected.is_empty() || path != sample(), "{module} tests nothing");
         }

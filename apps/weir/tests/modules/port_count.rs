@@ -13,7 +13,7 @@ type Counts = [i128; 4];
 type ByInterval = BTreeMap<(u64, u16), Counts>;
 
 fn counts(row: &Row) -> Counts {
-    ["packets_to", "bytes_to", "packets_from", "bytes_from"].map(|name| row.number(name))
+    ["to_packets", "to_bytes", "from_packets", "from_bytes"].map(|name| row.number(name))
 }
 
 /// Expected counts: totals, and counts by interval.

@@ -15,20 +15,54 @@ fn server(flags: u8, seq: u32, ack: u32) -> Packet {
     Packet::tcp(SERVER, CLIENT, flags).numbers(seq, ack)
 }
 
-/// The rows for packets at these times in ms.
-fn rows(packets: &[(u64, Packet)]) -> Vec<Row> {
+/// Makes a capture of packets at these times in ms.
+fn capture_of(packets: &[(u64, Packet)]) -> Capture {
     let mut capture = Capture::new(ETHERNET);
     for (ms, packet) in packets {
         capture.push(BEGIN + ms * MILLISECOND, packet.ethernet());
     }
-    run(&capture, &["-m", "rtt"]).rows("rtt", "rtts")
+    capture
+}
+
+/// The rows for packets at these times in ms.
+fn rows(packets: &[(u64, Packet)]) -> Vec<Row> {
+    run(&capture_of(packets), &["-m", "rtt"]).rows("rtt", "rtts")
 }
 
 /// For each row the round-trip time and the server's part of it (-1: unknown), both in ms, and the number of SYN packets.
 fn times(packets: &[(u64, Packet)]) -> Vec<(i128, i128, i128)> {
     let ms = |ns: i128| if ns == -1 { -1 } else { ns / i128::from(MILLISECOND) };
     let rows = rows(packets);
-    rows.iter().map(|row| (ms(row.number("rtt")), ms(row.number("server_rtt")), row.number("syns"))).collect()
+    rows.iter()
+        .map(|row| {
+            (
+                ms(row.number("rtt_ns")),
+                ms(row.optional_number("server_rtt_ns").unwrap_or(-1)),
+                row.number("syn_packets"),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_slow_handshake_is_a_finding_whose_filter_selects_it() {
+    let slow = |args: &str, ack_ms: u64, syns: u64| {
+        let mut packets: Vec<(u64, Packet)> = (0..syns).map(|ms| (ms, client(SYN, 100, 0))).collect();
+        packets.push((ack_ms, client(ACK, 101, 501)));
+        run(&capture_of(&packets), &["-m", &format!("rtt{args}")]).rows("rtt", "findings")
+    };
+    assert_eq!(slow("", 999, 1).len() + slow(",slow=0s", 5_000, 1).len(), 0);
+    let findings = slow("", 1_000, 1);
+    assert_eq!(
+        (findings.len(), findings[0].number("severity"), findings[0].text("evidence")),
+        (1, 1, "rtts")
+    );
+    let again = slow(",slow=10ms", 13, 3);
+    assert_eq!(again[0].number("severity"), 2);
+    assert!(again[0].text("text").ends_with(": 11 ms, 3 SYN"), "{again:?}");
+    let packets = [(0, client(SYN, 100, 0)), (2_000, client(ACK, 101, 501))];
+    let ran = run(&capture_of(&packets), &["-m", "rtt", findings[0].text("filter")]);
+    assert_eq!(ran.summary["capture"]["selected"], 2);
 }
 
 #[test]
@@ -40,10 +74,13 @@ fn a_handshake_gives_a_row_with_endpoints_and_times() {
         (33, client(ACK | PSH, 101, 501).payload("GET /")),
     ]);
     let [row] = rows.as_slice() else { panic!("{rows:?}") };
-    assert_eq!((row.end("client").as_str(), row.end("server").as_str()), (CLIENT, SERVER));
+    assert_eq!((row.end("src").as_str(), row.end("dst").as_str()), (CLIENT, SERVER));
     assert_eq!(row.number("time"), i128::from(BEGIN + 32 * MILLISECOND));
-    assert_eq!((row.number("rtt"), row.number("server_rtt")), (32_000_000, 30_000_000));
-    assert_eq!((row.number("syns"), row.number("evicted")), (1, 0));
+    assert_eq!(
+        (row.number("rtt_ns"), row.optional_number("server_rtt_ns").unwrap_or(-1)),
+        (32_000_000, 30_000_000)
+    );
+    assert_eq!((row.number("syn_packets"), row.number("evicted")), (1, 0));
 }
 
 #[test]
@@ -57,8 +94,8 @@ fn ipv6_handshakes_count_too() {
         (5, Packet::tcp(client, server, ACK).numbers(10, 78)),
     ]);
     assert_eq!(rows.len(), 1);
-    assert_eq!((rows[0].end("client").as_str(), rows[0].end("server").as_str()), (client, server));
-    assert_eq!(rows[0].number("rtt"), 5_000_000);
+    assert_eq!((rows[0].end("src").as_str(), rows[0].end("dst").as_str()), (client, server));
+    assert_eq!(rows[0].number("rtt_ns"), 5_000_000);
 }
 
 #[test]
@@ -71,7 +108,7 @@ fn client_and_server_with_equal_ports_and_networks_are_distinguished() {
             (4, Packet::tcp(server, client, SYN | ACK).numbers(77, 10)),
             (5, Packet::tcp(client, server, ACK).numbers(10, 78)),
         ]);
-        assert_eq!((rows.len(), rows[0].number("server_rtt")), (1, 4_000_000));
+        assert_eq!((rows.len(), rows[0].number("server_rtt_ns")), (1, 4_000_000));
     }
 }
 
@@ -172,7 +209,7 @@ fn a_flood_evicts_handshakes_from_a_small_table_and_rows_count_them() {
     let evicted: i128 = few.iter().map(|row| row.number("evicted")).sum();
     assert_eq!(evicted, 5000 - 256);
     // The youngest of each set remain.
-    let ports: Vec<_> = few.iter().map(|row| row.number("client_port")).collect();
+    let ports: Vec<_> = few.iter().map(|row| row.number("src_port")).collect();
     assert!(ports.is_sorted() && ports[0] > 3000, "{ports:?}");
 
     let all = rows("1048576");

@@ -88,11 +88,11 @@ fn rows(path: &Path) -> Vec<Handshake> {
         assert_eq!(row.number("evicted"), 0);
         Handshake {
             time: u64::try_from(row.number("time")).unwrap(),
-            client: row.end("client").parse().unwrap(),
-            server: row.end("server").parse().unwrap(),
-            rtt: row.number("rtt"),
-            server_rtt: row.number("server_rtt"),
-            syns: row.number("syns"),
+            client: row.end("src").parse().unwrap(),
+            server: row.end("dst").parse().unwrap(),
+            rtt: row.number("rtt_ns"),
+            server_rtt: row.optional_number("server_rtt_ns").unwrap_or(-1),
+            syns: row.number("syn_packets"),
         }
     };
     rows.iter().map(handshake).collect()

@@ -70,10 +70,10 @@ fn a_flood_raises_the_alarm_within_three_seconds_with_its_victim() {
     let first = |at: i128| top.iter().find(|row| second(row) == at && row.number("rank") == 1).unwrap();
     for second in alarms[0]..21 {
         let row = first(second);
-        assert_eq!((row.text("destination"), row.number("count")), ("198.51.100.9", 290), "second {second}");
+        assert_eq!((row.text("dst"), row.number("syn_packets")), ("198.51.100.9", 290), "second {second}");
     }
-    assert_eq!(first(22).text("destination"), "192.0.2.10");
-    assert_eq!((first(22).number("count"), first(22).number("error")), (200, 0));
+    assert_eq!(first(22).text("dst"), "192.0.2.10");
+    assert_eq!((first(22).number("syn_packets"), first(22).number("error_packets")), (200, 0));
 }
 
 #[test]
@@ -86,7 +86,8 @@ fn steady_traffic_of_any_volume_raises_no_alarm() {
         assert_eq!(alarms(&rows), []);
         let count = i128::from(per_second);
         for row in &rows {
-            let counts = ["syn", "synack", "fin", "rst"].map(|name| row.number(name));
+            let counts =
+                ["syn_packets", "synack_packets", "fin_packets", "rst_packets"].map(|name| row.number(name));
             assert_eq!((counts, row.float("statistic")), ([count, count, 2 * count, 0], 0.0));
         }
         assert_eq!(run.rows("syn-flood", "top"), []);
@@ -115,8 +116,7 @@ fn the_number_of_reported_destinations_is_limited() {
         let run = run(&capture, &["-m", &format!("syn-flood,top={top}")]);
         let rows = run.rows("syn-flood", "top");
         let of_last: Vec<&Row> = rows.iter().filter(|row| second(row) == 3).collect();
-        let found: Vec<_> =
-            of_last.iter().map(|row| (row.text("destination"), row.number("count"))).collect();
+        let found: Vec<_> = of_last.iter().map(|row| (row.text("dst"), row.number("syn_packets"))).collect();
         let names: Vec<String> = (0..40).rev().map(|i| format!("198.51.100.{i}")).collect();
         let expected: Vec<_> =
             names.iter().map(String::as_str).zip((20..60).rev().map(i128::from)).take(top).collect();
@@ -137,7 +137,7 @@ fn the_victim_of_an_ipv6_flood_is_reported() {
         }
     }
     let rows = run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "top");
-    assert!(!rows.is_empty() && rows.iter().all(|row| row.text("destination") == "2001:db8::80"));
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.text("dst") == "2001:db8::80"));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn an_interval_at_time_zero_has_a_row() {
             capture.push(0, Packet::tcp("10.0.0.1:1000", SERVER, *flags).ethernet());
         }
         let rows = run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "intervals");
-        let found: Vec<_> = rows.iter().map(|row| (row.number("time"), row.number("syn"))).collect();
+        let found: Vec<_> = rows.iter().map(|row| (row.number("time"), row.number("syn_packets"))).collect();
         assert_eq!(found, [(0, syn)]);
     }
     let empty = Capture::new(ETHERNET);
@@ -167,8 +167,14 @@ fn a_reset_counts_as_a_partial_close() {
         capture.push(BEGIN + 2 * SECOND, Packet::tcp("10.0.0.1:1000", SERVER, flags).ethernet());
     }
     let rows = run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "intervals");
-    assert_eq!(["syn", "synack", "fin", "rst"].map(|name| rows[0].number(name)), [1, 1, 1, 3]);
-    assert_eq!(["syn", "synack", "fin", "rst"].map(|name| rows[1].number(name)), [3, 0, 0, 0]);
+    assert_eq!(
+        ["syn_packets", "synack_packets", "fin_packets", "rst_packets"].map(|name| rows[0].number(name)),
+        [1, 1, 1, 3]
+    );
+    assert_eq!(
+        ["syn_packets", "synack_packets", "fin_packets", "rst_packets"].map(|name| rows[1].number(name)),
+        [3, 0, 0, 0]
+    );
     // (1 + 1 - (1 + 3/4 of 3)) / 100
     assert!((rows[0].float("statistic") + 0.0125).abs() < 1e-12);
 }
@@ -226,7 +232,8 @@ fn assert_exact(capture: &Capture, floor: f64) -> Vec<Row> {
         }
         expected_next = Some(time / SECOND + 1);
         let [syn, synack, fin, rst] = interval.counts;
-        let counts = ["syn", "synack", "fin", "rst"].map(|name| row.number(name));
+        let counts =
+            ["syn_packets", "synack_packets", "fin_packets", "rst_packets"].map(|name| row.number(name));
         assert_eq!(counts, interval.counts.map(i128::from), "{time}");
         let (statistic, cusum) = step((syn + synack) as f64, fin as f64 + 0.75 * rst as f64);
         assert!((row.float("statistic") - statistic).abs() < 1e-9, "{time}: {statistic}, {row:?}");
@@ -238,8 +245,8 @@ fn assert_exact(capture: &Capture, floor: f64) -> Vec<Row> {
     let top = run.rows("syn-flood", "top");
     for row in &top {
         let time = u64::try_from(row.number("time")).unwrap();
-        let truth = intervals[&time].destinations[row.text("destination")];
-        let (count, error) = (row.number("count"), row.number("error"));
+        let truth = intervals[&time].destinations[row.text("dst")];
+        let (count, error) = (row.number("syn_packets"), row.number("error_packets"));
         assert!((truth..=truth + error).contains(&count), "{row:?}, {truth} in truth");
     }
     top
@@ -251,6 +258,86 @@ fn counts_and_sums_of_whole_captures_are_exact() {
         let capture = Capture::read(&path);
         for floor in [100.0, 1.0] {
             assert_exact(&capture, floor);
+        }
+    }
+}
+
+/// Adds 600 SYN packets a second for 5 seconds, with ends that `ends` makes from a number.
+fn attempts(ends: impl Fn(u64) -> (String, String)) -> Capture {
+    let mut capture = Capture::new(ETHERNET);
+    connections(&mut capture, 0..5, 100);
+    for i in 0..3_000 {
+        let (from, to) = ends(i);
+        let ts = BEGIN + SECOND + i * (SECOND / 600);
+        capture.push(ts, Packet::tcp(&from, &to, SYN).ethernet());
+    }
+    sorted(capture)
+}
+
+#[test]
+fn scans_and_floods_are_told_apart_by_their_destinations_ports_and_sources() {
+    let victim = |port: u64| format!("198.51.100.9:{port}");
+    let host = |i: u64| format!("10.9.{}.{}:22", i / 200 % 200, i % 200 + 1);
+    let forged = |i: u64| format!("203.{}.{}.7:5000", i / 250, i % 250);
+    type Ends = Box<dyn Fn(u64) -> (String, String)>;
+    let cases: [(&str, Ends, &str, i128); 5] = [
+        (
+            "ports of a host",
+            Box::new(move |i| ("192.0.2.1:999".into(), victim(i + 1))),
+            "Port scan of 198.51.100.9: ",
+            3,
+        ),
+        ("hosts", Box::new(move |i| ("192.0.2.1:999".into(), host(i))), "Port scan of ", 3),
+        ("one service", Box::new(move |i| (forged(i), victim(443))), "SYN flood on 198.51.100.9: ", 4),
+        (
+            "forged sources to all ports",
+            Box::new(move |i| (forged(i), victim(i + 1))),
+            "SYN flood on 198.51.100.9: ",
+            4,
+        ),
+        (
+            "IPv6",
+            Box::new(|i| (format!("[2001:db8::{i:x}]:9"), "[2001:db8::80]:80".into())),
+            "SYN flood on 2001:db8::80: ",
+            4,
+        ),
+    ];
+    for (case, ends, text, severity) in cases {
+        let capture = attempts(ends);
+        let ran = run(&capture, &["-m", "syn-flood"]);
+        let findings = ran.rows("syn-flood", "findings");
+        assert_eq!(findings.len(), 1, "{case}: {findings:?}");
+        let finding = &findings[0];
+        assert!(finding.text("text").starts_with(text), "{case}: {finding:?}");
+        assert_eq!((finding.number("severity"), finding.text("evidence")), (severity, "intervals"), "{case}");
+        let intervals = ran.rows("syn-flood", "intervals");
+        assert_eq!(
+            intervals.iter().any(|row| row.flag("alarm") && row.flag("scan")),
+            severity == 3,
+            "{case}"
+        );
+        // The filter selects the packets of the attack: those of one victim alone, if there is one.
+        let selected = run(&capture, &["-m", "syn-flood", finding.text("filter")]);
+        let packets = selected.summary["capture"]["selected"].as_u64().unwrap();
+        let wanted = if finding.text("filter").contains("host") { 3_000..=3_000 } else { 5_000..=5_000 };
+        assert!(wanted.contains(&packets), "{case}: {} selects {packets}", finding.text("filter"));
+    }
+}
+
+#[test]
+fn numbers_of_sources_destinations_and_services_are_close_to_the_truth() {
+    for values in [1, 10, 100, 1_000, 10_000, 60_000u64] {
+        let mut capture = Capture::new(ETHERNET);
+        for i in 0..values {
+            let to = format!("10.{}.{}.{}:{}", i >> 16, i >> 8 & 255, i & 255, 1 + i % 3);
+            capture.push(BEGIN + i * 10_000, Packet::tcp("192.0.2.1:1000", &to, SYN).ethernet());
+        }
+        let row = &run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "intervals")[0];
+        assert_eq!(row.number("sources"), 1);
+        for name in ["destinations", "services"] {
+            let error = (row.number(name) - i128::from(values)).abs();
+            // Four standard errors of linear counting with this load are less than 5 %.
+            assert!(error * 20 <= i128::from(values), "{name}: {} of {values}", row.number(name));
         }
     }
 }
@@ -274,8 +361,8 @@ fn counts_of_destinations_beyond_the_table_have_a_stated_error() {
     }
     let top = assert_exact(&capture, 100.0);
     // Less frequent destinations do not evict the victim.
-    assert_eq!((top[0].text("destination"), top.len()), ("192.0.2.10", 10));
-    assert!(top[0].number("count") >= 3000 && top.iter().any(|row| row.number("error") > 0));
+    assert_eq!((top[0].text("dst"), top.len()), ("192.0.2.10", 10));
+    assert!(top[0].number("syn_packets") >= 3000 && top.iter().any(|row| row.number("error_packets") > 0));
 }
 
 #[test]
@@ -287,7 +374,7 @@ fn the_flood_in_the_sample_is_detected() {
     // The flood starts after 18 s and lasts for 4 s.
     assert!((17.0..21.0).contains(&alarms[0]) && *alarms.last().unwrap() < 30.0, "{alarms:?}");
     let top = run_file(&sample(), &["-m", "syn-flood"]).rows("syn-flood", "top");
-    assert_eq!((top[0].text("destination"), top[0].number("rank")), ("192.0.2.66", 1));
+    assert_eq!((top[0].text("dst"), top[0].number("rank")), ("192.0.2.66", 1));
 }
 
 #[test]

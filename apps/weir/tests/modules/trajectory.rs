@@ -194,7 +194,7 @@ fn a_flow_is_described_once_and_its_samples_carry_its_label() {
     );
     let flows = run.rows("trajectory", "flows");
     let described: Vec<_> =
-        flows.iter().map(|row| (row.end("source"), row.end("destination"), row.number("protocol"))).collect();
+        flows.iter().map(|row| (row.end("src"), row.end("dst"), row.number("protocol"))).collect();
     let flow = |from: &str, to: &str, protocol| (from.to_owned(), to.to_owned(), protocol);
     assert_eq!(
         described,
@@ -210,7 +210,7 @@ fn a_flow_is_described_once_and_its_samples_carry_its_label() {
     assert_eq!(of_samples, [0, 0, 1, 2, 0, 1].map(|flow: usize| labels[flow]));
     let times: Vec<i128> = samples.iter().map(|row| row.number("time") - i128::from(BEGIN)).collect();
     assert_eq!(times, [0, 1000, 2000, 3000, 4000, 5000]);
-    assert_eq!(samples[0].number("wire_len"), 14 + 20 + 20 + 1);
+    assert_eq!(samples[0].number("wire_bytes"), 14 + 20 + 20 + 1);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn labels_and_flows_of_whole_captures_match() {
     for path in samples() {
         let run = run_file(&path, &["-m", "trajectory,one-in=1,table-size=1048576"]);
         let flows = run.rows("trajectory", "flows");
-        let key = |row: &Row| (row.end("source"), row.end("destination"), row.number("protocol"));
+        let key = |row: &Row| (row.end("src"), row.end("dst"), row.number("protocol"));
         let by_label: HashMap<i128, _> = flows.iter().map(|row| (row.number("flow"), key(row))).collect();
         let ends: HashSet<_> = by_label.values().collect();
         assert_eq!(by_label.len(), ends.len(), "one label for each flow");
@@ -250,10 +250,7 @@ fn fragments_have_one_flow_and_are_sampled_individually() {
     let run = run(&capture, &["-m", "trajectory,one-in=1"]);
     let flows = run.rows("trajectory", "flows");
     assert_eq!(flows.len(), 1);
-    assert_eq!(
-        (flows[0].end("source"), flows[0].end("destination")),
-        ("10.0.0.1:0".into(), "10.0.0.2:0".into())
-    );
+    assert_eq!((flows[0].end("src"), flows[0].end("dst")), ("10.0.0.1:0".into(), "10.0.0.2:0".into()));
     let samples = run.rows("trajectory", "samples");
     assert_eq!(samples.len(), 2);
     assert_ne!(samples[0].number("packet"), samples[1].number("packet"));

@@ -141,6 +141,15 @@ impl Row {
         }
     }
 
+    /// The number of an optional field; `None` for null.
+    pub fn optional_number(&self, name: &str) -> Option<i128> {
+        (!self.is_null(name)).then(|| self.number(name))
+    }
+
+    pub fn is_null(&self, name: &str) -> bool {
+        matches!(&self.0[name], Field::Null)
+    }
+
     pub fn float(&self, name: &str) -> f64 {
         match &self.0[name] {
             Field::Double(v) => *v,
@@ -162,10 +171,10 @@ impl Row {
         }
     }
 
-    /// An address and a port, as "10.0.0.1:80".
+    /// An address and a port, as "10.0.0.1:80"; the port is 0 if it is null.
     pub fn end(&self, name: &str) -> String {
         let address = self.text(name).parse().unwrap();
-        let port = u16::try_from(self.number(&format!("{name}_port"))).unwrap();
+        let port = u16::try_from(self.optional_number(&format!("{name}_port")).unwrap_or(0)).unwrap();
         std::net::SocketAddr::new(address, port).to_string()
     }
 }

@@ -28,7 +28,7 @@ fn match_positions(payloads: &[&[u8]], module: &str) -> Vec<(i128, i128, i128)> 
     let packets: Vec<Packet> = payloads.iter().map(segment).collect();
     let hits = hits(&Capture::from_packets(&packets), module);
     let packet = |row: &Row| (row.number("time") - i128::from(BEGIN)) / 1000;
-    hits.iter().map(|row| (packet(row), row.number("signature"), row.number("offset"))).collect()
+    hits.iter().map(|row| (packet(row), row.number("signature"), row.number("offset_bytes"))).collect()
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn both_code_reds_are_found_with_sender_and_victim() {
     for (rows, (packet, expected)) in hits.chunks(4).zip((1..).zip(&expected)) {
         for (row, (signature, offset, text)) in rows.iter().zip(expected) {
             assert_eq!(
-                (row.number("signature"), row.number("offset"), row.text("text")),
+                (row.number("signature"), row.number("offset_bytes"), row.text("text")),
                 (*signature, *offset, *text)
             );
             assert_eq!(row.number("time"), i128::from(BEGIN + packet * 1000));
-            assert_eq!((row.end("source").as_str(), row.end("destination").as_str()), (ATTACKER, VICTIM));
+            assert_eq!((row.end("src").as_str(), row.end("dst").as_str()), (ATTACKER, VICTIM));
         }
     }
 }
@@ -57,7 +57,7 @@ fn both_code_reds_are_found_with_sender_and_victim() {
 #[test]
 fn exactly_the_attacks_in_the_sample_are_found() {
     let hits = run_file(&sample(), &["-m", "worm"]).rows("worm", "hits");
-    let found: Vec<_> = hits.iter().map(|row| (row.text("source"), row.number("signature"))).collect();
+    let found: Vec<_> = hits.iter().map(|row| (row.text("src"), row.number("signature"))).collect();
     let (n_and_code, x_and_code) = ([0, 2], [1, 2]);
     let senders = [("203.0.113.4", n_and_code), ("203.0.113.5", x_and_code), ("203.0.113.6", n_and_code)];
     let expected: Vec<_> = senders
@@ -65,7 +65,25 @@ fn exactly_the_attacks_in_the_sample_are_found() {
         .flat_map(|(source, signatures)| signatures.map(|signature| (*source, signature)))
         .collect();
     assert_eq!(found, expected);
-    assert!(hits.iter().all(|row| row.end("destination") == "192.0.2.10:80"));
+    assert!(hits.iter().all(|row| row.end("dst") == "192.0.2.10:80"));
+}
+
+#[test]
+fn each_connection_with_a_match_is_one_finding() {
+    let ran = run_file(&sample(), &["-m", "worm"]);
+    let findings = ran.rows("worm", "findings");
+    let texts: Vec<_> = findings.iter().map(|row| row.text("text")).collect();
+    let text = |source| format!("Signature of a worm in packet of {source} to 192.0.2.10, port 80");
+    assert_eq!(texts, ["203.0.113.4", "203.0.113.5", "203.0.113.6"].map(text));
+    assert!(findings.iter().all(|row| (row.number("severity"), row.text("evidence")) == (4, "hits")));
+    // A finding's filter selects its connection: the same hits, and no others.
+    let hits = ran.rows("worm", "hits");
+    for finding in &findings {
+        let of_filter = run_file(&sample(), &["-m", "worm", finding.text("filter")]).rows("worm", "hits");
+        let of_source: Vec<_> =
+            hits.iter().filter(|row| finding.text("filter").contains(row.text("src"))).collect();
+        assert_eq!(of_filter.iter().collect::<Vec<_>>(), of_source);
+    }
 }
 
 #[test]
@@ -80,7 +98,7 @@ fn ipv6_is_searched() {
     let capture = Capture::from_packets(&[Packet::tcp(from, to, ACK).payload(code_red(b'N'))]);
     let hits = hits(&capture, "worm,hits-per-packet=1");
     assert_eq!(hits.len(), 1);
-    assert_eq!((hits[0].end("source").as_str(), hits[0].end("destination").as_str()), (from, to));
+    assert_eq!((hits[0].end("src").as_str(), hits[0].end("dst").as_str()), (from, to));
 }
 
 #[test]
@@ -162,7 +180,7 @@ fn hits_in_whole_captures_equal_the_oracles() {
         let number = |row: &Row, name| row.number(name);
         let rows: Vec<_> = rows
             .iter()
-            .map(|row| (number(row, "time"), number(row, "signature"), number(row, "offset")))
+            .map(|row| (number(row, "time"), number(row, "signature"), number(row, "offset_bytes")))
             .collect();
         assert!(expected.len() > 500, "only {} on {}", expected.len(), path.display());
         assert!(rows == expected, "{}: {} rows, expected {}", path.display(), rows.len(), expected.len());

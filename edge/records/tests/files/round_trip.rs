@@ -62,6 +62,46 @@ fn every_type_comes_back_with_its_unit() {
 }
 
 #[test]
+fn null_fields_of_every_type_come_back_as_nulls() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = crate::rows::manifest_with("optional = true");
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest, Durability::AtEnd).unwrap();
+    let [values, _] = crate::rows::extremes();
+    // Row n has null in field n, and a value in all others.
+    for null in 0..values.len() {
+        let mut cells = values.clone();
+        cells[null] = Cell::Null;
+        write(&mut files, &manifest, 0, &cells).unwrap();
+    }
+    let path = files.finish().unwrap().remove(0).path.unwrap();
+    let batch = batches(&path).remove(0);
+    assert!(batch.schema().fields().iter().all(|field| field.is_nullable()));
+    for (field, column) in batch.columns().iter().enumerate() {
+        let nulls: Vec<usize> = (0..column.len()).filter(|row| column.is_null(*row)).collect();
+        assert_eq!(nulls, [field], "field {field}");
+    }
+}
+
+#[test]
+fn a_column_names_its_field_as_other_tools_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = weir_admission::Manifest::parse(
+        b"name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n\
+          [[stream.field]]\nname='src'\ntype='ip'\nsemantic='source.ip'\n",
+    )
+    .unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "m", &manifest, Durability::AtEnd).unwrap();
+    write(&mut files, &manifest, 0, &[Cell::Ip("192.0.2.1")]).unwrap();
+    let batch = batches(&files.finish().unwrap().remove(0).path.unwrap()).remove(0);
+    let schema = batch.schema();
+    let metadata = schema.field(0).metadata();
+    assert_eq!(
+        ["semantic", "ecs", "zeek", "eve", "ipfix"].map(|key| metadata[key].as_str()),
+        ["source.ip", "source.ip", "id.orig_h", "src_ip", "sourceIPv4Address, sourceIPv6Address"]
+    );
+}
+
+#[test]
 fn addresses_are_written_as_the_standard_library_writes_them() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = weir_admission::Manifest::parse(

@@ -14,9 +14,15 @@ pub enum Cell<'a> {
     Bits(u64),
     Ip(&'a str),
     Text(&'a [u8]),
+    Null,
 }
 
 pub fn manifest() -> Manifest {
+    manifest_with("")
+}
+
+/// Returns the manifest with these keys in each field of the first stream.
+pub fn manifest_with(keys: &str) -> Manifest {
     let mut text = String::from(
         "name = 'probe'\nversion = '2.1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
          [[stream]]\nname = 'all'\nsummary = 'every type'\n",
@@ -38,7 +44,7 @@ pub fn manifest() -> Manifest {
         ("bytes", ""),
     ] {
         text += &format!(
-            "[[stream.field]]\nname = 'a-{ty}'\ntype = '{ty}'\nunit = '{unit}'\nsummary = 'as {ty}'\n"
+            "[[stream.field]]\nname = 'a-{ty}'\ntype = '{ty}'\nunit = '{unit}'\nsummary = 'as {ty}'\n{keys}\n"
         );
     }
     text += "[[stream]]\nname = 'none'\n[[stream.field]]\nname = 'x'\ntype = 'u8'\n";
@@ -61,8 +67,13 @@ pub fn lay_out(stream: &DeclaredStream, cells: &[Cell<'_>]) -> (Vec<u8>, Vec<u8>
     assert_eq!(stream.fields.len(), cells.len());
     let (mut row, mut tail) = (vec![0; stream.row_bytes()], Vec::new());
     for (field, cell) in stream.fields.iter().zip(cells) {
+        if let Some(presence) = field.presence {
+            row[presence] = u8::from(!matches!(cell, Cell::Null));
+        }
         let place = &mut row[field.offset..field.offset + field.ty.size()];
         match cell {
+            // A null field can hold anything.
+            Cell::Null => place.fill(0xff),
             Cell::Bits(bits) => place.copy_from_slice(&bits.to_le_bytes()[..place.len()]),
             Cell::Ip(text) => {
                 let address: Ipv6Addr = match text.parse().unwrap() {

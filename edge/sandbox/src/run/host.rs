@@ -597,8 +597,16 @@ fn emit(
     let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut string_bytes = 0u64;
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
-        let at = row.checked_add(u32::try_from(field.offset).unwrap_or(u32::MAX));
-        let at = at.ok_or(FaultKind::WildPointer { function: HostFunction::Emit.name() })?;
+        let address_in_row = |offset: usize| {
+            let at = row.checked_add(u32::try_from(offset).unwrap_or(u32::MAX));
+            at.ok_or(FaultKind::WildPointer { function: HostFunction::Emit.name() })
+        };
+        if let Some(presence) = field.presence
+            && guest.bytes(address_in_row(presence)?, 1, |byte, _| byte.first() == Some(&0))?
+        {
+            continue;
+        }
+        let at = address_in_row(field.offset)?;
         let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
         let place = guest.bytes(at, 8, |bytes, _| (word(bytes), word(bytes.get(4..).unwrap_or_default())));
         let (address, len) = place?;
@@ -617,7 +625,7 @@ fn emit(
             return code::FULL;
         }
         host.records.begin(order, stream, row);
-        host.records.zero_gaps(declared.padding());
+        declared.normalise(host.records.last_row());
         for (offset, bytes) in &strings {
             host.records.append_tail(*offset, bytes);
         }

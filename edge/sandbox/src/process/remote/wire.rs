@@ -599,9 +599,9 @@ fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<R
             return Err(InvalidMessage);
         }
         records.begin(order, stream, row);
-        records.zero_gaps(declared.padding());
+        declared.normalise(records.last_row());
         let mut strings = 0_usize;
-        for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
+        for field in declared.fields.iter().filter(|field| field.ty.is_indirect() && !field.is_null(row)) {
             let word = |at: usize| {
                 let bytes = row.get(at..).and_then(<[u8]>::first_chunk).ok_or(InvalidMessage)?;
                 usize::try_from(u32::from_le_bytes(*bytes)).map_err(|_| InvalidMessage)

@@ -3,7 +3,7 @@ use weir_admission::manifest_of;
 
 const MANIFEST: &str = "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\nkind='active'\n\
     [[stream]]\nname='rows'\n[[stream.field]]\nname='a'\ntype='u8'\n[[stream.field]]\nname='b'\ntype='u64'\n\
-    [[stream]]\nname='texts'\n[[stream.field]]\nname='x'\ntype='string'\n[[stream.field]]\nname='y'\ntype='string'\n\
+    [[stream]]\nname='texts'\n[[stream.field]]\nname='x'\ntype='string'\n[[stream.field]]\nname='y'\ntype='string'\noptional=true\n\
     [[output]]\nname='up'\n";
 
 fn manifest() -> Manifest {
@@ -31,13 +31,22 @@ fn expected(manifest: &Manifest) -> Expected<'_> {
     }
 }
 
+/// A row of the stream `texts`, whose second field is null if the presence byte is 0.
+fn text_row(presence: u8) -> [u8; 20] {
+    let mut row = [0; 20];
+    row[16] = presence;
+    row
+}
+
 /// A valid report.
 fn report() -> CallReport {
     let mut records = Records::default();
     records.begin(RecordOrder::packet(65), 0, &[7; 16]);
-    records.begin(RecordOrder::packet(67), 1, &[0; 16]);
+    records.begin(RecordOrder::packet(67), 1, &text_row(1));
     records.append_tail(0, b"first");
     records.append_tail(8, b"second");
+    records.begin(RecordOrder::packet(67), 1, &text_row(0));
+    records.append_tail(0, b"alone");
     let mut frames = Records::default();
     frames.begin(RecordOrder::packet(67), 0, &[9; 60]);
     CallReport {
@@ -180,7 +189,8 @@ fn record_of_texts(strings: [(u32, u32); 2], tail: &[u8]) -> Vec<u8> {
     writer.flag(true);
     writer.number32(1);
     let words = strings.into_iter().flat_map(|(from, len)| [from, len]);
-    writer.bytes(&words.flat_map(u32::to_le_bytes).collect::<Vec<_>>());
+    // Behind the two strings are the presence byte of the second, and padding.
+    writer.bytes(&words.flat_map(u32::to_le_bytes).chain([1, 0, 0, 0]).collect::<Vec<_>>());
     writer.bytes(tail);
     writer.0
 }
@@ -196,7 +206,7 @@ fn strings_that_overlap_or_are_too_long_are_refused() {
     let most = limit::RECORD_STRING_BYTES;
     let tail = vec![7; most as usize];
     // Each byte is copied once.
-    assert_eq!(read([(0, most - 1), (most - 1, 1)], &tail), Ok(16 + tail.len()));
+    assert_eq!(read([(0, most - 1), (most - 1, 1)], &tail), Ok(20 + tail.len()));
     for strings in [
         [(0, most), (0, most)],
         [(0, most), (most - 1, 1)],

@@ -1,0 +1,168 @@
+//! Semantics of record fields: the table by which tools that know nothing of a module find its addresses, ports, counts
+//! and durations, and by which rows get the field names of other tools.
+
+use weir_abi::row::FieldType;
+
+/// The meaning of a field, beyond its type and unit.
+#[derive(Debug, PartialEq)]
+pub struct Semantic {
+    /// The name in a manifest. Where the Elastic Common Schema (ECS) has such a field, the name is that of ECS.
+    pub name: &'static str,
+    /// The way in which a tool can aggregate values.
+    pub kind: SemanticKind,
+    /// The types that a field of this semantic can have.
+    pub types: &'static [FieldType],
+    /// The field of ECS 8; empty if there is none.
+    pub ecs: &'static str,
+    /// The field in Zeek's `conn.log` or `notice.log`; empty if there is none.
+    pub zeek: &'static str,
+    /// The member in Suricata's `eve.json`; empty if there is none.
+    pub eve: &'static str,
+    /// The IPFIX information elements of IANA's registry (RFC 7012), for IPv4 and IPv6 where they differ; empty if there
+    /// is none.
+    pub ipfix: &'static str,
+    /// The meaning, in one line.
+    pub summary: &'static str,
+}
+
+/// The way in which a tool can aggregate the values of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SemanticKind {
+    /// A point in time.
+    Time,
+    /// An address, a port, a protocol or another label: values are grouped.
+    Key,
+    /// An amount that belongs to its row alone: values add up.
+    Sum,
+    /// A measurement, such as a duration: values have a distribution, and no sum.
+    Measurement,
+    /// Text for people.
+    Text,
+}
+
+impl SemanticKind {
+    /// Returns the word that the reference and `weir inspect` print.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Key => "key",
+            Self::Sum => "sum",
+            Self::Measurement => "measurement",
+            Self::Text => "text",
+        }
+    }
+}
+
+impl Semantic {
+    /// Finds a semantic by its name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        SEMANTICS.iter().find(|semantic| semantic.name == name)
+    }
+
+    /// Returns the names of this field in other tools, each with the tool. Tools without such a field are left out.
+    pub fn foreign_names(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        [("ecs", self.ecs), ("zeek", self.zeek), ("eve", self.eve), ("ipfix", self.ipfix)]
+            .into_iter()
+            .filter(|(_, name)| !name.is_empty())
+    }
+}
+
+const TIMES: &[FieldType] = &[FieldType::Timestamp];
+const ADDRESSES: &[FieldType] = &[FieldType::Ip];
+const PORTS: &[FieldType] = &[FieldType::U16];
+const SMALL: &[FieldType] = &[FieldType::U8, FieldType::U16];
+const COUNTS: &[FieldType] = &[FieldType::U8, FieldType::U16, FieldType::U32, FieldType::U64];
+const AMOUNTS: &[FieldType] = &[
+    FieldType::U8,
+    FieldType::U16,
+    FieldType::U32,
+    FieldType::U64,
+    FieldType::I32,
+    FieldType::I64,
+    FieldType::F32,
+    FieldType::F64,
+];
+const DURATIONS: &[FieldType] = &[FieldType::Duration, FieldType::U64, FieldType::F64];
+const LABELS: &[FieldType] = &[FieldType::String, FieldType::U32, FieldType::U64, FieldType::Bytes];
+const TEXTS: &[FieldType] = &[FieldType::String];
+const FLAGS: &[FieldType] = &[FieldType::Bool];
+
+/// One line of the table.
+macro_rules! semantics {
+    ($($name:literal $kind:ident $types:ident, $ecs:literal, $zeek:literal, $eve:literal, $ipfix:literal, $summary:literal;)*) => {
+        /// All semantics. Each line has the name, the kind, the types, the names in ECS, Zeek, eve.json and IPFIX, and the
+        /// meaning.
+        pub const SEMANTICS: &[Semantic] = &[$(Semantic {
+            name: $name,
+            kind: SemanticKind::$kind,
+            types: $types,
+            ecs: $ecs,
+            zeek: $zeek,
+            eve: $eve,
+            ipfix: $ipfix,
+            summary: $summary,
+        }),*];
+    };
+}
+
+semantics! {
+    "time" Time TIMES, "@timestamp", "ts", "timestamp", "observationTimeNanoseconds", "time of the event";
+    "event.start" Time TIMES, "event.start", "ts", "flow.start", "flowStartNanoseconds", "time of the first packet";
+    "event.end" Time TIMES, "event.end", "", "flow.end", "flowEndNanoseconds", "time of the last packet";
+    "event.duration" Measurement DURATIONS, "event.duration", "duration", "flow.age", "flowDurationMicroseconds", "duration from first to last packet";
+    "event.severity" Key SMALL, "event.severity", "", "", "", "severity_id of OCSF, 1 to 5";
+    "message" Text TEXTS, "message", "msg", "", "", "sentence for people";
+    "rule.name" Key TEXTS, "rule.name", "", "alert.signature", "", "name or text of a signature";
+    "rule.id" Key LABELS, "rule.id", "", "alert.signature_id", "", "number or identifier of a signature";
+    "source.ip" Key ADDRESSES, "source.ip", "id.orig_h", "src_ip", "sourceIPv4Address, sourceIPv6Address", "source address; of a connection, that of its originator";
+    "source.port" Key PORTS, "source.port", "id.orig_p", "src_port", "sourceTransportPort", "port of the source";
+    "destination.ip" Key ADDRESSES, "destination.ip", "id.resp_h", "dest_ip", "destinationIPv4Address, destinationIPv6Address", "destination address; of a connection, that of its responder";
+    "destination.port" Key PORTS, "destination.port", "id.resp_p", "dest_port", "destinationTransportPort", "port of the destination";
+    "network.port" Key PORTS, "", "", "", "", "port of either side";
+    "network.iana_number" Key SMALL, "network.iana_number", "proto", "proto", "protocolIdentifier", "protocol above IP, as IANA numbers it";
+    "network.vlan.id" Key PORTS, "network.vlan.id", "vlan", "vlan", "vlanId", "identifier of the outermost VLAN tag (IEEE 802.1Q)";
+    "network.community_id" Key TEXTS, "network.community_id", "community_id", "community_id", "", "Community ID, version 1: the same for both directions of a flow, in all tools";
+    "network.application" Key TEXTS, "network.protocol", "service", "app_proto", "applicationName", "protocol of the application";
+    "flow.id" Key LABELS, "", "", "", "flowId", "label of a flow";
+    "packet.id" Key LABELS, "", "", "", "digestHashValue", "label of a packet";
+    "source.packets" Sum COUNTS, "source.packets", "orig_pkts", "flow.pkts_toserver", "initiatorPackets", "packets from the source";
+    "source.bytes" Sum COUNTS, "source.bytes", "orig_ip_bytes", "flow.bytes_toserver", "initiatorOctets", "bytes from the source";
+    "destination.packets" Sum COUNTS, "destination.packets", "resp_pkts", "flow.pkts_toclient", "responderPackets", "packets from the destination";
+    "destination.bytes" Sum COUNTS, "destination.bytes", "resp_ip_bytes", "flow.bytes_toclient", "responderOctets", "bytes from the destination";
+    "network.packets" Sum COUNTS, "network.packets", "", "", "packetDeltaCount", "packets in both directions";
+    "network.bytes" Sum COUNTS, "network.bytes", "", "", "octetDeltaCount", "bytes in both directions";
+    "count" Sum COUNTS, "", "", "", "", "number of other things";
+    "total" Measurement COUNTS, "", "", "", "", "number since the start, which does not add up with that of other rows";
+    "count.error" Measurement COUNTS, "", "", "", "", "upper bound of the error of a count";
+    "rank" Key COUNTS, "", "", "", "", "position in an order, from 1";
+    "offset" Measurement COUNTS, "", "", "", "", "position in a packet or payload, in bytes";
+    "network.rtt" Measurement DURATIONS, "", "", "", "", "round-trip time";
+    "latency" Measurement DURATIONS, "", "", "", "", "time from a request to its answer";
+    "statistic" Measurement AMOUNTS, "", "", "", "", "value of an estimate or test";
+    "statistic.lower" Measurement AMOUNTS, "", "", "", "", "lower end of a confidence interval";
+    "statistic.upper" Measurement AMOUNTS, "", "", "", "", "upper end of a confidence interval";
+    "alarm" Key FLAGS, "", "", "", "", "true while a condition holds";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_also_those_of_ipfix_and_ecs() {
+        for column in [|s: &Semantic| s.name, |s: &Semantic| s.ecs, |s: &Semantic| s.ipfix] {
+            let names: Vec<&str> = SEMANTICS.iter().map(column).filter(|name| !name.is_empty()).collect();
+            assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn every_semantic_is_found_by_its_name() {
+        for semantic in SEMANTICS {
+            assert_eq!(Semantic::find(semantic.name), Some(semantic));
+            assert!(!semantic.types.is_empty() && !semantic.summary.is_empty(), "{}", semantic.name);
+        }
+        assert_eq!(Semantic::find("source.address"), None);
+    }
+}
