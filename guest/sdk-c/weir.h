@@ -722,6 +722,18 @@ static __attribute__((noinline, unused)) void weir_add_ip(struct weir_text *text
 /* The text as a field of a row. The text must exist until the row is emitted. */
 WEIR_INLINE struct weir_str weir_text_string(const struct weir_text *text) { return weir_string(text->bytes, text->len); }
 
+/* Begins a filter for packets like this one: a pcap filter looks behind VLAN tags, MPLS labels and PPPoE only if it names them. */
+WEIR_INLINE void weir_add_encapsulation(struct weir_text *filter, const struct weir_packet *p)
+{
+    enum { TAGS_MAX = 4 };
+    for (uint32_t i = 0; i < TAGS_MAX && i < p->vlan_count; i++)
+        WEIR_ADD(filter, "vlan and ");
+    for (uint32_t i = 0; i < TAGS_MAX && i < p->mpls_count; i++)
+        WEIR_ADD(filter, "mpls and ");
+    if (p->flags & WEIR_PPPOE)
+        WEIR_ADD(filter, "pppoes and ");
+}
+
 /* Values of `severity` in a stream with the name `findings`: severity_id of OCSF. */
 enum {
     WEIR_INFORMATIONAL = 1, /* a fact worth knowing */

@@ -50,7 +50,7 @@ fn the_first_rows_of_a_stream_come_before_the_summary() {
     let lines = lines(&ended);
     // 20 s of packets, and one row for each second.
     assert!(lines[0].starts_with("port-count.counts: one row for each interval"), "{lines:?}");
-    assert!(lines[1].contains("packets to") && lines[1].contains("bytes to"), "{lines:?}");
+    assert!(lines[1].contains("to packets") && lines[1].contains("to bytes"), "{lines:?}");
     assert!(lines[2].starts_with("2023-11-14 22:13:20.000000") && lines[2].contains("  53  "), "{lines:?}");
     assert_eq!(lines[12], "… 10 more rows, --rows all or --out DIR");
     assert!(lines[14].starts_with("port-count.totals: "), "{lines:?}");

@@ -108,6 +108,7 @@ static __attribute__((noinline)) void report_slow(const struct weir_packet *p, c
     WEIR_ADD(&text, " ms, ");
     weir_add_number(&text, h->syns);
     WEIR_ADD(&text, " SYN");
+    weir_add_encapsulation(&filter, p);
     WEIR_ADD(&filter, "tcp port ");
     weir_add_number(&filter, p->dst_port);
     WEIR_ADD(&filter, " and host ");

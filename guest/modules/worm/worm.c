@@ -71,6 +71,7 @@ static __attribute__((noinline)) void report_connection(const struct weir_packet
     weir_add_ip(&text, dst);
     WEIR_ADD(&text, ", port ");
     weir_add_number(&text, p->dst_port);
+    weir_add_encapsulation(&filter, p);
     WEIR_ADD(&filter, "tcp and host ");
     weir_add_ip(&filter, src);
     WEIR_ADD(&filter, " and host ");

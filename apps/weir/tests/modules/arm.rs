@@ -131,9 +131,9 @@ fn if_too_few_requests_are_answered_arm_requests_more_memory() {
     assert!(copies.iter().skip(5).all(|copies| *copies == 160), "{copies:?}");
     let in_last = |name: &str| rows[rows.len() - 1].number(name) - rows[rows.len() - 2].number(name);
     assert_eq!((in_last("hit_packets"), in_last("nack_packets")), (250, 250));
-    assert_eq!(rows[10].number("memory"), 160 * 2048);
+    assert_eq!(rows[10].number("copies_bytes"), 160 * 2048);
     let last = rows.last().unwrap();
-    assert!(sent.len() as i128 >= last.number("sent") && last.number("refused_packets") == 0);
+    assert!(sent.len() as i128 >= last.number("sent_packets") && last.number("refused_packets") == 0);
 
     // It never exceeds its limit.
     let (_, _, rows) = serve(&lossy(6, 150, 4), ",most=64");

@@ -134,7 +134,7 @@ fn matching_can_ignore_case() {
 #[test]
 fn the_number_of_hits_per_packet_is_limited() {
     let many = [b'a'; 1400];
-    for (module, count) in [("worm,signatures=a", 8), ("worm,signatures=a,hits-per-packet=64", 64)] {
+    for (module, count) in [("worm,signatures=a", 8), ("worm,signatures=a,hits-per-packet=63", 63)] {
         let expected: Vec<_> = (0..count).map(|offset| (0, 0, offset)).collect();
         assert_eq!(match_positions(&[&many], module), expected);
     }
