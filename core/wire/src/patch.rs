@@ -254,8 +254,8 @@ impl HeaderVisitor for PatchVisitor<'_> {
 
     fn checksum(&mut self, field: usize, from: usize, end: usize) {
         // Bytes behind the end of the IP packet are padding, and not a checksum.
-        self.fixed(field, end.saturating_sub(field).min(2));
         if field + 2 <= end {
+            self.fixed(field, 2);
             self.sums.upper_field = Some(field);
             self.sums.upper = from..end;
         }
@@ -411,6 +411,10 @@ impl PatchVisitor<'_> {
                 }
                 mark(self, WriteField::TcpFlags, at + 13, 1);
                 mark(self, WriteField::TcpWindow, at + 14, 2);
+                if end < at + 18 {
+                    // Here is no checksum, since the IP packet ends before its end.
+                    self.mark_writable(WriteField::Payload, at + 16, 2);
+                }
                 mark(self, WriteField::TcpUrgent, at + 18, 2);
                 mark(self, WriteField::TcpOptions, at + TCP_OPTIONS, payload - at - TCP_OPTIONS);
                 self.mark_writable(WriteField::Payload, payload, usize::MAX);
