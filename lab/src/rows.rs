@@ -1,5 +1,5 @@
-//! Rows on standard output: their cost beside Parquet files, the time to the first row, and the time to the end after
-//! its reader has closed the pipe. The part `rows` of the benchmark.
+//! Rows on standard output: their cost compared with that of Parquet files, the time until the first row, and the time
+//! from the closing of the pipe by the reader until weir ends. The part `rows` of the benchmark.
 
 use crate::error::{Context as _, LabError};
 use crate::native::run_measured;
@@ -62,7 +62,7 @@ fn costs(capture: &Path, rounds: usize) -> Result<String, LabError> {
         ));
     }
     Ok(format!(
-        "Processor time of `weir run -r BIG --jobs 1 -m {MODULE} -c {PACKETS}`, with a row for each IP packet; standard output is /dev/null. {rounds} runs of each, in turn.\n\n{table}"
+        "Processor time of `weir run -r BIG --jobs 1 -m {MODULE} --stream {STREAM} -c {PACKETS}`, with a row for each IP packet; standard output is /dev/null. {rounds} runs of each, in turn.\n\n{table}"
     ))
 }
 
@@ -78,7 +78,9 @@ fn latencies(capture: &Path, rounds: usize) -> Result<String, LabError> {
         let sample = Sample::from_iter(values);
         table.row(format_args!("{name} | {} | {}", sample.cells(1), under(max, sample.median())));
     }
-    Ok(format!("`weir run -r BIG -m {MODULE} --format json | head -1`, {rounds} runs.\n\n{table}"))
+    Ok(format!(
+        "`weir run -r BIG --jobs 1 -m {MODULE} --stream {STREAM} --format json`, whose reader closes the pipe after the first byte; {rounds} runs.\n\n{table}"
+    ))
 }
 
 /// Returns the milliseconds until the first row arrives, and from the time at which the pipe is closed until the run has

@@ -101,7 +101,7 @@ fn both_sdks_read_tables_within_a_bound_and_publish_tables() {
         let built = build(&dir, &options).unwrap();
         assert_eq!(built.messages, "");
         let admitted = Admitted::admit(std::fs::read(built.path).unwrap(), &[]).unwrap();
-        assert_eq!(admitted.tier(), Tier::Proved, "{lang:?}: {:?}", admitted.reason_for_checks());
+        assert_eq!(admitted.tier(), Tier::Proved, "{lang:?}: {:?}", admitted.reason_for_tier());
         let last = Arc::new(Last::default());
         let publisher: Arc<dyn TablePublisher> = Arc::clone(&last) as _;
         let context = InstanceContext { publisher: Some(publisher), ..InstanceContext::default() };

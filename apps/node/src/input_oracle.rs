@@ -79,8 +79,8 @@ fn check_authorisation(request: ControlRequest, body: &[u8], holder: &Arc<Verifi
             // The session has the node's internal name, and its channels are bounded by the credential's filters and view.
             let name_len = spec.name.as_str().len();
             assert!(name_len > 33, "{}", spec.name);
-            let bounds = GrantedVisibility::from_credential(holder);
-            assert!(spec.channels.iter().all(|channel| channel.bounds == bounds));
+            let granted = GrantedVisibility::from_credential(holder);
+            assert!(spec.channels.iter().all(|channel| channel.granted == granted));
         }
         Ok(_) | Err(_) => {}
     }

@@ -6,7 +6,7 @@
 //!   [`OrderedMutex::lock`] compares the rank with all ranks that the thread holds. A wrong order could become a
 //!   deadlock with another thread, so it is an error even where no other thread waits: see [`OrderError`].
 //!
-//! Two mutexes of a node are of neither type, as other code needs the plain one: that of the compile queue, on which
+//! Two mutexes of this crate are of neither type, as other code needs the plain one: that of the compile queue, on which
 //! threads wait by a condition variable, and that of a selection, which the packet path shares.
 //!
 //! A panic does not poison a mutex, so the node continues after a panic in the thread of one client.

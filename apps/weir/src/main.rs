@@ -5,8 +5,8 @@
 
 #![forbid(unsafe_code)]
 
-mod admission_terms;
 mod amounts;
+mod calibrated_profile;
 mod cli;
 mod cmd;
 mod json;
@@ -31,7 +31,7 @@ enum Failure {
     #[error(transparent)]
     Module(#[from] module_arg::ModuleArgError),
     #[error(transparent)]
-    Profile(#[from] admission_terms::ProfileFileError),
+    Profile(#[from] calibrated_profile::ProfileFileError),
     #[error(transparent)]
     Check(#[from] cmd::check::CheckError),
     #[error(transparent)]
@@ -125,7 +125,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Check(args) => cmd::check::check(&mut out, &args)?,
         Command::Node { config } => {
             drop(out);
-            let calibration = admission_terms::calibration();
+            let calibration = calibrated_profile::calibration();
             let shipped = |name: &str| shipped::find(name).map(|shipped| shipped.wasm);
             weir_node::server::daemon::run(weir_node::server::daemon::Setup {
                 config,

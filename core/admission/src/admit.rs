@@ -91,8 +91,8 @@ impl Admitted {
     }
 
     /// Returns in a few words why the module is not proved; `None` for a proved module.
-    pub fn reason_for_checks(&self) -> Option<String> {
-        self.assessment.reason_for_checks()
+    pub fn reason_for_tier(&self) -> Option<String> {
+        self.assessment.reason_for_tier()
     }
 
     /// Returns the bounds that the analysis found.
@@ -100,7 +100,8 @@ impl Admitted {
         self.assessment.analysis()
     }
 
-    /// Returns the environment that the analysis assumed.
+    /// Returns the inputs of the analysis besides the bytes: ranges of the parameters, the longest packet, and the sizes
+    /// of records and memory.
     pub fn environment(&self) -> Environment {
         environment(self.manifest(), self.assessment.values())
     }
@@ -115,7 +116,7 @@ impl Admitted {
         &self.assessment.calibrated_profile().profile
     }
 
-    /// Returns the version of the cost table in whose fuel the bounds and limits are.
+    /// Returns the version of the cost table by which bounds and limits count fuel.
     pub const fn cost_table_version(&self) -> u32 {
         CostTable::VERSION
     }

@@ -145,7 +145,7 @@ impl Assessment {
     }
 
     /// Returns in a few words why the module is not proved; `None` for a proved or refused module.
-    pub fn reason_for_checks(&self) -> Option<String> {
+    pub fn reason_for_tier(&self) -> Option<String> {
         let asked_for = || "the profile asks for it".to_owned();
         let is_checked = matches!(self.verdict, Ok(Tier::Supervised | Tier::Metered));
         is_checked.then(|| self.worst().map_or_else(asked_for, ToString::to_string))

@@ -166,7 +166,7 @@ fn an_admitted_module_keeps_its_assessment() {
     assert_eq!(admitted.limits(), &terms.profile.limits(&terms.calibration));
     assert_eq!(admitted.limits().strikes, 5);
     assert_eq!(admitted.memory().0, 256 << 10, "the manifest's amount, limited by the profile");
-    assert_eq!((admitted.tier(), admitted.reason_for_checks()), (Tier::Proved, None));
+    assert_eq!((admitted.tier(), admitted.reason_for_tier()), (Tier::Proved, None));
 }
 
 #[test]

@@ -15,11 +15,11 @@ use weir_units::escaped;
 
 /// The most function names that are read from the name section; the same limit applies to imports and to exports.
 const NAMES_MAX: usize = 1 << 18;
-/// The most line-program instructions that are executed, over all compilation units.
+/// The most line-program instructions that are executed, over all line programs.
 const INSTRUCTIONS_MAX: usize = 1 << 20;
 /// The most rows of the line table.
 const ROWS_MAX: usize = 1 << 18;
-/// The most source files, over all compilation units.
+/// The most source files, over all line programs.
 const FILES_MAX: usize = 4096;
 /// The longest header of a line program, in bytes: a list of directories and files.
 const HEADER_MAX: usize = 1 << 16;
@@ -39,11 +39,11 @@ pub struct Lines<'a> {
     table: OnceCell<LineTable>,
 }
 
-/// The line tables of all compilation units, in one.
+/// The line tables of all line programs, in one.
 #[derive(Debug, Default)]
 struct LineTable {
     rows: Vec<Row>,
-    /// Paths of source files. A file is in the list once for each compilation unit that names it.
+    /// Paths of source files. A file is in the list once for each line program that names it.
     files: Vec<String>,
 }
 
@@ -52,8 +52,8 @@ struct LineTable {
 struct Row {
     /// An offset in the contents of the code section.
     address: u32,
-    /// File index and line; line 0 for code without a source line; `None` where a sequence of code ends. Rows with line
-    /// 0 are never adjacent.
+    /// File index and line; line 0 for code without a source line; `None` where a sequence of code ends, or where its file
+    /// is unknown. Within a sequence, rows with line 0 are never adjacent.
     line: Option<(u32, u32)>,
 }
 
@@ -79,14 +79,16 @@ impl<'a> Lines<'a> {
         let address = offset.checked_sub(self.module.code_range().start)?;
         let after = table.rows.partition_point(|row| u64::from(row.address) <= address);
         let line_of = |rows_back: usize| table.rows.get(after.checked_sub(rows_back)?)?.line;
-        // Code without a source line has the line of the row before it.
-        let (file, line) = line_of(1).filter(|(_, line)| *line > 0).or_else(|| line_of(1).and(line_of(2)))?;
+        // Code without a source line has the line of the row before it. That row can have no line either if sequences
+        // overlap.
+        let found = line_of(1).filter(|(_, line)| *line > 0).or_else(|| line_of(1).and(line_of(2)));
+        let (file, line) = found.filter(|(_, line)| *line > 0)?;
         Some(SourceLine { file: table.files.get(file as usize)?.clone(), line })
     }
 
     /// The rows of the line table, ascending by offset in the contents of the code section. A row's file and line apply
     /// from its offset up to that of the next row. Line 0 stands for code without a source line; a row without file and
-    /// line ends a sequence of code.
+    /// line ends a sequence of code, or begins a part whose file is unknown.
     pub fn rows(&self) -> impl Iterator<Item = (u32, Option<(&str, u32)>)> {
         let table = self.table();
         table.rows.iter().map(|row| {
@@ -133,12 +135,12 @@ impl LineTable {
         let mut instructions = INSTRUCTIONS_MAX;
         let mut rest = EndianSlice::new(debug_line, LittleEndian);
         while !rest.is_empty() && instructions > 0 && table.rows.len() < ROWS_MAX {
-            let begin = rest;
+            let from_program = rest;
             let Ok((length, format)) = rest.read_initial_length() else { break };
-            let Ok(unit) = rest.split(length) else { break };
-            if header_length(unit, format).is_ok_and(|length| length <= HEADER_MAX) {
+            let Ok(program) = rest.split(length) else { break };
+            if header_length(program, format).is_ok_and(|length| length <= HEADER_MAX) {
                 // An error ends the program; the rows before it are kept.
-                let _ = table.add_program(begin, sections, &mut instructions);
+                let _ = table.add_program(from_program, sections, &mut instructions);
             }
         }
         // Where one sequence ends and another begins at the same address, the row that begins a sequence comes last, so
@@ -147,14 +149,15 @@ impl LineTable {
         table
     }
 
-    /// Adds the rows of one line program. `budget` is the number of instructions that may still be executed.
+    /// Adds the rows of the line program with which `from_program` begins. `budget` is the number of instructions that may
+    /// still be executed.
     fn add_program(
         &mut self,
-        unit: Slice<'_>,
+        from_program: Slice<'_>,
         sections: &DebugSections<'_>,
         budget: &mut usize,
     ) -> gimli::Result<()> {
-        let mut program = DebugLine::from(unit).program(DebugLineOffset(0), 4, None, None)?;
+        let mut program = DebugLine::from(from_program).program(DebugLineOffset(0), 4, None, None)?;
         let mut instructions = program.header().instructions();
         let mut row = LineRow::new(program.header());
         let mut files = HashMap::new();
@@ -231,13 +234,14 @@ impl LineTable {
     }
 }
 
-/// The length of a line program's header, which contains all directories and files.
-fn header_length(mut unit: Slice<'_>, format: gimli::Format) -> gimli::Result<usize> {
-    if unit.read_u16()? >= 5 {
+/// The length of a line program's header, which contains all directories and files. `program` is the program after its
+/// own length.
+fn header_length(mut program: Slice<'_>, format: gimli::Format) -> gimli::Result<usize> {
+    if program.read_u16()? >= 5 {
         // Sizes of addresses and of segment selectors.
-        unit.skip(2)?;
+        program.skip(2)?;
     }
-    unit.read_length(format)
+    program.read_length(format)
 }
 
 /// A string in a line program's header, which may be in one of the string sections.

@@ -40,7 +40,8 @@ impl fmt::Display for WorkClass {
     }
 }
 
-/// The most of each resource that one call of an entry point uses.
+/// The most of each resource that one call of an entry point uses. Each bound is linear in the captured length of the
+/// packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceBound {
     /// The fuel of the executed instructions and host calls.
@@ -140,8 +141,8 @@ impl fmt::Display for CodeLocation {
     }
 }
 
-/// The bounds of a loop. A loop is analysed again for each kind of arguments of its function and in each walk of the
-/// loops around it; each bound is the largest of all these analyses.
+/// The bounds of a loop. A loop is analysed once for each abstract value of its function's arguments, and again each
+/// time that the analyser goes through the loops around it. Each bound is the largest of all these analyses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopBound {
     /// The location of the `loop` instruction.
@@ -175,7 +176,7 @@ pub struct TripCountFormula {
     pub step: u32,
 }
 
-/// The bound of a call of a host function, for all kinds of arguments that the call can have.
+/// The bound of a call of a host function, for all abstract values of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCall {
     /// The location of the `call` instruction.
@@ -186,7 +187,7 @@ pub struct HostCall {
     pub fuel: Linear,
 }
 
-/// The bound of a call of a function of the module, for all kinds of arguments that the call can have.
+/// The bound of a call of a function of the module, for all abstract values of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallBound {
     /// The location of the call instruction.
@@ -257,8 +258,8 @@ pub struct TopContributors {
 pub struct EntryBound {
     /// The entry point.
     pub entry: EntryPoint,
-    /// The most of each resource that one call uses. For an entry point that receives a batch, the packet length in the
-    /// bounds is that of each of the 64 packets.
+    /// The most of each resource that one call uses. For an entry point that receives a batch, a bound at a packet length
+    /// is that of 64 packets of this length.
     pub usage: ResourceBound,
     /// The most bytes of stack: the sum of the frames on the deepest call path. The size of a frame is computed from
     /// the function's locals and operands. `None` if there is no bound.

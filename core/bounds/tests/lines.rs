@@ -209,6 +209,18 @@ fn a_sequence_ends_at_its_end_row_and_line_0_counts_as_the_line_before() {
     assert_eq!(found, expected);
 }
 
+#[test]
+fn overlapping_sequences_without_a_line_lead_to_no_line() {
+    // Line 0 from offset 1, and in another sequence line 0 from offset 3.
+    let sequence = |begin: u8| unit(&[0, 5, 2, begin, 0, 0, 0, 3, 0x7f, 1, 2, 7 - begin, 0, 1, 1]);
+    let bytes = with_lines(&[sequence(1), sequence(3)].concat());
+    let module = ParsedModule::parse(bytes.clone()).unwrap();
+    let lines = Lines::new(&module);
+    let rows: Vec<_> = lines.rows().map(|(address, line)| (address, line.map(|(_, line)| line))).collect();
+    assert_eq!(rows, [(1, Some(0)), (3, Some(0)), (7, None), (7, None)]);
+    assert!((0..bytes.len() as u64).all(|offset| lines.line(offset).is_none()));
+}
+
 /// The byte ranges of the sections that [`Lines`] reads.
 fn tables(bytes: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> {
     wasmparser::Parser::new(0).parse_all(bytes).filter_map(|payload| match payload.unwrap() {

@@ -209,7 +209,7 @@ mod tests {
         let mut joiner = Joiner::new(JoinLimits::default());
         let mut filters: Filters = (0..100).map(|_| filter(1)).collect();
         joiner.change(filters.clone()).unwrap();
-        assert!(joiner.joined().is_settled(), "more than are kept apart");
+        assert!(joiner.joined().is_settled(), "100 filters are too many for the recent table");
         let settled = Arc::clone(&joiner.joined().settled.demux);
         filters.push(filter(2));
         joiner.change(filters.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Sub-flows: a channel's packets are distributed to queues by the values of chosen header fields.
+//! Sub-flows: a channel's packets are distributed by the values of chosen header fields to parts of each of its queues.
 
 use weir_abi::{Descriptor, flag};
 
@@ -19,7 +19,8 @@ pub enum KeyField {
     Vlan,
 }
 
-/// The fields that a channel's packets are distributed by, and the number of queues.
+/// The fields that a channel's packets are distributed by, and the number of sub-flows. Each sub-flow is one part of the
+/// queue of every module that reads the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubFlows {
     /// The fields, sorted.
@@ -50,7 +51,8 @@ impl SubFlows {
         let mut hash = self.key;
         for field in &self.fields {
             let value = field_value(*field, descriptor, head);
-            // Each half of the value enters a factor that also depends on the key.
+            // Each half of the value is mixed with the hash so far, which depends on the key, before the multiplication. So a
+            // sender does not know the product.
             for word in [value >> 64, value & u128::from(u64::MAX)] {
                 let word = u64::try_from(word).unwrap_or(0);
                 let (low, high) =

@@ -1,11 +1,11 @@
 //! Recognition of packets by their bytes, where no header or only a UDP port indicates that there is a packet.
 //!
-//! Behind MPLS labels and inside GTP-U, only the first four bits indicate whether IP follows (RFC 4928). But a hardware
-//! address can begin with the same bits: that of Ethernet over MPLS without a control word (RFC 4448, RFC 4385), or of
-//! a 5G session that carries frames. If such a frame were taken for IP, a view would show other data at the places of
-//! IP's fields: hardware addresses, and addresses, checksums and payload of the packet inside. So the bytes are parsed
-//! only if they are an IP packet with consistent lengths and, for IPv4, a right header checksum, and cannot also be
-//! read as a frame.
+//! Behind MPLS labels and inside GTP-U, only the first four bits indicate whether IP follows (RFC 4928). But the bytes
+//! can also be an Ethernet frame, whose first field, a hardware address, can begin with the same bits: in Ethernet over
+//! MPLS without a control word (RFC 4448, RFC 4385), and in a 5G session that carries frames. If a view took such a
+//! frame for IP, it would show data that it has to hide: the frame's hardware addresses, and the addresses, checksums
+//! and payload of the packet in the frame. So the bytes are parsed only if they are an IP packet with consistent
+//! lengths and, for IPv4, a right header checksum, and cannot also be read as a frame.
 
 use crate::checksum::{add_bytes, fold_sum};
 use crate::classify::{FirstHeader, MoreHeader, be16, walk_inside};
@@ -15,8 +15,8 @@ use crate::tunnel::Captured;
 use weir_abi::{Descriptor, flag};
 
 const IPV6_HEADER: usize = 40;
-/// The length to which Ethernet pads shorter data of a frame (IEEE 802.3, 3.2.8), in bytes. An IPv6 header with a
-/// header above it is longer.
+/// The length to which Ethernet pads shorter data of a frame (IEEE 802.3, 3.2.8), in bytes. Only IPv4 packets can be
+/// shorter: an IPv6 header and a header behind it have at least 48 bytes.
 const PADDED_MAX: usize = 46;
 
 /// EtherTypes, other than IP's, of protocols that frames carry. If bytes contain one of these numbers at the place of
@@ -54,8 +54,8 @@ pub(crate) fn is_only_ip(captured: Captured<'_>, at: usize, end: usize) -> Resul
     Ok(has_stated_len && !is_frame(captured, at, end)?)
 }
 
-/// Returns true if there is a packet at `at` that begins with a header of `kind`, is IP or ARP, and has consistent
-/// lengths up to `end` at most.
+/// Returns true if the bytes from `at` to `end` begin with a header of `kind`, and are IP, or ARP for Ethernet and IPv4.
+/// IP in a frame must have a stated length that fits. IP behind an EtherType must pass [`is_only_ip`].
 pub(crate) fn is_packet(
     captured: Captured<'_>,
     at: usize,
@@ -75,20 +75,21 @@ pub(crate) fn is_packet(
     }
 }
 
-/// Returns true if the bytes can be read as an Ethernet frame, judged by the packet that the frame would carry. Bytes
-/// that were not captured count as consistent.
+/// Returns true if the bytes can be read as an Ethernet frame, judged by its EtherType, and for IP also by the header
+/// behind the EtherType, as far as that header was captured.
 fn is_frame(captured: Captured<'_>, at: usize, end: usize) -> Result<bool, MoreHeader> {
     const IP: u32 = flag::IPV4 | flag::IPV6;
     let Descriptor { flags, ether_type, .. } =
         descriptor_of(captured, at, end, FirstHeader::Link(LinkType::Ethernet))?;
-    let is_malformed_ip = flags & (IP | flag::MALFORMED) == flag::MALFORMED;
-    Ok(matches!(ether_type, IPV4 | IPV6) && !is_malformed_ip
+    // MALFORMED without an IP flag: the bytes behind the EtherType are no IP header.
+    let has_no_ip_header = flags & (IP | flag::MALFORMED) == flag::MALFORMED;
+    Ok(matches!(ether_type, IPV4 | IPV6) && !has_no_ip_header
         || NOT_IP.contains(&ether_type)
         || flags & (flag::MPLS | flag::PPPOE) != 0)
 }
 
-/// The stated length of the IP packet at `at`. `None` if there is no IP header, if the packet would not end at `end` or
-/// before, if the header states no length, or if an IPv4 header has a wrong checksum.
+/// The stated length of the IP packet at `at`. `None` if there is no IP header, if the packet would end after `end`,
+/// if the header states no length, or if an IPv4 header has a wrong checksum.
 fn len_of_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<usize>, MoreHeader> {
     let Some(start) = captured.read::<6>(at)? else { return Ok(None) };
     let len = match start[0] >> 4 {

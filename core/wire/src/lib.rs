@@ -9,7 +9,8 @@
 //! [`complete`] computes checksums that a sender has left to its network card. A [`PacketView`] defines the visible
 //! part of a packet.
 //!
-//! The crate is pure: bytes in, values out. No input causes a panic, and no loop exceeds [`PEEK_MAX`] iterations.
+//! The crate is pure: bytes in, values out. No input causes a panic, and no loop of the parser exceeds [`PEEK_MAX`]
+//! iterations.
 
 #![forbid(unsafe_code)]
 

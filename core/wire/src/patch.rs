@@ -393,24 +393,34 @@ impl PatchVisitor<'_> {
         // The parser reads only the first PEEK_MAX bytes. The set of writable bits must not depend on later bytes.
         let head = self.head.get(..PEEK_MAX).unwrap_or(self.head);
         let byte_at = |at: usize| head.get(at).copied();
+        // Bytes behind the end of the IP packet are padding, also where a header would continue.
+        let mark = |visitor: &mut Self, field, at: usize, len: usize| {
+            visitor.mark_writable(field, at, len.min(end.saturating_sub(at)));
+        };
         match protocol {
             protocol::TCP => {
                 let words = byte_at(at + 12).map_or(0, |byte| usize::from(byte >> 4));
                 // A stated length shorter than the fixed header means no options; the payload follows the fixed
                 // header.
                 let payload = (at + words * 4).max(at + TCP_OPTIONS);
-                self.mark_writable(WriteField::Ports, at, 4);
-                self.mark_writable(WriteField::TcpSequence, at + 4, 4);
-                self.mark_writable(WriteField::TcpAcknowledgement, at + 8, 4);
-                self.mark_bits_writable(WriteField::TcpFlags, at + 12, 0x0f);
-                self.mark_writable(WriteField::TcpFlags, at + 13, 1);
-                self.mark_writable(WriteField::TcpWindow, at + 14, 2);
-                self.mark_writable(WriteField::TcpUrgent, at + 18, 2);
-                self.mark_writable(WriteField::TcpOptions, at + TCP_OPTIONS, payload - at - TCP_OPTIONS);
+                mark(self, WriteField::Ports, at, 4);
+                mark(self, WriteField::TcpSequence, at + 4, 4);
+                mark(self, WriteField::TcpAcknowledgement, at + 8, 4);
+                if at + 12 < end {
+                    self.mark_bits_writable(WriteField::TcpFlags, at + 12, 0x0f);
+                }
+                mark(self, WriteField::TcpFlags, at + 13, 1);
+                mark(self, WriteField::TcpWindow, at + 14, 2);
+                if end < at + 18 {
+                    // Here is no checksum, since the IP packet ends before its end.
+                    self.mark_writable(WriteField::Payload, at + 16, 2);
+                }
+                mark(self, WriteField::TcpUrgent, at + 18, 2);
+                mark(self, WriteField::TcpOptions, at + TCP_OPTIONS, payload - at - TCP_OPTIONS);
                 self.mark_writable(WriteField::Payload, payload, usize::MAX);
             }
             protocol::UDP => {
-                self.mark_writable(WriteField::Ports, at, 4);
+                mark(self, WriteField::Ports, at, 4);
                 self.mark_writable(WriteField::Payload, at + 8, usize::MAX);
             }
             protocol::ICMP | protocol::ICMPV6 => {
@@ -419,9 +429,9 @@ impl PatchVisitor<'_> {
                 let is_echo = kind.is_some_and(|kind| echoes.contains(&kind));
                 let is_timestamp =
                     protocol == protocol::ICMP && kind.is_some_and(|kind| TIMESTAMPS.contains(&kind));
-                self.mark_writable(WriteField::Icmp, at, 8);
+                mark(self, WriteField::Icmp, at, 8);
                 if is_echo || is_timestamp {
-                    self.mark_writable(WriteField::IcmpEcho, at + 4, 4);
+                    mark(self, WriteField::IcmpEcho, at + 4, 4);
                 }
                 let (data, len) = (at + 8, end.saturating_sub(at + 8));
                 self.mark_writable(if is_echo { WriteField::Payload } else { WriteField::Icmp }, data, len);

@@ -120,6 +120,27 @@ fn every_writable_bit_belongs_to_one_field() {
 }
 
 #[test]
+fn bytes_behind_the_end_of_an_ip_packet_are_payload_also_inside_a_header() {
+    // The offset of the length field, the length of the headers that it counts, and where the header above IP begins.
+    for (packet, length_at, counted, upper) in
+        [(tcp(), 20, 20, 38), (udp_v6(), 18, 0, 54), (icmp(true), 16, 20, 34), (icmp(false), 16, 20, 34)]
+    {
+        // An IPv6 length of 0 would state no end.
+        for len in 1..packet.len() - upper {
+            let mut packet = packet.clone();
+            let stated = u16::try_from(counted + len).unwrap().to_be_bytes();
+            packet[length_at..length_at + 2].copy_from_slice(&stated);
+            every_bit_has_its_field(&packet, LinkType::Ethernet);
+            let d = descriptor(&packet, LinkType::Ethernet);
+            for at in upper + len..packet.len() {
+                let fields = allowing(&packet, &d, u32::try_from(at).unwrap(), &[packet[at] ^ 1]);
+                assert!(matches!(fields[..], [] | [WriteField::Payload]), "{at} of {packet:x?}: {fields:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn fields_are_at_their_offsets() {
     let field = |packet: &[u8], offset: u32, bit: u8| {
         let new = [packet[offset as usize] ^ 1 << bit];

@@ -51,14 +51,14 @@ impl DeferredCharges {
 /// The weight of one packet. The channels that select the packet divide the weight among them.
 const WHOLE_PACKET: u64 = 1 << 16;
 
-/// A meter that divides the processor time of a block of packets among the channels.
+/// Divides the processor time of a block of packets among the channels.
 ///
 /// Work for all packets of the block (receiving, classifying, matching filters) is divided equally among the packets,
 /// and each packet's part equally among the channels that select it. The parts of packets that no channel selects are
 /// charged to no channel. Work for some channels only is charged to these. Time is measured by the CPU's cycle counter
 /// and scaled to the thread's CPU time.
 #[derive(Debug, Default)]
-pub struct BlockMeter {
+pub struct BlockCharges {
     /// Each channel's share of the packets, in units of 1 / [`WHOLE_PACKET`] packets.
     packet_parts: Vec<u64>,
     /// Each channel's share of the cycles that were spent for some channels only.
@@ -69,7 +69,7 @@ pub struct BlockMeter {
     packets: u64,
 }
 
-impl BlockMeter {
+impl BlockCharges {
     /// Starts measuring a block, for this number of channels.
     pub fn begin(&mut self, channels: usize) {
         for list in [&mut self.packet_parts, &mut self.own_cycles] {
@@ -145,31 +145,31 @@ mod tests {
 
     #[test]
     fn a_packet_is_charged_to_the_channels_that_want_it() {
-        let mut meter = BlockMeter::default();
-        meter.begin(4);
+        let mut charges = BlockCharges::default();
+        charges.begin(4);
         let set = |channels: &[usize]| channels.iter().copied().collect();
         // Ten packets: four for 0, four for 0 and 1, one for 2, and one for none. 400 cycles for 1 alone, 600 for
         // all.
         for wanted in [&[0][..], &[0, 1]].repeat(4) {
-            meter.count_packet(&set(wanted));
+            charges.count_packet(&set(wanted));
         }
-        meter.count_packet(&set(&[2]));
-        meter.count_packet(&set(&[]));
-        meter.charge_channels(&[1], 400);
+        charges.count_packet(&set(&[2]));
+        charges.count_packet(&set(&[]));
+        charges.charge_channels(&[1], 400);
         // The thread had a CPU for half of the time that passed.
-        let shares = [0, 1, 2, 3].map(|channel| meter.total_charge(channel, 1000, Nanos(500)));
+        let shares = [0, 1, 2, 3].map(|channel| charges.total_charge(channel, 1000, Nanos(500)));
         assert_eq!(shares, [Nanos(180), Nanos(260), Nanos(30), Nanos(0)]);
         // A new block starts from zero.
-        meter.begin(2);
-        assert_eq!(meter.total_charge(0, 0, Nanos(0)), Nanos(0));
+        charges.begin(2);
+        assert_eq!(charges.total_charge(0, 0, Nanos(0)), Nanos(0));
     }
 
     #[test]
     fn work_for_several_channels_is_divided_among_them() {
-        let mut meter = BlockMeter::default();
-        meter.begin(3);
-        meter.charge_channels(&[0, 2], 100);
-        meter.charge_channels(&[], 100);
-        assert_eq!([0, 1, 2].map(|channel| meter.total_charge(channel, 200, Nanos(200)).0), [50, 0, 50]);
+        let mut charges = BlockCharges::default();
+        charges.begin(3);
+        charges.charge_channels(&[0, 2], 100);
+        charges.charge_channels(&[], 100);
+        assert_eq!([0, 1, 2].map(|channel| charges.total_charge(channel, 200, Nanos(200)).0), [50, 0, 50]);
     }
 }

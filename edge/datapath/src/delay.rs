@@ -1,4 +1,4 @@
-//! The time that a thread waits for a CPU. The receive threads of interfaces report this time.
+//! The time that a thread waits for a CPU, for receive threads and core threads.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

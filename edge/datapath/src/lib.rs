@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`source`] | blocks of packets from a capture file, a packet socket, an AF_XDP socket or a TAP device |
 //! | [`receive`], [`plan`] | the receive thread of an interface: matches packets against filters and fills the channels' queues |
-//! | [`queue`], [`overflow`] | waiting packets, in the arena or in memory of the queue |
-//! | [`preprocess`] | checksum validation, reassembly, and views |
+//! | [`queue`], [`overflow`] | waiting packets: references to where they arrived, or copies in memory of the queue |
+//! | [`preprocess`] | checksum validation and reassembly, and then the view of the channel |
 //! | [`driver`] | calls a module for the packets of a source, with the ticks that fall between them |
 //! | [`effects`] | applies patches to a private copy of a packet and completes its checksum |
 //! | [`egress`] | forwards packets into a file, a link's socket, a TAP device, or nothing |

@@ -57,7 +57,7 @@ pub struct PacketQueue {
     overflow: Option<Overflow>,
 }
 
-/// The number of packets after which one call moves no more.
+/// The number of packets after which one call of [`PacketQueue::move_before`] ends.
 const MOVED_MAX: u64 = 512;
 /// The value of `in_hand` without in-hand packets.
 const NOTHING: u64 = u64::MAX;
@@ -175,8 +175,8 @@ impl PacketQueue {
         PutOutcome { lost, wakes }
     }
 
-    /// Takes out the oldest packets of one batch, at most `packets_max`. They become the in-hand packets, in place of
-    /// the previous in-hand packets.
+    /// Takes out the next packets, all of one batch: at most `packets_max`, but at least one. They become the in-hand
+    /// packets, in place of the previous in-hand packets.
     pub fn take(&self, packets_max: u32) -> Option<QueueEntry> {
         let mut inner = self.lock();
         let mut taken = inner.take(packets_max.max(1))?;
@@ -200,9 +200,9 @@ impl PacketQueue {
         self.in_hand.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// Copies packets before `position` to memory of the queue, oldest first, as far as they fit. Stops after some
-    /// hundreds, because the receive thread and the queue's reader wait meanwhile. Returns the number of packets
-    /// moved.
+    /// Copies packets before `position` to memory of the queue, oldest first in each sub-flow, as far as they fit.
+    /// Stops after some hundreds, because the receive thread and the queue's reader wait meanwhile. Returns the
+    /// number of packets moved.
     pub fn move_before(&self, position: u64) -> u64 {
         let Some(overflow) = &self.overflow else { return 0 };
         let mut inner = self.lock();

@@ -1,7 +1,7 @@
 //! The receive thread of an interface: it takes packets, matches them against the channels' filters, and fills the
 //! queues.
 
-use crate::account::{BlockMeter, charge_readers};
+use crate::account::{BlockCharges, charge_readers};
 use crate::delay::RunDelay;
 use crate::egress::CopyBuffers;
 use crate::event::ObservedEvent;
@@ -294,7 +294,7 @@ struct Receiving {
     /// The number of packets that no channel wanted.
     unwanted: u64,
     fragments: Fragments,
-    meter: BlockMeter,
+    charges: BlockCharges,
     /// A buffer for the first bytes of a packet.
     head: Vec<u8>,
     /// Buffers for packets that are forwarded.
@@ -328,7 +328,7 @@ impl Receiving {
                 DATAGRAM_LIFETIME,
                 RandomState::new().hash_one(DATAGRAMS_MAX),
             ),
-            meter: BlockMeter::default(),
+            charges: BlockCharges::default(),
             head: Vec::new(),
             copies: CopyBuffers::default(),
             flows: Vec::new(),
@@ -447,7 +447,7 @@ impl Receiving {
     /// Puts a block's packets into the queues of the channels that want them.
     fn distribute(&mut self, block: &Arc<Block>) {
         let plan = Arc::clone(&self.plan);
-        self.meter.begin(plan.routes.len());
+        self.charges.begin(plan.routes.len());
         self.masks.resize_with(plan.routes.len(), Vec::new);
         (self.touched, self.passed) = (ChannelSet::NONE, ChannelSet::NONE);
         for index in block.lead()..block.len() {
@@ -457,13 +457,13 @@ impl Receiving {
             let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
             let begin = Cycles::now();
             route.forward(block, masks, &mut self.copies);
-            self.meter.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
+            self.charges.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
         }
         for &place in plan.direct.iter().filter(|place| self.touched.contains(**place)) {
             let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
             let begin = Cycles::now();
             route.put(block, masks, self.position, &mut self.head, &mut self.flows);
-            self.meter.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
+            self.charges.charge_channels(&[place], Cycles::now().0.saturating_sub(begin.0));
         }
         for (selection, places) in &plan.selections {
             // If one of these channels wants a packet, all of them want it: see `match_packet`.
@@ -471,7 +471,7 @@ impl Receiving {
             let Some(masks) = self.masks.get(*place).cloned() else { continue };
             let begin = Cycles::now();
             self.select(&plan, selection, places, block, masks);
-            self.meter.charge_channels(places, Cycles::now().0.saturating_sub(begin.0));
+            self.charges.charge_channels(places, Cycles::now().0.saturating_sub(begin.0));
         }
         let packets = block.descriptors().iter().skip(block.lead());
         self.position += packets.map(|packet| u64::from(packet.wire_len)).sum::<u64>();
@@ -500,7 +500,7 @@ impl Receiving {
         if descriptor.flags & flag::LATER_FRAGMENT != 0 {
             plan.add_channels_of_selections(&mut wanted);
         }
-        self.meter.count_packet(&wanted);
+        self.charges.count_packet(&wanted);
         self.unwanted += u64::from(wanted.is_empty());
         for place in wanted.iter() {
             let (Some(masks), Some(route)) = (self.masks.get_mut(place), plan.route(place)) else { continue };
@@ -601,8 +601,8 @@ impl Receiving {
         for place in all.iter() {
             let Some(route) = self.plan.route(place) else { continue };
             // Receiving is done for all channels, so its time is divided by packets.
-            let receiving = self.meter.common_charge(place, received);
-            let rest = self.meter.total_charge(place, cycles, time);
+            let receiving = self.charges.common_charge(place, received);
+            let rest = self.charges.total_charge(place, cycles, time);
             charge_readers(route, Nanos(receiving.0.saturating_add(rest.0)));
         }
     }

@@ -6,8 +6,8 @@
 //! certain time. The child gives up all other rights before it reads its input ([`confine_or_exit`]). Its answer is
 //! untrusted, like its input: an attacker who takes over a child can answer anything until its time is over.
 
+use crate::budget::{BudgetOrder, ProcessorBudget};
 use crate::launch::{CORE_WORDS, Child, Launcher, ProcessLimits, start_piped};
-use crate::meter::{CpuMeter, MeterOrder};
 use crate::{ConfineError, FileConfinement, Isolation};
 use rustix::thread::CpuSet;
 use std::fs::File;
@@ -22,23 +22,23 @@ use weir_units::{Bytes, Nanos};
 const NOT_CONFINED: i32 = 71;
 /// The number of bytes of a child's standard error that are kept.
 const STDERR_MAX: usize = 4096;
-/// The longest text made from a child's standard error, in characters.
+/// The most characters of a child's standard error that become text, before escaping.
 const TEXT_MAX: usize = 500;
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// The polling interval for the end of a child that has closed its streams.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The interval at which the meter of a running child is asked for its order.
-const METER_INTERVAL: Duration = Duration::from_millis(20);
+/// The interval at which a running child's budget is asked for its order.
+const ORDER_INTERVAL: Duration = Duration::from_millis(20);
 /// Added to the nice value of every child, so that compilation for sessions runs behind all other work on its cores.
 const NICE: i32 = 10;
 
 /// The limits of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildLimits {
-    /// Processor time, rounded up to whole seconds.
+    /// Processor time. It is compared every 20 ms; the kernel enforces it, too, rounded up to whole seconds.
     pub processor: Nanos,
-    /// Wall-clock time from the child's start to its end, including sleep and without pauses that a meter orders.
+    /// Wall-clock time from the child's start to its end, also while the child waits, but not while its budget pauses it.
     pub time: Nanos,
     /// Address space.
     pub memory: Bytes,
@@ -129,7 +129,7 @@ pub enum ChildError {
     /// The child was killed by a signal: it crashed on its input, or the system had no memory for it.
     #[error("the process that did it was killed by signal {0}")]
     Killed(i32),
-    /// The child's meter aborted it in favour of other work.
+    /// The child's budget ordered its end, in favour of other work.
     #[error("it was preempted by others")]
     Preempted,
     /// The child's answer is too long. The value is the limit in bytes.
@@ -159,26 +159,27 @@ pub fn plain(bytes: &[u8]) -> String {
 /// Starts a child with this argument and an empty environment, sends it the question, and waits for the answer and the
 /// child's end.
 ///
-/// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `meter` is asked for its order every
+/// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `budget` is asked for its order every
 /// 20 ms. A child that must pause is stopped (SIGSTOP), and its wall-clock time does not run until it continues. The
-/// child's processor time is charged to the meter.
+/// child's processor time is debited from the budget.
 ///
 /// [`ChildOutcome::answer`] is an error if the child gave no answer. A child that exits with a status other than 0 has
-/// answered, but is not [done](ChildReply::has_succeeded).
+/// answered without [success](ChildReply::has_succeeded). Only status 71 is an error: the child could not be confined.
 pub fn request(
     launcher: &Launcher,
     argument: &str,
     question: &[u8],
     limits: &ChildLimits,
-    meter: &mut dyn CpuMeter,
+    budget: &mut dyn ProcessorBudget,
 ) -> ChildOutcome {
     let no_answer = |error: ChildError| ChildOutcome { answer: Err(error), used: Nanos(0) };
-    // One request may start several children, and the meter may pause the request between two of them.
+    // A client's request can need several children, each by a call of this function. The budget can order a pause also
+    // before a child is started.
     loop {
-        match meter.order(Nanos(0)) {
-            MeterOrder::Continue => break,
-            MeterOrder::Pause => std::thread::sleep(METER_INTERVAL),
-            MeterOrder::Abort => return no_answer(ChildError::Preempted),
+        match budget.order(Nanos(0)) {
+            BudgetOrder::Continue => break,
+            BudgetOrder::Pause => std::thread::sleep(ORDER_INTERVAL),
+            BudgetOrder::Abort => return no_answer(ChildError::Preempted),
         }
     }
     let begun = Instant::now();
@@ -188,14 +189,14 @@ pub fn request(
             child,
             exit: None,
             deadline: begun + Duration::from_nanos(limits.time.0),
-            meter_polled: begun,
+            budget_asked: begun,
             paused_since: None,
         },
         Err(error) => return no_answer(error.into()),
     };
-    let answer = running.answer(question, limits, meter);
+    let answer = running.answer(question, limits, budget);
     let used = running.end_and_measure();
-    meter.spend(used);
+    budget.spend(used);
     ChildOutcome { answer, used }
 }
 
@@ -214,10 +215,10 @@ struct Running {
     /// The exit status and processor time, once the child has been waited for. The system may reuse its process id from
     /// then on.
     exit: Option<(ExitStatus, Nanos)>,
-    /// The end of the child's wall-clock time, unless the child is paused.
+    /// The instant at which the child is stopped. The end of a pause moves the deadline by the length of the pause.
     deadline: Instant,
-    /// The time when the meter was last asked for its order.
-    meter_polled: Instant,
+    /// The time when the budget was last asked for its order.
+    budget_asked: Instant,
     /// The time since which the child is paused.
     paused_since: Option<Instant>,
 }
@@ -265,10 +266,10 @@ impl Running {
         &mut self,
         question: &[u8],
         limits: &ChildLimits,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<ChildReply, ChildError> {
-        let (bytes, stderr) = self.exchange(question, limits, meter)?;
-        let status = self.wait_for_end(limits, meter)?;
+        let (bytes, stderr) = self.exchange(question, limits, budget)?;
+        let status = self.wait_for_end(limits, budget)?;
         match status.signal() {
             Some(libc::SIGXCPU) => return Err(ChildError::TimeLimit(*limits)),
             // The kernel does not deliver SIGXCPU, the signal of the soft limit, to the first process of a PID namespace.
@@ -289,7 +290,7 @@ impl Running {
         Ok(ChildReply { bytes, stderr, has_succeeded: status.success() })
     }
 
-    /// Returns the processor time of a child that has not been waited for; 0 for another one.
+    /// Returns the child's processor time so far; 0 if the child has been waited for.
     fn time_so_far(&self) -> Nanos {
         let Some(clock) = self.clock.filter(|_| self.exit.is_none()) else { return Nanos(0) };
         // The child has not been waited for, so the clock is still the child's.
@@ -305,40 +306,40 @@ impl Running {
         unsafe { libc::kill(number, signal) };
     }
 
-    /// Asks the meter for its order if [`METER_INTERVAL`] has passed since the last time, and applies the order. Returns the
+    /// Asks the budget for its order if [`ORDER_INTERVAL`] has passed since the last time, and applies the order. Returns the
     /// longest time for which the caller may wait before it calls this function again.
     fn apply_order(
         &mut self,
         limits: &ChildLimits,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<Duration, ChildError> {
         let now = Instant::now();
-        if now.saturating_duration_since(self.meter_polled) >= METER_INTERVAL {
-            self.meter_polled = now;
+        if now.saturating_duration_since(self.budget_asked) >= ORDER_INTERVAL {
+            self.budget_asked = now;
             let so_far = self.time_so_far();
             if so_far > limits.processor {
                 return Err(ChildError::TimeLimit(*limits));
             }
-            match (meter.order(so_far), self.paused_since) {
-                (MeterOrder::Abort, _) => return Err(ChildError::Preempted),
-                (MeterOrder::Pause, None) => {
+            match (budget.order(so_far), self.paused_since) {
+                (BudgetOrder::Abort, _) => return Err(ChildError::Preempted),
+                (BudgetOrder::Pause, None) => {
                     self.signal(libc::SIGSTOP);
                     self.paused_since = Some(now);
                 }
-                (MeterOrder::Continue, Some(since)) => {
+                (BudgetOrder::Continue, Some(since)) => {
                     self.deadline += now.saturating_duration_since(since);
                     self.paused_since = None;
                     self.signal(libc::SIGCONT);
                 }
-                (MeterOrder::Pause, Some(_)) | (MeterOrder::Continue, None) => {}
+                (BudgetOrder::Pause, Some(_)) | (BudgetOrder::Continue, None) => {}
             }
         }
         if self.paused_since.is_some() {
-            return Ok(METER_INTERVAL);
+            return Ok(ORDER_INTERVAL);
         }
         match self.deadline.saturating_duration_since(now) {
             Duration::ZERO => Err(ChildError::TimeLimit(*limits)),
-            remaining => Ok(remaining.min(METER_INTERVAL)),
+            remaining => Ok(remaining.min(ORDER_INTERVAL)),
         }
     }
 
@@ -386,14 +387,14 @@ impl Running {
         &mut self,
         question: &[u8],
         limits: &ChildLimits,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<(Vec<u8>, Vec<u8>), ChildError> {
         let (mut stdin, mut unsent) = (self.child.stdin.take(), question);
         stdin.as_ref().map_or(Ok(()), set_nonblocking)?;
         let (mut answer, mut stderr) =
             (Stream::new(self.child.stdout.take()), Stream::new(self.child.stderr.take()));
         while answer.pipe.is_some() || stderr.pipe.is_some() {
-            let wait_max = self.apply_order(limits, meter)?;
+            let wait_max = self.apply_order(limits, budget)?;
             let stdin_descriptor = stdin.as_ref().map_or(-1, AsRawFd::as_raw_fd);
             let [can_write, has_answer, has_stderr] = poll(
                 [
@@ -430,17 +431,17 @@ impl Running {
         Ok((answer.bytes, stderr.bytes))
     }
 
-    /// Waits for the child's end while the meter and the limits allow it to run.
+    /// Waits for the child's end while the budget and the limits allow it to run.
     fn wait_for_end(
         &mut self,
         limits: &ChildLimits,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<ExitStatus, ChildError> {
         loop {
             if let Some(status) = self.wait(libc::WNOHANG)? {
                 return Ok(status);
             }
-            std::thread::sleep(self.apply_order(limits, meter)?.min(END_POLL_INTERVAL));
+            std::thread::sleep(self.apply_order(limits, budget)?.min(END_POLL_INTERVAL));
         }
     }
 }

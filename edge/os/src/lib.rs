@@ -7,8 +7,8 @@
 //!
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
-//! | key agent ([`confine_key_agent`]): signs with a key that it has read before it confines itself | none; open descriptors stay open | memory, open descriptors, exit; no other thread, no new code; its memory is hidden from other processes | none |
-//! | sandbox process ([`confine_sandbox`]): runs one module | none; open descriptors stay open | those of a compiler, receiving descriptors, and signals to its own threads; its memory is hidden from other processes | none |
+//! | key agent ([`confine_key_agent`]): signs with a key that it has read before it confines itself | none; open descriptors stay open | memory, open descriptors, exit; no other thread, no new code | none |
+//! | sandbox process ([`confine_sandbox`]): runs one module | none; open descriptors stay open | those of a compiler, receiving descriptors, and signals to its own threads | none |
 //! | compiler ([`confine_compiler`]): compiles one module | none; open descriptors stay open | those of a computing program; all others fail | none |
 //! | [`spawner`]: starts the other processes for a node | all that its user may access | all but those that neither it nor its children need | those for creating namespaces, if it had them at its start |
 //! | node ([`confine_node`]): runs modules on live traffic | writes only beneath its own folders, and executes nothing | all but those that no part of a node needs: other processes, their memory, kernel modules, mounts, namespaces, clocks | those for interfaces, if it had them at its start |
@@ -17,12 +17,15 @@
 //! has one thread. A node executes nothing: its [`spawner`] starts the other processes, in namespaces of their own where
 //! the system allows namespaces. [`Isolation`] describes the isolation of a process.
 //!
+//! Each of these processes is [hidden](hide) from other processes of its user.
+//!
 //! In none of these processes can memory be writable and executable at the same time. Where the kernel can seal memory,
 //! the code of the program, and of a module in a sandbox process, cannot be made writable again.
 //!
 //! [`private`] creates files and folders that only their owner may read. [`socket`] binds a node's socket. [`child`] runs a
 //! compiler with limits and receives its answer. [`helper`] runs a long-lived helper process, such as the key agent.
 
+mod budget;
 mod calls;
 pub mod child;
 mod clock;
@@ -34,7 +37,6 @@ mod isolation;
 mod launch;
 pub mod lock;
 pub mod memory;
-mod meter;
 pub mod private;
 mod privileges;
 mod root;
@@ -42,11 +44,11 @@ mod signals;
 pub mod socket;
 pub mod spawner;
 
+pub use budget::{BudgetOrder, CpuBudget, ProcessorBudget};
 pub use clock::clock_time;
 pub use files::may_write;
 pub use isolation::Isolation;
 pub use launch::Launcher;
-pub use meter::{CpuBudget, CpuMeter, MeterOrder};
 pub use signals::is_ignored;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -95,7 +97,7 @@ pub enum ConfineError {
 }
 
 /// Confines the calling thread to computing: it can open nothing, execute nothing and connect to nothing. Open
-/// descriptors, such as standard input and output, stay open.
+/// descriptors, such as standard input and output, stay open. The process is [hidden](hide).
 ///
 /// # Errors
 /// [`ConfineError`]. A part of the confinement may be in effect.
@@ -174,6 +176,7 @@ fn leave_file_system() -> Result<FileConfinement, ConfineError> {
 
 /// Confines the calling thread, and threads that it starts, to the work of a node. They can write only to the folders and
 /// devices `written`, and can execute no program: starting processes is the [`spawner`]'s task.
+/// The process is [hidden](hide).
 ///
 /// # Errors
 /// [`ConfineError`]. A part of the confinement may be in effect.

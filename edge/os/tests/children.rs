@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use weir_os::child::{ChildError, ChildLimits, ChildOutcome, ChildReply, Cores, request};
-use weir_os::{CpuMeter, Launcher, MeterOrder};
+use weir_os::{BudgetOrder, Launcher, ProcessorBudget};
 use weir_units::{Bytes, Nanos};
 
 /// Limits that no script reaches.
@@ -139,10 +139,10 @@ fn the_processor_time_of_a_child_is_known_however_it_ended() {
     assert!(matches!(none, ChildOutcome { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
 }
 
-/// A meter whose orders come from a function.
+/// A budget whose orders come from a function.
 struct Script<F>(F, Nanos);
 
-impl<F: FnMut(Nanos) -> MeterOrder> CpuMeter for Script<F> {
+impl<F: FnMut(Nanos) -> BudgetOrder> ProcessorBudget for Script<F> {
     fn limit(&self) -> Nanos {
         Nanos(u64::MAX)
     }
@@ -152,31 +152,31 @@ impl<F: FnMut(Nanos) -> MeterOrder> CpuMeter for Script<F> {
     fn spend(&mut self, used: Nanos) {
         self.1.0 += used.0;
     }
-    fn order(&mut self, so_far: Nanos) -> MeterOrder {
+    fn order(&mut self, so_far: Nanos) -> BudgetOrder {
         (self.0)(so_far)
     }
 }
 
-fn metered(
+fn run_with_orders(
     script: &str,
     limits: &ChildLimits,
-    order: impl FnMut(Nanos) -> MeterOrder,
+    order: impl FnMut(Nanos) -> BudgetOrder,
 ) -> (ChildOutcome, Nanos) {
-    let mut meter = Script(order, Nanos(0));
+    let mut budget = Script(order, Nanos(0));
     let (folder, asked) = loop {
         let folder = tempfile::tempdir().expect("a folder");
         let program = folder.path().join("child");
         std::fs::write(&program, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\n{script}\n"))
             .expect("a file");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
-        match request(&Launcher::from(program.as_path()), "argument", b"", limits, &mut meter) {
+        match request(&Launcher::from(program.as_path()), "argument", b"", limits, &mut budget) {
             ChildOutcome { answer: Err(ChildError::Process(error)), .. }
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => break (folder, asked),
         }
     };
     drop(folder);
-    (asked, meter.1)
+    (asked, budget.1)
 }
 
 #[test]
@@ -186,13 +186,13 @@ fn a_paused_child_uses_no_time_and_its_limit_is_suspended() {
     let (mut seen, mut rested) = (Vec::new(), 0);
     // From 100 ms on it pauses for 450 questions, at least nine seconds: longer than its wall-clock time.
     let (ChildOutcome { answer, used }, spent) =
-        metered("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done", &short, |so_far| {
+        run_with_orders("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done", &short, |so_far| {
             if so_far.0 < 100_000_000 || rested >= 450 {
-                return MeterOrder::Continue;
+                return BudgetOrder::Continue;
             }
             rested += 1;
             seen.push(so_far);
-            MeterOrder::Pause
+            BudgetOrder::Pause
         });
     assert_eq!(answer.expect("it was given its time").bytes, b"done\n");
     assert_eq!((rested, used), (450, spent));
@@ -206,16 +206,16 @@ fn a_paused_child_uses_no_time_and_its_limit_is_suspended() {
 fn a_preempted_child_is_killed_and_its_time_is_known() {
     for resting in [false, true] {
         let (ChildOutcome { answer, used }, spent) =
-            metered("while :; do :; done", &PATIENT, |so_far| match so_far.0 {
-                0..100_000_000 => MeterOrder::Continue,
-                _ if resting && so_far.0 < 100_000_001 => MeterOrder::Pause,
-                _ => MeterOrder::Abort,
+            run_with_orders("while :; do :; done", &PATIENT, |so_far| match so_far.0 {
+                0..100_000_000 => BudgetOrder::Continue,
+                _ if resting && so_far.0 < 100_000_001 => BudgetOrder::Pause,
+                _ => BudgetOrder::Abort,
             });
         assert!(matches!(answer, Err(ChildError::Preempted)), "{answer:?}");
         assert!(used.0 >= 100_000_000 && used == spent, "{used:?} {spent:?}");
     }
     // It is not even started.
-    let (ChildOutcome { answer, used }, _) = metered("echo done", &PATIENT, |_| MeterOrder::Abort);
+    let (ChildOutcome { answer, used }, _) = run_with_orders("echo done", &PATIENT, |_| BudgetOrder::Abort);
     assert!(matches!(answer, Err(ChildError::Preempted)) && used == Nanos(0));
 }
 

@@ -19,7 +19,7 @@ use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker
 use weir_admission::{Admitted, STACK_MAX, Tier};
 use weir_bounds::CostTable;
 use weir_bounds::charge::{self, ChargeRules};
-use weir_os::CpuMeter;
+use weir_os::ProcessorBudget;
 use weir_units::{Bytes, Nanos, display_among};
 
 /// The settings of an engine.
@@ -214,7 +214,7 @@ impl Engine {
         self.load_counting(admitted, true, &mut Nanos(0))
     }
 
-    /// Loads a module, with or without suspendable calls. Charges `meter` for the processor time of the compiler child, also
+    /// Loads a module, with or without suspendable calls. Charges `budget` for the processor time of the compiler child, also
     /// on failure; the calling thread's own time is not charged.
     ///
     /// # Errors
@@ -223,10 +223,10 @@ impl Engine {
         &self,
         admitted: Admitted,
         suspendable: bool,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<LoadedModule, LoadError> {
         let checks = self.checks(&admitted, suspendable);
-        let compiled = self.compile(&admitted, checks, meter)?;
+        let compiled = self.compile(&admitted, checks, budget)?;
         // SAFETY: `compile` has just returned the code for this module.
         unsafe { self.assemble(admitted, compiled) }
     }
@@ -237,12 +237,12 @@ impl Engine {
     }
 
     /// Rewrites a module and returns its compiled code. The code comes from the cache, if an engine with the same options has
-    /// compiled the same bytes before. Charges `meter` as [`load_counting`](Self::load_counting) does.
+    /// compiled the same bytes before. Charges `budget` as [`load_counting`](Self::load_counting) does.
     pub(crate) fn compile(
         &self,
         admitted: &Admitted,
         checks: Checks,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<CompiledModule, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let (bytes, indices) =
@@ -255,7 +255,7 @@ impl Engine {
             Some(code) => code,
             None => {
                 let code = match self.options.compile_in_child {
-                    Some(limits) => compile::in_child(&bytes, admitted.info().may_be_inlined, limits, meter)
+                    Some(limits) => compile::in_child(&bytes, admitted.info().may_be_inlined, limits, budget)
                         .map_err(LoadError::Compile)?,
                     None => runtime.wasm.precompile_module(&bytes).map_err(failed)?,
                 };

@@ -12,7 +12,7 @@ enum {
     HEADER = 14,
     MARK = HEADER,
     NUMBER = MARK + 8,
-    LEAST = NUMBER + 8,
+    FRAME_MIN = NUMBER + 8, /* `min` of `size` in weir.toml */
     ETHERTYPE = 0x88B5,
 };
 
@@ -29,7 +29,7 @@ static __attribute__((noinline)) void send_so_many(uint32_t wanted)
     const uint32_t size = (uint32_t)param_size();
     for (uint32_t i = 0; i < wanted; i++) {
         set_be64(frame + NUMBER, sent);
-        const int32_t code = send_flood(frame, size);
+        const int32_t code = send_flood(frame, size); /* one frame on the output `flood` */
         if (code == WEIR_OK) {
             sent++;
         } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Numbers as decimal text, an address and two ports: in loggers.
+ * Writes an address, a port and the packet's number as decimal text, as loggers do.
  */
 #include "weir.h"
 #include "module.h"

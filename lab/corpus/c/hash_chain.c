@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * A hash table with chains: in connection tracking.
+ * A hash table with chains, as used in connection tracking.
  */
 #include "weir.h"
 #include "module.h"

@@ -3,7 +3,7 @@
 
 use crate::control::link_spec::OutputSpec;
 use crate::control::preprocessing::ShardField;
-use crate::control::quantity::{self, Exact, QuantityText};
+use crate::control::quantity::{self, AsText, Exact};
 use crate::control::services::{OfferSpec, UseSpec};
 use crate::control::share::{SHARES_MAX, ShareGrant};
 use crate::control::spec::{ChannelSpec, LIST_ENTRIES_MAX, ModuleSpec, ProcessorSpec, TomlValue};
@@ -105,10 +105,10 @@ pub(crate) mod texts {
     pub(crate) fn deserialize<'de, T: Exact + SpecList, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Vec<T>, D::Error> {
-        Ok(list(from)?.into_iter().map(|QuantityText(value)| value).collect())
+        Ok(list(from)?.into_iter().map(|AsText(value)| value).collect())
     }
 
-    impl<T: SpecList> SpecList for QuantityText<T> {
+    impl<T: SpecList> SpecList for AsText<T> {
         const PLURAL: &'static str = T::PLURAL;
         const COUNT_MAX: usize = T::COUNT_MAX;
     }

@@ -62,11 +62,11 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A quantity or a name that serde reads from its text, as an entry of a list or a map.
+/// A value that serde reads from its text, as an entry of a list or a map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct QuantityText<T>(pub(crate) T);
+pub(crate) struct AsText<T>(pub(crate) T);
 
-impl<'de, T: Exact> Deserialize<'de> for QuantityText<T> {
+impl<'de, T: Exact> Deserialize<'de> for AsText<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         text::deserialize(from).map(Self)
     }
@@ -97,7 +97,7 @@ pub(crate) mod texts {
     }
 
     pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-        Ok(Vec::deserialize(from)?.into_iter().map(|QuantityText(value)| value).collect())
+        Ok(Vec::deserialize(from)?.into_iter().map(|AsText(value)| value).collect())
     }
 }
 
@@ -114,6 +114,6 @@ pub(crate) mod maybe {
     }
 
     pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-        Ok(Option::deserialize(from)?.map(|QuantityText(value)| value))
+        Ok(Option::deserialize(from)?.map(|AsText(value)| value))
     }
 }

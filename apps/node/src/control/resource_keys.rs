@@ -2,7 +2,7 @@
 //!
 //! Keys and units are those of the [table of resources](Resource). The structure has one field of type [`Amounts`].
 //! Keys of the table are read into this field, and all other keys are read as the structure's own keys. The macro
-//! `beside!` implements the reading.
+//! `deserialize_with_amounts!` implements the reading.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -37,9 +37,9 @@ impl AmountKeys {
 
 /// Implements `Deserialize` for a structure with `#[serde(remote = "Self")]`, which reads amounts into `$field` and
 /// all other keys as the structure's own. With `and written`, also implements `Serialize`.
-macro_rules! beside {
+macro_rules! deserialize_with_amounts {
     ($type:ident, $field:ident, $keys:expr, and written) => {
-        $crate::control::resource_keys::beside!($type, $field, $keys);
+        $crate::control::resource_keys::deserialize_with_amounts!($type, $field, $keys);
 
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -51,7 +51,7 @@ macro_rules! beside {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let mut amounts = weir_trust::grant::Amounts::default();
-                let rest = Self::deserialize($crate::control::resource_keys::Beside {
+                let rest = Self::deserialize($crate::control::resource_keys::WithoutAmounts {
                     from,
                     keys: $keys,
                     amounts: &mut amounts,
@@ -62,7 +62,7 @@ macro_rules! beside {
     };
 }
 
-pub(crate) use beside;
+pub(crate) use deserialize_with_amounts;
 
 /// Writes the limits of a session, for
 /// `#[serde(flatten, skip_deserializing, serialize_with = "resource_keys::session")]`.
@@ -80,13 +80,13 @@ pub(crate) fn session<S: Serializer>(amounts: &Amounts, to: S) -> Result<S::Ok, 
 }
 
 /// A deserializer of a structure that reads amounts into `amounts`, and passes only the other keys on.
-pub(crate) struct Beside<'a, D> {
+pub(crate) struct WithoutAmounts<'a, D> {
     pub(crate) from: D,
     pub(crate) keys: AmountKeys,
     pub(crate) amounts: &'a mut Amounts,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Beside<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for WithoutAmounts<'_, D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -245,7 +245,7 @@ mod tests {
         limits: Amounts,
     }
 
-    beside!(Thing, limits, AmountKeys::Session, and written);
+    deserialize_with_amounts!(Thing, limits, AmountKeys::Session, and written);
 
     #[test]
     fn amounts_are_written_and_read_among_the_structures_own_keys() {

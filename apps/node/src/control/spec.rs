@@ -137,8 +137,8 @@ derived::session! {
     }
 }
 
-resource_keys::beside!(SessionSpec, limits, AmountKeys::Session, and written);
-resource_keys::beside!(Change, limits, AmountKeys::Session, and written);
+resource_keys::deserialize_with_amounts!(SessionSpec, limits, AmountKeys::Session, and written);
+resource_keys::deserialize_with_amounts!(Change, limits, AmountKeys::Session, and written);
 
 fn memory_default() -> Bytes {
     Bytes(64 << 20)
@@ -201,7 +201,7 @@ pub struct ChannelSpec {
     pub view: Option<RequestedView>,
     /// Restrictions of the owner's credential, set by the node. Neither a configuration nor a request contains them.
     #[serde(skip)]
-    pub(crate) bounds: GrantedVisibility,
+    pub(crate) granted: GrantedVisibility,
     /// Maximum number of packets that wait for each module, in memory of the session. By default up to [`QUEUE_USUAL`]
     /// packets wait, in memory of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]

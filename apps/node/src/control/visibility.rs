@@ -37,34 +37,34 @@ impl GrantedVisibility {
     /// the previous delegation, who sees packets through the views of all delegations up to that one. Filters of the
     /// first grant were written by the root, and filters of the root's limit by the node's operator.
     pub(crate) fn from_credential(credential: &VerifiedCredential) -> Self {
-        let (mut bounds, mut all_filters) = (Self::default(), Vec::new());
+        let (mut granted, mut all_filters) = (Self::default(), Vec::new());
         let grants = credential.chain().iter().map(|delegation| &delegation.grant);
         for grant in std::iter::once(credential.limit()).chain(grants) {
             let filters = grant.filters.iter();
-            all_filters.extend(filters.map(|filter| (filter.as_str().to_owned(), bounds.view)));
-            bounds.view = bounds.view.meet(&grant.view.unwrap_or(PacketView::ALL));
+            all_filters.extend(filters.map(|filter| (filter.as_str().to_owned(), granted.view)));
+            granted.view = granted.view.meet(&grant.view.unwrap_or(PacketView::ALL));
         }
-        bounds.first_grant = credential.chain().first().map(|delegation| delegation.id);
-        bounds.party = delegation_chain(credential).next().map(|(id, _)| id);
-        Self { filters: all_filters.into(), ..bounds }
+        granted.first_grant = credential.chain().first().map(|delegation| delegation.id);
+        granted.party = delegation_chain(credential).next().map(|(id, _)| id);
+        Self { filters: all_filters.into(), ..granted }
     }
 }
 
 impl ChannelSpec {
     /// Returns the view through which modules see the channel's packets.
     pub fn effective_view(&self) -> PacketView {
-        self.view.map_or(PacketView::ALL, |requested| requested.unrestricted()).meet(&self.bounds.view)
+        self.view.map_or(PacketView::ALL, |requested| requested.unrestricted()).meet(&self.granted.view)
     }
 
     /// Applies these restrictions to the channel, in place of earlier ones. Returns `None` if the view that the channel
     /// requests exceeds them.
-    pub(crate) fn restrict(&mut self, bounds: GrantedVisibility) -> Option<()> {
+    pub(crate) fn restrict(&mut self, granted: GrantedVisibility) -> Option<()> {
         let view = match self.view {
-            None => bounds.view,
-            Some(requested) => requested.within(&bounds.view)?,
+            None => granted.view,
+            Some(requested) => requested.within(&granted.view)?,
         };
         self.view = (view != PacketView::ALL).then(|| RequestedView::from(view));
-        self.bounds = bounds;
+        self.granted = granted;
         Some(())
     }
 
@@ -72,8 +72,8 @@ impl ChannelSpec {
     /// filters are left out. Each filter is compiled separately and the programs are joined, so no filter's text can
     /// change the meaning of another filter.
     pub(crate) fn filters(&self) -> impl Iterator<Item = (&str, PacketView)> {
-        let own = std::iter::once((self.filter.as_str(), self.bounds.view));
-        let all = own.chain(self.bounds.filters.iter().map(|(filter, view)| (filter.as_str(), *view)));
+        let own = std::iter::once((self.filter.as_str(), self.granted.view));
+        let all = own.chain(self.granted.filters.iter().map(|(filter, view)| (filter.as_str(), *view)));
         all.map(|(filter, view)| (filter.trim(), view)).filter(|(filter, _)| !filter.is_empty())
     }
 }

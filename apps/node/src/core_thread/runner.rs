@@ -231,7 +231,7 @@ impl VcpuTask {
 
 /// A virtual CPU with the work and the modules on it.
 #[derive(Debug, Default)]
-struct Vp {
+struct Vcpu {
     pools: Pools<WorkItem>,
     tasks: BTreeMap<u64, VcpuTask>,
     settlement: TimeSettlement,
@@ -269,9 +269,9 @@ pub struct Runner {
     trace: SharedTrace,
     overload: LoadShedder,
     mailbox: Arc<Mailbox>,
-    vps: BTreeMap<VcpuId, Vp>,
+    vcpus: BTreeMap<VcpuId, Vcpu>,
     /// The virtual CPU of each module.
-    vp_of_module: BTreeMap<u64, VcpuId>,
+    vcpu_of_module: BTreeMap<u64, VcpuId>,
     /// Tick timers, by the monotonic clock, since the wall clock can be set.
     ticks: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// Deadlines of service calls, at most one for each module.
@@ -298,8 +298,8 @@ impl Runner {
             trace,
             overload: LoadShedder::default(),
             mailbox,
-            vps: BTreeMap::new(),
-            vp_of_module: BTreeMap::new(),
+            vcpus: BTreeMap::new(),
+            vcpu_of_module: BTreeMap::new(),
             ticks: BinaryHeap::new(),
             deadlines: BTreeSet::new(),
             deferred_terms: DeferredTerms::default(),
@@ -324,7 +324,7 @@ impl Runner {
                     // The virtual CPU had work while the thread slept: it waited for its next period.
                     self.add_stolen(vcpu_id, self.late_wakeup.delay);
                     self.late_wakeup = LateWakeup::default();
-                    self.run_vp(vcpu_id, budget, begin);
+                    self.run_vcpu(vcpu_id, budget, begin);
                 }
                 CpuDecision::Idle { until } => {
                     // No virtual CPU had work, so this time is stolen from none of them.
@@ -367,21 +367,21 @@ impl Runner {
     fn add_stolen(&mut self, id: VcpuId, time: Nanos) {
         if time.0 > 0
             && self.late_wakeup.is_first_for(id)
-            && let Some(vp) = self.vps.get_mut(&id)
+            && let Some(vcpu) = self.vcpus.get_mut(&id)
         {
-            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(time.0);
+            vcpu.settlement.stolen.0 = vcpu.settlement.stolen.0.saturating_add(time.0);
         }
     }
 
     /// Queues work for a module that has had packets since `at`, if it is still on this core.
     fn queue_packets(&mut self, module: u64, at: Nanos) {
-        let Some(&id) = self.vp_of_module.get(&module) else { return };
-        let Some(vp) = self.vps.get_mut(&id) else { return };
-        let Some(entry) = vp.tasks.get_mut(&module) else { return };
+        let Some(&id) = self.vcpu_of_module.get(&module) else { return };
+        let Some(vcpu) = self.vcpus.get_mut(&id) else { return };
+        let Some(entry) = vcpu.tasks.get_mut(&module) else { return };
         let debit = entry.task.take_debit();
         let is_new = !entry.has_packet_item;
         if is_new {
-            entry.has_packet_item = vp.pools.push(entry.pool, WorkItem::Packets(module)).is_ok();
+            entry.has_packet_item = vcpu.pools.push(entry.pool, WorkItem::Packets(module)).is_ok();
         }
         self.debit_unrequested(id, debit, at);
         if is_new {
@@ -394,7 +394,7 @@ impl Runner {
     /// Sheds the packets of modules with the lowest priority while the core is overloaded.
     fn shed_overload(&mut self, id: VcpuId, module: u64) {
         let fill = |entry: &VcpuTask| entry.task.queue_fill();
-        let entry = self.vps.get(&id).and_then(|vp| vp.tasks.get(&module));
+        let entry = self.vcpus.get(&id).and_then(|vcpu| vcpu.tasks.get(&module));
         if !self.overload.is_shedding() && entry.is_none_or(|entry| fill(entry) * 2 < 1000) {
             return;
         }
@@ -406,7 +406,7 @@ impl Runner {
     }
 
     fn loads_and_tasks(&self) -> impl Iterator<Item = (QueueLoad, &VcpuTask)> {
-        self.vps.iter().flat_map(|(id, vp)| {
+        self.vcpus.iter().flat_map(|(id, vcpu)| {
             let share = self.core.core().terms(*id).map(|terms| terms.share);
             let is_best_effort = matches!(share, Some(CpuAllocation::BestEffort(_)));
             let takes_spare = matches!(share, Some(CpuAllocation::Reserved(of)) if of.spare.is_some());
@@ -416,7 +416,7 @@ impl Runner {
                 takes_unreserved: is_best_effort || takes_spare,
                 is_best_effort,
             };
-            vp.tasks.values().map(move |entry| (load(entry), entry))
+            vcpu.tasks.values().map(move |entry| (load(entry), entry))
         })
     }
 
@@ -436,11 +436,11 @@ impl Runner {
 
     /// Queues work for a module that has had an event since `at`, if it is still on this core.
     fn queue_event(&mut self, module: u64, at: Nanos) {
-        let Some(&id) = self.vp_of_module.get(&module) else { return };
-        let Some(vp) = self.vps.get_mut(&id) else { return };
-        let Some(entry) = vp.tasks.get_mut(&module) else { return };
+        let Some(&id) = self.vcpu_of_module.get(&module) else { return };
+        let Some(vcpu) = self.vcpus.get_mut(&id) else { return };
+        let Some(entry) = vcpu.tasks.get_mut(&module) else { return };
         if !entry.has_event_item {
-            entry.has_event_item = vp.pools.push(entry.pool, WorkItem::Event(module)).is_ok();
+            entry.has_event_item = vcpu.pools.push(entry.pool, WorkItem::Event(module)).is_ok();
             _ = self.core.wake(id, at);
             self.add_stolen(id, self.late_wakeup.delay.min(Nanos(self.now().0.saturating_sub(at.0))));
         }
@@ -449,20 +449,20 @@ impl Runner {
     /// Releases the packets of a module before this position of its channel. A call that is suspended on one of these
     /// packets is aborted.
     fn evict_packets(&mut self, module: u64, position: u64) {
-        let vp = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
-        if let Some(entry) = vp.and_then(|vp| vp.tasks.get_mut(&module)) {
+        let vcpu = self.vcpu_of_module.get(&module).and_then(|id| self.vcpus.get_mut(id));
+        if let Some(entry) = vcpu.and_then(|vcpu| vcpu.tasks.get_mut(&module)) {
             entry.task.evict_packets(position);
         }
     }
 
     /// Debits a module's virtual CPU for work that another module did at its request.
     fn debit_requested(&mut self, module: u64, time: Nanos) {
-        let Some(&id) = self.vp_of_module.get(&module) else { return };
+        let Some(&id) = self.vcpu_of_module.get(&module) else { return };
         let now = self.now();
-        if let Some(vp) = self.vps.get_mut(&id)
+        if let Some(vcpu) = self.vcpus.get_mut(&id)
             && self.core.debit(id, time, DebitKind::Requested, now).is_ok()
         {
-            vp.settlement.debit.0 = vp.settlement.debit.0.saturating_add(time.0);
+            vcpu.settlement.debit.0 = vcpu.settlement.debit.0.saturating_add(time.0);
         }
     }
 
@@ -471,8 +471,8 @@ impl Runner {
             && at <= Instant::now()
         {
             self.deadlines.pop_first();
-            let vp = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
-            if let Some(entry) = vp.and_then(|vp| vp.tasks.get_mut(&module)) {
+            let vcpu = self.vcpu_of_module.get(&module).and_then(|id| self.vcpus.get_mut(id));
+            if let Some(entry) = vcpu.and_then(|vcpu| vcpu.tasks.get_mut(&module)) {
                 entry.deadline = None;
             }
             self.queue_event(module, self.now());
@@ -485,25 +485,25 @@ impl Runner {
             && at <= now
         {
             self.ticks.pop();
-            let Some(&id) = self.vp_of_module.get(&module) else { continue };
-            let Some(vp) = self.vps.get_mut(&id) else { continue };
-            let Some(entry) = vp.tasks.get(&module) else { continue };
+            let Some(&id) = self.vcpu_of_module.get(&module) else { continue };
+            let Some(vcpu) = self.vcpus.get_mut(&id) else { continue };
+            let Some(entry) = vcpu.tasks.get(&module) else { continue };
             // One pending tick stands for all: the module is told how many periods have passed.
-            _ = vp.pools.push(entry.pool, WorkItem::Tick(module));
+            _ = vcpu.pools.push(entry.pool, WorkItem::Tick(module));
             let now = self.now();
             _ = self.core.wake(id, now);
         }
     }
 
-    fn run_vp(&mut self, id: VcpuId, budget: Nanos, begin: Nanos) {
+    fn run_vcpu(&mut self, id: VcpuId, budget: Nanos, begin: Nanos) {
         let (mut outcome, mut debit, mut ran_module, mut stopped_task) =
             (RunOutcome::Idle, Nanos(0), None, None);
         let mut has_stopped = false;
-        if let Some(vp) = self.vps.get_mut(&id)
-            && let Some(work) = vp.pools.take()
+        if let Some(vcpu) = self.vcpus.get_mut(&id)
+            && let Some(work) = vcpu.pools.take()
         {
             let (VcpuWork::Begin { thread, .. } | VcpuWork::Resume(thread)) = work;
-            let entry = vp.tasks.values_mut().find(|entry| entry.pool == thread.pool);
+            let entry = vcpu.tasks.values_mut().find(|entry| entry.pool == thread.pool);
             let mut progress = Progress::Done;
             if let Some(entry) = entry {
                 let task = &mut entry.task;
@@ -528,37 +528,37 @@ impl Runner {
                 // The sandbox process works while the thread waits for it, so that time is not stolen.
                 self.clock.skip(Nanos(0), task.take_waited());
                 if entry.stop_receiver.is_none() {
-                    entry.queue_next_work(progress, &mut vp.pools, &mut self.ticks, &mut self.deadlines);
+                    entry.queue_next_work(progress, &mut vcpu.pools, &mut self.ticks, &mut self.deadlines);
                 } else {
                     has_stopped = progress != Progress::Suspended;
                 }
             }
             let used = Nanos(Nanos::from(self.origin.elapsed()).0.saturating_sub(begin.0));
             if progress == Progress::Suspended {
-                vp.pools.suspend(thread, used);
+                vcpu.pools.suspend(thread, used);
                 outcome = RunOutcome::Suspended;
             } else {
-                vp.pools.done(thread, used);
+                vcpu.pools.done(thread, used);
             }
-            if has_stopped && let Some(entry) = ran_module.and_then(|module| vp.tasks.remove(&module)) {
-                vp.pools.close(entry.pool);
+            if has_stopped && let Some(entry) = ran_module.and_then(|module| vcpu.tasks.remove(&module)) {
+                vcpu.pools.close(entry.pool);
                 stopped_task = Some(entry);
             }
-            if outcome == RunOutcome::Idle && vp.pools.has_work() {
+            if outcome == RunOutcome::Idle && vcpu.pools.has_work() {
                 outcome = RunOutcome::Ready;
             }
         }
         let end = self.now();
         let used = self.clock.cpu_time(begin, end, budget);
         let stolen_before = self.clock.take_stolen_between_runs();
-        if let Some(vp) = self.vps.get_mut(&id) {
-            vp.settlement.stolen.0 = vp.settlement.stolen.0.saturating_add(stolen_before.0);
+        if let Some(vcpu) = self.vcpus.get_mut(&id) {
+            vcpu.settlement.stolen.0 = vcpu.settlement.stolen.0.saturating_add(stolen_before.0);
         }
-        if let Some(vp) = self.vps.get_mut(&id)
-            && let Some(entry) = ran_module.and_then(|module| vp.tasks.get_mut(&module))
+        if let Some(vcpu) = self.vcpus.get_mut(&id)
+            && let Some(entry) = ran_module.and_then(|module| vcpu.tasks.get_mut(&module))
         {
             let paid = entry.task.charge_payer(used);
-            vp.settlement.credit.0 = vp.settlement.credit.0.saturating_add(paid.0);
+            vcpu.settlement.credit.0 = vcpu.settlement.credit.0.saturating_add(paid.0);
         }
         _ = self.core.charge(used, end, outcome);
         self.debit_unrequested(id, debit, end);
@@ -592,7 +592,7 @@ impl Runner {
     /// Admits a virtual CPU.
     pub fn create(&mut self, terms: CpuTerms) -> Result<VcpuId, ReservationRefusal> {
         let id = self.core.create(terms, self.now())?;
-        self.vps.insert(id, Vp::default());
+        self.vcpus.insert(id, Vcpu::default());
         Ok(id)
     }
 
@@ -607,7 +607,7 @@ impl Runner {
     /// Closes a virtual CPU without modules.
     pub fn close(&mut self, id: VcpuId) -> Result<Stats, ReservationRefusal> {
         let stats = self.core.close(id, self.now())?;
-        self.vps.remove(&id);
+        self.vcpus.remove(&id);
         self.deferred_terms.forget(id);
         Ok(stats)
     }
@@ -630,7 +630,7 @@ impl Runner {
     /// Adds a module to a virtual CPU. Returns the task as an error if the virtual CPU is gone or full.
     pub fn add_task(&mut self, id: VcpuId, task: ModuleTask) -> Result<(), Box<ModuleTask>> {
         let number = task.number;
-        let Some(cpu) = self.vps.get_mut(&id) else { return Err(Box::new(task)) };
+        let Some(cpu) = self.vcpus.get_mut(&id) else { return Err(Box::new(task)) };
         let Some(pool) = cpu.pools.open(PoolDepth { events: WORK_ITEMS_MAX, concurrency: 1 }) else {
             return Err(Box::new(task));
         };
@@ -645,7 +645,7 @@ impl Runner {
                 stop_receiver: None,
             },
         );
-        self.vp_of_module.insert(number, id);
+        self.vcpu_of_module.insert(number, id);
         // Packets and events may have arrived before the task was on this core.
         if cpu.tasks.get(&number).is_some_and(|entry| entry.task.has_packets()) {
             self.queue_packets(number, self.now());
@@ -656,8 +656,8 @@ impl Runner {
 
     /// Replaces the outputs of a module from its next call on, if it is still on this core.
     pub fn set_outputs(&mut self, module: u64, outputs: Vec<Option<TxPacketSink>>) {
-        let vp = self.vp_of_module.get(&module).and_then(|id| self.vps.get_mut(id));
-        if let Some(entry) = vp.and_then(|vp| vp.tasks.get_mut(&module)) {
+        let vcpu = self.vcpu_of_module.get(&module).and_then(|id| self.vcpus.get_mut(id));
+        if let Some(entry) = vcpu.and_then(|vcpu| vcpu.tasks.get_mut(&module)) {
             entry.task.set_outputs(outputs);
         }
     }
@@ -665,15 +665,15 @@ impl Runner {
     /// Stops a module: its running call is aborted, and it gets no more packets and events. The task is sent to
     /// `receiver` after the stop call; or at once, before the stop call, if that call would keep the core for too long.
     pub fn stop_task(&mut self, module: u64, receiver: Sender<ModuleTask>) {
-        let Some(&id) = self.vp_of_module.get(&module) else { return };
-        let stops_here = self.vps.get_mut(&id).and_then(|vp| {
-            let entry = vp.tasks.get_mut(&module)?;
+        let Some(&id) = self.vcpu_of_module.get(&module) else { return };
+        let stops_here = self.vcpus.get_mut(&id).and_then(|vcpu| {
+            let entry = vcpu.tasks.get_mut(&module)?;
             entry.task.abort();
-            vp.pools.close(entry.pool);
+            vcpu.pools.close(entry.pool);
             // Replaces the pool closed above.
-            entry.pool = vp.pools.open(PoolDepth { events: WORK_ITEMS_MAX, concurrency: 1 })?;
+            entry.pool = vcpu.pools.open(PoolDepth { events: WORK_ITEMS_MAX, concurrency: 1 })?;
             entry.task.stops_in_slices().then_some(())?;
-            vp.pools.push(entry.pool, WorkItem::Stop).ok()?;
+            vcpu.pools.push(entry.pool, WorkItem::Stop).ok()?;
             entry.stop_receiver = Some(receiver.clone());
             Some(())
         });
@@ -683,8 +683,8 @@ impl Runner {
             }
             return;
         }
-        self.vp_of_module.remove(&module);
-        let deadline = self.vps.get_mut(&id).and_then(|vp| vp.tasks.get_mut(&module)?.deadline.take());
+        self.vcpu_of_module.remove(&module);
+        let deadline = self.vcpus.get_mut(&id).and_then(|vcpu| vcpu.tasks.get_mut(&module)?.deadline.take());
         deadline.map(|at| self.deadlines.remove(&(at, module)));
         let now = self.now();
         _ = self.core.wake(id, now);
@@ -692,14 +692,14 @@ impl Runner {
 
     /// Removes a module at once, without a stop call. Returns its task, or `None` if the module is not on this core.
     pub fn remove_task(&mut self, module: u64) -> Option<ModuleTask> {
-        self.vp_of_module.remove(&module);
-        let (&id, vp) = self.vps.iter_mut().find(|(_, vp)| vp.tasks.contains_key(&module))?;
-        let entry = vp.tasks.remove(&module)?;
+        self.vcpu_of_module.remove(&module);
+        let (&id, vcpu) = self.vcpus.iter_mut().find(|(_, vcpu)| vcpu.tasks.contains_key(&module))?;
+        let entry = vcpu.tasks.remove(&module)?;
         if let Some(at) = entry.deadline {
             self.deadlines.remove(&(at, module));
         }
-        vp.pools.close(entry.pool);
-        if !vp.pools.has_work() {
+        vcpu.pools.close(entry.pool);
+        if !vcpu.pools.has_work() {
             let now = self.now();
             _ = self.core.sleep(id, now);
         }
@@ -718,7 +718,7 @@ impl Runner {
 
     /// Returns the settlement of a virtual CPU.
     pub fn settlement(&self, id: VcpuId) -> TimeSettlement {
-        self.vps.get(&id).map(|vp| vp.settlement).unwrap_or_default()
+        self.vcpus.get(&id).map(|vcpu| vcpu.settlement).unwrap_or_default()
     }
 
     /// Returns the statistics of the core.

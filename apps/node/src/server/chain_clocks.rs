@@ -76,7 +76,7 @@ impl VirtualClocks {
         }
     }
 
-    /// Advances the clocks of a served chain, each by the time beside its credential's identifier.
+    /// Advances the clocks of a served chain, each by the time that comes with its identifier.
     pub(crate) fn charge(&mut self, chain: impl Iterator<Item = (DelegationId, Nanos)>, now: Nanos) {
         let mut last = None;
         for (depth, (id, cost)) in chain.enumerate() {

@@ -3,7 +3,7 @@
 //! The time to analyse and compile a module or filter depends on its untrusted author. So the jobs of credential holders
 //! enter a [fair queue](queue) over processor time:
 //!
-//! - Under each root grant one job runs at a time, and in all a limited number.
+//! - For each party (see [`delegation_chain`]) one job runs at a time, and in all a limited number.
 //! - The holder that has used the least of its share comes first.
 //! - A running job is paused, with its compiler process, while other holders come first.
 //! - A job's processor time is paid from the shares of the holder's chain before the holder's next job begins. The
@@ -19,7 +19,7 @@ use crate::sessions::error::CompileQueueFull;
 use queue::{CompilePayer, CompileQueue, JobState};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_os::{CpuBudget, CpuMeter, MeterOrder};
+use weir_os::{BudgetOrder, CpuBudget, ProcessorBudget};
 use weir_trust::credential::VerifiedCredential;
 use weir_units::Nanos;
 
@@ -204,7 +204,7 @@ impl<'a> CompilePermit<'a> {
     }
 }
 
-impl CpuMeter for CompilePermit<'_> {
+impl ProcessorBudget for CompilePermit<'_> {
     fn limit(&self) -> Nanos {
         self.budget.limit()
     }
@@ -224,12 +224,12 @@ impl CpuMeter for CompilePermit<'_> {
         self.charge(used);
     }
 
-    fn order(&mut self, so_far: Nanos) -> MeterOrder {
-        let Some(queue) = self.queue else { return MeterOrder::Continue };
+    fn order(&mut self, so_far: Nanos) -> BudgetOrder {
+        let Some(queue) = self.queue else { return BudgetOrder::Continue };
         self.charge(Nanos(so_far.0.saturating_sub(self.charged.0)));
         self.charged = self.charged.max(so_far);
         if self.entered.elapsed() > JOB_TIME_MAX {
-            return MeterOrder::Abort;
+            return BudgetOrder::Abort;
         }
         let state = queue.lock().poll(self.number, queue.now());
         let is_paused = state != JobState::Running;
@@ -239,9 +239,9 @@ impl CpuMeter for CompilePermit<'_> {
         }
         self.is_paused = is_paused;
         match state {
-            JobState::Running => MeterOrder::Continue,
-            JobState::Paused | JobState::Waiting => MeterOrder::Pause,
-            JobState::Evicted => MeterOrder::Abort,
+            JobState::Running => BudgetOrder::Continue,
+            JobState::Paused | JobState::Waiting => BudgetOrder::Pause,
+            JobState::Evicted => BudgetOrder::Abort,
         }
     }
 }
@@ -287,7 +287,7 @@ mod tests {
         let refused = start_job(&queue, &payers("ab", 5), two).unwrap_err();
         assert!(matches!(refused, CompileQueueFull::Debt(left) if left > DEBT_TIME_MAX), "{refused}");
         assert!(queue.lock().is_empty());
-        // Another root grant does not wait for this debt.
+        // Another party does not wait for this debt.
         drop(start_job(&queue, &payers("c", 5), two).unwrap());
         assert_eq!(budgets.map(|budget| budget.used()), [Nanos(2 * Nanos::SECOND.0), Nanos(0), Nanos(0)]);
     }
@@ -298,15 +298,15 @@ mod tests {
         let mut budgets = [CpuBudget::new(REQUEST_BUDGET), CpuBudget::new(REQUEST_BUDGET)];
         let [one, two] = &mut budgets;
         let mut first = start_job(&queue, &payers("a", 1), one).unwrap();
-        assert_eq!(first.order(Nanos(Nanos::MILLISECOND.0)), MeterOrder::Continue);
+        assert_eq!(first.order(Nanos(Nanos::MILLISECOND.0)), BudgetOrder::Continue);
         let mut second = start_job(&queue, &payers("b", 1), two).unwrap();
         assert_eq!(
             (first.order(Nanos::SECOND), second.order(Nanos(0))),
-            (MeterOrder::Pause, MeterOrder::Continue)
+            (BudgetOrder::Pause, BudgetOrder::Continue)
         );
         second.spend(Nanos::MILLISECOND);
         drop(second);
-        assert_eq!(first.order(Nanos::SECOND), MeterOrder::Continue);
+        assert_eq!(first.order(Nanos::SECOND), BudgetOrder::Continue);
         // The compiler process's time is charged once.
         first.spend(Nanos(Nanos::SECOND.0 + 1));
         let (number, now) = (first.number, queue.now());

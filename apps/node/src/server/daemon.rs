@@ -71,7 +71,7 @@ use weir_trust::grant::UnixSecond;
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
-/// The processor time after which a module's start or stop is aborted.
+/// The processor time after which the watchdog aborts a call of a supervised or metered module.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
 
 /// The name of the ledger's folder within the node's state folder.
@@ -88,7 +88,8 @@ pub struct Setup {
     pub shipped: ShippedModules,
 }
 
-/// The age up to which holders get a cached snapshot. The cache bounds the number of snapshots for any number of holders.
+/// The age up to which holders get a cached snapshot. So holders share snapshots, and many holders do not cause more of
+/// them.
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_millis(50);
 
 /// The interval of watchdog messages to the service manager.
@@ -101,7 +102,7 @@ pub(crate) enum Signal {
     Reload,
 }
 
-/// A configuration with the contents of the files that it names.
+/// A configuration with its policy, its tables, and the paths of its revocation lists.
 #[derive(Clone, Debug)]
 struct LoadedConfig {
     config: NodeConfiguration,
@@ -116,7 +117,7 @@ struct LoadedConfig {
     list_files: Vec<PathBuf>,
     /// A folder to which further files with revocation lists can be added while the node runs.
     list_folder: Option<PathBuf>,
-    /// The hash of the configuration and all its files, for the ledger.
+    /// The hash of the configuration, its policy's files and its tables, for the ledger.
     digest: Digest,
 }
 
@@ -141,7 +142,8 @@ fn read_text(path: &Path, bytes_max: usize) -> Result<String, DaemonError> {
     })
 }
 
-/// Reads a configuration and all files that it names, and tries the cases of its policy.
+/// Reads a configuration, its policy and its tables, and tries the cases of the policy. Does not read the key's file and
+/// the modules of sessions.
 fn load_config(
     path: &Path,
     calibration: &Calibration,
@@ -194,8 +196,8 @@ fn try_cases(
     Err(DaemonError::Case { path: file, line, name, difference, other_failures, total })
 }
 
-/// Returns a profile with this node's calibration. The profile's check interval is lowered, if necessary, so that a module
-/// that can be suspended yields at least four times in the longest time for which it may keep a core.
+/// Returns a profile with this node's calibration. The check interval is lowered to a quarter of `blocking_max`, the
+/// longest time for which a module may keep a core, so that a module learns in time that it has to yield.
 fn calibrated(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> CalibratedProfile {
     let check_interval = profile.check_interval.min(Nanos(config.cpu.blocking_max.0 / 4));
     CalibratedProfile { profile: Profile { check_interval, ..profile }, calibration: calibration.clone() }
@@ -250,7 +252,7 @@ pub(crate) struct Daemon {
     loaded: LeafMutex<LoadedConfig>,
 }
 
-/// A snapshot of the node, with the sessions' owners by the node's names of sessions.
+/// A snapshot of the node, and the owner of each session, by the session's name on the node.
 struct HolderSnapshot {
     snapshot: Snapshot,
     owners: BTreeMap<String, SessionOwner>,

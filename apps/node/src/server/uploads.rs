@@ -2,9 +2,13 @@
 //! connection has failed.
 //!
 //! A file belongs to the holder that uploads it, and no other client can see it. The memory is limited in total and for
-//! each delegation of a chain, so that delegation does not increase a holder's limit. If the memory is full, the least
-//! recently used file of the holder with the most memory is removed. A file can be used only when it is
+//! each delegation of a chain, so that delegation does not increase a holder's limit. A file can be used only when it is
 //! complete and has the announced hash.
+//!
+//! If the memory of all holders is full, a new file replaces the least recently used file of the party with the most
+//! memory (see [`delegation_chain`](crate::control::authority::delegation_chain)), provided that this party has more memory
+//! than the uploader's party would have with the new file. Otherwise the new file replaces the uploader's own least
+//! recently used file, and is refused if the uploader has none.
 
 use crate::control::protocol::FilePart;
 use crate::sync::{OrderedMutex, rank};

@@ -84,7 +84,7 @@ impl Node {
             session.limits.apply(&spec);
             (session.spec, session.vps) = (spec, done.vps);
             // A table whose grant has ended is withdrawn before another session can publish it.
-            session.modules.values().for_each(|module| module.tables.change(&session.spec));
+            session.modules.values().for_each(|module| module.table_binding.change(&session.spec));
             session.claims.replace(&session.spec, claims);
             // The usage of replaced channels stays with the session.
             for before in done.channels_before.iter().filter_map(|(_, before)| before.as_ref()) {

@@ -29,7 +29,8 @@ pub enum PlanError {
         /// The limit.
         limit: usize,
     },
-    /// A party, all holders under one grant of a root, already has the maximum number of channels of an interface.
+    /// A party already has the maximum number of channels of an interface. A party is all holders with the same first
+    /// identifier in their delegation chains.
     #[error(
         "all sessions under one grant together can have at most {0} channels of an interface: close a session, or use one channel for several filters"
     )]

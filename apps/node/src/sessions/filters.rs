@@ -4,8 +4,8 @@
 //! from the requester. Filters are compiled before the node is locked, so that other requests do not wait.
 
 use crate::sessions::channel_plan::PlanError;
+use crate::sessions::cpu_debit::debit_cpu_time;
 use crate::sessions::error::NodeError;
-use crate::sessions::metered::metered;
 use crate::sessions::view::KeyedView;
 use crate::sync::LeafMutex;
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use weir_admission::Name;
 use weir_demux::FilterProgram;
 use weir_netio::compile_filter;
-use weir_os::CpuMeter;
+use weir_os::ProcessorBudget;
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
@@ -76,18 +76,18 @@ impl RequestFilters {
     }
 
     /// Compiles the wanted filters and computes the transformations of the wanted views. Debits the CPU time from
-    /// `meter`. Stops at the first error.
+    /// `budget`. Stops at the first error.
     pub(crate) fn compile(
         &self,
         wanted: Vec<FilterRequest>,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<CompiledFilters, NodeError> {
         let mut compiled = CompiledFilters::default();
         for wanted in wanted {
             let (owner, key) = match wanted {
                 FilterRequest::Filter { owner, key } => (owner, key),
                 FilterRequest::View(keyed_view, view_key) => {
-                    metered(meter, |_| {
+                    debit_cpu_time(budget, |_| {
                         compiled
                             .transforms
                             .entry(keyed_view)
@@ -99,7 +99,7 @@ impl RequestFilters {
             if compiled.programs.contains_key(&key) {
                 continue;
             }
-            match self.program(&key, meter) {
+            match self.program(&key, budget) {
                 Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
                     return Err(match owner {
@@ -112,16 +112,16 @@ impl RequestFilters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key, meter: &mut dyn CpuMeter) -> Result<Arc<FilterProgram>, PlanError> {
+    fn program(&self, key: &Key, budget: &mut dyn ProcessorBudget) -> Result<Arc<FilterProgram>, PlanError> {
         if let Some(program) = self.cached_program(key) {
             return Ok(program);
         }
         // The work for one filter is bounded by the length of its text, so a check of the budget before each filter
         // suffices.
-        if meter.left() == Nanos(0) {
-            return Err(PlanError::Budget(meter.limit()));
+        if budget.left() == Nanos(0) {
+            return Err(PlanError::Budget(budget.limit()));
         }
-        let program = Arc::new(metered(meter, |_| compile_filter(&key.0, key.1))?);
+        let program = Arc::new(debit_cpu_time(budget, |_| compile_filter(&key.0, key.1))?);
         self.cache.with(|cached| {
             // Another request may have compiled the same text meanwhile.
             if !cached.iter().any(|(cached_key, _)| cached_key == key) {

@@ -1,7 +1,7 @@
 //! Installation of started modules: a module's task is built for its session, which can fail, and then added to its
 //! core.
 
-use crate::control::authority::Signed;
+use crate::control::authority::HashAndSigners;
 use crate::control::spec::ModuleSpec;
 use crate::core_thread::record_sender::RecordSender;
 use crate::core_thread::runner::Runner;
@@ -84,21 +84,22 @@ impl Node {
         &mut self,
         session: &Name,
         prepared: StartedModule,
-        signed: Option<Signed>,
+        hash_and_signers: Option<HashAndSigners>,
     ) -> Result<Name, NodeError> {
         let channel = self.sessions.get(session).and_then(|state| state.channels.get(&prepared.spec.channel));
-        let allocation = self.allocate_module(channel.and_then(|channel| channel.spec.bounds.party));
+        let allocation = self.allocate_module(channel.and_then(|channel| channel.spec.granted.party));
         let state = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        if let (Some(owner), Some(signed)) = (&state.owner, &signed) {
-            signed.check(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
+        if let (Some(owner), Some(module)) = (&state.owner, &hash_and_signers) {
+            module.check(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
         }
         if state.is_closing {
             return Err(NodeError::Closing(session.clone()));
         }
-        // The session's grants and profile may have changed since the module was prepared.
+        // The session's grants of tables, and its profile, may have changed since the module was prepared. The session may
+        // also have been closed and created again under the same name.
         let is_unchanged =
-            prepared.binding.is_unchanged(&state.spec) && prepared.profile == state.spec.profile;
-        if !prepared.tables.belongs_to(&state.memory) || !is_unchanged {
+            prepared.table_binding.is_unchanged(&state.spec) && prepared.profile == state.spec.profile;
+        if !prepared.tables.are_of_session(&state.memory) || !is_unchanged {
             return Err(NodeError::Changed(session.clone()));
         }
         let checked =
@@ -106,7 +107,7 @@ impl Node {
         checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.loader.profiles())?;
         let channel = state.channels.get(&prepared.spec.channel);
         let overrun = channel.map_or(Nanos(0), |channel| self.overrun_of(&prepared, channel));
-        let (name, module, ready) = self.build(state, prepared, signed, allocation)?;
+        let (name, module, ready) = self.build(state, prepared, hash_and_signers, allocation)?;
         let (vp, outputs) = (ready.vp.clone(), ready.outputs.clone());
         if let Err(error) = self.allow_overrun(&vp, overrun) {
             ready.discard();
@@ -129,7 +130,7 @@ impl Node {
         Ok(name)
     }
 
-    /// Raises the overrun for which a virtual CPU has capacity to that of a module, if it is lower.
+    /// Makes a virtual CPU reserve capacity for a module's overrun, unless it already reserves as much.
     fn allow_overrun(&self, vp: &Vp, overrun: Nanos) -> Result<(), NodeError> {
         let Some(core) = self.cores.get(vp.core) else { return Ok(()) };
         let (id, share, number) = (vp.id, allocation(&vp.spec), core.number());
@@ -137,7 +138,8 @@ impl Node {
         result.map_err(|refusal| NodeError::Cpu { name: vp.spec.name.clone(), core: number, refusal })
     }
 
-    /// Allocates the numbers and memory of the next module. `party` is the party of its channel.
+    /// Allocates the numbers and memory of the next module. `party` is the first identifier in the delegation chain of the
+    /// session's owner; all holders under it share a quota.
     pub(crate) fn allocate_module(&mut self, party: Option<DelegationId>) -> ModuleAllocation {
         let waiting = self.packet_quota_of(party);
         self.next_module += 1;
@@ -159,14 +161,22 @@ impl Node {
         &self,
         state: &SessionState,
         prepared: StartedModule,
-        signed: Option<Signed>,
+        hash_and_signers: Option<HashAndSigners>,
         allocation: ModuleAllocation,
     ) -> Result<(Name, SessionModule, PreparedModule), NodeError> {
         let session = &state.spec.name;
         let changed = || NodeError::Changed(session.clone());
         let channel = state.channels.get(&prepared.spec.channel).ok_or_else(changed)?;
         let StartedModule {
-            spec, name, admitted, sandbox, call_times, endpoint, mut tables, binding, ..
+            spec,
+            name,
+            admitted,
+            sandbox,
+            call_times,
+            endpoint,
+            mut tables,
+            table_binding,
+            ..
         } = prepared;
         let vp = state.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
         let egress = self.egress_of(state, &channel.spec);
@@ -177,12 +187,12 @@ impl Node {
         }
         let failed = |source| NodeError::of_selection(&spec.channel, source);
         let fragments = state.reassembly_memory(&channel.spec)?;
-        // On a channel with view stages, each module has its own tables for them.
-        let wanted = if channel.stages.is_empty() { Bytes(0) } else { channel.tables.bytes() };
-        let tables_memory = view::tables(session, &spec.channel, &state.memory, wanted)?;
+        // On a channel with view stages, each module has its own tables of addresses.
+        let wanted = if channel.stages.is_empty() { Bytes(0) } else { channel.view_tables.bytes() };
+        let view_tables_memory = view::take_table_memory(session, &spec.channel, &state.memory, wanted)?;
         let waiting = allocation.waiting.as_ref();
         let preprocessor =
-            preprocessing::for_channel(channel, fragments, tables_memory, waiting).map_err(failed)?;
+            preprocessing::for_channel(channel, fragments, view_tables_memory, waiting).map_err(failed)?;
         let ring = self.ring_of(channel, preprocessor.as_ref()).ok_or_else(changed)?;
         let transformed = preprocessor.as_ref().and_then(Preprocessor::transformed);
         let tick = admitted.tick_period().map(|period| period.0);
@@ -215,7 +225,7 @@ impl Node {
             services: manifest.services.clone(),
             calls: manifest.calls.clone(),
             outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
-            tables: binding,
+            table_binding,
             queue: Arc::clone(&queue),
             own_selection: transformed
                 .map(|transformed: Arc<AtomicU64>| (allocation.selection_number, transformed)),
@@ -224,7 +234,7 @@ impl Node {
             written,
             spec: spec.clone(),
             origin: None,
-            signed,
+            hash_and_signers,
             endpoint: Arc::clone(&endpoint),
         };
         let queues: Vec<_> =

@@ -80,7 +80,7 @@ impl NodeInventory {
         wanted.extend(
             keyed_views
                 .into_iter()
-                .map(|view_key| FilterRequest::View(view_key, Box::new(view_key.key(&self.secret)))),
+                .map(|keyed_view| FilterRequest::View(keyed_view, Box::new(keyed_view.key(&self.secret)))),
         );
         wanted
     }

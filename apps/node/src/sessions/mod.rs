@@ -4,6 +4,7 @@
 pub(crate) mod change;
 pub(crate) mod channel_plan;
 pub(crate) mod close;
+pub(crate) mod cpu_debit;
 pub(crate) mod delegation;
 pub(crate) mod descriptors;
 pub(crate) mod error;
@@ -14,7 +15,6 @@ pub(crate) mod inventory;
 pub(crate) mod limits;
 pub mod link;
 pub(crate) mod memory;
-pub(crate) mod metered;
 pub mod module_loader;
 pub mod node;
 pub(crate) mod notifier;

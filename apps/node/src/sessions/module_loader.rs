@@ -13,7 +13,7 @@ use crate::sessions::limits::SessionLimits;
 use crate::sessions::tables::{ReadTables, TableBinding, TableRegistry};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_os::{CpuMeter, Launcher};
+use weir_os::{Launcher, ProcessorBudget};
 use weir_sandbox::{Engine, Instance, InstanceContext, LoadError, MessageHandler, RemoteInstance};
 use weir_units::{Bytes, Nanos};
 use {
@@ -48,7 +48,7 @@ pub struct StartedModule {
     /// Tables that the module reads.
     pub(crate) tables: ReadTables,
     /// Tables that the module reads or publishes, for later changes of the session's grants.
-    pub(crate) binding: TableBinding,
+    pub(crate) table_binding: TableBinding,
     /// Profile by which the module was admitted; `None` for the default.
     pub(crate) profile: Option<Name>,
 }
@@ -164,7 +164,7 @@ impl ModuleLoader {
     }
 
     /// Admits, compiles and starts a module. `file` has the module's bytes; `None` stands for a module that comes with
-    /// weir. Debits the CPU time of the compiler process from `meter`, also after an error. The caller debits the CPU
+    /// weir. Debits the CPU time of the compiler process from `budget`, also after an error. The caller debits the CPU
     /// time of the calling thread.
     pub(crate) fn prepare(
         &self,
@@ -173,7 +173,7 @@ impl ModuleLoader {
         limits: &SessionLimits,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<StartedModule, NodeError> {
         let module = || spec.module.clone();
         let rules = AdmissionRules {
@@ -195,7 +195,7 @@ impl ModuleLoader {
         // The use of each service that the module calls; `None` for a service that the session does not use.
         let uses = admitted.manifest().calls.iter().map(|service| session.service_use(service)).collect();
         let endpoint = self.service_bus.new_endpoint(uses);
-        let (mut tables, publisher, binding) =
+        let (mut tables, publisher, table_binding) =
             self.registry.bind(session, &name, admitted.manifest(), memory)?;
         let sandbox = match session.process {
             Process::Own => {
@@ -206,7 +206,7 @@ impl ModuleLoader {
                     &spec.settings(),
                     can_suspend,
                     (Some(memory), &limits.writes),
-                    meter,
+                    budget,
                 );
                 remote.map(|remote| {
                     let admitted = Arc::clone(remote.admitted());
@@ -223,7 +223,7 @@ impl ModuleLoader {
                     tables: tables.initial_versions(),
                     publisher: Some(publisher),
                 };
-                let program = self.engine.load_counting(admitted, can_suspend, meter);
+                let program = self.engine.load_counting(admitted, can_suspend, budget);
                 program.and_then(|program| {
                     let instance = Instance::start_with(&self.engine, &program, context)?;
                     Ok((program.into_admitted(), SandboxInstance::InProcess(Box::new(instance))))
@@ -242,6 +242,16 @@ impl ModuleLoader {
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
         }
         let (spec, profile) = (spec.clone(), session.profile.clone());
-        Ok(StartedModule { spec, name, admitted, sandbox, call_times, endpoint, tables, binding, profile })
+        Ok(StartedModule {
+            spec,
+            name,
+            admitted,
+            sandbox,
+            call_times,
+            endpoint,
+            tables,
+            table_binding,
+            profile,
+        })
     }
 }

@@ -3,7 +3,7 @@
 //! The server keeps a [`Node`] behind one lock. Work that takes long, such as the compilation of a module, is done
 //! before the lock is taken: see [`ModuleLoader::prepare`].
 
-use crate::control::authority::{self, RequestRefusal, SessionOwner, Signed, ceilings};
+use crate::control::authority::{self, HashAndSigners, RequestRefusal, SessionOwner, ceilings};
 use crate::control::config::NodeConfiguration;
 use crate::control::spec::{
     ChannelSpec, LIST_ENTRIES_MAX, MappedPackets, ModuleSpec, OnLag, OnNoModule, ProcessorSpec, SessionSpec,
@@ -75,7 +75,7 @@ pub(crate) struct SessionChannel {
     /// [preprocessed](Visibility::Preprocessed); otherwise empty.
     pub(crate) stages: Vec<ViewStage>,
     /// Memory of the session for the tables of the channel's view.
-    pub(crate) tables: HeldMemory,
+    pub(crate) view_tables: HeldMemory,
     pub(crate) counters: Arc<ChannelPlanCounters>,
     /// Charges for packets that are forwarded without a module.
     pub(crate) account: Arc<DeferredCharges>,
@@ -88,8 +88,9 @@ pub(crate) struct SessionModule {
     pub(crate) spec: ModuleSpec,
     /// File from which a restart loads the module again; `None` for a module that is not saved.
     pub(crate) origin: Option<ModuleOrigin>,
-    /// Hash and signers, by which the owner's credential allows the module; `None` in a session of the operator.
-    pub(crate) signed: Option<Signed>,
+    /// Hash and signers, by which the owner's credential allows the module; `None` for a module of the configuration that
+    /// a reload has loaded.
+    pub(crate) hash_and_signers: Option<HashAndSigners>,
     pub(crate) title: String,
     pub(crate) tier: Tier,
     /// Isolation of the module's sandbox process; empty for a module in the node's process.
@@ -101,7 +102,7 @@ pub(crate) struct SessionModule {
     pub(crate) calls: Vec<Name>,
     /// Outputs of the manifest, in the order of the manifest.
     pub(crate) outputs: Vec<Name>,
-    pub(crate) tables: TableBinding,
+    pub(crate) table_binding: TableBinding,
     pub(crate) queue: Arc<PacketQueue>,
     /// Number and count of packets of the module's own selection; `None` unless packets are transformed for this
     /// module alone.
@@ -204,8 +205,9 @@ impl SessionState {
     ) -> Result<(), RequestRefusal> {
         let Some(owner) = &self.owner else { return Ok(()) };
         ceilings::check(owner, &self.spec, others)?;
-        let mut signed = self.modules.values().filter_map(|module| Some((module.signed.as_ref()?, module)));
-        signed.try_for_each(|(signed, module)| signed.check(&owner.credential, &module.spec.module))
+        let mut known =
+            self.modules.values().filter_map(|module| Some((module.hash_and_signers.as_ref()?, module)));
+        known.try_for_each(|(known, module)| known.check(&owner.credential, &module.spec.module))
     }
 
     /// Returns the session's virtual CPUs, including replaced ones on which modules are stopping.
@@ -485,7 +487,7 @@ impl Node {
             }
             let party = authority::delegation_chain(&owner.credential).next().map(|(id, _)| id);
             let channels = session.channels.values_mut().map(|channel| &mut channel.spec);
-            channels.chain(&mut session.spec.channels).for_each(|spec| spec.bounds.party = party);
+            channels.chain(&mut session.spec.channels).for_each(|spec| spec.granted.party = party);
             let others = kept.iter().filter_map(|name| self.sessions.get(name));
             let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
             match self.sessions.get(&name).map_or(Ok(()), |state| state.check_ceilings(others)) {
@@ -576,10 +578,10 @@ impl Node {
                 known,
             }));
         };
-        let share = SelectionKey::for_channel(spec);
+        let key = SelectionKey::for_channel(spec);
         let link_type = source.link_type();
-        let tables = view::tables(session, &spec.name, memory, share.memory(compiled))?;
-        let filters = share.filters.iter().map(String::as_str);
+        let view_tables = view::take_table_memory(session, &spec.name, memory, key.memory(compiled))?;
+        let filters = key.filters.iter().map(String::as_str);
         let program = compiled.conjunction(filters, link_type).map_err(failed)?;
         let mut stages = Vec::new();
         let visibility = match spec.visibility {
@@ -587,13 +589,11 @@ impl Node {
                 let most = spec.lag_max.map_or(source.arena().0 / 2, |lag| lag.0);
                 Visibility::All(LagPolicy { lag_max: most, closes_session: spec.on_lag == OnLag::Close })
             }
-            MappedPackets::Selected if spec.is_preprocessed() && !share.stages.is_empty() => {
-                stages = share.stages(compiled, link_type).map_err(failed)?.0;
-                Visibility::Preprocessed(self.selection(spec, share.without_views(), compiled, link_type)?)
+            MappedPackets::Selected if spec.is_preprocessed() && !key.stages.is_empty() => {
+                stages = key.stages(compiled, link_type).map_err(failed)?.0;
+                Visibility::Preprocessed(self.selection(spec, key.without_views(), compiled, link_type)?)
             }
-            MappedPackets::Selected => {
-                Visibility::Selected(self.selection(spec, share, compiled, link_type)?)
-            }
+            MappedPackets::Selected => Visibility::Selected(self.selection(spec, key, compiled, link_type)?),
         };
         self.next_channel += 1;
         let flows = spec.subflows.as_ref().map(|subflows| {
@@ -607,7 +607,7 @@ impl Node {
             program,
             visibility,
             stages,
-            tables,
+            view_tables,
             counters: Arc::default(),
             account: Arc::default(),
         })

@@ -43,12 +43,12 @@ pub(crate) fn reassembly_memory(
 }
 
 /// Creates the preprocessor of a module on this channel, or returns `None` if the channel needs none. `fragments` is
-/// the memory for waiting fragments, `tables` the memory for the tables of the view stages, and `waiting` the limit on
+/// the memory for waiting fragments, `view_tables` the memory for the tables of the view stages, and `waiting` the limit on
 /// the memory of waiting packets.
 pub(crate) fn for_channel(
     channel: &SessionChannel,
     fragments: Option<HeldMemory>,
-    tables: HeldMemory,
+    view_tables: HeldMemory,
     waiting: Option<&Arc<MemoryQuota>>,
 ) -> io::Result<Option<Preprocessor>> {
     if !channel.spec.is_preprocessed() {
@@ -56,7 +56,7 @@ pub(crate) fn for_channel(
     }
     let verifies = channel.spec.checksum == Some(Checksum::Verify);
     let requested = PreprocessConfig { verifies, fragments: fragments.as_ref().map(HeldMemory::bytes) };
-    let reserved = Box::new((fragments, tables));
+    let reserved = Box::new((fragments, view_tables));
     Preprocessor::new(requested, &channel.counters, &channel.stages, waiting, reserved).map(Some)
 }
 

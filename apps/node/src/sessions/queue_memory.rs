@@ -62,8 +62,8 @@ pub(crate) fn for_channel(
     }
     let packets = spec.queue_len();
     if spec.queue.is_none() {
-        let budget = party.map_or(Account::Node, |buffers| Account::Party(Arc::clone(buffers)));
-        return Ok(Some(Overflow::new(packets, Box::new(budget))));
+        let account = party.map_or(Account::Node, |buffers| Account::Party(Arc::clone(buffers)));
+        return Ok(Some(Overflow::new(packets, Box::new(account))));
     }
     let wanted = Selection::memory(packets);
     let reserved = HeldMemory::take(memory, wanted).ok_or_else(|| NodeError::WaitingMemory {

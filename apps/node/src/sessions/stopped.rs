@@ -20,12 +20,12 @@ pub(crate) struct StoppedModules(Vec<(Name, StoppedModule)>);
 #[derive(Debug)]
 struct StoppedModule {
     status: ModuleStatus,
-    counters: StopCounters,
+    counters: SharedCounters,
 }
 
 /// The counters of a module. They are shared, because they count until the module has stopped.
 #[derive(Clone, Debug)]
-pub(crate) struct StopCounters {
+pub(crate) struct SharedCounters {
     counters: Arc<TaskCounters>,
     account: Arc<DeferredCharges>,
     written: Arc<WriteCounters>,
@@ -45,13 +45,13 @@ impl StoppedModules {
         if self.0.len() >= LIST_ENTRIES_MAX {
             self.0.remove(0);
         }
-        let counters = StopCounters::new(module);
+        let counters = SharedCounters::new(module);
         let status = ModuleStatus { state: state.to_owned(), streams: Vec::new(), ..status(name, module) };
         self.0.push((name.clone(), StoppedModule { status, counters }));
     }
 
-    /// Forgets the module of this name, because another module takes the name, or because the operator has acknowledged
-    /// the stop. Returns false if no stopped module has the name.
+    /// Forgets the module of this name, because another module takes the name, or because a request unloads the
+    /// module. Returns false if no stopped module has the name.
     pub(crate) fn forget(&mut self, name: &Name) -> bool {
         let before = self.0.len();
         self.0.retain(|(ended, _)| ended != name);
@@ -71,7 +71,7 @@ impl StoppedModules {
     }
 }
 
-impl StopCounters {
+impl SharedCounters {
     fn new(module: &SessionModule) -> Self {
         Self {
             counters: Arc::clone(&module.counters),
@@ -110,6 +110,6 @@ pub(crate) fn status(name: &Name, module: &SessionModule) -> ModuleStatus {
         streams: module.streams.iter().map(Name::to_string).collect(),
         ..ModuleStatus::default()
     };
-    StopCounters::new(module).fill(&mut status);
+    SharedCounters::new(module).fill(&mut status);
     status
 }

@@ -1,7 +1,8 @@
 //! The records thread, which writes the records of all modules to files and sends them to followers.
 //!
 //! One thread encodes and writes, so that no core thread waits for a disk. The thread's CPU time is charged to the
-//! sessions of the modules. The thread holds no lock that a core thread takes.
+//! sessions of the modules. While the thread writes to a disk or waits for a disk, it holds no lock that a core
+//! thread takes.
 
 mod storage;
 
@@ -80,10 +81,11 @@ struct ModuleWriter {
     manifest: Manifest,
     folder: PathBuf,
     files: Option<ModuleFiles>,
-    /// Name of the folder of the open files: `MODULE-NUMBER`.
+    /// Name of the folder of the open files: MODULE-FILE_NUMBER.
     label: String,
     storage: Arc<SessionFiles>,
-    since: Instant,
+    /// Time when the open files were created.
+    opened: Instant,
     /// Bytes of the rows in the open files, as the module emitted them.
     bytes: u64,
     /// Estimated bytes of the open files on the disk: their size when it was last read, plus the bytes of rows written
@@ -145,7 +147,8 @@ pub struct RecordWriter {
 /// start of the node completes the remaining files.
 #[derive(Debug)]
 struct Recovery {
-    ends: Arc<AtomicBool>,
+    /// Set to true to end the thread.
+    must_end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -153,7 +156,7 @@ impl RecordWriter {
     /// Starts the records thread, and a thread that completes files which an earlier run of the node left in `records`.
     pub fn start(rotation: Rotation, records: &Path) -> std::io::Result<Self> {
         let (outputs, waiting) = channel();
-        let (scanned, is_scanned) = channel();
+        let (scan_done, wait_for_scan) = channel();
         let modules = Modules::default();
         let modules_of_thread = Arc::clone(&modules);
         let storage = RecordStorage::new(records.to_owned());
@@ -161,10 +164,10 @@ impl RecordWriter {
         let thread = std::thread::Builder::new().name("weir-records".to_owned()).spawn(move || {
             // Files are completed only after the scan, so that files of earlier runs count as older than new files.
             stored.scan();
-            _ = scanned.send(());
+            _ = scan_done.send(());
             run_records_thread(&waiting, &modules_of_thread, &stored, rotation);
         })?;
-        let recovery = Some(Recovery::start(records, Arc::clone(&storage), is_scanned)?);
+        let recovery = Some(Recovery::start(records, Arc::clone(&storage), wait_for_scan)?);
         let (numbers, sessions) = Default::default();
         Ok(Self {
             modules,
@@ -193,8 +196,9 @@ impl RecordWriter {
         files
     }
 
-    /// Returns the record files of a session. Files that are not open are opened as those of an operator's session.
-    pub(crate) fn operators_session(&self, name: &Name, limits: &Arc<SessionLimits>) -> Arc<SessionFiles> {
+    /// Returns the record files of a session of any holder. Files that are not open are opened as those of an
+    /// operator's session.
+    pub(crate) fn session_or_operators(&self, name: &Name, limits: &Arc<SessionLimits>) -> Arc<SessionFiles> {
         let known = self.sessions.with(|sessions| sessions.get(name).and_then(Weak::upgrade));
         known.unwrap_or_else(|| self.session(name, limits, StorageHolder::default()))
     }
@@ -209,15 +213,15 @@ impl RecordWriter {
         self.outputs.clone()
     }
 
-    /// Opens a module's record files, in `folder`/SESSION/MODULE-NUMBER. Writing is charged to `account`. The
-    /// session's limits apply to the files.
+    /// Opens a module's record files, in `folder`/SESSION/MODULE-FILE_NUMBER. `module_number` is the module's number on the
+    /// node. Writing is charged to `account`. The session's limits apply to the files.
     ///
     /// # Errors
     ///
     /// The files cannot be created.
     pub(crate) fn open(
         &self,
-        number: u64,
+        module_number: u64,
         (session, limits): (&Name, &Arc<SessionLimits>),
         module: &Name,
         manifest: &Manifest,
@@ -227,7 +231,7 @@ impl RecordWriter {
         let written: Arc<WriteCounters> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
-        let storage = self.operators_session(session, limits);
+        let storage = self.session_or_operators(session, limits);
         let mut writer = ModuleWriter {
             session: session.clone(),
             module: module.clone(),
@@ -236,7 +240,7 @@ impl RecordWriter {
             files: None,
             label: String::new(),
             storage,
-            since: Instant::now(),
+            opened: Instant::now(),
             bytes: 0,
             on_disk: 0,
             flushed: Instant::now(),
@@ -252,9 +256,9 @@ impl RecordWriter {
         writer.files()?;
         let streams = manifest.streams.iter().map(|stream| stream.name.clone()).collect();
         let session = session.clone();
-        let known =
+        let entry =
             ModuleEntry { streams, followers, writer: Arc::new(OrderedMutex::new(writer)), session, account };
-        self.modules.lock().insert(number, known);
+        self.modules.lock().insert(module_number, entry);
         Ok(written)
     }
 
@@ -268,15 +272,16 @@ impl RecordWriter {
     /// Follows a stream of a module from now on. `None` if the module or the stream does not exist.
     pub fn follow(&self, module: u64, stream: &Name) -> Option<Following> {
         let modules = self.modules.lock();
-        let known = modules.get(&module)?;
-        let number = known.streams.iter().position(|known| known == stream)?;
+        let entry = modules.get(&module)?;
+        let number = entry.streams.iter().position(|name| name == stream)?;
         let (follower, following) = Follower::new(u16::try_from(number).ok()?);
-        known.followers.with(|followers| followers.push(follower));
+        entry.followers.with(|followers| followers.push(follower));
         Some(following)
     }
 }
 
-/// Completes a module's files, after the output that the module has sent before is in them.
+/// Waits until the records thread has written a module's earlier output and completed its files, but at most
+/// [`END_WAIT`].
 pub(crate) fn close(outputs: &Sender<BatchOutput>, module: u64) {
     let (sender, receiver) = channel();
     let end = BatchOutput {
@@ -299,8 +304,8 @@ impl Drop for RecordWriter {
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
-        for (_, known) in self.modules.lock().drain() {
-            known.writer.lock().end();
+        for (_, entry) in self.modules.lock().drain() {
+            entry.writer.lock().end();
         }
     }
 }
@@ -311,17 +316,17 @@ fn run_records_thread(
     storage: &RecordStorage,
     rotation: Rotation,
 ) {
-    let writer = |module: u64| modules.lock().get(&module).map(|known| Arc::clone(&known.writer));
-    // Modules with rows in open files. Only these files can have to be completed.
+    let writer = |module: u64| modules.lock().get(&module).map(|entry| Arc::clone(&entry.writer));
+    // Modules with rows in open files. Other files never reach a limit, so they need no check.
     let mut written = BTreeSet::new();
     let mut checked = Instant::now();
     loop {
         match waiting.recv_timeout(CHECK_INTERVAL.saturating_sub(checked.elapsed())) {
             Ok(BatchOutput { module, end: Some(requester), .. }) => {
                 written.remove(&module);
-                let known = modules.lock().remove(&module);
-                if let Some(known) = known {
-                    known.writer.lock().end();
+                let entry = modules.lock().remove(&module);
+                if let Some(entry) = entry {
+                    entry.writer.lock().end();
                 }
                 // Sending fails if the requester does not wait any more.
                 _ = requester.send(());
@@ -358,7 +363,7 @@ fn enforce(storage: &RecordStorage, modules: &Modules) {
     let modules = modules.lock();
     for enforced in done {
         let account =
-            modules.values().find(|known| known.session == enforced.session).map(|known| &known.account);
+            modules.values().find(|entry| entry.session == enforced.session).map(|entry| &entry.account);
         if let Some(account) = account {
             account.charge(Nanos(took / files.max(1) * u64::from(enforced.files)));
         }
@@ -366,15 +371,19 @@ fn enforce(storage: &RecordStorage, modules: &Modules) {
 }
 
 impl Recovery {
-    fn start(records: &Path, storage: Arc<RecordStorage>, is_scanned: Receiver<()>) -> std::io::Result<Self> {
-        let (ends, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
-        let ended = Arc::clone(&ends);
+    fn start(
+        records: &Path,
+        storage: Arc<RecordStorage>,
+        wait_for_scan: Receiver<()>,
+    ) -> std::io::Result<Self> {
+        let (must_end, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
+        let thread_must_end = Arc::clone(&must_end);
         let thread = std::thread::Builder::new().name("weir-recovery".to_owned()).spawn(move || {
             // Files are completed, and so renamed, only after the storage has listed all files.
-            _ = is_scanned.recv();
+            _ = wait_for_scan.recv();
             for session in folders(&records) {
                 for files in folders(&session) {
-                    if ended.load(Ordering::Relaxed) {
+                    if thread_must_end.load(Ordering::Relaxed) {
                         return;
                     }
                     let found = weir_records::recover(&files);
@@ -385,13 +394,13 @@ impl Recovery {
                 }
             }
         })?;
-        Ok(Self { ends, thread: Some(thread) })
+        Ok(Self { must_end, thread: Some(thread) })
     }
 }
 
 impl Drop for Recovery {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
+        self.must_end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
@@ -431,7 +440,7 @@ impl ModuleWriter {
             // The number is used again if the file cannot be created.
             self.unused = Some(number);
             self.files = Some(files.inspect_err(|_| self.storage.end(&label))?);
-            (self.since, self.bytes, self.rows) = (Instant::now(), 0, 0);
+            (self.opened, self.bytes, self.rows) = (Instant::now(), 0, 0);
             self.on_disk = self.storage.update_bytes(&label);
             self.label = label;
         }
@@ -510,7 +519,7 @@ impl ModuleWriter {
 
     /// Completes the files if they have reached a limit. Returns true if the files stay open and have rows.
     fn rotate(&mut self, rotation: Rotation) -> bool {
-        let age = self.since.elapsed().as_nanos();
+        let age = self.opened.elapsed().as_nanos();
         let is_full = self.bytes >= rotation.bytes.0 || self.on_disk >= self.storage.file_bytes_max();
         if self.rows > 0 && (is_full || age >= rotation.time.0.into()) {
             self.end();
@@ -541,7 +550,7 @@ impl ModuleWriter {
             None => {}
         }
         self.count_lost(lost);
-        (self.since, self.bytes) = (Instant::now(), 0);
+        (self.opened, self.bytes) = (Instant::now(), 0);
     }
 
     fn send_to_followers(&mut self, record: &Record<'_>) {

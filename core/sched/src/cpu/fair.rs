@@ -22,7 +22,7 @@ pub(super) struct Tag {
 #[derive(Clone, Debug, Default)]
 pub(super) struct FairQueue {
     queue: Heap<u128>,
-    /// The virtual time of the core: the start tag of the last run. A new member starts at this time,
+    /// The virtual time of the queue: the start tag of the last run. A new member starts at this time,
     /// without credit or debt.
     now: u128,
 }
@@ -37,7 +37,7 @@ impl FairQueue {
     }
 
     /// Adds `member`, which has work. Its earlier use stays in its tag, and counts until the virtual time
-    /// of the core has reached the tag.
+    /// of the queue has reached the tag.
     pub(super) fn enter(&mut self, member: usize, tag: &mut Tag) {
         if !self.queue.contains(member) {
             tag.start = tag.start.max(self.now);

@@ -87,7 +87,7 @@ pub enum RateRefused {
         "only {reservable} could be reserved, but {reserved} is; {held} is held for closed or lowered channels until {until}",
         reservable = display_among(*reservable, &[*reserved]), reserved = display_among(*reserved, &[*reservable])
     )]
-    Promised {
+    OverReserved {
         /// The rate that could be reserved.
         reservable: BitsPerSecond,
         /// The reserved rate.
@@ -178,7 +178,7 @@ impl LinkReservations {
     pub fn resize(&mut self, reservable: BitsPerSecond, now: Nanos) -> Result<(), RateRefused> {
         self.unreserved(now);
         if self.reserved + self.held > reservable.0 {
-            return Err(RateRefused::Promised {
+            return Err(RateRefused::OverReserved {
                 reservable,
                 reserved: BitsPerSecond(self.reserved),
                 held: BitsPerSecond(self.held),

@@ -94,7 +94,7 @@ pub struct LinkReservation {
 impl LinkReservation {
     /// Reserves `limit` bytes on the wire in each `period`. The channel may send up to `limit` bytes back to back. They
     /// precede all excess traffic, which is what channels send without or beyond a reservation. `None` if `limit` or
-    /// `period` is zero, the period over 10 s or the limit over 2^60 bytes.
+    /// `period` is zero, the period over 10 s, the limit over 2^60 bytes, or the rate over 2^64 - 1 bits per second.
     pub fn per_period(limit: Bytes, period: Nanos) -> Option<LinkReservation> {
         let pace = ByteTime::of_period(limit, period)?;
         Some(LinkReservation { pace, rate: pace.rate()?, period })

@@ -140,7 +140,7 @@ fn a_rate_change_is_limited_by_reservations_and_holds() {
     let terms = ChannelTerms { weight: 1, ..even(50, 0) };
     let id = link.open(terms, Nanos(0)).expect("5 Mbit/s");
     let promised = |reserved, held, until| {
-        Err(RateRefused::Promised {
+        Err(RateRefused::OverReserved {
             reservable: BitsPerSecond(4_000_000),
             reserved: BitsPerSecond(reserved),
             held: BitsPerSecond(held),

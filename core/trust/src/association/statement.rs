@@ -39,22 +39,22 @@ impl KeyStatement {
         &self.0
     }
 
-    /// Signs the statement. Returns the identity and its signature, with which the payload of a message begins.
+    /// Signs the statement. Returns the public key and the signature, with which the payload of a message begins.
     pub(super) fn sign(&self, signer: &dyn Signer) -> Result<Vec<u8>, HandshakeError> {
         let signature = signer.sign_statement(self)?;
         Ok([signer.public().as_bytes().as_slice(), &signature.0].concat())
     }
 
-    /// Checks that the identity signed the statement.
+    /// Checks that the owner of `key` signed the statement.
     ///
     /// # Errors
-    /// [`HandshakeError::Signature`] if the signature is not that of the identity over this statement.
+    /// [`HandshakeError::Signature`] if the signature is not one of this key over this statement.
     pub fn verify(&self, key: PublicKey, signature: &Signature) -> Result<(), HandshakeError> {
         key.verify(CONTEXT, &self.0, signature).map_err(|_| HandshakeError::Signature { key })
     }
 }
 
-/// Splits the payload of a message into the identity, its signature and the credentials. The signature is not verified.
+/// Splits the payload of a message into the public key, the signature and the credentials. The signature is not verified.
 pub(super) fn split_payload(
     payload: &[u8],
     message: HandshakeMessage,
@@ -78,10 +78,9 @@ fn role_byte(role: HandshakeRole) -> u8 {
 #[error("the key agent does not sign")]
 pub struct Unsigned;
 
-/// A signer for an identity in handshakes: the identity itself, or a connection to the key agent that keeps the private
-/// key.
+/// A signer in handshakes: an [`Identity`], or a connection to the key agent that keeps one.
 pub trait Signer {
-    /// Returns the identity.
+    /// Returns the public key of the identity.
     fn public(&self) -> PublicKey;
 
     /// Signs a statement.

@@ -4,7 +4,8 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// The key of a view's [`Transform`](super::Transform). It is derived from a secret of the node and a label that names
-/// the view and its holder. The keys of two labels are independent, so two holders cannot link their pseudonyms.
+/// the view and the grant for which it is made. The keys of two labels are independent, so holders under different grants
+/// cannot link their pseudonyms.
 #[derive(Clone)]
 pub struct ViewKey {
     /// The two keys of [`IpcryptPfx`](super::ipcrypt_pfx::IpcryptPfx), for IPv4 and IPv6 addresses.

@@ -188,7 +188,7 @@ impl LiveSink {
         self.link_type
     }
 
-    /// The kind of socket or device.
+    /// The kind of socket or device; [`SocketKind::Tap`] also for a TUN device.
     pub fn kind(&self) -> SocketKind {
         match self.method {
             SendMethod::Packet(_) => SocketKind::Packet,

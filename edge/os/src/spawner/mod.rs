@@ -4,8 +4,8 @@
 //! A node gives up the rights to create namespaces and to execute programs before it reads untrusted input. It
 //! therefore starts a *spawner* first: another process of the same program, which keeps the few rights that starting
 //! processes takes, and does nothing else. An attacker who has taken over the node gains little by the spawner. A
-//! request to it has only one of three [roles](ProcessRole), numeric limits of the process, and descriptors of the
-//! node. A request cannot name a program, path, argument, user or group.
+//! request to the spawner consists of a [role](ProcessRole), which is one of three, numeric limits of the process, and
+//! descriptors of the node. A request cannot name a program, path, argument, user or group.
 //!
 //! This file has the node's side, [`Spawner`]; `serve.rs` has the loop of the spawner's own process, `fork.rs` the
 //! start of one process, `group.rs` the control groups, and `channel.rs` the messages between the two sides.
@@ -20,7 +20,7 @@
 //!
 //! | node started | user of the process | namespaces |
 //! |---|---|---|
-//! | as root | one of a range, different for each process | all |
+//! | as root | one of a range, different for each process; for the key agent, the node's | all |
 //! | by a user who may create user namespaces | the node's, which is the only user in the process's user namespace | all |
 //! | as root without user namespaces | the node's | all except the user namespace |
 //! | otherwise | the node's | none: seccomp and Landlock alone |
@@ -187,7 +187,7 @@ pub enum SpawnError {
         announced: Isolation,
         /// The system's error.
         source: io::Error,
-        /// The system settings that limit the missing part.
+        /// The settings, of the system or of the node, that limit the missing part.
         see: &'static str,
     },
     /// The program of the process cannot be executed.
@@ -253,7 +253,7 @@ pub struct Spawner {
     process: Child,
     /// The isolation that the spawner has announced at its start.
     announced: Isolation,
-    /// The number of started processes for each role's name and each isolation, as bits.
+    /// The number of started processes, by the name of the role and the bits of the isolation.
     started: Mutex<BTreeMap<(&'static str, u8), u64>>,
     refused: Mutex<SpawnRefusals>,
 }
@@ -262,12 +262,12 @@ pub struct Spawner {
 #[derive(Clone, Debug)]
 pub struct ProcessCounts(BTreeMap<(&'static str, u8), u64>);
 
-/// Requests that a spawner refused.
+/// Requests for which no process was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpawnRefusals {
-    /// The number of refused requests.
+    /// The number of these requests.
     pub count: u64,
-    /// The role of the last refused request, and the reason.
+    /// The role of the last of these requests, and the reason.
     pub last: Option<(&'static str, String)>,
 }
 
@@ -285,7 +285,8 @@ impl Spawner {
         // SAFETY: installs the default action, so no function of this program runs as a handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let (socket, theirs) = channel::pair()?;
-        // 0 means no limit of processor time and memory. No bits of `cores` mean the cores of the node.
+        // 0 means no limit of processor time and memory. If no bit of `cores` is set, the process may run on the
+        // cores of the node.
         let process_limits = ProcessLimits {
             processor: 0,
             address_space: libc::RLIM_INFINITY,
@@ -376,7 +377,7 @@ impl Spawner {
         *lock(&self.started) = counts;
     }
 
-    /// Returns the refused requests.
+    /// Returns the requests for which no process was started.
     pub fn refused(&self) -> SpawnRefusals {
         lock(&self.refused).clone()
     }

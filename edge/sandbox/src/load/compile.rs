@@ -9,7 +9,7 @@
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
 use weir_os::child::{self, ChildError, ChildLimits, Cores};
-use weir_os::{CpuMeter, Launcher};
+use weir_os::{Launcher, ProcessorBudget};
 use weir_units::{Bytes, Nanos};
 
 const DIGEST_BYTES: usize = 32;
@@ -64,16 +64,16 @@ pub enum CompileError {
 /// The first byte of a child's input if functions may be inlined; otherwise it is 0.
 const INLINING: u8 = 1;
 
-/// Compiles a rewritten module in a child process. Charges the child's processor time to the meter, also on failure.
+/// Compiles a rewritten module in a child process. Charges the child's processor time to the budget, also on failure.
 pub(crate) fn in_child(
     bytes: &[u8],
     inlining: bool,
     limits: CompileLimits,
-    meter: &mut dyn CpuMeter,
+    budget: &mut dyn ProcessorBudget,
 ) -> Result<Vec<u8>, CompileError> {
-    let (left, budget) = (meter.left(), meter.limit());
+    let (left, limit) = (budget.left(), budget.limit());
     if left == Nanos(0) {
-        return Err(CompileError::Budget(budget));
+        return Err(CompileError::Budget(limit));
     }
     let child_limits = ChildLimits {
         processor: limits.time.min(left),
@@ -83,9 +83,9 @@ pub(crate) fn in_child(
         cores: limits.cores,
     };
     let question = [&[u8::from(inlining) * INLINING], bytes].concat();
-    let asked = child::request(&Launcher::of_process(), "compile", &question, &child_limits, meter);
+    let asked = child::request(&Launcher::of_process(), "compile", &question, &child_limits, budget);
     let answer = asked.answer.map_err(|error| match error {
-        ChildError::TimeLimit(_) if left < limits.time => CompileError::Budget(budget),
+        ChildError::TimeLimit(_) if left < limits.time => CompileError::Budget(limit),
         // A child that gets no further memory is killed by a signal.
         ChildError::TimeLimit(_) | ChildError::Killed(_) => CompileError::Limits(limits),
         ChildError::Preempted => CompileError::Preempted,

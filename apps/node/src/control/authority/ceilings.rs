@@ -105,19 +105,20 @@ fn check_parts(
             );
             return not_grantable(what);
         }
-        let bounds = GrantedVisibility::from_credential(credential);
+        let granted = GrantedVisibility::from_credential(credential);
         if let Some((missing, _)) =
-            bounds.filters.iter().find(|filter| !channel.bounds.filters.contains(filter))
+            granted.filters.iter().find(|filter| !channel.granted.filters.contains(filter))
         {
             let (requested, given) =
                 (format!("packets that this filter rejects, in channel `{}`", channel.name), missing.clone());
             excesses.push(GrantExcess { part: GrantPart::Traffic, requested, given });
         }
         // The key of pseudonyms depends on `first_grant`, and the result of the channel's own filter on `view`.
-        let is_bound = (channel.bounds.view, channel.bounds.first_grant) == (bounds.view, bounds.first_grant);
-        if !is_bound || !channel.effective_view().is_at_most(&bounds.view) {
+        let is_bound =
+            (channel.granted.view, channel.granted.first_grant) == (granted.view, granted.first_grant);
+        if !is_bound || !channel.effective_view().is_at_most(&granted.view) {
             let requested = format!("{}, in channel `{}`", channel.effective_view(), channel.name);
-            excesses.push(GrantExcess { part: GrantPart::View, requested, given: bounds.view.to_string() });
+            excesses.push(GrantExcess { part: GrantPart::View, requested, given: granted.view.to_string() });
         }
     }
     // A grant for packets of certain interfaces allows sending only into these interfaces.

@@ -18,7 +18,7 @@ mod snapshot;
 pub(crate) mod tests;
 
 pub(crate) use crate::control::delegation::delegation_chain;
-pub(crate) use permit::{Permitted, Signed, check_by_hash, permit, signed};
+pub(crate) use permit::{HashAndSigners, Permitted, check_by_hash, hash_and_signers, permit};
 pub use refusal::RequestRefusal;
 pub(crate) use rights::{Needed, SessionRelation, SharedRights, needed};
 pub(crate) use snapshot::snapshot_of;

@@ -49,7 +49,7 @@ pub(crate) fn permit(
         if let ControlRequest::Load { module, signatures, .. } = &request
             && !signatures.is_empty()
         {
-            signed(module, body, signatures, shipped)?;
+            hash_and_signers(module, body, signatures, shipped)?;
         }
         return Ok(Permitted { request, owner: None, share: None });
     };
@@ -158,7 +158,7 @@ impl HolderRequests<'_> {
 
     fn change(change: Change, session: Name, owner: &SessionOwner) -> Result<Change, RequestRefusal> {
         let mut channels = change.channels;
-        // The bounds are those of the owner. A delegator who manages the owner's session may have wider bounds.
+        // The restrictions are those of the owner. A delegator who manages the owner's session may have fewer.
         restrict_channels(&mut channels, &owner.credential)?;
         Ok(Change { session, channels, ..change })
     }
@@ -183,8 +183,8 @@ impl HolderRequests<'_> {
         body: Option<&[u8]>,
         signatures: &[String],
     ) -> Result<(), RequestRefusal> {
-        let Some(signed) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
-        signed.check(owner, &module.module)
+        let Some(known) = hash_and_signers(module, body, signatures, self.shipped)? else { return Ok(()) };
+        known.check(owner, &module.module)
     }
 }
 
@@ -198,14 +198,14 @@ fn granted_limits(ceilings: &Ceilings) -> Amounts {
     Resource::limits().filter_map(granted).collect()
 }
 
-/// The hash of a module and the keys of its valid signatures.
+/// The hash of a module, and the keys of its valid signatures; empty if there is none.
 #[derive(Clone, Debug)]
-pub(crate) struct Signed {
+pub(crate) struct HashAndSigners {
     hash: ModuleHash,
     signers: Vec<PublicKey>,
 }
 
-impl Signed {
+impl HashAndSigners {
     /// Checks that a credential allows the module. `name` is the module's name in the request, for the refusal.
     pub(crate) fn check(&self, credential: &VerifiedCredential, name: &str) -> Result<(), RequestRefusal> {
         let Self { hash, signers } = self;
@@ -221,15 +221,15 @@ impl Signed {
 
 /// Returns the hash and signers of a module, or `None` if its bytes are unknown. An unknown module is refused later,
 /// by the module loader.
-pub(crate) fn signed(
+pub(crate) fn hash_and_signers(
     module: &ModuleSpec,
     body: Option<&[u8]>,
     signatures: &[String],
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
-) -> Result<Option<Signed>, RequestRefusal> {
+) -> Result<Option<HashAndSigners>, RequestRefusal> {
     let Some(bytes) = body.or_else(|| shipped(&module.module)) else { return Ok(None) };
     let hash = ModuleHash::of_bytes(bytes);
-    Ok(Some(Signed { signers: signers(&hash, signatures)?, hash }))
+    Ok(Some(HashAndSigners { signers: signers(&hash, signatures)?, hash }))
 }
 
 /// Checks that a credential allows a module of which only the hash and the signatures are known.
@@ -239,7 +239,7 @@ pub(crate) fn check_by_hash(
     hash: &ModuleHash,
     signatures: &[String],
 ) -> Result<(), RequestRefusal> {
-    Signed { signers: signers(hash, signatures)?, hash: *hash }.check(credential, name)
+    HashAndSigners { signers: signers(hash, signatures)?, hash: *hash }.check(credential, name)
 }
 
 /// Restricts channels to the filters and the view of a credential.
@@ -247,12 +247,12 @@ fn restrict_channels(
     channels: &mut [ChannelSpec],
     credential: &VerifiedCredential,
 ) -> Result<(), RequestRefusal> {
-    let bounds = GrantedVisibility::from_credential(credential);
+    let granted = GrantedVisibility::from_credential(credential);
     channels.iter_mut().try_for_each(|channel| {
-        channel.restrict(bounds.clone()).ok_or_else(|| {
+        channel.restrict(granted.clone()).ok_or_else(|| {
             let of_channel = |requested| format!("{requested}, in channel `{}`", channel.name);
             let (requested, given) =
-                (channel.view.map_or_else(String::new, of_channel), bounds.view.to_string());
+                (channel.view.map_or_else(String::new, of_channel), granted.view.to_string());
             RequestRefusal::Excess(vec![GrantExcess { part: GrantPart::View, requested, given }])
         })
     })

@@ -422,11 +422,11 @@ fn a_change_by_a_delegator_keeps_the_filters_of_the_sessions_owner() {
     let (parent, child) = (chain(std::slice::from_ref(&udp)), chain(&[udp, dns]));
     let (made, owner) =
         created(&child, spec("channel = [{ interface = \"e\", filter = \"host 192.0.2.1\" }]"));
-    assert_eq!(made.channels[0].bounds.filters.len(), 2);
+    assert_eq!(made.channels[0].granted.filters.len(), 2);
     // The filters of the chain exist once, whatever the number of channels.
     let (many, _) =
         created(&child, spec("channel = [{ interface = \"e\" }, { name = \"more\", interface = \"e\" }]"));
-    let filters = |channel: usize| &many.channels[channel].bounds.filters;
+    let filters = |channel: usize| &many.channels[channel].granted.filters;
     assert!(filters(0).len() == 2 && Arc::ptr_eq(filters(0), filters(1)));
     assert_eq!(ceilings::check(&owner, &made, std::iter::empty()), Ok(()));
     let sessions = BTreeMap::from([(made.name.clone(), owner.clone())]);
@@ -443,11 +443,11 @@ fn a_change_by_a_delegator_keeps_the_filters_of_the_sessions_owner() {
     .unwrap() else {
         panic!("another request")
     };
-    assert_eq!(change.channels[0].bounds, made.channels[0].bounds);
+    assert_eq!(change.channels[0].granted, made.channels[0].granted);
     // Without them the session fails the check, whatever its origin.
     let mut bare = made;
-    let filters = &bare.channels[0].bounds.filters;
-    bare.channels[0].bounds.filters = filters[..1].into();
+    let filters = &bare.channels[0].granted.filters;
+    bare.channels[0].granted.filters = filters[..1].into();
     let refusal = ceilings::check(&owner, &bare, std::iter::empty()).unwrap_err();
     assert!(
         matches!(&refusal, RequestRefusal::Excess(excesses) if excesses[0].part == GrantPart::Traffic),
@@ -494,9 +494,9 @@ fn a_party_is_one_grant_or_one_root_with_a_limit() {
 
 #[test]
 fn a_request_cannot_contain_the_restrictions_of_a_credential() {
-    let text = r#"{"interface": "e", "bounds": {"filters": [], "view": "all"}}"#;
+    let text = r#"{"interface": "e", "granted": {"filters": [], "view": "all"}}"#;
     let error = serde_json::from_str::<crate::control::spec::ChannelSpec>(text).unwrap_err();
-    assert!(error.to_string().contains("unknown field `bounds`"), "{error}");
+    assert!(error.to_string().contains("unknown field `granted`"), "{error}");
 }
 
 /// Returns the view of the first channel of a session with this view, or the refusal.
@@ -506,7 +506,7 @@ fn shown(credential: &Arc<VerifiedCredential>, view: &str) -> Result<(ChannelSpe
     match created.map_err(|refusal| refusal.to_string())? {
         Permitted { request: ControlRequest::Create(spec), owner: Some(owner), .. } => {
             ceilings::check(&owner, &spec, std::iter::empty()).unwrap();
-            // The request has the bounds of another credential, as if sent over the wire.
+            // The request has the restrictions of another credential, as if sent over the wire.
             Ok((spec.channels[0].clone(), owner))
         }
         other => panic!("{other:?}"),
@@ -538,9 +538,11 @@ fn a_channel_shows_the_intersection_of_all_views_and_a_request_only_narrows_it()
             .is_err_and(|refusal| refusal.to_string().contains("view: asked for"))
     };
     assert!(!is_refused(&|_| {}));
-    assert!(is_refused(&|channel| channel.bounds.view = PacketView::ALL));
-    assert!(is_refused(&|channel| channel.bounds.first_grant = None));
-    assert!(is_refused(&|channel| channel.bounds = crate::control::visibility::GrantedVisibility::default()));
+    assert!(is_refused(&|channel| channel.granted.view = PacketView::ALL));
+    assert!(is_refused(&|channel| channel.granted.first_grant = None));
+    assert!(
+        is_refused(&|channel| channel.granted = crate::control::visibility::GrantedVisibility::default())
+    );
 }
 
 #[test]
@@ -582,7 +584,10 @@ fn the_limit_of_a_root_restricts_channels_like_a_grant() {
     let anonymised: PacketView = "addresses=anonymised".parse().unwrap();
     assert_eq!(channel.effective_view(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));
     // The root sees what it may grant, and its filter selects by that.
-    assert_eq!(*channel.bounds.filters, [("ip".to_owned(), PacketView::ALL), ("udp".to_owned(), anonymised)]);
+    assert_eq!(
+        *channel.granted.filters,
+        [("ip".to_owned(), PacketView::ALL), ("udp".to_owned(), anonymised)]
+    );
     // A session from before the limit sees more than its owner may now.
     let mut session = spec("channel = [{ interface = \"e\" }]");
     session.channels[0] = shown(&before, "").unwrap().0;

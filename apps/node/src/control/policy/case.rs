@@ -5,7 +5,7 @@ use super::grant::GrantText;
 use super::{Policy, PolicyError, PolicyProblem};
 use crate::control::ShippedModules;
 use crate::control::protocol::ControlRequest;
-use crate::control::quantity::QuantityText;
+use crate::control::quantity::AsText;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_admission::MODULE_BYTES_MAX;
@@ -82,8 +82,8 @@ struct CaseText {
     #[serde(default)]
     to: Vec<String>,
     requester: Option<String>,
-    at: QuantityText<UnixSecond>,
-    node: Option<QuantityText<NodeName>>,
+    at: AsText<UnixSecond>,
+    node: Option<AsText<NodeName>>,
     #[serde(default)]
     after: Vec<String>,
     request: ControlRequest,

@@ -1,21 +1,21 @@
-//! Grants in files of a policy: the limit of a root, and the grants of test cases. The keys have the names of the
-//! options of `weir grant`.
+//! Grants in files of a policy: the limit of a root, and the grants of test cases. The keys are those of
+//! the options of `weir grant`, in the plural where the value is a list; `nodes` is `--at`.
 
 use super::PolicyProblem;
 use crate::control::ShippedModules;
-use crate::control::quantity::QuantityText;
+use crate::control::quantity::AsText;
 use crate::control::resource_keys::{self, AmountKeys};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use weir_admission::Name;
 use weir_trust::grant::{
-    Amounts, Grant, GrantFilter, InterfaceName, ModuleHash, ModuleSet, Modules, NodePattern, PacketView,
-    UnixSecond,
+    Amounts, Grant, GrantError, GrantFilter, InterfaceName, ModuleHash, ModuleSet, Modules, NodePattern,
+    PacketView, UnixSecond,
 };
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
-type OptionalSet<T> = Option<BTreeSet<QuantityText<T>>>;
+type OptionalSet<T> = Option<BTreeSet<AsText<T>>>;
 
 /// A grant or a limit. Missing keys restrict nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -25,26 +25,26 @@ pub(super) struct GrantText {
     /// Names of modules that come with weir, and hashes of other modules.
     modules: Option<BTreeSet<String>>,
     signers: OptionalSet<PublicKey>,
-    filter: Option<QuantityText<GrantFilter>>,
+    filter: Option<AsText<GrantFilter>>,
     interfaces: OptionalSet<InterfaceName>,
-    view: Option<QuantityText<PacketView>>,
+    view: Option<AsText<PacketView>>,
     writes: OptionalSet<Name>,
     /// Amounts, with a key for each resource.
     #[serde(skip)]
     amounts: Amounts,
     nodes: OptionalSet<NodePattern>,
-    from: Option<QuantityText<UnixSecond>>,
-    until: Option<QuantityText<UnixSecond>>,
+    from: Option<AsText<UnixSecond>>,
+    until: Option<AsText<UnixSecond>>,
     delegations: Option<u32>,
 }
 
-resource_keys::beside!(GrantText, amounts, AmountKeys::Grant);
+resource_keys::deserialize_with_amounts!(GrantText, amounts, AmountKeys::Grant);
 
 impl GrantText {
-    /// Converts the text to a grant. It may name several profiles; a session uses one of them.
+    /// Converts the text to a grant. A policy's grant may name several profiles, of which a session uses one.
     pub(super) fn grant(&self, shipped: ShippedModules) -> Result<Grant, PolicyProblem> {
         fn all<T: Clone + Ord>(list: &OptionalSet<T>) -> Option<BTreeSet<T>> {
-            list.as_ref().map(|list| list.iter().map(|QuantityText(item)| item.clone()).collect())
+            list.as_ref().map(|list| list.iter().map(|AsText(item)| item.clone()).collect())
         }
         let modules = if self.modules.is_none() && self.signers.is_none() {
             Modules::any()
@@ -61,21 +61,23 @@ impl GrantText {
         let grant = Grant {
             profiles: None,
             modules,
-            filters: self.filter.iter().map(|QuantityText(filter)| filter.clone()).collect(),
+            filters: self.filter.iter().map(|AsText(filter)| filter.clone()).collect(),
             interfaces: all(&self.interfaces),
-            view: self.view.as_ref().map(|QuantityText(view)| *view),
+            view: self.view.as_ref().map(|AsText(view)| *view),
             writes,
             ceilings: self.amounts.ceilings(),
-            nodes: self
-                .nodes
-                .as_ref()
-                .map(|nodes| nodes.iter().map(|QuantityText(node)| node.clone()).collect()),
-            not_before: self.from.as_ref().map(|QuantityText(from)| *from),
-            expires: self.until.as_ref().map(|QuantityText(until)| *until),
+            nodes: self.nodes.as_ref().map(|nodes| nodes.iter().map(|AsText(node)| node.clone()).collect()),
+            not_before: self.from.as_ref().map(|AsText(from)| *from),
+            expires: self.until.as_ref().map(|AsText(until)| *until),
             delegations: self.delegations,
         };
         grant.check()?;
-        Ok(Grant { profiles: all(&self.profiles), ..grant })
+        let profiles = all(&self.profiles);
+        if profiles.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Err(GrantError::NoProfile.into());
+        }
+        // Added after the check, which permits only one profile, as in a block of a credential.
+        Ok(Grant { profiles, ..grant })
     }
 }
 
@@ -151,6 +153,7 @@ mod tests {
     fn errors_of_a_grant_name_their_cause() {
         for (text, says) in [
             ("modules = [\"mine.wasm\"]", "`mine.wasm`"),
+            ("profiles = []", "without a profile no module could be admitted"),
             ("until = \"2026-01-01\"\nfrom = \"2026-01-02\"", "its end has to be after its beginning"),
             ("sessions = 9223372036854775807", ""),
             ("memory = \"9223372036854775808\"", "more than can be granted"),

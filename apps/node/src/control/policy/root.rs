@@ -4,7 +4,7 @@ use super::error::line_of;
 use super::grant::GrantText;
 use super::{PolicyError, PolicyProblem};
 use crate::control::ShippedModules;
-use crate::control::quantity::QuantityText;
+use crate::control::quantity::AsText;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
@@ -29,7 +29,7 @@ pub struct Root {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RootText {
-    key: QuantityText<PublicKey>,
+    key: AsText<PublicKey>,
     limit: Option<toml::Spanned<GrantText>>,
 }
 

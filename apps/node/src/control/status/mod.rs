@@ -199,7 +199,7 @@ pub struct InterfaceStatus {
     pub state: String,
     /// Received packets.
     pub packets: u64,
-    /// Bytes of the received packets on the link.
+    /// Bytes of the received packets, with those that were not captured.
     pub bytes: u64,
     /// Packets that the kernel dropped for lack of memory.
     pub missed: u64,

@@ -19,8 +19,8 @@ impl DeferredTerms {
 
     /// Returns the longest overrun of a virtual CPU in its deferred terms.
     pub(super) fn overrun(&self, vcpu_id: VcpuId) -> Nanos {
-        let terms_of_vp = self.0.iter().filter(|(_, deferred, _)| *deferred == vcpu_id);
-        terms_of_vp.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
+        let terms_of_vcpu = self.0.iter().filter(|(_, deferred, _)| *deferred == vcpu_id);
+        terms_of_vcpu.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
     }
 
     /// Drops the deferred terms of a virtual CPU that has got other terms.

@@ -1,14 +1,15 @@
 //! The state of the compile queue: a fair queue over processor time, whose jobs can be paused.
 //!
-//! The jobs run whose holders' [clocks](crate::server::chain_clocks) have the smallest leads: at most one for each root
-//! grant, and a limited number in all. The others wait, or are paused if they have started. While a job runs, its clocks
-//! advance by the processor time that it uses, divided by its holder's share of a core. So a job with a small share runs
-//! at full speed while it is alone, and pauses as soon as a holder enters that has used less of its share.
+//! The jobs run whose holders' [clocks](crate::server::chain_clocks) have the smallest leads: at most one for each
+//! party, which the first identifier of a chain names, and a limited number in all. The others wait, or are paused if
+//! they have started. While a job runs, its clocks advance by the processor time that it uses, divided by its
+//! holder's share of a core. So a job with a small share runs at full speed while it is alone, and pauses as soon as
+//! a holder enters that has used less of its share.
 //!
 //! Processor time of requests outside of jobs advances separate clocks, and only those of the holder's own credential. So
 //! the holder and its descendants wait until this time is paid, and neither its ancestors nor its siblings do. A holder
-//! can escape this debt by delegating to many keys, but other limits remain: the rate limiter limits all requests under one
-//! root grant to a twentieth of a core, and jobs are paid from every share of the chain.
+//! can escape this debt by delegating to many keys, but other limits remain: the rate limiter limits all requests of one
+//! party to a twentieth of a core, and jobs are paid from every share of the chain.
 //!
 //! Started jobs keep their memory, so their number is limited. If one more job is to start at this limit, the paused job
 //! with the largest lead is evicted.
@@ -149,17 +150,17 @@ impl CompileQueue {
 
     /// Returns the numbers of the jobs that should run now.
     fn select_running(&self, now: Nanos) -> Vec<u64> {
-        let (mut selected, mut root_grants) = (Vec::new(), Vec::new());
+        let (mut selected, mut parties) = (Vec::new(), Vec::new());
         while selected.len() < self.running_max {
             let can_run = |job: &&Job| {
                 !job.is_evicted
-                    && !root_grants.contains(&job.chain.first())
+                    && !parties.contains(&job.chain.first())
                     && (job.has_started || self.debt_of(&job.chain, now) == Nanos(0))
             };
             let candidates = self.jobs.iter().filter(can_run).map(|job| (job.number, job.chain.as_slice()));
             let Some(number) = self.clocks.select(candidates) else { break };
             let job = self.jobs.iter().find(|job| job.number == number);
-            root_grants.extend(job.map(|job| job.chain.first()));
+            parties.extend(job.map(|job| job.chain.first()));
             selected.push(number);
         }
         selected
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_root_grant_runs_one_job_at_a_time_and_a_delegator_comes_before_its_delegates() {
+    fn one_party_runs_one_job_at_a_time_and_a_delegator_comes_before_its_delegates() {
         let mut simulation = Simulation::new(2, 6);
         simulation.add_job("delegate", &payers("ab", 50), 5 * SECOND);
         simulation.add_job("other delegate", &payers("ac", 50), 5 * SECOND);
@@ -360,7 +361,7 @@ mod tests {
         let used = |simulation: &Simulation| {
             ["delegate", "other delegate"].map(|name| simulation.job(name).used).iter().sum::<u64>()
         };
-        assert!(used(&simulation) <= SECOND + STEP, "they share a root grant");
+        assert!(used(&simulation) <= SECOND + STEP, "they are one party");
         simulation.add_job("delegator", &payers("a", 50), SECOND);
         simulation.run(3 * SECOND);
         assert!(simulation.waited("delegator") <= SECOND + 2 * STEP);

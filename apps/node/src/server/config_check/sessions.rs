@@ -8,18 +8,18 @@ use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::core_thread::task::CallTimes;
 use crate::server::compile_queue;
 use crate::sessions::channel_plan::PlanError;
+use crate::sessions::cpu_debit::debit_cpu_time;
 use crate::sessions::error::{NodeError, of_session};
 use crate::sessions::filters::{CompiledFilters, RequestFilters};
 use crate::sessions::inventory::NodeInventory;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::link::{LinkCheck, OutputError};
-use crate::sessions::metered::metered;
 use crate::sessions::module_loader::{AdmissionRules, AdmittedModule, ModuleLoader, StartedModule};
 use crate::sessions::preprocessing::{fuel_max, reassembly_memory};
 use crate::sessions::processors::allocation;
 use crate::sessions::queue_memory;
 use crate::sessions::tables::{Publisher, TableClaims, TableRegistry};
-use crate::sessions::view::{Secret, SelectionKey, tables};
+use crate::sessions::view::{Secret, SelectionKey, take_table_memory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -139,15 +139,15 @@ impl SessionCheck<'_> {
         for channel in &spec.channels {
             held_memory.push(self.check_channel(spec, channel, &memory, &compiled)?);
         }
-        let mut vps = BTreeMap::new();
+        let mut vcpus = BTreeMap::new();
         for cpu in spec.all_processors() {
-            vps.insert(cpu.name.clone(), (self.create_vcpu(&cpu)?, cpu));
+            vcpus.insert(cpu.name.clone(), (self.create_vcpu(&cpu)?, cpu));
         }
         for output in &spec.outputs {
             held_memory.push(self.links.open(output, &spec.name, &memory, &compiled)?);
             self.open_tap_device(output)?;
         }
-        let loaded = self.check_modules(spec, &memory, &compiled, &vps, &mut held_memory);
+        let loaded = self.check_modules(spec, &memory, &compiled, &vcpus, &mut held_memory);
         self.reserved.push((memory, claims, held_memory));
         loaded
     }
@@ -160,13 +160,13 @@ impl SessionCheck<'_> {
         memory: &Arc<MemoryReservation>,
         compiled: &CompiledFilters,
     ) -> Result<HeldMemory, NodeError> {
-        let share = SelectionKey::for_channel(channel);
+        let key = SelectionKey::for_channel(channel);
         let failed = |error| NodeError::Channel { channel: channel.name.clone(), error };
         let link_type =
             self.inventory.interfaces.get(&channel.interface).copied().unwrap_or(LinkType::Ethernet);
-        let held_memory = tables(&spec.name, &channel.name, memory, share.memory(compiled))?;
+        let held_memory = take_table_memory(&spec.name, &channel.name, memory, key.memory(compiled))?;
         let program =
-            compiled.conjunction(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
+            compiled.conjunction(key.filters.iter().map(String::as_str), link_type).map_err(failed)?;
         let programs = self.programs.entry(channel.interface.clone()).or_default();
         programs.push(Some(program));
         let joined = Joiner::new(JoinLimits::default()).change(programs.clone()).map(|_| ());
@@ -206,7 +206,7 @@ impl SessionCheck<'_> {
         spec: &SessionSpec,
         memory: &Arc<MemoryReservation>,
         compiled: &CompiledFilters,
-        vps: &BTreeMap<Name, ((usize, VcpuId), ProcessorSpec)>,
+        vcpus: &BTreeMap<Name, ((usize, VcpuId), ProcessorSpec)>,
         held_memory: &mut Vec<HeldMemory>,
     ) -> Result<(), NodeError> {
         let (mut names, mut publishers) = (BTreeSet::new(), Vec::new());
@@ -216,7 +216,7 @@ impl SessionCheck<'_> {
                 self.check_module(spec, module, memory, &limits)?;
             publishers.extend(publisher);
             let Some(channel) = spec.channels.iter().find(|it| it.name == module.channel) else { continue };
-            let Some(((core_index, id), cpu)) = vps.get(&module.cpu) else { continue };
+            let Some(((core_index, id), cpu)) = vcpus.get(&module.cpu) else { continue };
             if !names.insert(name.clone()) {
                 return Err(NodeError::ModuleExists { session: spec.name.clone(), module: name });
             }
@@ -235,7 +235,7 @@ impl SessionCheck<'_> {
             let selection = SelectionKey::for_channel(channel);
             let view_count = if channel.is_preprocessed() { selection.keyed_views().count() } else { 0 };
             let needed = if view_count == 0 { Bytes(0) } else { selection.memory(compiled) };
-            held_memory.push(tables(&spec.name, &channel.name, memory, needed)?);
+            held_memory.push(take_table_memory(&spec.name, &channel.name, memory, needed)?);
             let preprocessing = fuel_max(channel, view_count).unwrap_or(0);
             let overrun = call_times.call.max(self.subject.default.calibration.time(preprocessing));
             self.reserve_overrun(*core_index, *id, cpu, overrun)?;
@@ -268,7 +268,7 @@ impl SessionCheck<'_> {
         progress(&format!("session `{}`: module `{}`", spec.name, module.module.escape_debug()));
         let mut budget = compile_queue::budget_for(None).cpu;
         let prepared =
-            metered(&mut budget, |budget| loader.prepare(spec, memory, limits, module, file, budget));
+            debit_cpu_time(&mut budget, |budget| loader.prepare(spec, memory, limits, module, file, budget));
         let used = self.used.entry(spec.name.clone()).or_default();
         used.0 = used.0.saturating_add(budget.used().0);
         let prepared = prepared?;

@@ -44,7 +44,7 @@ impl Daemon {
     ) -> Result<Explanation, ExplainError> {
         let trust = self.trust().ok_or(ExplainError::NoRemoteAccess)?;
         let at = UnixSecond::containing(now());
-        let reader = if matches!(requester, Requester::Operator(_)) {
+        let audience = if matches!(requester, Requester::Operator(_)) {
             UsageAudience::Operator
         } else {
             UsageAudience::Holder
@@ -65,7 +65,7 @@ impl Daemon {
         let explained = self.with_node(|node| {
             let sessions = node.sessions.values();
             let owned = sessions.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
-            explain::explanation(verified, owned, trust.name(), at, reader)
+            explain::explanation(verified, owned, trust.name(), at, audience)
         });
         let verdict =
             request.map(|request| RequestVerdict { refused: self.would_refuse(verified, request, body) });

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use weir_admission::Name;
 use weir_ledger::{LedgerEntry, SessionId as LedgerSessionId, VerifyOptions};
 use weir_ledger_files::{EntryFilter, LedgerReadError, LedgerReader};
-use weir_os::{CpuBudget, CpuMeter};
+use weir_os::{CpuBudget, ProcessorBudget};
 use weir_sandbox::thread_time;
 use weir_trust::credential::VerifiedCredential;
 use weir_units::Nanos;

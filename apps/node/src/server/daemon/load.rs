@@ -5,10 +5,10 @@ use crate::control::authority::{self, SessionOwner};
 use crate::control::protocol::Change;
 use crate::control::spec::{ModuleSpec, SessionSpec};
 use crate::server::compile_queue::{self, RequestBudget};
+use crate::sessions::cpu_debit::debit_cpu_time;
 use crate::sessions::error::NodeError;
 use crate::sessions::filters::{CompiledFilters, FilterRequest};
 use crate::sessions::inventory::NodeInventory;
-use crate::sessions::metered::metered;
 use crate::sessions::node::Node;
 use crate::sessions::saved::SessionOrigin;
 use crate::sessions::shares::PermittedBy;
@@ -223,18 +223,18 @@ impl Daemon {
             (node.loader(), node.spec(session)?.clone(), memory, limits)
         };
         let is_file = file.is_some();
-        // Hashing all bytes and verifying signatures is metered, too.
-        let (signed, code) = metered(&mut permit, |_| {
+        // Hashing all bytes and verifying signatures is debited, too.
+        let (identified, code) = debit_cpu_time(&mut permit, |_| {
             let shipped = || (self.setup.shipped)(&module.module);
             let code = Digest::of_bytes(file.as_deref().or_else(shipped).unwrap_or_default());
-            (authority::signed(module, file.as_deref(), signatures, &self.setup.shipped), code)
+            (authority::hash_and_signers(module, file.as_deref(), signatures, &self.setup.shipped), code)
         });
         // Preparing the module takes long, so the node is not locked meanwhile.
-        let prepared = match signed {
-            Ok(signed) => {
-                metered(&mut permit, |permit| loader.prepare(&spec, &memory, &limits, module, file, permit))
-                    .map(|prepared| (signed, prepared))
-            }
+        let prepared = match identified {
+            Ok(hash_and_signers) => debit_cpu_time(&mut permit, |permit| {
+                loader.prepare(&spec, &memory, &limits, module, file, permit)
+            })
+            .map(|prepared| (hash_and_signers, prepared)),
             Err(why) => Err(Box::new(why).into()),
         };
         let used = permit.used();
@@ -243,13 +243,13 @@ impl Daemon {
         let admitted = prepared.as_ref().ok().map(|(_, prepared)| Arc::clone(&prepared.admitted));
         let mut node = self.node.lock();
         node.charge(session, Some(&module.cpu), used);
-        let loaded = prepared.and_then(|(signed, prepared)| {
+        let loaded = prepared.and_then(|(hash_and_signers, prepared)| {
             node.session_of_owner(session, owner.as_ref())?.check_shared(share.as_ref())?;
             self.reverify_owner(&mut node, session)?;
             if let (Some(id), Some(name)) = (restored, &module.name) {
                 node.check_unrestored(session, id, name)?;
             }
-            let name = node.install(session, prepared, signed)?;
+            let name = node.install(session, prepared, hash_and_signers)?;
             // The saved module of this name is restored now, or replaced by the new module.
             if let Some(id) = node.sessions.get(session).map(|state| state.id) {
                 node.forget_unrestored(session, id, &name);

@@ -7,11 +7,11 @@ use crate::control::protocol::LinkRateChange;
 use crate::control::spec::SessionSpec;
 use crate::log::{self, info};
 use crate::server::compile_queue;
+use crate::sessions::cpu_debit::debit_cpu_time;
 use crate::sessions::error::NodeError;
 use crate::sessions::inventory::NodeInventory;
 use crate::sessions::limits::SessionLimits;
 use crate::sessions::link;
-use crate::sessions::metered::metered;
 use crate::sessions::module_loader::ModuleLoader;
 use crate::sessions::node::Node;
 use crate::sessions::rearrange::{NewSession, Rearrangement, StoppingModules, Switched};
@@ -165,8 +165,9 @@ impl Daemon {
             let shipped = || (self.setup.shipped)(&module.module);
             let code = Digest::of_bytes(file.as_deref().or_else(shipped).unwrap_or_default());
             let mut permit = self.compile_queue.acquire(None, &mut budget)?;
-            let prepared =
-                metered(&mut permit, |permit| loader.prepare(&spec, &memory, &limits, module, file, permit));
+            let prepared = debit_cpu_time(&mut permit, |permit| {
+                loader.prepare(&spec, &memory, &limits, module, file, permit)
+            });
             modules.push((prepared?, code));
         }
         let used = budget.used();
@@ -184,7 +185,7 @@ impl Daemon {
     ) -> Result<Switched, DaemonError> {
         let mut ledger = self.ledger.lock();
         let mut node = self.node.lock_after(&ledger);
-        let links_before: Vec<LinkConfig> = node.links.values().map(|port| port.config().clone()).collect();
+        let links_before: Vec<LinkConfig> = node.links.values().map(|link| link.config().clone()).collect();
         let wanted = Rearrangement { removed, added: new_sessions, links, tables, new_tables };
         let switched = node.rearrange(wanted).map_err(|(session, error)| match session {
             Some(session) => self.session_error(session, error),

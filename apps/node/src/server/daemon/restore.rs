@@ -1,10 +1,10 @@
 //! Restores saved sessions when a node starts.
 //!
 //! Each session is created again as by a new request: its credential is verified against the present time, roots and
-//! revocations, and the present admission decides. First all sessions are created in the order of their creation, before
-//! the node accepts a request, so that no new session takes their resources. Then one thread loads their modules. Modules
-//! of the operator come first, then those of the party that has used the least processor time. A party is a root grant
-//! with all delegations of it.
+//! revocations, and the present admission decides. First all sessions are created in the order of their creation,
+//! before the node accepts a request, so that no new session takes their resources. Then one thread loads their
+//! modules. Modules of the operator come first, then those of the party that has used the least processor time. A
+//! party is all holders with the same first identifier in their [delegation chains](delegation_chain).
 
 use super::{Daemon, now};
 use crate::control::audit::PendingDecision;

@@ -1,6 +1,7 @@
 //! Saves sessions that requests have created, so that the next start of the node restores them.
 //!
-//! The rate of writes is limited for each party: a root grant with all delegations of it. The operator has no limit.
+//! The rate of writes is limited for each party: all holders with the same first identifier in their
+//! [delegation chains](delegation_chain). The operator has no limit.
 
 use super::Daemon;
 use crate::control::authority::delegation_chain;

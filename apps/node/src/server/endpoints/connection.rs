@@ -115,12 +115,12 @@ pub(super) struct Connection<'a, L> {
     /// The client's delegation chain: see [`Requester::chain`].
     chain: Vec<DelegationId>,
     server: &'a RequestServer,
-    meter: RequestMeter,
+    uncharged: UnchargedTime,
 }
 
 /// The processor time of a connection's thread that is still to be charged for requests.
 #[derive(Clone, Copy, Debug, Default)]
-struct RequestMeter {
+struct UnchargedTime {
     /// The CPU time of the thread up to which all work is charged. It starts at 0, so the first charge includes the
     /// handshake.
     charged_until: Nanos,
@@ -135,16 +135,16 @@ struct RequestMeter {
 impl<'a, L: PeerStream> Connection<'a, L> {
     pub(super) fn new(stream: L, requester: Requester, server: &'a RequestServer) -> Self {
         let chain = requester.chain();
-        Self { stream: BufReader::new(stream), chain, requester, server, meter: RequestMeter::default() }
+        Self { stream: BufReader::new(stream), chain, requester, server, uncharged: UnchargedTime::default() }
     }
 
     /// Charges the holder for the processor time of this thread since the last charge. `count` is the number of
     /// requests to count: 0 for a further part of a request. Operators are not charged.
     fn charge(&mut self, count: u64) {
         let Requester::Holder(credential) = &self.requester else { return };
-        let RequestMeter { charged_until, charged_to_session, prepaid, is_refused } = self.meter;
+        let UnchargedTime { charged_until, charged_to_session, prepaid, is_refused } = self.uncharged;
         let now = thread_time();
-        self.meter = RequestMeter { charged_until: now, ..RequestMeter::default() };
+        self.uncharged = UnchargedTime { charged_until: now, ..UnchargedTime::default() };
         let cpu = Nanos(now.0.saturating_sub(charged_until.0).saturating_sub(charged_to_session.0));
         let further_cost = Nanos(cost_of_cpu(cpu).0.saturating_sub(prepaid.0));
         self.server.rate_limiter.charge(&self.chain, further_cost);
@@ -164,7 +164,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             );
             return Err(too_often.to_string());
         }
-        self.meter.prepaid.0 = self.meter.prepaid.0.saturating_add(cost.0);
+        self.uncharged.prepaid.0 = self.uncharged.prepaid.0.saturating_add(cost.0);
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl<'a, L: PeerStream> Connection<'a, L> {
     }
 
     fn refuse(&mut self, why: &dyn Display) -> io::Result<()> {
-        self.meter.is_refused = true;
+        self.uncharged.is_refused = true;
         send_refusal(self.stream.get_mut(), why)
     }
 
@@ -223,11 +223,10 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         if let Err(why) = self.wait_for_rate(cost_of_extra_bytes(len)) {
             return self.refuse(&why).map(|()| false);
         }
-        let (root_grant, bytes) =
-            (self.chain.first().copied(), uploaded.as_ref().map_or(len, |file| file.len()));
+        let (party, bytes) = (self.chain.first().copied(), uploaded.as_ref().map_or(len, |file| file.len()));
         let server = self.server;
         // Held until the request is answered.
-        let Some(_permit) = server.upload_quota.acquire(root_grant, bytes) else {
+        let Some(_permit) = server.upload_quota.acquire(party, bytes) else {
             let why = "the node's memory for files in transfer is used up, by other clients or under your own grant, so there is no room for this file: try again";
             return self.refuse(&why).map(|()| false);
         };
@@ -430,9 +429,9 @@ impl<'a, L: PeerStream> Connection<'a, L> {
         if !is_read_only {
             daemon.invalidate_snapshots();
         }
-        self.meter.charged_to_session.0 =
-            self.meter.charged_to_session.0.saturating_add(budget.used_in_caller().0);
-        self.meter.is_refused = matches!(answer, Reply::Refused { .. });
+        self.uncharged.charged_to_session.0 =
+            self.uncharged.charged_to_session.0.saturating_add(budget.used_in_caller().0);
+        self.uncharged.is_refused = matches!(answer, Reply::Refused { .. });
         daemon.record_decision(decision.answered(&answer, lacks_right.get()));
         self.send_reply(names.replace_in(answer)).map(|()| true)
     }
@@ -446,7 +445,8 @@ impl<'a, L: PeerStream> Connection<'a, L> {
             let reply = query.next();
             // The compile queue has charged the time of the query already.
             let charged = query.take_used();
-            self.meter.charged_to_session.0 = self.meter.charged_to_session.0.saturating_add(charged.0);
+            self.uncharged.charged_to_session.0 =
+                self.uncharged.charged_to_session.0.saturating_add(charged.0);
             match reply {
                 Ok(Some(entries)) => self.send_reply(entries)?,
                 Ok(None) => return self.send_reply(Reply::Done { notes: query.notes() }).map(|()| true),

@@ -77,27 +77,27 @@ impl<K: Ord + Copy> Drop for PeerPermit<'_, K> {
     }
 }
 
-/// Memory for request bodies, shared among root grants.
+/// Memory for request bodies, shared among parties: see [`delegation_chain`](crate::control::authority::delegation_chain).
 ///
-/// A root grant gets memory if the free memory is afterwards at least as large as the memory of the grant. So a single grant
-/// gets at most half of the memory, two grants get a third each, and there is always memory for one more grant. The operator
-/// can take all free memory.
+/// A party gets memory if the free memory is afterwards at least as large as the memory of the party. So a single party
+/// gets at most half of the memory, two parties get a third each, and there is always memory for one more party. The
+/// operator can take all free memory.
 #[derive(Debug, Default)]
 pub(super) struct UploadQuota(OrderedMutex<BTreeMap<Option<DelegationId>, usize>, { rank::INDEPENDENT }>);
 
 impl UploadQuota {
-    /// Reserves memory. Returns `None` if too little is free. `root_grant` is the first delegation of the client's chain; `None`
-    /// for the operator.
-    pub(super) fn acquire(&self, root_grant: Option<DelegationId>, bytes: usize) -> Option<UploadPermit<'_>> {
+    /// Reserves memory. Returns `None` if too little is free. `party` is the first identifier of the client's chain;
+    /// `None` for the operator.
+    pub(super) fn acquire(&self, party: Option<DelegationId>, bytes: usize) -> Option<UploadPermit<'_>> {
         let mut taken = self.0.lock();
         let all = taken.values().sum::<usize>().checked_add(bytes)?;
         let free = BODIES_MAX.checked_sub(all)?;
-        let own = taken.get(&root_grant).copied().unwrap_or(0) + bytes;
-        if bytes > 0 && root_grant.is_some() && own > free {
+        let own = taken.get(&party).copied().unwrap_or(0) + bytes;
+        if bytes > 0 && party.is_some() && own > free {
             return None;
         }
-        taken.insert(root_grant, own);
-        Some(UploadPermit { quota: self, root_grant, bytes })
+        taken.insert(party, own);
+        Some(UploadPermit { quota: self, party, bytes })
     }
 }
 
@@ -105,17 +105,17 @@ impl UploadQuota {
 #[derive(Debug)]
 pub(super) struct UploadPermit<'a> {
     quota: &'a UploadQuota,
-    root_grant: Option<DelegationId>,
+    party: Option<DelegationId>,
     bytes: usize,
 }
 
 impl Drop for UploadPermit<'_> {
     fn drop(&mut self) {
         let mut taken = self.quota.0.lock();
-        if let Some(own) = taken.get_mut(&self.root_grant) {
+        if let Some(own) = taken.get_mut(&self.party) {
             *own -= self.bytes;
             if *own == 0 {
-                taken.remove(&self.root_grant);
+                taken.remove(&self.party);
             }
         }
     }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(quota.taken.lock().len(), 2);
     }
 
-    fn root_grant(digit: char) -> Option<DelegationId> {
+    fn party(digit: char) -> Option<DelegationId> {
         Some(format!("weir-id:{}", digit.to_string().repeat(32)).parse().unwrap())
     }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upload_quota_always_leaves_memory_for_another_root_grant() {
+    fn the_upload_quota_always_leaves_memory_for_another_party() {
         let (quota, file) = (UploadQuota::default(), weir_admission::MODULE_BYTES_MAX);
         let mut permits = Vec::new();
         let mut take_all = |of| {
@@ -169,12 +169,12 @@ mod tests {
             permits.extend(std::iter::from_fn(|| quota.acquire(of, file)));
             permits.len() - before
         };
-        // The quota has room for 32 files of 8 MiB. Each grant takes half of the rest.
-        let grants = ['a', 'b', 'c', 'd'].map(root_grant);
-        assert_eq!(grants.map(&mut take_all), [16, 8, 4, 2]);
-        assert!(quota.acquire(grants[0], 1).is_none() && quota.acquire(grants[0], usize::MAX).is_none());
-        assert!(quota.acquire(grants[0], 0).is_some());
-        assert!(quota.acquire(root_grant('e'), file).is_some());
+        // The quota has room for 32 files of 8 MiB. Each party takes half of the rest.
+        let parties = ['a', 'b', 'c', 'd'].map(party);
+        assert_eq!(parties.map(&mut take_all), [16, 8, 4, 2]);
+        assert!(quota.acquire(parties[0], 1).is_none() && quota.acquire(parties[0], usize::MAX).is_none());
+        assert!(quota.acquire(parties[0], 0).is_some());
+        assert!(quota.acquire(party('e'), file).is_some());
         drop(permits);
         assert!(quota.0.lock().is_empty());
     }

@@ -5,7 +5,8 @@
 //! [`REQUEST_COST`], and by more for a long body. The clocks advance again after a request that takes more processor time
 //! than its cost stands for. Three properties follow:
 //!
-//! - All requests under one root grant take at most [`CORE_PERCENT`] of a core.
+//! - All requests of one party (see [`delegation_chain`](crate::control::authority::delegation_chain)) take at most
+//!   [`CORE_PERCENT`] of a core.
 //! - A delegator never waits for its delegates.
 //! - Siblings get equal rates.
 //!
@@ -34,7 +35,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The time after which a request tries again while another request comes first.
 const RETRY_INTERVAL: Nanos = Nanos::MILLISECOND;
 
-/// Limits the rate of requests of each holder and of each root grant.
+/// Limits the rate of requests of each holder and of each party.
 #[derive(Debug)]
 pub(super) struct RequestRateLimiter {
     started: Instant,
@@ -141,9 +142,9 @@ impl WaitingRequests {
         if wait > 0 {
             return Some(Nanos(wait.saturating_add(delay_for_earlier)));
         }
-        // Different root grants share no clocks.
-        let of_root_grant = self.waiting.iter().filter(|(_, other)| other.first() == chain.first());
-        let ready = of_root_grant.filter(|(_, other)| excess(other) == 0);
+        // Different parties share no clocks.
+        let of_party = self.waiting.iter().filter(|(_, other)| other.first() == chain.first());
+        let ready = of_party.filter(|(_, other)| excess(other) == 0);
         let first = self.clocks.select(ready.map(|(number, chain)| (*number, chain.as_slice())));
         if first != Some(number) {
             return Some(Nanos(RETRY_INTERVAL.0.max(delay_for_earlier)));

@@ -29,8 +29,8 @@ use weir_trust::key::PublicKey;
 const CLIENTS_MAX: usize = 64;
 /// The maximum number of connected clients with the same key.
 const CLIENTS_PER_KEY_MAX: usize = 8;
-/// The maximum number of connected clients under one grant of a root. A quarter of the slots is left for others.
-const CLIENTS_PER_GRANT_MAX: usize = 48;
+/// The maximum number of connected clients of one party. A quarter of the slots is left for others.
+const CLIENTS_PER_PARTY_MAX: usize = 48;
 /// The maximum number of connections of the node's operators.
 const OPERATORS_MAX: usize = 16;
 /// The maximum number of peers with an invalid credential that are being sent a refusal.
@@ -56,8 +56,8 @@ pub(super) struct RemoteServer {
     acceptor: Acceptor,
     /// Slots of holders, limited for each key.
     clients: PeerQuota<PublicKey>,
-    /// Slots of holders, limited for each root grant, the first grant of a chain.
-    by_root_grant: PeerQuota<DelegationId>,
+    /// Slots of holders, limited for each party: see [`delegation_chain`].
+    by_party: PeerQuota<DelegationId>,
     /// Slots of holders that only receive the refusal that all slots are taken.
     turned_away: PeerQuota<PublicKey>,
     /// Slots of the node's operators.
@@ -82,7 +82,7 @@ impl RemoteServer {
             key_agent,
             acceptor,
             clients: PeerQuota::new(CLIENTS_MAX, CLIENTS_PER_KEY_MAX),
-            by_root_grant: PeerQuota::new(CLIENTS_MAX, CLIENTS_PER_GRANT_MAX),
+            by_party: PeerQuota::new(CLIENTS_MAX, CLIENTS_PER_PARTY_MAX),
             turned_away: PeerQuota::new(TURNED_AWAY_MAX, TURNED_AWAY_PER_KEY_MAX),
             operators: PeerQuota::new(OPERATORS_MAX, OPERATORS_MAX),
             operator_requests: RequestServer::new(&requests.daemon, &requests.is_stopping),
@@ -233,15 +233,15 @@ impl RemoteServer {
         verified: Arc<VerifiedCredential>,
     ) -> Result<(), AcceptError> {
         let (daemon, key) = (&self.requests.daemon, peer.peer().key);
-        let root_grant = delegation_chain(&verified).next().map_or(verified.id(), |(first, _)| first);
+        let party = delegation_chain(&verified).next().map_or(verified.id(), |(first, _)| first);
         let slot = self
-            .by_root_grant
-            .acquire(root_grant)
-            .and_then(|grant_permit| Some((grant_permit, self.clients.acquire(key)?)));
+            .by_party
+            .acquire(party)
+            .and_then(|party_permit| Some((party_permit, self.clients.acquire(key)?)));
         let Some(_slot) = slot else {
             daemon.access.refused(RefusalCause::Slots);
             let why = format!(
-                "the node has {CLIENTS_MAX} clients connected, or {CLIENTS_PER_GRANT_MAX} under your root's grant, or {CLIENTS_PER_KEY_MAX} with your key, which is the maximum"
+                "the node has {CLIENTS_MAX} clients connected, or {CLIENTS_PER_PARTY_MAX} under your root's grant, or {CLIENTS_PER_KEY_MAX} with your key, which is the maximum"
             );
             daemon.record_decision(PendingDecision::of_peer(&verified).refused(&why));
             let Some(_permit) = self.turned_away.acquire(key) else { return Ok(()) };

@@ -1,8 +1,9 @@
 //! Metrics for Prometheus: snapshots in the OpenMetrics text format, served by a small HTTP server ([`serve`]).
 //!
 //! Names follow Prometheus's conventions: base units, the unit last in the name, `_total` for counters. Each series exists
-//! from the creation of its object on, starting at zero, until the object is removed. A module that the node has unloaded
-//! keeps its series until its name is used again.
+//! from the creation of its object on, starting at zero, until the object is removed. Only a series of started processes
+//! begins with the first process of its role and isolation. A module that the node has unloaded keeps its series until
+//! its name is used again.
 
 mod server;
 
@@ -89,7 +90,7 @@ fn samples_by_label<'a, T: 'a>(
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "seconds to the microsecond for 270 years, shares to six digits"
+    reason = "nanoseconds stay exact to the microsecond for 270 years, and shares to six digits"
 )]
 fn float(value: u64) -> f64 {
     value as f64
@@ -257,7 +258,7 @@ impl MetricsSnapshot {
         to.family("weir_core_stolen", "seconds", help, seconds(|core| core.stolen_ns))
     }
 
-    /// Writes the counters of started processes, by role and isolation.
+    /// Writes the counters of started processes, by role and isolation, and of processes that could not be started.
     fn processes(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let help = "Processes that could not be started, because of the system or the limit of processes";
         let refused = Samples::Counter(vec![(Labels::new(), self.0.refused_processes)]);
@@ -281,7 +282,7 @@ impl MetricsSnapshot {
         to.family(
             "weir_interface",
             "bytes",
-            "Bytes of the received packets on the link",
+            "Bytes of the received packets, with those that were not captured",
             counts(|it| it.bytes),
         )?;
         let help = "Packets that the kernel dropped because its buffer was full";
@@ -347,7 +348,7 @@ impl MetricsSnapshot {
             to.family(&name, counter.metric_unit, counter.help, samples)?;
         }
         let memory = Samples::Counter(samples_of(all(), |it: &&SessionStatus| it.used.memory.whole()));
-        let help = "Charged reserved memory x time";
+        let help = "Reserved memory multiplied by the time for which it was charged";
         to.family("weir_session_memory", "byte_seconds", help, memory)?;
         for unit in [LostUnit::Packet, LostUnit::Record, LostUnit::Message] {
             let causes = || DropCause::ALL.iter().filter(|cause| cause.lost_unit() == unit);
@@ -433,7 +434,7 @@ impl MetricsSnapshot {
             "Packets that matched the filter",
             counts(|channel| channel.packets),
         )?;
-        let help = "Bytes of the matched packets on the link";
+        let help = "Bytes of the matched packets, with those that were not captured";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
         let unused_counters = ChannelPlanCounters::default();
         let causes = channel_plan::drops(&unused_counters).map(|(cause, _)| cause.name());

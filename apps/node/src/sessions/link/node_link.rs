@@ -20,7 +20,7 @@ use weir_wire::LinkType;
 #[derive(Debug)]
 pub(crate) struct NodeLink {
     config: LinkConfig,
-    port: egress::TxHandle,
+    tx: egress::TxHandle,
 }
 
 impl NodeLink {
@@ -38,9 +38,8 @@ impl NodeLink {
                 Ok(Box::new(move |line| trace.add(line)) as TraceLine)
             })
         });
-        let port =
-            egress::TxHandle::start(&config.interface, config.scheduled(), event_sender(events), trace)?;
-        Ok(Self { config, port })
+        let tx = egress::TxHandle::start(&config.interface, config.scheduled(), event_sender(events), trace)?;
+        Ok(Self { config, tx })
     }
 
     /// Returns the configuration, with the present rate.
@@ -50,7 +49,7 @@ impl NodeLink {
 
     /// Returns the link type of the link's frames.
     pub(crate) fn link_type(&self) -> LinkType {
-        self.port.link_type()
+        self.tx.link_type()
     }
 
     /// Opens an output channel, if the link has the capacity for its reservation. Only frames that `allowed` selects
@@ -61,7 +60,7 @@ impl NodeLink {
         allowed: Option<Arc<Demux>>,
     ) -> Result<TxPacketSink, ChannelRefused> {
         let (terms, queue) = self.terms(spec);
-        self.port.open(terms, queue, allowed)
+        self.tx.open(terms, queue, allowed)
     }
 
     /// Changes the terms of an output channel, if the link has the capacity for its reservation.
@@ -72,7 +71,7 @@ impl NodeLink {
         allowed: Option<Arc<Demux>>,
     ) -> Result<(), ChannelRefused> {
         let (terms, queue) = self.terms(spec);
-        self.port.change(tx_queue, terms, queue, allowed)
+        self.tx.change(tx_queue, terms, queue, allowed)
     }
 
     fn terms(&self, spec: &OutputSpec) -> (ChannelTerms, QueueLimit) {
@@ -83,12 +82,12 @@ impl NodeLink {
 
     /// Closes an output channel. Waiting frames are lost and counted.
     pub(crate) fn close(&self, tx_queue: &TxPacketSink) {
-        self.port.close(tx_queue);
+        self.tx.close(tx_queue);
     }
 
     /// Changes the rate of the link, if its reservations still fit.
     pub(crate) fn set_rate(&mut self, rate: BitsPerSecond, reservable: u8) -> Result<(), RateRefused> {
-        self.port.set_rate(rate, LinkConfig::reservable_of(rate, reservable))?;
+        self.tx.set_rate(rate, LinkConfig::reservable_of(rate, reservable))?;
         (self.config.rate, self.config.reservable) = (rate, reservable);
         Ok(())
     }
@@ -96,23 +95,23 @@ impl NodeLink {
     /// Returns the rate that can still be reserved: the reservable rate that is neither reserved nor held back after a
     /// release.
     pub(crate) fn left(&self) -> BitsPerSecond {
-        self.port.unreserved()
+        self.tx.unreserved()
     }
 
     /// Makes the rate `wanted`, which is held back after a release, available to the next reservation.
     pub(crate) fn release_held(&self, wanted: BitsPerSecond) {
-        self.port.release_held(wanted);
+        self.tx.release_held(wanted);
     }
 
     /// Returns the state of the link.
     pub(crate) fn state(&self) -> LinkState {
-        self.port.state()
+        self.tx.state()
     }
 
     /// Returns the bytes that an output channel has sent on the wire, with framing: within its reservation, and beyond
     /// it. Both counts are 0 for a closed channel.
     pub(crate) fn counters(&self, tx_queue: &TxPacketSink) -> ChannelCounters {
-        self.port.counters(tx_queue)
+        self.tx.counters(tx_queue)
     }
 }
 

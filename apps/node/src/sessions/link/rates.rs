@@ -35,23 +35,23 @@ impl Node {
         &mut self,
         change: &LinkRateChange,
     ) -> Result<(LinkConfig, Vec<LinkConfig>), NodeError> {
-        let Some(port) = self.links.get(&change.link) else {
+        let Some(link) = self.links.get(&change.link) else {
             let (given, known) = (change.link.clone(), self.links.keys().cloned().collect());
             return Err(UnknownLink { given, known }.into());
         };
-        let mut link = port.config().clone();
-        link.rate = change.rate.unwrap_or(link.rate);
-        link.reservable = change.reservable.unwrap_or(link.reservable);
-        link.check()?;
-        let before = self.set_rates(std::slice::from_ref(&link))?;
-        Ok((link, before))
+        let mut config = link.config().clone();
+        config.rate = change.rate.unwrap_or(config.rate);
+        config.reservable = change.reservable.unwrap_or(config.reservable);
+        config.check()?;
+        let before = self.set_rates(std::slice::from_ref(&config))?;
+        Ok((config, before))
     }
 
     /// Changes the rates of links: all of them, or none. Returns the earlier configurations.
     pub(crate) fn set_rates(&mut self, links: &[LinkConfig]) -> Result<Vec<LinkConfig>, NodeError> {
         let mut before = Vec::new();
         for link in links {
-            let earlier = self.links.get(&link.interface).map(|port| port.config().clone());
+            let earlier = self.links.get(&link.interface).map(|present| present.config().clone());
             match self.set_rate(&link.interface, link.rate, link.reservable) {
                 Ok(()) => before.extend(earlier),
                 Err(error) => {
@@ -68,8 +68,8 @@ impl Node {
         Ok(before)
     }
 
-    fn set_rate(&mut self, link: &str, rate: BitsPerSecond, reservable: u8) -> Result<(), NodeError> {
-        let Some(port) = self.links.get_mut(link) else { return Ok(()) };
-        port.set_rate(rate, reservable).map_err(|refused| NodeError::Rate { link: link.to_owned(), refused })
+    fn set_rate(&mut self, name: &str, rate: BitsPerSecond, reservable: u8) -> Result<(), NodeError> {
+        let Some(link) = self.links.get_mut(name) else { return Ok(()) };
+        link.set_rate(rate, reservable).map_err(|refused| NodeError::Rate { link: name.to_owned(), refused })
     }
 }

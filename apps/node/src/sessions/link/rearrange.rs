@@ -122,16 +122,16 @@ impl Node {
         given_up: &[ReleasedChannel],
         entering: &[IncomingOutput<'_>],
     ) -> Result<(), (Option<Name>, NodeError)> {
-        for (name, port) in &self.links {
-            let config = links.iter().find(|link| link.interface == *name).unwrap_or(port.config());
+        for (name, link) in &self.links {
+            let config = links.iter().find(|it| it.interface == *name).unwrap_or(link.config());
             let reservable = LinkConfig::reservable_of(config.rate, config.reservable);
-            let state = port.state();
+            let state = link.state();
             let given: u64 = given_up.iter().filter(|it| it.link == *name).map(|it| it.rate).sum();
-            let held_back = state.reservable.0.saturating_sub(state.reserved.0).saturating_sub(port.left().0);
+            let held_back = state.reservable.0.saturating_sub(state.reserved.0).saturating_sub(link.left().0);
             let others = state.reserved.0.saturating_sub(given);
             let Some(mut left) = reservable.0.checked_sub(others.saturating_add(held_back)) else {
                 let (reserved, held) = (BitsPerSecond(others), BitsPerSecond(held_back));
-                let refused = RateRefused::Promised { reservable, reserved, held, until: Nanos(0) };
+                let refused = RateRefused::OverReserved { reservable, reserved, held, until: Nanos(0) };
                 return Err((None, NodeError::Rate { link: name.clone(), refused }));
             };
             for IncomingOutput { session, spec } in entering.iter().filter(|it| it.spec.link == *name) {
@@ -158,14 +158,18 @@ impl Node {
         let (lower, raise): (Vec<_>, Vec<_>) = steps.into_iter().partition(lowers);
         let reservable = |link: &LinkConfig| LinkConfig::reservable_of(link.rate, link.reservable).0;
         let grows = |link: &&LinkConfig| {
-            self.links.get(&link.interface).is_none_or(|port| reservable(link) >= reservable(port.config()))
+            self.links
+                .get(&link.interface)
+                .is_none_or(|present| reservable(link) >= reservable(present.config()))
         };
         let (wider, narrower): (Vec<_>, Vec<_>) = links.iter().partition(grows);
         wider.into_iter().for_each(|link| self.apply_rate(link));
         lower.iter().for_each(|step| self.apply_step(step));
         for link in narrower {
-            if let Some(port) = self.links.get(&link.interface) {
-                port.release_held(BitsPerSecond(reservable(port.config()).saturating_sub(reservable(link))));
+            if let Some(present) = self.links.get(&link.interface) {
+                present.release_held(BitsPerSecond(
+                    reservable(present.config()).saturating_sub(reservable(link)),
+                ));
             }
             self.apply_rate(link);
         }
@@ -180,8 +184,8 @@ impl Node {
 
     fn apply_step(&self, step: &ChannelChange) {
         let more = reserved_rate(&step.spec).saturating_sub(step.rate_before);
-        if let Some(port) = self.links.get(&step.spec.link).filter(|_| more > 0) {
-            port.release_held(BitsPerSecond(more));
+        if let Some(link) = self.links.get(&step.spec.link).filter(|_| more > 0) {
+            link.release_held(BitsPerSecond(more));
         }
         if let Err(error) = self.apply_output(&step.tx_queue, &step.spec, &step.allowed) {
             warn(&format_args!("output channel `{}`: {error}", step.spec.name));

@@ -362,7 +362,7 @@ pub(super) fn is_same(one: &Vp, other: &Vp) -> bool {
 fn check_publishers(session: &SessionState) -> Result<(), TableError> {
     let mut published = BTreeSet::new();
     for module in session.modules.values() {
-        for table in module.tables.published() {
+        for table in module.table_binding.published() {
             if !published.insert(table) {
                 let (session, table) = (session.spec.name.clone(), table.clone());
                 return Err(TableError::PublishedByOtherModule { session, table });

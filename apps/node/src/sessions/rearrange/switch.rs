@@ -40,7 +40,7 @@ impl Node {
             let Some(state) = self.sessions.get(name) else { continue };
             for (module, ready) in ready.drain(..) {
                 let Some(module) = state.modules.get(&module) else { continue };
-                module.tables.change(&state.spec);
+                module.table_binding.change(&state.spec);
                 let core = state.vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core));
                 let add_task = self.open(state, module, ready);
                 if let Some(core) = core {
@@ -106,7 +106,7 @@ impl Node {
         session.compiled.0 = session.compiled.0.saturating_add(used.0);
         // The record files are opened even if no module writes records, so that the session's limit applies to earlier
         // files.
-        let records = self.writer.operators_session(&name, &session.limits);
+        let records = self.writer.session_or_operators(&name, &session.limits);
         records.set_limits(&session.limits);
         session.records = Some(records);
         self.sessions.insert(name, session);

@@ -122,7 +122,7 @@ impl ReadTables {
 
     /// Returns true if the tables belong to the session with this memory. An earlier session of the same name had
     /// other memory.
-    pub(crate) fn belongs_to(&self, memory: &Arc<MemoryReservation>) -> bool {
+    pub(crate) fn are_of_session(&self, memory: &Arc<MemoryReservation>) -> bool {
         Arc::ptr_eq(&self.memory, memory)
     }
 

@@ -21,7 +21,7 @@ use {weir_admission::Name, weir_session::MemoryReservation};
 /// Error of an operation on a table. The operation has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// Another party owns the table.
+    /// The table has another owner.
     #[error(
         "table `{table}` is published by {owner}; another publisher is possible only after it has been withdrawn"
     )]
@@ -87,7 +87,7 @@ pub enum TableError {
     },
 }
 
-/// The party that may publish a table.
+/// The owner of a table, who may publish it.
 #[derive(Clone, Debug)]
 pub enum TableOwner {
     /// The operator of the node.
@@ -223,7 +223,7 @@ impl SharedTable {
         Ok(self.show(publisher, version))
     }
 
-    /// Publishes the operator's next version, unless another party owns the table.
+    /// Publishes the operator's next version, unless the table has another owner.
     fn put(&self, bytes: &[u8]) -> Result<(), TableError> {
         // The owner is checked before memory and time are spent on a version, and again when the version is published.
         self.check_owner(&self.inner.lock(), &TableOwner::Operator)?;
@@ -233,8 +233,8 @@ impl SharedTable {
         self.show_operators(version)
     }
 
-    /// Replaces the current version by the operator's, and makes the operator the owner, unless another party owns the
-    /// table. Readers are woken, so that an idle module does not keep the old version.
+    /// Replaces the current version by the operator's, and makes the operator the owner, unless the table has another
+    /// owner. Readers are woken, so that an idle module does not keep the old version.
     fn show_operators(&self, version: Arc<TableVersion>) -> Result<(), TableError> {
         let before = {
             let mut inner = self.inner.lock();
@@ -298,7 +298,7 @@ impl SharedTable {
         }
     }
 
-    /// Makes `owner` the owner of the table, unless another party owns the table or will own it after a prepared change.
+    /// Makes `owner` the owner of the table, unless the table has another owner, or will have one after a prepared change.
     fn set_owner(&self, owner: TableOwner) -> Result<(), TableError> {
         let mut inner = self.inner.lock();
         self.check_owner(&inner, &owner)?;
@@ -319,7 +319,7 @@ impl SharedTable {
     }
 
     /// Makes the publisher with this number the table's only publisher. Returns false if `owner` owns the table and has
-    /// another publisher. If another party owns the table, returns true without an effect.
+    /// another publisher. If `owner` does not own the table, returns true without an effect.
     pub(super) fn set_publisher(&self, owner: &TableOwner, publisher: u64) -> bool {
         let mut inner = self.inner.lock();
         if inner.owner.as_ref() != Some(owner) {

@@ -8,7 +8,7 @@ use weir_wire::view::ViewKey;
 /// A view, and the grant on which its key depends. The key makes the pseudonyms of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyedView {
-    /// Identifier of the first grant in the holders' credentials; `None` for the operator.
+    /// Identifier of the first grant in the holder's credential; `None` for the operator.
     pub(crate) first_grant: Option<DelegationId>,
     pub(crate) view: PacketView,
 }

@@ -13,13 +13,13 @@
 mod keyed_view;
 mod method;
 mod secret;
+mod selection_key;
 mod selections;
-mod share;
 mod status;
 
 pub(crate) use keyed_view::KeyedView;
 pub(crate) use method::Method;
 pub(crate) use secret::Secret;
 pub use secret::SecretError;
-pub(crate) use selections::tables;
-pub(crate) use share::{SelectionKey, SharedSelection};
+pub(crate) use selection_key::{SelectionKey, SharedSelection};
+pub(crate) use selections::take_table_memory;

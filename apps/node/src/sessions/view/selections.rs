@@ -1,6 +1,7 @@
-//! The selections of a node: their creation, and the limits on them for each party.
+//! The selections of a node: their creation, and the limits on them for each party. A party is the first identifier
+//! of a [delegation chain](crate::control::delegation::delegation_chain); the operator is none.
 
-use super::share::INSTRUCTIONS_MAX;
+use super::selection_key::INSTRUCTIONS_MAX;
 use super::{SelectionKey, SharedSelection};
 use crate::control::spec::ChannelSpec;
 use crate::sessions::channel_plan::PlanError;
@@ -19,12 +20,12 @@ use {
     weir_session::{HeldMemory, MemoryReservation},
 };
 
-/// Number of parts of a resource that all parties share, of which one party gets at most one.
-pub(crate) const PARTIES: usize = 4;
+/// The divisor of a party's limit: one party gets at most a quarter of a resource that all parties share.
+pub(crate) const PARTY_DIVISOR: usize = 4;
 
-/// Takes the memory for the tables of a channel's view from the session's reservation. Each of the sessions that share a
-/// selection is charged in full, because the other sessions may close.
-pub(crate) fn tables(
+/// Takes the memory for a view's tables, which are caches of pseudonymised addresses, from the session's reservation.
+/// Each of the sessions that share a selection is charged in full, because the other sessions may close.
+pub(crate) fn take_table_memory(
     session: &Name,
     channel: &Name,
     memory: &Arc<MemoryReservation>,
@@ -59,9 +60,9 @@ impl Node {
                 let counted = others.clone().filter(|(_, shared)| counts(shared));
                 counted.map(|(_, shared)| shared.instructions).fold(instructions_added, usize::saturating_add)
             };
-            let party = spec.bounds.party;
+            let party = spec.granted.party;
             let is_same_party = |shared: &SharedSelection| shared.party == party;
-            let part = party.map(|_| (sum(&is_same_party), INSTRUCTIONS_MAX / PARTIES));
+            let part = party.map(|_| (sum(&is_same_party), INSTRUCTIONS_MAX / PARTY_DIVISOR));
             for (instructions, limit) in [(sum(&|_| true), INSTRUCTIONS_MAX)].into_iter().chain(part) {
                 if instructions > limit {
                     return Err(wrong(PlanError::ViewFiltersTooLong { instructions, limit }));
@@ -69,11 +70,12 @@ impl Node {
             }
         }
         let mut selection = Selection::with_views(stages).map_err(failed)?;
-        if let Some(quota) = self.packet_quota_of(spec.bounds.party) {
+        if let Some(quota) = self.packet_quota_of(spec.granted.party) {
             selection = selection.with_quota(&quota).map_err(failed)?;
         }
         self.next_selection += 1;
-        let new = SharedSelection::new(self.next_selection, selection, instructions_added, spec.bounds.party);
+        let new =
+            SharedSelection::new(self.next_selection, selection, instructions_added, spec.granted.party);
         let selection = Arc::clone(&new.selection);
         self.selections.insert(key, new);
         Ok(selection)
@@ -81,11 +83,11 @@ impl Node {
 
     /// Checks that the party of a channel can have one more channel of the channel's interface.
     pub(crate) fn check_channel_count(&self, spec: &ChannelSpec) -> Result<(), NodeError> {
-        let Some(party) = spec.bounds.party else { return Ok(()) };
+        let Some(party) = spec.granted.party else { return Ok(()) };
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
         let is_same_party =
-            |other: &ChannelSpec| other.bounds.party == Some(party) && other.interface == spec.interface;
-        let channels_max = CHANNELS_MAX / PARTIES;
+            |other: &ChannelSpec| other.granted.party == Some(party) && other.interface == spec.interface;
+        let channels_max = CHANNELS_MAX / PARTY_DIVISOR;
         if channels.filter(|channel| is_same_party(&channel.spec)).count() < channels_max {
             return Ok(());
         }
@@ -95,7 +97,8 @@ impl Node {
     /// Returns the limit on the packet memory of a party, which is created if it is missing; `None` for the operator,
     /// who has no limit.
     pub(crate) fn packet_quota_of(&mut self, party: Option<DelegationId>) -> Option<Arc<MemoryQuota>> {
-        let (whole, most) = (&self.packet_buffers, Bytes(self.config.node.packet_memory.0 / PARTIES as u64));
+        let (whole, most) =
+            (&self.packet_buffers, Bytes(self.config.node.packet_memory.0 / PARTY_DIVISOR as u64));
         Some(Arc::clone(self.party_buffers.entry(party?).or_insert_with(|| whole.part(most))))
     }
 

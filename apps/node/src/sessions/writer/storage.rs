@@ -23,7 +23,7 @@ use weir_os::private::PrivateError;
 use weir_trust::grant::Resource;
 
 /// Number of parts of a session's limit of which the open files of all its modules together may take one. The other
-/// parts are for complete files, which can be deleted.
+/// parts are for closed files, which can be deleted.
 const OPEN_PART: u64 = 8;
 /// Size that the open files of a module may have in any case, so that files are not completed too often.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
@@ -47,7 +47,7 @@ pub(super) struct RecordStorage {
 #[derive(Debug, Default)]
 struct State {
     sessions: BTreeMap<Name, SessionFolder>,
-    /// Time of completion of the newest complete file, in ns since 1970.
+    /// Time of completion of the newest closed file, in ns since 1970.
     newest_time: u64,
     /// True if files, limits or holders have changed since the limits were last enforced.
     is_changed: bool,
@@ -69,10 +69,10 @@ struct SessionFolder {
     session: Option<OpenSession>,
     /// Bytes of each module folder with open files, by its label `MODULE-NUMBER`.
     open_folders: BTreeMap<String, u64>,
-    /// Complete files, in the order of deletion.
-    complete: BTreeSet<CompleteFile>,
-    complete_bytes: u64,
-    /// Number of complete files that could not be deleted.
+    /// Files that are not open, in the order of deletion.
+    closed: BTreeSet<ClosedFile>,
+    closed_bytes: u64,
+    /// Number of closed files that could not be deleted.
     undeletable: usize,
     /// End of the pause after a pass in which no file could be deleted.
     paused_until: Option<Instant>,
@@ -90,7 +90,7 @@ struct OpenSession {
 /// A file that is not open. The order of these values is the order of deletion. Incomplete files, which are needed
 /// to recover their rows, come last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct CompleteFile {
+struct ClosedFile {
     is_incomplete: bool,
     /// Number of failed deletions. Files without failures are tried first.
     failures: u32,
@@ -118,21 +118,21 @@ pub(super) struct ChargedDeletions {
 
 impl SessionFolder {
     fn bytes(&self) -> u64 {
-        self.open_folders.values().copied().fold(self.complete_bytes, u64::saturating_add)
+        self.open_folders.values().copied().fold(self.closed_bytes, u64::saturating_add)
     }
 
-    fn add(&mut self, file: CompleteFile) {
+    fn add(&mut self, file: ClosedFile) {
         let (bytes, is_stuck) = (file.bytes, file.failures > 0);
-        if self.complete.insert(file) {
-            self.complete_bytes = self.complete_bytes.saturating_add(bytes);
+        if self.closed.insert(file) {
+            self.closed_bytes = self.closed_bytes.saturating_add(bytes);
             self.undeletable += usize::from(is_stuck);
         }
     }
 
-    fn remove(&mut self, file: &CompleteFile) -> bool {
-        let was_there = self.complete.remove(file);
+    fn remove(&mut self, file: &ClosedFile) -> bool {
+        let was_there = self.closed.remove(file);
         if was_there {
-            self.complete_bytes = self.complete_bytes.saturating_sub(file.bytes);
+            self.closed_bytes = self.closed_bytes.saturating_sub(file.bytes);
             self.undeletable = self.undeletable.saturating_sub(usize::from(file.failures > 0));
         }
         was_there
@@ -182,8 +182,8 @@ impl RecordStorage {
         else {
             return;
         };
-        let before: Vec<CompleteFile> =
-            session_folder.complete.iter().filter(|file| *file.label == *label).cloned().collect();
+        let before: Vec<ClosedFile> =
+            session_folder.closed.iter().filter(|file| *file.label == *label).cloned().collect();
         before.iter().for_each(|file| _ = session_folder.remove(file));
         files.into_iter().for_each(|file| session_folder.add(file));
     }
@@ -263,7 +263,7 @@ impl RecordStorage {
                     deleted_bytes.entry(payer).or_default().push(file.bytes);
                 }
                 Err(error) => {
-                    session_folder.add(CompleteFile { failures: file.failures.saturating_add(1), ..file });
+                    session_folder.add(ClosedFile { failures: file.failures.saturating_add(1), ..file });
                     state.failed = state.failed.saturating_add(1);
                     first_error.get_or_insert((session, error));
                 }
@@ -293,7 +293,7 @@ impl RecordStorage {
         let is_empty = |session_folder: &SessionFolder| {
             session_folder.session.is_none()
                 && session_folder.open_folders.is_empty()
-                && session_folder.complete.is_empty()
+                && session_folder.closed.is_empty()
         };
         if state.sessions.get(session).is_some_and(is_empty) {
             state.sessions.remove(session);
@@ -337,9 +337,9 @@ impl SessionFiles {
             let mut state = self.storage.lock();
             state.is_changed = true;
             let session_folder = state.sessions.entry(self.session.clone()).or_default();
-            // Files in an open folder are not in the list of complete files, so that they are not deleted.
-            let before: Vec<CompleteFile> =
-                session_folder.complete.iter().filter(|file| &*file.label == label).cloned().collect();
+            // Files in an open folder are not in the list of closed files, so that they are not deleted.
+            let before: Vec<ClosedFile> =
+                session_folder.closed.iter().filter(|file| &*file.label == label).cloned().collect();
             before.iter().for_each(|file| _ = session_folder.remove(file));
             session_folder.open_folders.insert(label.to_owned(), before.iter().map(|file| file.bytes).sum());
             (session_folder.written_holder.as_ref() != Some(&session_folder.holder))

@@ -4,7 +4,7 @@
 mod kernels;
 
 use crate::Failure;
-use crate::admission_terms::calibration_file;
+use crate::calibrated_profile::calibration_file;
 use crate::cli::CalibrateArgs;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{KERNELS, Kernel};
@@ -277,7 +277,7 @@ mod tests {
             (Engine::new(EngineOptions::default(), None).unwrap(), KernelInput::create().unwrap());
         for kernel in KERNELS {
             let admitted = Admitted::admit(wat::parse_str(kernel.text()).unwrap(), &[]).unwrap();
-            assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.reason_for_checks());
+            assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.reason_for_tier());
             let mut run = KernelRun::new(&engine, &input, kernel).unwrap();
             assert!(run.call().unwrap() > Nanos(0), "{}", kernel.name);
             assert!(run.fuel > 100_000, "{}: {}", kernel.name, run.fuel);

@@ -8,7 +8,7 @@ mod summary;
 mod table;
 
 use crate::Failure;
-use crate::admission_terms::admission_terms;
+use crate::calibrated_profile::calibrated_profile;
 use crate::cli::CheckArgs;
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use paint::Paint;
@@ -23,7 +23,7 @@ use weir_bounds::Analysis;
 use weir_sandbox::{CompileLimits, Engine, EngineOptions, LoadError};
 use weir_units::{Bytes, Escape as _, Nanos};
 
-/// Errors of `weir check` other than refusals.
+/// The error of `weir check` if an admitted module cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// An admitted module cannot be compiled.
@@ -75,7 +75,7 @@ impl CheckResults<'_> {
 /// run the module.
 pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
     let spec = ModuleArg::parse(&args.module)?;
-    let profile = admission_terms(args.profile.as_deref())?;
+    let profile = calibrated_profile(args.profile.as_deref())?;
     let paint = Paint::for_stdout();
     let refused = |refusal| ModuleArgError::Refused { name: spec.name.clone(), refusal };
     let assessed = spec
@@ -92,7 +92,7 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
             match why {
                 Some(why) if args.json => json::print_refusal(out, &spec.name, &why)?,
                 Some(why) if !error.is_usage() => summary::print_refusal(out, &spec.name, &why, paint)?,
-                // With a wrong command line, the module has not been analysed.
+                // Nothing was analysed: the command line is wrong, or the file cannot be read.
                 _ => {}
             }
             return Err(error.into());
@@ -112,7 +112,7 @@ pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
         calibration: &profile.calibration,
         profile: args.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
         verdict: assessment.verdict(),
-        tier_reason: assessment.reason_for_checks(),
+        tier_reason: assessment.reason_for_tier(),
         compile_time: compilation.as_ref().and_then(|compilation| compilation.as_ref().ok()).copied(),
     };
     if args.json {

@@ -2,7 +2,7 @@
 
 use super::show;
 use crate::Failure;
-use crate::admission_terms;
+use crate::calibrated_profile;
 use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use weir_units::{Escape as _, Nanos};
 /// Prints a summary of the configuration, or the errors and warnings that a start of the node would give.
 pub fn check(out: &mut impl Write, path: &Path) -> Result<(), Failure> {
     let shipped = crate::cmd::policy::shipped_bytes;
-    let setup = Setup { config: path.to_owned(), calibration: admission_terms::calibration(), shipped };
+    let setup = Setup { config: path.to_owned(), calibration: calibrated_profile::calibration(), shipped };
     // A spinner shows that the command runs, because compiling can take long.
     let bar = std::io::stderr().is_terminal().then(ProgressBar::new_spinner);
     let (warnings, config) = check_start(&setup, &mut |module| {

@@ -18,7 +18,7 @@ mod summary;
 mod tables;
 mod worker_pool;
 
-use crate::admission_terms::{ProfileFileError, admission_terms};
+use crate::calibrated_profile::{ProfileFileError, calibrated_profile};
 use crate::cli::Run;
 use crate::module_arg::{ModuleArg, ModuleArgError};
 use crate::shipped;
@@ -397,7 +397,7 @@ fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
 
 /// Admits and compiles the modules of the command line, or all shipped monitors.
 fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunError> {
-    let terms = admission_terms(args.profile.as_deref())?;
+    let terms = calibrated_profile(args.profile.as_deref())?;
     let mut admitted = Vec::new();
     if args.modules.is_empty() {
         for shipped in shipped::ALL {

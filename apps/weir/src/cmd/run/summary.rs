@@ -250,7 +250,7 @@ impl ModuleSummary {
             ended: shards.iter().any(|shard| Instance::has_ended(shard.instance())),
             without_effect: false,
             tier: admitted.tier(),
-            why: admitted.reason_for_checks(),
+            why: admitted.reason_for_tier(),
             first_faults,
             packets_before_zeros: shards
                 .iter()

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
-use weir_os::CpuMeter;
+use weir_os::ProcessorBudget;
 use weir_os::helper::{HelperLimits, HelperProcess};
 use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
@@ -124,7 +124,7 @@ impl RemoteInstance {
     ///
     /// `settings` are the parameters' settings with which the module was admitted. The memory of the module and of the
     /// process is reserved from the session. The program that `launcher` starts must be this same version of weir, which
-    /// becomes a sandbox process on [`SANDBOX_ARGUMENT`]. `meter` is charged for the processor time of the compiler and of
+    /// becomes a sandbox process on [`SANDBOX_ARGUMENT`]. `budget` is charged for the processor time of the compiler and of
     /// the new process until the module has started, also on failure.
     ///
     /// # Errors
@@ -136,10 +136,10 @@ impl RemoteInstance {
         settings: &[ParameterSetting],
         is_suspendable: bool,
         (memory, writes): (Option<&Arc<MemoryReservation>>, &Arc<WriteRights>),
-        meter: &mut dyn CpuMeter,
+        budget: &mut dyn ProcessorBudget,
     ) -> Result<Self, LoadError> {
         let checks = engine.checks(&admitted, is_suspendable);
-        let CompiledModule { code, indices, .. } = engine.compile(&admitted, checks, meter)?;
+        let CompiledModule { code, indices, .. } = engine.compile(&admitted, checks, budget)?;
         let module_and_code = admitted.bytes().len() as u64 + code.len() as u64;
         let wanted =
             [PROCESS_MEMORY.0, module_and_code].into_iter().fold(admitted.memory().0, u64::saturating_add);
@@ -173,7 +173,7 @@ impl RemoteInstance {
         let reported = process.request(&request.write(), REPORT_BYTES_MAX, START_TIMEOUT);
         process.pause();
         let processor_time = process.processor_time().unwrap_or_default();
-        meter.spend(Nanos::from(processor_time));
+        budget.spend(Nanos::from(processor_time));
         let reported = reported.map_err(|error| {
             let status = process.end().map_or_else(|error| error.to_string(), |status| status.to_string());
             LoadError::Sandbox(format!("a process of its own: {error} ({status})"))

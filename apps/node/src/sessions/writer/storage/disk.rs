@@ -1,7 +1,7 @@
 //! Record files on the disk: listing, deletion, and the files that name holders. Only files with the name of a record
 //! file in a folder with the name of a module folder are touched, and no symbolic link is followed.
 
-use super::CompleteFile;
+use super::ClosedFile;
 use crate::control::authority::SessionOwner;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -99,7 +99,7 @@ pub(super) fn sessions(records: &Path) -> Vec<Name> {
 
 /// Returns the record files in a session's folder. If the times of a module's files are not in the order of the files'
 /// numbers, times are raised until they are.
-pub(super) fn files(session: &Path) -> Vec<CompleteFile> {
+pub(super) fn files(session: &Path) -> Vec<ClosedFile> {
     let folders = entries(session).filter(|(_, known)| known.is_dir()).map(|(name, _)| name);
     let label = |label: String| {
         let (module, number) = module_of(&label)?;
@@ -122,11 +122,11 @@ pub(super) fn files(session: &Path) -> Vec<CompleteFile> {
 }
 
 /// Returns the record files in a module's folder.
-pub(super) fn files_of(session: &Path, label: &str) -> Vec<CompleteFile> {
+pub(super) fn files_of(session: &Path, label: &str) -> Vec<ClosedFile> {
     let folder = session.join(label);
     let files = entries(&folder).filter(|(_, known)| known.is_file());
     let file = |(name, known): (String, std::fs::Metadata)| {
-        Some(CompleteFile {
+        Some(ClosedFile {
             is_incomplete: is_incomplete_record_file(&name)?,
             failures: 0,
             time: nanos(known.modified().unwrap_or(SystemTime::UNIX_EPOCH)),
@@ -144,7 +144,7 @@ pub(super) fn bytes_of(session: &Path, label: &str) -> u64 {
 }
 
 /// Stores the time of completion as the files' modification time, so that the order of files survives a restart.
-pub(super) fn set_time(session: &Path, files: &[CompleteFile]) {
+pub(super) fn set_time(session: &Path, files: &[ClosedFile]) {
     for file in files {
         let folder = PrivateFolder::open(session).and_then(|session| session.open_in(&file.label));
         if let Ok(open) = folder.and_then(|folder| folder.open_file(&file.name)) {
@@ -155,7 +155,7 @@ pub(super) fn set_time(session: &Path, files: &[CompleteFile]) {
 }
 
 /// Deletes a file, and its folder if the folder is then empty. A missing file counts as deleted.
-pub(super) fn delete(session: &Path, file: &CompleteFile) -> std::io::Result<()> {
+pub(super) fn delete(session: &Path, file: &ClosedFile) -> std::io::Result<()> {
     // The folder is opened without following symbolic links, so the file is in the session's own folder.
     let folder = PrivateFolder::open(session).and_then(|session| session.open_in(&file.label));
     match folder.map_err(std::io::Error::from).and_then(|folder| folder.remove(&file.name)) {

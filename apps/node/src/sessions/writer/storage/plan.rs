@@ -1,7 +1,7 @@
 //! The choice of record files to delete when a limit is exceeded.
 
 use super::disk::StorageQuota;
-use super::{BATCH_MAX, CompleteFile, State};
+use super::{BATCH_MAX, ClosedFile, State};
 use crate::sessions::limits::SessionLimits;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,7 +19,7 @@ const MARGIN_PART: u64 = 16;
 pub(super) struct Deletion {
     /// Session that the file belongs to.
     pub(super) session: Name,
-    pub(super) file: CompleteFile,
+    pub(super) file: ClosedFile,
     /// Open session that the deletion is charged to.
     pub(super) payer: Name,
 }
@@ -48,9 +48,9 @@ impl LimitedDelegation<'_> {
 struct SubDelegation<'a> {
     bytes: u64,
     /// The next file to delete of each closed session, with the session's index in `rest`.
-    next_files: BinaryHeap<Reverse<(&'a CompleteFile, &'a Name, usize)>>,
+    next_files: BinaryHeap<Reverse<(&'a ClosedFile, &'a Name, usize)>>,
     /// The later files of each closed session.
-    rest: Vec<std::iter::Skip<std::collections::btree_set::Iter<'a, CompleteFile>>>,
+    rest: Vec<std::iter::Skip<std::collections::btree_set::Iter<'a, ClosedFile>>>,
 }
 
 impl<'a> SubDelegation<'a> {
@@ -70,7 +70,7 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn add(&mut self, session: &'a Name, file: &CompleteFile, payer: &Name) {
+    fn add(&mut self, session: &'a Name, file: &ClosedFile, payer: &Name) {
         let (count, bytes) = self.by_session.entry(session).or_default();
         (*count, *bytes) = (*count + 1, bytes.saturating_add(file.bytes));
         self.deletions.push(Deletion { session: session.clone(), file: file.clone(), payer: payer.clone() });
@@ -112,7 +112,7 @@ impl State {
             if bytes <= limit {
                 continue;
             }
-            for file in &session_folder.complete {
+            for file in &session_folder.closed {
                 if bytes <= reduced(limit) || chosen.is_full() {
                     break;
                 }
@@ -174,7 +174,7 @@ impl State {
             let (count, chosen_bytes) = chosen.chosen_of(name);
             child.bytes = child.bytes.saturating_add(session_folder.bytes().saturating_sub(chosen_bytes));
             if session_folder.session.is_none() && session_folder.paused_until.is_none() {
-                child.rest.push(session_folder.complete.iter().skip(count));
+                child.rest.push(session_folder.closed.iter().skip(count));
                 child.add(name, child.rest.len() - 1);
             }
         }

@@ -31,7 +31,7 @@ impl SelectionKey {
     pub(crate) fn for_channel(spec: &ChannelSpec) -> Self {
         let mut filters = BTreeSet::new();
         let mut stages: Vec<(KeyedView, BTreeSet<String>)> = Vec::new();
-        let first_grant = spec.bounds.first_grant;
+        let first_grant = spec.granted.first_grant;
         for (filter, view) in spec.filters() {
             if view == PacketView::ALL {
                 filters.insert(filter.to_owned());
@@ -60,7 +60,7 @@ impl SelectionKey {
         Self { stages: Vec::new(), ..self.clone() }
     }
 
-    /// Returns the views first_grant transformations have to be prepared without the node lock.
+    /// Returns the views of the stages. Their transformations have to be prepared without the node lock.
     pub(crate) fn keyed_views(&self) -> impl Iterator<Item = KeyedView> {
         self.stages.iter().map(|(keyed_view, _)| *keyed_view)
     }
@@ -137,7 +137,7 @@ mod tests {
         Some(format!("weir-id:{}", digit.to_string().repeat(32)).parse().unwrap())
     }
 
-    /// A channel with this view, first_grant holder may see `given` of the packets that pass these filters.
+    /// A channel with this view. Its holder may see `given` of the packets that pass the filters `within`.
     fn channel(
         view: &str,
         given: &str,
@@ -178,12 +178,12 @@ mod tests {
     fn each_view_is_one_stage_and_that_of_the_modules_comes_last() {
         let anonymised = "addresses=anonymised";
         let within = [("net 192.0.2.0/24", "all"), ("tcp", anonymised), ("port 53", anonymised)];
-        let texts = |share: &SelectionKey| {
+        let texts = |key: &SelectionKey| {
             let filters =
                 |filters: &BTreeSet<String>| filters.iter().cloned().collect::<Vec<_>>().join(" + ");
             let stages =
-                share.stages.iter().map(|(keyed_view, of)| format!("{}: {}", keyed_view.view, filters(of)));
-            [filters(&share.filters)].into_iter().chain(stages).collect::<Vec<_>>()
+                key.stages.iter().map(|(keyed_view, of)| format!("{}: {}", keyed_view.view, filters(of)));
+            [filters(&key.filters)].into_iter().chain(stages).collect::<Vec<_>>()
         };
         let whole = "payload=none,addresses=anonymised,macs=zeroed";
         let same = SelectionKey::for_channel(&channel("", anonymised, first('a'), &within));

@@ -33,7 +33,7 @@ pub enum ProfileFileError {
 
 /// Returns the profile in a file, or the permissive default without a file, with the calibration of this machine (see
 /// [`calibration`]).
-pub fn admission_terms(profile: Option<&Path>) -> Result<CalibratedProfile, ProfileFileError> {
+pub fn calibrated_profile(profile: Option<&Path>) -> Result<CalibratedProfile, ProfileFileError> {
     let profile = profile.map(read_profile).transpose()?.unwrap_or_default();
     Ok(CalibratedProfile { profile, calibration: calibration() })
 }

@@ -1,10 +1,11 @@
-//! Budgets of processor time that several pieces of work share, such as all compilations of one request.
+//! Budgets of processor time that several pieces of work share, such as all compilations of one request. A budget also
+//! orders a running child to pause or to end.
 
 use weir_units::Nanos;
 
-/// An order of a meter to a running child process.
+/// An order to a running child process by the budget that pays for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MeterOrder {
+pub enum BudgetOrder {
     /// Continue.
     Continue,
     /// Pause until a later order.
@@ -13,8 +14,8 @@ pub enum MeterOrder {
     Abort,
 }
 
-/// A budget of processor time, and an account of its use.
-pub trait CpuMeter {
+/// A budget of processor time: a limit, an account of its use, and orders to a running child.
+pub trait ProcessorBudget {
     /// Returns the whole budget.
     fn limit(&self) -> Nanos;
 
@@ -30,16 +31,16 @@ pub trait CpuMeter {
         self.spend(used);
     }
 
-    /// Returns the order for a running child that has used the processor time `so_far`, which is debited when the child has
-    /// ended.
-    fn order(&mut self, so_far: Nanos) -> MeterOrder {
+    /// Returns the order for a running child that has used the processor time `so_far`. That time is debited only when the
+    /// child has ended.
+    fn order(&mut self, so_far: Nanos) -> BudgetOrder {
         _ = so_far;
-        MeterOrder::Continue
+        BudgetOrder::Continue
     }
 }
 
 /// A count of used processor time without a limit.
-impl CpuMeter for Nanos {
+impl ProcessorBudget for Nanos {
     fn limit(&self) -> Nanos {
         Nanos(u64::MAX)
     }
@@ -72,13 +73,13 @@ impl CpuBudget {
         self.used
     }
 
-    /// Returns the part of [`used`](Self::used) that was debited by [`spend_in_caller`](CpuMeter::spend_in_caller).
+    /// Returns the part of [`used`](Self::used) that was debited by [`spend_in_caller`](ProcessorBudget::spend_in_caller).
     pub fn used_in_caller(&self) -> Nanos {
         self.used_in_caller
     }
 }
 
-impl CpuMeter for CpuBudget {
+impl ProcessorBudget for CpuBudget {
     fn limit(&self) -> Nanos {
         self.limit
     }
@@ -109,6 +110,6 @@ mod tests {
         assert_eq!((budget.left(), budget.used(), budget.used_in_caller()), (Nanos(1), Nanos(9), Nanos(5)));
         budget.spend(Nanos(5));
         assert_eq!((budget.left(), budget.used()), (Nanos(0), Nanos(14)));
-        assert_eq!(budget.order(Nanos(0)), MeterOrder::Continue);
+        assert_eq!(budget.order(Nanos(0)), BudgetOrder::Continue);
     }
 }
