@@ -1,6 +1,7 @@
 //! The first rows of a stream as a table.
 
-use crate::page::{HtmlCell, table};
+use crate::table::{Cell, table};
+use maud::Markup;
 use {
     weir_admission::{DeclaredStream, StreamField},
     weir_session::Record,
@@ -32,20 +33,20 @@ impl FirstRows {
         }
     }
 
-    /// Renders the table.
-    pub(crate) fn html(&self) -> String {
-        let head: Vec<HtmlCell> = self
+    /// Renders the table, which has `label` as its accessible name.
+    pub(crate) fn html(&self, label: &str) -> Markup {
+        let head: Vec<Cell> = self
             .fields
             .iter()
-            .map(|field| HtmlCell { text: weir_rows::heading(field), right: weir_rows::is_number(field.ty) })
+            .map(|field| Cell { text: weir_rows::heading(field), right: weir_rows::is_number(field.ty) })
             .collect();
         let rows = self.rows.iter().map(|row| {
             row.iter()
                 .zip(&self.fields)
-                .map(|(text, field)| HtmlCell { text: text.clone(), right: weir_rows::is_number(field.ty) })
+                .map(|(text, field)| Cell { text: text.clone(), right: weir_rows::is_number(field.ty) })
                 .collect()
         });
-        table(&head, rows)
+        table(label, &head, rows)
     }
 
     /// The number of rows shown and of all rows: "50 of 1 234 rows".
