@@ -89,7 +89,11 @@ pub(crate) fn hover_columns<T>(
 ) -> PlotMark {
     let columns_max = usize::try_from(size.width / HOVER_WIDTH).unwrap_or(1).max(1);
     let group_size = items.len().div_ceil(columns_max).max(1);
-    PlotMark::HoverColumns(items.chunks(group_size).filter_map(column).collect())
+    // No group has fewer items, so that the last area is as wide as the others.
+    let groups = items.len() / group_size;
+    let start = |group: usize| group * items.len() / groups.max(1);
+    let group = |group| items.get(start(group)..start(group + 1));
+    PlotMark::HoverColumns((0..groups).filter_map(group).filter_map(column).collect())
 }
 
 /// The preferred side of a label.

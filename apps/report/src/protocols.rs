@@ -105,8 +105,8 @@ impl Protocols {
         if let Some(count) = ip.protocols.get_mut(usize::from(descriptor.ip_proto)) {
             count.add(amount);
         }
-        // Without its transport header a packet has no ports. Port 0 is a port like others.
-        if descriptor.flags & flag::L4 != 0 {
+        // Ports can be captured without the rest of their header. Ports that are not captured are 0.
+        if descriptor.flags & flag::L4 != 0 || descriptor.src_port | descriptor.dst_port != 0 {
             if descriptor.flags & flag::TCP != 0 {
                 ip.tcp.add(descriptor, amount);
             } else if descriptor.flags & flag::UDP != 0 {
@@ -281,7 +281,7 @@ mod tests {
         let top: u64 = rows.iter().filter(|row| row.depth == 0).map(|row| row.amount.packets).sum();
         assert_eq!(top, 3 * 65_536);
         let services: u64 = rows.iter().filter(|row| row.depth == 2).map(|row| row.amount.packets).sum();
-        // The later TCP and UDP packets over IPv6 have no ports.
-        assert_eq!(services, 65_536 + 2 * 256);
+        // The TCP packets over IPv6 have no ports. UDP is not among the rows there.
+        assert_eq!(services, 65_536 + 256);
     }
 }

@@ -163,6 +163,6 @@ fn protocol_table(rows: &[crate::protocols::ProtocolRow], total: PacketBytes) ->
             "By the outermost IP header, and of TCP and UDP by the lower of the two ports that is a service port: "
             "one below 1024, or one that has a name in filters. All numbers are exact."
         }
-        (scrolled("Protocols", &body))
+        (scrolled("Packets and bytes by protocol", &body))
     }
 }
