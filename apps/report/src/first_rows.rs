@@ -1,6 +1,6 @@
 //! The first rows of a stream as a table.
 
-use crate::table::{Cell, table};
+use crate::table::{HtmlCell, table};
 use maud::Markup;
 use {
     weir_admission::{DeclaredStream, StreamField},
@@ -35,15 +35,15 @@ impl FirstRows {
 
     /// Renders the table, which has `label` as its accessible name.
     pub(crate) fn html(&self, label: &str) -> Markup {
-        let head: Vec<Cell> = self
+        let head: Vec<HtmlCell> = self
             .fields
             .iter()
-            .map(|field| Cell { text: weir_rows::heading(field), right: weir_rows::is_number(field.ty) })
+            .map(|field| HtmlCell { text: weir_rows::heading(field), right: weir_rows::is_number(field.ty) })
             .collect();
         let rows = self.rows.iter().map(|row| {
             row.iter()
                 .zip(&self.fields)
-                .map(|(text, field)| Cell { text: text.clone(), right: weir_rows::is_number(field.ty) })
+                .map(|(text, field)| HtmlCell { text: text.clone(), right: weir_rows::is_number(field.ty) })
                 .collect()
         });
         table(label, &head, rows)

@@ -25,13 +25,13 @@ pub(crate) fn shortened(text: &str) -> Markup {
 
 /// A cell of a table.
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct HtmlCell {
     pub(crate) text: String,
     /// True for alignment to the right, as for numbers.
     pub(crate) right: bool,
 }
 
-impl Cell {
+impl HtmlCell {
     pub(crate) fn left(text: &str) -> Self {
         Self { text: text.to_owned(), right: false }
     }
@@ -46,7 +46,7 @@ impl Cell {
 }
 
 /// Renders a table, which scrolls if it is too large. Its accessible name, `label`, must be unique on the page.
-pub(crate) fn table(label: &str, head: &[Cell], rows: impl Iterator<Item = Vec<Cell>>) -> Markup {
+pub(crate) fn table(label: &str, head: &[HtmlCell], rows: impl Iterator<Item = Vec<HtmlCell>>) -> Markup {
     scrolled(
         label,
         &html! {
@@ -59,8 +59,8 @@ pub(crate) fn table(label: &str, head: &[Cell], rows: impl Iterator<Item = Vec<C
 /// Renders a table with a bar in the last column; the share is from 0 to 1.
 pub(crate) fn table_with_bars(
     label: &str,
-    head: &[Cell],
-    rows: impl Iterator<Item = (Vec<Cell>, f64)>,
+    head: &[HtmlCell],
+    rows: impl Iterator<Item = (Vec<HtmlCell>, f64)>,
 ) -> Markup {
     scrolled(
         label,
@@ -83,11 +83,11 @@ pub(crate) fn scrolled(label: &str, rows: &Markup) -> Markup {
     html! { div.scroll role="region" tabindex="0" aria-label=(Foreign(label)) { table { (rows) } } }
 }
 
-pub(crate) fn headings(head: &[Cell]) -> Markup {
+pub(crate) fn headings(head: &[HtmlCell]) -> Markup {
     html! { @for cell in head { th scope="col" class=[cell.class()] { (Foreign(&cell.text)) } } }
 }
 
-pub(crate) fn cells(row: &[Cell]) -> Markup {
+pub(crate) fn cells(row: &[HtmlCell]) -> Markup {
     html! { @for cell in row { td class=[cell.class()] { (Foreign(&cell.text)) } } }
 }
 

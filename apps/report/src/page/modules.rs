@@ -6,7 +6,7 @@ use crate::module_records::StreamPreview;
 use crate::plot::{BLUE, PlotMark, Size, figure, svg, wide_and_narrow};
 use crate::run_info::RunModuleInfo;
 use crate::series::float;
-use crate::table::{Cell, Foreign, shortened, table};
+use crate::table::{Foreign, HtmlCell, shortened, table};
 use maud::{Markup, html};
 use weir_rows::text::grouped;
 
@@ -19,30 +19,32 @@ pub(super) fn costs(facts: &[RunModuleInfo]) -> Markup {
         return html! {};
     }
     let head = [
-        Cell::left("module"),
-        Cell::left("tier"),
-        Cell::right("packets"),
-        Cell::right("records"),
-        Cell::right("dropped records"),
-        Cell::right("faults"),
-        Cell::right("ns/packet"),
-        Cell::right("cycles/packet"),
-        Cell::right("memory"),
+        HtmlCell::left("module"),
+        HtmlCell::left("tier"),
+        HtmlCell::right("packets"),
+        HtmlCell::right("records"),
+        HtmlCell::right("dropped records"),
+        HtmlCell::right("faults"),
+        HtmlCell::right("ns/packet"),
+        HtmlCell::right("cycles/packet"),
+        HtmlCell::right("memory"),
     ];
     let measured = |value: Option<f64>| {
-        Cell::right(&value.filter(|v| v.is_finite()).map_or_else(|| "–".to_owned(), |v| format!("{v:.1}")))
+        HtmlCell::right(
+            &value.filter(|v| v.is_finite()).map_or_else(|| "–".to_owned(), |v| format!("{v:.1}")),
+        )
     };
     let rows = facts.iter().map(|module| {
         vec![
-            Cell::left(&module.label),
-            Cell::left(&module.tier),
-            Cell::right(&grouped(module.packets)),
-            Cell::right(&grouped(module.records)),
-            Cell::right(&grouped(module.dropped_records)),
-            Cell::right(&grouped(module.faults)),
+            HtmlCell::left(&module.label),
+            HtmlCell::left(&module.tier),
+            HtmlCell::right(&grouped(module.packets)),
+            HtmlCell::right(&grouped(module.records)),
+            HtmlCell::right(&grouped(module.dropped_records)),
+            HtmlCell::right(&grouped(module.faults)),
             measured(module.ns_per_packet),
             measured(module.cycles_per_packet),
-            Cell::right(&module.memory.to_string()),
+            HtmlCell::right(&module.memory.to_string()),
         ]
     });
     let content = html! {

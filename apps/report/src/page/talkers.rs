@@ -3,7 +3,7 @@
 use super::section;
 use crate::TrafficTotals;
 use crate::series::float;
-use crate::table::{Cell, cells, headings, scrolled, table_with_bars};
+use crate::table::{HtmlCell, cells, headings, scrolled, table_with_bars};
 use crate::talkers::PacketBytes;
 use maud::{Markup, html};
 use std::net::Ipv6Addr;
@@ -53,12 +53,12 @@ fn accuracy(
     )
 }
 
-fn amounts(amount: PacketBytes) -> [Cell; 2] {
-    [Cell::right(&grouped(amount.packets)), Cell::right(&Bytes(amount.bytes).to_string())]
+fn amounts(amount: PacketBytes) -> [HtmlCell; 2] {
+    [HtmlCell::right(&grouped(amount.packets)), HtmlCell::right(&Bytes(amount.bytes).to_string())]
 }
 
-fn address(address: Ipv6Addr) -> Cell {
-    Cell::left(AddressText::new(address).as_str())
+fn address(address: Ipv6Addr) -> HtmlCell {
+    HtmlCell::left(AddressText::new(address).as_str())
 }
 
 type Hosts = crate::top::TopKeys<Ipv6Addr, crate::talkers::HostTraffic>;
@@ -69,11 +69,11 @@ fn hosts(hosts: &Hosts, total: PacketBytes) -> Markup {
     let next = heaviest.get(ROWS).map_or(0, |host| host.1);
     let most = heaviest.first().map_or(1, |host| host.1.max(1));
     let head = [
-        Cell::left("address"),
-        Cell::right("packets sent"),
-        Cell::right("bytes sent"),
-        Cell::right("packets received"),
-        Cell::right("bytes received"),
+        HtmlCell::left("address"),
+        HtmlCell::right("packets sent"),
+        HtmlCell::right("bytes sent"),
+        HtmlCell::right("packets received"),
+        HtmlCell::right("bytes received"),
     ];
     let rows = shown.iter().map(|(host, bytes, traffic)| {
         let mut row = vec![address(*host)];
@@ -101,16 +101,16 @@ fn conversations(conversations: &Conversations, total: PacketBytes, start: u64) 
     let next = heaviest.get(ROWS).map_or(0, |conversation| conversation.1);
     let most = heaviest.first().map_or(1, |conversation| conversation.1.max(1));
     let head = [
-        Cell::left("address A"),
-        Cell::left("address B"),
-        Cell::right("packets A to B"),
-        Cell::right("bytes A to B"),
-        Cell::right("packets B to A"),
-        Cell::right("bytes B to A"),
-        Cell::right("begins after"),
-        Cell::right("duration"),
+        HtmlCell::left("address A"),
+        HtmlCell::left("address B"),
+        HtmlCell::right("packets A to B"),
+        HtmlCell::right("bytes A to B"),
+        HtmlCell::right("packets B to A"),
+        HtmlCell::right("bytes B to A"),
+        HtmlCell::right("begins after"),
+        HtmlCell::right("duration"),
     ];
-    let since = |later: u64, earlier: u64| Cell::right(&duration(float(later.saturating_sub(earlier))));
+    let since = |later: u64, earlier: u64| HtmlCell::right(&duration(float(later.saturating_sub(earlier))));
     let rows = shown.iter().map(|((a, b), bytes, traffic)| {
         let mut row = vec![address(*a), address(*b)];
         row.extend(amounts(traffic.forth));
@@ -134,13 +134,14 @@ fn conversations(conversations: &Conversations, total: PacketBytes, start: u64) 
 
 fn protocol_table(rows: &[crate::protocols::ProtocolRow], total: PacketBytes) -> Markup {
     let head = [
-        Cell::left("protocol"),
-        Cell::right("packets"),
-        Cell::right("% of packets"),
-        Cell::right("bytes"),
-        Cell::right("% of bytes"),
+        HtmlCell::left("protocol"),
+        HtmlCell::right("packets"),
+        HtmlCell::right("% of packets"),
+        HtmlCell::right("bytes"),
+        HtmlCell::right("% of bytes"),
     ];
-    let percent = |part: u64, all: u64| Cell::right(&significant(float(part) / float(all.max(1)) * 100.0));
+    let percent =
+        |part: u64, all: u64| HtmlCell::right(&significant(float(part) / float(all.max(1)) * 100.0));
     let body = html! {
         thead { tr { (headings(&head)) } }
         tbody {

@@ -5,7 +5,7 @@ use crate::axis::Axis;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::plot::{BLUE, GREEN, LabelSide, ORANGE, PlotMark, RED, figure, full_width, hover_columns, svg};
 use crate::series::float;
-use crate::table::{Cell, table};
+use crate::table::{HtmlCell, table};
 use crate::top::TopKeys;
 use crate::value;
 use maud::{Markup, html};
@@ -246,19 +246,19 @@ impl RecordSummary for FloodSummary {
         let heaviest = self.destinations.heaviest(DESTINATIONS);
         if !heaviest.is_empty() {
             let head = [
-                Cell::left("destination"),
-                Cell::right("SYN in alarm intervals"),
-                Cell::right("most in one"),
-                Cell::right("alarm intervals"),
-                Cell::right("first after"),
+                HtmlCell::left("destination"),
+                HtmlCell::right("SYN in alarm intervals"),
+                HtmlCell::right("most in one"),
+                HtmlCell::right("alarm intervals"),
+                HtmlCell::right("first after"),
             ];
             let rows = heaviest.iter().map(|(address, count, flooded)| {
                 vec![
-                    Cell::left(&weir_units::AddressText::new(*address).to_string()),
-                    Cell::right(&grouped(*count)),
-                    Cell::right(&grouped(flooded.most)),
-                    Cell::right(&grouped(flooded.intervals)),
-                    Cell::right(&duration(context.elapsed(flooded.first, first) * 1e9)),
+                    HtmlCell::left(&weir_units::AddressText::new(*address).to_string()),
+                    HtmlCell::right(&grouped(*count)),
+                    HtmlCell::right(&grouped(flooded.most)),
+                    HtmlCell::right(&grouped(flooded.intervals)),
+                    HtmlCell::right(&duration(context.elapsed(flooded.first, first) * 1e9)),
                 ]
             });
             let title = "Destinations of most SYN packets";

@@ -5,7 +5,7 @@ use crate::axis::Axis;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::plot::{BLUE, PlotMark, figure, full_width, svg};
 use crate::protocols::protocol_label;
-use crate::table::{Cell, table};
+use crate::table::{HtmlCell, table};
 use crate::top::TopKeys;
 use crate::value;
 use maud::html;
@@ -152,14 +152,14 @@ impl RecordSummary for FlowSummary {
             svg(in_words, size, &x, &y, &[PlotMark::Dots(points.clone(), BLUE, 2.5), values])
         });
         let head = [
-            Cell::right("#"),
-            Cell::left("source"),
-            Cell::left("destination"),
-            Cell::left("protocol"),
-            Cell::right("samples"),
-            Cell::right("sampled bytes"),
-            Cell::right("first to last"),
-            Cell::left("label"),
+            HtmlCell::right("#"),
+            HtmlCell::left("source"),
+            HtmlCell::left("destination"),
+            HtmlCell::left("protocol"),
+            HtmlCell::right("samples"),
+            HtmlCell::right("sampled bytes"),
+            HtmlCell::right("first to last"),
+            HtmlCell::left("label"),
         ];
         let rows = heaviest.iter().zip(1u64..).map(|((label, count, flow), rank)| {
             let (source, destination, protocol) = match &flow.endpoints {
@@ -171,14 +171,14 @@ impl RecordSummary for FlowSummary {
                 None => Default::default(),
             };
             vec![
-                Cell::right(&rank.to_string()),
-                Cell::left(&source),
-                Cell::left(&destination),
-                Cell::left(&protocol),
-                Cell::right(&grouped(*count)),
-                Cell::right(&Bytes(flow.bytes).to_string()),
-                Cell::right(&duration(crate::series::float(flow.last.saturating_sub(flow.first)))),
-                Cell::left(&format!("{label:016x}")),
+                HtmlCell::right(&rank.to_string()),
+                HtmlCell::left(&source),
+                HtmlCell::left(&destination),
+                HtmlCell::left(&protocol),
+                HtmlCell::right(&grouped(*count)),
+                HtmlCell::right(&Bytes(flow.bytes).to_string()),
+                HtmlCell::right(&duration(crate::series::float(flow.last.saturating_sub(flow.first)))),
+                HtmlCell::left(&format!("{label:016x}")),
             ]
         });
         let plus = if self.top.incomplete { "more than " } else { "" };

@@ -3,7 +3,7 @@
 use super::{StreamFields, stream_fields};
 use crate::module_records::{RecordSummary, ReportSection, SectionContext};
 use crate::series::float;
-use crate::table::{Cell, table_with_bars};
+use crate::table::{HtmlCell, table_with_bars};
 use crate::talkers::PacketBytes;
 use crate::top::TopKeys;
 use crate::value;
@@ -60,19 +60,19 @@ impl RecordSummary for PortSummary {
         let heaviest = self.ports.heaviest(ROWS);
         let most = heaviest.first()?.1.max(1);
         let head = [
-            Cell::right("UDP port"),
-            Cell::right("packets to it"),
-            Cell::right("bytes to it"),
-            Cell::right("packets from it"),
-            Cell::right("bytes from it"),
+            HtmlCell::right("UDP port"),
+            HtmlCell::right("packets to it"),
+            HtmlCell::right("bytes to it"),
+            HtmlCell::right("packets from it"),
+            HtmlCell::right("bytes from it"),
         ];
         let rows = heaviest.iter().map(|(port, packets, traffic)| {
             let cells = vec![
-                Cell::right(&port.to_string()),
-                Cell::right(&grouped(traffic.to.packets)),
-                Cell::right(&Bytes(traffic.to.bytes).to_string()),
-                Cell::right(&grouped(traffic.from.packets)),
-                Cell::right(&Bytes(traffic.from.bytes).to_string()),
+                HtmlCell::right(&port.to_string()),
+                HtmlCell::right(&grouped(traffic.to.packets)),
+                HtmlCell::right(&Bytes(traffic.to.bytes).to_string()),
+                HtmlCell::right(&grouped(traffic.from.packets)),
+                HtmlCell::right(&Bytes(traffic.from.bytes).to_string()),
             ];
             (cells, float(*packets) / float(most))
         });

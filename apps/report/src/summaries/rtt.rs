@@ -8,7 +8,7 @@ use crate::plot::{
     BLUE, LabelSide, ORANGE, PlotMark, Size, figure, half_width, hover_columns, side_by_side, svg,
 };
 use crate::series::float;
-use crate::table::{Cell, table};
+use crate::table::{HtmlCell, table};
 use crate::value;
 use maud::html;
 use weir_rows::text::{duration, grouped, significant};
@@ -115,9 +115,9 @@ impl RecordSummary for RttSummary {
                     .collect();
             svg(&in_words, size, &x, &y, &marks)
         });
-        let head = ["10 %", "median", "90 %", "95 %", "99 %"].map(Cell::right);
+        let head = ["10 %", "median", "90 %", "95 %", "99 %"].map(HtmlCell::right);
         let row = [0.1, 0.5, 0.9, 0.95, 0.99]
-            .map(|share| Cell::right(&quantile(share).map(duration).unwrap_or_default()));
+            .map(|share| HtmlCell::right(&quantile(share).map(duration).unwrap_or_default()));
         let mut note = format!(
             "From the client's SYN to its first ACK, for {} handshakes; the time axis is logarithmic.",
             grouped(self.histogram.count)

@@ -141,7 +141,9 @@ impl Collector {
         self.rows.flush().map_err(CollectError::Rows)?;
         if let Some(block) = task.block() {
             if let Some(report) = &mut self.report {
-                for (index, descriptor) in block.descriptors().iter().enumerate().skip(block.lead()) {
+                // Bytes that a file has lost while it was read would be zeros.
+                let intact = block.descriptors().iter().enumerate().take(block.intact());
+                for (index, descriptor) in intact.skip(block.lead()) {
                     block.copy_head(index, RunReport::head_bytes(descriptor), &mut self.head);
                     report.add_packet(descriptor, &self.head);
                 }
