@@ -3,6 +3,7 @@
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
 use weir_rows::text;
+use weir_units::Escape as _;
 
 /// An axis with ticks. The coordinates of a logarithmic axis are base-10 logarithms.
 #[derive(Clone, Debug)]
@@ -78,10 +79,14 @@ impl Axis {
         Self { from, to, ticks, title: title.to_owned() }
     }
 
-    /// An axis with one row for each label, the first on top; row i is at `labels.len() - 1 - i`.
+    /// An axis with one row for each label (foreign text), the first on top; row i is at `labels.len() - 1 - i`.
     pub(crate) fn rows(labels: &[String]) -> Self {
-        let ticks =
-            labels.iter().rev().enumerate().map(|(index, label)| (index as f64, label.clone())).collect();
+        let ticks = labels
+            .iter()
+            .rev()
+            .enumerate()
+            .map(|(index, label)| (index as f64, label.escaped().to_string()))
+            .collect();
         Self { from: -0.5, to: labels.len() as f64 - 0.5, ticks, title: String::new() }
     }
 

@@ -1,6 +1,7 @@
 //! The first rows of a stream as a table.
 
-use crate::page::{HtmlCell, table};
+use crate::table::{HtmlCell, table};
+use maud::Markup;
 use {
     weir_admission::{DeclaredStream, StreamField},
     weir_session::Record,
@@ -32,8 +33,8 @@ impl FirstRows {
         }
     }
 
-    /// Renders the table.
-    pub(crate) fn html(&self) -> String {
+    /// Renders the table, which has `label` as its accessible name.
+    pub(crate) fn html(&self, label: &str) -> Markup {
         let head: Vec<HtmlCell> = self
             .fields
             .iter()
@@ -45,7 +46,7 @@ impl FirstRows {
                 .map(|(text, field)| HtmlCell { text: text.clone(), right: weir_rows::is_number(field.ty) })
                 .collect()
         });
-        table(&head, rows)
+        table(label, &head, rows)
     }
 
     /// The number of rows shown and of all rows: "50 of 1 234 rows".

@@ -2,36 +2,56 @@
 //!
 //! [`RunReport`] receives packets and records during the run, and keeps aggregates of bounded size: a few MiB for any number of packets
 //! and records. The page has no script and loads nothing. Text from modules and captures is escaped, and a content security policy
-//! forbids scripts and requests.
+//! forbids scripts and requests. The page is for the operator who runs the modules, so it shows true addresses.
 
 #![forbid(unsafe_code)]
 
 mod axis;
+mod findings;
 mod first_rows;
 mod goodness_of_fit;
 mod histogram;
-mod html;
 mod module_records;
 mod page;
 mod plot;
+mod protocols;
 mod run_info;
 mod series;
 mod summaries;
+mod table;
+mod talkers;
 mod top;
 mod value;
 
 pub use run_info::{CaptureInfo, RunModuleInfo, StreamInfo};
 
 use module_records::ModuleRecords;
+use protocols::Protocols;
 use series::BinnedSeries;
+use talkers::Talkers;
+use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
 use {weir_admission::Manifest, weir_session::Record};
+
+/// Bytes of an IP header with both addresses, of either version.
+const IP_HEADER_BYTES: usize = 40;
+/// The prefix ::ffff:0:0/96 of IPv4 addresses that are mapped into IPv6.
+const MAPPED_PREFIX: u128 = 0xffff << 32;
 
 /// Aggregates of a run for its page.
 #[derive(Debug, Default)]
 pub struct RunReport {
-    traffic: BinnedSeries<2>,
+    traffic: TrafficTotals,
     modules: Vec<ModuleRecords>,
+}
+
+/// Aggregates of the packets.
+#[derive(Debug, Default)]
+struct TrafficTotals {
+    /// Packets and bytes over time.
+    over_time: BinnedSeries<2>,
+    protocols: Protocols,
+    talkers: Talkers,
 }
 
 impl RunReport {
@@ -40,10 +60,24 @@ impl RunReport {
         Self::default()
     }
 
-    /// Counts packets at the time `ts`, with `wire_bytes` bytes on the wire in total. Packets of one call are plotted at one time, so add
-    /// them one by one (a few ns each), or in groups much shorter than the capture.
-    pub fn add_packets(&mut self, ts: Timestamp, packets: u64, wire_bytes: u64) {
-        self.traffic.add(ts, [packets, wire_bytes]);
+    /// The number of bytes at the beginning of a packet that [`Self::add_packet`] reads.
+    pub fn head_bytes(descriptor: &Descriptor) -> usize {
+        usize::from(descriptor.l3_offset) + IP_HEADER_BYTES
+    }
+
+    /// Counts a packet: its descriptor, and the first [`Self::head_bytes`] bytes of it or more. The bytes may have changed since they
+    /// were described.
+    #[inline]
+    pub fn add_packet(&mut self, descriptor: &Descriptor, head: &[u8]) {
+        let traffic = &mut self.traffic;
+        traffic.over_time.add(Timestamp(descriptor.ts_ns), [1, u64::from(descriptor.wire_len)]);
+        traffic.protocols.add(descriptor);
+        if let Some((source, destination)) = weir_wire::addresses(head, descriptor) {
+            let mapped = |address: u128| {
+                if descriptor.flags & flag::IPV4 != 0 { address | MAPPED_PREFIX } else { address }
+            };
+            traffic.talkers.add(descriptor, mapped(source), mapped(destination));
+        }
     }
 
     /// Adds a module under a label that the page shows. Returns its index for [`Self::add_record`].

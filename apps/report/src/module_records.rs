@@ -1,8 +1,10 @@
-//! The records of each module in the report: a preview of every stream, and the summary of a shipped module.
+//! The records of each module in the report: its findings, a preview of every stream, and the summary of a shipped module.
 
+use crate::findings::Findings;
 use crate::first_rows::FirstRows;
 use crate::run_info::RunModuleInfo;
 use crate::summaries;
+use maud::Markup;
 use std::fmt::Debug;
 use {
     weir_admission::{Manifest, Name},
@@ -28,6 +30,8 @@ pub(crate) struct SectionContext<'a> {
     pub(crate) start: Option<u64>,
     /// Seconds from the first packet to the last.
     pub(crate) seconds: f64,
+    /// The label of the module, which is unique on the page.
+    pub(crate) label: &'a str,
     /// Facts of the module, if known.
     pub(crate) facts: Option<&'a RunModuleInfo>,
 }
@@ -42,12 +46,12 @@ impl SectionContext<'_> {
 /// A section of the page.
 #[derive(Debug)]
 pub(crate) struct ReportSection {
-    /// The heading, as plain text.
+    /// The heading.
     pub(crate) title: &'static str,
-    /// One or two sentences, as HTML.
+    /// One or two sentences.
     pub(crate) note: String,
-    /// The plots and tables, as HTML.
-    pub(crate) body: String,
+    /// The plots and tables.
+    pub(crate) body: Markup,
     /// A card for the top of the page.
     pub(crate) highlight: Option<Highlight>,
 }
@@ -57,12 +61,10 @@ pub(crate) struct ReportSection {
 pub(crate) struct Highlight {
     /// The name of the figure.
     pub(crate) label: &'static str,
-    /// The figure; text, not HTML.
+    /// The figure.
     pub(crate) value: String,
-    /// Details; text, not HTML.
+    /// Details.
     pub(crate) detail: String,
-    /// True if the figure needs attention.
-    pub(crate) alarm: bool,
 }
 
 /// The name and first rows of a stream.
@@ -80,6 +82,8 @@ pub(crate) struct ModuleRecords {
     pub(crate) label: String,
     /// The summary, for a shipped module.
     pub(crate) summary: Option<Box<dyn RecordSummary>>,
+    /// The findings; `None` if the module reports none.
+    pub(crate) findings: Option<Findings>,
     pub(crate) streams: Vec<StreamPreview>,
 }
 
@@ -94,12 +98,20 @@ impl ModuleRecords {
                 rows: FirstRows::new(stream, PREVIEW_ROWS),
             })
             .collect();
-        Self { label: label.to_owned(), summary: summaries::for_module(manifest), streams }
+        Self {
+            label: label.to_owned(),
+            summary: summaries::for_module(manifest),
+            findings: Findings::new(manifest),
+            streams,
+        }
     }
 
     pub(crate) fn record(&mut self, record: &Record<'_>) {
         let Some(stream) = self.streams.get_mut(usize::from(record.stream)) else { return };
         stream.rows.record(record);
+        if let Some(findings) = &mut self.findings {
+            findings.record(record);
+        }
         if let Some(summary) = &mut self.summary {
             summary.record(record.stream, record);
         }

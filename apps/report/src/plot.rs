@@ -1,9 +1,11 @@
 //! Plots as inline SVG.
 //!
-//! Colours are fixed values here; the page's style sheet replaces them for dark screens. Each plot is drawn twice, for wide
+//! Values are shown on hover: invisible areas over the marks have `<title>` elements, which need no script. Colours are fixed values here; the page's style sheet replaces them for dark screens. Each plot is drawn twice, for wide
 //! screens and for phones, because scaling one drawing would make its text too large or too small.
 
 use crate::axis::Axis;
+use crate::table::Foreign;
+use maud::{Markup, PreEscaped, html};
 use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
 use plotters::prelude::{
@@ -11,13 +13,14 @@ use plotters::prelude::{
     SVGBackend, ShapeStyle, TextStyle,
 };
 use plotters::style::{Color, IntoFont, TRANSPARENT};
+use std::ops::Range;
 
 /// Colour of the main series.
 pub(crate) const BLUE: RGBColor = RGBColor(0x25, 0x63, 0xEB);
 /// Colour of the second series.
-pub(crate) const ORANGE: RGBColor = RGBColor(0xD9, 0x77, 0x06);
+pub(crate) const ORANGE: RGBColor = RGBColor(0xB4, 0x53, 0x09);
 /// Colour of the third series.
-pub(crate) const GREEN: RGBColor = RGBColor(0x05, 0x96, 0x69);
+pub(crate) const GREEN: RGBColor = RGBColor(0x04, 0x78, 0x57);
 /// Colour of alarms.
 pub(crate) const RED: RGBColor = RGBColor(0xDC, 0x26, 0x26);
 const INK: RGBColor = RGBColor(0x4B, 0x55, 0x63);
@@ -68,6 +71,29 @@ pub(crate) enum PlotMark {
     Rule((f64, f64), (f64, f64), RGBColor),
     /// Text above a point, on one side of it.
     Label((f64, f64), RGBColor, String, LabelSide),
+    /// Invisible areas over the whole height, which show a text on hover: start and end on the x axis, and the text.
+    HoverColumns(Vec<(f64, f64, String)>),
+    /// Invisible areas over the whole width, which show a text on hover: row, and the text.
+    HoverRows(Vec<(f64, String)>),
+}
+
+/// The width of an area for hovering, at least, in CSS pixels.
+const HOVER_WIDTH: u32 = 6;
+
+/// Groups consecutive items, so that an area for each group is wide enough to hover over. `column` returns the start, the end and
+/// the text of a group.
+pub(crate) fn hover_columns<T>(
+    size: Size,
+    items: &[T],
+    column: impl Fn(&[T]) -> Option<(f64, f64, String)>,
+) -> PlotMark {
+    let columns_max = usize::try_from(size.width / HOVER_WIDTH).unwrap_or(1).max(1);
+    let group_size = items.len().div_ceil(columns_max).max(1);
+    // No group has fewer items, so that the last area is as wide as the others.
+    let groups = items.len() / group_size;
+    let start = |group: usize| group * items.len() / groups.max(1);
+    let group = |group| items.get(start(group)..start(group + 1));
+    PlotMark::HoverColumns((0..groups).filter_map(group).filter_map(column).collect())
 }
 
 /// The preferred side of a label.
@@ -78,36 +104,82 @@ pub(crate) enum LabelSide {
 }
 
 /// Draws a plot for wide screens and for phones.
-pub(crate) fn wide_and_narrow(wide: Size, narrow: Size, draw: impl Fn(Size) -> String) -> String {
-    format!("<div class=\"wide\">{}</div><div class=\"narrow\">{}</div>", draw(wide), draw(narrow))
+pub(crate) fn wide_and_narrow(wide: Size, narrow: Size, draw: impl Fn(Size) -> Markup) -> Markup {
+    html! { div.wide { (draw(wide)) } div.narrow { (draw(narrow)) } }
 }
 
 /// Draws a plot that takes half of a wide page.
-pub(crate) fn half_width(draw: impl Fn(Size) -> String) -> String {
+pub(crate) fn half_width(draw: impl Fn(Size) -> Markup) -> Markup {
     wide_and_narrow(Size { width: 540, height: 300 }, Size { width: 350, height: 260 }, draw)
 }
 
 /// Draws a plot over the full width.
-pub(crate) fn full_width(height: u32, draw: impl Fn(Size) -> String) -> String {
+pub(crate) fn full_width(height: u32, draw: impl Fn(Size) -> Markup) -> Markup {
     wide_and_narrow(Size { width: 1110, height }, Size { width: 350, height: height.clamp(200, 260) }, draw)
 }
 
-/// Renders a plot as an `<svg>` element.
-pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> String {
-    let mut out = String::new();
-    let drawn = draw(&mut out, size, x, y, marks);
-    match drawn {
-        // An `<svg>` element in HTML needs no namespace.
-        Ok(()) => out.replace(" xmlns=\"http://www.w3.org/2000/svg\"", ""),
-        Err(error) => {
-            format!("<p>This plot could not be drawn: {}</p>", crate::html::escape(&error.to_string()))
+/// Renders a plot with its title and the legend, pairs of a colour's CSS class and a word.
+pub(crate) fn figure(title: &str, legend: &[(&str, &str)], plot: &Markup) -> Markup {
+    html! {
+        figure {
+            figcaption { (Foreign(title)) }
+            @if !legend.is_empty() { (legend_list(legend)) }
+            (plot)
         }
     }
 }
 
+fn legend_list(keys: &[(&str, &str)]) -> Markup {
+    html! { ul.legend { @for (class, word) in keys { li { i class=(class) {} (word) } } } }
+}
+
+/// Renders plots side by side.
+pub(crate) fn side_by_side(figures: &[Markup]) -> Markup {
+    html! { div.pair { @for figure in figures { (figure) } } }
+}
+
+/// Renders a plot as an `<svg>` element. `alternative` says in words what the plot shows.
+pub(crate) fn svg(alternative: &str, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> Markup {
+    let mut drawn = String::new();
+    match draw(&mut drawn, size, x, y, marks) {
+        // The library writes an `<svg>` element, with all text in it escaped. Only what is inside is kept.
+        Ok(areas) => html! {
+            svg viewBox={ "0 0 " (size.width * SUBPIXELS) " " (size.height * SUBPIXELS) } role="img"
+                aria-label=(Foreign(alternative)) {
+                (PreEscaped(content(&drawn)))
+                @for HoverArea { across, down, text } in areas {
+                    rect.hover x=(across.start) y=(down.start) width=(across.end - across.start)
+                        height=(down.end - down.start) { title { (Foreign(&text)) } }
+                }
+            }
+        },
+        Err(error) => html! { p { "This plot could not be drawn: " (Foreign(&error.to_string())) } },
+    }
+}
+
+/// Returns the content of an `<svg>` element.
+fn content(element: &str) -> &str {
+    let content = element.split_once('>').map_or("", |(_, rest)| rest);
+    content.rsplit_once("</svg>").map_or("", |(content, _)| content)
+}
+
+/// An invisible rectangle that shows a text on hover, in drawing pixels.
+struct HoverArea {
+    across: Range<i32>,
+    down: Range<i32>,
+    text: String,
+}
+
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
-fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> Result<(), DrawError> {
+/// Draws a plot as an `<svg>` element, and returns its areas for hovering.
+fn draw(
+    out: &mut String,
+    size: Size,
+    x: &Axis,
+    y: &Axis,
+    marks: &[PlotMark],
+) -> Result<Vec<HoverArea>, DrawError> {
     let area: DrawingArea<SVGBackend<'_>, Shift> =
         SVGBackend::with_string(out, (size.width * SUBPIXELS, size.height * SUBPIXELS)).into_drawing_area();
     // The left margin fits the widest label, at about 8 pixels a character, and the title.
@@ -133,8 +205,18 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) ->
         .x_desc(x.title.as_str())
         .y_desc(y.title.as_str())
         .draw()?;
+    let (across, down) = chart.plotting_area().get_pixel_range();
+    let mut areas = Vec::new();
     for mark in marks {
         match mark {
+            PlotMark::HoverColumns(columns) => areas.extend(columns.iter().map(|(from, to, text)| {
+                let at = |value| chart.plotting_area().map_coordinate(&(value, y.from())).0;
+                HoverArea { across: at(*from)..at(*to), down: down.clone(), text: text.clone() }
+            })),
+            PlotMark::HoverRows(rows) => areas.extend(rows.iter().map(|(row, text)| {
+                let at = |value| chart.plotting_area().map_coordinate(&(x.from(), value)).1;
+                HoverArea { across: across.clone(), down: at(row + 0.5)..at(row - 0.5), text: text.clone() }
+            })),
             PlotMark::Line(points, color, width) => {
                 chart.draw_series([PathElement::new(points.clone(), stroke(*color, *width))])?;
             }
@@ -190,7 +272,8 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) ->
         }
     }
     drop(chart);
-    area.present()
+    area.present()?;
+    Ok(areas.into_iter().filter(|area| !area.across.is_empty() && !area.down.is_empty()).collect())
 }
 
 type Chart<'a, 'b> =

@@ -272,6 +272,30 @@ fn the_report_is_one_page_that_loads_no_other_file() {
 }
 
 #[test]
+fn the_traffic_tables_of_the_report_are_the_same_for_any_number_of_threads() {
+    let bench = Bench::new(20_000);
+    let page = bench.path("report.html");
+    let sample = run::sample();
+    for capture in [&bench.capture, sample.to_str().unwrap()] {
+        let traffic_with = |jobs: &str| {
+            run(["run", "-r", capture, "-m", "port-count", "--report", &page, "--jobs", jobs]).succeeds();
+            let html = fs::read_to_string(&page).unwrap();
+            let traffic = html.split_once(r#"<section id="traffic""#).unwrap().1;
+            traffic.split_once(r#"<section id="modul"#).unwrap().0.to_owned()
+        };
+        let one = traffic_with("1");
+        for table in
+            ["Hosts with most bytes", "Packets and bytes by protocol", "Conversations with most bytes"]
+        {
+            assert!(one.contains(table), "{table} of {capture}");
+        }
+        for jobs in ["2", "5"] {
+            assert!(one == traffic_with(jobs), "{capture} with {jobs} threads");
+        }
+    }
+}
+
+#[test]
 fn the_written_capture_has_the_packets_of_the_one_read() {
     let bench = Bench::new(3_000);
     let (pcap, pcapng) = (bench.path("copy.pcap"), bench.path("copy.pcapng"));

@@ -65,7 +65,7 @@ mod value;
 mod word;
 
 pub use error::{FilterError, FilterFault};
-pub use names::{FixedNames, Names, PortName, Transport};
+pub use names::{FixedNames, Names, PortName, Transport, named_ports, protocol_name};
 
 use graph::{Graph, NodeId};
 use layers::Layers;

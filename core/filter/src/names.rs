@@ -76,6 +76,21 @@ pub(crate) fn service(name: &str) -> Option<PortName> {
     port_in(UDP_PORTS).map(|port| PortName { port, protocol: Some(Transport::Udp) })
 }
 
+/// The ports of the fixed table that a transport protocol uses, with their names. A port can have several names.
+pub fn named_ports(transport: Transport) -> impl Iterator<Item = (u16, &'static str)> {
+    let own = match transport {
+        Transport::Tcp => TCP_PORTS,
+        Transport::Udp => UDP_PORTS,
+        Transport::Sctp => &[],
+    };
+    ANY_TRANSPORT_PORTS.iter().chain(own).map(|&(name, port)| (port, name))
+}
+
+/// The first name in the fixed table of a protocol above IP.
+pub fn protocol_name(number: u8) -> Option<&'static str> {
+    PROTOCOLS.iter().find(|(_, known)| *known == u32::from(number)).map(|&(name, _)| name)
+}
+
 /// Names of ports that are the same for all protocols.
 const ANY_TRANSPORT_PORTS: &[(&str, u16)] = &[
     ("echo", 7),

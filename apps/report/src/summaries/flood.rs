@@ -3,13 +3,14 @@
 use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
-use crate::page::{HtmlCell, legend, table};
-use crate::plot::{BLUE, GREEN, LabelSide, ORANGE, PlotMark, RED, full_width, svg};
+use crate::plot::{BLUE, GREEN, LabelSide, ORANGE, PlotMark, RED, figure, full_width, hover_columns, svg};
 use crate::series::float;
+use crate::table::{HtmlCell, table};
 use crate::top::TopKeys;
 use crate::value;
+use maud::{Markup, html};
 use std::net::Ipv6Addr;
-use weir_rows::text::grouped;
+use weir_rows::text::{duration, grouped, significant};
 use {weir_admission::Manifest, weir_session::Record};
 
 const POINTS_MAX: usize = 1024;
@@ -121,7 +122,7 @@ impl FloodSummary {
         Some(())
     }
 
-    fn plots(&self, context: &SectionContext<'_>) -> String {
+    fn plots(&self, context: &SectionContext<'_>) -> Markup {
         let first = self.points.first().map_or(0, |point| point.from);
         let interval = if self.shortest == u64::MAX { 0 } else { self.shortest };
         let at = |ts: u64| context.elapsed(ts, first);
@@ -151,6 +152,13 @@ impl FloodSummary {
             let (_, value) = facts.parameters.iter().find(|(name, _)| name == "threshold")?;
             value.parse::<f64>().ok().filter(|value| value.is_finite())
         });
+        let values = |size, text: &dyn Fn(&[Point]) -> String| {
+            hover_columns(size, &self.points, |points| {
+                let from = at(points.first()?.from);
+                let text = format!("after {}: {}", duration(from * 1e9), text(points));
+                Some((from, at(points.last()?.last.saturating_add(interval)), text))
+            })
+        };
         let counts = full_width(220, |size| {
             let x = Axis::time(end, size.ticks(), "").untitled();
             let y = Axis::counts(top(&syn).max(top(&closed)), "packets per interval");
@@ -159,8 +167,17 @@ impl FloodSummary {
                 PlotMark::Area(syn.clone(), BLUE),
                 PlotMark::Line(syn.clone(), BLUE, 1.8),
                 PlotMark::Line(closed.clone(), ORANGE, 1.8),
+                values(size, &|points| {
+                    let rows = points.iter().map(|point| point.rows).sum();
+                    let mean = |of: fn(&Point) -> u64| {
+                        let sum = points.iter().fold(0u64, |sum, point| sum.saturating_add(of(point)));
+                        significant(mean(sum, rows))
+                    };
+                    let (syn, closed) = (mean(|point| point.syn), mean(|point| point.closed));
+                    format!("{syn} SYN, {closed} FIN and RST per interval")
+                }),
             ];
-            svg(size, &x, &y, &lines)
+            svg("SYN packets, and packets with FIN or RST, per interval", size, &x, &y, &lines)
         });
         let sums = full_width(220, |size| {
             let x = Axis::time(end, size.ticks(), "the first packet");
@@ -184,12 +201,15 @@ impl FloodSummary {
                     LabelSide::Right,
                 ));
             }
-            svg(size, &x, &y, &marks)
+            marks.push(values(size, &|points| {
+                let sum = points.iter().map(|point| point.sum).fold(0.0, f64::max);
+                let alarm = if points.iter().any(|point| point.alarm) { ", alarm" } else { "" };
+                format!("cumulative sum {}{alarm}", significant(sum))
+            }));
+            svg("Cumulative sum of the excess of SYN packets", size, &x, &y, &marks)
         });
-        format!(
-            "<figure>{}{counts}{sums}</figure>",
-            legend(&[("c1", "SYN"), ("c2", "FIN and RST"), ("c3", "CUSUM statistic"), ("c4", "alarm")])
-        )
+        let keys = [("c1", "SYN"), ("c2", "FIN and RST"), ("c3", "CUSUM statistic"), ("c4", "alarm")];
+        figure("SYN packets and the CUSUM statistic", &keys, &html! { (counts) (sums) })
     }
 }
 
@@ -238,11 +258,12 @@ impl RecordSummary for FloodSummary {
                     HtmlCell::right(&grouped(*count)),
                     HtmlCell::right(&grouped(flooded.most)),
                     HtmlCell::right(&grouped(flooded.intervals)),
-                    HtmlCell::right(&weir_rows::text::duration(context.elapsed(flooded.first, first) * 1e9)),
+                    HtmlCell::right(&duration(context.elapsed(flooded.first, first) * 1e9)),
                 ]
             });
-            body += "<h3>Destinations of most SYN packets</h3>";
-            body += &table(&head, rows);
+            let title = "Destinations of most SYN packets";
+            let table = table(&format!("{title} ({})", context.label), &head, rows);
+            body = html! { (body) h3 { (title) } (table) };
         }
         let mut note =
             format!("{} intervals, {} with the alarm on.", grouped(self.rows), grouped(self.alarms));
@@ -257,15 +278,14 @@ impl RecordSummary for FloodSummary {
             note,
             body,
             highlight: Some(Highlight {
-                label: "SYN flood alarms",
+                label: "Intervals with a SYN alarm",
                 value: if self.alarms == 0 { "none".to_owned() } else { grouped(self.alarms) },
                 detail: match heaviest.first() {
                     Some((address, ..)) => {
-                        format!("intervals; most to {}", weir_units::AddressText::new(*address))
+                        format!("most SYN packets to {}", weir_units::AddressText::new(*address))
                     }
                     None => format!("in {} intervals", grouped(self.rows)),
                 },
-                alarm: self.alarms > 0,
             }),
         })
     }

@@ -3,10 +3,12 @@
 use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
-use crate::page::{HtmlCell, figure, table};
-use crate::plot::{BLUE, PlotMark, full_width, svg};
+use crate::plot::{BLUE, PlotMark, figure, full_width, svg};
+use crate::protocols::protocol_label;
+use crate::table::{HtmlCell, table};
 use crate::top::TopKeys;
 use crate::value;
+use maud::html;
 use std::net::Ipv6Addr;
 use weir_rows::text::{duration, grouped};
 use weir_units::Bytes;
@@ -131,10 +133,23 @@ impl RecordSummary for FlowSummary {
             .collect();
         let end = points.iter().map(|point| point.0).fold(context.seconds, f64::max);
         let height = u32::try_from(plotted.len()).unwrap_or(0) * 22 + 62;
+        let values: Vec<_> = (0u64..)
+            .zip(heaviest.iter().take(plotted.len()).rev())
+            .map(|(row, (_, count, flow))| {
+                let rank = plotted.len() as u64 - row;
+                let ends = flow.endpoints.as_ref().map_or_else(String::new, |ends| {
+                    let source = endpoint(ends.source, ends.source_port);
+                    format!(", {source} to {}", endpoint(ends.destination, ends.destination_port))
+                });
+                (crate::series::float(row), format!("#{rank}{ends}: {} samples", grouped(*count)))
+            })
+            .collect();
         let plot = full_width(height, |size| {
             let x = Axis::time(end, size.ticks(), "the first packet");
             let y = Axis::rows(&(1..=plotted.len()).map(|rank| format!("#{rank}")).collect::<Vec<_>>());
-            svg(size, &x, &y, &[PlotMark::Dots(points.clone(), BLUE, 2.5)])
+            let values = PlotMark::HoverRows(values.clone());
+            let in_words = "Times of the samples of the flows with most samples";
+            svg(in_words, size, &x, &y, &[PlotMark::Dots(points.clone(), BLUE, 2.5), values])
         });
         let head = [
             HtmlCell::right("#"),
@@ -151,7 +166,7 @@ impl RecordSummary for FlowSummary {
                 Some(ends) => (
                     endpoint(ends.source, ends.source_port),
                     endpoint(ends.destination, ends.destination_port),
-                    protocol_name(ends.protocol),
+                    u8::try_from(ends.protocol).map_or_else(|_| ends.protocol.to_string(), protocol_label),
                 ),
                 None => Default::default(),
             };
@@ -168,8 +183,10 @@ impl RecordSummary for FlowSummary {
         });
         let plus = if self.top.incomplete { "more than " } else { "" };
         let flows = format!("{plus}{}", grouped(self.top.len() as u64));
-        let body = figure(&format!("The {} flows with most samples", plotted.len()), "", &plot)
-            + &table(&head, rows);
+        let body = html! {
+            (figure(&format!("The {} flows with most samples", plotted.len()), &[], &plot))
+            (table(&format!("Sampled flows ({})", context.label), &head, rows))
+        };
         Some(ReportSection {
             title: "Sampled flows",
             note: format!(
@@ -182,7 +199,6 @@ impl RecordSummary for FlowSummary {
                 label: "Sampled packets",
                 value: weir_rows::text::si(crate::series::float(self.seen)),
                 detail: format!("of {flows} flows"),
-                alarm: false,
             }),
         })
     }
@@ -195,19 +211,5 @@ fn endpoint(address: Ipv6Addr, port: u64) -> String {
         (0, _) => text,
         (_, true) => format!("[{text}]:{port}"),
         (_, false) => format!("{text}:{port}"),
-    }
-}
-
-fn protocol_name(protocol: u64) -> String {
-    match protocol {
-        1 => "ICMP".to_owned(),
-        6 => "TCP".to_owned(),
-        17 => "UDP".to_owned(),
-        47 => "GRE".to_owned(),
-        50 => "ESP".to_owned(),
-        58 => "ICMPv6".to_owned(),
-        89 => "OSPF".to_owned(),
-        132 => "SCTP".to_owned(),
-        other => other.to_string(),
     }
 }

@@ -5,6 +5,7 @@ use crate::first_rows::FirstRows;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
 use crate::top::TopKeys;
 use crate::value;
+use maud::html;
 use std::net::Ipv6Addr;
 use weir_rows::text::grouped;
 use {
@@ -19,7 +20,6 @@ const ROWS: usize = 50;
 pub(crate) struct MatchSummary {
     title: &'static str,
     label: &'static str,
-    alarm: bool,
     stream: u16,
     source: StreamField,
     rows: FirstRows,
@@ -28,23 +28,17 @@ pub(crate) struct MatchSummary {
 
 impl MatchSummary {
     pub(crate) fn worm(manifest: &Manifest) -> Option<Self> {
-        Self::new(manifest, "hits", "Worm signatures", "Worm signature hits", true)
+        Self::new(manifest, "hits", "Worm signatures", "Worm signature hits")
     }
 
     pub(crate) fn payload(manifest: &Manifest) -> Option<Self> {
-        Self::new(manifest, "matches", "Payload matches", "Payload matches", false)
+        Self::new(manifest, "matches", "Payload matches", "Payload matches")
     }
 
-    fn new(
-        manifest: &Manifest,
-        name: &str,
-        title: &'static str,
-        label: &'static str,
-        alarm: bool,
-    ) -> Option<Self> {
+    fn new(manifest: &Manifest, name: &str, title: &'static str, label: &'static str) -> Option<Self> {
         let StreamFields { stream: index, fields: [source] } = stream_fields(manifest, name, ["src"])?;
         let rows = FirstRows::new(manifest.streams.get(usize::from(index))?, ROWS);
-        Some(Self { title, label, alarm, stream: index, source, rows, sources: TopKeys::default() })
+        Some(Self { title, label, stream: index, source, rows, sources: TopKeys::default() })
     }
 }
 
@@ -58,7 +52,7 @@ impl RecordSummary for MatchSummary {
         }
     }
 
-    fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
+    fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection> {
         let total = self.rows.total;
         let highlight = Some(Highlight {
             label: self.label,
@@ -69,7 +63,6 @@ impl RecordSummary for MatchSummary {
                 }
                 None => "in the packets examined".to_owned(),
             },
-            alarm: self.alarm && total > 0,
         });
         Some(ReportSection {
             title: self.title,
@@ -78,7 +71,11 @@ impl RecordSummary for MatchSummary {
             } else {
                 self.rows.row_count() + ", oldest first."
             },
-            body: if total == 0 { String::new() } else { self.rows.html() },
+            body: if total == 0 {
+                html! {}
+            } else {
+                self.rows.html(&format!("{} ({})", self.title, context.label))
+            },
             highlight,
         })
     }

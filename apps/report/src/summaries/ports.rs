@@ -2,8 +2,9 @@
 
 use super::{StreamFields, stream_fields};
 use crate::module_records::{RecordSummary, ReportSection, SectionContext};
-use crate::page::{HtmlCell, table_with_bars};
 use crate::series::float;
+use crate::table::{HtmlCell, table_with_bars};
+use crate::talkers::PacketBytes;
 use crate::top::TopKeys;
 use crate::value;
 use weir_rows::text::grouped;
@@ -17,20 +18,6 @@ const ROWS: usize = 20;
 pub(crate) struct PortSummary {
     totals: StreamFields<5>,
     ports: TopKeys<u64, PortTraffic>,
-}
-
-/// Packets and bytes in one direction.
-#[derive(Clone, Copy, Debug, Default)]
-struct PacketBytes {
-    packets: u64,
-    bytes: u64,
-}
-
-impl PacketBytes {
-    fn add(&mut self, other: Self) {
-        self.packets = self.packets.saturating_add(other.packets);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
 }
 
 /// Traffic to and from a port.
@@ -69,7 +56,7 @@ impl RecordSummary for PortSummary {
         }
     }
 
-    fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
+    fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection> {
         let heaviest = self.ports.heaviest(ROWS);
         let most = heaviest.first()?.1.max(1);
         let head = [
@@ -97,7 +84,7 @@ impl RecordSummary for PortSummary {
             } else {
                 "The configured ports. The bar is the packets in both directions.".to_owned()
             },
-            body: table_with_bars(&head, rows),
+            body: table_with_bars(&format!("UDP traffic by port ({})", context.label), &head, rows),
             highlight: None,
         })
     }

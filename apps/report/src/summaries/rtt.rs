@@ -4,11 +4,14 @@ use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
 use crate::histogram::LogHistogram;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
-use crate::page::{HtmlCell, pair, table};
-use crate::plot::{BLUE, LabelSide, ORANGE, PlotMark, Size, half_width, svg};
+use crate::plot::{
+    BLUE, LabelSide, ORANGE, PlotMark, Size, figure, half_width, hover_columns, side_by_side, svg,
+};
 use crate::series::float;
+use crate::table::{HtmlCell, table};
 use crate::value;
-use weir_rows::text::{duration, grouped};
+use maud::html;
+use weir_rows::text::{duration, grouped, significant};
 use {
     weir_admission::{Manifest, StreamField},
     weir_session::Record,
@@ -49,9 +52,14 @@ impl RecordSummary for RttSummary {
         self.ambiguous += u64::from(syns.is_some_and(|syns| syns > 1));
     }
 
-    fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
+    fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection> {
         let quantile = |share| self.histogram.quantile(share);
         let (median, high) = (quantile(0.5)?, quantile(0.95)?);
+        let in_words = format!(
+            "Distribution of the round-trip times: median {}, 95 % below {}",
+            duration(median),
+            duration(high)
+        );
         // The labels are at heights where the plot is empty.
         let rules = |top: f64, heights: [f64; 2]| {
             let [at_median, at_high] = heights;
@@ -73,21 +81,39 @@ impl RecordSummary for RttSummary {
             let x = time_axis(&bars, size);
             let most = bars.iter().map(|bar| bar.2).max().unwrap_or(0);
             let y = Axis::counts(float(most) * 1.2, "handshakes");
+            let values = hover_columns(size, &bars, |bars| {
+                let ((from, ..), (_, to, _)) = (bars.first()?, bars.last()?);
+                let count: u64 = bars.iter().map(|bar| bar.2).sum();
+                let text = format!("{} to {}: {} handshakes", duration(*from), duration(*to), grouped(count));
+                Some((from.log10(), to.log10(), text))
+            });
             let bars = bars.iter().map(|(from, to, n)| (from.log10(), to.log10(), float(*n))).collect();
-            let marks: Vec<_> =
-                [PlotMark::Bars(bars, BLUE)].into_iter().chain(rules(y.to(), [0.93, 0.85])).collect();
-            svg(size, &x, &y, &marks)
+            let marks: Vec<_> = [PlotMark::Bars(bars, BLUE)]
+                .into_iter()
+                .chain(rules(y.to(), [0.93, 0.85]))
+                .chain([values])
+                .collect();
+            svg(&in_words, size, &x, &y, &marks)
         });
         let cumulative = half_width(|size| {
             let x = time_axis(&self.histogram.bars(36), size);
             let y = Axis::percent("handshakes at or below");
             let points: Vec<_> =
                 self.histogram.cumulative().into_iter().map(|(ns, share)| (ns.log10(), share)).collect();
-            let marks: Vec<_> = [PlotMark::Area(points.clone(), BLUE), PlotMark::Line(points, BLUE, 2.0)]
-                .into_iter()
-                .chain(rules(1.0, [0.04, 0.12]))
-                .collect();
-            svg(size, &x, &y, &marks)
+            let steps: Vec<_> = points.windows(2).collect();
+            let values = hover_columns(size, &steps, |steps| {
+                let (first, last) = (steps.first()?.first()?, steps.last()?.last()?);
+                let percent = significant(last.1 * 100.0);
+                let text = format!("{percent} % at or below {}", duration(10f64.powf(last.0)));
+                Some((first.0, last.0, text))
+            });
+            let marks: Vec<_> =
+                [PlotMark::Area(points.clone(), BLUE), PlotMark::Line(points.clone(), BLUE, 2.0)]
+                    .into_iter()
+                    .chain(rules(1.0, [0.04, 0.12]))
+                    .chain([values])
+                    .collect();
+            svg(&in_words, size, &x, &y, &marks)
         });
         let head = ["10 %", "median", "90 %", "95 %", "99 %"].map(HtmlCell::right);
         let row = [0.1, 0.5, 0.9, 0.95, 0.99]
@@ -108,12 +134,15 @@ impl RecordSummary for RttSummary {
         }
         let plots = if self.histogram.count < DRAWN_MIN {
             note += " Too few for a distribution.";
-            String::new()
+            html! {}
         } else {
-            pair(("Histogram", "", &histogram), ("Cumulative distribution", "", &cumulative))
+            side_by_side(&[
+                figure("Histogram", &[], &histogram),
+                figure("Cumulative distribution", &[], &cumulative),
+            ])
         };
-        let body =
-            plots + &format!("<div class=\"compact\">{}</div>", table(&head, [row.to_vec()].into_iter()));
+        let label = format!("Quantiles of the round-trip time ({})", context.label);
+        let body = html! { (plots) div.compact { (table(&label, &head, [row.to_vec()].into_iter())) } };
         Some(ReportSection {
             title: "TCP round-trip time",
             note,
@@ -126,7 +155,6 @@ impl RecordSummary for RttSummary {
                     grouped(self.histogram.count),
                     duration(high)
                 ),
-                alarm: false,
             }),
         })
     }

@@ -3,10 +3,11 @@
 use super::{StreamFields, stream_fields};
 use crate::axis::Axis;
 use crate::module_records::{Highlight, RecordSummary, ReportSection, SectionContext};
-use crate::page::{figure, legend, pair};
-use crate::plot::{BLUE, ORANGE, PlotMark, half_width, svg};
+use crate::plot::{BLUE, ORANGE, PlotMark, figure, half_width, hover_columns, side_by_side, svg};
 use crate::series::float;
 use crate::value;
+use maud::Markup;
+use weir_rows::text::duration;
 use {weir_admission::Manifest, weir_session::Record};
 
 const OCTAVES_MAX: usize = 64;
@@ -182,7 +183,7 @@ impl ScalingSummary {
             .then(|| [estimate.first, estimate.last].map(|octave| (octave, height + slope * octave)))
     }
 
-    fn diagram(&self) -> String {
+    fn diagram(&self) -> Markup {
         let fold = |value: &dyn Fn(&Octave) -> f64, combine: fn(f64, f64) -> f64, start: f64| {
             self.octaves.iter().map(value).fold(start, combine)
         };
@@ -205,16 +206,24 @@ impl ScalingSummary {
             if let Some(line) = self.fitted_line().filter(|_| self.obstacle().is_none()) {
                 marks.push(PlotMark::Line(line.to_vec(), ORANGE, 2.2));
             }
-            svg(size, &x, &y, &marks)
+            let values = self.octaves.iter().map(|o| {
+                let text =
+                    format!("octave {}: {:.2}, confidence {:.2} to {:.2}", o.octave, o.y, o.lower, o.upper);
+                (o.octave - 0.5, o.octave + 0.5, text)
+            });
+            marks.push(PlotMark::HoverColumns(values.collect()));
+            svg("Energy of the traffic by octave of the time scale", size, &x, &y, &marks)
         })
     }
 
-    fn over_time(&self, context: &SectionContext<'_>) -> String {
+    fn over_time(&self, context: &SectionContext<'_>) -> Markup {
         let first = self.history.first().map_or(0, |estimate| estimate.time);
         let at = |estimate: &Estimate| context.elapsed(estimate.time, first);
         let end = self.history.last().map_or(0.0, at).max(context.seconds);
         let low = self.history.iter().map(|e| e.lower).fold(0.5, f64::min).max(-0.5);
         let high = self.history.iter().map(|e| e.upper).fold(1.0, f64::max).min(2.0);
+        // The time between two estimates.
+        let apart = end / crate::series::float(self.history.len().max(1) as u64);
         half_width(|size| {
             let x = Axis::time(end, size.ticks(), "the first packet");
             let y = Axis::linear(low, high, 5, "Hurst parameter H (1)");
@@ -224,8 +233,19 @@ impl ScalingSummary {
                 PlotMark::Whiskers(whiskers, BLUE),
                 PlotMark::Line(points.clone(), BLUE, 1.8),
                 PlotMark::Dots(points, BLUE, 3.0),
+                hover_columns(size, &self.history, |estimates| {
+                    let (first, last) = (estimates.first()?, estimates.last()?);
+                    let text = format!(
+                        "H = {:.2}, confidence {:.2} to {:.2}, after {}",
+                        last.hurst,
+                        last.lower,
+                        last.upper,
+                        duration(at(last) * 1e9)
+                    );
+                    Some((at(first) - apart / 2.0, at(last) + apart / 2.0, text))
+                }),
             ];
-            svg(size, &x, &y, &marks)
+            svg("Hurst parameter over time", size, &x, &y, &marks)
         })
     }
 }
@@ -253,7 +273,6 @@ impl RecordSummary for ScalingSummary {
                     label: "Hurst parameter",
                     value: format!("{:.2}", e.hurst),
                     detail: format!("95 % confidence {:.2} to {:.2}", e.lower, e.upper),
-                    alarm: false,
                 }),
             ),
             (_, obstacle) => (
@@ -262,17 +281,15 @@ impl RecordSummary for ScalingSummary {
                     label: "Hurst parameter",
                     value: "not estimated".to_owned(),
                     detail: "see Long-range dependence".to_owned(),
-                    alarm: false,
                 }),
             ),
         };
-        let keys = legend(&[("c1", "energy, 95 % confidence"), ("c2", "fit, slope 2H − 1")]);
-        let diagram = self.diagram();
-        let body = if self.history.len() > 1 {
-            pair(("Log-scale diagram", &keys, &diagram), ("Estimate over time", "", &self.over_time(context)))
-        } else {
-            format!("<div class=\"pair\">{}</div>", figure("Log-scale diagram", &keys, &diagram))
-        };
+        let keys = [("c1", "energy, 95 % confidence"), ("c2", "fit, slope 2H − 1")];
+        let mut figures = vec![figure("Log-scale diagram", &keys, &self.diagram())];
+        if self.history.len() > 1 {
+            figures.push(figure("Estimate over time", &[], &self.over_time(context)));
+        }
+        let body = side_by_side(&figures);
         Some(ReportSection { title: "Long-range dependence", note, body, highlight })
     }
 }

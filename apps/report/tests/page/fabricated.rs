@@ -1,5 +1,6 @@
 //! A fabricated run, with records that fit the manifests of the shipped modules.
 
+use weir_abi::{Descriptor, flag};
 use weir_report::{CaptureInfo, RunModuleInfo, RunReport, StreamInfo};
 use weir_units::{Nanos, Timestamp};
 use {
@@ -90,6 +91,64 @@ impl Module {
     }
 }
 
+/// Adds a TCP packet over IPv4 on port 443 to a report.
+pub fn add_packet(report: &mut RunReport, ts: u64, from: [u8; 4], to: [u8; 4], wire_len: u32) {
+    let descriptor = Descriptor {
+        ts_ns: ts,
+        wire_len,
+        flags: flag::IPV4 | flag::TCP | flag::L4,
+        ether_type: 0x0800,
+        ip_proto: 6,
+        src_port: 443,
+        dst_port: 40_000,
+        ..Descriptor::default()
+    };
+    let mut head = [0; 20];
+    head[12..16].copy_from_slice(&from);
+    head[16..].copy_from_slice(&to);
+    report.add_packet(&descriptor, &head);
+}
+
+/// The manifest of a module with findings and a stream `rows` as their evidence.
+pub fn manifest_with_findings(name: &str) -> Manifest {
+    let field = |name: &str, ty: &str| {
+        format!("[[stream.field]]\nname='{name}'\ntype='{ty}'\nunit='-'\nsummary='a field'\n")
+    };
+    let fields = [
+        ("time", "timestamp"),
+        ("severity", "u8"),
+        ("text", "string"),
+        ("filter", "string"),
+        ("evidence", "string"),
+    ];
+    let text = format!(
+        "name='{name}'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='finds things'\n\
+         [[stream]]\nname='rows'\nsummary='the evidence'\n{}\
+         [[stream]]\nname='findings'\nsummary='the findings'\n{}",
+        field("n", "u8"),
+        fields.map(|(name, ty)| field(name, ty)).concat()
+    );
+    Manifest::parse(text.as_bytes()).unwrap()
+}
+
+/// The values of a finding.
+pub fn finding<'a>(
+    time: u64,
+    severity: u64,
+    text: &'a str,
+    filter: &'a str,
+    evidence: &'a str,
+) -> [(&'static str, Value<'a>); 5] {
+    let string = |text: &'a str| Value::Text(text.as_bytes());
+    [
+        ("time", Value::Int(time)),
+        ("severity", Value::Int(severity)),
+        ("text", string(text)),
+        ("filter", string(filter)),
+        ("evidence", string(evidence)),
+    ]
+}
+
 /// A generator of random numbers.
 pub struct Random(pub u64);
 
@@ -120,7 +179,12 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         let n = (90.0 + 25.0 * (tick as f64 / 700.0).sin() + 14.0 * random.normal()).max(1.0) as u64;
         let n = n + if flood { 140 } else { 0 };
         let size = n * 620;
-        report.add_packets(Timestamp(START + tick * SECOND / 10), n, size);
+        for _ in 0..n {
+            let client = (random.uniform() * random.uniform() * 200.0) as u8;
+            let ends = [[192, 0, 2, 10], [10, 0, client % 3, client]];
+            let [from, to] = if flood { [ends[1], ends[0]] } else { ends };
+            add_packet(&mut report, START + tick * SECOND / 10, from, to, 620);
+        }
         (packets, bytes) = (packets + n, bytes + size);
     }
 
@@ -269,6 +333,19 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
     }
     let payload = add_module(&mut report, "payload-match", manifest("payload-match"));
 
+    let mut detector = add_module(&mut report, "detector", manifest_with_findings("detector"));
+    for n in 0..20 {
+        detector.emit(&mut report, "rows", &[("n", Int(n))]);
+    }
+    for (after, severity, text, filter) in [
+        (310, 1, "scan of 60 ports by 198.51.100.7", "src host 198.51.100.7"),
+        (290, 5, "SYN flood of 203.0.113.1", "dst host 203.0.113.1 and tcp[tcpflags] & tcp-syn != 0"),
+        (10, 3, "signature of Code Red from 198.51.100.3", "src host 198.51.100.3 and tcp dst port 80"),
+    ] {
+        let values = finding(START + after * SECOND, severity, text, filter, "rows");
+        detector.emit(&mut report, "findings", &values);
+    }
+
     let modules = [
         (&rtt, "rtt", 9.1),
         (&flood, "syn-flood", 6.4),
@@ -277,6 +354,7 @@ pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
         (&ports, "port-count", 7.7),
         (&worm, "worm", 118.2),
         (&payload, "payload-match", 22.5),
+        (&detector, "detector", 1.5),
     ];
     let mut facts: Vec<RunModuleInfo> =
         modules.iter().map(|(module, label, ns)| module.facts(label, packets, *ns)).collect();

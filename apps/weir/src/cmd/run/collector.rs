@@ -70,6 +70,8 @@ pub struct Collector {
     /// The last flush of the logs, if records must survive crashes.
     flushed: Option<Instant>,
     failed: bool,
+    /// The first bytes of a packet, for the report.
+    head: Vec<u8>,
 }
 
 impl Collector {
@@ -82,7 +84,17 @@ impl Collector {
         durability: Durability,
     ) -> Self {
         let flushed = (durability == Durability::Seconds).then(Instant::now);
-        Self { sinks, packet_outputs, report, rows, unpatched: 0, now: Timestamp(0), flushed, failed: false }
+        Self {
+            sinks,
+            packet_outputs,
+            report,
+            rows,
+            unpatched: 0,
+            now: Timestamp(0),
+            flushed,
+            failed: false,
+            head: Vec::new(),
+        }
     }
 
     /// Writes the output of a finished task. After an error, nothing more is written, so that the files stay consistent.
@@ -129,8 +141,11 @@ impl Collector {
         self.rows.flush().map_err(CollectError::Rows)?;
         if let Some(block) = task.block() {
             if let Some(report) = &mut self.report {
-                for descriptor in block.descriptors() {
-                    report.add_packets(Timestamp(descriptor.ts_ns), 1, u64::from(descriptor.wire_len));
+                // Bytes that a file has lost while it was read would be zeros.
+                let intact = block.descriptors().iter().enumerate().take(block.intact());
+                for (index, descriptor) in intact.skip(block.lead()) {
+                    block.copy_head(index, RunReport::head_bytes(descriptor), &mut self.head);
+                    report.add_packet(descriptor, &self.head);
                 }
             }
             self.unpatched += self.packet_outputs.send(block, outputs)?;

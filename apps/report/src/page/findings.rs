@@ -1,0 +1,146 @@
+//! The findings of all modules, most severe first, and a line for each module without findings.
+
+use super::{PageModule, section};
+use crate::findings::{Finding, FindingFilter, Severity};
+use crate::table::{Foreign, shortened};
+use maud::{Markup, html};
+use weir_rows::text::{date, grouped};
+use weir_units::Timestamp;
+use weir_wire::LinkType;
+
+/// Renders the section, which is first on the page.
+pub(super) fn findings(modules: &[PageModule<'_>]) -> Markup {
+    let mut shown: Vec<(&PageModule<'_>, &Finding)> = modules
+        .iter()
+        .filter_map(|module| Some((module, module.records.findings.as_ref()?)))
+        .flat_map(|(module, findings)| findings.most_severe().iter().map(move |finding| (module, finding)))
+        .collect();
+    // Findings of equal severity and time stay in the order of the modules.
+    shown.sort_by(|(_, a), (_, b)| b.severity.cmp(&a.severity).then(a.time.cmp(&b.time)));
+    let quiet = modules.iter().filter(|module| count(module) == 0);
+    let content = html! {
+        p.note { (totals(modules)) }
+        @if !shown.is_empty() {
+            ol.findings { @for (module, finding) in &shown { li class=(class(finding)) { (item(module, finding)) } } }
+        }
+        @for module in modules { (left_out(module)) }
+        @for module in quiet { (line(module)) }
+    };
+    section("findings", &html! { "Findings" }, &content)
+}
+
+/// The number of findings of a module.
+fn count(module: &PageModule<'_>) -> u64 {
+    module.records.findings.as_ref().map_or(0, |findings| findings.total())
+}
+
+/// The numbers of findings by severity.
+fn totals(modules: &[PageModule<'_>]) -> String {
+    let count_of = |severity| {
+        let all = modules.iter().filter_map(|module| module.records.findings.as_ref());
+        all.flat_map(|findings| findings.counts())
+            .filter(|(known, _)| *known == severity)
+            .fold(0u64, |sum, (_, count)| sum.saturating_add(count))
+    };
+    let counts: Vec<String> = Severity::ALL
+        .into_iter()
+        .map(|severity| (severity, count_of(severity)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(severity, count)| format!("{} {}", grouped(count), severity.word()))
+        .collect();
+    if counts.is_empty() { "No module reported a finding.".to_owned() } else { counts.join(", ") + "." }
+}
+
+fn class(finding: &Finding) -> &'static str {
+    match finding.severity {
+        Severity::Critical | Severity::High => "severe",
+        Severity::Medium => "medium",
+        Severity::Low | Severity::Informational | Severity::Unknown => "minor",
+    }
+}
+
+fn item(module: &PageModule<'_>, finding: &Finding) -> Markup {
+    html! {
+        p.about {
+            strong { (finding.severity.word()) } " "
+            span { (date(Timestamp(finding.time), 3)) " UTC" } " "
+            code { (Foreign(&module.records.label)) }
+        }
+        p { (Foreign(&finding.text)) }
+        (filter(&finding.filter))
+        (evidence(module, &finding.evidence))
+    }
+}
+
+/// Renders the filter. Only an expression that weir accepts is offered for copying: others could be meant for a shell. Names of
+/// hosts are not accepted, as looking them up would send requests that the module chose.
+fn filter(filter: &FindingFilter) -> Markup {
+    match filter {
+        FindingFilter::None => html! {},
+        FindingFilter::TooLong => html! { p.note { "Its filter is too long to be shown." } },
+        FindingFilter::Expression(text) => {
+            match weir_filter::compile(text, LinkType::Ethernet, 0, &weir_filter::FixedNames) {
+                Ok(_) => html! { p { "Filter: " code.copy { (Foreign(text)) } } },
+                Err(_) => html! { p.note { "Its filter is not valid: " (shortened(text)) } },
+            }
+        }
+    }
+}
+
+fn evidence(module: &PageModule<'_>, name: &str) -> Markup {
+    if name.is_empty() {
+        return html! {};
+    }
+    let streams = &module.records.streams;
+    let Some(index) = streams.iter().position(|stream| stream.name.as_str() == name) else {
+        return html! { p.note { "The module has no stream " code { (Foreign(name)) } " with its evidence." } };
+    };
+    html! {
+        p {
+            a href={ "#" (module.rows_anchor(index)) } { "First rows of " (Foreign(name)) }
+            @if let Some(path) = module.path(name) { ", all in " code.copy { (Foreign(path)) } }
+        }
+    }
+}
+
+/// A sentence about the findings of a module that are not shown.
+fn left_out(module: &PageModule<'_>) -> Markup {
+    let Some(findings) = &module.records.findings else { return html! {} };
+    let more = findings.total().saturating_sub(findings.most_severe().len() as u64);
+    html! {
+        @if more > 0 {
+            p.note {
+                code { (Foreign(&module.records.label)) } " reported " (grouped(more))
+                " more findings, none of them more severe than those above."
+                @if let Some(path) = module.path(crate::findings::STREAM) { " All are in " code { (Foreign(path)) } "." }
+            }
+        }
+    }
+}
+
+/// The line of a module without findings, which opens to its summary.
+fn line(module: &PageModule<'_>) -> Markup {
+    let records = module.records;
+    let outcome =
+        if records.findings.is_some() { "no findings" } else { "measures, and reports no findings" };
+    html! {
+        details.quiet {
+            summary {
+                code { (Foreign(&records.label)) } " " (outcome)
+                @if let Some(facts) = module.facts {
+                    @if facts.faults > 0 { " · faults: " (grouped(facts.faults)) }
+                    @if facts.dropped_records > 0 { " · dropped records: " (grouped(facts.dropped_records)) }
+                }
+            }
+            @if let Some(facts) = module.facts {
+                p.note {
+                    (shortened(&facts.summary)) " – "
+                    (grouped(facts.packets)) " packets, " (grouped(facts.records)) " records."
+                }
+            }
+            @if let Some(section) = module.section {
+                p { a href={ "#" (module.section_anchor()) } { (section.title) " (" (Foreign(&records.label)) ")" } }
+            }
+        }
+    }
+}
