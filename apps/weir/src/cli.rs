@@ -2,8 +2,8 @@
 
 use crate::cmd::node::args;
 use crate::cmd::policy;
-use crate::cmd::run::record_files::RotationLimit;
 use crate::cmd::trust::args as trust;
+use crate::output::record_files::RotationLimit;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};

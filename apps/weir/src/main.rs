@@ -13,6 +13,7 @@ mod json;
 mod local_time;
 mod module_arg;
 mod modules;
+mod output;
 mod shipped;
 mod trust_files;
 mod usage_hint;

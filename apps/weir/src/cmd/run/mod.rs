@@ -4,15 +4,9 @@ mod block_task;
 mod captures;
 mod collector;
 mod forward;
-mod out_folder;
 mod outputs;
 mod packet_source;
-pub mod progress;
-pub mod record_files;
-mod report_file;
-mod rows;
 mod shard;
-mod signals;
 mod source;
 mod summary;
 mod tables;
@@ -21,20 +15,20 @@ mod worker_pool;
 use crate::admission_terms::{ProfileFileError, admission_terms};
 use crate::cli::Run;
 use crate::module_arg::{ModuleArg, ModuleArgError};
+use crate::output::out_folder::OutFolder;
+use crate::output::progress::RunProgress;
+use crate::output::record_files::RecordFiles;
+use crate::output::report_file::ReportFile;
+use crate::output::rows::{RowOutput, StreamArgError};
+use crate::output::signals::Signals;
 use crate::shipped;
 use crate::usage_hint;
 use captures::CaptureArgError;
 use collector::{Collector, PacketOutputs, ResultSink};
 use forward::{ForwardError, Forwarder};
-use out_folder::OutFolder;
 use outputs::Outputs;
 use packet_source::PacketSourceError;
-use progress::RunProgress;
-use record_files::RecordFiles;
-use report_file::ReportFile;
-use rows::{RowOutput, StreamArgError};
 use shard::{PARTS_MAX, PacketFault, Shard};
-use signals::Signals;
 use source::{RunLimits, RunSource};
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -338,7 +332,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
 /// Prints the summary: to standard output, or to standard error if standard output has packets or all rows. With `--format`, it
 /// is not printed if it goes to a file, or if the reader of the rows has ended the run.
 fn print_summary(args: &Run, summary: &RunSummary, has_rows: bool) -> std::io::Result<()> {
-    if args.format.is_some() && (args.summary.is_some() || !rows::has_reader()) {
+    if args.format.is_some() && (args.summary.is_some() || !crate::output::rows::has_reader()) {
         return Ok(());
     }
     if args.format.is_some() || writes_packets_to_stdout(args) {

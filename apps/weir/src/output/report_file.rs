@@ -1,6 +1,6 @@
 //! The files of a run's report and summary: opened before the run, so that an unwritable path is an early error, and written after it.
 
-use super::RunError;
+use crate::cmd::run::RunError;
 use std::path::{Path, PathBuf};
 use weir_os::private::{self, NamedOutput};
 

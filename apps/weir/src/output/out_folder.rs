@@ -1,6 +1,6 @@
 //! The folder of `--out`: for one run at a time, and without the results of another one.
 
-use super::RunError;
+use crate::cmd::run::RunError;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
