@@ -232,22 +232,11 @@ pub struct Run {
     /// Write records to DIR/MODULE/STREAM.parquet, and the frames that modules send to DIR/MODULE/OUTPUT.pcap
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the first N rows of each stream, or all of them [default: 10; with more than three streams, 5 of the first stream of each module;
-    /// all with --format]
-    #[arg(long, value_name = "N|all", conflicts_with = "json")]
-    pub rows: Option<RowsArg>,
-    /// Print all rows to standard output while the run goes on, and nothing else: as tables, as one JSON object a line, or as CSV. The summary
-    /// then goes to standard error, or to the file of --summary
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with = "json")]
-    pub format: Option<FormatArg>,
-    /// Print only the rows of this stream, such as rtt.rtts; the name alone is enough if only one module has such a stream
-    #[arg(long = "stream", value_name = "[MODULE.]STREAM", conflicts_with = "json")]
-    pub streams: Vec<String>,
-    /// Print times of rows in the local time zone instead of UTC
-    #[arg(long, conflicts_with = "json")]
-    pub local_time: bool,
+    /// The rows on standard output.
+    #[command(flatten)]
+    pub printing: RowArgs,
     /// Print the summary as one JSON document, and no rows. "ended" is true for a module that was stopped after its faults
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["rows", "format", "streams", "local_time"])]
     pub json: bool,
     /// Write the summary to FILE, as the JSON document of --json
     #[arg(long, value_name = "FILE")]
@@ -286,6 +275,25 @@ pub struct Run {
     /// Options of a live interface. Last, so that their help heading does not cover other options.
     #[command(flatten)]
     pub live: LiveArgs,
+}
+
+/// Options of the rows on standard output, which `weir run` and `weir follow` share.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RowArgs {
+    /// Print the first N rows of each stream, or all of them [default: all in weir follow, and with --format; else 10, or with more than three
+    /// streams, 5 of the first stream of each module]
+    #[arg(long, value_name = "N|all")]
+    pub rows: Option<RowsArg>,
+    /// Print rows while the command goes on, and nothing else: as tables, as one JSON object a line, or as CSV. The summary of weir run then goes to
+    /// standard error, or to the file of --summary
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<FormatArg>,
+    /// Print only the rows of this stream, such as rtt.rtts; the name alone is enough if only one module has such a stream
+    #[arg(long = "stream", value_name = "[MODULE.]STREAM")]
+    pub streams: Vec<String>,
+    /// Print times of rows in the local time zone instead of UTC
+    #[arg(long)]
+    pub local_time: bool,
 }
 
 /// Options of a live interface.

@@ -269,7 +269,7 @@ fn verbs(session: &Name) -> Vec<(ControlRequest, Needed)> {
         (ControlRequest::Load { session: name(), module: module(), signatures: Vec::new() }, manage),
         (ControlRequest::Unload { session: name(), module: name() }, manage),
         (
-            ControlRequest::Follow { session: name(), module: name(), stream: name() },
+            ControlRequest::Follow { session: name(), module: Some(name()), streams: vec![name()] },
             Needed::Shared(ShareableRight::Follow),
         ),
         (change(", \"memory\": \"1 MiB\""), manage),
