@@ -105,8 +105,8 @@ fn is_findings(stream: &DeclaredStream) -> bool {
 }
 
 impl FindingRow<'_> {
-    /// Appends the finding as one line: time, severity, label of the module, text, and filter. All texts are escaped.
-    pub fn push_line(&self, out: &mut Vec<u8>, label: &str, offset: UtcOffset) {
+    /// Returns the finding as one line: time, severity, label of the module, text, and filter. All texts are escaped.
+    pub fn line(&self, label: &str, offset: UtcOffset) -> String {
         let time = text::date(local(self.time, offset(self.time)), 6);
         let mut line = format!("{time}  {:<8}  ", severity_word(self.severity).to_uppercase());
         let finding = String::from_utf8_lossy(self.text);
@@ -116,8 +116,7 @@ impl FindingRow<'_> {
         if !filter.is_empty() {
             let _ = write!(line, "  [filter: {}]", filter.escaped());
         }
-        line.push('\n');
-        out.extend_from_slice(line.as_bytes());
+        line
     }
 }
 
@@ -155,11 +154,9 @@ mod tests {
         let tail = b"a\x1b[2J\nb\xfftcp port \x0780ev";
         let row = row(4, [8, 12, 2]);
         let record = Record { order: RecordOrder::packet(0), stream: 0, row: &row, tail };
-        let mut out = Vec::new();
-        reader.read(&record).unwrap().push_line(&mut out, "syn-flood", crate::utc);
         assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "2023-11-14 22:13:20.123456  HIGH      syn-flood: a\\u{1b}[2J\\nb\u{fffd}  [filter: tcp port \\u{7}80]\n"
+            reader.read(&record).unwrap().line("syn-flood", crate::utc),
+            "2023-11-14 22:13:20.123456  HIGH      syn-flood: a\\u{1b}[2J\\nb\u{fffd}  [filter: tcp port \\u{7}80]"
         );
     }
 

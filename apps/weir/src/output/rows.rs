@@ -244,8 +244,8 @@ impl RowOutput {
             RowWriter::Table { table, waiting, .. } => waiting.push(table.cells(record)),
             RowWriter::Findings { reader, label, offset, lines } => {
                 if let Some(finding) = reader.read(record) {
-                    lines.extend_from_slice(b"finding  ");
-                    finding.push_line(lines, label, *offset);
+                    lines
+                        .extend_from_slice(format!("finding  {}\n", finding.line(label, *offset)).as_bytes());
                 }
             }
         }

@@ -4,6 +4,7 @@
 pub mod address;
 pub mod args;
 mod config;
+mod findings;
 mod follow;
 mod ledger;
 mod link;
