@@ -4,6 +4,7 @@ use crate::cmd::node::args;
 use crate::cmd::policy;
 use crate::cmd::trust::args as trust;
 use crate::output::record_files::RotationLimit;
+use crate::output::row_args::RowArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
@@ -277,25 +278,6 @@ pub struct Run {
     pub live: LiveArgs,
 }
 
-/// Options of the rows on standard output, which `weir run` and `weir follow` share.
-#[derive(Clone, Debug, Default, Args)]
-pub struct RowArgs {
-    /// Print the first N rows of each stream, or all of them [default: all in weir follow, and with --format; else 10, or with more than three
-    /// streams, 5 of the first stream of each module]
-    #[arg(long, value_name = "N|all")]
-    pub rows: Option<RowsArg>,
-    /// Print rows while the command goes on, and nothing else: as tables, as one JSON object a line, or as CSV. The summary of weir run then goes to
-    /// standard error, or to the file of --summary
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    pub format: Option<FormatArg>,
-    /// Print only the rows of this stream, such as rtt.rtts; the name alone is enough if only one module has such a stream
-    #[arg(long = "stream", value_name = "[MODULE.]STREAM")]
-    pub streams: Vec<String>,
-    /// Print times of rows in the local time zone instead of UTC
-    #[arg(long)]
-    pub local_time: bool,
-}
-
 /// Options of a live interface.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of a live interface")]
@@ -328,32 +310,6 @@ pub struct LiveArgs {
     /// Memory for packets that wait while modules are busy; packets that do not fit are dropped and counted
     #[arg(long, value_name = "SIZE", conflicts_with = "read", default_value = "64MiB")]
     pub ring: Bytes,
-}
-
-/// The format of rows on standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FormatArg {
-    /// Tables, fitted to the terminal
-    Table,
-    /// JSON lines, each with module and stream
-    Json,
-    /// Comma-separated values, of one stream
-    Csv,
-}
-
-/// The number of rows to print; `all` is `u64::MAX`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowsArg(pub u64);
-
-impl std::str::FromStr for RowsArg {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "all" => Ok(Self(u64::MAX)),
-            _ => text.parse().map(Self).map_err(|_| "write a number of rows, or all"),
-        }
-    }
 }
 
 /// The kernel interface that delivers packets.

@@ -312,7 +312,7 @@ fn usage_errors_exit_with_2() {
         (&["session"], "Usage: weir session"),
         (&["load", "a"], "MODULE"),
         (&["load", "a", "rtt,a=1,a=2"], "`a` is set twice for rtt"),
-        (&["follow", "a", "rtt", "rtts"], "unexpected argument `rtts`"),
+        (&["follow", "a", "rtt", "rtts"], "unexpected argument 'rtts'"),
         (&["ledger", "--since", "yesterday"], "not a time"),
         (&["ledger", "--head", "1:2"], "not a ledger's head"),
         (&["ledger", "--csv", "--json"], "cannot be used with"),

@@ -3,7 +3,7 @@
 //! No module waits for a follower. The rows that wait for a follower are limited in number and in bytes. A slow follower
 //! misses rows, and gets a message with the number of missed rows of each stream instead.
 
-use crate::control::protocol::{FollowedModule, FollowedStream};
+use crate::control::status::{FollowedModule, FollowedStream};
 use crate::core_thread::record_sender::BytesInFlight;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 
 mod storage;
 
-use crate::control::protocol::FollowedModule;
+use crate::control::status::FollowedModule;
 use crate::core_thread::task::BatchOutput;
 use crate::sessions::findings::{FindingCounters, SessionFindings};
 use crate::sessions::followers::{Follower, Following};

@@ -1,7 +1,7 @@
 //! Rows on standard output: the first rows of each stream as a table, or all rows as tables, JSON lines or CSV.
 
-use crate::cli::{FormatArg, RowArgs};
 use crate::local_time;
+use crate::output::row_args::{FormatArg, RowArgs};
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IsTerminal, Write};

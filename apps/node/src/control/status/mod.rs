@@ -1,9 +1,11 @@
 //! The state that a node reports. These plain structures are filled in by the node's sessions and sent by the protocol.
 
 mod findings;
+mod followed;
 mod limits;
 
 pub use findings::{FindingStatus, FindingsStatus};
+pub use followed::{FollowedModule, FollowedRow, FollowedStream};
 pub use limits::{LimitUsage, LimitsStatus};
 
 use crate::control::quantity;

@@ -3,7 +3,7 @@
 use super::address::NodeAddress;
 use super::spec_options::SpecOptions;
 use crate::amounts::{AmountOptions, SessionLimitAmounts};
-use crate::cli::RowArgs;
+use crate::output::row_args::RowArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use weir_admission::Name;
